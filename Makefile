@@ -1,0 +1,50 @@
+# FMQ. `make help` lists what there is.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PACKAGES := broker/fmqcore broker/fmqport broker/fmqbroker broker/fmqclient
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-fast check format proto bench clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "FMQ needs Python 3.11 or later; try: make PYTHON=python3.11 ...")'
+	@$(PYTHON) -m venv $(VENV) || { echo "no venv module: on Debian, apt-get install python3-venv"; exit 2; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $(STAMP)
+
+install: $(STAMP) ## build the virtual environment and install FMQ into it
+
+demo: $(STAMP) ## the main job on this machine: a cluster, the flights, a killed master, a verdict
+	$(BIN)/fmq demo
+
+test: $(STAMP) ## all tests
+	$(BIN)/python -m pytest
+
+test-fast: $(STAMP) ## the tests that start no process
+	$(BIN)/python -m pytest -m 'not processes'
+
+check: $(STAMP) ## lint, format, types, layers, sizes, generated stubs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(PACKAGES) tools bench
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tools/check_sizes.py
+	$(BIN)/python tools/generate_proto.py --check
+
+format: $(STAMP) ## let ruff put the code in shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+proto: $(STAMP) ## generate the stubs from proto/
+	$(BIN)/python tools/generate_proto.py
+
+bench: $(STAMP) ## measure speed; prints a table and writes build/bench.json
+	$(BIN)/python -m bench
+
+clean: ## remove what was built, the environment too
+	rm -rf $(VENV) build dist

@@ -1,0 +1,59 @@
+"""What failover may know of replication, and ask of it. CONTRACT STUB (owner: replication).
+
+Two roles, two halves; `replicate_master.py` and `replicate_slave.py` implement them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from fmqbroker.signal import Signal
+from fmqcore.words import BrokerId, Epoch, Position
+
+
+@dataclass(slots=True)
+class LinkView:
+    """One slave as its master sees it."""
+
+    connected: bool = False
+    caught_up: bool = False  # durable to within `in_sync_lag_bytes` of my end
+    received_end: Position = Position(0)
+    durable_end: Position = Position(0)
+    lease_until_ms: int = 0  # my monotonic clock: its unexpired grant to me
+    heard: bool = False  # said Hello since my start and needs nothing of its suffix any more
+    reader: bool = False  # it said that it serves (served) reads in slave-consume
+
+
+@dataclass(slots=True)
+class UpstreamView:
+    """My master as I, its slave, see it."""
+
+    connected: bool = False  # stream up and welcomed
+    caught_up: bool = False  # my end equals the master's end as last told, or nothing is missing
+    promised_until_ms: int = 0  # my monotonic clock: I claim nothing before
+
+
+class MasterReplication(Protocol):
+    """The master's half."""
+
+    links: Mapping[BrokerId, LinkView]
+    changed: Signal
+
+    def open_for(self, epoch: Epoch) -> None:
+        """I am master of `epoch` (its EPOCH batch is appended): count acks, keep the isr."""
+        ...
+
+    def close_writes(self) -> None:
+        """I am no longer serving master; slaves may still dial for reconcile and suffixes."""
+        ...
+
+
+class SlaveReplication(Protocol):
+    """The slave's half."""
+
+    upstream: UpstreamView
+    changed: Signal
+
+    async def hand_over(self, epoch: Epoch, offsets: bytes, timeout_s: float) -> str:
+        """Call the master's HandOver; "" if installed, else why not. Raises `TransportError`."""
+        ...

@@ -1,0 +1,65 @@
+"""A broker's settings: every limit stated, with its default and unit. Checked by pydantic."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fmqcore.batch import MAX_PAYLOAD, MAX_RECORDS
+from fmqcore.words import NAME_PATTERN
+
+MIB = 1024 * 1024
+_NAME = f"^{NAME_PATTERN}$"
+
+
+class BrokerSettings(BaseModel):
+    """One broker. Group-wide things (members, policy) are in ZooKeeper, not here."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cluster: str = Field(pattern=_NAME)
+    group: str = Field(pattern=_NAME)
+    broker: str = Field(pattern=_NAME)
+    data_dir: str
+    zookeeper: str  # host:port[,host:port...]
+    listen: str = ""  # host:port; empty = the member's address in the group's configuration
+
+    # journal
+    segment_bytes: int = Field(default=128 * MIB, ge=MIB // 16, le=4096 * MIB, multiple_of=4096)
+    tail_cache_bytes: int = Field(default=32 * MIB, ge=MIB)
+    checkpoint_interval_ms: int = Field(default=2000, ge=10)
+    retention_ms: int = Field(default=7 * 24 * 3600 * 1000, ge=0)  # 0 = for ever
+    retention_bytes: int = Field(default=0, ge=0)  # 0 = no limit
+    min_free_bytes: int = Field(default=64 * MIB, ge=0)  # below: refuse writes, serve reads
+
+    # produce
+    max_payload_bytes: int = Field(default=MAX_PAYLOAD, ge=1, le=MAX_PAYLOAD)
+    max_records: int = Field(default=MAX_RECORDS, ge=1, le=MAX_RECORDS)
+    session_window_bytes: int = Field(default=8 * MIB, ge=MIB)
+    total_window_bytes: int = Field(default=64 * MIB, ge=MIB)
+    ack_timeout_ms: int = Field(default=10_000, ge=10)
+
+    # replication
+    heartbeat_ms: int = Field(default=500, ge=10)
+    dead_after_ms: int = Field(default=5000, ge=50)
+    credit_bytes: int = Field(default=32 * MIB, ge=2 * MIB)
+    redial_min_ms: int = Field(default=50, ge=1)
+    redial_max_ms: int = Field(default=2000, ge=1)
+    learner_bytes_per_s: int = Field(default=64 * MIB, ge=0)  # 0 = no throttle
+    in_sync_lag_bytes: int = Field(default=MIB, ge=0)  # at most so far behind to enter the isr
+
+    # failover
+    session_timeout_ms: int = Field(default=2000, ge=200)
+    grant_ms: int = Field(default=1500, ge=50)
+    claim_checks: int = Field(default=2, ge=1)
+    claim_interval_ms: int = Field(default=250, ge=10)
+    takeover_wait_ms: int = Field(default=10_000, ge=10)  # the taker is gone: wait so long
+    loop_stall_ms: int = Field(default=1000, ge=50)  # a loop later than that renews no lease
+
+    # consume
+    consumer_heartbeat_ms: int = Field(default=3000, ge=50)
+    consumer_dead_after_ms: int = Field(default=15_000, ge=100)
+    consumer_ack_timeout_ms: int = Field(default=60_000, ge=100)
+    max_in_flight_records: int = Field(default=20_000, ge=1)  # per queue
+    max_ack_ranges: int = Field(
+        default=1000, ge=1
+    )  # acked ahead of the committed offset, per queue
+    offsets_interval_ms: int = Field(default=50, ge=1)  # offset commits are gathered so long
+    takeover_checkpoint_ms: int = Field(default=1000, ge=10)

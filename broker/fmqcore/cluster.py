@@ -1,0 +1,279 @@
+"""What ZooKeeper holds, as typed values and their JSON (DESIGN §6). Pure.
+
+    /fmq/<cluster>/groups/<g>/config     GroupConfig   written by the operator or `fmq`
+    /fmq/<cluster>/groups/<g>/state      GroupState    PERSISTENT, compare-and-set by version
+    /fmq/<cluster>/groups/<g>/live/<id>  LiveBroker    EPHEMERAL: evidence, never truth
+    /fmq/<cluster>/topics                {"next_id": n}
+    /fmq/<cluster>/topics/<t>            TopicConfig
+
+Unknown JSON fields are ignored, so that a newer writer does not stop an older reader.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from fmqcore.errors import Malformed
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqcore.words import BrokerId, Epoch, GroupName, Permission, Position, TopicId
+
+T = TypeVar("T")
+
+
+class Mode(Enum):
+    """Who serves a group (DESIGN §6)."""
+
+    NEW = "NEW"  # no master has ever opened an epoch
+    MASTER = "MASTER"
+    SLAVE_CONSUME = "SLAVE_CONSUME"
+    HANDOVER = "HANDOVER"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One configured broker of a group; `permission` is the most it may ever serve."""
+
+    id: BrokerId
+    address: str  # host:port that clients and slaves dial
+    zone: str = ""
+    permission: Permission = Permission.FULL
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """A group as configured. `master` names the configured master: one of `members`."""
+
+    group: GroupName
+    master: BrokerId
+    members: tuple[Member, ...]
+    policy: AckPolicy = AckPolicy()
+    strict_takeover: bool = False  # a lost takeover record waits for a person
+
+    def member(self, broker: BrokerId) -> Member | None:
+        """The member of that name."""
+        return next((m for m in self.members if m.id == broker), None)
+
+    @property
+    def slaves(self) -> tuple[Member, ...]:
+        """All members but the configured master."""
+        return tuple(m for m in self.members if m.id != self.master)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """The one truth of who serves a group.
+
+    `txn` is the writer's own token: after a connection loss it tells whether the write was ours.
+    `offsets` is the takeover record: a base64 OFFSETS payload, checkpointed by the reader.
+    """
+
+    mode: Mode = Mode.NEW
+    epoch: Epoch = Epoch(0)
+    master: BrokerId = BrokerId("")
+    reader: BrokerId = BrokerId("")
+    isr: frozenset[BrokerId] = frozenset()  # slaves in sync; the master is not in it
+    offsets: str = ""
+    degraded: bool = False  # the last return lost a takeover record's tail
+    why: str = ""  # the last change, for people
+    txn: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBroker:
+    """What a broker says of itself in its ephemeral node."""
+
+    id: BrokerId
+    incarnation: str
+    address: str
+    epoch: Epoch  # newest epoch in its journal
+    end: Position
+    clean: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TopicGroup:
+    """A group that holds queues of a topic. Weight 0: no new messages, still read."""
+
+    group: GroupName
+    queues: int
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """A topic: its number, and which groups hold how many queues of it."""
+
+    name: str
+    id: TopicId
+    groups: tuple[TopicGroup, ...] = ()
+
+    def queues_in(self, group: GroupName) -> int:
+        """Queues that `group` holds of it; 0 if none."""
+        return next((g.queues for g in self.groups if g.group == group), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned(Generic[T]):
+    """A value as read from its node, with the node's version for compare-and-set; -1 = absent."""
+
+    value: T
+    version: int
+
+
+def config_to_json(config: GroupConfig) -> bytes:
+    """Encode a group's configuration."""
+    return _dump(
+        {
+            "group": config.group,
+            "master": config.master,
+            "members": [
+                {"id": m.id, "address": m.address, "zone": m.zone, "permission": m.permission.name}
+                for m in config.members
+            ],
+            "policy": {
+                "flush": config.policy.flush.value,
+                "flush_interval_ms": config.policy.flush_interval_ms,
+                "counts": config.policy.counts.value,
+                "how_many": config.policy.how_many.value,
+                "strict": config.policy.strict,
+            },
+            "strict_takeover": config.strict_takeover,
+        }
+    )
+
+
+def config_from_json(raw: bytes) -> GroupConfig:
+    """Decode a group's configuration; raise `Malformed` saying which field."""
+    with _Decoding("group config"):
+        data = json.loads(raw)
+        policy = data.get("policy", {})
+        return GroupConfig(
+            group=GroupName(data["group"]),
+            master=BrokerId(data["master"]),
+            members=tuple(
+                Member(
+                    id=BrokerId(m["id"]),
+                    address=m["address"],
+                    zone=m.get("zone", ""),
+                    permission=Permission[m.get("permission", "FULL")],
+                )
+                for m in data["members"]
+            ),
+            policy=AckPolicy(
+                flush=Flush(policy.get("flush", "fsync")),
+                flush_interval_ms=int(policy.get("flush_interval_ms", 1000)),
+                counts=SlaveCounts(policy.get("counts", "durable")),
+                how_many=HowMany(policy.get("how_many", "one")),
+                strict=bool(policy.get("strict", False)),
+            ),
+            strict_takeover=bool(data.get("strict_takeover", False)),
+        )
+
+
+def state_to_json(state: GroupState) -> bytes:
+    """Encode a group's state."""
+    return _dump(
+        {
+            "mode": state.mode.value,
+            "epoch": state.epoch,
+            "master": state.master,
+            "reader": state.reader,
+            "isr": sorted(state.isr),
+            "offsets": state.offsets,
+            "degraded": state.degraded,
+            "why": state.why,
+            "txn": state.txn,
+        }
+    )
+
+
+def state_from_json(raw: bytes) -> GroupState:
+    """Decode a group's state; raise `Malformed` saying which field."""
+    with _Decoding("group state"):
+        data = json.loads(raw)
+        return GroupState(
+            mode=Mode(data["mode"]),
+            epoch=Epoch(int(data["epoch"])),
+            master=BrokerId(data.get("master", "")),
+            reader=BrokerId(data.get("reader", "")),
+            isr=frozenset(BrokerId(b) for b in data.get("isr", ())),
+            offsets=data.get("offsets", ""),
+            degraded=bool(data.get("degraded", False)),
+            why=data.get("why", ""),
+            txn=data.get("txn", ""),
+        )
+
+
+def live_to_json(live: LiveBroker) -> bytes:
+    """Encode a live node."""
+    return _dump(
+        {
+            "id": live.id,
+            "incarnation": live.incarnation,
+            "address": live.address,
+            "epoch": live.epoch,
+            "end": live.end,
+            "clean": live.clean,
+        }
+    )
+
+
+def live_from_json(raw: bytes) -> LiveBroker:
+    """Decode a live node; raise `Malformed` saying which field."""
+    with _Decoding("live node"):
+        data = json.loads(raw)
+        return LiveBroker(
+            id=BrokerId(data["id"]),
+            incarnation=data["incarnation"],
+            address=data["address"],
+            epoch=Epoch(int(data["epoch"])),
+            end=Position(int(data["end"])),
+            clean=bool(data.get("clean", True)),
+        )
+
+
+def topic_to_json(topic: TopicConfig) -> bytes:
+    """Encode a topic."""
+    return _dump(
+        {
+            "name": topic.name,
+            "id": topic.id,
+            "groups": [
+                {"group": g.group, "queues": g.queues, "weight": g.weight} for g in topic.groups
+            ],
+        }
+    )
+
+
+def topic_from_json(raw: bytes) -> TopicConfig:
+    """Decode a topic; raise `Malformed` saying which field."""
+    with _Decoding("topic"):
+        data = json.loads(raw)
+        return TopicConfig(
+            name=data["name"],
+            id=TopicId(int(data["id"])),
+            groups=tuple(
+                TopicGroup(GroupName(g["group"]), int(g["queues"]), int(g.get("weight", 1)))
+                for g in data["groups"]
+            ),
+        )
+
+
+def _dump(data: Mapping[str, Any]) -> bytes:
+    return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+
+
+class _Decoding:
+    """Turns what a bad document raises into one `Malformed`."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (KeyError, ValueError, TypeError, AttributeError)):
+            raise Malformed(f"{self._what} does not decode: {error!r}") from error

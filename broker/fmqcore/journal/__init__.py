@@ -1,0 +1,1 @@
+"""The journal as bytes: control payloads, state, index, scan, recovery verdicts. Pure."""

@@ -1,0 +1,115 @@
+"""Port: coordination. A small tree of versioned nodes with compare-and-set, ephemerals, watches.
+
+The model is ZooKeeper's. Ephemerals are evidence, never truth. After `ConnectionLost` an operation
+may or may not have been applied: read, compare the writer's own token, then decide.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from fmqcore.errors import Unavailable
+
+
+class ConnectionLost(Unavailable):
+    """No answer: a write may or may not have been applied."""
+
+
+class SessionExpired(Unavailable):
+    """The session is over, its ephemerals with it; `Coordination` starts a new one by itself."""
+
+
+class BadVersion(Exception):
+    """The node changed since it was read: compare-and-set refused."""
+
+
+class NodeExists(Exception):
+    """Create refused: it is there already."""
+
+
+class NoNode(Exception):
+    """There is no such node (or no parent)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as read: its bytes, its version, and the session that owns it (0 = persistent)."""
+
+    data: bytes
+    version: int
+    owner: int
+
+
+class SessionState(Enum):
+    """What we know of our session."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"  # no connection; the session may still live on the server
+    LOST = "lost"  # expired; a new one is being made
+
+
+class Coordination(Protocol):
+    """One session with the ensemble, made anew after an expiry, for ever."""
+
+    @property
+    def state(self) -> SessionState:
+        """As of now."""
+        ...
+
+    @property
+    def session_id(self) -> int:
+        """Of the current session; changes after an expiry; 0 while there is none."""
+        ...
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """As negotiated."""
+        ...
+
+    def on_state(self, callback: Callable[[SessionState], None]) -> Callable[[], None]:
+        """Call back (on the loop) at every change of state; returns the way to stop that."""
+        ...
+
+    async def start(self, timeout_s: float) -> None:
+        """Connect; raises `ConnectionLost` naming the addresses if nobody answers in time."""
+        ...
+
+    async def close(self) -> None:
+        """End the session: its ephemerals go at once."""
+        ...
+
+    async def get(self, path: str) -> Node | None:
+        """The node, or None. May be stale (a follower's view); see `sync`."""
+        ...
+
+    async def sync(self, path: str) -> None:
+        """After this, reads see at least all that was written before the call."""
+        ...
+
+    async def children(self, path: str) -> list[str]:
+        """Names below `path`, sorted; empty if there is no such node."""
+        ...
+
+    async def create(
+        self, path: str, data: bytes, *, ephemeral: bool = False, make_parents: bool = False
+    ) -> None:
+        """Create it. Raises `NodeExists`, `NoNode` (no parent), `ConnectionLost`."""
+        ...
+
+    async def set(self, path: str, data: bytes, version: int) -> int:
+        """Compare-and-set by version; returns the new version. Raises `BadVersion`, `NoNode`."""
+        ...
+
+    async def delete(self, path: str, version: int = -1) -> None:
+        """Delete it; -1 = any version. None there is no error. Raises `BadVersion`."""
+        ...
+
+    def watch(self, path: str, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` (on the loop) whenever `path`'s data, existence or children may differ.
+
+        Survives reconnects and expiry (then it is called once more, as anything may have changed);
+        calls may be spurious and are coalesced; returns the way to stop it. It tells nothing but
+        "look": the caller reads.
+        """
+        ...

@@ -1,0 +1,26 @@
+"""Adapter of the lifecycle port: signals of this process."""
+
+import asyncio
+import os
+import signal
+import sys
+from typing import NoReturn
+
+FATAL_EXIT = 70
+"""Exit status after `fatal` (sysexits' EX_SOFTWARE)."""
+
+
+class ProcessLifecycle:
+    """The real `Lifecycle`. Make it inside the running loop."""
+
+    def __init__(self) -> None:
+        self.stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stopping.set)
+
+    def fatal(self, reason: str) -> NoReturn:
+        """See `Lifecycle`: one line on standard error, then the end, without clean-up."""
+        sys.stderr.write(f"fmq: fatal: {reason}\n")
+        sys.stderr.flush()
+        os._exit(FATAL_EXIT)

@@ -1,0 +1,1 @@
+"""Wire messages of FMQ, generated from the `.proto` files beside them (`make proto`)."""

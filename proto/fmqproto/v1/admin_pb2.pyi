@@ -1,0 +1,182 @@
+from fmqproto.v1 import client_pb2 as _client_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class CreateTopicRequest(_message.Message):
+    __slots__ = ("name", "queues", "groups", "if_not_exists")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    queues: int
+    groups: _containers.RepeatedCompositeFieldContainer[_client_pb2.TopicGroup]
+    if_not_exists: bool
+    def __init__(self, name: _Optional[str] = ..., queues: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[_client_pb2.TopicGroup, _Mapping]]] = ..., if_not_exists: _Optional[bool] = ...) -> None: ...
+
+class CreateTopicReply(_message.Message):
+    __slots__ = ("error", "topic")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    error: _client_pb2.Error
+    topic: _client_pb2.TopicRoute
+    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., topic: _Optional[_Union[_client_pb2.TopicRoute, _Mapping]] = ...) -> None: ...
+
+class DeleteTopicRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteTopicReply(_message.Message):
+    __slots__ = ("error",)
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    error: _client_pb2.Error
+    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ...) -> None: ...
+
+class OffsetsRequest(_message.Message):
+    __slots__ = ("topic", "group")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
+
+class OffsetsReply(_message.Message):
+    __slots__ = ("error", "queues")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    error: _client_pb2.Error
+    queues: _containers.RepeatedCompositeFieldContainer[QueueOffsets]
+    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., queues: _Optional[_Iterable[_Union[QueueOffsets, _Mapping]]] = ...) -> None: ...
+
+class QueueOffsets(_message.Message):
+    __slots__ = ("broker_group", "topic", "queue_id", "group", "committed", "begin", "end", "session", "in_flight", "client")
+    BROKER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    broker_group: str
+    topic: str
+    queue_id: int
+    group: str
+    committed: int
+    begin: int
+    end: int
+    session: str
+    in_flight: int
+    client: str
+    def __init__(self, broker_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., group: _Optional[str] = ..., committed: _Optional[int] = ..., begin: _Optional[int] = ..., end: _Optional[int] = ..., session: _Optional[str] = ..., in_flight: _Optional[int] = ..., client: _Optional[str] = ...) -> None: ...
+
+class SeekRequest(_message.Message):
+    __slots__ = ("topic", "group", "to", "to_ms", "by_offset", "offset", "queues")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    TO_MS_FIELD_NUMBER: _ClassVar[int]
+    BY_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    group: str
+    to: _client_pb2.StartAt
+    to_ms: int
+    by_offset: bool
+    offset: int
+    queues: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., to: _Optional[_Union[_client_pb2.StartAt, str]] = ..., to_ms: _Optional[int] = ..., by_offset: _Optional[bool] = ..., offset: _Optional[int] = ..., queues: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class SeekReply(_message.Message):
+    __slots__ = ("error", "queues")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    error: _client_pb2.Error
+    queues: _containers.RepeatedCompositeFieldContainer[QueueOffsets]
+    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., queues: _Optional[_Iterable[_Union[QueueOffsets, _Mapping]]] = ...) -> None: ...
+
+class DeleteGroupRequest(_message.Message):
+    __slots__ = ("group", "topic")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
+
+class DeleteGroupReply(_message.Message):
+    __slots__ = ("error", "deleted")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    error: _client_pb2.Error
+    deleted: int
+    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., deleted: _Optional[int] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ("cluster", "group", "broker", "role", "permission", "mode", "epoch", "why", "log_start", "end", "durable_end", "commit_end", "replicas", "version", "uptime_ms", "zookeeper_connected", "reader", "master")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    PERMISSION_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_END_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_END_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
+    ZOOKEEPER_CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    READER_FIELD_NUMBER: _ClassVar[int]
+    MASTER_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    group: str
+    broker: str
+    role: str
+    permission: int
+    mode: str
+    epoch: int
+    why: str
+    log_start: int
+    end: int
+    durable_end: int
+    commit_end: int
+    replicas: _containers.RepeatedCompositeFieldContainer[ReplicaStatus]
+    version: str
+    uptime_ms: int
+    zookeeper_connected: bool
+    reader: str
+    master: str
+    def __init__(self, cluster: _Optional[str] = ..., group: _Optional[str] = ..., broker: _Optional[str] = ..., role: _Optional[str] = ..., permission: _Optional[int] = ..., mode: _Optional[str] = ..., epoch: _Optional[int] = ..., why: _Optional[str] = ..., log_start: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., commit_end: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., zookeeper_connected: _Optional[bool] = ..., reader: _Optional[str] = ..., master: _Optional[str] = ...) -> None: ...
+
+class ReplicaStatus(_message.Message):
+    __slots__ = ("broker", "connected", "in_sync", "received_end", "durable_end", "lag_bytes")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    IN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_END_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_END_FIELD_NUMBER: _ClassVar[int]
+    LAG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    connected: bool
+    in_sync: bool
+    received_end: int
+    durable_end: int
+    lag_bytes: int
+    def __init__(self, broker: _Optional[str] = ..., connected: _Optional[bool] = ..., in_sync: _Optional[bool] = ..., received_end: _Optional[int] = ..., durable_end: _Optional[int] = ..., lag_bytes: _Optional[int] = ...) -> None: ...

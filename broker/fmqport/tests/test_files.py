@@ -1,0 +1,79 @@
+"""What is true of the real disk adapter only: real error numbers, left-overs, threads."""
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from fmqport.disk import DiskFailed, DiskFull
+from fmqport.files import FileDisk
+
+
+@pytest.fixture
+async def disk(tmp_path: Path) -> FileDisk:
+    disk = FileDisk(str(tmp_path))
+    await disk.lock("me")
+    return disk
+
+
+async def test_enospc_is_disk_full_and_not_for_ever(disk: FileDisk, tmp_path: Path) -> None:
+    (tmp_path / "full").symlink_to("/dev/full")
+    full = await disk.open("full")
+    with pytest.raises(DiskFull, match="make room"):
+        await full.write([(0, [b"x"])], sync=True)
+    other = await disk.create("a", 1)
+    await other.write([(0, [b"x"])], sync=True)
+    await disk.close()
+
+
+async def test_after_a_failed_write_nothing_succeeds_any_more(
+    disk: FileDisk, tmp_path: Path
+) -> None:
+    good = await disk.create("good", 8)
+    os.mkfifo(tmp_path / "fifo")
+    bad = await disk.open("fifo")  # neither pwritev nor fdatasync works on a pipe
+    with pytest.raises(DiskFailed, match="fdatasync"):
+        await bad.write([], sync=True)
+    for attempt in (good.write([], sync=True), good.write([(0, [b"x"])], sync=False)):
+        with pytest.raises(DiskFailed, match=r"earlier failure: fdatasync .*fifo"):
+            await attempt
+    assert await good.read(0, 1) == b"\0"
+    await disk.close()
+
+
+async def test_what_a_crash_left_half_made_goes(disk: FileDisk, tmp_path: Path) -> None:
+    await disk.close()
+    (tmp_path / "0.seg.tmp").write_bytes(b"half")
+    again = FileDisk(str(tmp_path))
+    await again.lock("me")
+    assert os.listdir(tmp_path) == ["lock"]
+    await again.close()
+
+
+async def test_created_files_have_their_blocks(disk: FileDisk, tmp_path: Path) -> None:
+    await disk.create("a", 1 << 20)
+    assert (tmp_path / "a").stat().st_blocks * 512 >= 1 << 20
+    await disk.close()
+
+
+async def test_nothing_is_left_behind(disk: FileDisk) -> None:
+    for number in range(20):
+        file = await disk.create(f"f{number}", 10)
+        await file.write([(0, [b"x"])], sync=True)
+        await file.close()
+    task = asyncio.ensure_future(disk.create("orphan", 10))
+    await asyncio.sleep(0)
+    task.cancel()
+    await disk.close()
+    open_files = {os.readlink(f"/proc/self/fd/{fd}") for fd in _descriptors()}
+    assert not [name for name in open_files if name.startswith(disk.path)]
+    for thread in threading.enumerate():
+        if thread.name.startswith("fmq-"):
+            thread.join(timeout=10)
+            assert not thread.is_alive()
+
+
+def _descriptors() -> list[str]:
+    return [fd for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")]

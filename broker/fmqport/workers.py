@@ -1,0 +1,96 @@
+"""Threads for blocking calls, below an event loop: a queue, and one wake-up per finished call.
+
+Not a general executor: calls of one `Worker` with one thread are done in the order in which they
+were submitted, even if the one who waited is cancelled meanwhile.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+_Job = tuple[
+    asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any], Callable[[Any], None]
+]
+
+
+def _nothing(_result: object) -> None:
+    return None
+
+
+class Worker:
+    """Threads that run what is submitted; started at the first call, ended by `stop`."""
+
+    def __init__(self, name: str, threads: int = 1) -> None:
+        self._name = name
+        self._count = threads
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._stopped = False
+
+    def submit(
+        self, call: Callable[[], T], orphan: Callable[[T], None] = _nothing
+    ) -> "asyncio.Future[T]":
+        """Run `call` on a thread. If nobody waits for it any more, `orphan` gets its result."""
+        if self._stopped:
+            raise RuntimeError(f"{self._name} is closed")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        if not self._threads:
+            self._start()
+        self._jobs.put((loop, future, call, orphan))
+        return future
+
+    async def stop(self) -> None:
+        """Finish what was submitted and end the threads; harmless when done twice."""
+        if self._stopped:
+            return
+        ends = [self.submit(_noop) for _ in self._threads]
+        self._stopped = True
+        for _ in self._threads:
+            self._jobs.put(None)
+        await asyncio.gather(*ends)
+
+    def _start(self) -> None:
+        for number in range(self._count):
+            # Daemon threads: `Lifecycle.fatal` and a crash must not wait for a hanging disk.
+            thread = threading.Thread(target=self._run, name=f"{self._name}-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            loop, future, call, orphan = job
+            result, error = None, None
+            try:
+                result = call()
+            except BaseException as caught:  # noqa: BLE001 - it is raised where it is awaited
+                error = caught
+            del job, call
+            try:
+                loop.call_soon_threadsafe(_settle, future, result, error, orphan)
+            except RuntimeError:  # the loop is gone: nobody waits
+                if error is None:
+                    orphan(result)
+            del future, result, error
+
+
+def _noop() -> None:
+    return None
+
+
+def _settle(
+    future: "asyncio.Future[Any]",
+    result: object,
+    error: BaseException | None,
+    orphan: Callable[[Any], None],
+) -> None:
+    if future.cancelled():
+        if error is None:
+            orphan(result)
+    elif error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

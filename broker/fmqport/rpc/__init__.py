@@ -1,1 +1,18 @@
-"""FMQ."""
+"""Adapter of the transport port, and the project's one door to gRPC.
+
+| file | what it is |
+|---|---|
+| `options.py` | every gRPC option that we set, and why |
+| `client.py` | a connection: dialling, calls, the client's end of a stream |
+| `server.py` | a listening server: dispatch by method, the server's end of a stream |
+
+Messages are serialised here, by protobuf; gRPC itself only ever sees bytes. Leaves nothing on disk.
+"""
+
+import os
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its core writes to stderr
+
+from fmqport.rpc.transport import GrpcTransport
+
+__all__ = ["GrpcTransport"]

@@ -1,0 +1,181 @@
+"""A client's connection over gRPC: dialling, calls, the client's end of a stream.
+
+A connection dials when it is first used. When an attempt fails, or the line is lost, its channel is
+thrown away and the next `call` or `open` dials at once on a fresh one: how long to wait before
+that is the caller's to say, never a hidden back-off's.
+"""
+
+import asyncio
+from typing import Any, NoReturn
+
+from google.protobuf.message import DecodeError, Message
+from grpc import ChannelConnectivity, StatusCode, aio
+
+from fmqport.rpc import options
+from fmqport.transport import Method, TransportError
+
+_EOF = aio.EOF
+_LOST = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED)
+
+
+class GrpcConnection:
+    """The real `Connection`."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._channel: Any = None  # aio.Channel: grpc has no types
+        self._closed = False
+
+    @property
+    def address(self) -> str:
+        """See `Connection`."""
+        return self._address
+
+    async def call(self, method: Method, request: Message, timeout_s: float) -> Any:
+        """See `Connection`."""
+        channel = self._dial()
+        call = channel.unary_unary(method.path)(request.SerializeToString(), timeout=timeout_s)
+        try:
+            raw = await call
+        except aio.AioRpcError as error:
+            await self._lost(channel, error.code())
+            raise self._failed(method, error) from None
+        except asyncio.CancelledError:
+            call.cancel()
+            _reraise_own_cancel()
+            raise TransportError(f"{self._address}: the connection was closed") from None
+        return parse(method.reply, raw, self._address)
+
+    async def open(self, method: Method, timeout_s: float) -> "ClientStream":
+        """See `Connection`."""
+        channel = self._dial()
+        call = channel.stream_stream(method.path)()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await call.wait_for_connection()
+        except TimeoutError:
+            call.cancel()
+            await self._lost(channel, StatusCode.DEADLINE_EXCEEDED)
+            raise TransportError(f"{self._address}: no connection within {timeout_s} s") from None
+        except aio.AioRpcError as error:
+            await self._lost(channel, error.code())
+            raise self._failed(method, error) from None
+        except asyncio.CancelledError:
+            call.cancel()
+            _reraise_own_cancel()
+            raise TransportError(f"{self._address}: the connection was closed") from None
+        return ClientStream(self._address, method, call)
+
+    async def close(self) -> None:
+        """See `Connection`."""
+        self._closed = True
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+    def _dial(self) -> aio.Channel:
+        if self._closed:
+            raise TransportError(f"{self._address}: this connection is closed")
+        channel = self._channel
+        if channel is None:
+            channel = self._channel = aio.insecure_channel(self._address, options=options.CLIENT)
+        return channel
+
+    async def _lost(self, channel: aio.Channel, code: StatusCode) -> None:
+        """Throw a channel away that may be waiting in a back-off: the next use dials at once.
+
+        Not when a stream may still live on it: then it is connected, and the call failed by itself.
+        """
+        if code in _LOST and channel is self._channel and not _is_ready(channel):
+            self._channel = None
+            await channel.close()
+
+    def _failed(self, method: Method, error: aio.AioRpcError) -> TransportError:
+        return TransportError(f"{self._address}: {method.path}: {_text(error)}")
+
+
+class ClientStream:
+    """The client's end of a stream. A cancelled `send` or `receive` tears it down."""
+
+    def __init__(
+        self, address: str, method: Method, call: "aio.StreamStreamCall[bytes, bytes]"
+    ) -> None:
+        self._address = address
+        self._reply = method.reply
+        self._call = call
+
+    @property
+    def peer(self) -> str:
+        """See `Stream`."""
+        return self._address
+
+    async def send(self, message: Message) -> None:
+        """See `Stream`."""
+        try:
+            await self._call.write(message.SerializeToString())
+        except aio.AioRpcError as error:
+            raise TransportError(f"{self._address}: {_text(error)}") from None
+        except (asyncio.InvalidStateError, asyncio.CancelledError):
+            await self._ended()
+
+    async def receive(self) -> Any:
+        """See `Stream`."""
+        try:
+            raw = await self._call.read()
+        except aio.AioRpcError as error:
+            raise TransportError(f"{self._address}: {_text(error)}") from None
+        except (asyncio.InvalidStateError, asyncio.CancelledError):
+            await self._ended()
+        if raw is _EOF:
+            return None
+        try:
+            return parse(self._reply, raw, self._address)
+        except TransportError:
+            self._call.cancel()
+            raise
+
+    async def done_sending(self) -> None:
+        """See `Stream`."""
+        try:
+            await self._call.done_writing()
+        except aio.AioRpcError as error:
+            raise TransportError(f"{self._address}: {_text(error)}") from None
+        except (asyncio.InvalidStateError, asyncio.CancelledError):
+            await self._ended()
+
+    def cancel(self) -> None:
+        """See `Stream`."""
+        self._call.cancel()
+
+    async def _ended(self) -> NoReturn:
+        """Tell our own cancellation from the stream's: gRPC raises the same for both."""
+        _reraise_own_cancel()
+        if self._call.cancelled() or not self._call.done():
+            raise TransportError(f"{self._address}: the stream was cancelled")
+        details = await self._call.details() or str(await self._call.code())
+        raise TransportError(f"{self._address}: the stream has ended: {details}")
+
+
+def parse(kind: type[Message], raw: bytes, peer: str) -> Any:
+    """Decode a message; what does not decode becomes a `TransportError` that names the peer."""
+    try:
+        return kind.FromString(raw)
+    except DecodeError as error:
+        name = kind.DESCRIPTOR.name
+        raise TransportError(f"{peer}: {len(raw)} bytes are no {name}: {error}") from None
+
+
+def _reraise_own_cancel() -> None:
+    """Within `except CancelledError`: raise it again if it is this task that is cancelled."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+def _is_ready(channel: aio.Channel) -> bool:
+    return channel.get_state() is ChannelConnectivity.READY
+
+
+def _text(error: aio.AioRpcError) -> str:
+    details = error.details()
+    return f"{details} ({error.code().name})" if details else error.code().name

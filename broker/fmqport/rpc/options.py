@@ -1,0 +1,41 @@
+"""Every gRPC option that we set, and why. One table for clients, one for servers."""
+
+from typing import Final
+
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+"""A larger message is refused by the receiver, and its call fails; the connection lives on."""
+
+KEEPALIVE_TIME_MS: Final = 2000
+KEEPALIVE_TIMEOUT_MS: Final = 2000
+"""Together under 5 s: a peer that vanished without a word is noticed within that."""
+
+Options = list[tuple[str, int]]
+
+_BOTH: Final[Options] = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),  # 0 = as many as keepalive wants
+    ("grpc.http2.lookahead_bytes", 4 * 1024 * 1024),  # a stream's window
+]
+
+CLIENT: Final[Options] = [
+    *_BOTH,
+    ("grpc.enable_http_proxy", 0),  # brokers are dialled directly, whatever the environment says
+    ("grpc.enable_retries", 0),  # callers retry, they know what is idempotent
+    ("grpc.service_config_disable_resolution", 1),  # no TXT look-ups
+    ("grpc.use_local_subchannel_pool", 1),  # a fresh channel dials afresh: no shared back-off
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 1000),  # also the connect timeout of one attempt
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
+
+SERVER: Final[Options] = [
+    *_BOTH,
+    ("grpc.so_reuseport", 0),  # two brokers on one port must not share it silently
+    ("grpc.http2.min_ping_interval_without_data_ms", 100),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 100),
+    ("grpc.http2.max_ping_strikes", 0),  # never send a client away for its pings
+]

@@ -1,0 +1,206 @@
+"""A listening gRPC server: dispatch by method, the server's end of a stream.
+
+Every handler runs in a task of ours, beside the one that gRPC makes for its call and cancels when
+the peer goes away. So a call's handler always runs to its end, and a stream's handler learns of a
+dead peer the way the port says: `TransportError` from `send` or `receive`; only one that is in
+neither is cancelled.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import unquote
+
+import grpc
+import structlog
+from google.protobuf.message import Message
+from grpc import StatusCode, aio
+
+from fmqcore.errors import FmqError
+from fmqport.rpc import options
+from fmqport.rpc.client import parse
+from fmqport.transport import CallHandler, Method, StreamHandler, TransportError
+
+_log = structlog.get_logger()
+_Context = Any  # aio.ServicerContext: grpc has no types
+_TELL_DEATH_S = 0.02
+
+
+class GrpcServer:
+    """The real `Server`."""
+
+    def __init__(self, server: aio.Server, port: int, handlers: "set[asyncio.Task[Any]]") -> None:
+        self._server = server
+        self._port = port
+        self._handlers = handlers
+
+    @classmethod
+    async def listen(
+        cls,
+        address: str,
+        *,
+        calls: Mapping[Method, CallHandler],
+        streams: Mapping[Method, StreamHandler],
+    ) -> "GrpcServer":
+        """Bind and serve; raise `TransportError` naming the address if it cannot be had."""
+        server = aio.server(options=options.SERVER)
+        methods = _Methods(calls, streams)
+        server.add_generic_rpc_handlers((methods,))
+        try:
+            port = server.add_insecure_port(address)
+        except RuntimeError as error:
+            await server.stop(None)
+            raise TransportError(f"cannot listen on {address}: {error}") from None
+        await server.start()
+        return cls(server, port, methods.running)
+
+    @property
+    def port(self) -> int:
+        """See `Server`."""
+        return self._port
+
+    async def close(self, grace_s: float) -> None:
+        """See `Server`."""
+        await self._server.stop(grace_s)
+        while self._handlers:  # those who have not yet noticed that their peer is gone
+            for task in self._handlers:
+                task.cancel()
+            await asyncio.wait(self._handlers)
+
+
+class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
+    """What gRPC asks for the handler of a path; an unknown one is UNIMPLEMENTED to the caller."""
+
+    def __init__(
+        self, calls: Mapping[Method, CallHandler], streams: Mapping[Method, StreamHandler]
+    ) -> None:
+        self.running: set[asyncio.Task[Any]] = set()
+        self._handlers = {
+            **{m.path: self._call_handler(m, handler) for m, handler in calls.items()},
+            **{m.path: self._stream_handler(m, handler) for m, handler in streams.items()},
+        }
+
+    def service(self, details: Any) -> Any:
+        """See `grpc.GenericRpcHandler`."""
+        return self._handlers.get(details.method)
+
+    def _call_handler(self, method: Method, handler: CallHandler) -> Any:
+        async def answer(raw: bytes, context: _Context) -> bytes:
+            try:
+                request = parse(method.request, raw, _peer(context))
+                reply: Message = await asyncio.shield(self._run(handler(request)))
+            except FmqError as error:
+                await context.abort(StatusCode.FAILED_PRECONDITION, str(error))
+                raise AssertionError from error  # abort has raised
+            return reply.SerializeToString()
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+    def _stream_handler(self, method: Method, handler: StreamHandler) -> Any:
+        async def serve(_: object, context: _Context) -> None:
+            stream = ServerStream(method, context)
+            task = self._run(handler(stream))
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError:
+                # The peer is gone, the server closes, or the handler's own `cancel`.
+                if not stream.fail():
+                    task.cancel()
+                if stream.cancelled_here:
+                    await context.abort(StatusCode.CANCELLED, "cancelled by the broker")
+                raise
+            except FmqError as error:
+                await context.abort(StatusCode.FAILED_PRECONDITION, str(error))
+            finally:
+                stream.fail()  # a stray task that still holds it must not touch a finished call
+
+        return grpc.stream_stream_rpc_method_handler(serve)
+
+    def _run(self, work: Awaitable[Any]) -> "asyncio.Task[Any]":
+        task: asyncio.Task[Any] = asyncio.ensure_future(work)
+        self.running.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self.running.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, FmqError):
+            _log.error("a handler failed: this is a bug", exc_info=error)
+
+
+class ServerStream:
+    """The server's end of a stream. A cancelled `send` or `receive` tears it down."""
+
+    def __init__(self, method: Method, context: _Context) -> None:
+        self._request = method.request
+        self._context = context
+        self._peer = _peer(context)
+        self._call = asyncio.current_task()  # gRPC's own task for this call
+        self._busy = 0
+        self._over = asyncio.Event()
+        self.cancelled_here = False
+
+    @property
+    def peer(self) -> str:
+        """See `Stream`."""
+        return self._peer
+
+    async def send(self, message: Message) -> None:
+        """See `Stream`."""
+        await self._do(self._context.write(message.SerializeToString()))
+
+    async def receive(self) -> Any:
+        """See `Stream`."""
+        raw = await self._do(self._read())
+        return None if raw is aio.EOF else parse(self._request, raw, self._peer)
+
+    async def _read(self) -> Any:
+        raw = await self._context.read()
+        if raw is aio.EOF:
+            # A half close and a dead peer look the same at first: let the news of a death come in.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TELL_DEATH_S):
+                    await self._over.wait()
+                    raise self._gone()
+        return raw
+
+    async def done_sending(self) -> None:
+        """See `Stream`: a server's end is done by returning."""
+
+    def cancel(self) -> None:
+        """See `Stream`."""
+        if not self._over.is_set():
+            self._over.set()
+            self.cancelled_here = True
+            if self._call is not None:
+                self._call.cancel()
+
+    def fail(self) -> bool:
+        """The call is over; tell whether a `send` or `receive` under way will say so."""
+        self._over.set()
+        return self._busy > 0
+
+    async def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
+        if self._over.is_set():
+            work.close()
+            raise self._gone()
+        self._busy += 1
+        try:
+            return await work
+        except aio.BaseError:
+            raise self._gone() from None
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        finally:
+            self._busy -= 1
+
+    def _gone(self) -> TransportError:
+        return TransportError(f"{self._peer}: the stream is over: the peer is gone, or cancelled")
+
+
+def _peer(context: _Context) -> str:
+    """`ipv4:127.0.0.1:51234` or `ipv6:%5B::1%5D:51234` without the scheme."""
+    return unquote(context.peer()).partition(":")[2]

@@ -1,0 +1,25 @@
+"""The transport port over gRPC: makes connections and servers."""
+
+from collections.abc import Mapping
+
+from fmqport.rpc.client import GrpcConnection
+from fmqport.rpc.server import GrpcServer
+from fmqport.transport import CallHandler, Method, StreamHandler
+
+
+class GrpcTransport:
+    """The real `Transport`. Holds nothing itself."""
+
+    def connect(self, address: str) -> GrpcConnection:
+        """See `Transport`."""
+        return GrpcConnection(address)
+
+    async def serve(
+        self,
+        address: str,
+        *,
+        calls: Mapping[Method, CallHandler],
+        streams: Mapping[Method, StreamHandler],
+    ) -> GrpcServer:
+        """See `Transport`."""
+        return await GrpcServer.listen(address, calls=calls, streams=streams)

@@ -1,0 +1,172 @@
+"""Where a client goes: the route table, and the pick of a group and a queue (DESIGN §4, §6).
+
+Pure. The table is merged from what any broker says; of one group only a route of the same or a
+higher epoch is taken. The hash is part of the contract, so that programs in other languages can
+agree with us on a key's place:
+
+    key_hash(key)  = fmix32(crc32c(key))                      (fmix32: MurmurHash3's finalizer)
+    group of a key = the one with the greatest  w / -ln(u),   w its weight,
+                     u = (fmix32(key_hash ^ crc32c(group name)) + 0.5) / 2**32
+    queue of a key = key_hash % queues of the topic in that group
+
+Weighted rendezvous hashing: when a group goes away only its keys move, evenly over the others;
+when it comes back exactly they return. Weight 0 takes no new messages.
+
+What it is not: connections, retries, permissions as brokers really hold them (`fmqclient`).
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import gcd, log
+from typing import Final
+
+from fmqcore.cluster import TopicConfig, TopicGroup
+from fmqcore.crc import crc32c
+from fmqcore.words import BrokerId, Epoch, GroupName, Permission
+
+_U32: Final = 0xFFFFFFFF
+Place = tuple[GroupName, int]
+"""(group, queue): where a record goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRoute:
+    """One broker, as the group's state says."""
+
+    id: BrokerId
+    address: str
+    zone: str = ""
+    role: str = ""
+    permission: Permission = Permission.NONE
+    in_sync: bool = False
+    live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRoute:
+    """One group, as of one epoch."""
+
+    group: GroupName
+    epoch: Epoch
+    mode: str
+    brokers: tuple[BrokerRoute, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RouteTable:
+    """Every group and topic that this client has heard of."""
+
+    groups: Mapping[GroupName, GroupRoute] = field(default_factory=dict)
+    topics: Mapping[str, TopicConfig] = field(default_factory=dict)
+
+
+def merge(
+    table: RouteTable,
+    groups: Iterable[GroupRoute],
+    topics: Iterable[TopicConfig],
+    asked: Collection[str] = (),
+) -> RouteTable:
+    """Take in one answer; `asked` names the topics asked for (none: all of them).
+
+    A group's route of a lower epoch is ignored. An asked topic that the answer lacks is gone.
+    """
+    merged_groups = dict(table.groups)
+    for route in groups:
+        known = merged_groups.get(route.group)
+        if known is None or route.epoch >= known.epoch:
+            merged_groups[route.group] = route
+    kept = {n: t for n, t in table.topics.items() if asked and n not in asked}
+    return RouteTable(merged_groups, kept | {t.name: t for t in topics})
+
+
+def candidates(route: GroupRoute, needed: Permission) -> tuple[BrokerRoute, ...]:
+    """The brokers of a group in the order in which to try them for `needed`.
+
+    First those that hold it, then by permission FULL, WRITE, READ, NONE (a table may be stale:
+    who holds nothing in it may be the one that serves), the live ones first, then by name.
+    """
+    return tuple(
+        sorted(
+            route.brokers,
+            key=lambda b: (not needed & b.permission, -b.permission, not b.live, b.id),
+        )
+    )
+
+
+def grants(route: GroupRoute | None, needed: Permission) -> bool:
+    """Tell whether some broker of the group is said to hold all of `needed`."""
+    return route is not None and any(b.permission & needed == needed for b in route.brokers)
+
+
+def key_hash(key: bytes) -> int:
+    """The stable 32-bit hash of a key (see the top of the file)."""
+    return _fmix32(crc32c(key))
+
+
+def pick_by_key(
+    groups: Sequence[TopicGroup], writable: Collection[GroupName], key: bytes
+) -> Place | None:
+    """The place of a key among the writable groups; None if there is none."""
+    hashed = key_hash(key)
+    best: TopicGroup | None = None
+    best_score = 0.0
+    for group in groups:
+        if group.weight <= 0 or group.queues <= 0 or group.group not in writable:
+            continue
+        score = _score(hashed, group)
+        if best is None or (score, group.group) > (best_score, best.group):
+            best, best_score = group, score
+    return None if best is None else (best.group, hashed % best.queues)
+
+
+class Rotation:
+    """Records without a key: groups in turn by weight (smooth), in each its queues in turn.
+
+    `start` shifts the first queue, so that many producers do not move in step.
+    """
+
+    __slots__ = ("_credit", "_groups", "_queue")
+
+    def __init__(self, groups: Sequence[TopicGroup], start: int = 0) -> None:
+        usable = sorted((g for g in groups if g.weight > 0 and g.queues > 0), key=lambda g: g.group)
+        divisor = gcd(*(g.weight for g in usable)) or 1
+        self._groups = tuple((g.group, g.weight // divisor, g.queues) for g in usable)
+        self._credit = dict.fromkeys((g for g, _, _ in self._groups), 0)
+        self._queue = {g: start % queues for g, _, queues in self._groups}
+
+    def next(self, writable: Collection[GroupName]) -> Place | None:
+        """The next place among the writable groups; None if there is none."""
+        total = 0
+        best = GroupName("")
+        best_queues = 0
+        for group, weight, queues in self._groups:
+            if group not in writable:
+                continue
+            total += weight
+            self._credit[group] += weight
+            if not best_queues or self._credit[group] > self._credit[best]:
+                best, best_queues = group, queues
+        if not best_queues:
+            return None
+        self._credit[best] -= total
+        queue = self._queue[best]
+        self._queue[best] = (queue + 1) % best_queues
+        return best, queue
+
+
+def tag_bit(tag: bytes) -> int:
+    """The bit that a tag sets in a batch's `tag_mask`: 1 << (key_hash(tag) % 64)."""
+    return 1 << (key_hash(tag) & 63)
+
+
+def _score(hashed: int, group: TopicGroup) -> float:
+    mixed = _fmix32(hashed ^ crc32c(group.group.encode()))
+    return group.weight / -log((mixed + 0.5) / 4294967296.0)
+
+
+def _fmix32(h: int) -> int:
+    h ^= h >> 16
+    h = (h * 0x85EBCA6B) & _U32
+    h ^= h >> 13
+    h = (h * 0xC2B2AE35) & _U32
+    return h ^ (h >> 16)

@@ -25,6 +25,7 @@ from fmqport.transport import CallHandler, Method, StreamHandler, TransportError
 _log = structlog.get_logger()
 _Context = Any  # aio.ServicerContext: grpc has no types
 _TELL_DEATH_S = 0.02
+_LAST_WORDS_S = 0.3
 
 
 class GrpcServer:
@@ -63,7 +64,9 @@ class GrpcServer:
     async def close(self, grace_s: float) -> None:
         """See `Server`."""
         await self._server.stop(grace_s)
-        while self._handlers:  # those who have not yet noticed that their peer is gone
+        if self._handlers:  # they have just been told that their peers are gone
+            await asyncio.wait(self._handlers, timeout=_LAST_WORDS_S)
+        while self._handlers:
             for task in self._handlers:
                 task.cancel()
             await asyncio.wait(self._handlers)

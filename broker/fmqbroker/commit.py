@@ -3,6 +3,9 @@
 `journal.end` ≥ `commit_end`; readers see only what lies below `commit_end`. On a master it is
 computed from the journal's ends and the slaves' acks; on a slave it is what the master told it;
 a slave that takes over the reads sets it to its durable end. It never falls (R4).
+
+Order of effects when a slave is lost: first it is taken out of the in-sync set (compare-and-set),
+then `refuse` is called, then produce answers what waits. Leaves nothing on disk.
 """
 
 from fmqbroker.signal import Signal
@@ -25,4 +28,19 @@ class CommitFrontier:
         self.commit_end = max(self.commit_end, commit_end)
         self.all_end = max(self.all_end, all_end)
         if moved:
+            self.changed.notify()
+
+    def refuse(self, why: str, failed_below: Position) -> None:
+        """The policy cannot be met now: refuse new batches, fail what waits below that end.
+
+        What failed may still commit later: its producers were told that they cannot know.
+        """
+        self.writable = why
+        self.failed_below = max(self.failed_below, failed_below)
+        self.changed.notify()
+
+    def accept(self) -> None:
+        """The policy can be met: new batches are welcome."""
+        if self.writable:
+            self.writable = ""
             self.changed.notify()

@@ -1,4 +1,4 @@
-"""What failover may know of replication, and ask of it. CONTRACT STUB (owner: replication).
+"""What failover may know of replication, and ask of it. Owner: replication.
 
 Two roles, two halves; `replicate_master.py` and `replicate_slave.py` implement them.
 """
@@ -16,28 +16,36 @@ class LinkView:
     """One slave as its master sees it."""
 
     connected: bool = False
-    caught_up: bool = False  # durable to within `in_sync_lag_bytes` of my end
+    caught_up: bool = False  # counted to within `in_sync_lag_bytes` of my end
+    sent_end: Position = Position(0)  # handed to its stream
     received_end: Position = Position(0)
     durable_end: Position = Position(0)
+    epoch: Epoch = Epoch(0)  # of the newest message its last ack had read; older ones do not count
     lease_until_ms: int = 0  # my monotonic clock: its unexpired grant to me
     heard: bool = False  # said Hello since my start and needs nothing of its suffix any more
     reader: bool = False  # it said that it serves (served) reads in slave-consume
+    refused: str = ""  # why its last Hello was refused; "" = it was not
 
 
 @dataclass(slots=True)
 class UpstreamView:
-    """My master as I, its slave, see it."""
+    """My master as I, its slave, see it.
+
+    Order of effects at a claim: failover sets `claiming`, then checks `promised_until_ms`, then
+    compares and sets. While `claiming` no new promise is made, so none can slip in between.
+    """
 
     connected: bool = False  # stream up and welcomed
     caught_up: bool = False  # my end equals the master's end as last told, or nothing is missing
     promised_until_ms: int = 0  # my monotonic clock: I claim nothing before
+    claiming: bool = False  # set by failover alone: I am about to claim, grant nothing
 
 
 class MasterReplication(Protocol):
     """The master's half."""
 
     links: Mapping[BrokerId, LinkView]
-    changed: Signal
+    changed: Signal  # a link came, went, was heard, caught up, or its lease grew (coalesced)
 
     def open_for(self, epoch: Epoch) -> None:
         """I am master of `epoch` (its EPOCH batch is appended): count acks, keep the isr."""
@@ -45,6 +53,10 @@ class MasterReplication(Protocol):
 
     def close_writes(self) -> None:
         """I am no longer serving master; slaves may still dial for reconcile and suffixes."""
+        ...
+
+    def keep_from(self) -> Position:
+        """Retention deletes nothing at or past this: the slowest in-sync slave needs it."""
         ...
 
 

@@ -31,3 +31,24 @@ class Signal:
             await waiter
         finally:
             self._waiters.discard(waiter)
+
+
+async def wait_any(*signals: Signal, timeout_s: float | None = None) -> None:
+    """Wait for the next `notify` of any of them, or until the time is out: one future, no task."""
+    loop = asyncio.get_running_loop()
+    waiter = loop.create_future()
+    timer = None if timeout_s is None else loop.call_later(timeout_s, _wake, waiter)
+    for each in signals:
+        each._waiters.add(waiter)
+    try:
+        await waiter
+    finally:
+        for each in signals:
+            each._waiters.discard(waiter)
+        if timer is not None:
+            timer.cancel()
+
+
+def _wake(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,153 @@
+"""Queues among a consumer group's sessions: balanced, sticky, one holder at a time. Pure.
+
+A queue that must move is first *draining*: its old holder gets nothing more, but its acks still
+count until nothing of it is in flight or a deadline is over. Only then does it go to the next
+holder, under a higher generation; acks of an older generation are ignored.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+NOBODY = ""
+
+
+def assign(queues: int, sessions: Iterable[str], held: Mapping[int, str]) -> dict[int, str]:
+    """Who should hold which queue: within one of each other, the fewest moves, deterministic."""
+    names = sorted(set(sessions))
+    if not names:
+        return {}
+    kept: dict[str, list[int]] = {name: [] for name in names}
+    for queue in range(queues):
+        if held.get(queue, NOBODY) in kept:
+            kept[held[queue]].append(queue)
+    least, extra = divmod(queues, len(names))
+    by_held = sorted(names, key=lambda name: (-len(kept[name]), name))
+    quota = {name: least + (rank < extra) for rank, name in enumerate(by_held)}
+    target = {q: name for name in names for q in kept[name][: quota[name]]}
+    free = iter([q for q in range(queues) if q not in target])
+    for name in by_held:
+        for _ in range(quota[name] - len(kept[name])):
+            target[next(free)] = name
+    return target
+
+
+class Move(NamedTuple):
+    """A queue given to, or taken from, a session."""
+
+    queue_id: int
+    session: str
+    generation: int
+
+
+class Moves(NamedTuple):
+    """What changed; tell the sessions in this order."""
+
+    revoked: list[Move]
+    assigned: list[Move]
+    released: list[Move]  # taken for good: its old holder's acks do not count from now on
+
+
+@dataclass(slots=True)
+class Holding:
+    """Who holds a queue now."""
+
+    session: str = NOBODY
+    generation: int = 0
+    draining_until_ms: int | None = None
+
+    @property
+    def delivering(self) -> bool:
+        """Whether its holder may get more of it."""
+        return self.session != NOBODY and self.draining_until_ms is None
+
+
+class Assignments:
+    """The holders of all queues of one topic, for one consumer group."""
+
+    def __init__(self, queues: int, drain_ms: int) -> None:
+        self.holdings = [Holding() for _ in range(queues)]
+        self.sessions: set[str] = set()
+        self._target: dict[int, str] = {}
+        self._drain_ms = drain_ms
+
+    def join(self, session: str, busy: Collection[int], now_ms: int) -> Moves:
+        """A new session. `busy`: queues of which something is in flight."""
+        assert session not in self.sessions, "a session joins once; a second stream renews it"
+        self.sessions.add(session)
+        return self._replan(busy, now_ms)
+
+    def leave(self, session: str, busy: Collection[int], now_ms: int) -> Moves:
+        """A session is gone: its queues go to others at once."""
+        self.sessions.discard(session)
+        released = []
+        for queue, holding in enumerate(self.holdings):
+            if holding.session == session:
+                released.append(Move(queue, session, holding.generation))
+                holding.session, holding.draining_until_ms = NOBODY, None
+        moves = self._replan(busy, now_ms)
+        return moves._replace(released=released + moves.released)
+
+    def grow(self, queues: int, busy: Collection[int], now_ms: int) -> Moves:
+        """The topic has more queues now."""
+        self.holdings += [Holding() for _ in range(queues - len(self.holdings))]
+        return self._replan(busy, now_ms)
+
+    def renew(self, session: str) -> Moves:
+        """The same session on a new stream: it keeps its queues under new generations."""
+        moves = Moves([], [], [])
+        for queue, holding in enumerate(self.holdings):
+            if holding.session == session:
+                moves.released.append(Move(queue, session, holding.generation))
+                holding.generation += 1
+                if holding.delivering:
+                    moves.assigned.append(Move(queue, session, holding.generation))
+        return moves
+
+    def bump(self, queue: int) -> Move | None:
+        """A seek: what its holder had is void; the same holder begins anew."""
+        holding = self.holdings[queue]
+        holding.generation += 1
+        if not holding.delivering:
+            return None
+        return Move(queue, holding.session, holding.generation)
+
+    def settle(self, busy: Collection[int], now_ms: int) -> Moves:
+        """Hand over what is drained, or was given long enough."""
+        moves = Moves([], [], [])
+        for queue, holding in enumerate(self.holdings):
+            target = self._target.get(queue, NOBODY)
+            if holding.session != NOBODY and not self._let_go(
+                queue, holding, target, queue in busy, now_ms, moves
+            ):
+                continue
+            if target != NOBODY:
+                holding.session = target
+                holding.generation += 1
+                moves.assigned.append(Move(queue, target, holding.generation))
+        return moves
+
+    def next_deadline_ms(self) -> int | None:
+        """When `settle` has something to do by time."""
+        times = (h.draining_until_ms for h in self.holdings if h.draining_until_ms is not None)
+        return min(times, default=None)
+
+    def _let_go(
+        self, queue: int, holding: Holding, target: str, busy: bool, now_ms: int, moves: Moves
+    ) -> bool:
+        """Take a queue from its holder if it must move; True once nobody holds it."""
+        if holding.draining_until_ms is None:
+            if holding.session == target:
+                return False
+            moves.revoked.append(Move(queue, holding.session, holding.generation))
+            holding.draining_until_ms = now_ms + self._drain_ms
+        if busy and now_ms < holding.draining_until_ms:
+            return False
+        moves.released.append(Move(queue, holding.session, holding.generation))
+        holding.session, holding.draining_until_ms = NOBODY, None
+        return True
+
+    def _replan(self, busy: Collection[int], now_ms: int) -> Moves:
+        held = {q: h.session for q, h in enumerate(self.holdings) if h.session != NOBODY}
+        self._target = assign(len(self.holdings), self.sessions, held)
+        return self.settle(busy, now_ms)

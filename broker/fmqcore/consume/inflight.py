@@ -1,0 +1,209 @@
+"""One queue's progress for one consumer group: what is done, in flight, to come again (DESIGN §7).
+
+Every offset is in exactly one place:
+
+    below `floor`        done
+    acked                done, above the floor
+    flying               delivered, waiting for an ack until a deadline
+    delayed              given back (nack), due at a moment
+    due                  to be delivered again now (expired, due nack, a session that went away)
+    from `next_offset`   never delivered
+
+Retry is this state, never a rewritten message. Only floor and acked are stored (`OffsetEntry`);
+the rest is forgotten with the serving broker: at-least-once. Time is an argument.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from fmqcore.consume.ranges import Piece, Range, RangeMap, RangeSet
+from fmqcore.words import Offset
+
+_NEVER: Final = 1 << 62
+
+
+class Limits(NamedTuple):
+    """How much of one queue may be under way."""
+
+    max_in_flight_records: int = 20_000
+    max_ranges: int = 1000
+    """Above so many ranges set aside (acked, delayed or due) nothing new is delivered until they
+    close up; what was delivered before may still split into more."""
+
+
+class Lease(NamedTuple):
+    """A range to send; `deliveries` counts this one too."""
+
+    first: Offset
+    end: Offset
+    deliveries: int
+
+
+class _Flying(NamedTuple):
+    deadline_ms: int
+    deliveries: int
+
+
+class _Delayed(NamedTuple):
+    due_ms: int
+    deliveries: int
+
+
+class QueueProgress:
+    """The state machine of one queue. Cost is per range, never per record."""
+
+    __slots__ = ("_acked", "_delayed", "_due", "_flying", "_limits", "_wake_ms", "floor", "next")
+
+    def __init__(self, floor: Offset, acked: Sequence[Range] = (), limits: Limits | None = None):
+        self._limits = limits or Limits()
+        self.floor = floor
+        self._acked = RangeSet(acked)
+        self._flying: RangeMap[_Flying] = RangeMap()
+        self._delayed: RangeMap[_Delayed] = RangeMap()
+        self._due: RangeMap[int] = RangeMap()  # value: deliveries so far
+        self._wake_ms = _NEVER  # nothing becomes due by time before this; may be early, never late
+        # What lies between acked ranges was under way once: it comes first, as if never delivered.
+        self.next = max(floor, self._acked.last_end or floor)
+        for first, end in self._acked.gaps(floor, self.next):
+            self._due.put(first, end, 0)
+        self._raise_floor()
+
+    # ---- looking
+    @property
+    def in_flight_records(self) -> int:
+        """Delivered and neither acked, nacked nor expired."""
+        return self._flying.records
+
+    @property
+    def acked(self) -> tuple[Range, ...]:
+        """Done above the floor."""
+        return tuple(self._acked)
+
+    @property
+    def waiting_records(self) -> int:
+        """To be delivered again, now or later."""
+        return self._due.records + self._delayed.records
+
+    def wake_ms(self) -> int | None:
+        """No later than this, call `expire`; None if nothing waits for a moment."""
+        return None if self._wake_ms == _NEVER else self._wake_ms
+
+    def peek(self, up_to: Offset) -> Range | None:
+        """The next range to deliver, what came back first; None if there is none or no room."""
+        room = self._limits.max_in_flight_records - self._flying.records
+        if room <= 0:
+            return None
+        again = self._due.first()
+        if again is not None and again.first < up_to:
+            return again.first, Offset(min(again.end, up_to, again.first + room))
+        aside = len(self._acked) + len(self._delayed) + len(self._due)
+        if self.next >= up_to or aside >= self._limits.max_ranges:
+            return None
+        return self.next, Offset(min(up_to, self.next + room))
+
+    # ---- moving
+    def lease(self, first: Offset, end: Offset, deadline_ms: int) -> list[Lease]:
+        """Put into flight what may be delivered of [first, end); what was acked since is not."""
+        leased = [Lease(p.first, p.end, p.value + 1) for p in self._due.take(first, end)]
+        fresh = max(first, self.next)
+        if fresh < end:
+            assert fresh == self.next, "fresh offsets are delivered without a hole"
+            leased.append(Lease(fresh, end, 1))
+            self.next = end
+        for piece in leased:
+            self._flying.put(piece.first, piece.end, _Flying(deadline_ms, piece.deliveries))
+        if leased:
+            self._wake_ms = min(self._wake_ms, deadline_ms)
+        return leased
+
+    def ack(self, first: Offset, end: Offset) -> bool:
+        """Done; also what had come back meanwhile. What was never delivered stays. True if news."""
+        first, end = max(first, self.floor), min(end, self.next)
+        if first >= end:
+            return False
+        news = bool(self._flying.take(first, end))
+        news |= bool(self._due.take(first, end))
+        news |= bool(self._delayed.take(first, end))
+        if news:
+            self._acked.add(first, end)
+            self._raise_floor()
+        return news
+
+    def nack(self, first: Offset, end: Offset, due_ms: int, now_ms: int) -> bool:
+        """Back at `due_ms`: only what is in flight. True if news."""
+        back = self._flying.take(first, end)
+        for piece in back:
+            if due_ms <= now_ms:
+                self._due.put(piece.first, piece.end, piece.value.deliveries)
+            else:
+                self._delayed.put(piece.first, piece.end, _Delayed(due_ms, piece.value.deliveries))
+                self._wake_ms = min(self._wake_ms, due_ms)
+        return bool(back)
+
+    def expire(self, now_ms: int) -> bool:
+        """What is overdue, or whose delay is over, is due again. True if there is any."""
+        if now_ms < self._wake_ms:
+            return False
+        late = [p for p in self._flying if p.value.deadline_ms <= now_ms]
+        ripe = [p for p in self._delayed if p.value.due_ms <= now_ms]
+        for flying in late:
+            self._flying.take(flying.first, flying.end)
+            self._due.put(flying.first, flying.end, flying.value.deliveries)
+        for delayed in ripe:
+            self._delayed.take(delayed.first, delayed.end)
+            self._due.put(delayed.first, delayed.end, delayed.value.deliveries)
+        moments = [p.value.deadline_ms for p in self._flying]
+        moments += [p.value.due_ms for p in self._delayed]
+        self._wake_ms = min(moments, default=_NEVER)
+        return bool(late or ripe)
+
+    def session_gone(self) -> bool:
+        """Nobody holds what is in flight any more: due again at once, the counts kept."""
+        back = self._flying.take_all()
+        for piece in back:
+            self._due.put(piece.first, piece.end, piece.value.deliveries)
+        return bool(back)
+
+    def seek(self, offset: Offset) -> None:
+        """Begin again at `offset`; everything else is forgotten."""
+        self.floor = self.next = offset
+        self._acked = RangeSet()
+        self._flying, self._delayed, self._due = RangeMap(), RangeMap(), RangeMap()
+        self._wake_ms = _NEVER
+
+    def skip_to(self, offset: Offset) -> bool:
+        """What lies below is not stored any more (retention): done. True if anything was left."""
+        if offset <= self.floor:
+            return False
+        low, self.floor = self.floor, offset
+        self.next = max(self.next, offset)
+        maps: tuple[RangeMap[_Flying], RangeMap[_Delayed], RangeMap[int]]
+        maps = (self._flying, self._delayed, self._due)
+        for where in maps:
+            where.take(low, offset)
+        self._acked.remove_below(offset)
+        self._raise_floor()
+        return True
+
+    def _raise_floor(self) -> None:
+        for first, end in self._acked:
+            if first <= self.floor:
+                self.floor = max(self.floor, end)
+            break
+        self._acked.remove_below(self.floor)
+        self.next = max(self.next, self.floor)
+
+    def check(self) -> None:
+        """Assert that every offset is in exactly one place (for tests; cost is per range)."""
+        pieces: list[Range] = [*self._acked]
+        for where in (self._flying, self._delayed, self._due):
+            pieces += [(p.first, p.end) for p in _pieces(where)]
+        at = self.floor
+        for first, end in sorted(pieces):
+            assert first == at, f"hole or overlap at {at}: next place begins at {first}"
+            at = end
+        assert at == self.next, f"places end at {at}, next is {self.next}"
+
+
+def _pieces(where: "RangeMap[_Flying] | RangeMap[_Delayed] | RangeMap[int]") -> list[Piece[object]]:
+    return [Piece(p.first, p.end, p.value) for p in where]

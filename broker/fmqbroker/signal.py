@@ -13,38 +13,33 @@ class Signal:
     __slots__ = ("_waiters",)
 
     def __init__(self) -> None:
-        self._waiters: set[asyncio.Future[None]] = set()
+        # A dict, not a set: waiters are woken in the order in which they came, in every run.
+        self._waiters: dict[asyncio.Future[None], None] = {}
 
     def notify(self) -> None:
         """Wake every waiter; costs nothing when there is none."""
         if self._waiters:
-            waiters, self._waiters = self._waiters, set()
+            waiters, self._waiters = self._waiters, {}
             for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+                _wake(waiter)
 
     async def wait(self) -> None:
         """Wait for the next `notify`."""
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
-        try:
-            await waiter
-        finally:
-            self._waiters.discard(waiter)
+        await wait_any(self)
 
 
 async def wait_any(*signals: Signal, timeout_s: float | None = None) -> None:
-    """Wait for the next `notify` of any of them, or until the time is out: one future, no task."""
+    """Wait for the next `notify` of any of them, or until the time is out: look which."""
     loop = asyncio.get_running_loop()
-    waiter = loop.create_future()
+    waiter: asyncio.Future[None] = loop.create_future()
+    for signal in signals:
+        signal._waiters[waiter] = None
     timer = None if timeout_s is None else loop.call_later(timeout_s, _wake, waiter)
-    for each in signals:
-        each._waiters.add(waiter)
     try:
         await waiter
     finally:
-        for each in signals:
-            each._waiters.discard(waiter)
+        for signal in signals:
+            signal._waiters.pop(waiter, None)
         if timer is not None:
             timer.cancel()
 

@@ -1,0 +1,342 @@
+"""The produce way (DESIGN §4): stream → permission → dedup → journal append → commit end → ack.
+
+One `ProduceSession` per stream, of two tasks: one reads messages and appends their batches, in
+memory and at once; the other waits until what was appended has reached its ack level and sends all
+acks that are due in one message. The fsync and the replication between the two are the journal's
+and `replicate_master.py`'s; no task here waits for them batch by batch.
+
+Order of effects: append, then (elsewhere, in parallel) fsync and replicate, then acknowledge; when
+an ack may say OK is in `produce_acks.py`.
+
+What it is not: deduplication is `fmqcore.journal.state`'s, and what a batch holds is never looked
+into. Nothing here is per record. Leaves on disk what it appends: DATA, and a topic's CONFIG.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from fmqbroker.cluster_view import ClusterView
+from fmqbroker.commit import CommitFrontier
+from fmqbroker.gate import Gate
+from fmqbroker.journal import Appended, BatchDraft, Journal
+from fmqbroker.produce_acks import FSYNCED, AckQueue, Waiting
+from fmqbroker.settings import BrokerSettings
+from fmqbroker.signal import Signal, wait_any
+from fmqcore import errors
+from fmqcore.batch import KNOWN_ATTRS, Attrs, BatchType
+from fmqcore.cluster import TopicConfig
+from fmqcore.crc import crc32c
+from fmqcore.errors import FmqError
+from fmqcore.journal.control import encode_topic
+from fmqcore.journal.state import ProducedBatch
+from fmqcore.words import GroupName, Permission, Position, TopicId
+from fmqport.clock import Clock
+from fmqport.transport import Stream, TransportError
+from fmqproto.v1 import client_pb2
+
+_log = structlog.get_logger()
+
+_ONE_WAY: Final = int(client_pb2.ONE_WAY)
+_BY_POLICY: Final = (int(client_pb2.REPLICATED), int(client_pb2.ALL))
+_LEVELS: Final = frozenset(client_pb2.AckLevel.values())
+
+_NEWS_WAIT_MS: Final = 1000
+"""A topic that ZooKeeper has and we do not know yet: so long for its watch to fire."""
+_FULL_CHECK_S: Final = 0.25
+
+
+class ProduceService:
+    """What all produce sessions of a broker share."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        commit: CommitFrontier,
+        gate: Gate,
+        view: ClusterView,
+        settings: BrokerSettings,
+        clock: Clock,
+    ) -> None:
+        self.journal = journal
+        self.commit = commit
+        self.gate = gate
+        self.view = view
+        self.settings = settings
+        self.clock = clock
+        self.waiting_bytes = 0  # of all sessions: appended, not yet acknowledged
+        self.released = Signal()  # `waiting_bytes` fell
+        self._draining = False
+        self._group = GroupName(settings.group)
+        self._queues: dict[int, tuple[TopicConfig, int]] = {}
+
+    async def serve(self, stream: Stream) -> None:
+        """One producer session, from its first message to its end."""
+        opening = await stream.receive()
+        if opening is None:
+            return
+        if not opening.HasField("open"):
+            raise errors.Malformed("the first message of a produce session has no `open`")
+        if not await self._open(stream, opening.open):
+            return
+        session = ProduceSession(self, stream, opening)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                session.start(tasks)
+        except* TransportError:
+            pass  # the producer is gone; what it sent is in the journal all the same
+        finally:
+            session.forget()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Before an orderly stop: refuse new batches, let those that wait be acknowledged."""
+        self._draining = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.waiting_bytes:
+                    await self.released.wait()
+        except TimeoutError:
+            _log.warning("stopping with batches not acknowledged", bytes=self.waiting_bytes)
+
+    async def _open(self, stream: Stream, opening: client_pb2.ProduceOpen) -> bool:
+        opened = client_pb2.ProduceOpened(
+            max_batch_bytes=self.settings.max_payload_bytes,
+            max_records=self.settings.max_records,
+            window_bytes=self.settings.session_window_bytes,
+        )
+        refused = False
+        try:
+            await self._check_open(opening)
+        except FmqError as error:
+            opened.error.code = client_pb2.ErrorCode.Name(int(error.code))  # type: ignore[assignment]
+            opened.error.message = str(error)
+            refused = True
+        await stream.send(client_pb2.ProduceReply(opened=opened, epoch=self.gate.epoch))
+        return not refused
+
+    async def _check_open(self, opening: client_pb2.ProduceOpen) -> None:
+        self.require_write()
+        if opening.producer_epoch > 0xFFFF:
+            raise errors.InvalidArgument(f"producer epoch {opening.producer_epoch} is over 65535")
+        topics = self.view.topics
+        await self.hear_of(lambda: all(name in self.view.topics for name in opening.topics))
+        for name in opening.topics:
+            if name not in topics:
+                raise errors.UnknownTopic(f"no topic called {name}: create it first")
+            self._queues_here(topics[name])
+
+    async def hear_of(self, known: Callable[[], bool]) -> None:
+        """Until `known()`, but wait only a moment for ZooKeeper to tell us."""
+        until_ms = self.clock.monotonic_ms() + _NEWS_WAIT_MS
+        while not known() and (left_ms := until_ms - self.clock.monotonic_ms()) > 0:
+            await wait_any(self.view.changed, timeout_s=left_ms / 1000)
+
+    def require_write(self) -> None:
+        """Raise `NoPermission` unless batches are taken at this moment."""
+        if self._draining:
+            raise errors.NoPermission("this broker is stopping: look at the routes")
+        self.gate.require(Permission.WRITE)
+
+    def is_full(self) -> bool:
+        """Tell whether so much waits, for acks or for the disk, that no stream is to be read."""
+        limit = self.settings.total_window_bytes
+        unwritten = self.journal.end - self.journal.written_end
+        return self.waiting_bytes > limit or unwritten > limit
+
+    def queues_of(self, topic_id: TopicId) -> int:
+        """Queues of a topic in our group, once its CONFIG is in the journal."""
+        topic = self.view.topics_by_id.get(topic_id)
+        known = self._queues.get(topic_id)
+        if known is not None and known[0] is topic:
+            return known[1]
+        if topic is None:
+            raise errors.UnknownTopic(f"no topic with id {topic_id}: it may have been deleted")
+        queues = self._queues_here(topic)
+        if self.journal.state.topics.get(topic_id) != (topic.name, queues):
+            payload = encode_topic(topic_id, topic.name, queues)
+            self.journal.append(BatchDraft(BatchType.CONFIG, payload, crc32c(payload)))
+        self._queues[topic_id] = (topic, queues)
+        return queues
+
+    def _queues_here(self, topic: TopicConfig) -> int:
+        queues = topic.queues_in(self._group)
+        if not queues:
+            raise errors.UnknownTopic(f"topic {topic.name} has no queue in group {self._group}")
+        return queues
+
+
+class ProduceSession:
+    """One producer's stream. See the module for the order of effects."""
+
+    def __init__(
+        self, service: ProduceService, stream: Stream, opening: client_pb2.ProduceRequest
+    ) -> None:
+        self._service = service
+        self._stream = stream
+        self._opening: client_pb2.ProduceRequest = opening
+        self._producer_id = opening.open.producer_id
+        self._producer_epoch = opening.open.producer_epoch
+        self._journal = service.journal
+        self._commit = service.commit
+        self._clock = service.clock
+        self._settings = service.settings
+        self._acks = AckQueue(service.journal, service.commit, service.gate, service.clock)
+        self._queued = Signal()  # something waits that did not, or nothing more will come
+        self._reading = True
+        self._persist_to = Position(0)
+        self._persist = Signal()
+        self._strange: set[int] = set()  # topics waited for once, in vain
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Read, answer, and see to an fsync where a batch asks for one."""
+        persisting = tasks.create_task(self._persist_on_demand())
+        answering = tasks.create_task(self._answer())
+        answering.add_done_callback(lambda _: persisting.cancel())
+        tasks.create_task(self._read())
+
+    def forget(self) -> None:
+        """The session is over: give back what it held."""
+        self._release(self._acks.bytes)
+
+    # ---- reading
+
+    async def _read(self) -> None:
+        await self._take(self._opening)
+        while (request := await self._stream.receive()) is not None:
+            if request.HasField("open"):
+                raise errors.Malformed("`open` again: a produce session has one, in its beginning")
+            await self._take(request)
+            while self._acks.bytes > self._settings.session_window_bytes or self._service.is_full():
+                signals = (self._service.released, self._journal.flushed)
+                await wait_any(*signals, timeout_s=_FULL_CHECK_S)
+        self._reading = False
+        self._queued.notify()
+
+    async def _take(self, request: client_pb2.ProduceRequest) -> None:
+        """Append all batches of one message, or put the refusal of each refused one in line."""
+        await self._hear_of_topics(request)
+        refusal: FmqError | None = None
+        try:
+            self._service.require_write()
+        except FmqError as error:
+            refusal = error
+        for batch in request.batches:
+            try:
+                if refusal is not None:
+                    raise refusal
+                waiting = self._append(batch)
+            except FmqError as error:
+                waiting = Waiting(
+                    batch.correlation, int(batch.ack), code=int(error.code), message=str(error)
+                )
+            if waiting.level != _ONE_WAY:
+                self._acks.add(waiting)
+                self._service.waiting_bytes += waiting.size
+        self._queued.notify()
+
+    async def _hear_of_topics(self, request: client_pb2.ProduceRequest) -> None:
+        topics = self._service.view.topics_by_id
+        strange = {batch.topic_id for batch in request.batches if batch.topic_id not in topics}
+        if strange - self._strange:
+            self._strange |= strange
+            await self._service.hear_of(lambda: topics.keys() >= strange)
+
+    def _append(self, batch: client_pb2.ProduceBatch) -> Waiting:
+        payload, level = batch.payload, int(batch.ack)
+        topic_id, queue_id, count = TopicId(batch.topic_id), batch.queue_id, batch.record_count
+        self._check(batch, payload)
+        if queue_id >= (queues := self._service.queues_of(topic_id)):
+            raise errors.UnknownQueue(f"queue {queue_id}: the topic has {queues} here, from 0")
+        done: ProducedBatch | Appended | None = None
+        size = 0
+        if self._producer_id:
+            done = self._journal.state.check_sequence(
+                self._producer_id,
+                self._producer_epoch,
+                (topic_id, queue_id),
+                batch.base_sequence,
+                count,
+            )
+        if done is None:
+            if self._commit.writable and level in _BY_POLICY:
+                raise errors.NotEnoughReplicas(self._commit.writable)
+            draft = BatchDraft(
+                BatchType.DATA,
+                payload,
+                batch.payload_crc,
+                topic_id,
+                queue_id,
+                count,
+                batch.attrs,
+                self._producer_id,
+                self._producer_epoch,
+                batch.base_sequence,
+                batch.tag_mask,
+            )
+            done, size = self._journal.append(draft), len(payload)
+        if level in FSYNCED and done.end > self._persist_to:
+            self._persist_to = done.end
+            self._persist.notify()
+        return Waiting(
+            batch.correlation,
+            level,
+            done.end,
+            done.base_offset,
+            done.store_ms,
+            size,
+            self._clock.monotonic_ms() + (batch.timeout_ms or self._settings.ack_timeout_ms),
+            self._journal.epoch,
+            self._commit.failed_below,
+        )
+
+    def _check(self, batch: client_pb2.ProduceBatch, payload: bytes) -> None:
+        """What can be told without looking into the columns; raise a typed error."""
+        count, size, settings = batch.record_count, len(payload), self._settings
+        if size > settings.max_payload_bytes or count > settings.max_records:
+            raise errors.TooLarge(
+                f"{size} bytes and {count} records: a batch here has at most "
+                f"{settings.max_payload_bytes} bytes and {settings.max_records} records"
+            )
+        if batch.attrs & ~KNOWN_ATTRS:
+            if batch.attrs & Attrs.CODEC_MASK:
+                raise errors.Unsupported(f"codec {batch.attrs & Attrs.CODEC_MASK} is not known")
+            raise errors.Malformed(f"attrs {batch.attrs:#06x} has bits that nobody knows")
+        if not count or size < 4 * (count + 1):
+            raise errors.Malformed(f"{size} bytes of payload cannot hold {count} records")
+        if batch.deliver_at_ms:
+            raise errors.Unsupported("deliver_at_ms: this version delivers at once only")
+        if batch.ack not in _LEVELS:
+            raise errors.Unsupported(f"ack level {batch.ack} is not known")
+        if crc32c(payload) != batch.payload_crc:
+            raise errors.BadCrc(f"the payload's CRC32C is not {batch.payload_crc:#010x}")
+        if self._service.waiting_bytes > 2 * settings.total_window_bytes:
+            raise errors.Overloaded("twice the broker's window waits already: send again later")
+
+    # ---- answering
+
+    async def _answer(self) -> None:
+        while self._reading or self._acks:
+            held = self._acks.bytes
+            if acks := self._acks.take_due():
+                self._release(held - self._acks.bytes)
+                reply = client_pb2.ProduceReply(acks=acks, epoch=self._service.gate.epoch)
+                await self._stream.send(reply)
+            elif self._acks:
+                await self._acks.wait()
+            else:
+                await self._queued.wait()
+
+    def _release(self, size: int) -> None:
+        if size:
+            self._service.waiting_bytes -= size
+            self._service.released.notify()
+
+    async def _persist_on_demand(self) -> None:
+        """Ask for the fsync that a batch wants, where the group's policy makes none by itself."""
+        while True:
+            if self._persist_to > self._journal.durable_end:
+                await self._journal.wait_durable(self._persist_to)
+            else:
+                await self._persist.wait()

@@ -118,6 +118,7 @@ class BatchFault(IntEnum):
     PAYLOAD_CRC = 9
     OFFSET = 10
     EPOCH = 11
+    CONTENT = 12  # a control payload that does not decode
 
 
 class BadBatch(ValueError):

@@ -1,60 +1,81 @@
 """The state that a journal's batches add up to; SNAP is its encoding (DESIGN §3). Pure.
 
-CONTRACT STUB (owner: journal formats).
+A SNAP batch replaces the state: so a journal read from its beginning and one read from any
+segment's SNAP give the same state, and what the writer of the SNAP left out (idle producers, old
+tombstones) is gone on every replica at the same position.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Final
 
-from fmqcore.batch import BatchHeader
+from fmqcore.batch import BatchHeader, BatchType
 from fmqcore.crc import Buffer
-from fmqcore.words import Epoch, Offset, Position, TopicId
+from fmqcore.journal.control import decode_offsets, decode_topic
+from fmqcore.journal.fields import Fields, encode_name
+from fmqcore.journal.offsets import (
+    OffsetEntry,
+    OffsetKey,
+    QueueKey,
+    decode_entry,
+    encode_entry,
+    merge,
+)
+from fmqcore.journal.producers import ProducedBatch, ProducerTable
+from fmqcore.words import MAX_QUEUES, Epoch, Offset, Position, TopicId
 
-QueueKey = tuple[TopicId, int]
-"""(topic, queue)"""
+__all__ = ["JournalState", "OffsetEntry", "OffsetKey", "ProducedBatch", "QueueKey"]
+
+MAX_EPOCHS: Final = 1000
+"""Epochs remembered: the newest."""
+TOMBSTONE_MS: Final = 24 * 3600 * 1000
+"""So long a deleted progress entry stays in SNAP."""
+MAX_SNAP: Final = 3 * 1024 * 1024
+"""A SNAP payload at most, as far as leaving out producers can make it so."""
+
+_SNAP_VERSION: Final = 1
+_SNAP: Final = Struct("<HHIIII")
+_EPOCH: Final = Struct("<IQ")
+_TOPIC: Final = Struct("<IH")
+_QUEUE: Final = Struct("<IHQ")
+_MS: Final = Struct("<Q")
 
 
-class OffsetKey(NamedTuple):
-    """Whose progress, where."""
+@dataclass(slots=True)
+class JournalState:
+    """Next offsets, consumer offsets, topics, producers, epochs: as of one position.
 
-    group: str  # consumer group
-    topic_id: TopicId
-    queue_id: int
-
-
-class OffsetEntry(NamedTuple):
-    """A consumer group's progress in one queue.
-
-    `version` rises by one at every change; of two entries the higher version wins, so that a seek
-    backwards survives a merge and a stale record never overwrites a newer one. `version` 0 with
-    `floor` -1 does not occur; a deleted entry is a tombstone: floor 2**64 - 1.
+    `next_offsets` keeps the queues of deleted topics: a group may get the topic back, and its
+    offsets must then go on.
     """
 
-    version: int
-    floor: Offset  # everything below is done
-    ranges: tuple[tuple[Offset, Offset], ...] = ()  # done above it: [first, end), ascending
-
-
-class ProducedBatch(NamedTuple):
-    """One of the last five batches of a producer in a queue."""
-
-    base_sequence: int
-    record_count: int
-    base_offset: Offset
-    end: Position  # acknowledged once the commit end has passed this
-    store_ms: int
-
-
-class JournalState:
-    """Next offsets, consumer offsets, topics, producers, epochs: as of one position."""
-
-    next_offsets: dict[QueueKey, Offset]
-    offsets: dict[OffsetKey, OffsetEntry]
-    topics: dict[TopicId, tuple[str, int]]  # name, queues
-    epochs: list[tuple[Epoch, Position]]  # ascending; start = position of the EPOCH batch
+    next_offsets: dict[QueueKey, Offset] = field(default_factory=dict)
+    offsets: dict[OffsetKey, OffsetEntry] = field(default_factory=dict)  # tombstones too
+    topics: dict[TopicId, tuple[str, int]] = field(default_factory=dict)  # name, queues (> 0)
+    epochs: list[tuple[Epoch, Position]] = field(default_factory=list)  # ascending; EPOCH's place
+    producers: ProducerTable = field(default_factory=ProducerTable)
+    deleted_ms: dict[OffsetKey, int] = field(default_factory=dict)  # when a tombstone came
 
     def apply(self, header: BatchHeader, payload: Buffer) -> None:
-        """Take in one batch, in journal order."""
-        raise NotImplementedError
+        """Take in one batch, in journal order. DATA, EPOCH, EOF need no payload: pass b"".
+
+        Raises `Malformed` for a control payload that does not decode.
+        """
+        if header.type == BatchType.DATA:
+            self.next_offsets[header.topic_id, header.queue_id] = header.end_offset
+            self.producers.note(header)
+            return
+        match header.type:
+            case BatchType.EPOCH:
+                self._apply_epoch(header.epoch, header.position)
+            case BatchType.OFFSETS:
+                self._apply_offsets(decode_offsets(payload), header.store_ms)
+            case BatchType.CONFIG:
+                self._apply_topic(payload)
+            case BatchType.SNAP:
+                self._replace(JournalState.from_snap(payload))
+            case _:  # EOF; DELIVER and SEAL have nothing to say to this version
+                pass
 
     def check_sequence(
         self, producer_id: int, producer_epoch: int, key: QueueKey, base_sequence: int, count: int
@@ -62,15 +83,129 @@ class JournalState:
         """None: new, append it. A `ProducedBatch`: a retry, answer with that one.
 
         Raises `OutOfSequence` (a gap, or older than the last five) and `ProducerFenced`.
-        An unknown producer may begin at any sequence (its entry may have expired).
+        An unknown producer, or a newer session of it, may begin at any sequence (its entry may
+        have expired). Producer 0 is not idempotent: always new.
         """
-        raise NotImplementedError
+        return self.producers.check(producer_id, producer_epoch, key, base_sequence, count)
 
-    def to_snap(self, now_ms: int) -> bytes:
-        """Encode as a SNAP payload; producers idle for a day are left out."""
-        raise NotImplementedError
+    def progress(self, key: OffsetKey) -> OffsetEntry | None:
+        """A consumer group's progress; None if it has none or it was deleted."""
+        entry = self.offsets.get(key)
+        return None if entry is None or entry.deleted else entry
+
+    def to_snap(self, now_ms: int, max_bytes: int = MAX_SNAP) -> bytes:
+        """Encode as a SNAP payload; producers idle for a day and old tombstones are left out.
+
+        Producers idle for longest are left out too until it has at most `max_bytes`
+        (`segments.max_snap`); nothing else is.
+        """
+        kept = [
+            (key, entry)
+            for key, entry in sorted(self.offsets.items())
+            if now_ms - self.deleted_ms.get(key, now_ms) <= TOMBSTONE_MS
+        ]
+        parts = [
+            _SNAP.pack(
+                _SNAP_VERSION,
+                0,
+                len(self.next_offsets),
+                len(self.epochs),
+                len(self.topics),
+                len(kept),
+            )
+        ]
+        parts += [
+            _QUEUE.pack(topic_id, queue_id, offset)
+            for (topic_id, queue_id), offset in sorted(self.next_offsets.items())
+        ]
+        parts += [_EPOCH.pack(epoch, start) for epoch, start in self.epochs]
+        parts += [
+            _TOPIC.pack(topic_id, queues) + encode_name(name)
+            for topic_id, (name, queues) in sorted(self.topics.items())
+        ]
+        for key, entry in kept:
+            parts.append(encode_entry(key, entry))
+            if entry.deleted:
+                parts.append(_MS.pack(self.deleted_ms[key]))
+        parts.append(self.producers.encode(now_ms, max_bytes - sum(map(len, parts))))
+        return b"".join(parts)
 
     @classmethod
     def from_snap(cls, payload: Buffer) -> "JournalState":
         """Decode; raise `Malformed`."""
-        raise NotImplementedError
+        fields = Fields(payload, "SNAP payload")
+        queues, epochs, topics, offsets = _take_snap_counts(fields)
+        state = cls()
+        state.next_offsets = _take_next_offsets(fields, queues)
+        state.epochs = [(Epoch(e), Position(p)) for e, p in fields.many(_EPOCH, epochs)]
+        for _ in range(topics):
+            topic_id, count = fields.take(_TOPIC)
+            state.topics[TopicId(topic_id)] = (fields.name(), count)
+        for _ in range(offsets):
+            key, entry = decode_entry(fields)
+            state.offsets[key] = entry
+            if entry.deleted:
+                (state.deleted_ms[key],) = fields.take(_MS)
+        state.producers = ProducerTable.decode(fields)
+        fields.done()
+        if len(state.topics) != topics or len(state.offsets) != offsets:
+            raise fields.malformed("a topic or a progress entry occurs twice")
+        state._check(fields)
+        return state
+
+    def _check(self, fields: Fields) -> None:
+        if self.epochs != sorted(set(self.epochs)):
+            raise fields.malformed("the epochs do not rise")
+        if any(not 0 < queues <= MAX_QUEUES for _, queues in self.topics.values()):
+            raise fields.malformed(f"a topic has not 1 to {MAX_QUEUES} queues")
+
+    def _apply_epoch(self, epoch: Epoch, position: Position) -> None:
+        if self.epochs and self.epochs[-1][0] >= epoch:
+            return  # opened before: its first EPOCH is its start
+        self.epochs.append((epoch, position))
+        del self.epochs[:-MAX_EPOCHS]
+
+    def _apply_offsets(self, entries: dict[OffsetKey, OffsetEntry], store_ms: int) -> None:
+        for key in merge(self.offsets, entries):
+            if entries[key].deleted:
+                self.deleted_ms[key] = store_ms
+            else:
+                self.deleted_ms.pop(key, None)
+
+    def _apply_topic(self, payload: Buffer) -> None:
+        topic_id, name, queues = decode_topic(payload)
+        if queues:
+            self.topics[topic_id] = (name, queues)
+            return
+        self.topics.pop(topic_id, None)
+        for key in [k for k in self.offsets if k.topic_id == topic_id]:
+            del self.offsets[key]
+            self.deleted_ms.pop(key, None)
+
+    def _replace(self, other: "JournalState") -> None:
+        self.next_offsets = other.next_offsets
+        self.offsets = other.offsets
+        self.topics = other.topics
+        self.epochs = other.epochs
+        self.producers = other.producers
+        self.deleted_ms = other.deleted_ms
+
+
+def snap_next_offsets(payload: Buffer) -> dict[QueueKey, Offset]:
+    """Only the next offsets of a SNAP payload; raise `Malformed`."""
+    fields = Fields(payload, "SNAP payload")
+    return _take_next_offsets(fields, _take_snap_counts(fields)[0])
+
+
+def _take_snap_counts(fields: Fields) -> tuple[int, int, int, int]:
+    version, _, queues, epochs, topics, offsets = fields.take(_SNAP)
+    if version != _SNAP_VERSION:
+        raise fields.malformed(f"its version is {version}, this is {_SNAP_VERSION}")
+    return queues, epochs, topics, offsets
+
+
+def _take_next_offsets(fields: Fields, queues: int) -> dict[QueueKey, Offset]:
+    next_offsets = {(TopicId(t), q): Offset(o) for t, q, o in fields.many(_QUEUE, queues)}
+    if len(next_offsets) != queues:
+        raise fields.malformed("a queue occurs twice")
+    return next_offsets

@@ -1,0 +1,139 @@
+"""The producer table: the last five batches of each (producer, topic, queue). Pure.
+
+It makes a retry idempotent: a batch sent again gets the offset it got the first time. It is a
+function of the journal alone, so master and slaves hold the same one. At most `MAX_PRODUCERS`
+entries; over it the one idle for longest (in journal order) goes.
+
+Batches are kept as the bytes that SNAP holds: an entry costs some 400 bytes and no decoding.
+"""
+
+from collections import OrderedDict
+from struct import Struct
+from typing import Final, NamedTuple
+
+from fmqcore.batch import BatchHeader
+from fmqcore.errors import OutOfSequence, ProducerFenced
+from fmqcore.journal.fields import Fields
+from fmqcore.journal.offsets import QueueKey
+from fmqcore.words import Offset, Position, TopicId
+
+KEPT_BATCHES: Final = 5
+"""Batches kept per (producer, topic, queue): as many a client may have in flight."""
+MAX_PRODUCERS: Final = 16_384
+"""Entries at most, one per (producer, topic, queue)."""
+IDLE_MS: Final = 24 * 3600 * 1000
+"""A producer idle for longer is left out of SNAP."""
+
+_SEQUENCES: Final = 2**32
+_BATCH: Final = Struct("<IIQQQ")
+_ENTRY: Final = Struct("<QIHHI")
+_KEPT_BYTES: Final = KEPT_BATCHES * _BATCH.size
+_COUNT: Final = Struct("<I")
+
+
+class ProducedBatch(NamedTuple):
+    """One of the last five batches of a producer in a queue."""
+
+    base_sequence: int
+    record_count: int
+    base_offset: Offset
+    end: Position  # acknowledged once the commit end has passed this
+    store_ms: int
+
+
+class ProducerTable:
+    """Who produced what last, in the order of who was idle for longest."""
+
+    __slots__ = ("_entries", "_limit")
+
+    def __init__(self, limit: int = MAX_PRODUCERS) -> None:
+        self._limit = limit
+        self._entries: OrderedDict[tuple[int, int, int], tuple[int, bytes]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ProducerTable) and self._entries == other._entries
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def note(self, header: BatchHeader) -> None:
+        """Take in one DATA batch, in journal order."""
+        if not header.producer_id:
+            return
+        key = (header.producer_id, header.topic_id, header.queue_id)
+        entries = self._entries
+        epoch, kept = entries.get(key, (header.producer_epoch, b""))
+        if epoch != header.producer_epoch:
+            kept = b""  # a newer session begins its own window
+        kept += _BATCH.pack(
+            header.base_sequence,
+            header.record_count,
+            header.base_offset,
+            header.position + header.total_len,
+            header.store_ms,
+        )
+        entries[key] = (header.producer_epoch, kept[-_KEPT_BYTES:])
+        entries.move_to_end(key)
+        if len(entries) > self._limit:
+            entries.popitem(last=False)
+
+    def check(
+        self, producer_id: int, producer_epoch: int, key: QueueKey, base_sequence: int, count: int
+    ) -> ProducedBatch | None:
+        """See `JournalState.check_sequence`."""
+        entry = self._entries.get((producer_id, *key)) if producer_id else None
+        if entry is None:
+            return None
+        epoch, kept = entry
+        if producer_epoch != epoch:
+            if producer_epoch > epoch:
+                return None
+            raise ProducerFenced(
+                f"producer {producer_id} writes to topic {key[0]} queue {key[1]} in session "
+                f"{producer_epoch}, but session {epoch} is at work: open a new producer"
+            )
+        last_sequence, last_count, *_ = _BATCH.unpack_from(kept, len(kept) - _BATCH.size)
+        expected = (last_sequence + last_count) % _SEQUENCES
+        if base_sequence == expected:
+            return None
+        for batch in _BATCH.iter_unpack(kept):
+            if batch[0] == base_sequence and batch[1] == count:
+                return ProducedBatch._make(batch)
+        raise OutOfSequence(
+            f"producer {producer_id} sent sequence {base_sequence} ({count} records) to topic "
+            f"{key[0]} queue {key[1]}, expected {expected}, and it is none of the last "
+            f"{KEPT_BATCHES} batches: open a new producer"
+        )
+
+    def encode(self, now_ms: int, max_bytes: int) -> bytes:
+        """The table as SNAP holds it: nobody idle for a day, and the newest of what fits."""
+        parts: list[bytes] = []
+        room = max_bytes - _COUNT.size
+        for (producer_id, topic_id, queue_id), (epoch, kept) in reversed(self._entries.items()):
+            *_, store_ms = _BATCH.unpack_from(kept, len(kept) - _BATCH.size)
+            if now_ms - store_ms > IDLE_MS:
+                continue
+            room -= _ENTRY.size + len(kept)
+            if room < 0:
+                break
+            batches = len(kept) // _BATCH.size
+            parts.append(_ENTRY.pack(producer_id, topic_id, queue_id, epoch, batches) + kept)
+        parts.append(_COUNT.pack(len(parts)))
+        return b"".join(reversed(parts))
+
+    @classmethod
+    def decode(cls, fields: Fields) -> "ProducerTable":
+        """The other way; raise `Malformed`."""
+        table = cls()
+        (count,) = fields.take(_COUNT)
+        for _ in range(count):
+            producer_id, topic_id, queue_id, epoch, batches = fields.take(_ENTRY)
+            if not 1 <= batches <= KEPT_BATCHES or not producer_id:
+                raise fields.malformed(f"producer {producer_id} has {batches} batches")
+            kept = fields.raw(batches * _BATCH.size)
+            table._entries[(producer_id, TopicId(topic_id), queue_id)] = (epoch, kept)
+        if len(table) != count:
+            raise fields.malformed("a producer occurs twice")
+        return table

@@ -1,0 +1,282 @@
+"""The scan kernel: walk over stored batches and stop at the first fault (DESIGN §3, §11). Pure.
+
+`advance` takes one step; `Scan` walks one segment; `check_batches` checks what a replica received.
+Checked of each batch, in this order: length, magic, version, header CRC, type, position, chain
+(`prev_header_crc`), payload CRC and zero padding (unless headers only), offset continuity, epoch.
+A headers-only scan touches no payload byte.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from fmqcore.batch import (
+    HEADER_LEN,
+    BadBatch,
+    BatchFault,
+    BatchHeader,
+    BatchType,
+    check_payload,
+    parse_header,
+)
+from fmqcore.crc import Buffer
+from fmqcore.errors import Malformed
+from fmqcore.journal.offsets import QueueKey
+from fmqcore.journal.segments import Segment, fits, segment_of_snap
+from fmqcore.journal.state import snap_next_offsets
+from fmqcore.words import Epoch, Offset, Position
+
+_BLANK_HEADER: Final = bytes(HEADER_LEN)
+
+
+class Blank(NamedTuple):
+    """Zeros at the cursor: the end of what was written."""
+
+    position: Position
+
+
+class Sealed(NamedTuple):
+    """The segment is closed by its EOF, or exactly full; `position` is its end."""
+
+    position: Position
+
+
+class Fault(NamedTuple):
+    """The bytes at `position` are not the batch that must be there; `sentence` says why."""
+
+    position: Position
+    fault: BatchFault
+    sentence: str
+
+
+Stop = Blank | Sealed | Fault
+"""Why a scan ended."""
+
+
+@dataclass(slots=True)
+class Cursor:
+    """Where a scan stands, and what the next batch must agree with.
+
+    Fresh journal: `Cursor(Position(0), prev_header_crc=0)`. The first segment that is still there,
+    or the one after a RESET: `Cursor(base)`: its SNAP's chain and epoch are taken as they are.
+    """
+
+    position: Position
+    prev_header_crc: int | None = None  # None: whatever the next batch says
+    epoch: Epoch | None = None  # None: whatever the next batch says
+    segment: Segment | None = None  # None: at a base, a SNAP must come
+    next_offsets: dict[QueueKey, Offset] = field(default_factory=dict)
+    complete: bool = False  # a queue not in `next_offsets` begins at 0; else anywhere
+
+
+class Scan:
+    """Iterate over the good batches of one segment's bytes; afterwards `stop` says why it ended.
+
+    `data[0]` lies at position `origin` (the segment's base). `cursor` is moved along: while a
+    header is in hand, the cursor stands behind its batch. A header's payload is at
+    `payload_at(header)` in `data`.
+    """
+
+    def __init__(
+        self, data: Buffer, origin: Position, cursor: Cursor, *, payloads: bool = True
+    ) -> None:
+        self._data = data
+        self._origin = origin
+        self._payloads = payloads
+        self.cursor = cursor
+        self.stop: Stop | None = None
+
+    def __iter__(self) -> Iterator[BatchHeader]:
+        data, origin, cursor, payloads = self._data, self._origin, self.cursor, self._payloads
+        while True:
+            found = advance(data, origin, cursor, payloads=payloads)
+            if not isinstance(found, BatchHeader):
+                self.stop = found
+                return
+            yield found
+            if found.type == BatchType.EOF:
+                self.stop = Sealed(cursor.position)
+                return
+
+    def payload_at(self, header: BatchHeader) -> int:
+        """Where in `data` its payload begins."""
+        return header.position - self._origin + HEADER_LEN
+
+
+def advance(
+    data: Buffer, origin: Position, cursor: Cursor, *, payloads: bool = True
+) -> BatchHeader | Stop:
+    """Check the batch at the cursor and move the cursor behind it; or say why not.
+
+    At the end of a segment: `Sealed`, while `cursor.segment` still is that segment. `begin_next`
+    goes on to the one behind it.
+    """
+    position, segment = cursor.position, cursor.segment
+    at = position - origin
+    if segment is not None and position == segment.end:
+        return Sealed(position)
+    head = bytes(data[at : at + HEADER_LEN])
+    if head == _BLANK_HEADER[: len(head)]:
+        return Blank(position)
+    try:
+        header = parse_header(head)
+        segment = _check_place(header, cursor)
+        if payloads:
+            _check_payload(header, data, at, cursor)
+        _check_content(header, cursor)
+    except BadBatch as bad:
+        return Fault(position, bad.fault, str(bad))
+    cursor.position = header.end
+    cursor.prev_header_crc = header.header_crc
+    cursor.epoch = header.epoch
+    cursor.segment = segment
+    if header.type == BatchType.DATA:
+        cursor.next_offsets[header.topic_id, header.queue_id] = header.end_offset
+    return header
+
+
+def begin_next(cursor: Cursor) -> None:
+    """Go on from the end of a segment to the next one's base: a SNAP must come."""
+    if cursor.segment is not None and cursor.position == cursor.segment.end:
+        cursor.segment = None
+
+
+def check_batches(data: Buffer, cursor: Cursor) -> list[BatchHeader]:
+    """Check whole batches as received, `data[0]` at the cursor; raise `BadBatch`.
+
+    An EOF is its 96 bytes and must be the last. The cursor moves only if all are good.
+    """
+    trial = Cursor(
+        cursor.position,
+        cursor.prev_header_crc,
+        cursor.epoch,
+        cursor.segment,
+        dict(cursor.next_offsets),
+        cursor.complete,
+    )
+    headers: list[BatchHeader] = []
+    at = 0
+    while at < len(data):
+        if headers and headers[-1].type == BatchType.EOF:
+            raise BadBatch(BatchFault.LENGTH, f"{len(data) - at} bytes follow an EOF")
+        begin_next(trial)
+        found = advance(data, cursor.position, trial)
+        match found:
+            case BatchHeader():
+                headers.append(found)
+                at += found.stored_len
+            case Fault():
+                raise BadBatch(found.fault, f"at position {found.position}: {found.sentence}")
+            case _:
+                raise BadBatch(BatchFault.MAGIC, f"at position {found.position}: only zeros")
+    _copy(trial, cursor)
+    return headers
+
+
+def _copy(source: Cursor, target: Cursor) -> None:
+    target.position = source.position
+    target.prev_header_crc = source.prev_header_crc
+    target.epoch = source.epoch
+    target.segment = source.segment
+    target.next_offsets = source.next_offsets
+    target.complete = source.complete
+
+
+def _check_place(header: BatchHeader, cursor: Cursor) -> Segment:
+    """Position, chain, and that the batch lies rightly in its segment; return the segment."""
+    segment = cursor.segment
+    if segment is None:
+        if header.type != BatchType.SNAP:
+            raise BadBatch(BatchFault.TYPE, f"a segment begins with a SNAP, not {_kind(header)}")
+        segment = segment_of_snap(header)
+        if segment is None:
+            raise BadBatch(
+                BatchFault.LENGTH, f"SNAP says that its segment has {header.base_offset} bytes"
+            )
+    elif header.type == BatchType.SNAP:
+        raise BadBatch(BatchFault.TYPE, "a SNAP within a segment")
+    if header.type == BatchType.EOF:
+        if header.end != segment.end:
+            raise BadBatch(
+                BatchFault.LENGTH, f"EOF ends at {header.end}, its segment at {segment.end}"
+            )
+    elif not fits(cursor.position, header.total_len, segment.end):
+        raise BadBatch(
+            BatchFault.LENGTH,
+            f"length {header.total_len} does not fit the segment, which ends at {segment.end}",
+        )
+    if header.position != cursor.position:
+        raise BadBatch(BatchFault.POSITION, f"the batch says that it is at {header.position}")
+    if cursor.prev_header_crc not in (None, header.prev_header_crc):
+        raise BadBatch(
+            BatchFault.CHAIN,
+            f"the batch before it has CRC {cursor.prev_header_crc:#010x}, "
+            f"it names {header.prev_header_crc:#010x}",
+        )
+    return segment
+
+
+def _check_payload(header: BatchHeader, data: Buffer, at: int, cursor: Cursor) -> None:
+    if header.type == BatchType.EOF:
+        return
+    begin = at + HEADER_LEN
+    payload_end = begin + header.payload_len
+    end = at + header.total_len
+    if len(data) < end:
+        raise BadBatch(BatchFault.SHORT, f"{len(data) - at} bytes, the header says {end - at}")
+    payload = data[begin:payload_end]
+    check_payload(header, payload)
+    if payload_end != end and any(data[payload_end:end]):
+        raise BadBatch(BatchFault.PAYLOAD_CRC, "the padding behind the payload is not zero")
+    if header.type == BatchType.SNAP:
+        _check_snap(payload, cursor)
+
+
+def _check_snap(payload: Buffer, cursor: Cursor) -> None:
+    """Learn the next offsets from a SNAP, or hold it against what was counted so far."""
+    try:
+        told = snap_next_offsets(payload)
+    except Malformed as error:
+        raise BadBatch(BatchFault.CONTENT, str(error)) from error
+    if cursor.complete and told != cursor.next_offsets:
+        queues = sorted(
+            key
+            for key in told.keys() | cursor.next_offsets.keys()
+            if told.get(key) != cursor.next_offsets.get(key)
+        )
+        raise BadBatch(
+            BatchFault.OFFSET,
+            f"SNAP disagrees with the batches before it on the next offset of (topic, queue) "
+            f"{', '.join(map(str, queues[:5]))}",
+        )
+    cursor.next_offsets, cursor.complete = told, True
+
+
+def _check_content(header: BatchHeader, cursor: Cursor) -> None:
+    """Offset continuity and epoch."""
+    if header.type == BatchType.DATA:
+        key = (header.topic_id, header.queue_id)
+        expected = cursor.next_offsets.get(key)
+        if expected is None and cursor.complete:
+            expected = Offset(0)
+        if expected is not None and header.base_offset != expected:
+            raise BadBatch(
+                BatchFault.OFFSET,
+                f"topic {key[0]} queue {key[1]} goes on at offset {header.base_offset}, "
+                f"expected {expected}",
+            )
+        if not header.record_count:
+            raise BadBatch(BatchFault.OFFSET, "a DATA batch without records")
+    epoch = cursor.epoch
+    if epoch is not None and header.epoch != epoch:
+        if header.epoch < epoch:
+            raise BadBatch(BatchFault.EPOCH, f"epoch {header.epoch} after epoch {epoch}")
+        if header.type != BatchType.EPOCH:
+            raise BadBatch(
+                BatchFault.EPOCH,
+                f"epoch {header.epoch} after epoch {epoch} in a batch that is no EPOCH",
+            )
+
+
+def _kind(header: BatchHeader) -> str:
+    return f"a {BatchType(header.type).name}"

@@ -1,0 +1,131 @@
+"""Segments: names of their files, what fits in one, and the two batches that frame it. Pure.
+
+A segment begins with a SNAP (whose header's `base_offset` holds the segment's length in bytes, so
+that a receiver makes its file as long as the sender's) and ends with an EOF that spans exactly to
+its end, or exactly full. So that an EOF always fits, a batch may leave either nothing or at least
+96 bytes free behind it. The next segment's base is this one's end. Segment files are
+preallocated; what was not yet written reads as zeros.
+
+On disk: `<base, 20 digits>.journal`, `<base, 20 digits>.index`, `checkpoint`.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from fmqcore.batch import (
+    ALIGN,
+    HEADER_LEN,
+    BatchHeader,
+    BatchType,
+    batch_len,
+    encode_header,
+    padding,
+)
+from fmqcore.crc import crc32c
+from fmqcore.journal.state import MAX_SNAP
+from fmqcore.words import Epoch, Position
+
+CHECKPOINT: Final = "checkpoint"
+"""The checkpoint's file name."""
+MIN_SEGMENT: Final = 64 * 1024
+"""Bytes of a segment at least."""
+MAX_SEGMENT: Final = 4096 * 1024 * 1024
+"""Bytes of a segment at most: an EOF's `total_len` is a u32 and never spans all of it."""
+
+_NAME: Final = re.compile(r"([0-9]{20})\.(journal|index)")
+
+
+class Segment(NamedTuple):
+    """One segment's place: [base, end)."""
+
+    base: Position
+    end: Position
+
+
+def segment_name(base: Position) -> str:
+    """The file of the segment that begins there."""
+    return f"{base:020d}.journal"
+
+
+def index_name(base: Position) -> str:
+    """The file of that segment's index."""
+    return f"{base:020d}.index"
+
+
+def segment_base(name: str) -> Position | None:
+    """The base of a segment file of that name; None if it is none."""
+    return _base(name, "journal")
+
+
+def index_base(name: str) -> Position | None:
+    """The base of an index file of that name; None if it is none."""
+    return _base(name, "index")
+
+
+def fits(position: int, length: int, segment_end: int) -> bool:
+    """May a batch of `length` bytes stand at `position`: is nothing or an EOF's room left?"""
+    rest = segment_end - position - length
+    return rest == 0 or rest >= HEADER_LEN
+
+
+def max_snap(segment_bytes: int) -> int:
+    """What a SNAP payload should have at most in such a segment (`JournalState.to_snap`)."""
+    return min(MAX_SNAP, segment_bytes // 4)
+
+
+def max_payload(segment_bytes: int, snap_payload_len: int) -> int:
+    """The largest payload that fits a fresh segment behind such a SNAP; negative = none."""
+    room = segment_bytes - batch_len(snap_payload_len) - 2 * HEADER_LEN
+    return room & -ALIGN
+
+
+def snap_batch(  # the first batch of every segment
+    *,
+    base: Position,
+    segment_bytes: int,
+    epoch: Epoch,
+    prev_header_crc: int,
+    payload: bytes,
+    store_ms: int,
+) -> tuple[bytes, int]:
+    """Make a SNAP batch, header and payload; return it with its header CRC."""
+    header, crc = encode_header(
+        type=BatchType.SNAP,
+        position=base,
+        epoch=epoch,
+        prev_header_crc=prev_header_crc,
+        payload_len=len(payload),
+        payload_crc=crc32c(payload),
+        store_ms=store_ms,
+        base_offset=segment_bytes,
+    )
+    return header + payload + padding(len(payload)), crc
+
+
+def eof_batch(
+    *, position: Position, segment_end: Position, epoch: Epoch, prev_header_crc: int, store_ms: int
+) -> tuple[bytes, int]:
+    """Make the 96 bytes of the EOF that closes a segment; return them with the header CRC."""
+    return encode_header(
+        type=BatchType.EOF,
+        position=position,
+        epoch=epoch,
+        prev_header_crc=prev_header_crc,
+        payload_len=0,
+        payload_crc=0,
+        store_ms=store_ms,
+        total_len=segment_end - position,
+    )
+
+
+def segment_of_snap(header: BatchHeader) -> Segment | None:
+    """The segment that a SNAP opens; None if its length makes no sense."""
+    length = int(header.base_offset)
+    if length % ALIGN or not MIN_SEGMENT <= length <= MAX_SEGMENT:
+        return None
+    return Segment(header.position, Position(header.position + length))
+
+
+def _base(name: str, suffix: str) -> Position | None:
+    match = _NAME.fullmatch(name)
+    return Position(int(match[1])) if match and match[2] == suffix else None

@@ -1,0 +1,177 @@
+"""A real ZooKeeper server as a child process, for development and tests.
+
+The server is the genuine one: its jars lie inside the `pyspark` wheel (found without importing
+it). Stand-alone, on the loopback address only. Not for production: point FMQ at an ensemble.
+Leaves below its directory: `zookeeper.cfg`, `log4j2.properties`, `zookeeper.log`, `data/`.
+"""
+
+import socket
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+from fmqcore.errors import Unavailable
+from fmqport.spawn import spawn
+from fmqport.zk.java import find_java
+
+_JARS = (
+    "zookeeper-3.*.jar",
+    "zookeeper-jute-*.jar",
+    "slf4j-api-*.jar",
+    "log4j-slf4j2-impl-*.jar",
+    "log4j-api-2*.jar",
+    "log4j-core-*.jar",
+    "metrics-core-*.jar",
+    "snappy-java-*.jar",
+)
+_MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
+_FLAGS = (
+    # A small server that is up at once: no second compiler, no parallel collector.
+    "-Xms16m",
+    "-Xmx96m",
+    "-Xss512k",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-Dzookeeper.preAllocSize=1024",
+    "-Dlog4j2.disableJmx=true",
+    "-Dzookeeper.jmx.log4j.disable=true",
+)
+_CONFIG = """\
+dataDir={data}
+clientPort={port}
+clientPortAddress=127.0.0.1
+tickTime=200
+minSessionTimeout=400
+maxSessionTimeout=120000
+maxClientCnxns=0
+admin.enableServer=false
+4lw.commands.whitelist=srvr,ruok
+autopurge.snapRetainCount=3
+autopurge.purgeInterval=1
+"""
+_LOGGING = """\
+rootLogger.level=warn
+rootLogger.appenderRef.out.ref=out
+appender.out.type=Console
+appender.out.name=out
+appender.out.layout.type=PatternLayout
+appender.out.layout.pattern=%d{ISO8601} %p %c{1}: %m%n
+"""
+
+
+class ZooKeeperFailed(Unavailable):
+    """The server cannot be started; the message says why and where its log is."""
+
+
+class EmbeddedZooKeeper:
+    """One server process. `start`, poll `ready` (or `wait_ready`), `stop`; may be started again.
+
+    The process dies with this one (Linux), unless `detach`: then it is left to whoever ends it.
+    Start it from the main thread.
+    """
+
+    def __init__(self, directory: Path, port: int, *, detach: bool = False) -> None:
+        self.directory = directory
+        self.port = port
+        self.process: subprocess.Popen[bytes] | None = None
+        self._detach = detach
+
+    @property
+    def address(self) -> str:
+        """`host:port` for a session."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        """Where it writes what it has to say."""
+        return self.directory / "zookeeper.log"
+
+    def start(self) -> None:
+        """Start the process; it serves once `ready`. Raises `NoJava`, `ZooKeeperFailed`."""
+        java, jars = find_java(), find_jars()
+        data = self.directory / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        config = self.directory / "zookeeper.cfg"
+        config.write_text(_CONFIG.format(data=data, port=self.port))
+        logging = self.directory / "log4j2.properties"
+        logging.write_text(_LOGGING)
+        command = [
+            str(java),
+            *_FLAGS,
+            f"-Dlog4j2.configurationFile={logging}",
+            "-cp",
+            ":".join(map(str, jars)),
+            _MAIN,
+            str(config),
+        ]
+        self.process = spawn(command, self.log, detach=self._detach)
+
+    def ready(self) -> bool:
+        """Whether it serves now. Raises `ZooKeeperFailed` if the process has ended."""
+        if self.process is not None and self.process.poll() is not None:
+            raise ZooKeeperFailed(
+                f"ZooKeeper on {self.address} ended with status {self.process.returncode}; "
+                f"its log is {self.log}:\n{_last_lines(self.log)}"
+            )
+        return serving(self.port)
+
+    def wait_ready(self, timeout_s: float = 60) -> None:
+        """Block until it serves. Raises `ZooKeeperFailed` if it ends, or is not up in time."""
+        until = time.monotonic() + timeout_s
+        while not self.ready():
+            if time.monotonic() > until:
+                raise ZooKeeperFailed(
+                    f"ZooKeeper on {self.address} not up after {timeout_s} s; see {self.log}"
+                )
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """End the process and wait for it; its data stays."""
+        if self.process is not None:
+            self.process.terminate()
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+            self.process = None
+
+
+def find_jars() -> list[Path]:
+    """ZooKeeper's jars in the `pyspark` wheel. Raises `ZooKeeperFailed` saying what to install."""
+    spec = find_spec("pyspark")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        found = [sorted((Path(folder) / "jars").glob(pattern)) for pattern in _JARS]
+        if all(found):
+            return [files[0] for files in found]
+    raise ZooKeeperFailed(
+        "ZooKeeper's jars come with the package pyspark (4.1 or later), which is not installed "
+        f"for {sys.executable}: pip install 'fmq[demo]', or use your own ensemble"
+    )
+
+
+def serving(port: int) -> bool:
+    """Whether a ZooKeeper on this port of the loopback address answers and has a mode."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+            connection.sendall(b"srvr")
+            answer = b""
+            while part := connection.recv(4096):
+                answer += part
+    except OSError:
+        return False
+    return b"\nMode:" in answer
+
+
+def free_port() -> int:
+    """A port of the loopback address that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _last_lines(path: Path, count: int = 5) -> str:
+    return "\n".join(path.read_text(errors="replace").splitlines()[-count:])

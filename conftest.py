@@ -1,0 +1,38 @@
+"""Fixtures for all tests.
+
+`zookeeper_server`: a real ZooKeeper (3.9) process on a free port, one for the whole run, up on
+first use. `zookeeper`: the address to connect to, e.g. `127.0.0.1:40123/t7`: each test its own
+root on that server (made by the session that connects first), so tests do not see each other.
+Mark a test that uses them `@pytest.mark.processes`.
+"""
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from fmqport.zk.embedded import EmbeddedZooKeeper
+
+_ROOTS = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[EmbeddedZooKeeper]":
+    """A real ZooKeeper process, ended with the run."""
+    from fmqport.zk.embedded import EmbeddedZooKeeper, free_port
+
+    server = EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"), free_port())
+    server.start()
+    try:
+        server.wait_ready()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def zookeeper(zookeeper_server: "EmbeddedZooKeeper") -> str:
+    """`host:port/root`: this test's own tree on the run's ZooKeeper."""
+    return f"{zookeeper_server.address}/t{next(_ROOTS)}"

@@ -27,6 +27,8 @@ from fmqcore.journal.state import snap_next_offsets
 from fmqcore.words import Epoch, Offset, Position
 
 _BLANK_HEADER: Final = bytes(HEADER_LEN)
+_STEP: Final = 1024 * 1024
+_ZEROS: Final = bytes(_STEP)
 
 
 class Blank(NamedTuple):
@@ -74,21 +76,32 @@ class Scan:
 
     `data[0]` lies at position `origin` (the segment's base). `cursor` is moved along: while a
     header is in hand, the cursor stands behind its batch. A header's payload is at
-    `payload_at(header)` in `data`.
+    `payload_at(header)` in `data`. With `until`, what begins there or later counts as not written.
     """
 
     def __init__(
-        self, data: Buffer, origin: Position, cursor: Cursor, *, payloads: bool = True
+        self,
+        data: Buffer,
+        origin: Position,
+        cursor: Cursor,
+        *,
+        payloads: bool = True,
+        until: Position | None = None,
     ) -> None:
-        self._data = data
+        self.data = data
         self._origin = origin
         self._payloads = payloads
+        self._until = until
         self.cursor = cursor
         self.stop: Stop | None = None
 
     def __iter__(self) -> Iterator[BatchHeader]:
-        data, origin, cursor, payloads = self._data, self._origin, self.cursor, self._payloads
+        data, origin, cursor, payloads = self.data, self._origin, self.cursor, self._payloads
+        until = self._until
         while True:
+            if until is not None and cursor.position >= until:
+                self.stop = Blank(cursor.position)
+                return
             found = advance(data, origin, cursor, payloads=payloads)
             if not isinstance(found, BatchHeader):
                 self.stop = found
@@ -139,6 +152,15 @@ def begin_next(cursor: Cursor) -> None:
     """Go on from the end of a segment to the next one's base: a SNAP must come."""
     if cursor.segment is not None and cursor.position == cursor.segment.end:
         cursor.segment = None
+
+
+def first_nonzero(data: Buffer, at: int) -> int | None:
+    """Where from `at` on the first byte that is not zero is; None: all are zero."""
+    for begin in range(at, len(data), _STEP):
+        piece = bytes(data[begin : begin + _STEP])
+        if piece != _ZEROS[: len(piece)]:
+            return begin + len(piece) - len(piece.lstrip(b"\0"))
+    return None
 
 
 def check_batches(data: Buffer, cursor: Cursor) -> list[BatchHeader]:

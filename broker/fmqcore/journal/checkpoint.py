@@ -1,0 +1,89 @@
+"""The checkpoint: what a broker knew for sure when it last wrote it (DESIGN §3). Pure.
+
+On disk: the small file `checkpoint`, replaced atomically. It holds no data of the journal's own;
+without it a journal opens too, but then nothing in the last segment counts as known durable.
+
+The order that keeps it true: `durable_end` is written after the fsync it tells of. Retention: the
+checkpoint with the new `log_start` first, then the files go. Cutting, and dropping all for a
+reset: a checkpoint with `drop_from` first, then the files are removed and zeroed, then one
+without. At start: an unclean one is written before the first append.
+"""
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from fmqcore.crc import Buffer, crc32c
+from fmqcore.errors import Malformed
+from fmqcore.journal.fields import Fields
+from fmqcore.words import Epoch, Position
+
+_MAGIC: Final = 0x43514D46  # "FMQC"
+_VERSION: Final = 1
+_HEAD: Final = Struct("<IHHI")
+_FIXED: Final = Struct("<QQQQIIII")
+_BASE: Final = Struct("<Q")
+_EPOCH: Final = Struct("<IQ")
+_NO_DROP: Final = 2**64 - 1
+_CLEAN: Final = 1
+
+
+class Checkpoint(NamedTuple):
+    """`log_start` ≤ `durable_end`; `commit_end` is the newest known and may be either side."""
+
+    log_start: Position
+    durable_end: Position  # everything below was fsynced
+    commit_end: Position
+    last_header_crc: int  # of the batch that ends at `durable_end`
+    clean: bool  # the broker stopped in order: `durable_end` is the journal's end
+    bases: tuple[Position, ...]  # of the segments that there are, ascending
+    epochs: tuple[tuple[Epoch, Position], ...] = ()
+    drop_from: Position | None = None  # being cut: what lies at or above this is void
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """The bytes of the file."""
+    drop_from = _NO_DROP if checkpoint.drop_from is None else checkpoint.drop_from
+    body = b"".join(
+        (
+            _FIXED.pack(
+                checkpoint.log_start,
+                checkpoint.durable_end,
+                checkpoint.commit_end,
+                drop_from,
+                checkpoint.last_header_crc,
+                _CLEAN if checkpoint.clean else 0,
+                len(checkpoint.bases),
+                len(checkpoint.epochs),
+            ),
+            *(_BASE.pack(base) for base in checkpoint.bases),
+            *(_EPOCH.pack(epoch, start) for epoch, start in checkpoint.epochs),
+        )
+    )
+    return _HEAD.pack(_MAGIC, _VERSION, 0, crc32c(body)) + body
+
+
+def decode_checkpoint(data: Buffer) -> Checkpoint:
+    """The other way; raise `Malformed`."""
+    fields = Fields(data, "checkpoint")
+    magic, version, _, crc = fields.take(_HEAD)
+    if magic != _MAGIC or version != _VERSION:
+        raise fields.malformed(f"magic {magic:#x} version {version} is not ours")
+    if crc != crc32c(bytes(data)[_HEAD.size :]):
+        raise fields.malformed("its CRC does not match")
+    log_start, durable, commit, drop, last_crc, flags, bases, epochs = fields.take(_FIXED)
+    checkpoint = Checkpoint(
+        log_start=Position(log_start),
+        durable_end=Position(durable),
+        commit_end=Position(commit),
+        last_header_crc=last_crc,
+        clean=bool(flags & _CLEAN),
+        bases=tuple(Position(base) for (base,) in fields.many(_BASE, bases)),
+        epochs=tuple(
+            (Epoch(epoch), Position(start)) for epoch, start in fields.many(_EPOCH, epochs)
+        ),
+        drop_from=None if drop == _NO_DROP else Position(drop),
+    )
+    fields.done()
+    if list(checkpoint.bases) != sorted(set(checkpoint.bases)):
+        raise Malformed("checkpoint does not decode: its segments do not rise")
+    return checkpoint

@@ -1,0 +1,87 @@
+"""What may be found in a data directory: codes, severity, where, why, and what to do. Pure.
+
+The same table serves recovery, `fmq journal verify` and later the Spark check.
+"""
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from fmqcore.batch import BatchFault
+from fmqcore.words import Position
+
+
+class Code(Enum):
+    """What kind of damage; the first letter says to what."""
+
+    J001 = "a batch header"
+    J002 = "a payload"
+    J003 = "position, chain or epoch"
+    J004 = "offset continuity"
+    J005 = "a segment: missing, cut, or not framed by SNAP and EOF"
+    I001 = "index file missing"
+    I002 = "index file unreadable"
+    I003 = "index lacks batches of the journal"
+    I004 = "index names batches that the journal does not have"
+    I005 = "index entry differs from the journal"
+    M001 = "checkpoint missing, unreadable, or not what the journal says"
+    M002 = "a file that belongs to nothing"
+
+
+class Severity(Enum):
+    """How bad: a warning heals at the next start, an error needs a person or a replica."""
+
+    WARNING = "warning"
+    ERROR = "error"
+
+
+REFILL: Final = (
+    "do not edit the file; if another broker of the group holds this data, move the whole data "
+    "directory away and start again: the broker fills itself from it; otherwise restore the file "
+    "from a copy"
+)
+"""The remedy for damage below the durable end."""
+CUT_AT_START: Final = "nothing: the broker cuts it at its next start"
+REBUILT_AT_START: Final = "nothing: the broker rebuilds it at its next start"
+
+FAULT_CODES: Final = {
+    BatchFault.SHORT: Code.J001,
+    BatchFault.MAGIC: Code.J001,
+    BatchFault.VERSION: Code.J001,
+    BatchFault.HEADER_CRC: Code.J001,
+    BatchFault.LENGTH: Code.J001,
+    BatchFault.TYPE: Code.J005,
+    BatchFault.POSITION: Code.J003,
+    BatchFault.CHAIN: Code.J003,
+    BatchFault.PAYLOAD_CRC: Code.J002,
+    BatchFault.OFFSET: Code.J004,
+    BatchFault.EPOCH: Code.J003,
+    BatchFault.CONTENT: Code.J002,
+}
+"""Which code a scan's fault has."""
+
+
+class Finding(NamedTuple):
+    """One thing that is not as it should be."""
+
+    code: Code
+    severity: Severity
+    file: str
+    position: Position | None  # in the journal; None: the file as a whole
+    sentence: str
+    remedy: str
+
+    def __str__(self) -> str:
+        where = self.file if self.position is None else f"{self.file}, position {self.position}"
+        return f"{self.code.name} {where}: {self.sentence}; remedy: {self.remedy}"
+
+
+def error(code: Code, file: str, position: Position | None, sentence: str) -> Finding:
+    """Damage that no restart heals."""
+    return Finding(code, Severity.ERROR, file, position, sentence, REFILL)
+
+
+def warning(
+    code: Code, file: str, position: Position | None, sentence: str, remedy: str
+) -> Finding:
+    """Something that heals by itself."""
+    return Finding(code, Severity.WARNING, file, position, sentence, remedy)

@@ -1,0 +1,293 @@
+"""Recovery's decisions: which segments count, and what a scan's end means (DESIGN §3). Pure.
+
+A start has three steps, each pure but for the reading between them:
+
+1. `survey` holds the directory's listing against the checkpoint: what is there, what is left over
+   from a cut or a retention that a crash interrupted, what is missing (refuse).
+2. `replay` scans the last segment in full, adding up state and index. (If nothing good is in it,
+   the journal ends at its base, and the segment before it is replayed.)
+3. `judge` says what the scan's end means: clean, cut there, or refuse.
+
+A segment is fsynced before the next one is begun, so all below the last segment's base is durable
+by construction; in the last one, the checkpoint's `durable_end` draws the line. At or above it a
+fault is a torn write: cut. Below it, it is corruption: never cut. After an orderly stop nothing
+can be torn, so every fault is corruption.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+from fmqcore.batch import BatchFault
+from fmqcore.errors import Malformed
+from fmqcore.journal.checkpoint import Checkpoint
+from fmqcore.journal.findings import (
+    CUT_AT_START,
+    FAULT_CODES,
+    Code,
+    Finding,
+    error,
+    warning,
+)
+from fmqcore.journal.index import SegmentIndex
+from fmqcore.journal.scan import Blank, Fault, Scan, Sealed, Stop
+from fmqcore.journal.segments import CHECKPOINT, Segment, index_base, segment_base, segment_name
+from fmqcore.journal.state import JournalState
+from fmqcore.words import Position
+
+
+class SegmentFile(NamedTuple):
+    """A segment's file in the directory."""
+
+    base: Position
+    size: int
+
+    @property
+    def name(self) -> str:
+        """Its file name."""
+        return segment_name(self.base)
+
+    @property
+    def end(self) -> Position:
+        """Where the next segment begins."""
+        return Position(self.base + self.size)
+
+
+class Survey(NamedTuple):
+    """What a data directory holds. With a `refusal` nothing may be removed or opened."""
+
+    log_start: Position
+    segments: tuple[SegmentFile, ...]  # ascending, without gap
+    leftovers: tuple[str, ...]  # files to remove: void, retired, or an index without its segment
+    durable_end: Position  # below: durable for sure, as far as is known before a scan
+    cut_at: Position | None  # a cut that was under way: scan only below, then cut there
+    findings: tuple[Finding, ...]
+    refusal: Finding | None
+
+
+class Clean(NamedTuple):
+    """The journal ends at `end`, and behind it are zeros: go on."""
+
+    end: Position
+
+
+class Cut(NamedTuple):
+    """The journal ends at `at`: zero the file from there on (at its base: remove it), go on."""
+
+    at: Position
+    finding: Finding
+
+
+class Refuse(NamedTuple):
+    """Corruption: do not start, do not cut."""
+
+    finding: Finding
+
+
+Verdict = Clean | Cut | Refuse
+
+
+class _Then(Enum):
+    CLEAN = "clean"
+    CUT = "cut"
+    REFUSE = "refuse"
+
+
+_RULES: Final = {  # (below the durable end, orderly stop, how the scan ended) → what to do
+    (True, True, "zeros"): _Then.REFUSE,
+    (True, True, "fault"): _Then.REFUSE,
+    (True, True, "sealed"): _Then.REFUSE,
+    (True, False, "zeros"): _Then.REFUSE,
+    (True, False, "fault"): _Then.REFUSE,
+    (True, False, "sealed"): _Then.REFUSE,
+    (False, True, "zeros"): _Then.CLEAN,
+    (False, True, "dirty zeros"): _Then.REFUSE,
+    (False, True, "fault"): _Then.REFUSE,
+    (False, True, "sealed"): _Then.CLEAN,
+    (False, False, "zeros"): _Then.CLEAN,
+    (False, False, "dirty zeros"): _Then.CUT,
+    (False, False, "fault"): _Then.CUT,
+    (False, False, "sealed"): _Then.CLEAN,
+    # The checksum is right, so nothing is torn: these bytes were meant, by another version.
+    (False, True, "content"): _Then.REFUSE,
+    (False, False, "content"): _Then.REFUSE,
+}
+
+
+def survey(listing: Iterable[tuple[str, int]], checkpoint: Checkpoint | None) -> Survey:
+    """Hold (name, size) of the directory's files against the checkpoint (None: there is none)."""
+    names = sorted(listing)
+    found = sorted(
+        SegmentFile(base, size) for name, size in names if (base := segment_base(name)) is not None
+    )
+    first = found[0].base if found else Position(0)
+    log_start = checkpoint.log_start if checkpoint else first
+    drop_from = checkpoint.drop_from if checkpoint else None
+    segments = tuple(
+        s for s in found if s.base >= log_start and (drop_from is None or s.base < drop_from)
+    )
+    bases = {s.base for s in segments}
+    cutting = bool(segments) and drop_from is not None and drop_from < segments[-1].end
+    indexed = bases - {segments[-1].base} if cutting else bases
+    leftovers = tuple(
+        name
+        for name, _ in names
+        if ((base := segment_base(name)) is not None and base not in bases)
+        or ((base := index_base(name)) is not None and base not in indexed)
+    )
+    refusal = _missing_known(bases, checkpoint) or _first_gap(segments, log_start)
+    known = checkpoint.durable_end if checkpoint else log_start
+    last = segments[-1].base if segments else log_start
+    return Survey(
+        log_start=log_start,
+        segments=segments,
+        leftovers=leftovers,
+        durable_end=max(known if drop_from is None else min(known, drop_from), last),
+        cut_at=drop_from if cutting else None,
+        findings=_survey_findings(checkpoint, leftovers, bool(found)),
+        refusal=refusal,
+    )
+
+
+def replay(scan: Scan, state: JournalState, index: SegmentIndex | None = None) -> Stop:
+    """Run a scan with payloads to its end, adding up `state` and `index`."""
+    for header in scan:
+        at = scan.payload_at(header)
+        try:
+            state.apply(header, scan.data[at : at + header.payload_len])
+        except Malformed as bad:
+            return Fault(header.position, BatchFault.CONTENT, str(bad))
+        if index is not None:
+            index.add(header)
+    if scan.stop is None:
+        raise AssertionError("a scan that was run to its end has a stop")
+    return scan.stop
+
+
+def judge(
+    stop: Stop, file: str, *, durable_end: Position, clean: bool, dirty: bool = False
+) -> Verdict:
+    """What the end of the last segment's scan means.
+
+    `durable_end` is the survey's; `clean` the checkpoint's (False without one); `dirty`: behind
+    the zeros or the cut at which the scan ended, something is not zero (`scan.first_nonzero`).
+    """
+    below = stop.position < durable_end
+    how = _how(stop, dirty=dirty and not below)
+    match _RULES[below, clean, "fault" if below and how == "content" else how]:
+        case _Then.CLEAN:
+            return Clean(stop.position)
+        case _Then.CUT:
+            return Cut(stop.position, _torn(stop, file))
+        case _Then.REFUSE:
+            return Refuse(_corrupt(stop, file, durable_end, clean=clean))
+
+
+def judge_sealed(stop: Stop, segment: SegmentFile) -> Refuse | None:
+    """A segment with another behind it must be sealed, and end where its file ends."""
+    if isinstance(stop, Sealed):
+        if stop.position == segment.end:
+            return None
+        sentence = f"the segment ends at {stop.position}, its file at {segment.end}"
+        return Refuse(error(Code.J005, segment.name, stop.position, sentence))
+    return Refuse(_corrupt(stop, segment.name, segment.end, clean=False))
+
+
+def check_length(segment: Segment | None, file: SegmentFile) -> Finding | None:
+    """Hold the last segment's length, as its SNAP says, against its file's."""
+    if segment is None or segment.end == file.end:
+        return None
+    length = segment.end - segment.base
+    sentence = f"the file has {file.size} bytes, its segment {length}"
+    if file.end > segment.end:
+        return error(Code.J005, file.name, segment.end, sentence)
+    remedy = "nothing: the file grows again as it is written"
+    return warning(Code.J005, file.name, file.end, sentence, remedy)
+
+
+def _how(stop: Stop, *, dirty: bool) -> str:
+    match stop:
+        case Blank():
+            return "dirty zeros" if dirty else "zeros"
+        case Sealed():
+            return "sealed"
+        case Fault():
+            return "content" if stop.fault is BatchFault.CONTENT else "fault"
+
+
+def _torn(stop: Stop, file: str) -> Finding:
+    if isinstance(stop, Fault):
+        code = FAULT_CODES[stop.fault]
+        sentence = f"torn write above the durable end: {stop.sentence}"
+    else:
+        code, sentence = Code.J001, "bytes of an unfinished write behind the journal's end"
+    return warning(code, file, stop.position, sentence, CUT_AT_START)
+
+
+def _corrupt(stop: Stop, file: str, durable_end: Position, *, clean: bool) -> Finding:
+    known = f"everything below {durable_end} is known to have been durable"
+    if clean:
+        known = f"the broker stopped in order with all below {durable_end} durable"
+    match stop:
+        case Fault():
+            code, what = FAULT_CODES[stop.fault], stop.sentence
+            if stop.fault is BatchFault.CONTENT:
+                known += ", and its checksum is right: perhaps a newer FMQ wrote it"
+        case Blank():
+            code, what = Code.J001, "zeros where a batch must be, or bytes behind the end"
+        case Sealed():
+            code, what = Code.J005, "the segment is sealed and the one behind it is missing"
+            file = segment_name(stop.position)
+    return error(code, file, stop.position, f"{what} ({known})")
+
+
+def _missing_known(bases: set[Position], checkpoint: Checkpoint | None) -> Finding | None:
+    if checkpoint is None:
+        return None
+    limit = checkpoint.drop_from
+    wanted = (
+        base
+        for base in checkpoint.bases
+        if base >= checkpoint.log_start and (limit is None or base < limit)
+    )
+    lost = next((base for base in wanted if base not in bases), None)
+    if lost is None and not bases and checkpoint.durable_end > checkpoint.log_start:
+        lost = checkpoint.log_start if limit is None else None
+    if lost is None:
+        return None
+    name = segment_name(lost)
+    return error(Code.J005, name, lost, "the file is missing, and the checkpoint knows of it")
+
+
+def _first_gap(segments: Sequence[SegmentFile], log_start: Position) -> Finding | None:
+    expected = log_start
+    before: SegmentFile | None = None
+    for segment in segments:
+        if segment.base != expected:
+            return _gap(before, segment, expected)
+        expected, before = segment.end, segment
+    return None
+
+
+def _gap(before: SegmentFile | None, segment: SegmentFile, expected: Position) -> Finding:
+    if before is not None and segment.base < expected:
+        sentence = f"the file has {before.size} bytes and reaches into {segment.name}"
+        return error(Code.J005, before.name, segment.base, sentence)
+    cut = f", or {before.name} has been cut short ({before.size} bytes)" if before else ""
+    sentence = f"the file is missing{cut}: the next one there is {segment.name}"
+    return error(Code.J005, segment_name(expected), expected, sentence)
+
+
+def _survey_findings(
+    checkpoint: Checkpoint | None, leftovers: Sequence[str], any_segment: bool
+) -> tuple[Finding, ...]:
+    findings = [
+        warning(Code.M002, name, None, "left over from a cut or retention", CUT_AT_START)
+        for name in leftovers
+    ]
+    if checkpoint is None and any_segment:
+        sentence = "there is none: nothing in the last segment counts as known durable"
+        findings.insert(
+            0, warning(Code.M001, CHECKPOINT, None, sentence, "nothing: the broker makes a new one")
+        )
+    return tuple(findings)

@@ -2,10 +2,30 @@
 
 Pure. Computes the commit end from the ends of master and slaves, whether a policy can be met at
 all, and how many slaves a master must hear after an unclean restart. Says nothing of time.
+
+| how many | holds when so many in-sync slaves count          | cannot be met when                 |
+|----------|--------------------------------------------------|------------------------------------|
+| NONE     | none                                             | never                              |
+| ONE      | any one                                          | no slave is in sync                |
+| MAJORITY | half of all members: with the master a majority  | fewer are in sync                  |
+| ALL      | every one, and at least one if slaves are        | slaves are configured, but none is |
+|          | configured; `strict`: every configured slave     | in sync; `strict`: not all are     |
+| ZONES    | one in the master's zone and one in another      | either kind is not in sync         |
+
+ALL follows the in-sync set as it shrinks, but never down to an acknowledgement that only the master
+holds: that would be NONE under another name. A group without slaves has nobody to wait for: there
+ALL holds by itself, and ONE never does.
+
+Slaves out of sync never count. While a change of the in-sync set is in doubt, the policy must hold
+under the old set and under the new one (R6): for ALL that is their union.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final, NamedTuple, assert_never
+
+from fmqcore.words import BrokerId, Epoch, Position
 
 
 class Flush(Enum):
@@ -43,3 +63,213 @@ class AckPolicy:
     counts: SlaveCounts = SlaveCounts.DURABLE
     how_many: HowMany = HowMany.ONE
     strict: bool = False
+
+
+EVERYWHERE: Final = AckPolicy(Flush.FSYNC, 0, SlaveCounts.DURABLE, HowMany.ALL)
+"""What the producer's level ALL asks: durable on the master and on every in-sync slave."""
+
+NOTHING: Final = Position(0)
+
+
+class MasterEnds(NamedTuple):
+    """The master's own journal in its term."""
+
+    written_end: Position
+    durable_end: Position
+    epoch: Epoch
+    epoch_start: Position  # of this term's EPOCH batch
+    zone: str = ""
+
+
+class SlaveEnds(NamedTuple):
+    """A configured slave as its newest ack says; `epoch` is that of the message which it read."""
+
+    sent_end: Position = NOTHING
+    received_end: Position = NOTHING
+    durable_end: Position = NOTHING
+    epoch: Epoch = Epoch(0)
+    zone: str = ""
+
+
+class CommitEnds(NamedTuple):
+    """How far the policy holds, and how far `EVERYWHERE` does. 0 = nothing in this epoch."""
+
+    commit_end: Position
+    all_end: Position
+
+
+def commit_ends(
+    policy: AckPolicy,
+    master: MasterEnds,
+    slaves: Mapping[BrokerId, SlaveEnds],
+    isrs: Sequence[frozenset[BrokerId]],
+) -> CommitEnds:
+    """How far the policy holds under each in-sync set that may stand now (R6).
+
+    `slaves` has every configured slave, heard of or not. A slave whose ack is of another epoch
+    counts for nothing, and an end at or before the term's EPOCH batch is no commit of this term.
+    """
+    return CommitEnds(
+        _end_of(policy, master, slaves, isrs), _end_of(EVERYWHERE, master, slaves, isrs)
+    )
+
+
+def _end_of(
+    policy: AckPolicy,
+    master: MasterEnds,
+    slaves: Mapping[BrokerId, SlaveEnds],
+    isrs: Sequence[frozenset[BrokerId]],
+) -> Position:
+    end = master.durable_end if policy.flush is Flush.FSYNC else master.written_end
+    counted = {
+        broker: (ends.zone, _counted(policy.counts, ends))
+        for broker, ends in slaves.items()
+        if ends.epoch == master.epoch
+    }
+    for isr in isrs:
+        in_sync = [counted.get(broker, ("", NOTHING)) for broker in slaves if broker in isr]
+        end = min(end, _slaves_end(policy, master.zone, in_sync, len(slaves), end))
+    return end if end > master.epoch_start else NOTHING
+
+
+def counted_end(policy: AckPolicy, ends: SlaveEnds) -> Position:
+    """How far that slave counts under the policy."""
+    return _counted(policy.counts, ends)
+
+
+def _counted(counts: SlaveCounts, ends: SlaveEnds) -> Position:
+    match counts:
+        case SlaveCounts.SENT:
+            return ends.sent_end
+        case SlaveCounts.RECEIVED:
+            return ends.received_end
+        case SlaveCounts.DURABLE:
+            return ends.durable_end
+        case _:
+            assert_never(counts)
+
+
+def _slaves_end(
+    policy: AckPolicy,
+    zone: str,
+    in_sync: Sequence[tuple[str, Position]],
+    configured: int,
+    unbounded: Position,
+) -> Position:
+    """How far enough of the in-sync slaves hold; `unbounded` if none is needed."""
+    ends = [end for _, end in in_sync]
+    match policy.how_many:
+        case HowMany.NONE:
+            return unbounded
+        case HowMany.ONE:
+            return max(ends, default=NOTHING)
+        case HowMany.MAJORITY:
+            return _nth_largest(ends, majority_slaves(configured), unbounded)
+        case HowMany.ALL:
+            if configured == 0:
+                return unbounded
+            if policy.strict and len(ends) < configured:
+                return NOTHING
+            return min(ends, default=NOTHING)
+        case HowMany.ZONES:
+            local = max((end for z, end in in_sync if z == zone), default=NOTHING)
+            remote = max((end for z, end in in_sync if z != zone), default=NOTHING)
+            return min(local, remote)
+        case _:
+            assert_never(policy.how_many)
+
+
+def _nth_largest(ends: Iterable[Position], nth: int, unbounded: Position) -> Position:
+    if nth == 0:
+        return unbounded
+    ordered = sorted(ends, reverse=True)
+    return ordered[nth - 1] if len(ordered) >= nth else NOTHING
+
+
+def majority_slaves(configured: int) -> int:
+    """Slaves that make a majority of all members together with the master."""
+    return (configured + 1) // 2
+
+
+def can_meet(
+    policy: AckPolicy,
+    zones: Mapping[BrokerId, str],
+    zone: str,
+    isr: frozenset[BrokerId],
+) -> str:
+    """ "" if the policy can be met with that in-sync set, else a sentence that says why not.
+
+    `zones` has the zone of every configured slave, `zone` is the master's.
+    """
+    in_sync = isr & zones.keys()
+    now = f"in sync now: {', '.join(sorted(in_sync)) or 'none'} of {len(zones)} configured"
+    match policy.how_many:
+        case HowMany.NONE:
+            return ""
+        case HowMany.ONE:
+            return "" if in_sync else f"the policy needs one in-sync slave; {now}"
+        case HowMany.MAJORITY:
+            need = majority_slaves(len(zones))
+            return "" if len(in_sync) >= need else f"the policy needs {need} in-sync slaves; {now}"
+        case HowMany.ALL:
+            if policy.strict and len(in_sync) < len(zones):
+                return f"the policy needs every configured slave in sync; {now}"
+            return "" if in_sync or not zones else f"the policy needs an in-sync slave; {now}"
+        case HowMany.ZONES:
+            if not any(zones[broker] == zone for broker in in_sync):
+                return f"the policy needs an in-sync slave in the master's zone {zone!r}; {now}"
+            if not any(zones[broker] != zone for broker in in_sync):
+                return f"the policy needs an in-sync slave outside the zone {zone!r}; {now}"
+            return ""
+        case _:
+            assert_never(policy.how_many)
+
+
+def slaves_to_hear(policy: AckPolicy, isr_size: int, configured: int | None = None) -> int:
+    """How many in-sync slaves a master must hear after an unclean restart, before it opens a term.
+
+    So many that every set of slaves which can have made an acknowledgement has a member among
+    them. 0 if the master fsyncs before it acknowledges: it lacks nothing of what was. `configured`
+    slaves decide the majority; without it MAJORITY is taken as ONE, which is never too few.
+    """
+    if policy.flush is Flush.FSYNC:
+        return 0
+    match policy.how_many:
+        case HowMany.NONE:
+            return 0
+        case HowMany.ONE:
+            least = 1
+        case HowMany.MAJORITY:
+            least = max(1, majority_slaves(configured or 0))
+        case HowMany.ALL:
+            least = isr_size
+        case HowMany.ZONES:
+            least = 2
+        case _:
+            assert_never(policy.how_many)
+    return _hear_all_but(isr_size, least)
+
+
+def _hear_all_but(isr_size: int, least: int) -> int:
+    """Any so many of `isr_size` meet every subset of `least`; all of them if there is none such."""
+    return isr_size - least + 1 if 0 < least <= isr_size else isr_size
+
+
+def flush_mode(policy: AckPolicy, *, master: bool) -> tuple[bool, int]:
+    """`(sync, interval_ms)` for `Journal.set_flush`: who must fsync before it acknowledges.
+
+    A slave fsyncs each group commit only if it counts when durable; else it does as the master
+    does between its acknowledgements.
+    """
+    match policy.flush:
+        case Flush.FSYNC:
+            mode = (True, policy.flush_interval_ms)
+        case Flush.INTERVAL:
+            mode = (False, policy.flush_interval_ms)
+        case Flush.OS_CACHE:
+            mode = (False, 0)
+        case _:
+            assert_never(policy.flush)
+    if master:
+        return mode
+    return policy.counts is SlaveCounts.DURABLE, mode[1]

@@ -1,0 +1,183 @@
+"""Every policy × small clusters, compared with an oracle that knows only the definition."""
+
+from itertools import combinations, product
+
+import pytest
+
+from fmqcore.policy import (
+    AckPolicy,
+    Flush,
+    HowMany,
+    MasterEnds,
+    SlaveCounts,
+    SlaveEnds,
+    can_meet,
+    commit_ends,
+    flush_mode,
+    majority_slaves,
+    slaves_to_hear,
+)
+from fmqcore.words import BrokerId, Epoch, Position
+
+NOW, BEFORE = Epoch(5), Epoch(4)
+NAMES = tuple(BrokerId(f"s{n}") for n in range(4))
+ZONES = ("here", "there", "here", "yonder")
+POLICIES = [
+    AckPolicy(flush, 1000, counts, how_many, strict)
+    for flush, counts, how_many, strict in product(Flush, SlaveCounts, HowMany, (False, True))
+]
+Isr = frozenset[BrokerId]
+
+
+def subsets(items: tuple[BrokerId, ...]) -> list[Isr]:
+    return [frozenset(c) for n in range(len(items) + 1) for c in combinations(items, n)]
+
+
+def enough(policy: AckPolicy, holders: Isr, isr: Isr, names: tuple[BrokerId, ...]) -> bool:
+    """The definition: do these holders, of that in-sync set, make an acknowledgement?"""
+    zones = dict(zip(NAMES, ZONES, strict=True))
+    counted = holders & isr
+    members = len(names) + 1
+    match policy.how_many:
+        case HowMany.NONE:
+            return True
+        case HowMany.ONE:
+            return len(counted) >= 1
+        case HowMany.MAJORITY:
+            return 1 + len(counted) > members / 2
+        case HowMany.ALL if policy.strict:
+            return holders & isr == frozenset(names)
+        case HowMany.ALL:
+            return counted == isr & frozenset(names) and (bool(counted) or not names)
+        case HowMany.ZONES:
+            return any(zones[b] == "here" for b in counted) and any(
+                zones[b] != "here" for b in counted
+            )
+    raise AssertionError
+
+
+def oracle(
+    policy: AckPolicy,
+    master: MasterEnds,
+    slaves: dict[BrokerId, SlaveEnds],
+    isrs: tuple[Isr, ...],
+) -> int:
+    """The highest end for which the definition holds, tried one by one."""
+    own = {Flush.FSYNC: master.durable_end}.get(policy.flush, master.written_end)
+    best = 0
+    for end in range(own + 1):
+        holders = frozenset(
+            b
+            for b, e in slaves.items()
+            if e.epoch == master.epoch
+            and {"sent": e.sent_end, "received": e.received_end, "durable": e.durable_end}[
+                policy.counts.value
+            ]
+            >= end
+        )
+        if all(enough(policy, holders, isr, tuple(slaves)) for isr in isrs):
+            best = end
+    return best if best > master.epoch_start else 0
+
+
+def ends_of(durable: int, zone: str) -> SlaveEnds:
+    """Received one further, sent two further, so that a mix-up shows; -1: an ack of old."""
+    if durable < 0:
+        return SlaveEnds(Position(9), Position(9), Position(9), BEFORE, zone)
+    p = Position
+    return SlaveEnds(p(durable + 2), p(durable + 1), p(durable), NOW, zone)
+
+
+def isr_pairs(names: tuple[BrokerId, ...]) -> list[tuple[Isr, ...]]:
+    """One set, or two that differ by one member: a change in doubt."""
+    sets = subsets(names)
+    if len(names) > 2:
+        return [(s,) for s in sets]
+    return [(s,) for s in sets] + [(a, b) for a in sets for b in sets if len(a ^ b) == 1]
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3])
+def test_commit_end_is_what_the_definition_says(size: int) -> None:
+    names = NAMES[:size]
+    masters = [
+        MasterEnds(Position(w), Position(d), NOW, Position(s), "here")
+        for w, d, s in ((1, 0, 0), (3, 1, 0), (4, 4, 0), (4, 2, 2))
+    ]
+    masters = masters[1:3] if size == 3 else masters
+    seen: set[int] = set()
+    for durables in product((-1, 0, 1, 2), repeat=size):
+        slaves = {n: ends_of(d, z) for n, d, z in zip(names, durables, ZONES[:size], strict=True)}
+        for master, isrs, policy in product(masters, isr_pairs(names), POLICIES):
+            found = commit_ends(policy, master, slaves, isrs)
+            assert found.commit_end == oracle(policy, master, slaves, isrs), (
+                policy,
+                master,
+                slaves,
+                isrs,
+            )
+            everywhere = AckPolicy(Flush.FSYNC, 0, SlaveCounts.DURABLE, HowMany.ALL)
+            assert found.all_end == oracle(everywhere, master, slaves, isrs)
+            seen.add(found.commit_end)
+    assert len(seen) >= 3, "the cases tried too little"
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 4])
+def test_can_meet_is_whether_any_ends_would_do(size: int) -> None:
+    names = NAMES[:size]
+    zones = dict(zip(names, ZONES, strict=False))
+    for policy, isr in product(POLICIES, subsets(names)):
+        reason = can_meet(policy, zones, "here", isr)
+        assert (reason == "") == enough(policy, frozenset(names), isr, names), (policy, isr)
+        assert not reason or "in sync now" in reason
+
+
+def test_can_meet_ignores_in_sync_brokers_that_are_no_members() -> None:
+    stranger = frozenset({BrokerId("gone")})
+    assert can_meet(AckPolicy(), {NAMES[0]: "here"}, "here", stranger)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 4])
+def test_whoever_is_heard_meets_every_possible_acknowledgement(size: int) -> None:
+    names = NAMES[:size]
+    for policy, isr in product(POLICIES, subsets(names)):
+        if policy.strict:
+            continue
+        hear = slaves_to_hear(policy, len(isr), size)
+        assert 0 <= hear <= len(isr)
+        assert slaves_to_hear(policy, len(isr)) >= hear
+        if policy.flush is Flush.FSYNC or policy.how_many is HowMany.NONE:
+            assert hear == 0
+            continue
+        acks = [s for s in subsets(names) if s <= isr and enough(policy, s, isr, names)]
+        for heard in subsets(tuple(sorted(isr))):
+            if len(heard) == hear:
+                assert all(heard & ack for ack in acks if ack), (policy, isr, heard)
+
+
+def test_not_more_are_heard_than_needed() -> None:
+    cached = AckPolicy(Flush.OS_CACHE, how_many=HowMany.ALL)
+    assert slaves_to_hear(cached, 3) == 1
+    majority = AckPolicy(Flush.OS_CACHE, how_many=HowMany.MAJORITY)
+    assert slaves_to_hear(majority, 4, 4) == 3
+    assert slaves_to_hear(AckPolicy(Flush.OS_CACHE), 3) == 3
+
+
+@pytest.mark.parametrize(("configured", "need"), [(0, 0), (1, 1), (2, 1), (3, 2), (4, 2), (5, 3)])
+def test_majority_counts_the_master(configured: int, need: int) -> None:
+    assert majority_slaves(configured) == need
+
+
+def test_who_fsyncs() -> None:
+    modes = {
+        (f, c): (
+            flush_mode(AckPolicy(f, 70, c), master=True),
+            flush_mode(AckPolicy(f, 70, c), master=False),
+        )
+        for f, c in product(Flush, SlaveCounts)
+    }
+    fsync, interval, cached = Flush.FSYNC, Flush.INTERVAL, Flush.OS_CACHE
+    for counts in SlaveCounts:
+        durable = counts is SlaveCounts.DURABLE
+        assert modes[fsync, counts] == ((True, 70), (durable, 70))
+        assert modes[interval, counts] == ((False, 70), (durable, 70))
+        assert modes[cached, counts] == ((False, 0), (durable, 0))

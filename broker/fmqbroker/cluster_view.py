@@ -1,15 +1,40 @@
 """The whole cluster as this broker knows it: every group's config, state, live brokers; topics.
 
-CONTRACT STUB (owner: coordination). Answers `Routes`; creates and deletes topics.
+Read from ZooKeeper, followed by watches; a node that does not decode keeps what was known before.
+Answers `Routes`, so that any broker can tell any client about the whole cluster; creates and
+deletes topics. Never decides who serves: that is `failover.py`, for the own group alone.
+Leaves in ZooKeeper: `topics` (the next id) and `topics/<t>`.
 """
 
-from collections.abc import Sequence
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import structlog
 
 from fmqbroker.signal import Signal
-from fmqcore.cluster import GroupConfig, GroupState, TopicConfig, TopicGroup
-from fmqcore.words import GroupName, TopicId
-from fmqport.coordination import Coordination
+from fmqcore import paths
+from fmqcore.cluster import (
+    GroupConfig,
+    GroupState,
+    Mode,
+    TopicConfig,
+    TopicGroup,
+    config_from_json,
+    state_from_json,
+    topic_from_json,
+    topic_to_json,
+)
+from fmqcore.errors import AlreadyExists, InvalidArgument, Malformed, NotFound, Unavailable
+from fmqcore.words import MAX_QUEUES, BrokerId, GroupName, Permission, Role, TopicId, is_name
+from fmqport.coordination import BadVersion, Coordination, NodeExists
 from fmqproto.v1 import client_pb2
+
+_log = structlog.get_logger()
+
+_AGAIN_S: Final = 1.0
+"""After a read that failed: try again so much later, if no watch calls before."""
 
 
 class ClusterView:
@@ -17,34 +42,309 @@ class ClusterView:
 
     configs: dict[GroupName, GroupConfig]
     states: dict[GroupName, GroupState]
+    live: dict[GroupName, frozenset[BrokerId]]
     topics: dict[str, TopicConfig]
     topics_by_id: dict[TopicId, TopicConfig]
     changed: Signal
 
     def __init__(self, coordination: Coordination, cluster: str) -> None:
-        raise NotImplementedError
+        self.configs, self.states, self.live = {}, {}, {}
+        self.topics, self.topics_by_id = {}, {}
+        self.changed = Signal()
+        self._coordination = coordination
+        self._cluster = cluster
+        self._reading = asyncio.Lock()  # one reader at a time: what is known never goes back
+        self._refreshes_begun = 0
+        self._wake = asyncio.Event()
+        self._dirty: dict[tuple[str, str], None] = {}  # (kind, name), in the order they fired
+        self._unwatch: dict[tuple[str, str], list[Callable[[], None]]] = {}
 
+    # ---- following
     async def load(self) -> None:
-        """First read of everything."""
-        raise NotImplementedError
+        """First read of everything. Raises `Unavailable`."""
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Read everything again, as new as can be: for who misses what was just made elsewhere.
+
+        Callers that come while one is waiting share its read. Raises `Unavailable`.
+        """
+        wanted = self._refreshes_begun + 1
+        async with self._reading:
+            if self._refreshes_begun >= wanted:
+                return
+            self._refreshes_begun += 1
+            await self._coordination.sync(paths.cluster_root(self._cluster))
+            keys = [("groups", ""), ("topics", "")]
+            keys += [("group", name) for name in sorted(self.configs)]
+            keys += [("topic", name) for name in sorted(self.topics)]
+            await self._read(keys)
 
     async def run(self) -> None:
         """Follow the watches until cancelled."""
-        raise NotImplementedError
+        self._watch(("groups", ""), paths.groups_node(self._cluster))
+        self._watch(("topics", ""), paths.topics_node(self._cluster))
+        for group in sorted(self.configs):
+            self._watch_group(group)
+        for topic in sorted(self.topics):
+            self._watch_topic(topic)
+        try:
+            while True:
+                await self._follow_once()
+        finally:
+            for key in list(self._unwatch):
+                self._stop_watching(key)
 
+    async def _follow_once(self) -> None:
+        await self._wake.wait()
+        self._wake.clear()
+        dirty, self._dirty = self._dirty, {}
+        try:
+            async with self._reading:
+                await self._read(list(dirty))
+        except Unavailable:
+            self._dirty = dirty | self._dirty
+            try:
+                async with asyncio.timeout(_AGAIN_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                self._wake.set()
+
+    def _watch(self, key: tuple[str, str], *nodes: str) -> None:
+        def fired() -> None:
+            self._dirty[key] = None
+            self._wake.set()
+
+        if key not in self._unwatch:
+            self._unwatch[key] = [self._coordination.watch(node, fired) for node in nodes]
+
+    def _watch_group(self, group: GroupName) -> None:
+        where = (paths.config_node, paths.state_node, paths.live_node)
+        self._watch(("group", group), *(node(self._cluster, group) for node in where))
+
+    def _watch_topic(self, topic: str) -> None:
+        self._watch(("topic", topic), paths.topic_node(self._cluster, topic))
+
+    def _stop_watching(self, key: tuple[str, str]) -> None:
+        for stop in self._unwatch.pop(key, ()):
+            stop()
+
+    # ---- reading; the lock is held
+    async def _read(self, keys: Sequence[tuple[str, str]]) -> None:
+        readers: dict[str, Callable[[str], Awaitable[None]]] = {
+            "groups": self._read_groups,
+            "group": self._read_group,
+            "topics": self._read_topics,
+            "topic": self._read_topic,
+        }
+        try:
+            for kind, name in keys:
+                try:
+                    await readers[kind](name)
+                except Malformed as error:
+                    _log.error("cluster view: old value kept", of=f"{kind} {name}", why=str(error))
+        finally:
+            self.changed.notify()
+
+    async def _read_groups(self, _: str) -> None:
+        names = await self._coordination.children(paths.groups_node(self._cluster))
+        present = [GroupName(name) for name in names]
+        for gone in sorted(self.configs.keys() - set(present)):
+            self._stop_watching(("group", gone))
+            for known in (self.configs, self.states, self.live):
+                known.pop(gone, None)
+        for new in present:
+            if new not in self.configs:
+                await self._read_group(new)
+            if self._unwatch:  # running
+                self._watch_group(new)
+
+    async def _read_group(self, name: str) -> None:
+        group = GroupName(name)
+        config = await self._coordination.get(paths.config_node(self._cluster, group))
+        if config is None:
+            return
+        state = await self._coordination.get(paths.state_node(self._cluster, group))
+        live = await self._coordination.children(paths.live_node(self._cluster, group))
+        self.live[group] = frozenset(map(BrokerId, live))
+        self.configs[group] = config_from_json(config.data)
+        self.states[group] = state_from_json(state.data) if state else GroupState()
+
+    async def _read_topics(self, _: str) -> None:
+        present = await self._coordination.children(paths.topics_node(self._cluster))
+        for gone in sorted(self.topics.keys() - set(present)):
+            self._forget_topic(gone)
+        for new in present:
+            if new not in self.topics:
+                await self._read_topic(new)
+
+    async def _read_topic(self, name: str) -> None:
+        node = await self._coordination.get(paths.topic_node(self._cluster, name))
+        if node is None:
+            self._forget_topic(name)
+            return
+        topic = topic_from_json(node.data)
+        old = self.topics.get(name)
+        if old is not None and old.id != topic.id:
+            self.topics_by_id.pop(old.id, None)
+        self.topics[name] = self.topics_by_id[topic.id] = topic
+        if self._unwatch:  # running
+            self._watch_topic(name)
+
+    def _forget_topic(self, name: str) -> None:
+        self._stop_watching(("topic", name))
+        topic = self.topics.pop(name, None)
+        if topic is not None:
+            self.topics_by_id.pop(topic.id, None)
+
+    # ---- routes
     def routes(self, topics: Sequence[str]) -> client_pb2.RouteReply:
-        """The route table; only those topics if any are named."""
-        raise NotImplementedError
+        """The route table; only those topics if any are named. Unknown ones are left out."""
+        names = topics or sorted(self.topics)
+        wanted = [self.topics[name] for name in names if name in self.topics]
+        return client_pb2.RouteReply(
+            cluster=self._cluster,
+            groups=[self._group_route(group) for group in sorted(self.configs)],
+            topics=[topic_route(topic) for topic in wanted],
+        )
 
+    def _group_route(self, group: GroupName) -> client_pb2.GroupRoute:
+        config = self.configs[group]
+        state = self.states.get(group, GroupState())
+        live = self.live.get(group, frozenset())
+        master = state.master or config.master
+        return client_pb2.GroupRoute(
+            group=group,
+            epoch=state.epoch,
+            mode=state.mode.value,
+            brokers=[
+                client_pb2.BrokerRoute(
+                    id=member.id,
+                    address=member.address,
+                    zone=member.zone,
+                    role=(Role.MASTER if member.id == master else Role.SLAVE).value,
+                    permission=granted(state, member.id) & member.permission,
+                    in_sync=member.id == master or member.id in state.isr,
+                    live=member.id in live,
+                )
+                for member in config.members
+            ],
+        )
+
+    # ---- topics
     async def create_topic(
         self, name: str, queues: int, groups: Sequence[TopicGroup], *, if_not_exists: bool
     ) -> TopicConfig:
         """Create it in ZooKeeper with the next free id and take it into the view.
 
+        `groups` empty = every group, weight 1; a group's `queues` of 0 = `queues`.
         Raises `AlreadyExists`, `InvalidArgument`, `Unavailable`.
         """
-        raise NotImplementedError
+        chosen = self._checked(name, queues, groups)
+        node = paths.topic_node(self._cluster, name)
+        if await self._coordination.get(node) is None:
+            topic = TopicConfig(name, await self._next_id(), chosen)
+            try:
+                await self._coordination.create(node, topic_to_json(topic))
+            except NodeExists:
+                pass  # somebody was quicker: as if it had been there
+            else:
+                _log.info("topic created", topic=name, id=topic.id)
+                if_not_exists = True
+        if not if_not_exists:
+            raise AlreadyExists(f"there is a topic {name!r} already in cluster {self._cluster}")
+        async with self._reading:
+            await self._read([("topic", name)])
+        found = self.topics.get(name)
+        if found is None:
+            raise Unavailable(f"topic {name!r} was deleted by somebody else meanwhile: try again")
+        return found
 
     async def delete_topic(self, name: str) -> None:
         """Delete it. Raises `NotFound`, `Unavailable`. Its id is never given again."""
-        raise NotImplementedError
+        node = paths.topic_node(self._cluster, name)
+        if not is_name(name) or await self._coordination.get(node) is None:
+            raise NotFound(f"there is no topic {name!r} in cluster {self._cluster}")
+        await self._coordination.delete(node)
+        _log.info("topic deleted", topic=name)
+        async with self._reading:
+            await self._read([("topic", name)])
+
+    def _checked(
+        self, name: str, queues: int, groups: Sequence[TopicGroup]
+    ) -> tuple[TopicGroup, ...]:
+        """The groups to write down. Raises `InvalidArgument` naming what is wrong."""
+        if not is_name(name):
+            raise InvalidArgument(
+                f"{name!r} cannot be a topic's name: 1 to 128 of A-Z a-z 0-9 . _ - are, "
+                "beginning with a letter or digit"
+            )
+        chosen = tuple(
+            TopicGroup(g.group, g.queues or queues, g.weight)
+            for g in groups or [TopicGroup(g, queues) for g in sorted(self.configs)]
+        )
+        for group in chosen:
+            if group.group not in self.configs:
+                known = ", ".join(sorted(self.configs)) or "none"
+                raise InvalidArgument(f"there is no group {group.group!r}; there are: {known}")
+            if not 1 <= group.queues <= MAX_QUEUES:
+                raise InvalidArgument(
+                    f"a topic has 1 to {MAX_QUEUES} queues in a group, not {group.queues}"
+                )
+        if len({g.group for g in chosen}) < len(chosen):
+            raise InvalidArgument("a group is named twice")
+        if not any(g.weight > 0 for g in chosen):
+            raise InvalidArgument("at least one group needs a weight above 0, to take messages")
+        return chosen
+
+    async def _next_id(self) -> TopicId:
+        """Take the next id, by compare-and-set: never given twice, though some may be lost."""
+        node = paths.topics_node(self._cluster)
+        while True:
+            found = await self._coordination.get(node)
+            try:
+                if found is None:
+                    await self._coordination.create(node, _next_id_json(2), make_parents=True)
+                    return TopicId(1)
+                taken = _next_id_of(found.data)
+                await self._coordination.set(node, _next_id_json(taken + 1), found.version)
+            except (BadVersion, NodeExists):
+                continue
+            return TopicId(taken)
+
+
+def granted(state: GroupState, broker: BrokerId) -> Permission:
+    """What the group's state lets a broker serve (its configured permission bounds it further)."""
+    match state.mode:
+        case Mode.MASTER:
+            return Permission.FULL if broker == state.master else Permission.NONE
+        case Mode.SLAVE_CONSUME:
+            return Permission.READ if broker == state.reader else Permission.NONE
+        case Mode.HANDOVER | Mode.NEW:
+            return Permission.NONE
+
+
+def topic_route(topic: TopicConfig) -> client_pb2.TopicRoute:
+    """A topic as it travels."""
+    return client_pb2.TopicRoute(
+        name=topic.name,
+        id=topic.id,
+        groups=[
+            client_pb2.TopicGroup(group=g.group, weight=g.weight, queues=g.queues)
+            for g in topic.groups
+        ],
+    )
+
+
+def _next_id_json(next_id: int) -> bytes:
+    return json.dumps({"next_id": next_id}).encode()
+
+
+def _next_id_of(raw: bytes) -> int:
+    """An empty node (made as a parent) counts from 1."""
+    if not raw:
+        return 1
+    try:
+        return int(json.loads(raw)["next_id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise Unavailable(f"the topics node in ZooKeeper does not decode: {error!r}") from error

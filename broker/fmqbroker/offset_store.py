@@ -1,19 +1,80 @@
 """Consumer offsets: where they are kept in each mode (DESIGN §3, §6).
 
-CONTRACT STUB (owner: consume). As master: OFFSETS batches in the journal. As taker
-(slave-consume): an fsynced side journal `takeover.journal`, checkpointed into the group's state
-at most a second later. The way back: `freeze` here, `install` on the master.
+| mode | entries go to | stored when |
+|---|---|---|
+| master | OFFSETS batches in the journal | the batch lies below the commit end |
+| taker | the side journal `takeover.journal` (`takeover.py`) | fsynced |
+| frozen, retired | nowhere: `put` is refused | |
+
+Entries are gathered for `offsets_interval_ms` and then written at once. Order of effects: written
+and committed (fsynced), then `put` returns; the taker's checkpoint in the group's state follows at
+most `takeover_checkpoint_ms` later. The way back: `freeze` on the taker, `install` on the master.
+Of two entries the higher version wins, everywhere.
 """
 
-from collections.abc import Mapping
+import asyncio
+import base64
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from enum import Enum
+from typing import Final, assert_never
+
+import structlog
 
 from fmqbroker.commit import CommitFrontier
 from fmqbroker.group_store import GroupStore
-from fmqbroker.journal import Journal
+from fmqbroker.journal import BatchDraft, Journal
 from fmqbroker.settings import BrokerSettings
-from fmqcore.journal.state import OffsetEntry, OffsetKey
+from fmqbroker.signal import Signal
+from fmqbroker.takeover import SideJournal
+from fmqcore.batch import BatchType
+from fmqcore.cluster import GroupState, Mode
+from fmqcore.consume.merge import cut_up, merge_into, merged, news_for, thinned
+from fmqcore.crc import crc32c
+from fmqcore.errors import FmqError, Malformed, NoPermission, StorageFull, Unavailable
+from fmqcore.journal.control import decode_offsets, encode_offsets
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey, next_version
+from fmqcore.words import BrokerId, Epoch, Position
 from fmqport.clock import Clock
 from fmqport.disk import Disk
+
+MAX_CHECKPOINT_CHARS: Final = 900_000
+"""Of base64 in the group's state: ZooKeeper takes 1 MiB a node, the rest of the state included."""
+_BATCH_BYTES: Final = 512 * 1024
+
+_log = structlog.get_logger()
+_Table = dict[OffsetKey, OffsetEntry]
+
+
+class _Keeping(Enum):
+    MASTER = "master"
+    TAKER = "taker"
+    FROZEN = "frozen: the offsets are being handed over"
+    RETIRED = "neither master nor taker"
+
+
+class _Round:
+    """What is gathered and written at once, and who waits for that."""
+
+    def __init__(self) -> None:
+        self.entries: _Table = {}
+        self._stored = Signal()
+        self._settled = False
+        self._error: FmqError | None = None
+
+    def settle(self, error: FmqError | None = None) -> None:
+        """Stored, or failed."""
+        if not self._settled:
+            self._settled, self._error = True, error
+            self._stored.notify()
+
+    async def wait(self) -> None:
+        """Until it is settled; raises what it failed with."""
+        while not self._settled:
+            await self._stored.wait()
+        if self._error is not None:
+            raise self._error
 
 
 class OffsetStore:
@@ -28,39 +89,273 @@ class OffsetStore:
         settings: BrokerSettings,
         clock: Clock,
     ) -> None:
-        raise NotImplementedError
+        self._disk = disk
+        self._journal = journal
+        self._commit = commit
+        self._group = group
+        self._settings = settings
+        self._clock = clock
+        self._keeping = _Keeping.RETIRED
+        self._epoch = Epoch(0)  # of the term in which I keep them
+        self._round = _Round()
+        self._appended: deque[tuple[Position, _Round]] = deque()  # master: not yet committed
+        self._takeover: _Table = {}  # taker: what changed since the claim
+        self._side: SideJournal | None = None
+        self._checkpointed = True
+        self._sources: list[Callable[[], Mapping[OffsetKey, OffsetEntry]]] = []
+        self._lock = asyncio.Lock()  # of the file, and of changes of mode
+        self._dirty = Signal()
+        self._moved = Signal()  # appended or changed mode: the waiters look again
+        self._unsaved = Signal()  # the taker's entries have changed since the checkpoint
 
+    # ---- reading
     def get(self, key: OffsetKey) -> OffsetEntry | None:
-        """The newest entry known here, stored or about to be."""
-        raise NotImplementedError
+        """The newest entry known here, stored or about to be; a tombstone too (`deleted`)."""
+        tables = (self._round.entries, self._takeover, self._journal.state.offsets)
+        return max((t[key] for t in tables if key in t), default=None)
 
+    def known(self) -> list[OffsetKey]:
+        """Whose progress is known here, sorted; deleted ones left out."""
+        tables = (self._journal.state.offsets, self._takeover, self._round.entries)
+        found = sorted({key for table in tables for key in table})
+        return [key for key in found if (entry := self.get(key)) and not entry.deleted]
+
+    def next_version(self, key: OffsetKey) -> int:
+        """The version for a change made now."""
+        return next_version(self.get(key), self._term())
+
+    # ---- writing
     async def put(self, entries: Mapping[OffsetKey, OffsetEntry]) -> None:
         """Store; returns when stored as the mode asks (committed in the journal, or fsynced).
 
-        Raises `NoPermission` while frozen or when neither master nor taker.
+        Raises `NoPermission` while frozen or when neither master nor taker, `StorageFull`.
         """
-        raise NotImplementedError
+        if self._keeping not in (_Keeping.MASTER, _Keeping.TAKER):
+            raise self._refusal()
+        if not entries:
+            return
+        await self._take_in(entries).wait()
+
+    def add_source(self, source: Callable[[], Mapping[OffsetKey, OffsetEntry]]) -> None:
+        """`freeze` asks it for entries that were accepted and have not been `put` yet."""
+        self._sources.append(source)
 
     async def run(self) -> None:
         """Gather, write and checkpoint until cancelled."""
-        raise NotImplementedError
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._gather())
+                tasks.create_task(self._await_commit())
+                tasks.create_task(self._checkpoint())
+        finally:
+            self.retire()
+            if self._side is not None:
+                await self._side.close()
+                self._side = None
 
+    # ---- changes of mode
     async def become_master(self) -> None:
         """Entries go to the journal from now on; a side journal of ours is removed."""
-        raise NotImplementedError
+        async with self._lock:
+            if self._keeping is _Keeping.MASTER:
+                return
+            await self._close_side()
+            await SideJournal.remove(self._disk)
+            self._takeover = {}
+            self._enter(_Keeping.MASTER)
 
     async def become_taker(self, record: str) -> None:
-        """Start the side journal from: the journal's table, our old side journal, `record`."""
-        raise NotImplementedError
+        """Start the side journal from: the journal's table, our old side journal, `record`.
+
+        `record` is the group state's `offsets`, the checkpoint of whoever read before. Raises
+        `Malformed` if it does not decode: then a person must look, nothing is overwritten.
+        """
+        async with self._lock:
+            earlier = decode_record(record)
+            mine = merged(await SideJournal.load(self._disk), self._takeover)
+            await self._close_side()
+            # What the journal has is the master's already. `earlier` stays whole: another slave,
+            # with less of the journal, may have to go on from what I checkpoint.
+            self._takeover = merged(news_for(self._journal.state.offsets, mine), earlier)
+            self._side = await SideJournal.start(self._disk, self._term(), self._takeover)
+            self._enter(_Keeping.TAKER)
+            self._checkpointed = self._takeover == earlier
+            self._unsaved.notify()
 
     def retire(self) -> None:
-        """Neither master nor taker: `put` is refused."""
-        raise NotImplementedError
+        """Neither master nor taker: `put` is refused; whoever waits gets `NoPermission`."""
+        self._enter(_Keeping.RETIRED)
 
     async def freeze(self) -> bytes:
-        """Refuse more, fsync what is there, return the takeover's entries (OFFSETS payload)."""
-        raise NotImplementedError
+        """Refuse more, fsync what is there, return the takeover's entries (OFFSETS payload).
+
+        They are all that changed since the claim, and what an earlier taker had checkpointed.
+        Called again it returns the same.
+        """
+        if self._keeping is _Keeping.TAKER:
+            for source in self._sources:
+                self._take_in(source())
+            self._keeping = _Keeping.FROZEN  # before the lock: nothing more comes in from here on
+        async with self._lock:
+            if self._keeping is not _Keeping.FROZEN:
+                raise self._refusal()
+            await self._write_side()
+            return encode_offsets(self._takeover)
 
     async def install(self, payload: bytes) -> None:
         """On the master, before it serves: append and make durable (locally); idempotent."""
-        raise NotImplementedError
+        entries = news_for(self._journal.state.offsets, decode_offsets(payload))
+        end = Position(0)
+        for part in cut_up(entries.items(), _BATCH_BYTES):
+            end = self._append(part)
+        if entries:
+            await self._journal.wait_durable(end)
+        _log.info("offsets_installed", entries=len(entries), end=end)
+
+    # ---- inside
+    def _take_in(self, entries: Mapping[OffsetKey, OffsetEntry]) -> _Round:
+        merge_into(self._round.entries, entries)
+        if self._keeping is _Keeping.TAKER:
+            merge_into(self._takeover, entries)
+        self._dirty.notify()
+        return self._round
+
+    def _term(self) -> Epoch:
+        return max(self._group.state.value.epoch, self._journal.epoch)
+
+    def _enter(self, keeping: _Keeping) -> None:
+        left, self._round = self._round, _Round()
+        self._keeping = keeping
+        self._epoch = self._term()
+        left.settle(self._refusal())
+        while self._appended:
+            self._appended.popleft()[1].settle(self._refusal())
+        self._moved.notify()
+
+    def _refusal(self) -> NoPermission:
+        state = self._group.state.value
+        return NoPermission(
+            f"offsets are not kept here now ({self._keeping.value}): mode {state.mode.value}, "
+            f"epoch {state.epoch}, reader {state.reader or 'none'}; look at the routes"
+        )
+
+    async def _gather(self) -> None:
+        while True:
+            while not self._round.entries:
+                await self._dirty.wait()
+            await self._clock.sleep(self._settings.offsets_interval_ms / 1000)
+            async with self._lock:
+                match self._keeping:
+                    case _Keeping.MASTER:
+                        self._write_journal()
+                    case _Keeping.TAKER | _Keeping.FROZEN:
+                        await self._write_side()
+                    case _Keeping.RETIRED:
+                        pass  # whoever waited has been told
+                    case _:
+                        assert_never(self._keeping)
+
+    def _write_journal(self) -> None:
+        full, self._round = self._round, _Round()
+        try:
+            end = Position(0)
+            for part in cut_up(full.entries.items(), _BATCH_BYTES):
+                end = self._append(part)
+        except FmqError as error:  # a full disk, a closed journal
+            full.settle(error)
+            return
+        self._appended.append((end, full))
+        self._moved.notify()
+
+    def _append(self, entries: _Table) -> Position:
+        payload = encode_offsets(entries)
+        draft = BatchDraft(type=BatchType.OFFSETS, payload=payload, payload_crc=crc32c(payload))
+        return self._journal.append(draft).end
+
+    async def _write_side(self) -> None:
+        if not self._round.entries:
+            return
+        assert self._side is not None, "a taker has its side journal"
+        full, self._round = self._round, _Round()
+        try:
+            await self._side.append(full.entries)
+            full.settle()
+            await self._side.compact(self._takeover)
+        except StorageFull as error:  # they are in memory, and in the next checkpoint
+            full.settle(error)
+        finally:
+            full.settle(self._refusal())  # failed or cancelled: whoever waits is told
+        self._checkpointed = False
+        self._unsaved.notify()
+
+    async def _await_commit(self) -> None:
+        while True:
+            while self._appended and self._appended[0][0] <= self._commit.commit_end:
+                self._appended.popleft()[1].settle()
+            await (self._commit.changed if self._appended else self._moved).wait()
+
+    async def _checkpoint(self) -> None:
+        while True:
+            while self._checkpointed or self._keeping is not _Keeping.TAKER:
+                await self._unsaved.wait()
+            await self._clock.sleep(self._settings.takeover_checkpoint_ms / 1000)
+            if self._keeping is _Keeping.TAKER:
+                self._checkpointed = True
+                await self._save_checkpoint()
+
+    async def _save_checkpoint(self) -> None:
+        record = encode_record(self._takeover)
+        if record is None:
+            return
+        epoch = self._epoch
+        me = BrokerId(self._settings.broker)
+
+        def edit(state: GroupState) -> GroupState | None:
+            mine = (state.mode, state.epoch, state.reader) == (Mode.SLAVE_CONSUME, epoch, me)
+            return replace(state, offsets=record) if mine else None
+
+        try:
+            stands = await self._group.change(edit)
+        except Unavailable as error:
+            self._checkpointed = False  # again a moment later; the side journal has it
+            _log.warning("takeover_checkpoint_failed", error=str(error))
+            return
+        if stands is None:
+            _log.info("takeover_checkpoint_left", epoch=epoch, why="no longer the reader")
+
+    async def _close_side(self) -> None:
+        if self._side is not None:
+            side, self._side = self._side, None
+            await side.close()
+
+
+def encode_record(table: Mapping[OffsetKey, OffsetEntry]) -> str | None:
+    """The takeover's entries as the group state holds them; None, with an alarm, if too large.
+
+    Above the bound the ranges above the floors are left out (duplicates, never losses, if this
+    taker's disk is lost too); if that is not enough the last record stays.
+    """
+    record = base64.b64encode(encode_offsets(table)).decode()
+    if len(record) <= MAX_CHECKPOINT_CHARS:
+        return record
+    thin = base64.b64encode(encode_offsets(thinned(table))).decode()
+    kept = "floors only" if len(thin) <= MAX_CHECKPOINT_CHARS else "the record before"
+    _log.error(
+        "takeover_checkpoint_too_large",
+        chars=len(record),
+        at_most=MAX_CHECKPOINT_CHARS,
+        entries=len(table),
+        kept=kept,
+    )
+    return thin if len(thin) <= MAX_CHECKPOINT_CHARS else None
+
+
+def decode_record(record: str) -> _Table:
+    """Take the group state's record apart; raise `Malformed`."""
+    if not record:
+        return {}
+    try:
+        raw = base64.b64decode(record, validate=True)
+    except ValueError as error:
+        raise Malformed(f"the takeover record is not base64: {error}") from error
+    return decode_offsets(raw)

@@ -56,6 +56,7 @@ class BrokerSettings(BaseModel):
     # consume
     consumer_heartbeat_ms: int = Field(default=3000, ge=50)
     consumer_dead_after_ms: int = Field(default=15_000, ge=100)
+    consumer_drain_ms: int = Field(default=2000, ge=0)  # acks of a queue that moves away count
     consumer_ack_timeout_ms: int = Field(default=60_000, ge=100)
     max_in_flight_records: int = Field(default=20_000, ge=1)  # per queue
     max_ack_ranges: int = Field(

@@ -84,6 +84,12 @@ class QueueProgress:
         """To be delivered again, now or later."""
         return self._due.records + self._delayed.records
 
+    @property
+    def begins_at(self) -> Offset:
+        """The lowest offset that would be delivered now."""
+        again = self._due.first()
+        return self.next if again is None else again.first
+
     def wake_ms(self) -> int | None:
         """No later than this, call `expire`; None if nothing waits for a moment."""
         return None if self._wake_ms == _NEVER else self._wake_ms
@@ -115,6 +121,11 @@ class QueueProgress:
         if leased:
             self._wake_ms = min(self._wake_ms, deadline_ms)
         return leased
+
+    def unlease(self, first: Offset, end: Offset) -> None:
+        """It was leased but not sent: as if it had not been leased; only due instead of fresh."""
+        for piece in self._flying.take(first, end):
+            self._due.put(piece.first, piece.end, piece.value.deliveries - 1)
 
     def ack(self, first: Offset, end: Offset) -> bool:
         """Done; also what had come back meanwhile. What was never delivered stays. True if news."""

@@ -123,6 +123,14 @@ class Progress(RuleBasedStateMachine):
             if kind == "flying":
                 self.naive.states[o] = ("due", 0, count)
 
+    @rule(first=st.integers(0, _END), end=st.integers(0, _END))
+    def unlease(self, first: int, end: int) -> None:
+        self.progress.unlease(Offset(first), Offset(end))
+        for o in range(first, end):
+            kind, _, count = self.naive.states[o]
+            if kind == "flying":
+                self.naive.states[o] = ("due", 0, count - 1)
+
     @rule(offset=st.integers(0, _END))
     def seek(self, offset: int) -> None:
         self.progress.seek(Offset(offset))

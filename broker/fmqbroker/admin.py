@@ -1,0 +1,277 @@
+"""What people and the operator ask of one broker: topics, consumer groups, its own state.
+
+A refusal is the reply's typed `Error`; a call never fails for it. Offsets, seek and deletion are
+served by whoever holds READ: the master, or the slave in slave-consume. Order of effects: a seek
+or deletion is stored (`OffsetStore`) before it is answered.
+"""
+
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import Final
+
+from fmqbroker.cluster_view import ClusterView
+from fmqbroker.commit import CommitFrontier
+from fmqbroker.fetch import FetchService
+from fmqbroker.gate import Gate
+from fmqbroker.group_store import GroupStore
+from fmqbroker.group_table import as_error
+from fmqbroker.journal import Journal
+from fmqbroker.offset_store import OffsetStore
+from fmqbroker.replication_view import MasterReplication
+from fmqbroker.settings import BrokerSettings
+from fmqcore.cluster import TopicConfig, TopicGroup
+from fmqcore.errors import FmqError, InvalidArgument, NotFound, UnknownQueue, UnknownTopic
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
+from fmqcore.words import BrokerId, GroupName, Offset, Permission, Role, is_name
+from fmqport.clock import Clock
+from fmqport.coordination import Coordination, SessionState
+from fmqproto.v1 import admin_pb2, client_pb2
+
+_VERSION: Final = version("fmq")
+
+
+class AdminService:
+    """The handlers of the `Admin` service."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        clock: Clock,
+        journal: Journal,
+        commit: CommitFrontier,
+        gate: Gate,
+        group: GroupStore,
+        cluster: ClusterView,
+        offsets: OffsetStore,
+        fetch: FetchService,
+        replication: MasterReplication,
+        coordination: Coordination,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._journal = journal
+        self._commit = commit
+        self._gate = gate
+        self._group = group
+        self._cluster = cluster
+        self._offsets = offsets
+        self._groups = fetch.groups
+        self._replication = replication
+        self._coordination = coordination
+        self._mine = GroupName(settings.group)
+        self._started_ms = clock.monotonic_ms()
+
+    # ---- topics
+    async def create_topic(
+        self, request: admin_pb2.CreateTopicRequest
+    ) -> admin_pb2.CreateTopicReply:
+        """Create a topic in ZooKeeper."""
+        groups = [TopicGroup(GroupName(g.group), g.queues, g.weight) for g in request.groups]
+        try:
+            topic = await self._cluster.create_topic(
+                request.name, request.queues, groups, if_not_exists=request.if_not_exists
+            )
+        except FmqError as error:
+            return admin_pb2.CreateTopicReply(error=as_error(error))
+        return admin_pb2.CreateTopicReply(topic=_route_of(topic))
+
+    async def delete_topic(
+        self, request: admin_pb2.DeleteTopicRequest
+    ) -> admin_pb2.DeleteTopicReply:
+        """Delete a topic from ZooKeeper; its stored messages go with retention."""
+        try:
+            await self._cluster.delete_topic(request.name)
+        except FmqError as error:
+            return admin_pb2.DeleteTopicReply(error=as_error(error))
+        return admin_pb2.DeleteTopicReply()
+
+    # ---- consumer groups
+    async def offsets(self, request: admin_pb2.OffsetsRequest) -> admin_pb2.OffsetsReply:
+        """Progress per queue and consumer group; lag is end - committed."""
+        try:
+            self._gate.require(Permission.READ)
+            rows = [
+                self._row(topic, queue, group)
+                for topic in self._topics(request.topic)
+                for queue, group in self._pairs(topic, request.group)
+            ]
+        except FmqError as error:
+            return admin_pb2.OffsetsReply(error=as_error(error))
+        return admin_pb2.OffsetsReply(queues=rows)
+
+    async def seek(self, request: admin_pb2.SeekRequest) -> admin_pb2.SeekReply:
+        """Move a consumer group; a live session goes on from there."""
+        try:
+            rows = await self._seek(request)
+        except FmqError as error:
+            return admin_pb2.SeekReply(error=as_error(error))
+        return admin_pb2.SeekReply(queues=rows)
+
+    async def delete_group(
+        self, request: admin_pb2.DeleteGroupRequest
+    ) -> admin_pb2.DeleteGroupReply:
+        """Forget a consumer group's progress; refused while a session of it lives."""
+        try:
+            deleted = await self._delete_group(request.group, request.topic)
+        except FmqError as error:
+            return admin_pb2.DeleteGroupReply(error=as_error(error))
+        return admin_pb2.DeleteGroupReply(deleted=deleted)
+
+    # ---- status
+    async def status(self, _: admin_pb2.StatusRequest) -> admin_pb2.StatusReply:
+        """This broker about itself."""
+        gate, journal, state = self._gate, self._journal, self._group.state.value
+        me = BrokerId(self._settings.broker)
+        role = Role.MASTER if me == (state.master or self._group.config.master) else Role.SLAVE
+        return admin_pb2.StatusReply(
+            cluster=self._settings.cluster,
+            group=self._settings.group,
+            broker=me,
+            role=role.value,
+            permission=int(gate.permission()),
+            mode=state.mode.value,
+            epoch=state.epoch,
+            why=gate.why,
+            log_start=journal.log_start,
+            end=journal.end,
+            durable_end=journal.durable_end,
+            commit_end=self._commit.commit_end,
+            replicas=self._replicas() if role is Role.MASTER else [],
+            version=_VERSION,
+            uptime_ms=self._clock.monotonic_ms() - self._started_ms,
+            zookeeper_connected=self._coordination.state is SessionState.CONNECTED,
+            reader=state.reader,
+            master=state.master,
+        )
+
+    def _replicas(self) -> list[admin_pb2.ReplicaStatus]:
+        isr = self._group.state.value.isr
+        return [
+            admin_pb2.ReplicaStatus(
+                broker=broker,
+                connected=link.connected,
+                in_sync=broker in isr,
+                received_end=link.received_end,
+                durable_end=link.durable_end,
+                lag_bytes=max(self._journal.end - link.durable_end, 0),
+            )
+            for broker, link in sorted(self._replication.links.items())
+        ]
+
+    # ---- inside
+    def _topics(self, name: str) -> list[TopicConfig]:
+        """The topics that have queues here: the named one, or all."""
+        here = [t for t in self._cluster.topics.values() if t.queues_in(self._mine)]
+        if not name:
+            return sorted(here, key=lambda topic: topic.name)
+        found = [topic for topic in here if topic.name == name]
+        if not found:
+            raise UnknownTopic(f"topic {name} has no queue in group {self._mine}")
+        return found
+
+    def _pairs(self, topic: TopicConfig, group: str) -> Iterable[tuple[int, str]]:
+        """(queue, consumer group) to list; group "" stands for a queue that nobody has read."""
+        keys = [k for k in self._offsets.known() if k.topic_id == topic.id]
+        for queue in range(topic.queues_in(self._mine)):
+            names = [k.group for k in keys if k.queue_id == queue and group in ("", k.group)]
+            yield from ((queue, name) for name in names)
+            if not names and not group:
+                yield queue, ""
+
+    def _row(self, topic: TopicConfig, queue: int, group: str) -> admin_pb2.QueueOffsets:
+        begin = self._journal.begin_offset(topic.id, queue)
+        commit_end = self._commit.commit_end
+        row = admin_pb2.QueueOffsets(
+            broker_group=self._mine,
+            topic=topic.name,
+            queue_id=queue,
+            group=group,
+            committed=begin,
+            begin=begin,
+            end=self._journal.committed_offset(topic.id, queue, commit_end),
+        )
+        entry = self._offsets.get(OffsetKey(group, topic.id, queue))
+        if entry is not None and not entry.deleted:
+            row.committed = entry.floor
+        live = self._groups.get(group, topic.id)
+        if live is not None and queue < len(live.progress):
+            row.in_flight = live.progress[queue].in_flight_records
+            holder = live.holder(queue)
+            if holder is not None:
+                row.session, row.client = holder.id, holder.client
+        return row
+
+    async def _seek(self, request: admin_pb2.SeekRequest) -> list[admin_pb2.QueueOffsets]:
+        self._gate.require(Permission.READ)
+        if not is_name(request.group):
+            raise InvalidArgument(f"{request.group!r} is no name for a consumer group")
+        if request.to not in client_pb2.StartAt.values():
+            raise InvalidArgument(f"seek to {request.to} is not known")
+        if not request.topic:
+            raise InvalidArgument("a seek names one topic")
+        (topic,) = self._topics(request.topic)
+        count = topic.queues_in(self._mine)
+        queues = sorted(set(request.queues)) or list(range(count))
+        if queues[-1] >= count:
+            raise UnknownQueue(f"topic {topic.name} has queues 0 to {count - 1} here")
+        targets = {q: await self._target(topic, q, request) for q in queues}
+        self._gate.require(Permission.READ)
+        await self._move(topic, request.group, targets)
+        return [self._row(topic, queue, request.group) for queue in queues]
+
+    async def _target(
+        self, topic: TopicConfig, queue: int, request: admin_pb2.SeekRequest
+    ) -> Offset:
+        """Where a seek goes in one queue, within what is stored and committed."""
+        if not request.by_offset:
+            return await self._groups.position(topic.id, queue, request.to, request.to_ms)
+        begin = self._journal.begin_offset(topic.id, queue)
+        end = self._journal.committed_offset(topic.id, queue, self._commit.commit_end)
+        return max(begin, min(Offset(request.offset), end))
+
+    async def _move(self, topic: TopicConfig, group: str, targets: dict[int, Offset]) -> None:
+        live = self._groups.get(group, topic.id)
+        if live is None:
+            keys = {OffsetKey(group, topic.id, q): offset for q, offset in targets.items()}
+            await self._offsets.put(
+                {k: OffsetEntry(self._offsets.next_version(k), at) for k, at in keys.items()}
+            )
+            return
+        for queue, offset in targets.items():
+            live.seek(queue, offset)
+        self._groups.changed(live)
+        await self._groups.stored()
+
+    async def _delete_group(self, group: str, topic: str) -> int:
+        self._gate.require(Permission.READ)
+        ids = {t.id: t for t in self._topics(topic)} if topic else None
+        keys = [
+            key
+            for key in self._offsets.known()
+            if key.group == group and (ids is None or key.topic_id in ids)
+        ]
+        if not keys:
+            raise NotFound(f"consumer group {group} has no progress in group {self._mine}")
+        topic_ids = sorted({key.topic_id for key in keys})
+        for topic_id in topic_ids:
+            live = self._groups.get(group, topic_id)
+            if live is not None and live.sessions:
+                raise InvalidArgument(
+                    f"consumer group {group} has {len(live.sessions)} live sessions on topic "
+                    f"{live.topic}: stop them first"
+                )
+        for topic_id in topic_ids:
+            self._groups.forget(group, topic_id)
+        await self._offsets.put({k: tombstone(self._offsets.next_version(k)) for k in keys})
+        return len(keys)
+
+
+def _route_of(topic: TopicConfig) -> client_pb2.TopicRoute:
+    return client_pb2.TopicRoute(
+        name=topic.name,
+        id=topic.id,
+        groups=[
+            client_pb2.TopicGroup(group=g.group, weight=g.weight, queues=g.queues)
+            for g in topic.groups
+        ],
+    )

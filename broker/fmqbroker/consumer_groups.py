@@ -1,0 +1,213 @@
+"""A consumer group on one topic, in memory: its sessions, who holds which queue, what is under way.
+
+No I/O and no waiting in here: `fetch.py` drives it, `group_table.py` stores what it marks as dirty.
+Lost with the broker or its READ permission; what is stored (`OffsetStore`) begins it again.
+"""
+
+from collections.abc import Callable, Iterable
+
+from fmqbroker.signal import Signal
+from fmqcore.consume.assign import Assignments, Move, Moves
+from fmqcore.consume.inflight import QueueProgress
+from fmqcore.errors import FmqError, UnknownQueue
+from fmqcore.journal.offsets import OffsetKey
+from fmqcore.words import Offset, TopicId
+
+
+class Session:
+    """One consumer's stream: what it may get, and what it must be told."""
+
+    def __init__(
+        self, id: str, client: str, ack_timeout_ms: int, now_ms: int, tear: Callable[[], None]
+    ) -> None:
+        self.id = id
+        self.tear = tear  # ends its stream at once, whatever is under way
+        self.client = client
+        self.ack_timeout_ms = ack_timeout_ms
+        self.credit_bytes = 0
+        self.ready: dict[int, None] = {}  # queues that may have something for it, in turn
+        self.assigned: list[tuple[Move, Offset]] = []
+        self.revoked: list[Move] = []
+        self.tokens: list[int] = []  # to be answered: stored
+        self.open_tokens = 0  # asked and not answered
+        self.heartbeat = False
+        self.leaving = False
+        self.over = False
+        self.error: FmqError | None = None  # told before the stream ends
+        self.sent_ms = now_ms
+        self.received_ms = now_ms
+        self.wake = Signal()
+        self.stirred = False  # something changed since its deliverer last looked
+
+    def stir(self) -> None:
+        """Its deliverer shall look again."""
+        self.stirred = True
+        self.wake.notify()
+
+    def finish(self, error: FmqError | None = None) -> None:
+        """It ends; `error` is told to it first."""
+        if not self.over:
+            self.over, self.error = True, error
+            self.stir()
+
+
+class ConsumerGroup:
+    """Progress and sessions of one consumer group on one topic."""
+
+    def __init__(
+        self, name: str, topic: str, topic_id: TopicId, progress: list[QueueProgress], drain_ms: int
+    ) -> None:
+        self.name = name
+        self.topic = topic
+        self.topic_id = topic_id
+        self.progress = progress
+        self.sessions: dict[str, Session] = {}
+        self.starved: dict[int, None] = {}  # all that is committed has been delivered
+        self.dirty: dict[int, None] = {}  # changed since it was last stored
+        self._assignments = Assignments(len(progress), drain_ms)
+        self._paused: set[int] = set()
+        self.timer_ms: int | None = None  # when `group_table.py` will call `on_time`
+        self.idle_since_ms = 0  # its last session went then
+
+    def key(self, queue: int) -> OffsetKey:
+        """Under which the queue's progress is stored."""
+        return OffsetKey(self.name, self.topic_id, queue)
+
+    def holder(self, queue: int) -> Session | None:
+        """Who holds it now (it may be draining)."""
+        return self.sessions.get(self._assignments.holdings[queue].session)
+
+    def delivering(self, session: Session, queue: int) -> int:
+        """The generation under which the session may get more of the queue; 0 if it may not."""
+        holding = self._assignments.holdings[queue]
+        if not holding.delivering or self.sessions.get(holding.session) is not session:
+            return 0
+        return 0 if queue in self._paused else holding.generation
+
+    # ---- sessions
+    def join(self, session: Session, now_ms: int) -> Session | None:
+        """Take a session in; return an older stream of the same session, which is then void."""
+        older = self.sessions.get(session.id)
+        self.sessions[session.id] = session
+        if older is not None:
+            self._apply(self._assignments.renew(session.id))
+        else:
+            self._apply(self._assignments.join(session.id, self._busy(), now_ms))
+        return older
+
+    def leave(self, session: Session, now_ms: int) -> None:
+        """Give its queues to others at once; what it had in flight is due again at once."""
+        if self.sessions.get(session.id) is session:
+            del self.sessions[session.id]
+            self._apply(self._assignments.leave(session.id, self._busy(), now_ms))
+
+    def grow(self, more: Iterable[QueueProgress], now_ms: int) -> None:
+        """The topic has more queues now."""
+        self.progress.extend(more)
+        self._apply(self._assignments.grow(len(self.progress), self._busy(), now_ms))
+
+    # ---- what a session says; of an older generation it is ignored
+    def ack(
+        self, session: Session, queue: int, generation: int, first: Offset, end: Offset, now_ms: int
+    ) -> None:
+        """Done with a range."""
+        if self._current(session, queue, generation) and self.progress[queue].ack(first, end):
+            self.dirty[queue] = None
+            self._eased(queue, now_ms)
+
+    def nack(
+        self,
+        session: Session,
+        queue: int,
+        generation: int,
+        first: Offset,
+        end: Offset,
+        delay_ms: int,
+        now_ms: int,
+    ) -> None:
+        """Not done: again after the delay."""
+        current = self._current(session, queue, generation)
+        if current and self.progress[queue].nack(first, end, now_ms + delay_ms, now_ms):
+            self._eased(queue, now_ms)
+
+    def pause(self, session: Session, queue: int, generation: int, paused: bool) -> None:
+        """Deliver nothing of a queue for a while, or go on."""
+        if not self._current(session, queue, generation):
+            return
+        if paused:
+            self._paused.add(queue)
+        else:
+            self._paused.discard(queue)
+            self.offer(queue)
+
+    def give_back(
+        self, queue: int, generation: int, first: Offset, end: Offset, now_ms: int
+    ) -> None:
+        """It was leased for its holder but could not be sent."""
+        if self._assignments.holdings[queue].generation == generation:
+            self.progress[queue].unlease(first, end)
+            self._eased(queue, now_ms)
+
+    # ---- what happens
+    def on_time(self, now_ms: int) -> None:
+        """Deadlines, delays and drains that are over."""
+        for queue, progress in enumerate(self.progress):
+            if progress.expire(now_ms):
+                self.offer(queue)
+        self._apply(self._assignments.settle(self._busy(), now_ms))
+
+    def next_due_ms(self) -> int | None:
+        """When `on_time` has something to do, at the latest."""
+        moments = [p.wake_ms() for p in self.progress]
+        moments.append(self._assignments.next_deadline_ms())
+        return min((m for m in moments if m is not None), default=None)
+
+    def seek(self, queue: int, offset: Offset) -> None:
+        """Begin again at `offset`; a live session goes on from there under a new generation."""
+        self.progress[queue].seek(offset)
+        self.dirty[queue] = None
+        move = self._assignments.bump(queue)
+        self._apply(Moves([], [move] if move else [], []))
+
+    def offer(self, queue: int) -> None:
+        """There may be something to deliver."""
+        self.starved.pop(queue, None)
+        holder = self.holder(queue)
+        if holder is not None and self.delivering(holder, queue):
+            holder.ready[queue] = None
+            holder.stir()
+
+    # ---- inside
+    def _eased(self, queue: int, now_ms: int) -> None:
+        """Fewer in flight: room in the window, or a drain that is complete."""
+        holding = self._assignments.holdings[queue]
+        if holding.delivering:
+            self.offer(queue)
+        elif not self.progress[queue].in_flight_records:
+            self._apply(self._assignments.settle(self._busy(), now_ms))
+
+    def _current(self, session: Session, queue: int, generation: int) -> bool:
+        if not 0 <= queue < len(self.progress):
+            raise UnknownQueue(
+                f"topic {self.topic} has queues 0 to {len(self.progress) - 1} here, not {queue}"
+            )
+        holding = self._assignments.holdings[queue]
+        return holding.generation == generation and self.sessions.get(holding.session) is session
+
+    def _busy(self) -> set[int]:
+        return {q for q, p in enumerate(self.progress) if p.in_flight_records}
+
+    def _apply(self, moves: Moves) -> None:
+        for move in moves.revoked:
+            session = self.sessions[move.session]
+            session.ready.pop(move.queue_id, None)
+            session.revoked.append(move)
+            session.stir()
+        for move in moves.released:
+            self.progress[move.queue_id].session_gone()
+            self._paused.discard(move.queue_id)
+        for move in moves.assigned:
+            session = self.sessions[move.session]
+            session.assigned.append((move, self.progress[move.queue_id].begins_at))
+            self.offer(move.queue_id)
+            session.stir()

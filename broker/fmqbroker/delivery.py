@@ -1,0 +1,250 @@
+"""From what a session may get to the deliveries of one message: lease, read, send as stored.
+
+Order of effects: a range is in flight before its bytes are read, and its bytes are read before
+they are sent; what cannot be sent any more (the queue moved, the session ended) is given back.
+Batches that lie near each other in the journal are read at once, whatever their queues, so a
+consumer far behind costs few disk reads; memory is bounded by one message. A batch is sent as it
+is stored, never looked into; nothing here is per record.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import structlog
+
+from fmqbroker.commit import CommitFrontier
+from fmqbroker.consumer_groups import ConsumerGroup, Session
+from fmqbroker.journal import Journal
+from fmqbroker.journal.journal import Found
+from fmqcore.consume.inflight import Lease
+from fmqcore.consume.ranges import Range
+from fmqcore.errors import NotFound
+from fmqcore.words import Offset, Position
+from fmqport.clock import Clock
+from fmqproto.v1 import client_pb2
+
+MESSAGE_BYTES: Final = 1024 * 1024
+"""Of batches in one message: enough to make the cost of a message small, little to hold."""
+_SPAN_BYTES: Final = 4 * 1024 * 1024
+"""Read at once at most (one batch may be larger than any message, never than this)."""
+_GAP_BYTES: Final = 128 * 1024
+"""Other queues' bytes between two batches: rather read over them than once more."""
+_MOST_ENTRIES: Final = 1024
+
+_log = structlog.get_logger()
+
+
+class Pick(NamedTuple):
+    """One delivery to be: a leased range of one stored batch."""
+
+    queue: int
+    generation: int
+    lease: Lease
+    position: Position
+    total_len: int
+
+
+class Puller:
+    """Fills messages for sessions."""
+
+    def __init__(self, journal: Journal, commit: CommitFrontier, clock: Clock) -> None:
+        self._journal = journal
+        self._commit = commit
+        self._clock = clock
+        self._batch_len: dict[tuple[int, int], int] = {}  # (topic, queue): of the last one seen
+
+    async def pull(
+        self, group: ConsumerGroup, session: Session, reply: client_pb2.ConsumeReply
+    ) -> int:
+        """Add deliveries up to the session's credit and one message; return their bytes."""
+        picks = await self._pick(group, session, min(session.credit_bytes, MESSAGE_BYTES))
+        if not picks:
+            return 0
+        batches = await self._read(picks)
+        sent = 0
+        for pick in picks:
+            first, end, deliveries = pick.lease
+            batch = batches.get(pick.position)
+            if batch is None or group.delivering(session, pick.queue) != pick.generation:
+                now_ms = self._clock.monotonic_ms()
+                group.give_back(pick.queue, pick.generation, first, end, now_ms)
+                continue
+            reply.deliveries.add(
+                queue_id=pick.queue,
+                generation=pick.generation,
+                first_offset=first,
+                end_offset=end,
+                delivery_count=deliveries,
+                batch=batch,
+            )
+            sent += len(batch)
+        session.credit_bytes -= sent
+        return sent
+
+    # ---- which
+    async def _pick(self, group: ConsumerGroup, session: Session, budget: int) -> list[Pick]:
+        """Lease from each ready queue in turn; an equal share each, so that none starves."""
+        picks: list[Pick] = []
+        share = budget // max(len(session.ready), 1)
+        for queue in list(session.ready):
+            if budget <= 0:
+                break
+            session.ready.pop(queue, None)  # to the end of the line
+            taken = await self._pick_queue(group, session, queue, share, budget, not picks)
+            picks += taken
+            budget -= sum(pick.total_len for pick in taken)
+        return picks
+
+    async def _pick_queue(
+        self,
+        group: ConsumerGroup,
+        session: Session,
+        queue: int,
+        share: int,
+        budget: int,
+        alone: bool,
+    ) -> list[Pick]:
+        """Up to `share` bytes, one batch at least if it is within `budget` or `alone`."""
+        picks: list[Pick] = []
+        generation = group.delivering(session, queue)
+        size = 0
+        while generation and (size < share or not size):
+            want = self._wanted(group, queue)
+            if want is None:
+                return picks
+            limit = self._limit(group, queue, share - size)
+            found = await self._journal.find(group.topic_id, queue, want[0], limit)
+            if group.delivering(session, queue) != generation:
+                return picks
+            if found and found[0].base_offset > want[0]:
+                begin = self._journal.begin_offset(group.topic_id, queue)
+                assert begin > want[0], "R7: the index has no hole but at its beginning"
+                continue  # retention, meanwhile
+            chosen = _choose(found, want, share - size, budget - size, not picks, alone)
+            picks += self._lease(group, session, queue, generation, want, chosen)
+            size += sum(each.total_len for each in chosen)
+            alone = alone and not chosen
+            if len(chosen) < len(found) or not found:
+                break
+        session.ready[queue] = None
+        return picks
+
+    def _wanted(self, group: ConsumerGroup, queue: int) -> Range | None:
+        """The next range to lease; None, and the queue starves, if nothing is to be had."""
+        progress = group.progress[queue]
+        begin = self._journal.begin_offset(group.topic_id, queue)
+        if progress.floor < begin:
+            _log.warning(
+                "offset_below_begin",
+                group=group.name,
+                topic=group.topic,
+                queue=queue,
+                offset=progress.floor,
+                begin=begin,
+                why="retention has deleted what was not consumed",
+            )
+            progress.skip_to(begin)
+            group.dirty[queue] = None
+        commit_end = self._commit.commit_end
+        up_to = self._journal.committed_offset(group.topic_id, queue, commit_end)
+        want = progress.peek(up_to)
+        if want is None and progress.next >= up_to:
+            group.starved[queue] = None
+        return want
+
+    def _lease(
+        self,
+        group: ConsumerGroup,
+        session: Session,
+        queue: int,
+        generation: int,
+        want: Range,
+        chosen: Sequence[Found],
+    ) -> list[Pick]:
+        if not chosen:
+            return []
+        last = chosen[-1]
+        # R4, R7: nothing above the commit end is ever delivered.
+        assert last.position + last.total_len <= self._commit.commit_end, "R4: above the commit end"
+        self._batch_len[group.topic_id, queue] = last.total_len
+        stop = Offset(min(want[1], last.base_offset + last.record_count))
+        deadline_ms = self._clock.monotonic_ms() + session.ack_timeout_ms
+        leases = group.progress[queue].lease(want[0], stop, deadline_ms)
+        return [
+            Pick(queue, generation, lease, entry.position, entry.total_len)
+            for lease, entry in _split(leases, chosen)
+        ]
+
+    def _limit(self, group: ConsumerGroup, queue: int, room: int) -> int:
+        """How many index entries to ask for: about as many as fit."""
+        length = self._batch_len.get((group.topic_id, queue), 16 * 1024)
+        return max(1, min(room // length + 1, _MOST_ENTRIES))
+
+    # ---- the bytes
+    async def _read(self, picks: Sequence[Pick]) -> dict[Position, bytes]:
+        """The stored bytes by position; one that retention has just deleted is left out."""
+        places = sorted({(pick.position, pick.total_len) for pick in picks})
+        batches: dict[Position, bytes] = {}
+        at = 0
+        while at < len(places):
+            span = _span(places, at)
+            start, length = places[at][0], places[span - 1][0] + places[span - 1][1] - places[at][0]
+            try:
+                data = await self._journal.read(start, length)
+            except NotFound:
+                at += 1
+                continue
+            begun = at
+            while at < span and places[at][0] - start + places[at][1] <= len(data):
+                position, total_len = places[at]
+                batches[position] = data[position - start : position - start + total_len]
+                at += 1
+            assert at > begun, "a read returns one whole batch at least"
+        return batches
+
+
+def _choose(
+    found: Sequence[Found], want: Range, share: int, budget: int, first: bool, alone: bool
+) -> list[Found]:
+    """The leading entries that fit: the first one may exceed the share, alone the budget too."""
+    chosen: list[Found] = []
+    size = 0
+    for entry in found:
+        size += entry.total_len
+        if entry.base_offset >= want[1]:
+            break
+        if size > share and not (first and not chosen and (alone or size <= budget)):
+            break
+        chosen.append(entry)
+    return chosen
+
+
+def _split(leases: Iterable[Lease], entries: Sequence[Found]) -> Iterator[tuple[Lease, Found]]:
+    """Cut leases at the borders of batches; both ascend."""
+    at = 0
+    for first, end, deliveries in leases:
+        while first < end:
+            entry = entries[at]
+            entry_end = entry.base_offset + entry.record_count
+            if entry_end <= first:
+                at += 1
+                continue
+            # R7: the index has no hole below what is committed.
+            assert entry.base_offset <= first, "a leased offset lies in a stored batch"
+            stop = Offset(min(end, entry_end))
+            yield Lease(first, stop, deliveries), entry
+            first = stop
+
+
+def _span(places: Sequence[tuple[Position, int]], at: int) -> int:
+    """One past the last place to be read together with the one at `at`."""
+    start, length = places[at]
+    end = start + length
+    after = at + 1
+    while after < len(places):
+        position, length = places[after]
+        if position - end > _GAP_BYTES or position + length - start > _SPAN_BYTES:
+            break
+        end = position + length
+        after += 1
+    return after

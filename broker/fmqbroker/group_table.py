@@ -1,0 +1,302 @@
+"""All consumer groups that live in this broker's memory, and how their progress gets stored.
+
+They live while READ is held within one epoch: whoever read in between may have moved the offsets.
+Order of effects: a change is marked dirty, stored by `OffsetStore.put`, and only then do those who
+wait for it hear of it. A group without sessions is kept for a while: it knows how often what was
+in flight has been delivered.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from fmqbroker.cluster_view import ClusterView
+from fmqbroker.commit import CommitFrontier
+from fmqbroker.consumer_groups import ConsumerGroup
+from fmqbroker.gate import Gate
+from fmqbroker.journal import Journal
+from fmqbroker.offset_store import OffsetStore
+from fmqbroker.settings import BrokerSettings
+from fmqbroker.signal import Signal
+from fmqbroker.timers import Timers
+from fmqcore.cluster import TopicConfig
+from fmqcore.consume.inflight import Limits, QueueProgress
+from fmqcore.errors import FmqError, NoPermission, UnknownTopic
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey
+from fmqcore.words import Epoch, GroupName, Offset, Permission, TopicId
+from fmqport.clock import Clock
+from fmqproto.v1 import client_pb2
+
+IDLE_MS: Final = 5 * 60 * 1000
+"""So long a group without sessions is remembered."""
+_RETRY_S: Final = 1.0
+
+_log = structlog.get_logger()
+GroupKey = tuple[str, TopicId]
+Waiter = Callable[[FmqError | None], None]
+
+
+class GroupTable:
+    """The consumer groups of one broker."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        clock: Clock,
+        journal: Journal,
+        commit: CommitFrontier,
+        gate: Gate,
+        cluster: ClusterView,
+        offsets: OffsetStore,
+        timers: Timers,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._journal = journal
+        self._commit = commit
+        self._gate = gate
+        self._cluster = cluster
+        self._offsets = offsets
+        self._timers = timers
+        self._mine = GroupName(settings.group)
+        self._groups: dict[GroupKey, ConsumerGroup] = {}
+        self._epoch = Epoch(0)  # in which they were made
+        self._left: dict[OffsetKey, OffsetEntry] = {}  # to be stored, of groups that are gone
+        self._waiters: list[Waiter] = []
+        self._unsaved = Signal()
+        offsets.add_source(self._collect)
+
+    # ---- groups
+    def get(self, name: str, topic_id: TopicId) -> ConsumerGroup | None:
+        """The group on that topic, if it lives in memory."""
+        return self._groups.get((name, topic_id))
+
+    async def ensure(
+        self, name: str, topic: TopicConfig, start: int, start_ms: int
+    ) -> ConsumerGroup:
+        """The group on that topic; made, with what is stored, if it does not live yet.
+
+        Where nothing is stored it begins at `start`, which is stored at once: whoever joins later
+        begins there too. Raises `NoPermission`.
+        """
+        self.require()
+        key = (name, topic.id)
+        if key not in self._groups:
+            begins = await self._starts(topic, start, start_ms)
+            self.require()
+        if key not in self._groups:
+            limits = Limits(self._settings.max_in_flight_records, self._settings.max_ack_ranges)
+            group = ConsumerGroup(name, topic.name, topic.id, [], self._settings.consumer_drain_ms)
+            for queue, begin in enumerate(begins):
+                wanted = group.key(queue)
+                entry = self._left.get(wanted) or self._offsets.get(wanted)
+                if entry is None or entry.deleted:
+                    group.progress.append(QueueProgress(begin, (), limits))
+                    group.dirty[queue] = None
+                else:
+                    group.progress.append(QueueProgress(entry.floor, entry.ranges, limits))
+            self._groups[key] = group
+            self.changed(group)
+        return self._groups[key]
+
+    def forget(self, name: str, topic_id: TopicId) -> None:
+        """Drop it and what it has not stored (it is being deleted)."""
+        self._groups.pop((name, topic_id), None)
+
+    def require(self) -> None:
+        """Raise `NoPermission` unless READ is held now, in the epoch of what is in memory."""
+        try:
+            self._gate.require(Permission.READ)
+            if self._gate.epoch != self._epoch and self._groups:
+                raise NoPermission(f"the group has come to epoch {self._gate.epoch}: open again")
+        except NoPermission as error:
+            self.drop(error)
+            raise
+        self._epoch = self._gate.epoch
+
+    def drop(self, error: FmqError) -> None:
+        """End all sessions with `error`; what was acked is still stored if the store takes it."""
+        if not self._groups:
+            return
+        self._left = self._collect()
+        for group in self._groups.values():
+            for session in group.sessions.values():
+                session.finish(error)
+        _log.info("consumer_groups_dropped", groups=len(self._groups), why=str(error))
+        self._groups.clear()
+        self._unsaved.notify()
+
+    # ---- storing
+    def changed(self, group: ConsumerGroup) -> None:
+        """It may have changed: store what is dirty soon, call when its next moment comes."""
+        if group.dirty:
+            self._unsaved.notify()
+        due_ms = group.next_due_ms()
+        if due_ms is not None:
+            self.wake_at(group, due_ms)
+
+    def save_soon(self) -> None:
+        """Something is dirty."""
+        self._unsaved.notify()
+
+    def wake_at(self, group: ConsumerGroup, due_ms: int) -> None:
+        """Something in it is due then."""
+        if group.timer_ms is None or due_ms < group.timer_ms:
+            group.timer_ms = due_ms
+            self._timers.at(due_ms, lambda: self._on_time(group, due_ms))
+
+    def when_stored(self, waiter: Waiter) -> None:
+        """Call `waiter` once all that was acked so far is stored, or with why it cannot be."""
+        self._waiters.append(waiter)
+        self._unsaved.notify()
+
+    async def stored(self) -> None:
+        """Until all that is dirty now is stored; raises why it cannot be."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settle(error: FmqError | None) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        self.when_stored(settle)
+        await done
+
+    def idle(self, group: ConsumerGroup) -> None:
+        """Its last session is gone: forget it after a while, unless one joins."""
+        if not group.sessions:
+            seen_ms = group.idle_since_ms = self._clock.monotonic_ms()
+            self._timers.at(seen_ms + IDLE_MS, lambda: self._forget_idle(group, seen_ms))
+
+    # ---- running
+    async def run(self) -> None:
+        """Follow commit end, permission and topics, and store, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_commit())
+            tasks.create_task(self._follow_gate())
+            tasks.create_task(self._follow_topics())
+            tasks.create_task(self._store())
+
+    async def _follow_commit(self) -> None:
+        """Offer a queue again when something new in it is committed: only starved ones look."""
+        next_offset, committed = self._journal.next_offset, self._journal.committed_offset
+        while True:
+            for group in self._groups.values():
+                topic_id = group.topic_id
+                for queue in list(group.starved):
+                    at = group.progress[queue].next
+                    if next_offset(topic_id, queue) <= at:
+                        continue  # the usual case, and the cheapest question
+                    if committed(topic_id, queue, self._commit.commit_end) > at:
+                        group.offer(queue)
+            await self._commit.changed.wait()
+
+    async def _follow_gate(self) -> None:
+        while True:
+            if self._groups:
+                with suppress(NoPermission):  # all sessions are told by it
+                    self.require()
+            await self._gate.changed.wait()
+
+    async def _follow_topics(self) -> None:
+        while True:
+            for key, group in list(self._groups.items()):
+                topic = self._cluster.topics_by_id.get(group.topic_id)
+                queues = topic.queues_in(self._mine) if topic else 0
+                if not queues:
+                    del self._groups[key]
+                    error = UnknownTopic(f"topic {group.topic} is no longer in group {self._mine}")
+                    for session in group.sessions.values():
+                        session.finish(error)
+                elif queues > len(group.progress):
+                    self._grow(group, queues)
+            await self._cluster.changed.wait()
+
+    async def _store(self) -> None:
+        while True:
+            while not (self._waiters or self._left or any(g.dirty for g in self._groups.values())):
+                await self._unsaved.wait()
+            entries = self._collect()
+            waiters, self._waiters = self._waiters, []
+            error: FmqError | None = None
+            try:
+                await self._offsets.put(entries)
+            except NoPermission as refused:
+                error = refused  # whoever reads now has what was stored
+                self.drop(refused)
+                self._left = {}
+            except FmqError as failed:
+                _log.error("offsets_not_stored", error=str(failed), entries=len(entries))
+                self._left = entries | self._left
+                self._waiters = waiters + self._waiters
+                await self._clock.sleep(_RETRY_S)
+                continue
+            for waiter in waiters:
+                waiter(error)
+
+    def _collect(self) -> dict[OffsetKey, OffsetEntry]:
+        """Take what is dirty, as entries."""
+        entries, self._left = self._left, {}
+        for group in self._groups.values():
+            for queue in group.dirty:
+                progress, key = group.progress[queue], group.key(queue)
+                version = self._offsets.next_version(key)
+                entries[key] = OffsetEntry(version, progress.floor, progress.acked)
+            group.dirty.clear()
+        return entries
+
+    # ---- inside
+    async def _starts(self, topic: TopicConfig, start: int, start_ms: int) -> list[Offset]:
+        return [
+            await self.position(topic.id, queue, start, start_ms)
+            for queue in range(topic.queues_in(self._mine))
+        ]
+
+    async def position(self, topic_id: TopicId, queue: int, start: int, start_ms: int) -> Offset:
+        """Where in a queue `start` is now, within what is stored and committed."""
+        begin = self._journal.begin_offset(topic_id, queue)
+        end = self._journal.committed_offset(topic_id, queue, self._commit.commit_end)
+        match start:
+            case client_pb2.START_LATEST:
+                wanted = end
+            case client_pb2.START_TIME:
+                wanted = await self._journal.find_time(topic_id, queue, start_ms)
+            case _:
+                wanted = begin
+        return max(begin, min(wanted, end))
+
+    def _grow(self, group: ConsumerGroup, queues: int) -> None:
+        limits = Limits(self._settings.max_in_flight_records, self._settings.max_ack_ranges)
+        fresh = range(len(group.progress), queues)
+        begins = [self._journal.begin_offset(group.topic_id, queue) for queue in fresh]
+        more = [QueueProgress(begin, (), limits) for begin in begins]
+        group.dirty.update(dict.fromkeys(fresh))
+        group.grow(more, self._clock.monotonic_ms())
+        self.changed(group)
+
+    def _on_time(self, group: ConsumerGroup, due_ms: int) -> None:
+        if group.timer_ms == due_ms:
+            group.timer_ms = None
+        if self._groups.get((group.name, group.topic_id)) is group:
+            group.on_time(self._clock.monotonic_ms())
+            self.changed(group)
+
+    def _forget_idle(self, group: ConsumerGroup, seen_ms: int) -> None:
+        key = (group.name, group.topic_id)
+        idle = not group.sessions and group.idle_since_ms == seen_ms
+        if idle and not group.dirty and self._groups.get(key) is group:
+            del self._groups[key]
+
+
+def as_error(error: FmqError) -> client_pb2.Error:
+    """An error as it travels."""
+    return client_pb2.Error(
+        code=client_pb2.ErrorCode.Name(int(error.code)),
+        message=str(error),
+    )

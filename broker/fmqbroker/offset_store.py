@@ -30,11 +30,11 @@ from fmqbroker.signal import Signal
 from fmqbroker.takeover import SideJournal
 from fmqcore.batch import BatchType
 from fmqcore.cluster import GroupState, Mode
-from fmqcore.consume.merge import cut_up, merge_into, merged, news_for, thinned
+from fmqcore.consume.merge import cut_up, merged, news_for, thinned
 from fmqcore.crc import crc32c
 from fmqcore.errors import FmqError, Malformed, NoPermission, StorageFull, Unavailable
 from fmqcore.journal.control import decode_offsets, encode_offsets
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey, next_version
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge, next_version
 from fmqcore.words import BrokerId, Epoch, Position
 from fmqport.clock import Clock
 from fmqport.disk import Disk
@@ -214,9 +214,9 @@ class OffsetStore:
 
     # ---- inside
     def _take_in(self, entries: Mapping[OffsetKey, OffsetEntry]) -> _Round:
-        merge_into(self._round.entries, entries)
+        merge(self._round.entries, entries)
         if self._keeping is _Keeping.TAKER:
-            merge_into(self._takeover, entries)
+            merge(self._takeover, entries)
         self._dirty.notify()
         return self._round
 

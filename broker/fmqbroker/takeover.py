@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 
 import structlog
 
-from fmqcore.consume.merge import cut_up, merge_into
+from fmqcore.consume.merge import cut_up
 from fmqcore.consume.sidefile import NAME, decode, encode_frame, encode_head
 from fmqcore.errors import Malformed
 from fmqcore.journal.control import decode_offsets, encode_offsets
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge
 from fmqcore.words import Epoch
 from fmqport.disk import Disk, DiskFile
 
@@ -44,7 +44,7 @@ class SideJournal:
         try:
             found = decode(data)
             for payload in found.payloads:
-                merge_into(table, decode_offsets(payload))
+                merge(table, decode_offsets(payload))
         except Malformed as error:
             # Its checkpoint in the group's state is at most a second older: go on with that.
             _log.error("takeover_journal_unreadable", file=NAME, error=str(error))

@@ -1,38 +1,25 @@
-"""Progress entries by version: which of two wins, tables merged, thinned and cut up. Pure.
+"""Tables of progress entries: merged, compared, thinned and cut up. Pure.
 
-The higher version wins; of one version the higher floor, then the more ranges: a total order, so
-merging may be done in any order, any number of times. Versions are made by
-`fmqcore.journal.offsets.next_version`: those of a later epoch are higher than all earlier ones.
+Which of two entries wins is said in `fmqcore.journal.offsets` (`merge`): the higher version, then
+the higher floor, then the more ranges; a total order. Versions of a later epoch are higher than
+all of an earlier one (`next_version`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge
 
 _ENTRY_BYTES: Final = 64
 """More than an encoded entry takes besides its group's name and ranges."""
 _RANGE_BYTES: Final = 16
 
 
-def newer(one: OffsetEntry, other: OffsetEntry) -> bool:
-    """Whether `one` wins over `other`; never both ways, and never over itself."""
-    return tuple(one) > tuple(other)
-
-
-def merge_into(table: dict[OffsetKey, OffsetEntry], more: Mapping[OffsetKey, OffsetEntry]) -> None:
-    """Take in the entries of `more` that win."""
-    for key, entry in more.items():
-        held = table.get(key)
-        if held is None or newer(entry, held):
-            table[key] = entry
-
-
 def merged(*tables: Mapping[OffsetKey, OffsetEntry]) -> dict[OffsetKey, OffsetEntry]:
     """All tables in one, sorted by key."""
     result: dict[OffsetKey, OffsetEntry] = {}
     for table in tables:
-        merge_into(result, table)
+        merge(result, table)
     return dict(sorted(result.items()))
 
 
@@ -43,7 +30,7 @@ def news_for(
     found = {}
     for key, entry in sorted(more.items()):
         held = table.get(key)
-        if held is None or newer(entry, held):
+        if held is None or entry > held:
             found[key] = entry
     return found
 

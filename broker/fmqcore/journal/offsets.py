@@ -70,11 +70,15 @@ def tombstone(version: int) -> OffsetEntry:
 def merge(
     into: MutableMapping[OffsetKey, OffsetEntry], entries: Mapping[OffsetKey, OffsetEntry]
 ) -> list[OffsetKey]:
-    """Take over each entry whose version is higher; return the keys that changed."""
+    """Take over each entry whose version is higher; return the keys that changed.
+
+    Of one version the higher floor wins, then the more ranges: a total order, so that merging in
+    any order, any number of times, gives the same.
+    """
     changed = []
     for key, entry in entries.items():
         old = into.get(key)
-        if old is None or entry.version > old.version:
+        if old is None or entry > old:
             into[key] = entry
             changed.append(key)
     return changed

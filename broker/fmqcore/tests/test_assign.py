@@ -1,0 +1,149 @@
+"""Assignment: balanced, sticky, deterministic; queues drain before they move."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fmqcore.consume.assign import NOBODY, Assignments, Move, Moves, assign
+
+_NAMES = st.lists(st.sampled_from("abcdefg"), unique=True, max_size=6)
+_HELD = st.dictionaries(st.integers(0, 19), st.sampled_from("abcdefg"))
+
+
+@given(st.integers(1, 20), _NAMES, _HELD)
+def test_every_queue_has_one_holder_and_shares_differ_by_one_at_most(
+    queues: int, names: list[str], held: dict[int, str]
+) -> None:
+    target = assign(queues, names, held)
+    if not names:
+        assert target == {}
+        return
+    assert sorted(target) == list(range(queues))
+    shares = [sum(name == each for each in target.values()) for name in names]
+    assert max(shares) - min(shares) <= 1
+    assert target == assign(queues, reversed(names), held), "the order of sessions does not matter"
+
+
+@given(st.integers(1, 20), _NAMES.filter(bool), _HELD)
+def test_no_assignment_that_is_balanced_moves_fewer(
+    queues: int, names: list[str], held: dict[int, str]
+) -> None:
+    held = {q: s for q, s in held.items() if q < queues}
+    target = assign(queues, names, held)
+    kept = sum(held.get(q) == s for q, s in target.items())
+    least, extra = divmod(queues, len(names))
+    have = sorted((sum(s == n for s in held.values()) for n in names), reverse=True)
+    quota = [least + (rank < extra) for rank in range(len(names))]
+    assert kept == sum(map(min, have, quota)), "as many stay as can"
+
+
+@given(st.integers(1, 20), _NAMES, _HELD)
+def test_assigning_again_moves_nothing(queues: int, names: list[str], held: dict[int, str]) -> None:
+    once = assign(queues, names, held)
+    assert assign(queues, names, once) == once
+
+
+def _holders(table: Assignments) -> list[str]:
+    return [h.session for h in table.holdings]
+
+
+def test_a_queue_in_flight_is_drained_before_it_moves() -> None:
+    table = Assignments(2, drain_ms=100)
+    assert table.join("a", (), 0).assigned == [Move(0, "a", 1), Move(1, "a", 1)]
+    moves = table.join("b", busy={0, 1}, now_ms=10)
+    assert moves == Moves([Move(1, "a", 1)], [], [])
+    assert _holders(table) == ["a", "a"]
+    assert not table.holdings[1].delivering
+    assert table.next_deadline_ms() == 110
+    assert table.settle({0, 1}, 109) == Moves([], [], [])
+    moves = table.settle({0}, 50)
+    assert moves == Moves([], [Move(1, "b", 2)], [Move(1, "a", 1)])
+    assert table.next_deadline_ms() is None
+
+
+def test_a_drain_ends_at_its_deadline() -> None:
+    table = Assignments(1, drain_ms=100)
+    table.join("b", (), 0)
+    table.leave("b", (), 0)
+    table.join("b", (), 0)
+    assert table.join("a", {0}, 0) == Moves([], [], []), "one queue stays where it is"
+    moves = table.leave("b", {0}, 5)
+    assert moves == Moves([], [Move(0, "a", 3)], [Move(0, "b", 2)]), "who is gone drains nothing"
+    table = Assignments(2, drain_ms=100)
+    table.join("a", (), 0)
+    table.join("b", {0, 1}, 0)
+    assert table.settle({0, 1}, 100).assigned == [Move(1, "b", 2)]
+
+
+def test_a_drained_queue_comes_back_to_its_holder_when_the_other_is_gone() -> None:
+    table = Assignments(2, drain_ms=100)
+    table.join("a", (), 0)
+    table.join("b", {1}, 0)
+    assert table.leave("b", {1}, 10) == Moves([], [], [])
+    assert table.settle((), 20) == Moves([], [Move(1, "a", 2)], [Move(1, "a", 1)])
+
+
+def test_renewing_and_seeking_raise_generations_without_moving() -> None:
+    table = Assignments(2, drain_ms=100)
+    table.join("a", (), 0)
+    assert table.bump(1) == Move(1, "a", 2)
+    moves = table.renew("a")
+    assert moves.assigned == [Move(0, "a", 2), Move(1, "a", 3)]
+    assert moves.released == [Move(0, "a", 1), Move(1, "a", 2)]
+    with pytest.raises(AssertionError):
+        table.join("a", (), 0)
+    assert Assignments(1, 0).bump(0) is None
+
+
+_STEP = st.tuples(
+    st.sampled_from(["join", "leave", "settle", "time", "bump", "renew", "grow"]),
+    st.sampled_from("abcd"),
+    st.sets(st.integers(0, 5)),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(_STEP, max_size=40))
+def test_generations_rise_and_a_holder_is_told_before_and_after(
+    steps: list[tuple[str, str, set[int]]],
+) -> None:
+    table, now = Assignments(4, drain_ms=10), 0
+    told: dict[int, tuple[str, int]] = {}  # what the sessions know: who may get which queue
+    last = [0] * 6
+    for what, who, busy in steps:
+        match what:
+            case "join" if who not in table.sessions:
+                moves = table.join(who, busy, now)
+            case "leave":
+                moves = table.leave(who, busy, now)
+            case "time":
+                now += 7
+                moves = table.settle(busy, now)
+            case "bump":
+                bumped = table.bump(0)
+                moves = Moves([], [bumped] if bumped else [], [])
+                told.pop(0, None)
+            case "renew" if who in table.sessions:
+                moves = table.renew(who)
+            case "grow":
+                moves = table.grow(6, busy, now)
+            case _:
+                moves = table.settle(busy, now)
+        for move in moves.revoked:
+            assert told.pop(move.queue_id) == (move.session, move.generation)
+        for move in moves.released:
+            told.pop(move.queue_id, None)
+        for move in moves.assigned:
+            assert move.queue_id not in told, "never two who may get one queue"
+            assert move.generation > last[move.queue_id]
+            assert move.session in table.sessions
+            told[move.queue_id] = (move.session, move.generation)
+            last[move.queue_id] = move.generation
+        for queue, holding in enumerate(table.holdings):
+            known = told.get(queue)
+            assert known == ((holding.session, holding.generation) if holding.delivering else None)
+    moves = table.settle((), now + 10)
+    if table.sessions:
+        shares = [_holders(table).count(name) for name in sorted(table.sessions)]
+        assert NOBODY not in _holders(table)
+        assert max(shares) - min(shares) <= 1

@@ -41,7 +41,7 @@ REFILL: Final = (
 )
 """The remedy for damage below the durable end."""
 CUT_AT_START: Final = "nothing: the broker cuts it at its next start"
-REBUILT_AT_START: Final = "nothing: the broker rebuilds it at its next start"
+REMADE_AT_START: Final = "nothing: the broker makes it again at its next start"
 
 FAULT_CODES: Final = {
     BatchFault.SHORT: Code.J001,

@@ -89,7 +89,7 @@ class SegmentIndex:
     def __len__(self) -> int:
         return sum(len(queue.positions) for queue in self._queues.values())
 
-    def keys(self) -> list[QueueKey]:
+    def queues(self) -> list[QueueKey]:
         """The queues that have batches here, ascending."""
         return sorted(self._queues)
 
@@ -112,6 +112,10 @@ class SegmentIndex:
         """All entries of a queue."""
         queue = self._queues.get(key)
         return [queue.entry(i) for i in range(len(queue.positions))] if queue else []
+
+    def by_position(self) -> dict[Position, tuple[QueueKey, IndexEntry]]:
+        """All entries of all queues, by where their batches are."""
+        return {entry.position: (key, entry) for key in self._queues for entry in self.entries(key)}
 
     def first(self, key: QueueKey) -> IndexEntry | None:
         """The queue's first entry here."""
@@ -161,7 +165,7 @@ class SegmentIndex:
 
     def encode(self) -> bytes:
         """The bytes of the index file."""
-        keys = self.keys()
+        keys = self.queues()
         directory, entries = bytearray(), bytearray()
         for key in keys:
             columns = self._queues[key].columns()

@@ -58,6 +58,10 @@ class ProducerTable:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def is_part_of(self, other: "ProducerTable") -> bool:
+        """Has `other` every entry of this one, with the same batches?"""
+        return self._entries.items() <= other._entries.items()
+
     def note(self, header: BatchHeader) -> None:
         """Take in one DATA batch, in journal order."""
         if not header.producer_id:

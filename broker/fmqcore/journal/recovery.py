@@ -8,8 +8,8 @@ A start has three steps, each pure but for the reading between them:
    the journal ends at its base, and the segment before it is replayed.)
 3. `judge` says what the scan's end means: clean, cut there, or refuse.
 
-A segment is fsynced before the next one is begun, so all below the last segment's base is durable
-by construction; in the last one, the checkpoint's `durable_end` draws the line. At or above it a
+A segment is fsynced before the first byte of the next one is written, so all below the base of the
+last one that holds anything is durable by construction; in the last one, the checkpoint's `durable_end` draws the line. At or above it a
 fault is a torn write: cut. Below it, it is corruption: never cut. After an orderly stop nothing
 can be torn, so every fault is corruption.
 """
@@ -24,6 +24,7 @@ from fmqcore.journal.checkpoint import Checkpoint
 from fmqcore.journal.findings import (
     CUT_AT_START,
     FAULT_CODES,
+    REMADE_AT_START,
     Code,
     Finding,
     error,
@@ -114,9 +115,15 @@ _RULES: Final = {  # (below the durable end, orderly stop, how the scan ended) â
 }
 
 
-def survey(listing: Iterable[tuple[str, int]], checkpoint: Checkpoint | None) -> Survey:
-    """Hold (name, size) of the directory's files against the checkpoint (None: there is none)."""
-    names = sorted(listing)
+def survey(
+    listing: Iterable[tuple[str, int]], checkpoint: Checkpoint | None, *, spare: str | None = None
+) -> Survey:
+    """Hold (name, size) of the directory's files against the checkpoint (None: there is none).
+
+    `spare` names the newest segment file if it begins with zeros: made in advance, or begun and
+    nothing of it was stored. It counts as no segment and is no leftover.
+    """
+    names = sorted(pair for pair in listing if pair[0] != spare)
     found = sorted(
         SegmentFile(base, size) for name, size in names if (base := segment_base(name)) is not None
     )
@@ -152,9 +159,8 @@ def survey(listing: Iterable[tuple[str, int]], checkpoint: Checkpoint | None) ->
 def replay(scan: Scan, state: JournalState, index: SegmentIndex | None = None) -> Stop:
     """Run a scan with payloads to its end, adding up `state` and `index`."""
     for header in scan:
-        at = scan.payload_at(header)
         try:
-            state.apply(header, scan.data[at : at + header.payload_len])
+            state.apply(header, scan.payload(header))
         except Malformed as bad:
             return Fault(header.position, BatchFault.CONTENT, str(bad))
         if index is not None:
@@ -287,7 +293,5 @@ def _survey_findings(
     ]
     if checkpoint is None and any_segment:
         sentence = "there is none: nothing in the last segment counts as known durable"
-        findings.insert(
-            0, warning(Code.M001, CHECKPOINT, None, sentence, "nothing: the broker makes a new one")
-        )
+        findings.insert(0, warning(Code.M001, CHECKPOINT, None, sentence, REMADE_AT_START))
     return tuple(findings)

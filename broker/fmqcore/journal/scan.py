@@ -75,8 +75,8 @@ class Scan:
     """Iterate over the good batches of one segment's bytes; afterwards `stop` says why it ended.
 
     `data[0]` lies at position `origin` (the segment's base). `cursor` is moved along: while a
-    header is in hand, the cursor stands behind its batch. A header's payload is at
-    `payload_at(header)` in `data`. With `until`, what begins there or later counts as not written.
+    header is in hand, the cursor stands behind its batch. `payload(header)` is its
+    payload. With `until`, what begins there or later counts as not written.
     """
 
     def __init__(
@@ -111,8 +111,12 @@ class Scan:
                 self.stop = Sealed(cursor.position)
                 return
 
+    def payload(self, header: BatchHeader) -> Buffer:
+        """A batch's payload, as a slice of `data`."""
+        return payload_of(header, self.data, self._origin)
+
     def payload_at(self, header: BatchHeader) -> int:
-        """Where in `data` its payload begins."""
+        """Where in `data` a batch's payload begins."""
         return header.position - self._origin + HEADER_LEN
 
 
@@ -146,6 +150,12 @@ def advance(
     if header.type == BatchType.DATA:
         cursor.next_offsets[header.topic_id, header.queue_id] = header.end_offset
     return header
+
+
+def payload_of(header: BatchHeader, data: Buffer, origin: Position) -> Buffer:
+    """The payload of a batch in `data`, whose first byte is at position `origin`."""
+    at = header.position - origin + HEADER_LEN
+    return data[at : at + header.payload_len]
 
 
 def begin_next(cursor: Cursor) -> None:

@@ -1,0 +1,293 @@
+"""Verify a whole data directory: every CRC, chain, continuity, SNAP, index, checkpoint. Pure.
+
+The caller (`fmq journal verify`, later the Spark check) reads the files and hands their bytes in,
+segment by segment in ascending order. What could not be checked is told too (`unread_bytes`,
+`moving`): it is not OK. Nothing is cut and nothing is repaired here.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from fmqcore.batch import BatchFault, BatchHeader, BatchType
+from fmqcore.crc import Buffer
+from fmqcore.errors import Malformed
+from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
+from fmqcore.journal.findings import (
+    FAULT_CODES,
+    REMADE_AT_START,
+    Code,
+    Finding,
+    Severity,
+    error,
+    warning,
+)
+from fmqcore.journal.index import SegmentIndex
+from fmqcore.journal.recovery import (
+    Cut,
+    Refuse,
+    SegmentFile,
+    check_length,
+    judge,
+    judge_sealed,
+    survey,
+)
+from fmqcore.journal.scan import (
+    Blank,
+    Cursor,
+    Fault,
+    Sealed,
+    Stop,
+    advance,
+    begin_next,
+    first_nonzero,
+    payload_of,
+)
+from fmqcore.journal.segments import CHECKPOINT
+from fmqcore.journal.state import JournalState
+from fmqcore.journal.verify_index import IndexState, check_index
+from fmqcore.words import Position
+
+_PAYLOAD_FAULTS: Final = (BatchFault.PAYLOAD_CRC, BatchFault.CONTENT)
+_TELL_BYTES: Final = 4 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class SegmentReport:
+    """What was found in one segment."""
+
+    file: SegmentFile
+    used: int = 0  # bytes from the base to the end of the last good batch
+    unread_bytes: int = 0  # behind damage: not checked
+    batches: int = 0
+    records: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
+    sealed: bool = False
+    index: IndexState = IndexState.NONE
+    moving: bool = False  # its end changed under our eyes, and stayed unreadable
+    findings: list[Finding] = field(default_factory=list)
+
+
+class Verifier:
+    """Goes through a directory: `segment` for each of `segments`, then `finish`."""
+
+    def __init__(
+        self,
+        listing: Iterable[tuple[str, int]],
+        checkpoint: bytes | None,
+        *,
+        spare: str | None = None,
+        live: bool = False,
+    ) -> None:
+        """`spare`: see `survey`. `live`: a broker is at work here, its newest segment moves."""
+        self.findings: list[Finding] = []
+        self._live = live
+        self._checkpoint = self._read_checkpoint(checkpoint)
+        self._survey = survey(listing, self._checkpoint, spare=spare)
+        self.segments = self._survey.segments
+        self.findings += self._survey.findings
+        if self._survey.refusal:
+            self.findings.append(self._survey.refusal)
+        self._cursor = fresh_cursor(self._survey.log_start)
+        self._state: JournalState | None = None
+
+    def segment(
+        self,
+        file: SegmentFile,
+        data: Buffer,
+        index_file: bytes | None,
+        *,
+        again: Callable[[], bool] = lambda: False,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> SegmentReport:
+        """Check one segment. `again` waits and says whether to look at a moving end once more;
+        `progress` is told how many bytes were read since it was told last.
+        """
+        report = SegmentReport(file)
+        begin_next(self._cursor)
+        if self._cursor.position != file.base or self._cursor.segment is not None:
+            self._cursor, self._state = Cursor(file.base), None  # a gap or damage before: anew
+        walk = _Walk(self, report, data, again, progress)
+        stop = walk.run()
+        report.sealed = isinstance(stop, Sealed)
+        report.used = self._cursor.position - file.base
+        if isinstance(stop, Fault):
+            report.unread_bytes = file.size - report.used
+        if not report.moving:
+            self._judge(report, stop, data)
+        pending = self._live and file in self.segments[-2:]
+        check_index(report, walk.index, index_file, pending=pending)
+        self.findings += report.findings
+        return report
+
+    def finish(self) -> None:
+        """Hold the checkpoint against the journal's end."""
+        checkpoint, cursor = self._checkpoint, self._cursor
+        if checkpoint is None or self._live or not self.segments:
+            return
+        at_end = cursor.position == checkpoint.durable_end
+        if at_end and cursor.prev_header_crc not in (None, checkpoint.last_header_crc):
+            sentence = (
+                f"the batch before {cursor.position} has CRC {cursor.prev_header_crc:#010x}, "
+                f"the checkpoint says {checkpoint.last_header_crc:#010x}"
+            )
+            self.findings.append(error(Code.M001, CHECKPOINT, cursor.position, sentence))
+
+    def _read_checkpoint(self, raw: bytes | None) -> Checkpoint | None:
+        if raw is None:
+            return None
+        try:
+            return decode_checkpoint(raw)
+        except Malformed as bad:
+            self.findings.append(warning(Code.M001, CHECKPOINT, None, str(bad), REMADE_AT_START))
+            return None
+
+    def _is_last(self, file: SegmentFile) -> bool:
+        return file == self.segments[-1]
+
+    def _judge(self, report: SegmentReport, stop: Stop, data: Buffer) -> None:
+        file = report.file
+        if not self._is_last(file):
+            refusal = judge_sealed(stop, file)
+            if refusal:
+                report.findings.append(refusal.finding)
+            return
+        clean = self._checkpoint is not None and self._checkpoint.clean
+        at = stop.position - file.base
+        dirty = not self._live and isinstance(stop, Blank) and first_nonzero(data, at) is not None
+        verdict = judge(
+            stop, file.name, durable_end=self._survey.durable_end, clean=clean, dirty=dirty
+        )
+        if isinstance(verdict, Cut | Refuse):
+            report.findings.append(verdict.finding)
+        if isinstance(verdict, Cut):
+            report.unread_bytes = 0  # void: it was never acknowledged as stored
+        length = check_length(self._cursor.segment, file)
+        if length:
+            report.findings.append(length)
+
+
+class _Walk:
+    """One segment's walk: the scan kernel, but it goes on behind a bad payload."""
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        report: SegmentReport,
+        data: Buffer,
+        again: Callable[[], bool],
+        progress: Callable[[int], None],
+    ) -> None:
+        self.index = SegmentIndex(report.file.base)
+        self._verifier = verifier
+        self._report = report
+        self._data = data
+        self._again = again
+        self._progress = progress
+
+    def run(self) -> Stop:
+        """Until the segment's end, its blank part, or a fault that hides what follows."""
+        verifier, base = self._verifier, self._report.file.base
+        cursor, last = verifier._cursor, verifier._is_last(self._report.file)
+        until = verifier._survey.cut_at if last else None
+        told = base
+        stop: Stop | None = None
+        while stop is None:
+            if until is not None and cursor.position >= until:
+                stop = Blank(cursor.position)
+                break
+            found = advance(self._data, base, cursor)
+            if isinstance(found, BatchHeader):
+                self._take(found)
+                if found.type == BatchType.EOF:
+                    stop = Sealed(cursor.position)
+            elif isinstance(found, Fault):
+                stop = self._fault(found, last)
+            else:
+                stop = found
+            if cursor.position - told >= _TELL_BYTES or stop is not None:
+                self._progress(cursor.position - told)
+                told = cursor.position
+        return stop
+
+    def _fault(self, fault: Fault, last: bool) -> Stop | None:
+        """None: go on at the cursor."""
+        tail = last and fault.position >= self._verifier._survey.durable_end
+        if tail and self._verifier._live:
+            if self._again():
+                return None
+            self._report.moving = True
+            return Blank(fault.position)
+        if tail or fault.fault not in _PAYLOAD_FAULTS:
+            return fault
+        header = advance(self._data, self._report.file.base, self._verifier._cursor, payloads=False)
+        if not isinstance(header, BatchHeader):
+            return fault
+        self._add(Code.J002, header, fault.sentence)
+        self._count(header)
+        if header.type == BatchType.DATA and self._verifier._state is not None:
+            self._verifier._state.apply(header, b"")
+        elif header.type != BatchType.DATA:
+            self._verifier._state = None  # what it held is not known any more
+        return None
+
+    def _take(self, header: BatchHeader) -> None:
+        self._count(header)
+        payload = payload_of(header, self._data, self._report.file.base)
+        try:
+            if header.type == BatchType.SNAP:
+                self._take_snap(header, payload)
+            elif self._verifier._state is not None:
+                self._verifier._state.apply(header, payload)
+        except Malformed as bad:
+            self._add(FAULT_CODES[BatchFault.CONTENT], header, str(bad))
+            self._verifier._state = None
+
+    def _take_snap(self, header: BatchHeader, payload: Buffer) -> None:
+        snap, state = JournalState.from_snap(payload), self._verifier._state
+        why = disagreement(state, snap) if state is not None else ""
+        if why:
+            sentence = f"SNAP is not what the journal before it adds up to: {why}"
+            self._add(Code.M001, header, sentence)
+        self._verifier._state = snap
+
+    def _count(self, header: BatchHeader) -> None:
+        report = self._report
+        report.batches += 1
+        report.records += header.record_count if header.type == BatchType.DATA else 0
+        report.first_ms = report.first_ms or header.store_ms
+        report.last_ms = header.store_ms
+        self.index.add(header)
+
+    def _add(self, code: Code, header: BatchHeader, sentence: str) -> None:
+        self._report.findings.append(error(code, self._report.file.name, header.position, sentence))
+
+
+def fresh_cursor(log_start: Position) -> Cursor:
+    """Where a scan of a whole journal begins: at 0 nothing came before, elsewhere who knows."""
+    return Cursor(log_start, prev_header_crc=None if log_start else 0)
+
+
+def disagreement(state: JournalState, snap: JournalState) -> str:
+    """Why a SNAP cannot follow from this state; "" if it can.
+
+    A SNAP may leave out idle producers and old tombstones, nothing else.
+    """
+    if state.next_offsets != snap.next_offsets:
+        return "next offsets differ"
+    if state.epochs != snap.epochs:
+        return "epochs differ"
+    if state.topics != snap.topics:
+        return "topics differ"
+    if any(state.offsets.get(key) != entry for key, entry in snap.offsets.items()):
+        return "consumer offsets differ"
+    if any(not e.deleted for key, e in state.offsets.items() if key not in snap.offsets):
+        return "consumer offsets are missing"
+    return "" if snap.producers.is_part_of(state.producers) else "producers differ"
+
+
+def worst(findings: Iterable[Finding]) -> Severity | None:
+    """The highest severity there is; None without findings."""
+    severities = {finding.severity for finding in findings}
+    return next((s for s in (Severity.ERROR, Severity.WARNING) if s in severities), None)

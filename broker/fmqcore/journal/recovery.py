@@ -8,10 +8,10 @@ A start has three steps, each pure but for the reading between them:
    the journal ends at its base, and the segment before it is replayed.)
 3. `judge` says what the scan's end means: clean, cut there, or refuse.
 
-A segment is fsynced before the first byte of the next one is written, so all below the base of the
-last one that holds anything is durable by construction; in the last one, the checkpoint's `durable_end` draws the line. At or above it a
-fault is a torn write: cut. Below it, it is corruption: never cut. After an orderly stop nothing
-can be torn, so every fault is corruption.
+A segment is fsynced before the first byte of the next one is written, so all below the base of
+the last one that holds anything is durable by construction; in that one, the checkpoint's
+`durable_end` draws the line. At or above it a fault is a torn write: cut. Below it, it is
+corruption: never cut. After an orderly stop nothing can be torn, so every fault is corruption.
 """
 
 from collections.abc import Iterable, Sequence
@@ -250,15 +250,13 @@ def _corrupt(stop: Stop, file: str, durable_end: Position, *, clean: bool) -> Fi
 def _missing_known(bases: set[Position], checkpoint: Checkpoint | None) -> Finding | None:
     if checkpoint is None:
         return None
-    limit = checkpoint.drop_from
-    wanted = (
-        base
-        for base in checkpoint.bases
-        if base >= checkpoint.log_start and (limit is None or base < limit)
-    )
+    below = checkpoint.durable_end  # a segment at or above it holds nothing that could be missed
+    if checkpoint.drop_from is not None:
+        below = min(below, checkpoint.drop_from)
+    wanted = [b for b in checkpoint.bases if checkpoint.log_start <= b < below]
+    if not wanted and checkpoint.log_start < below:
+        wanted = [checkpoint.log_start]
     lost = next((base for base in wanted if base not in bases), None)
-    if lost is None and not bases and checkpoint.durable_end > checkpoint.log_start:
-        lost = checkpoint.log_start if limit is None else None
     if lost is None:
         return None
     name = segment_name(lost)

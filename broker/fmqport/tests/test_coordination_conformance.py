@@ -1,0 +1,340 @@
+"""What every adapter of the coordination port must do: one harness an adapter, the same tests."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Protocol
+
+import pytest
+
+from fmqclient.dev.proxy import Link, Proxies
+from fmqcore.errors import Unavailable
+from fmqport.coordination import (
+    BadVersion,
+    ConnectionLost,
+    Coordination,
+    NodeExists,
+    NoNode,
+    SessionState,
+)
+from fmqport.zk.session import ZooKeeperSession
+
+pytestmark = pytest.mark.processes
+
+
+class Harness(Protocol):
+    """Makes sessions on one empty tree, each with a network of its own, and what may befall it."""
+
+    async def session(self) -> Coordination: ...
+
+    async def expire(self, session: Coordination) -> None: ...
+
+    def cut(self, session: Coordination) -> None: ...
+
+    def hold(self, session: Coordination) -> None: ...
+
+    def resume(self, session: Coordination) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class ZooKeeperHarness:
+    """The real adapter, each session through a link that can be cut."""
+
+    def __init__(self, address: str, proxies: Proxies) -> None:
+        self._server, _, self._root = address.partition("/")
+        self._proxies = proxies
+        self._links: dict[Coordination, Link] = {}
+
+    async def session(self) -> Coordination:
+        link = self._proxies.link(self._server)
+        made = ZooKeeperSession(f"{link.address}/{self._root}", timeout_ms=2000)
+        self._links[made] = link
+        await made.start(30)
+        return made
+
+    async def expire(self, session: Coordination) -> None:
+        assert isinstance(session, ZooKeeperSession)
+        await session.expire()
+
+    def cut(self, session: Coordination) -> None:
+        self._links[session].cut()
+
+    def hold(self, session: Coordination) -> None:
+        self._links[session].hold()
+
+    def resume(self, session: Coordination) -> None:
+        self._links[session].resume()
+
+    async def close(self) -> None:
+        for session in self._links:
+            await session.close()
+
+
+@pytest.fixture
+def proxies() -> Iterator[Proxies]:
+    with Proxies() as made:
+        yield made
+
+
+@pytest.fixture(params=[ZooKeeperHarness])
+async def harness(
+    request: pytest.FixtureRequest, zookeeper: str, proxies: Proxies
+) -> AsyncIterator[Harness]:
+    made = request.param(zookeeper, proxies)
+    yield made
+    await made.close()
+
+
+async def until(condition: Callable[[], object], within_s: float = 30) -> None:
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+class Calls:
+    """Counts calls of a watch, and waits for the next."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
+
+    async def more_than(self, before: int) -> None:
+        await until(lambda: self.count > before)
+
+
+async def test_a_node_is_read_as_it_was_written(harness: Harness) -> None:
+    one = await harness.session()
+    assert await one.get("/a") is None
+    await one.create("/a", b"first")
+    node = await one.get("/a")
+    assert node is not None
+    assert (node.data, node.version, node.owner) == (b"first", 0, 0)
+    assert await one.set("/a", b"second", 0) == 1
+    assert (await one.get("/a")) == type(node)(b"second", 1, 0)
+
+
+async def test_compare_and_set_lets_one_writer_win(harness: Harness) -> None:
+    one, two = await harness.session(), await harness.session()
+    await one.create("/a", b"")
+    await one.set("/a", b"one", 0)
+    with pytest.raises(BadVersion):
+        await two.set("/a", b"two", 0)
+    assert await two.set("/a", b"two", 1) == 2
+    with pytest.raises(NoNode):
+        await one.set("/none", b"", 0)
+
+
+async def test_create_says_what_is_in_the_way(harness: Harness) -> None:
+    one = await harness.session()
+    with pytest.raises(NoNode):
+        await one.create("/a/b/c", b"")
+    await one.create("/a/b/c", b"1", make_parents=True)
+    with pytest.raises(NodeExists):
+        await one.create("/a/b/c", b"2", make_parents=True)
+    node = await one.get("/a/b/c")
+    assert node is not None
+    assert node.data == b"1"
+
+
+async def test_children_are_sorted_and_absent_is_empty(harness: Harness) -> None:
+    one = await harness.session()
+    for name in ("c", "a", "b"):
+        await one.create(f"/p/{name}", b"", make_parents=True)
+    assert await one.children("/p") == ["a", "b", "c"]
+    assert await one.children("/none") == []
+
+
+async def test_delete_compares_the_version_and_forgives_absence(harness: Harness) -> None:
+    one = await harness.session()
+    await one.create("/a", b"")
+    await one.set("/a", b"", 0)
+    with pytest.raises(BadVersion):
+        await one.delete("/a", 0)
+    await one.delete("/a", 1)
+    await one.delete("/a", 1)
+    assert await one.get("/a") is None
+    await one.create("/p/c", b"", make_parents=True)
+    with pytest.raises(Unavailable, match="refuses to delete"):
+        await one.delete("/p")
+
+
+async def test_an_ephemeral_belongs_to_its_session_and_goes_with_close(harness: Harness) -> None:
+    one, two = await harness.session(), await harness.session()
+    await one.create("/e", b"", ephemeral=True)
+    node = await two.get("/e")
+    assert node is not None
+    assert node.owner == one.session_id != 0
+    await one.close()
+    await two.sync("/e")
+    assert await two.get("/e") is None
+
+
+async def test_expiry_takes_the_ephemerals_and_a_new_session_comes(harness: Harness) -> None:
+    one, two = await harness.session(), await harness.session()
+    states: list[SessionState] = []
+    one.on_state(states.append)
+    first = one.session_id
+    await one.create("/e", b"", ephemeral=True)
+    await one.create("/kept", b"")
+    await harness.expire(one)
+    await until(lambda: one.state is SessionState.CONNECTED and one.session_id != first)
+    assert await two.get("/e") is None
+    assert await one.get("/kept") is not None
+    assert SessionState.LOST in states
+    assert states[-1] is SessionState.CONNECTED
+    await one.create("/e", b"again", ephemeral=True)
+    node = await two.get("/e")
+    assert node is not None
+    assert node.owner == one.session_id
+
+
+async def test_a_watch_tells_of_data_existence_and_children(harness: Harness) -> None:
+    one, two = await harness.session(), await harness.session()
+    calls = Calls()
+    one.watch("/a", calls)
+    await until(lambda: calls.count)
+    seen: list[object] = []
+    steps: list[Callable[[], Awaitable[object]]] = [
+        lambda: two.create("/a", b"1"),
+        lambda: two.set("/a", b"2", 0),
+        lambda: two.create("/a/child", b""),
+        lambda: two.delete("/a/child"),
+        lambda: two.delete("/a"),
+    ]
+    for step in steps:
+        before = calls.count
+        await step()
+        await calls.more_than(before)
+        node = await one.get("/a")
+        seen.append((node and node.data, await one.children("/a")))
+    assert seen == [(b"1", []), (b"2", []), (b"2", ["child"]), (b"2", []), (None, [])]
+
+
+async def test_no_change_is_missed_while_many_happen(harness: Harness) -> None:
+    one, two = await harness.session(), await harness.session()
+    await two.create("/a", b"")
+    calls, seen = Calls(), [0]
+    one.watch("/a", calls)
+
+    async def follow(last: int) -> None:
+        while seen[-1] < last:
+            before = calls.count
+            node = await one.get("/a")
+            assert node is not None
+            seen.append(node.version)
+            if node.version < last:
+                await calls.more_than(before)
+
+    async def write(last: int) -> None:
+        for version in range(last - 5, last):
+            await two.set("/a", b"", version)
+
+    for last in range(5, 205, 5):
+        async with asyncio.timeout(30), asyncio.TaskGroup() as both:
+            both.create_task(follow(last))
+            both.create_task(write(last))
+    assert seen == sorted(seen)
+
+
+async def test_a_stopped_watch_is_silent(harness: Harness) -> None:
+    one = await harness.session()
+    stopped, other = Calls(), Calls()
+    stop = one.watch("/a", stopped)
+    await until(lambda: stopped.count)
+    stop()
+    stop()
+    one.watch("/a", other)
+    await until(lambda: other.count)
+    before, told = stopped.count, other.count
+    await one.create("/a", b"")
+    await other.more_than(told)
+    assert stopped.count == before
+
+
+async def test_a_cut_is_connection_lost_and_mends_with_the_same_session(harness: Harness) -> None:
+    one, two = await harness.session(), await harness.session()
+    await one.create("/e", b"", ephemeral=True)
+    mine = one.session_id
+    harness.cut(one)
+    await until(lambda: one.state is SessionState.SUSPENDED)
+    for call in (one.get("/e"), one.sync("/e"), one.children("/"), one.set("/e", b"x", 0)):
+        with pytest.raises(ConnectionLost):
+            await call
+    harness.resume(one)
+    await until(lambda: one.state is SessionState.CONNECTED)
+    assert one.session_id == mine
+    node = await two.get("/e")
+    assert node is not None
+    assert (node.data, node.owner) == (b"", mine)  # the write that failed was not done later
+
+
+async def test_what_waits_for_an_answer_fails_when_the_connection_goes(harness: Harness) -> None:
+    one = await harness.session()
+    await one.create("/a", b"")
+    harness.hold(one)
+    write = asyncio.create_task(one.set("/a", b"x", 0))
+    await asyncio.sleep(0)
+    harness.cut(one)
+    with pytest.raises(ConnectionLost):
+        async with asyncio.timeout(30):
+            await write
+    harness.resume(one)
+    await until(lambda: one.state is SessionState.CONNECTED)
+
+
+async def test_a_silent_network_is_noticed(harness: Harness) -> None:
+    one = await harness.session()
+    harness.hold(one)
+    with pytest.raises(ConnectionLost):
+        async with asyncio.timeout(30):
+            await one.sync("/")
+    harness.resume(one)
+    await until(lambda: one.state is SessionState.CONNECTED)
+
+
+async def test_a_watch_outlives_a_cut_and_an_expiry(harness: Harness) -> None:
+    one, two = await harness.session(), await harness.session()
+    calls = Calls()
+    one.watch("/a", calls)
+    await until(lambda: calls.count)
+    harness.cut(one)
+    await until(lambda: one.state is SessionState.SUSPENDED)
+    before = calls.count
+    await two.create("/a", b"while away")
+    harness.resume(one)
+    await calls.more_than(before)
+    assert await one.get("/a") is not None
+    before = calls.count
+    await harness.expire(one)
+    await calls.more_than(before)
+    before = calls.count
+    await two.set("/a", b"later", 0)
+    await calls.more_than(before)
+
+
+async def test_sync_shows_what_another_session_wrote(harness: Harness) -> None:
+    one, two = await harness.session(), await harness.session()
+    await one.create("/a", b"")
+    for version in range(20):
+        await one.set("/a", b"%d" % version, version)
+        await two.sync("/a")
+        node = await two.get("/a")
+        assert node is not None
+        assert node.version == version + 1
+
+
+async def test_a_closed_session_refuses_and_closes_again(harness: Harness) -> None:
+    one = await harness.session()
+    states: list[SessionState] = []
+    one.on_state(states.append)
+    await one.close()
+    await one.close()
+    assert (one.state, one.session_id) == (SessionState.LOST, 0)
+    with pytest.raises(ConnectionLost):
+        await one.get("/")
+
+
+async def test_the_timeout_is_the_negotiated_one(harness: Harness) -> None:
+    assert (await harness.session()).session_timeout_ms == 2000

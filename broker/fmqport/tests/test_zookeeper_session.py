@@ -1,0 +1,103 @@
+"""What is special to the ZooKeeper adapter: start, auth, leaks, close when nobody answers."""
+
+import asyncio
+import socket
+import threading
+
+import psutil
+import pytest
+
+from fmqclient.dev.proxy import Proxies
+from fmqcore.errors import Unavailable
+from fmqport.coordination import ConnectionLost, SessionState
+from fmqport.zk.embedded import free_port
+from fmqport.zk.session import ZooKeeperSession
+
+pytestmark = pytest.mark.processes
+
+
+async def test_nobody_there_is_said_with_the_address() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    session = ZooKeeperSession(address, timeout_ms=2000)
+    with pytest.raises(ConnectionLost, match=f"no ZooKeeper answers at {address}"):
+        await session.start(0.3)
+
+
+async def test_it_outlives_a_server_that_talks_garbage(zookeeper: str) -> None:
+    server, _, root = zookeeper.partition("/")
+    with Proxies() as proxies, socket.create_server(("127.0.0.1", 0)) as liar:
+        link = proxies.link(server)
+        session = ZooKeeperSession(f"{link.address}/{root}", timeout_ms=2000)
+        await session.start(30)
+        try:
+            link.target = f"127.0.0.1:{liar.getsockname()[1]}"
+            link.cut()
+            link.resume()
+            connection, _ = await asyncio.to_thread(liar.accept)
+            with connection:
+                connection.sendall(b"\x00\x00\x00\x03HTTP/1.1 400 Bad Request\r\n\r\n")
+                link.target = server
+            async with asyncio.timeout(30):
+                while session.state is not SessionState.CONNECTED:
+                    await asyncio.sleep(0.01)
+            await session.sync("/")
+        finally:
+            await session.close()
+
+
+async def test_nodes_of_an_authenticated_session_are_its_own(zookeeper: str) -> None:
+    owner = ZooKeeperSession(zookeeper, timeout_ms=2000, auth="fmq:secret")
+    stranger = ZooKeeperSession(zookeeper, timeout_ms=2000)
+    await owner.start(30)
+    try:
+        await owner.create("/a", b"1")
+        await owner.set("/a", b"2", 0)
+        await stranger.start(30)
+        with pytest.raises(Unavailable, match="refuses our credentials"):
+            await stranger.set("/a", b"3", 1)
+    finally:
+        await owner.close()
+        await stranger.close()
+
+
+async def test_a_hundred_sessions_leave_nothing_behind(zookeeper: str) -> None:
+    async def one() -> None:
+        session = ZooKeeperSession(zookeeper, timeout_ms=2000)
+        await session.start(30)
+        session.watch("/", lambda: None)
+        await session.sync("/")
+        await session.close()
+
+    await one()
+    process = psutil.Process()
+    before = process.num_fds(), threading.active_count()
+    for _ in range(100):
+        await one()
+    assert (process.num_fds(), threading.active_count()) == before
+
+
+async def test_close_is_bounded_when_nobody_answers(zookeeper: str) -> None:
+    server, _, root = zookeeper.partition("/")
+    with Proxies() as proxies:
+        link = proxies.link(server)
+        session = ZooKeeperSession(f"{link.address}/{root}", timeout_ms=30_000)
+        await session.start(30)
+        link.hold()
+        async with asyncio.timeout(20):  # its bound is 5 s; the session's timeout would be 30
+            await session.close()
+
+
+async def test_a_cancelled_call_leaves_the_session_in_order(zookeeper: str) -> None:
+    session = ZooKeeperSession(zookeeper, timeout_ms=2000)
+    await session.start(30)
+    try:
+        calls = [asyncio.create_task(session.get("/")) for _ in range(50)]
+        await asyncio.sleep(0)
+        for call in calls[::2]:
+            call.cancel()
+        done = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(result, asyncio.CancelledError) for result in done[::2])
+        assert all(result is not None for result in done[1::2])
+        assert await session.get("/") is not None
+    finally:
+        await session.close()

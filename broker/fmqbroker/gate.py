@@ -1,11 +1,16 @@
-"""The gate: may this broker serve reads, writes, at this moment? (DESIGN §6) Owner: failover.
+"""The gate: may this broker serve reads, writes, at this moment? (DESIGN §6)
 
 Checked on every produce, pull and ack: the cached group state grants me the role *and* my lease
-holds. Set by `failover.py` alone.
+holds. The lease is looked at by the monotonic clock at each check, never by a timer: a loop that
+was stopped and wakes up late serves nothing more. Set by `failover.py` and `lease.py` alone.
+
+What it is not: the decision what to grant (`fmqcore.failover`), the renewals (`lease.py`).
 """
 
+from collections.abc import Callable
+
 from fmqbroker.signal import Signal
-from fmqcore.cluster import Mode
+from fmqcore.cluster import GroupState, Mode
 from fmqcore.errors import NoPermission
 from fmqcore.words import BrokerId, Epoch, Permission
 from fmqport.clock import Clock
@@ -20,31 +25,64 @@ class Gate:
         self.mode = Mode.NEW
         self.epoch = Epoch(0)
         self.master = BrokerId("")
-        self.reader = BrokerId("")
+        self.reader = BrokerId("")  # who serves (in HANDOVER: served) the reads
         self.why = "starting"  # a sentence for people: why it is as it is
         self._permission = Permission.NONE
         self._lease_until_ms = 0
+        self._grants: Callable[[], int] | None = None
 
     def permission(self) -> Permission:
         """What I may serve at this moment: the granted permission while the lease holds."""
-        if self._clock.monotonic_ms() < self._lease_until_ms:
-            return self._permission
-        return Permission.NONE
+        return self._permission if self._permission and self.leased() else Permission.NONE
 
     def require(self, needed: Permission) -> None:
         """Raise `NoPermission` (with epoch and reader) unless all of `needed` is held now."""
         if needed & ~self.permission():
+            why = self.why if self.leased() or not self._permission else "my lease has run out"
             raise NoPermission(
                 f"no {needed.name} permission here: mode {self.mode.value}, epoch {self.epoch}, "
-                f"reader {self.reader or 'none'}; {self.why}"
+                f"reader {self.reader or 'none'}; {why}"
             )
+
+    # ---- the lease
+    def leased(self) -> bool:
+        """Whether the lease holds now: ZooKeeper's, or the grants that count for my role."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._lease_until_ms:
+            return True
+        return self._grants is not None and now_ms < self._grants()
+
+    def leased_until_ms(self) -> int:
+        """When the lease runs out as things stand (monotonic)."""
+        return max(self._lease_until_ms, self._grants() if self._grants is not None else 0)
+
+    def zookeeper_leased(self) -> bool:
+        """Whether the part of the lease that comes from ZooKeeper holds now."""
+        return self._clock.monotonic_ms() < self._lease_until_ms
 
     def extend_lease(self, until_ms: int) -> None:
         """Serve until that monotonic moment; only ever later."""
         self._lease_until_ms = max(self._lease_until_ms, until_ms)
+
+    def count_grants(self, until_ms: Callable[[], int] | None) -> None:
+        """From now on the grants of my slaves count too (None: they do not)."""
+        self._grants = until_ms
+
+    # ---- the grant
+    def adopt(self, state: GroupState) -> None:
+        """Tell what the group state says (it grants nothing by itself)."""
+        seen = (state.mode, state.epoch, state.master, state.reader)
+        if seen != (self.mode, self.epoch, self.master, self.reader):
+            self.mode, self.epoch, self.master, self.reader = seen
+            self.changed.notify()
 
     def grant(self, permission: Permission, why: str) -> None:
         """Set what the group state grants me (the lease still bounds it)."""
         if permission != self._permission or why != self.why:
             self._permission, self.why = permission, why
             self.changed.notify()
+
+    def close(self, why: str) -> None:
+        """Serve nothing, and let what leases there were be void: another term needs new ones."""
+        self._lease_until_ms, self._grants = 0, None
+        self.grant(Permission.NONE, why)

@@ -67,6 +67,7 @@ class GroupState:
 
     `txn` is the writer's own token: after a connection loss it tells whether the write was ours.
     `offsets` is the takeover record: a base64 OFFSETS payload, checkpointed by the reader.
+    `reader` is who serves (in HANDOVER: served) the reads: the master's own name in mode MASTER.
     """
 
     mode: Mode = Mode.NEW
@@ -75,6 +76,7 @@ class GroupState:
     reader: BrokerId = BrokerId("")
     isr: frozenset[BrokerId] = frozenset()  # slaves in sync; the master is not in it
     offsets: str = ""
+    sealed: bool = False  # `offsets` is the whole frozen record of a reader that handed over
     degraded: bool = False  # the last return lost a takeover record's tail
     why: str = ""  # the last change, for people
     txn: str = ""
@@ -182,6 +184,7 @@ def state_to_json(state: GroupState) -> bytes:
             "reader": state.reader,
             "isr": sorted(state.isr),
             "offsets": state.offsets,
+            "sealed": state.sealed,
             "degraded": state.degraded,
             "why": state.why,
             "txn": state.txn,
@@ -200,6 +203,7 @@ def state_from_json(raw: bytes) -> GroupState:
             reader=BrokerId(data.get("reader", "")),
             isr=frozenset(BrokerId(b) for b in data.get("isr", ())),
             offsets=data.get("offsets", ""),
+            sealed=bool(data.get("sealed", False)),
             degraded=bool(data.get("degraded", False)),
             why=data.get("why", ""),
             txn=data.get("txn", ""),

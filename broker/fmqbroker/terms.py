@@ -1,0 +1,198 @@
+"""The steps by which a broker begins and ends a term (DESIGN §6): effects, each in a fixed order.
+
+`failover.py` decides when; here is how. Every step may stop anywhere (a crash, a lost connection)
+and be made again from its beginning.
+
+- *open* (master): EPOCH batch appended, handed-over offsets installed, all of it durable; then
+  compare-and-set MASTER(e+1); only then offsets are kept, acks counted, the lease renewed, the gate
+  opened. What is appended before the compare-and-set leaves this broker only after it.
+- *claim* (slave): no more grants; promise and stream looked at once more; compare-and-set
+  SLAVE_CONSUME(e+1, me); then the commit end moves to my durable end, the side journal is started,
+  the lease renewed, the gate opened.
+- *freeze* (reader): the gate is closed and the tenure given up for good; then the offsets are
+  frozen and fsynced.
+- *drop*: the gate is closed first, then everything else is told.
+
+Leaves nothing on disk but what the journal and the offset store write.
+"""
+
+import base64
+from dataclasses import dataclass
+
+import structlog
+
+from fmqbroker.commit import CommitFrontier
+from fmqbroker.gate import Gate
+from fmqbroker.group_store import GroupStore
+from fmqbroker.journal import BatchDraft, Journal
+from fmqbroker.lease import Lease
+from fmqbroker.offset_store import MAX_CHECKPOINT_CHARS, OffsetStore
+from fmqbroker.replication_view import MasterReplication, SlaveReplication
+from fmqcore.batch import BatchType
+from fmqcore.cluster import GroupState
+from fmqcore.crc import crc32c
+from fmqcore.errors import Malformed
+from fmqcore.failover.claims import Tenure, record_term
+from fmqcore.failover.evidence import Record
+from fmqcore.journal.control import encode_epoch
+from fmqcore.words import BrokerId, Epoch
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """My takeover record, as of the moment I stopped serving a slave-consume term."""
+
+    term: Epoch
+    payload: bytes
+
+    def for_state(self) -> str | None:
+        """As the group's state holds it; None if it is too large for ZooKeeper."""
+        text = base64.b64encode(self.payload).decode()
+        return text if len(text) <= MAX_CHECKPOINT_CHARS else None
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A reader's frozen record, as it came to me, its master."""
+
+    record: Record
+    payload: bytes
+
+
+@dataclass(slots=True)
+class Parts:
+    """The parts of a broker that a term sets in motion."""
+
+    me: BrokerId
+    gate: Gate
+    group: GroupStore
+    journal: Journal
+    commit: CommitFrontier
+    offsets: OffsetStore
+    master: MasterReplication
+    slave: SlaveReplication
+    lease: Lease
+
+
+class Terms:
+    """The term that I hold, if any, and the steps from one to the next."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.tenure: Tenure | None = None
+        self.frozen: Frozen | None = None
+        self.received: Received | None = None
+        self.installed: Record | None = None  # the last record that went into a term of mine
+        self.opened_once = False  # I opened a term as master since my start
+
+    @property
+    def held(self) -> Epoch:
+        """The epoch of my tenure; 0 = none."""
+        return Epoch(0) if self.tenure is None else self.tenure.epoch
+
+    async def open(self, edit: GroupState, version: int) -> bool:
+        """Open my term as master: see the top of the file. False: another change came first."""
+        p, state = self._parts, self._parts.group.state.value
+        self.drop(edit.why)
+        if p.journal.epoch < edit.epoch:
+            payload = encode_epoch(edit.epoch, p.me)
+            p.journal.append(BatchDraft(BatchType.EPOCH, payload, crc32c(payload)))
+        # F2: the number of a term is one more than any in the journal, or left from a try of mine.
+        assert p.journal.epoch == edit.epoch
+        received = self.received
+        if received is None or received.record != Record(state.reader, record_term(state)):
+            received = None
+            await self._install_from_state(state)
+        else:
+            await p.offsets.install(received.payload)
+        await p.journal.wait_durable(p.journal.end)
+        standing = p.group.standing
+        if not standing or await p.group.change(lambda _: edit, version) is None:
+            return False
+        self.tenure = Tenure(edit.epoch, standing)
+        self.opened_once = True
+        self.installed = received.record if received is not None else None
+        self.received = None
+        log = _log.error if edit.degraded else _log.info
+        log("master_opened", epoch=edit.epoch, why=edit.why, end=p.journal.end)
+        await p.offsets.become_master()
+        p.master.open_for(edit.epoch)
+        p.lease.hold(self.tenure)
+        await p.lease.renew()
+        return True
+
+    async def claim(self, edit: GroupState, version: int) -> bool:
+        """Take over the reads; the caller has stopped my grants and looked at my promise since."""
+        p = self._parts
+        assert p.slave.upstream.claiming  # F3: no grant may be given while a claim is under way
+        record = p.group.state.value.offsets
+        standing = p.group.standing
+        self.drop(edit.why)
+        if not standing or await p.group.change(lambda _: edit, version) is None:
+            return False
+        self.tenure, self.frozen = Tenure(edit.epoch, standing), None
+        _log.info("reads_claimed", epoch=edit.epoch, why=edit.why, end=p.journal.durable_end)
+        p.commit.advance(p.journal.durable_end, p.commit.all_end)
+        await self._become_taker(record)
+        p.lease.hold(self.tenure)
+        await p.lease.renew()
+        return True
+
+    async def freeze(self, term: Epoch, why: str) -> None:
+        """Serve no more in `term`, whatever comes; then freeze its record."""
+        p, held = self._parts, self.held
+        p.gate.close(why)
+        self._give_up()
+        if held != term:  # restarted since it served: what it had acknowledged is on its disk
+            await self._become_taker(p.group.state.value.offsets)
+        self.frozen = Frozen(term, await p.offsets.freeze())
+        _log.info("offsets_frozen", term=term, record_bytes=len(self.frozen.payload))
+
+    async def hand_over(self, edit: GroupState, version: int) -> bool:
+        """Let the state say that I stopped."""
+        # F4: a hand-over is announced only after its record is frozen.
+        assert self.frozen is not None
+        assert self.frozen.term == edit.epoch - 1
+        done = await self._parts.group.change(lambda _: edit, version) is not None
+        if done:
+            _log.info("hand_over", epoch=edit.epoch, why=edit.why)
+        return done
+
+    def drop(self, why: str) -> None:
+        """I hold no term now: the gate first, then the rest. Nothing to do if I held none."""
+        p = self._parts
+        p.gate.close(why)
+        if self.tenure is not None:
+            _log.info("term_over", epoch=self.held, why=why)
+            self._give_up()
+            p.master.close_writes()
+            p.offsets.retire()
+
+    def forget_record(self) -> None:
+        """My frozen record is of no term that stands: it was handed over, or overtaken."""
+        if self.frozen is not None:
+            self.frozen = None
+            self._parts.offsets.retire()
+
+    def _give_up(self) -> None:
+        self.tenure = None
+        self._parts.lease.hold(None)
+
+    async def _install_from_state(self, state: GroupState) -> None:
+        """The record that the reader had checkpointed (or sealed) in the group's state."""
+        if not state.offsets:
+            return
+        try:
+            payload = base64.b64decode(state.offsets, validate=True)
+            await self._parts.offsets.install(payload)
+        except (ValueError, Malformed) as error:
+            _log.error("takeover_record_unreadable", why=str(error), lost="it is not installed")
+
+    async def _become_taker(self, record: str) -> None:
+        try:
+            await self._parts.offsets.become_taker(record)
+        except Malformed as error:
+            _log.error("takeover_record_unreadable", why=str(error), lost="going on without it")
+            await self._parts.offsets.become_taker("")

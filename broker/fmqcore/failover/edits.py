@@ -1,0 +1,82 @@
+"""The new group state of each step (DESIGN §6). Pure; `txn` is set by who writes it."""
+
+from dataclasses import replace
+
+from fmqcore.cluster import GroupState, Mode
+from fmqcore.failover.guards import Case, next_epoch
+from fmqcore.words import BrokerId
+
+
+def claim(case: Case) -> GroupState:
+    """SLAVE_CONSUME(e+1, me). The record so far stays: it is the new reader's start."""
+    state = case.state
+    gone = state.master if state.mode is Mode.MASTER or state.reader == case.me else state.reader
+    return replace(
+        state,
+        mode=Mode.SLAVE_CONSUME,
+        epoch=next_epoch(case),
+        reader=case.me,
+        sealed=False,
+        why=f"{case.me} serves reads: {gone} is gone",
+    )
+
+
+def hand_over(case: Case) -> GroupState:
+    """HANDOVER(e+1): the reader stopped; its whole record goes along if it is small enough."""
+    state, record = case.state, case.evidence.frozen_offsets
+    return replace(
+        state,
+        mode=Mode.HANDOVER,
+        epoch=next_epoch(case),
+        offsets=state.offsets if record is None else record,
+        sealed=record is not None,
+        why=f"{case.me} hands over to master {state.master}",
+    )
+
+
+def open_first(case: Case) -> GroupState:
+    """MASTER(1)."""
+    again = ", over a journal from before" if case.evidence.has_records else ""
+    return _open(case, f"{case.me} opened the group{again}", degraded=False)
+
+
+def open_again(case: Case) -> GroupState:
+    """MASTER(e+1) of a master that was never replaced."""
+    return _open(case, f"master {case.me} is back, nobody had taken over", degraded=False)
+
+
+def open_handed_over(case: Case) -> GroupState:
+    """MASTER(e+1) with the reader's offsets installed."""
+    reader = case.state.reader
+    return _open(case, f"master {case.me} is back with the offsets of {reader}", degraded=False)
+
+
+def open_degraded(case: Case) -> GroupState:
+    """MASTER(e+1) without the newest offsets of a reader that is gone."""
+    reader = case.state.reader
+    return _open(
+        case,
+        f"master {case.me} is back without the newest offsets of {reader}, which is gone: "
+        "some messages will be delivered again",
+        degraded=True,
+    )
+
+
+def _open(case: Case, why: str, *, degraded: bool) -> GroupState:
+    return GroupState(
+        mode=Mode.MASTER,
+        epoch=next_epoch(case),
+        master=case.me,
+        reader=case.me,
+        isr=_still_in_sync(case),
+        degraded=degraded,
+        why=why,
+    )
+
+
+def _still_in_sync(case: Case) -> frozenset[BrokerId]:
+    """Who was in sync and is linked and caught up now; the others must catch up first."""
+    links = case.evidence.links
+    return frozenset(
+        b for b in case.state.isr if b in links and links[b].connected and links[b].caught_up
+    )

@@ -1,0 +1,118 @@
+"""What a broker knows when it decides, and what it may decide (DESIGN §6). Pure values.
+
+Times are milliseconds of the broker's own monotonic clock; none is ever compared with another
+broker's. Ephemerals (`live`) are evidence, never truth: the truth is the state, compared and set.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from fmqcore.cluster import GroupState, LiveBroker
+from fmqcore.words import BrokerId, Epoch, Permission, Position
+
+
+class Part(Enum):
+    """What a broker is in the group state at hand."""
+
+    MASTER = "master"
+    READER = "reader"  # the slave that the state names as reader (slave-consume, hand-over)
+    SLAVE = "slave"  # any other configured member
+    STRANGER = "stranger"  # not a member of the group
+
+
+class Action(Enum):
+    """The one step to take now."""
+
+    WAIT = "wait"  # nothing; `Decision.why` says for what
+    LOOK = "look"  # read config, state and then live nodes afresh, and decide again
+    CHECK = "check"  # one more good claim check: count it, come back after `claim_interval_ms`
+    CLAIM = "claim"  # compare-and-set SLAVE_CONSUME(e+1, me), then serve reads
+    FREEZE = "freeze"  # stop serving for good in this term, then freeze the offsets
+    HAND_OVER = "hand over"  # compare-and-set HANDOVER(e+1)
+    SEND_RECORD = "send the record"  # give the frozen offsets to the master
+    OPEN = "open"  # EPOCH batch, offsets installed, all durable, then compare-and-set MASTER(e+1)
+
+
+class LeaseRule(Enum):
+    """What bounds the permission."""
+
+    NONE = "none"
+    ZOOKEEPER = "zookeeper"  # my own timed read of the group's state
+    ZOOKEEPER_OR_GRANTS = "zookeeper or grants"  # or an unexpired grant of every isr member
+
+
+class Link(NamedTuple):
+    """One slave as its master sees it."""
+
+    connected: bool = False
+    caught_up: bool = False
+    heard: bool = False  # said Hello since my start, and nothing of its suffix is missing here
+    lease_until_ms: int = 0
+
+
+class Record(NamedTuple):
+    """A frozen takeover record that came in: whose, and of which slave-consume term."""
+
+    reader: BrokerId
+    term: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that `decide` may look at beside configuration, state and time."""
+
+    # ZooKeeper
+    session_live: bool = False  # connected, and my live node stands in this very session
+    fresh: bool = False  # config, state and then `live` were read, synced, just now
+    superseded: bool = False  # another process announces itself under my name
+    lease_out: bool = False  # my ZooKeeper lease has run out
+    live: Mapping[BrokerId, LiveBroker] = field(default_factory=dict)
+    # my terms and my journal
+    held: Epoch = Epoch(0)  # the term that I opened myself and still hold; 0 = none
+    journal_epoch: Epoch = Epoch(0)
+    journal_end: Position = Position(0)
+    has_records: bool = False
+    may_lack: bool = False  # unclean start, and no term opened since: a slave may be ahead
+    # as slave
+    upstream_connected: bool = False
+    upstream_caught_up: bool = False
+    promised_until_ms: int = 0
+    checks: int = 0  # good claim checks so far, without a bad one between
+    next_check_ms: int = 0
+    frozen: Epoch = Epoch(0)  # the slave-consume term whose record I froze; 0 = none
+    frozen_offsets: str | None = None  # that record, base64; None = too large for ZooKeeper
+    # as master
+    links: Mapping[BrokerId, Link] = field(default_factory=dict)
+    record: Record | None = None
+    reader_gone_since_ms: int | None = None  # no look has shown the reader's live node since
+
+
+@dataclass(frozen=True, slots=True)
+class Params:
+    """Numbers from the broker's settings."""
+
+    claim_checks: int = 2
+    claim_interval_ms: int = 250
+    takeover_wait_ms: int = 10_000
+
+    @property
+    def patience_checks(self) -> int:
+        """After so many good checks a less advanced slave claims too: the best one does not."""
+        return 4 * self.claim_checks
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do now. `edit` goes with CLAIM, HAND_OVER and OPEN (its `txn` is the shell's)."""
+
+    action: Action
+    part: Part
+    permission: Permission  # what the state grants me; bounded by the lease
+    lease: LeaseRule
+    why: str  # a sentence for people: why it is as it is, or what is awaited
+    may_grant: bool = False  # my acks to the master may carry grants
+    edit: GroupState | None = None
+    checking: bool = False  # claim checks are under way: keep the count
+    wake_ms: int | None = None  # decide again then, if nothing happens before

@@ -1,0 +1,249 @@
+"""The named guards of the failover table: each one question about a case, and what its "no" means.
+
+Pure. `unmet` is the sentence that people read in `why` while the guard does not hold; it may name
+{me}, {master}, {reader} and {isr}.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from fmqcore.cluster import GroupConfig, GroupState, Mode
+from fmqcore.failover.claims import is_best, reads, record_term
+from fmqcore.failover.evidence import Evidence, Params
+from fmqcore.policy import slaves_to_hear
+from fmqcore.words import BrokerId, Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One decision's input."""
+
+    me: BrokerId
+    config: GroupConfig
+    state: GroupState
+    evidence: Evidence
+    now_ms: int
+    params: Params
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A question about a case."""
+
+    name: str
+    holds: Callable[[Case], bool]
+    unmet: str
+
+
+def next_epoch(case: Case) -> Epoch:
+    """The epoch of the next term: one more. A NEW group also passes a journal that has records.
+
+    (Those are left from a ZooKeeper whose data was lost: the number must not be given twice.)
+    """
+    if case.state.mode is Mode.NEW and case.evidence.has_records:
+        return Epoch(max(case.state.epoch, case.evidence.journal_epoch) + 1)
+    return Epoch(case.state.epoch + 1)
+
+
+# ---- me and ZooKeeper
+
+SESSION: Final = Guard(
+    "my session is live and announced",
+    lambda c: c.evidence.session_live,
+    "{me} has no live ZooKeeper session: it changes nothing",
+)
+NOT_HELD: Final = Guard(
+    "I do not hold this term",
+    lambda c: c.evidence.held != c.state.epoch,
+    "serving",
+)
+HELD: Final = Guard(
+    "I hold this term",
+    lambda c: c.evidence.held == c.state.epoch and not _is_frozen(c),
+    "{me} does not hold this term",
+)
+JOURNAL_FITS: Final = Guard(
+    "my journal is not ahead of the state",
+    lambda c: c.evidence.journal_epoch <= next_epoch(c),
+    "the journal of {me} holds a newer epoch than the group's state in ZooKeeper: that state was "
+    "lost or belongs to another group; put it back, or give {me} its own data directory",
+)
+
+# ---- as master: what must be in before a term is opened
+
+
+def _enough_heard(case: Case) -> bool:
+    if not case.evidence.may_lack:
+        return True
+    links = case.evidence.links
+    heard = sum(1 for b in case.state.isr if b in links and links[b].heard)
+    return heard >= slaves_to_hear(case.config.policy, len(case.state.isr), len(case.config.slaves))
+
+
+def _all_heard_if_records(case: Case) -> bool:
+    links = case.evidence.links
+    return not case.evidence.has_records or all(
+        m.id in links and links[m.id].heard for m in case.config.slaves
+    )
+
+
+def _reader_heard(case: Case) -> bool:
+    link = case.evidence.links.get(case.state.reader)
+    return link is not None and link.heard
+
+
+def _record_in(case: Case) -> bool:
+    record = case.evidence.record
+    return (
+        record is not None
+        and record.term == record_term(case.state)
+        and record.reader == case.state.reader
+    )
+
+
+def _reader_gone_long(case: Case) -> bool:
+    since = case.evidence.reader_gone_since_ms
+    return since is not None and case.now_ms - since >= case.params.takeover_wait_ms
+
+
+ENOUGH_HEARD: Final = Guard(
+    "enough in-sync slaves heard after an unclean start",
+    _enough_heard,
+    "{me} stopped uncleanly and may lack what it acknowledged: it waits to hear its in-sync "
+    "slaves ({isr})",
+)
+ALL_HEARD_IF_RECORDS: Final = Guard(
+    "a journal with records under a new state: every slave heard",
+    _all_heard_if_records,
+    "the journal of {me} has records but ZooKeeper knows no state of this group: it waits to hear "
+    "every configured slave",
+)
+RECORD_IN: Final = Guard(
+    "the reader's frozen record is in",
+    _record_in,
+    "{me} waits for reader {reader} to hand over its offsets",
+)
+RECORD_SEALED: Final = Guard(
+    "the state holds the reader's whole record",
+    lambda c: c.state.sealed,
+    "{me} waits for reader {reader} to hand over its offsets",
+)
+READER_HEARD: Final = Guard(
+    "nothing of the reader's suffix is missing here",
+    _reader_heard,
+    "{me} waits for the stream of reader {reader}",
+)
+READER_GONE_LONG: Final = Guard(
+    "the reader is gone for longer than the bound",
+    _reader_gone_long,
+    "{me} waits for reader {reader}: with its offsets it returns without loss",
+)
+LENIENT: Final = Guard(
+    "a lost takeover record is accepted",
+    lambda c: not c.config.strict_takeover,
+    "reader {reader} is gone with its offsets and strict_takeover is set: bring {reader} back, or "
+    "unset strict_takeover to go on with the offsets known to ZooKeeper",
+)
+LINKED_HEARD: Final = Guard(
+    "every slave that is linked is heard",
+    lambda c: all(link.heard for link in c.evidence.links.values() if link.connected),
+    "{me} waits for the missing end of its journal from a slave",
+)
+
+# ---- as slave: who is there
+
+
+def _is_frozen(case: Case) -> bool:
+    term = record_term(case.state)
+    return term != 0 and case.evidence.frozen == term
+
+
+def _linked(case: Case) -> bool:
+    return case.evidence.upstream_connected and case.evidence.upstream_caught_up
+
+
+MASTER_GONE: Final = Guard(
+    "the master's live node is gone",
+    lambda c: c.state.master not in c.evidence.live,
+    "master {master} is there",
+)
+READER_GONE: Final = Guard(
+    "the reader's live node is gone",
+    lambda c: c.state.reader not in c.evidence.live,
+    "{reader} is there and serves reads",
+)
+MASTER_BACK: Final = Guard(
+    "the master is live, and the stream to it is up and caught up",
+    lambda c: _linked(c) and c.state.master in c.evidence.live,
+    "{reader} serves reads until master {master} is back",
+)
+LINKED: Final = Guard(
+    "the stream to the master is up and caught up",
+    _linked,
+    "{me} waits for its stream to master {master}",
+)
+STREAM_DOWN: Final = Guard(
+    "my stream to the master is down",
+    lambda c: not c.evidence.upstream_connected,
+    "master {master} is gone from ZooKeeper but its stream lives: it may serve on",
+)
+PROMISE_OVER: Final = Guard(
+    "my promise to the master has run out",
+    lambda c: c.now_ms > c.evidence.promised_until_ms,
+    "master {master} is gone; {me} waits until its promise to it runs out",
+)
+IN_ISR: Final = Guard(
+    "I am in sync",
+    lambda c: c.me in c.state.isr,
+    "nobody serves, and {me} was not in sync: it must not claim",
+)
+READS_CONFIGURED: Final = Guard(
+    "reads are configured for the master and for me",
+    lambda c: reads(c.config, c.state.master) and reads(c.config, c.me),
+    "nobody serves, and the administrator does not let both {master} and {me} serve reads",
+)
+BEST: Final = Guard(
+    "no live claimant is more advanced (or it does not claim)",
+    lambda c: (
+        c.evidence.checks >= c.params.patience_checks
+        or is_best(
+            c.me,
+            (c.evidence.journal_epoch, c.evidence.journal_end),
+            c.config,
+            c.state,
+            c.evidence.live,
+        )
+    ),
+    "another slave is more advanced and may claim",
+)
+CHECK_DUE: Final = Guard(
+    "the next claim check is due",
+    lambda c: c.now_ms >= c.evidence.next_check_ms,
+    "{me} checks again before it claims",
+)
+CHECKS_DONE: Final = Guard(
+    "this is the last of the claim checks",
+    lambda c: c.evidence.checks + 1 >= c.params.claim_checks,
+    "{me} checks again before it claims",
+)
+FROZEN: Final = Guard(
+    "my record of this term is frozen",
+    _is_frozen,
+    "the offsets of {me} are not frozen",
+)
+NOT_FROZEN: Final = Guard(
+    "my record of this term is not frozen",
+    lambda c: not _is_frozen(c),
+    "the offsets of {me} are frozen",
+)
+NOT_SERVING: Final = Guard(
+    "I hold this term no more, or have frozen it",
+    lambda c: not HELD.holds(c),
+    "serving reads until master {master} is back",
+)
+CUT_OFF: Final = Guard(
+    "my session and my lease are gone",
+    lambda c: not c.evidence.session_live and c.evidence.lease_out,
+    "serving reads until master {master} is back",
+)

@@ -1,0 +1,343 @@
+"""The failover machine: one pure, level-triggered function from evidence to at most one step.
+
+Used by every broker, by the model checker of the tests, and later by the operator. The table below
+is the protocol; rows of a (mode, part) are tried in order and the first whose guards all hold is
+taken. A row that changes the state needs a fresh look first: config, then state, then live nodes,
+in this order (a live node read before the state could be older than the state it is judged with).
+
+| mode             | part   | guards                                                  | step      |
+|------------------|--------|---------------------------------------------------------|-----------|
+| NEW              | master | session; with records: every slave heard                | OPEN (1)  |
+| MASTER(e)        | master | not held (restart, session lost); session; journal fits;| OPEN      |
+|                  |        | enough in-sync slaves heard after an unclean start      |           |
+| MASTER(e)        | slave  | master gone; in isr; READ configured for both; stream   | CHECK x K |
+|                  |        | down; promise over; session; (last check) best          | CLAIM     |
+| SLAVE_CONSUME(e) | master | session; journal fits; record in (the reader froze but  | OPEN      |
+|                  |        | cannot reach ZooKeeper); reader and enough slaves heard |           |
+|                  |        | session; reader gone for the bound; lenient; the linked | OPEN      |
+|                  |        | slaves heard                                            | degraded  |
+| SLAVE_CONSUME(e) | reader | frozen; session; master back                            | HAND_OVER |
+|                  |        | frozen; cut off; linked                                 | SEND      |
+|                  |        | held; session; master back                              | FREEZE    |
+|                  |        | held; cut off; linked                                   | FREEZE    |
+|                  |        | not serving (restart, session lost, master gone again)  | CLAIM     |
+| SLAVE_CONSUME(e) | slave  | reader gone; in isr; READ configured; session; best     | CHECK x K |
+|                  |        |                                                         | CLAIM     |
+| HANDOVER(e)      | master | session; journal fits; record in; reader and enough     | OPEN      |
+|                  |        | slaves heard                                            |           |
+|                  |        | the same, reader gone but the state holds its record    | OPEN      |
+|                  |        | session; reader gone for the bound; lenient; the linked | OPEN      |
+|                  |        | slaves heard                                            | degraded  |
+| HANDOVER(e)      | reader | frozen; linked                                          | SEND      |
+|                  |        | not frozen (restart); linked                            | FREEZE    |
+|                  |        | master gone; READ configured for both; session          | CHECK x K |
+|                  |        |                                                         | CLAIM     |
+| HANDOVER(e)      | slave  | as the reader, and the reader gone; in isr; best        | CLAIM     |
+
+Permission: MASTER(e) gives the master FULL, SLAVE_CONSUME(e) gives the reader READ, each within
+what the administrator configured, and only to who *holds* the term: opened it by its own
+compare-and-set, in this process, and since then its live node stood without a gap (`claims.py`).
+A state read through a watch gives nobody anything. Everything else is NONE. So READ cannot come
+back before the offsets: the master sets MASTER(e+1) itself, after they are installed and durable.
+
+Promises and grants: a slave grants (promises not to claim) only in mode MASTER and never while a
+claim of its own is under way or unsettled. In SLAVE_CONSUME and HANDOVER no claim asks for the
+promise: the master of the old term needs the grant of every in-sync slave, the reader was one of
+them, and it has granted nothing since its claim.
+
+Every step raises the epoch by one, HANDOVER too. (Only a NEW group over a journal that has records
+jumps past that journal's epoch.) Changes of `isr` and of `offsets` do not raise it; they are not
+made here: replication and the offset store make them, in a term that they know to be theirs.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fmqcore.cluster import GroupConfig, GroupState, Mode
+from fmqcore.failover import edits
+from fmqcore.failover import guards as g
+from fmqcore.failover.evidence import Action, Decision, Evidence, LeaseRule, Params, Part
+from fmqcore.failover.guards import Case, Guard
+from fmqcore.words import BrokerId, Permission
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table."""
+
+    mode: Mode
+    part: Part
+    guards: tuple[Guard, ...]
+    action: Action
+    edit: Callable[[Case], GroupState] | None = None
+
+
+Key = tuple[Mode, Part]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The protocol as data; a test may plant a mistake in a copy."""
+
+    rows: Mapping[Key, tuple[Row, ...]]
+    permissions: Mapping[Key, tuple[Permission, LeaseRule]]
+
+
+def _claim(mode: Mode, part: Part, *guards: Guard, last: tuple[Guard, ...] = ()) -> list[Row]:
+    """K checks, then the claim."""
+    due = (*guards, g.CHECK_DUE)
+    return [
+        Row(mode, part, (*due, g.CHECKS_DONE, *last), Action.CLAIM, edits.claim),
+        Row(mode, part, due, Action.CHECK),
+    ]
+
+
+_OPEN: Final = (g.SESSION, g.JOURNAL_FITS)
+_LOST_RECORD: Final = (*_OPEN, g.READER_GONE, g.READER_GONE_LONG, g.LENIENT, g.LINKED_HEARD)
+_SUFFIXES: Final = (g.READER_HEARD, g.ENOUGH_HEARD)
+
+_ROWS: Final[tuple[Row, ...]] = (
+    Row(
+        Mode.NEW,
+        Part.MASTER,
+        (g.SESSION, g.ALL_HEARD_IF_RECORDS),
+        Action.OPEN,
+        edits.open_first,
+    ),
+    Row(
+        Mode.MASTER,
+        Part.MASTER,
+        (g.NOT_HELD, *_OPEN, g.ENOUGH_HEARD),
+        Action.OPEN,
+        edits.open_again,
+    ),
+    *_claim(
+        Mode.MASTER,
+        Part.SLAVE,
+        g.MASTER_GONE,
+        g.IN_ISR,
+        g.READS_CONFIGURED,
+        g.STREAM_DOWN,
+        g.PROMISE_OVER,
+        g.SESSION,
+        last=(g.BEST,),
+    ),
+    Row(
+        Mode.SLAVE_CONSUME,
+        Part.MASTER,
+        (*_OPEN, g.RECORD_IN, *_SUFFIXES),
+        Action.OPEN,
+        edits.open_handed_over,
+    ),
+    Row(Mode.SLAVE_CONSUME, Part.MASTER, _LOST_RECORD, Action.OPEN, edits.open_degraded),
+    Row(
+        Mode.SLAVE_CONSUME,
+        Part.READER,
+        (g.FROZEN, g.SESSION, g.MASTER_BACK),
+        Action.HAND_OVER,
+        edits.hand_over,
+    ),
+    Row(
+        Mode.SLAVE_CONSUME,
+        Part.READER,
+        (g.FROZEN, g.CUT_OFF, g.LINKED),
+        Action.SEND_RECORD,
+    ),
+    Row(
+        Mode.SLAVE_CONSUME,
+        Part.READER,
+        (g.HELD, g.SESSION, g.MASTER_BACK),
+        Action.FREEZE,
+    ),
+    Row(Mode.SLAVE_CONSUME, Part.READER, (g.HELD, g.CUT_OFF, g.LINKED), Action.FREEZE),
+    Row(
+        Mode.SLAVE_CONSUME,
+        Part.READER,
+        (g.NOT_SERVING, g.SESSION),
+        Action.CLAIM,
+        edits.claim,
+    ),
+    *_claim(
+        Mode.SLAVE_CONSUME,
+        Part.SLAVE,
+        g.READER_GONE,
+        g.IN_ISR,
+        g.READS_CONFIGURED,
+        g.SESSION,
+        last=(g.BEST,),
+    ),
+    Row(
+        Mode.HANDOVER,
+        Part.MASTER,
+        (*_OPEN, g.RECORD_IN, *_SUFFIXES),
+        Action.OPEN,
+        edits.open_handed_over,
+    ),
+    Row(
+        Mode.HANDOVER,
+        Part.MASTER,
+        (*_OPEN, g.READER_GONE, g.RECORD_SEALED, *_SUFFIXES),
+        Action.OPEN,
+        edits.open_handed_over,
+    ),
+    Row(Mode.HANDOVER, Part.MASTER, _LOST_RECORD, Action.OPEN, edits.open_degraded),
+    Row(Mode.HANDOVER, Part.READER, (g.FROZEN, g.LINKED), Action.SEND_RECORD),
+    Row(Mode.HANDOVER, Part.READER, (g.NOT_FROZEN, g.LINKED), Action.FREEZE),
+    *_claim(Mode.HANDOVER, Part.READER, g.MASTER_GONE, g.READS_CONFIGURED, g.SESSION),
+    *_claim(
+        Mode.HANDOVER,
+        Part.SLAVE,
+        g.READER_GONE,
+        g.MASTER_GONE,
+        g.IN_ISR,
+        g.READS_CONFIGURED,
+        g.SESSION,
+        last=(g.BEST,),
+    ),
+)
+
+
+def make_rules(
+    rows: tuple[Row, ...], permissions: Mapping[Key, tuple[Permission, LeaseRule]]
+) -> Rules:
+    """Index the rows by (mode, part), their order kept."""
+    keys = [(mode, part) for mode in Mode for part in Part]
+    return Rules(
+        {key: tuple(r for r in rows if (r.mode, r.part) == key) for key in keys},
+        permissions,
+    )
+
+
+RULES: Final = make_rules(
+    _ROWS,
+    {
+        (Mode.MASTER, Part.MASTER): (Permission.FULL, LeaseRule.ZOOKEEPER_OR_GRANTS),
+        (Mode.SLAVE_CONSUME, Part.READER): (Permission.READ, LeaseRule.ZOOKEEPER),
+    },
+)
+
+# Steps that only carry on what this broker alone is bound to: they need no fresh look.
+_WITHOUT_LOOK: Final = frozenset({Action.FREEZE, Action.SEND_RECORD})
+_IDLE: Final[Mapping[Key, str]] = {
+    (Mode.NEW, Part.SLAVE): "master {master} has never opened this group",
+}
+
+
+def decide(
+    me: BrokerId,
+    config: GroupConfig,
+    state: GroupState,
+    evidence: Evidence,
+    now_ms: int,
+    params: Params,
+    rules: Rules = RULES,
+) -> Decision:
+    """What `me` may serve now, and the one step to take. Level-triggered: same input, same step."""
+    part = part_of(me, config, state)
+    case = Case(me, config, state, evidence, now_ms, params)
+    permission, lease = _permission(case, part, rules)
+    if part is Part.STRANGER or evidence.superseded:
+        why = (
+            f"another process announces itself as {me}: stop one of the two"
+            if evidence.superseded
+            else f"{me} is not a member of group {config.group}: add it to the configuration"
+        )
+        return Decision(Action.WAIT, part, Permission.NONE, LeaseRule.NONE, why)
+    may_grant = state.mode is Mode.MASTER and part is Part.SLAVE
+    rows = rules.rows[state.mode, part]
+    row = next((r for r in rows if all(guard.holds(case) for guard in r.guards)), None)
+    if row is None:
+        why = _waiting_for(case, part, rows) + _narrowed(case, part, permission, rules)
+        checking = any(_checks_between(case, r) for r in rows)
+        wake = _wake_ms(case, rows)
+        return Decision(
+            Action.WAIT, part, permission, lease, why, may_grant, checking=checking, wake_ms=wake
+        )
+    checking = row.action in (Action.CHECK, Action.CLAIM)
+    if not evidence.fresh and row.action not in _WITHOUT_LOOK:
+        return Decision(
+            Action.LOOK, part, permission, lease, "looking afresh", may_grant, checking=checking
+        )
+    edit = row.edit(case) if row.edit is not None else None
+    # F1: a change of who serves raises the epoch, by exactly one (but for a NEW group's jump).
+    assert edit is None or edit.epoch == g.next_epoch(case) > state.epoch
+    why = edit.why if edit is not None else _say(case, _DOING[row.action])
+    return Decision(row.action, part, permission, lease, why, may_grant, edit, checking)
+
+
+_DOING: Final[Mapping[Action, str]] = {
+    Action.CHECK: "{me} checks whether to take over the reads",
+    Action.FREEZE: "{me} stops serving reads: master {master} is back",
+    Action.SEND_RECORD: "{me} hands its offsets over to master {master}",
+}
+
+
+def part_of(me: BrokerId, config: GroupConfig, state: GroupState) -> Part:
+    """What `me` is: the state says, the configuration only while the state is NEW."""
+    if config.member(me) is None:
+        return Part.STRANGER
+    if me == (state.master or config.master):
+        return Part.MASTER
+    taken_over = state.mode in (Mode.SLAVE_CONSUME, Mode.HANDOVER)
+    return Part.READER if taken_over and me == state.reader else Part.SLAVE
+
+
+def _permission(case: Case, part: Part, rules: Rules) -> tuple[Permission, LeaseRule]:
+    """What the state grants me: only in a term that I hold, within the configured permission."""
+    granted, lease = rules.permissions.get(
+        (case.state.mode, part), (Permission.NONE, LeaseRule.NONE)
+    )
+    member = case.config.member(case.me)
+    if member is None or not g.HELD.holds(case):
+        return Permission.NONE, LeaseRule.NONE
+    return granted & member.permission, lease
+
+
+def _narrowed(case: Case, part: Part, permission: Permission, rules: Rules) -> str:
+    """Say it if the administrator's configuration takes something away."""
+    full, _ = rules.permissions.get((case.state.mode, part), (Permission.NONE, LeaseRule.NONE))
+    member = case.config.member(case.me)
+    if not g.HELD.holds(case) or permission == full or member is None:
+        return ""
+    return f" (the administrator configured {member.permission.name} for {case.me})"
+
+
+def _waiting_for(case: Case, part: Part, rows: tuple[Row, ...]) -> str:
+    """The first guard that does not hold, of the row that got furthest."""
+    if not rows:
+        return _say(case, _IDLE.get((case.state.mode, part), "nothing to do"))
+    unmet = [next(i for i, guard in enumerate(r.guards) if not guard.holds(case)) for r in rows]
+    furthest = max(range(len(rows)), key=lambda i: (unmet[i], -i))
+    return _say(case, rows[furthest].guards[unmet[furthest]].unmet)
+
+
+def _say(case: Case, text: str) -> str:
+    return text.format(
+        me=case.me,
+        master=case.state.master or case.config.master,
+        reader=case.state.reader or "(none)",
+        isr=", ".join(sorted(case.state.isr)) or "none",
+    )
+
+
+def _checks_between(case: Case, row: Row) -> bool:
+    """All but the timer holds: the count of good checks stays."""
+    return row.action is Action.CHECK and all(
+        guard.holds(case) for guard in row.guards if guard is not g.CHECK_DUE
+    )
+
+
+def _wake_ms(case: Case, rows: tuple[Row, ...]) -> int | None:
+    """The earliest timer on which a row of mine waits."""
+    used = {guard.name for r in rows for guard in r.guards}
+    evidence = case.evidence
+    gone = evidence.reader_gone_since_ms
+    times = [
+        evidence.promised_until_ms + 1 if g.PROMISE_OVER.name in used else 0,
+        evidence.next_check_ms if g.CHECK_DUE.name in used else 0,
+        gone + case.params.takeover_wait_ms
+        if gone is not None and g.READER_GONE_LONG.name in used
+        else 0,
+    ]
+    return min((t for t in times if t > case.now_ms), default=None)

@@ -8,7 +8,7 @@ A headers-only scan touches no payload byte.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from fmqcore.batch import (
     HEADER_LEN,
@@ -29,6 +29,18 @@ from fmqcore.words import Epoch, Offset, Position
 _BLANK_HEADER: Final = bytes(HEADER_LEN)
 _STEP: Final = 1024 * 1024
 _ZEROS: Final = bytes(_STEP)
+
+
+class Readable(Protocol):
+    """A segment's bytes: `bytes`, a `memoryview`, an mmap, or a file read in windows."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        ...
+
+    def __getitem__(self, piece: slice, /) -> Buffer:
+        """A piece of them, as long as there are as many."""
+        ...
 
 
 class Blank(NamedTuple):
@@ -81,7 +93,7 @@ class Scan:
 
     def __init__(
         self,
-        data: Buffer,
+        data: Readable,
         origin: Position,
         cursor: Cursor,
         *,
@@ -121,7 +133,7 @@ class Scan:
 
 
 def advance(
-    data: Buffer, origin: Position, cursor: Cursor, *, payloads: bool = True
+    data: Readable, origin: Position, cursor: Cursor, *, payloads: bool = True
 ) -> BatchHeader | Stop:
     """Check the batch at the cursor and move the cursor behind it; or say why not.
 
@@ -152,7 +164,7 @@ def advance(
     return header
 
 
-def payload_of(header: BatchHeader, data: Buffer, origin: Position) -> Buffer:
+def payload_of(header: BatchHeader, data: Readable, origin: Position) -> Buffer:
     """The payload of a batch in `data`, whose first byte is at position `origin`."""
     at = header.position - origin + HEADER_LEN
     return data[at : at + header.payload_len]
@@ -164,7 +176,7 @@ def begin_next(cursor: Cursor) -> None:
         cursor.segment = None
 
 
-def first_nonzero(data: Buffer, at: int) -> int | None:
+def first_nonzero(data: Readable, at: int) -> int | None:
     """Where from `at` on the first byte that is not zero is; None: all are zero."""
     for begin in range(at, len(data), _STEP):
         piece = bytes(data[begin : begin + _STEP])
@@ -248,7 +260,7 @@ def _check_place(header: BatchHeader, cursor: Cursor) -> Segment:
     return segment
 
 
-def _check_payload(header: BatchHeader, data: Buffer, at: int, cursor: Cursor) -> None:
+def _check_payload(header: BatchHeader, data: Readable, at: int, cursor: Cursor) -> None:
     if header.type == BatchType.EOF:
         return
     begin = at + HEADER_LEN

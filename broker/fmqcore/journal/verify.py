@@ -36,6 +36,7 @@ from fmqcore.journal.scan import (
     Blank,
     Cursor,
     Fault,
+    Readable,
     Sealed,
     Stop,
     advance,
@@ -95,7 +96,7 @@ class Verifier:
     def segment(
         self,
         file: SegmentFile,
-        data: Buffer,
+        data: Readable,
         index_file: bytes | None,
         *,
         again: Callable[[], bool] = lambda: False,
@@ -146,7 +147,7 @@ class Verifier:
     def _is_last(self, file: SegmentFile) -> bool:
         return file == self.segments[-1]
 
-    def _judge(self, report: SegmentReport, stop: Stop, data: Buffer) -> None:
+    def _judge(self, report: SegmentReport, stop: Stop, data: Readable) -> None:
         file = report.file
         if not self._is_last(file):
             refusal = judge_sealed(stop, file)
@@ -175,7 +176,7 @@ class _Walk:
         self,
         verifier: Verifier,
         report: SegmentReport,
-        data: Buffer,
+        data: Readable,
         again: Callable[[], bool],
         progress: Callable[[int], None],
     ) -> None:

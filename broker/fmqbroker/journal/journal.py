@@ -1,56 +1,46 @@
 """The journal (DESIGN §3): the broker's append-only byte log, and the only truth.
 
-CONTRACT STUB: the signatures below are what the other ways are written against.
+The way of a batch: `head.py` gives it its place, in memory and at once → `tail.py` holds it →
+`flusher.py` writes and syncs it into a file of `store.py` → `keeper.py` and `checkpoints.py` save
+what is derived. Back: `catalog.py` finds it by offset, `reader.py` reads it. `recover.py` opens,
+`cutting.py` makes the journal shorter. A slave's segments are as long as its master's: the SNAP
+that opens a segment says how long it is.
+
+Order of effects: bytes persist, then the ends move, then `flushed` is notified.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
 
+import structlog
+
+from fmqbroker.journal import cutting
+from fmqbroker.journal.checkpoints import Checkpoints
+from fmqbroker.journal.flusher import Flusher
+from fmqbroker.journal.head import Appended, BatchDraft, Head
+from fmqbroker.journal.keeper import Keeper
+from fmqbroker.journal.parts import Parts
+from fmqbroker.journal.reader import Reader
+from fmqbroker.journal.recover import Recovered, recover
+from fmqbroker.journal.store import SegmentStore
+from fmqbroker.journal.tail import Tail
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal
-from fmqcore.batch import BatchHeader, BatchType
+from fmqcore.batch import BatchHeader
+from fmqcore.journal.index import IndexEntry
 from fmqcore.journal.state import JournalState
 from fmqcore.words import Epoch, Offset, Position, TopicId
 from fmqport.clock import Clock
-from fmqport.disk import Disk
+from fmqport.disk import Disk, DiskFailed, DiskFull, DiskLock
 from fmqport.lifecycle import Lifecycle
 
+__all__ = ["Appended", "BatchDraft", "Found", "Journal"]
 
-class BatchDraft(NamedTuple):
-    """A batch before it has a place. Control batches use topic 0, queue 0, record_count 0."""
-
-    type: BatchType
-    payload: bytes
-    payload_crc: int
-    topic_id: TopicId = TopicId(0)
-    queue_id: int = 0
-    record_count: int = 0
-    attrs: int = 0
-    producer_id: int = 0
-    producer_epoch: int = 0
-    base_sequence: int = 0
-    tag_mask: int = 0
-    deliver_at_ms: int = 0
-
-
-class Appended(NamedTuple):
-    """Where a batch went."""
-
-    position: Position
-    end: Position
-    base_offset: Offset
-    store_ms: int
-
-
-class Found(NamedTuple):
-    """A stored batch, as an index entry says."""
-
-    base_offset: Offset
-    position: Position
-    total_len: int
-    record_count: int
-    store_ms: int
-    tag_mask: int
+Found = IndexEntry
+"""A stored batch, as an index entry says."""
+T = TypeVar("T")
+log = structlog.get_logger()
 
 
 class Journal:
@@ -60,17 +50,38 @@ class Journal:
     pwritev; `durable_end` after fdatasync. A failed fsync, or EIO, calls `lifecycle.fatal`.
     """
 
-    state: JournalState  # next offsets, consumer offsets, topics, producers, epochs: as of `end`
-    log_start: Position
-    end: Position
-    written_end: Position
-    durable_end: Position
-    epoch: Epoch  # of the last EPOCH batch; 0 = none
-    last_header_crc: int  # of the batch that ends at `end`
-    clean: bool  # the stop before this start was orderly
-    known_commit_end: Position  # as of the last checkpoint or `note_commit_end`
-    appended: Signal  # `end` moved (or went back: truncate, reset)
-    flushed: Signal  # `written_end` or `durable_end` moved
+    def __init__(
+        self,
+        recovered: Recovered,
+        lock: DiskLock,
+        settings: BrokerSettings,
+        clock: Clock,
+        lifecycle: Lifecycle,
+    ) -> None:
+        """Use `open`."""
+        self.clean = recovered.clean  # the stop before this start was orderly (False: none was)
+        self.appended = Signal()  # `end` moved (or went back: truncate, reset)
+        self._settings = settings
+        self._clock = clock
+        self._lifecycle = lifecycle
+        self._lock = lock
+        self._reshaping = asyncio.Lock()
+        store, catalog, loaded = recovered.store, recovered.catalog, recovered.loaded
+        tail = Tail(loaded.end if loaded else store.log_start, settings.tail_cache_bytes)
+        self._head = Head(tail, store, catalog, clock, settings.segment_bytes)
+        self._head.adopt(loaded)
+        self._flusher = Flusher(tail, store, clock, lifecycle, self.last_header_crc)
+        self.flushed = self._flusher.flushed  # `written_end` or `durable_end` moved
+        checkpoints = Checkpoints(
+            store,
+            self._flusher,
+            lambda: self._head.state,
+            clock,
+            settings.checkpoint_interval_ms,
+            recovered.known_commit_end,
+        )
+        reader = Reader(tail, store, self._flusher)
+        self._parts = Parts(store, tail, self._flusher, catalog, checkpoints, reader)
 
     @classmethod
     async def open(
@@ -80,94 +91,209 @@ class Journal:
 
         A torn tail is cut; what remains is fsynced, so that `durable_end == end` at return.
         """
-        raise NotImplementedError
+        lock = await disk.lock(f"broker {settings.broker} of group {settings.group}")
+        store = SegmentStore(disk, settings.segment_bytes, settings.min_free_bytes)
+        try:
+            journal = cls(await recover(disk, store), lock, settings, clock, lifecycle)
+            # From the first append on, this start is not an orderly stop.
+            await journal._parts.checkpoints.write()
+        except BaseException:
+            await store.close()
+            lock.release()
+            raise
+        return journal
 
     async def run(self) -> None:
         """Flush, checkpoint, prepare segments; runs in the broker's task group until cancelled."""
-        raise NotImplementedError
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._flusher.run())
+            group.create_task(self._or_die(self._parts.checkpoints.run()))
+            group.create_task(self._or_die(Keeper(self._parts, self._clock).run()))
 
     async def close(self) -> None:
         """Flush all, write a clean checkpoint, let the directory go."""
-        raise NotImplementedError
+        try:
+            await self._or_die(self._finish())
+        finally:
+            await self._parts.store.close()
+            self._lock.release()
+
+    # ---- the ends
+    @property
+    def state(self) -> JournalState:
+        """Next offsets, consumer offsets, topics, producers, epochs: as of `end`."""
+        return self._head.state
+
+    @property
+    def end(self) -> Position:
+        """After the last appended batch."""
+        return self._head.end
+
+    @property
+    def epoch(self) -> Epoch:
+        """Of the last EPOCH batch; 0 = none."""
+        return self._head.epoch
+
+    @property
+    def last_header_crc(self) -> int:
+        """Of the batch that ends at `end`."""
+        return self._head.last_header_crc
+
+    @property
+    def log_start(self) -> Position:
+        """The oldest position still stored."""
+        return self._parts.store.log_start
+
+    @property
+    def written_end(self) -> Position:
+        """All below is handed to the operating system."""
+        return self._flusher.written_end
+
+    @property
+    def durable_end(self) -> Position:
+        """All below is fsynced."""
+        return self._flusher.durable_end
+
+    @property
+    def known_commit_end(self) -> Position:
+        """As of the last checkpoint or `note_commit_end`."""
+        return self._parts.checkpoints.commit_end
 
     # ---- writing
     def append(self, draft: BatchDraft) -> Appended:
         """Append one batch in the journal's current epoch (master). Never blocks.
 
-        Raises `StorageFull`, `TooLarge`. Updates `state` and the index; the flusher is woken once
-        per turn of the loop. An EPOCH draft opens its epoch (the payload names it).
+        Raises `StorageFull`, `TooLarge`, `Malformed` (a control payload that does not decode; no
+        records). Updates `state` and the index; the flusher is woken once per turn of the loop. An
+        EPOCH draft opens its epoch (the payload names it).
         """
-        raise NotImplementedError
+        appended = self._head.append(draft)
+        self._flusher.wake()
+        self.appended.notify()
+        return appended
 
     def append_replica(self, position: Position, data: bytes) -> None:
         """Append whole batches as received (slave). Raises `BadBatch`, nothing appended then.
 
         Checks: position == end (R2), every header and payload CRC, chain, offset continuity,
-        epoch not falling. An EOF comes as its 96 header bytes.
+        epoch not falling. An EOF comes as its 96 header bytes. Raises `StorageFull` too.
         """
-        raise NotImplementedError
+        self._head.append_replica(position, data)
+        self._flusher.wake()
+        self.appended.notify()
 
     async def wait_durable(self, position: Position) -> None:
-        """Until `durable_end >= position`, forcing an fsync whatever the flush policy."""
-        raise NotImplementedError
+        """Until `durable_end >= position`, forcing an fsync whatever the flush policy.
+
+        Raises `DeliveryUnknown` if the journal is cut below `position` meanwhile.
+        """
+        await self._flusher.wait_durable(position)
 
     def set_flush(self, *, sync: bool, interval_ms: int) -> None:
         """fsync every group commit, or only write and fsync every `interval_ms` (0 = never)."""
-        raise NotImplementedError
+        self._flusher.set_flush(sync=sync, interval_ms=interval_ms)
 
     def note_commit_end(self, position: Position) -> None:
         """Remember the commit end in the next checkpoint."""
-        raise NotImplementedError
+        self._parts.checkpoints.note_commit_end(position)
 
     async def truncate(self, position: Position) -> None:
-        """Cut back to a batch boundary, durably; state and index follow. Not below log_start."""
-        raise NotImplementedError
+        """Cut back to a batch boundary, durably; state and index follow. Not below log_start.
+
+        Raises `NotFound` (not within, or no boundary), `InvalidArgument` (below the commit end,
+        R5). Nobody may append meanwhile.
+        """
+        async with self._reshaping:
+            await self._flusher.flush_all()
+            async with self._flusher.turn:
+                await self._or_die(cutting.uninterrupted(self._truncate(position)))
+        self.appended.notify()
 
     async def reset(self, position: Position) -> None:
         """Drop everything; the next append is the SNAP at this segment base."""
-        raise NotImplementedError
+        async with self._reshaping, self._flusher.turn:
+            await self._or_die(cutting.uninterrupted(self._reset(position)))
+        self.appended.notify()
 
     # ---- reading
     def read_tail(self, position: Position, max_bytes: int) -> bytes | None:
         """Whole stored batches from `position`, from memory; None if it is not in the cache.
 
         At least one batch, b"" at the end. An EOF is its 96 bytes (the next position is then its
-        `end`, not position + 96), and is the last batch of what is returned.
+        `end`, not position + 96), and is the last batch of what is returned; nothing of the next
+        segment follows in the same answer.
         """
-        raise NotImplementedError
+        return self._parts.tail.read(position, max_bytes)
 
     async def read(self, position: Position, max_bytes: int) -> bytes:
         """As `read_tail`, from memory or disk. Raises `NotFound` below `log_start`."""
-        raise NotImplementedError
+        return await self._parts.reader.read(position, max_bytes)
 
     async def read_batch(self, entry: Found) -> tuple[BatchHeader, bytes]:
         """One stored batch: its parsed header and all its stored bytes (header and payload)."""
-        raise NotImplementedError
+        return await self._parts.reader.read_batch(entry.position, entry.total_len)
 
     # ---- index
     def begin_offset(self, topic_id: TopicId, queue_id: int) -> Offset:
         """The oldest offset still stored (or the next one, for an empty queue)."""
-        raise NotImplementedError
+        return self._parts.catalog.first.next_offsets.get((topic_id, queue_id), Offset(0))
 
     def next_offset(self, topic_id: TopicId, queue_id: int) -> Offset:
         """One past the newest offset appended."""
-        raise NotImplementedError
+        return self.state.next_offsets.get((topic_id, queue_id), Offset(0))
 
     def committed_offset(self, topic_id: TopicId, queue_id: int, commit_end: Position) -> Offset:
         """One past the newest offset whose batch ends at or below `commit_end` (R7)."""
-        raise NotImplementedError
+        if commit_end >= self.end:
+            return self.next_offset(topic_id, queue_id)
+        return self._parts.catalog.committed_offset((topic_id, queue_id), commit_end)
 
     async def find(
         self, topic_id: TopicId, queue_id: int, offset: Offset, limit: int
     ) -> Sequence[Found]:
-        """Up to `limit` index entries from the batch that holds `offset` (or the next) on."""
-        raise NotImplementedError
+        """Up to `limit` index entries from the batch that holds `offset` (or the next) on.
+
+        Fewer at the end of a segment: ask again from the last one's `end_offset`.
+        """
+        if offset >= self.next_offset(topic_id, queue_id):
+            return ()
+        return await self._parts.catalog.find((topic_id, queue_id), offset, limit)
 
     async def find_time(self, topic_id: TopicId, queue_id: int, wall_ms: int) -> Offset:
         """The first offset stored at or after that time; `next_offset` if there is none."""
-        raise NotImplementedError
+        found = await self._parts.catalog.find_time((topic_id, queue_id), wall_ms)
+        return self.next_offset(topic_id, queue_id) if found is None else found
 
     # ---- retention
     async def retire(self, keep_from: Position, now_ms: int) -> int:
         """Delete whole old segments by time and size, none at or past `keep_from`; bytes freed."""
-        raise NotImplementedError
+        settings = self._settings
+        async with self._reshaping:
+            work = cutting.retire(
+                self._parts, keep_from, now_ms, settings.retention_ms, settings.retention_bytes
+            )
+            return await self._or_die(cutting.uninterrupted(work))
+
+    # ---- within
+    async def _truncate(self, position: Position) -> None:
+        self._head.adopt(await cutting.cut(self._parts, position))
+
+    async def _reset(self, position: Position) -> None:
+        await cutting.reset(self._parts, position)
+        self._head.adopt(None)
+
+    async def _finish(self) -> None:
+        try:
+            await self._flusher.flush_all()
+            await self._parts.catalog.save(self.durable_end, self.known_commit_end)
+            await self._parts.checkpoints.write(clean=True)
+        except DiskFull as error:
+            # What could not be stored was never called stored; the next start is an unclean one.
+            log.error("journal: closed without room to finish", why=str(error))
+
+    async def _or_die(self, work: Awaitable[T]) -> T:
+        """An I/O error leaves in doubt what is on the disk: end here, the next start looks."""
+        try:
+            return await work
+        except DiskFailed as error:
+            self._lifecycle.fatal(f"the journal's directory fails: {error}")

@@ -1,0 +1,275 @@
+"""The queue index over all segments: offset → position (DESIGN §3). Derived, rebuildable.
+
+The newest segment's index is in memory and grows with every append. When a segment is full its
+index becomes `<base>.index` (left on disk by this file) and is read back when somebody asks for old
+offsets: a least-recently-used few are held, bounded in bytes. Missing or damaged, it is rebuilt
+from the segment. What a queue's next offset was where a segment begins, its SNAP says.
+
+The indexes of segments that are not wholly committed yet stay in memory, so that
+`committed_offset` needs no disk; over `MAX_HOT_BYTES` the oldest of them go too, and the answer
+for a commit end that far back is then too low, never too high (R7).
+"""
+
+from collections import OrderedDict
+from typing import Final, NamedTuple
+
+import structlog
+
+from fmqbroker.journal.segment_scan import scan_segment
+from fmqbroker.journal.store import SegmentStore, StoredSegment
+from fmqcore.batch import HEADER_LEN, BadBatch, check_payload, parse_header
+from fmqcore.errors import CorruptJournal, Malformed
+from fmqcore.journal.index import ENTRY_LEN, IndexEntry, SegmentIndex
+from fmqcore.journal.offsets import QueueKey
+from fmqcore.journal.recovery import SegmentFile, judge_sealed
+from fmqcore.journal.scan import Cursor, Scan, Stop
+from fmqcore.journal.segments import index_name
+from fmqcore.journal.state import snap_next_offsets
+from fmqcore.words import Offset, Position
+
+MAX_HOT_BYTES: Final = 48 * 1024 * 1024
+MAX_COLD_BYTES: Final = 32 * 1024 * 1024
+MAX_STARTS: Final = 512
+log = structlog.get_logger()
+
+
+class SegmentStart(NamedTuple):
+    """What a segment's SNAP says: where each queue's offsets go on, and when it was made."""
+
+    next_offsets: dict[QueueKey, Offset]
+    store_ms: int
+
+
+class _Hot:
+    """A segment whose index is held whatever happens: the newest, and what is not committed."""
+
+    __slots__ = ("index", "saved", "segment", "start")
+
+    def __init__(self, segment: StoredSegment, start: SegmentStart, index: SegmentIndex) -> None:
+        self.segment = segment
+        self.start = start
+        self.index = index
+        self.saved = False
+
+
+class Catalog:
+    """Looks up offsets; `current` is the newest segment's index, `first` the oldest's start."""
+
+    def __init__(self, store: SegmentStore) -> None:
+        self.current = SegmentIndex(Position(0))
+        self.first = SegmentStart({}, 0)
+        self._store = store
+        self._hot: list[_Hot] = []
+        self._cold: OrderedDict[Position, SegmentIndex] = OrderedDict()
+        self._cold_bytes = 0
+        self._starts: OrderedDict[Position, SegmentStart] = OrderedDict()
+
+    # ---- growing
+    def begin(
+        self, segment: StoredSegment, start: SegmentStart, index: SegmentIndex | None = None
+    ) -> None:
+        """A segment follows: `start` is what its SNAP says; `index` if it was scanned."""
+        self.current = SegmentIndex(segment.base) if index is None else index
+        self._hot.append(_Hot(segment, start, self.current))
+        if segment is self._store.segments[0]:
+            self.first = start
+
+    async def load_uncommitted(self, commit_end: Position) -> None:
+        """At start, before `begin`: hold the indexes of segments that end above `commit_end`."""
+        held = 0
+        hot: list[_Hot] = []
+        for segment in reversed(self._store.segments[:-1]):
+            if segment.end <= commit_end or held > MAX_HOT_BYTES:
+                break
+            index, start = await self.index_of(segment), await self.start_of(segment)
+            held += _bytes(index)
+            hot.append(_Hot(segment, start, index))
+            hot[-1].saved = True
+        self._hot = hot[::-1]
+
+    async def save(self, durable_end: Position, commit_end: Position) -> None:
+        """Write the indexes of full, durable segments; let go what is committed."""
+        for hot in list(self._hot):
+            if hot.segment.end <= durable_end and not hot.saved:
+                await self._write(hot.segment, hot.index)
+                hot.saved = True
+        while len(self._hot) > 1 and self._hot[0].saved:
+            hot = self._hot[0]
+            too_much = sum(_bytes(h.index) for h in self._hot) > MAX_HOT_BYTES
+            if hot.segment.end > commit_end and not too_much:
+                break
+            del self._hot[0]
+            self._keep_cold(hot.segment.base, hot.index)
+            self._keep_start(hot.segment.base, hot.start)
+
+    def needs_save(self, durable_end: Position) -> bool:
+        """Is there a full, durable segment whose index is not written yet?"""
+        return any(not h.saved and h.segment.end <= durable_end for h in self._hot)
+
+    # ---- looking up
+    def committed_offset(self, key: QueueKey, commit_end: Position) -> Offset:
+        """See `Journal.committed_offset`."""
+        for hot in reversed(self._hot):
+            if hot.segment.base >= commit_end:
+                continue
+            entry = hot.index.last_below(key, commit_end)
+            return entry.end_offset if entry else hot.start.next_offsets.get(key, Offset(0))
+        if self._hot and self._hot[0].segment.base == commit_end:
+            return self._hot[0].start.next_offsets.get(key, Offset(0))
+        return self.first.next_offsets.get(key, Offset(0))
+
+    async def find(self, key: QueueKey, offset: Offset, limit: int) -> list[IndexEntry]:
+        """See `Journal.find`."""
+        offset = max(offset, self.first.next_offsets.get(key, Offset(0)))
+        for hot in reversed(self._hot):
+            if hot.start.next_offsets.get(key, 0) <= offset:
+                return hot.index.find(key, offset, limit)
+        older = self._older()
+        low, high = 0, len(older)
+        while high - low > 1:  # the last segment that begins at or below `offset`
+            middle = (low + high) // 2
+            start = await self.start_of(older[middle])
+            if start.next_offsets.get(key, 0) <= offset:
+                low = middle
+            else:
+                high = middle
+        if not older:
+            return []
+        return (await self.index_of(older[low])).find(key, offset, limit)
+
+    async def find_time(self, key: QueueKey, wall_ms: int) -> Offset | None:
+        """The first offset stored at or after that time; None if there is none."""
+        segments = self._older() + [hot.segment for hot in self._hot]
+        low, high = 0, len(segments)
+        while high - low > 1:  # the last segment that began before that time
+            middle = (low + high) // 2
+            if (await self.start_of(segments[middle])).store_ms < wall_ms:
+                low = middle
+            else:
+                high = middle
+        if not segments:
+            return None
+        entry = (await self.index_of(segments[low])).find_time(key, wall_ms)
+        if entry is not None:
+            return entry.base_offset
+        if low + 1 == len(segments):
+            return None
+        # The queue's next batch, wherever it is, is the first one stored later.
+        start = await self.start_of(segments[low + 1])
+        return start.next_offsets.get(key, Offset(0))
+
+    async def start_of(self, segment: StoredSegment) -> SegmentStart:
+        """What the segment's SNAP says."""
+        for hot in self._hot:
+            if hot.segment is segment:
+                return hot.start
+        start = self._starts.get(segment.base)
+        if start is None:
+            start = await self._read_start(segment)
+            self._keep_start(segment.base, start)
+        return start
+
+    async def index_of(self, segment: StoredSegment) -> SegmentIndex:
+        """The segment's index: held, from its file, or built anew."""
+        for hot in self._hot:
+            if hot.segment is segment:
+                return hot.index
+        index = self._cold.get(segment.base)
+        if index is None:
+            index = await self._load(segment)
+            self._keep_cold(segment.base, index)
+        else:
+            self._cold.move_to_end(segment.base)
+        return index
+
+    # ---- shrinking
+    async def forget_first(self) -> None:
+        """The oldest segment went."""
+        bases = {segment.base for segment in self._store.segments}
+        self._hot = [hot for hot in self._hot if hot.segment.base in bases]
+        for base in [base for base in self._cold if base not in bases]:
+            self._cold_bytes -= _bytes(self._cold.pop(base))
+        for base in [base for base in self._starts if base not in bases]:
+            del self._starts[base]
+        self.first = await self.start_of(self._store.segments[0])
+
+    def clear(self) -> None:
+        """The journal was cut: all that is held may be wrong. `begin` follows."""
+        self.current = SegmentIndex(Position(0))
+        self.first = SegmentStart({}, 0)
+        self._hot.clear()
+        self._cold.clear()
+        self._starts.clear()
+        self._cold_bytes = 0
+
+    # ---- within
+    def _older(self) -> list[StoredSegment]:
+        """The segments that are not hot."""
+        return self._store.segments[: len(self._store.segments) - len(self._hot)]
+
+    def _keep_cold(self, base: Position, index: SegmentIndex) -> None:
+        if base not in self._cold:
+            self._cold[base] = index
+            self._cold_bytes += _bytes(index)
+        while self._cold_bytes > MAX_COLD_BYTES and len(self._cold) > 1:
+            _, old = self._cold.popitem(last=False)
+            self._cold_bytes -= _bytes(old)
+
+    def _keep_start(self, base: Position, start: SegmentStart) -> None:
+        self._starts[base] = start
+        self._starts.move_to_end(base)
+        while len(self._starts) > MAX_STARTS:
+            self._starts.popitem(last=False)
+
+    async def _read_start(self, segment: StoredSegment) -> SegmentStart:
+        file = await self._store.readable(segment)
+        try:
+            header = parse_header(await file.read(0, HEADER_LEN))
+            payload = await file.read(HEADER_LEN, header.payload_len)
+            check_payload(header, payload)
+            return SegmentStart(snap_next_offsets(payload), header.store_ms)
+        except (BadBatch, Malformed) as bad:
+            raise self._store.corrupt(segment, segment.base, str(bad)) from bad
+
+    async def _load(self, segment: StoredSegment) -> SegmentIndex:
+        name = index_name(segment.base)
+        data = await self._store.disk.read_file(name)
+        why = "it is missing"
+        if data is not None:
+            try:
+                index = SegmentIndex.decode(data)
+                if (index.base, index.end) == (segment.base, segment.end):
+                    return index
+                why = f"it covers [{index.base}, {index.end})"
+            except Malformed as error:
+                why = str(error)
+        log.warning("journal: an index is built anew from its segment", file=name, why=why)
+        index = await self._rebuild(segment)
+        await self._write(segment, index)
+        return index
+
+    async def _rebuild(self, segment: StoredSegment) -> SegmentIndex:
+        index = SegmentIndex(segment.base)
+
+        def visit(scan: Scan) -> Stop:
+            for header in scan:
+                index.add(header)
+            assert scan.stop is not None  # a scan that was run to its end has one
+            return scan.stop
+
+        file = await self._store.readable(segment)
+        stop = await scan_segment(file, segment.base, Cursor(segment.base), visit, payloads=False)
+        if refuse := judge_sealed(stop, SegmentFile(segment.base, segment.size)):
+            raise CorruptJournal(f"{self._store.disk.path}: {refuse.finding}")
+        return index
+
+    async def _write(self, segment: StoredSegment, index: SegmentIndex) -> None:
+        async with self._store.changing:
+            # A segment that was cut away meanwhile must not leave an index behind for the next
+            # one of the same base.
+            if segment in self._store.segments:
+                await self._store.disk.replace_file(index_name(segment.base), index.encode())
+
+
+def _bytes(index: SegmentIndex) -> int:
+    return len(index) * ENTRY_LEN + 1024

@@ -1,0 +1,86 @@
+"""Writes the checkpoint when what it says has changed. A journal at rest costs no disk work.
+
+Leaves on disk: `checkpoint`, replaced atomically (`fmqcore.journal.checkpoint` says what it holds
+and in which order things must happen).
+"""
+
+from collections.abc import Callable
+
+import structlog
+
+from fmqbroker.journal.flusher import Flusher
+from fmqbroker.journal.store import SegmentStore
+from fmqbroker.signal import Signal, wait_any
+from fmqcore.journal.checkpoint import Checkpoint, encode_checkpoint
+from fmqcore.journal.segments import CHECKPOINT
+from fmqcore.journal.state import JournalState
+from fmqcore.words import Position
+from fmqport.clock import Clock
+from fmqport.disk import DiskFull
+
+log = structlog.get_logger()
+
+
+class Checkpoints:
+    """`commit_end` is the newest commit end that was noted."""
+
+    def __init__(
+        self,
+        store: SegmentStore,
+        flusher: Flusher,
+        state: Callable[[], JournalState],
+        clock: Clock,
+        interval_ms: int,
+        commit_end: Position,
+    ) -> None:
+        self.commit_end = commit_end
+        self._store = store
+        self._flusher = flusher
+        self._state = state
+        self._clock = clock
+        self._interval_s = interval_ms / 1000
+        self._noted = Signal()
+        self._written: Checkpoint | None = None
+
+    def note_commit_end(self, position: Position) -> None:
+        """See `Journal.note_commit_end`; it never falls."""
+        if position > self.commit_end:
+            self.commit_end = position
+            self._noted.notify()
+
+    async def run(self) -> None:
+        """Write whenever something changed, once an interval at most, until cancelled."""
+        while True:
+            while self._now() == self._written:
+                await wait_any(self._noted, self._flusher.flushed)
+            await self._clock.sleep(self._interval_s)
+            try:
+                await self._store.check_space()
+                await self.write()
+            except DiskFull as error:  # the old one stays, and stays true
+                self._store.note_full(str(error))
+
+    async def write(self, *, clean: bool = False, drop_from: Position | None = None) -> None:
+        """Write it now. Raises `DiskFull`, `DiskFailed`."""
+        checkpoint = self._now()._replace(clean=clean, drop_from=drop_from)
+        await self._store.disk.replace_file(CHECKPOINT, encode_checkpoint(checkpoint))
+        self._written = checkpoint
+
+    async def write_reset(self, position: Position) -> None:
+        """Say that all there is is void and the journal is empty at `position`."""
+        void = Checkpoint(position, position, self.commit_end, 0, False, (), (), Position(0))
+        await self._store.disk.replace_file(CHECKPOINT, encode_checkpoint(void))
+        self._written = void
+
+    def _now(self) -> Checkpoint:
+        flusher, store = self._flusher, self._store
+        durable_end = max(flusher.durable_end, store.log_start)
+        return Checkpoint(
+            log_start=store.log_start,
+            durable_end=durable_end,
+            commit_end=self.commit_end,
+            last_header_crc=flusher.durable_crc,
+            clean=False,
+            bases=tuple(s.base for s in store.segments if s.base < durable_end),
+            epochs=tuple(e for e in self._state().epochs if e[1] < durable_end),
+        )

@@ -1,0 +1,138 @@
+"""The journal gets shorter: cut back to a batch boundary, dropped whole, or its oldest part gone.
+
+Order of effects. Cut and reset: a checkpoint that says what is void, then files are removed (newest
+first) and the cut zeroed, then a checkpoint without it; so a crash in between is finished at the
+next start. Retention: a checkpoint with the new `log_start`, then the files go, oldest first.
+Whoever began one of these finishes it, even if the task that asked is cancelled.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import structlog
+
+from fmqbroker.journal.parts import Parts
+from fmqbroker.journal.recover import Loaded, fill_catalog, load_segment
+from fmqbroker.journal.store import StoredSegment
+from fmqcore.errors import InvalidArgument, NotFound
+from fmqcore.words import Position
+from fmqport.disk import DiskFailed, DiskFull
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+
+async def cut(parts: Parts, position: Position) -> Loaded | None:
+    """Cut back to `position`, a batch boundary; what is left of the newest segment, None if none.
+
+    The flusher has nothing to write, and its `turn` is held.
+    """
+    store = parts.store
+    _require_below(parts, position)
+    keep = next((s for s in reversed(store.segments) if s.base < position), None)
+    loaded = await load_segment(store, keep, position) if keep else None
+    if loaded is not None and loaded.end != position:
+        raise NotFound(f"no batch ends at position {position}, so the journal is not cut there")
+    log.warning("journal: cut back", end=parts.tail.end, to=position)
+    await parts.checkpoints.write(drop_from=position)
+    with _no_way_back():
+        await _cut(parts, position, keep, loaded)
+    return loaded
+
+
+async def _cut(
+    parts: Parts, position: Position, keep: StoredSegment | None, loaded: Loaded | None
+) -> None:
+    store = parts.store
+    parts.tail.cut(position)
+    parts.catalog.clear()
+    parts.reader.forget()
+    await store.drop_from(position)
+    if keep is not None and position < keep.end:
+        await store.wipe_from(keep, position)
+    crc = loaded.last_header_crc if loaded else None
+    parts.flusher.cut(position, crc or 0)
+    await fill_catalog(store, parts.catalog, loaded, parts.checkpoints.commit_end)
+    await parts.checkpoints.write()
+
+
+async def reset(parts: Parts, position: Position) -> None:
+    """Drop everything; the journal is then empty at `position`. The flusher's `turn` is held."""
+    log.warning("journal: dropped whole", end=parts.tail.end, begins_anew_at=position)
+    await parts.checkpoints.write_reset(position)
+    with _no_way_back():
+        parts.tail.restart(position)
+        parts.catalog.clear()
+        parts.reader.forget()
+        await parts.store.drop_from(Position(0))
+        parts.store.log_start = position
+        parts.flusher.cut(position, 0)
+        await parts.checkpoints.write()
+
+
+async def retire(
+    parts: Parts, keep_from: Position, now_ms: int, retention_ms: int, retention_bytes: int
+) -> int:
+    """See `Journal.retire`. The newest segment always stays."""
+    store = parts.store
+    keep_from = min(keep_from, parts.flusher.durable_end)
+    count = 0
+    for segment, following in zip(store.segments, store.segments[1:], strict=False):
+        if segment.end > keep_from:
+            break
+        # Nothing in a segment is younger than the SNAP of the one behind it.
+        age_ms = now_ms - (await parts.catalog.start_of(following)).store_ms
+        held = parts.tail.end - segment.base
+        if not (retention_ms and age_ms > retention_ms) and not (
+            retention_bytes and held > retention_bytes
+        ):
+            break
+        count += 1
+    if not count:
+        return 0
+    before = store.log_start
+    store.log_start = store.segments[count].base
+    await parts.checkpoints.write()
+    for _ in range(count):
+        await store.drop_first()
+    await parts.catalog.forget_first()
+    log.info("journal: retired", from_=before, to=store.log_start)
+    return store.log_start - before
+
+
+async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+    """Do `work` to its end even if the caller is cancelled; then pass the cancellation on."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as caught:
+            cancelled = caught
+    if cancelled is not None:
+        task.exception()  # seen: the cancellation goes first
+        raise cancelled
+    return task.result()
+
+
+@contextmanager
+def _no_way_back() -> Iterator[None]:
+    """Once something is void, a full disk is as bad as a broken one: the next start finishes."""
+    try:
+        yield
+    except DiskFull as error:
+        raise DiskFailed(f"a cut that was begun cannot be finished: {error}") from error
+
+
+def _require_below(parts: Parts, position: Position) -> None:
+    if not parts.store.log_start <= position <= parts.tail.end:
+        raise NotFound(
+            f"cannot cut at {position}: the journal is [{parts.store.log_start}, {parts.tail.end})"
+        )
+    if position < parts.checkpoints.commit_end and position < parts.tail.end:
+        # R5; `commit_end` may be past our end, then there is nothing committed to lose.
+        raise InvalidArgument(
+            f"will not cut at {position}: what is below {parts.checkpoints.commit_end} is committed"
+        )

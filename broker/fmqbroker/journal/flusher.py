@@ -1,0 +1,161 @@
+"""Group commit: one task that moves what is appended from memory to the disk.
+
+Order of effects: the bytes are written (and synced), then `written_end` (`durable_end`) moves,
+then `flushed` is notified; nobody hears of a byte before it is where it is said to be (R3). While
+one write is under way everything new gathers and becomes the next write. A segment is complete
+and synced before the first byte of the next one is written, so only the newest segment can be
+torn.
+
+A failed write or sync is fatal and never tried again: the kernel may have dropped the pages (a
+second fsync would say yes). A full disk is no failure: nothing is counted as written, appends are
+refused, and the same bytes are tried again until there is room.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from fmqbroker.journal.store import SegmentStore
+from fmqbroker.journal.tail import Tail, last_crc
+from fmqbroker.signal import Signal
+from fmqcore.errors import DeliveryUnknown
+from fmqcore.words import Position
+from fmqport.clock import Clock
+from fmqport.disk import DiskFailed, DiskFull
+from fmqport.lifecycle import Lifecycle
+
+MAX_WRITE_BYTES: Final = 4 * 1024 * 1024
+"""One write at most: bounds how long a small append waits behind a flood."""
+FULL_RETRY_S: Final = 0.5
+"""A full disk is tried again after so long."""
+
+
+class Flusher:
+    """`durable_end` ≤ `written_end` ≤ the tail's end."""
+
+    def __init__(
+        self, tail: Tail, store: SegmentStore, clock: Clock, lifecycle: Lifecycle, crc: int
+    ) -> None:
+        self.written_end = tail.end
+        self.durable_end = tail.end
+        self.durable_crc = crc  # header CRC of the batch that ends at `durable_end`
+        self._written_crc = crc
+        self.flushed = Signal()
+        self.turn = asyncio.Lock()  # held while files change: by a flush, or by a cut
+        self._tail = tail
+        self._store = store
+        self._clock = clock
+        self._lifecycle = lifecycle
+        self._work = Signal()
+        self._sync = True
+        self._interval_ms = 0
+        self._sync_due_ms: int | None = None
+        self._forced = Position(0)
+
+    def wake(self) -> None:
+        """There is more to write. Many calls in one turn of the loop are one wake-up."""
+        self._work.notify()
+
+    def set_flush(self, *, sync: bool, interval_ms: int) -> None:
+        """See `Journal.set_flush`."""
+        self._sync, self._interval_ms = sync, interval_ms
+        if self.durable_end < self.written_end:
+            self._plan_sync()
+        self.wake()
+
+    async def wait_durable(self, position: Position) -> None:
+        """See `Journal.wait_durable`. Raises `DeliveryUnknown` if the journal is cut below it."""
+        while self.durable_end < position:
+            if position > self._tail.end:
+                raise DeliveryUnknown(
+                    f"position {position} is not in the journal, which ends at {self._tail.end}"
+                )
+            if self._forced < position:
+                self._forced = position
+                self.wake()
+            await self.flushed.wait()
+
+    async def run(self) -> None:
+        """Flush whenever there is something, until cancelled."""
+        while True:
+            await self._until_work()
+            try:
+                await self.flush_once()
+            except DiskFull as error:
+                self._store.note_full(str(error))
+                await self._clock.sleep(FULL_RETRY_S)
+
+    async def flush_all(self) -> None:
+        """Write and sync everything: at the end of the journal's life. Raises `DiskFull`."""
+        self._forced = self._tail.end
+        while self.durable_end < self._tail.end:
+            await self.flush_once()
+
+    async def flush_once(self) -> None:
+        """One group commit. Raises `DiskFull`; ends the process on any other failure."""
+        try:
+            async with self.turn:
+                await self._flush()
+        except DiskFailed as error:
+            self._lifecycle.fatal(f"the journal cannot be written: {error}")
+        self.flushed.notify()
+
+    def cut(self, position: Position, crc: int) -> None:
+        """The journal now ends at `position`, durably. The caller holds `turn`."""
+        self.written_end = self.durable_end = position
+        self.durable_crc = self._written_crc = crc
+        self._forced = min(self._forced, position)
+        self._sync_due_ms = None
+        self.flushed.notify()
+
+    # ---- one group
+    async def _flush(self) -> None:
+        blocks = self._tail.blocks_from(self.written_end, MAX_WRITE_BYTES)
+        sync = self._must_sync()
+        if blocks:
+            start, end = blocks[0].start, blocks[-1].end
+            segment = self._store.segment_of(start)
+            file = await self._store.writable(segment)
+            pieces = [block.data for block in blocks]
+            sync = sync or end == segment.end
+            await file.write([(start - segment.base, pieces)], sync=sync)
+            self._store.note_room()
+            self.written_end, self._written_crc = end, last_crc(blocks[-1])
+        elif sync and self.durable_end < self.written_end:
+            file = await self._store.writable(self._store.segment_of(self.durable_end))
+            await file.write([], sync=True)
+        if sync:
+            self.durable_end, self.durable_crc = self.written_end, self._written_crc
+            self._sync_due_ms = None
+        elif self._sync_due_ms is None:
+            self._plan_sync()
+        # R3's local half: nothing is called durable that was not written.
+        assert self.durable_end <= self.written_end <= self._tail.end
+        self._tail.evict(self.written_end)
+        if self._store.spare_due(self.written_end) or (blocks and blocks[-1].closes_segment):
+            self._store.needs_care.notify()
+
+    def _must_sync(self) -> bool:
+        due = self._sync_due_ms is not None and self._clock.monotonic_ms() >= self._sync_due_ms
+        return self._sync or due or self._forced > self.durable_end
+
+    def _plan_sync(self) -> None:
+        if self._interval_ms and not self._sync:
+            self._sync_due_ms = self._clock.monotonic_ms() + self._interval_ms
+        else:
+            self._sync_due_ms = None
+
+    def _has_work(self) -> bool:
+        if self.written_end < self._tail.end:
+            return True
+        return self.durable_end < self.written_end and self._must_sync()
+
+    async def _until_work(self) -> None:
+        while not self._has_work():
+            if self._sync_due_ms is None:
+                await self._work.wait()
+                continue
+            delay_ms = max(0, self._sync_due_ms - self._clock.monotonic_ms())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(delay_ms / 1000):
+                    await self._work.wait()

@@ -1,0 +1,279 @@
+"""Where the journal grows: position, offsets, chain, state and index of the next batch.
+
+All in memory and at once; who makes the bytes durable is `flusher.py`. A master appends drafts,
+which get their place here; a slave appends what it received, which must agree with that place to
+the last bit. Rolling to the next segment is logical too: an EOF fills the old one (unless it is
+exactly full), a SNAP opens the new one and says how long it is.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from fmqbroker.journal.catalog import Catalog, SegmentStart
+from fmqbroker.journal.recover import Loaded
+from fmqbroker.journal.store import SegmentStore
+from fmqbroker.journal.tail import Tail
+from fmqcore.batch import (
+    HEADER_LEN,
+    MAGIC,
+    VERSION,
+    BadBatch,
+    BatchFault,
+    BatchHeader,
+    BatchType,
+    encode_header,
+    parse_header,
+)
+from fmqcore.errors import Malformed, StorageFull, TooLarge
+from fmqcore.journal.control import decode_epoch, decode_offsets, decode_topic
+from fmqcore.journal.scan import Cursor, check_batches
+from fmqcore.journal.segments import Segment, eof_batch, max_payload, max_snap, snap_batch
+from fmqcore.journal.state import JournalState
+from fmqcore.words import Epoch, Offset, Position, TopicId
+from fmqport.clock import Clock
+
+_CONTROL: Final[dict[int, Callable[[bytes], object]]] = {
+    BatchType.SNAP: JournalState.from_snap,
+    BatchType.OFFSETS: decode_offsets,
+    BatchType.CONFIG: decode_topic,
+}
+"""The batches whose payload the state takes in, and what decodes it."""
+
+
+class BatchDraft(NamedTuple):
+    """A batch before it has a place. Control batches use topic 0, queue 0, record_count 0."""
+
+    type: BatchType
+    payload: bytes
+    payload_crc: int
+    topic_id: TopicId = TopicId(0)
+    queue_id: int = 0
+    record_count: int = 0
+    attrs: int = 0
+    producer_id: int = 0
+    producer_epoch: int = 0
+    base_sequence: int = 0
+    tag_mask: int = 0
+    deliver_at_ms: int = 0
+
+
+class Appended(NamedTuple):
+    """Where a batch went."""
+
+    position: Position
+    end: Position
+    base_offset: Offset
+    store_ms: int
+
+
+class Head:
+    """The logical end of the journal."""
+
+    def __init__(
+        self, tail: Tail, store: SegmentStore, catalog: Catalog, clock: Clock, segment_bytes: int
+    ) -> None:
+        self.end = tail.end
+        self.state = JournalState()
+        self.epoch = Epoch(0)
+        self.last_header_crc = 0
+        self._tail = tail
+        self._store = store
+        self._catalog = catalog
+        self._clock = clock
+        self._segment_bytes = segment_bytes
+        self._segment_end = tail.end
+        self._last_ms = 0
+        self._chained = tail.end == 0  # False: whatever the next SNAP says is right
+
+    def adopt(self, loaded: Loaded | None) -> None:
+        """Go on from the tail's end, with what a scan of the newest segment added up to."""
+        self.end = self._tail.end
+        last = self._store.last
+        self._segment_end = last.end if last else self.end
+        if loaded is None:
+            self.state, self.epoch, self.last_header_crc = JournalState(), Epoch(0), 0
+            self._chained = self.end == 0
+            return
+        self.state, self.epoch = loaded.state, loaded.epoch
+        self.last_header_crc = loaded.last_header_crc or 0
+        self._last_ms = max(self._last_ms, loaded.last_ms)
+        self._chained = True
+
+    # ---- master
+    def append(self, draft: BatchDraft) -> Appended:
+        """See `Journal.append`."""
+        (kind, payload, payload_crc, topic_id, queue_id, record_count, attrs, producer_id,
+         producer_epoch, base_sequence, tag_mask, deliver_at_ms) = draft  # fmt: skip
+        length = len(payload)
+        total_len = (HEADER_LEN + length + 7) & -8
+        if self._store.full:
+            raise StorageFull(self._store.full)
+        rest = self._segment_end - self.end - total_len
+        if rest and rest < HEADER_LEN:  # `segments.fits`, inlined: it runs for every batch
+            self._roll(length)
+            rest = self._segment_end - self.end - total_len
+        position, epoch, base_offset, chain = self.end, self.epoch, Offset(0), self.last_header_crc
+        if kind == BatchType.DATA:
+            base_offset = self.state.next_offsets.get((topic_id, queue_id), base_offset)
+            if not record_count:
+                raise Malformed("a DATA batch needs records")
+        elif kind == BatchType.EPOCH:
+            epoch = decode_epoch(payload).epoch
+            assert epoch > self.epoch, "a term is opened once, and terms rise"
+        else:
+            assert kind not in (BatchType.SNAP, BatchType.EOF), "segments are framed here alone"
+        store_ms = self._now_ms()
+        raw, crc = encode_header(
+            type=kind,
+            position=position,
+            epoch=epoch,
+            prev_header_crc=chain,
+            payload_len=length,
+            payload_crc=payload_crc,
+            store_ms=store_ms,
+            attrs=attrs,
+            queue_id=queue_id,
+            topic_id=topic_id,
+            record_count=record_count,
+            base_offset=base_offset,
+            deliver_at_ms=deliver_at_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            tag_mask=tag_mask,
+        )
+        header = BatchHeader(
+            total_len, MAGIC, VERSION, kind, crc, payload_crc, position, epoch, attrs, queue_id,
+            topic_id, record_count, base_offset, store_ms, deliver_at_ms, producer_id,
+            producer_epoch, 0, base_sequence, chain, length, tag_mask,
+        )  # fmt: skip
+        self.state.apply(header, payload)  # the last thing that may be refused
+        self._note(header)
+        pad = total_len - HEADER_LEN - length
+        self._tail.add((raw, payload, bytes(pad)) if pad else (raw, payload), total_len, self.end)
+        if not rest:
+            self._tail.close_segment()
+        return Appended(position, self.end, base_offset, store_ms)
+
+    def _roll(self, payload_len: int) -> None:
+        """Close the segment and open the next one, with room for so much payload."""
+        if self._store.roll_blocked:
+            raise StorageFull(self._store.roll_blocked)
+        size = self._segment_bytes
+        now_ms = self._now_ms()
+        snap = self.state.to_snap(now_ms, max_snap(size))
+        if payload_len > max_payload(size, len(snap)):
+            raise TooLarge(
+                f"a batch of {payload_len} bytes does not fit a segment of {size} bytes, of which "
+                f"the journal's state takes {len(snap)}: set larger segments"
+            )
+        if self.end < self._segment_end:
+            raw, _ = eof_batch(
+                position=self.end,
+                segment_end=self._segment_end,
+                epoch=self.epoch,
+                prev_header_crc=self.last_header_crc,
+                store_ms=now_ms,
+            )
+            self._note(parse_header(raw))
+            self._tail.add((raw,), HEADER_LEN, self.end)
+            self._tail.close_segment()
+        raw, _ = snap_batch(
+            base=self.end,
+            segment_bytes=size,
+            epoch=self.epoch,
+            prev_header_crc=self.last_header_crc,
+            payload=snap,
+            store_ms=now_ms,
+        )
+        header = parse_header(raw)
+        self.state.apply(header, snap)
+        self._begin_segment(header)
+        self._note(header)
+        self._tail.add((raw,), len(raw), self.end)
+
+    # ---- slave
+    def append_replica(self, position: Position, data: bytes) -> None:
+        """See `Journal.append_replica`."""
+        if position != self.end:  # R2: append only at the end
+            raise BadBatch(
+                BatchFault.POSITION, f"batches for position {position}, the end is {self.end}"
+            )
+        if self._store.full:
+            raise StorageFull(self._store.full)
+        data = bytes(data)  # no copy if it is that already
+        headers = check_batches(data, self._cursor())
+        payloads = _control_payloads(headers, data)
+        blocked = self._store.roll_blocked
+        if blocked and any(header.type == BatchType.SNAP for header in headers):
+            raise StorageFull(blocked)
+        at, first, starts = 0, 0, list[int]()
+        for header, payload in zip(headers, payloads, strict=True):
+            self.state.apply(header, payload)
+            if header.type == BatchType.SNAP:
+                self._begin_segment(header)
+            self._note(header)
+            starts.append(header.position)
+            at += header.stored_len
+            if self.end == self._segment_end:
+                self._tail.add_stored(data[first:at], starts, self.end)
+                self._tail.close_segment()
+                first, starts = at, []
+        if starts:
+            self._tail.add_stored(data[first:], starts, self.end)
+        self._last_ms = max(self._last_ms, headers[-1].store_ms if headers else 0)
+
+    def _cursor(self) -> Cursor:
+        segment = None
+        if self.end != self._segment_end and self._store.last is not None:
+            segment = Segment(self._store.last.base, self._segment_end)
+        if not self._chained:
+            return Cursor(self.end)
+        begun = self._store.last is not None
+        return Cursor(
+            self.end,
+            self.last_header_crc,
+            self.epoch if begun else None,
+            segment,
+            self.state.next_offsets,
+            complete=begun,
+        )
+
+    # ---- both
+    def _begin_segment(self, snap: BatchHeader) -> None:
+        end = Position(snap.position + snap.base_offset)
+        segment = self._store.add(snap.position, end)
+        self._store.next_bytes = segment.size
+        self._segment_end = end
+        # A copy: the state's own goes on, this one stays as the segment found it.
+        self._catalog.begin(segment, SegmentStart(dict(self.state.next_offsets), snap.store_ms))
+
+    def _note(self, header: BatchHeader) -> None:
+        self._catalog.current.add(header)
+        self.end = header.end
+        self.epoch = header.epoch
+        self.last_header_crc = header.header_crc
+
+    def _now_ms(self) -> int:
+        """Store times never fall in a journal: the search by time relies on it."""
+        self._last_ms = max(self._last_ms, self._clock.wall_ms())
+        return self._last_ms
+
+
+def _control_payloads(headers: Sequence[BatchHeader], data: bytes) -> list[bytes]:
+    """The payloads that the state needs, decoded once so that nothing half-applied can remain."""
+    payloads, at = [], 0
+    for header in headers:
+        payload = b""
+        check = _CONTROL.get(header.type)
+        if check is not None:
+            payload = data[at + HEADER_LEN : at + HEADER_LEN + header.payload_len]
+            try:
+                check(payload)
+            except Malformed as error:
+                raise BadBatch(
+                    BatchFault.CONTENT, f"at position {header.position}: {error}"
+                ) from error
+        payloads.append(payload)
+        at += header.stored_len
+    return payloads

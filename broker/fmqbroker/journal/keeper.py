@@ -1,0 +1,47 @@
+"""What the journal does beside writing: the next segment's file, indexes of full segments, space.
+
+One task, asleep until there is something: a journal at rest does nothing here.
+"""
+
+from typing import Final
+
+from fmqbroker.journal.parts import Parts
+from fmqbroker.signal import wait_any
+from fmqport.clock import Clock
+from fmqport.disk import DiskFull
+
+SPACE_RETRY_S: Final = 1.0
+"""While there is no room, space is looked at so often."""
+
+
+class Keeper:
+    """See the module."""
+
+    def __init__(self, parts: Parts, clock: Clock) -> None:
+        self._parts = parts
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        store, catalog, flusher = self._parts.store, self._parts.catalog, self._parts.flusher
+        while True:
+            try:
+                await self._look_for_room()
+                await store.make_spare(flusher.written_end)
+                await catalog.save(flusher.durable_end, self._parts.checkpoints.commit_end)
+            except DiskFull as error:
+                store.note_full(str(error))
+            if store.full or store.roll_blocked:
+                await self._clock.sleep(SPACE_RETRY_S)
+            elif not store.spare_due(flusher.written_end) and not catalog.needs_save(
+                flusher.durable_end
+            ):
+                await wait_any(store.needs_care)
+
+    async def _look_for_room(self) -> None:
+        store = self._parts.store
+        if store.full:
+            await store.check_space()
+            # A write that found no room clears this itself; if none is waiting, nobody else would.
+            if not store.low and self._parts.flusher.written_end == self._parts.tail.end:
+                store.note_room()

@@ -1,0 +1,218 @@
+"""From a data directory to a journal that goes on: what a start reads, decides and repairs.
+
+The decisions are pure (`fmqcore.journal.recovery`); here is the reading between them and their
+execution: leftovers are removed, a torn tail is cut and the rest of its file zeroed durably, what
+remains is fsynced. Damage below the durable end is never cut: `CorruptJournal`.
+
+A last file that holds nothing but zeros is the spare (`store.py`), not a segment.
+"""
+
+from typing import Final, NamedTuple
+
+import structlog
+
+from fmqbroker.journal.catalog import Catalog
+from fmqbroker.journal.segment_scan import scan_segment
+from fmqbroker.journal.store import SegmentStore, StoredSegment
+from fmqcore.batch import BatchHeader
+from fmqcore.errors import CorruptJournal, Malformed
+from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
+from fmqcore.journal.findings import Finding, Severity
+from fmqcore.journal.index import SegmentIndex
+from fmqcore.journal.recovery import (
+    Clean,
+    Cut,
+    Refuse,
+    SegmentFile,
+    Survey,
+    check_length,
+    judge,
+    judge_sealed,
+    replay,
+    survey,
+)
+from fmqcore.journal.scan import Blank, Cursor, Scan, Stop
+from fmqcore.journal.segments import CHECKPOINT, segment_base, segment_name
+from fmqcore.journal.state import JournalState
+from fmqcore.words import Epoch, Position
+from fmqport.disk import Disk, DiskFile
+
+_STEP: Final = 4 * 1024 * 1024
+log = structlog.get_logger()
+
+
+class Loaded(NamedTuple):
+    """What the batches of the newest segment add up to."""
+
+    end: Position
+    state: JournalState
+    built: SegmentIndex
+    epoch: Epoch
+    last_header_crc: int | None  # None: nothing good is in it
+    last_ms: int
+    stop: Stop
+    cursor: Cursor
+
+
+class _Index(SegmentIndex):
+    """A segment's index that remembers when the last batch, of any kind, was stored."""
+
+    def __init__(self, base: Position) -> None:
+        super().__init__(base)
+        self.last_ms = 0
+
+    def add(self, header: BatchHeader) -> None:
+        self.last_ms = header.store_ms
+        super().add(header)
+
+
+class Recovered(NamedTuple):
+    """An open journal's parts; `loaded` is None for a journal without a batch."""
+
+    store: SegmentStore
+    catalog: Catalog
+    loaded: Loaded | None
+    known_commit_end: Position
+    clean: bool
+
+
+async def recover(disk: Disk, store: SegmentStore) -> Recovered:
+    """Recover the locked directory. Raises `CorruptJournal`."""
+    checkpoint = await _read_checkpoint(disk)
+    listing = await _without_spare(disk, store, checkpoint)
+    found = survey(listing, checkpoint)
+    _refuse(disk, found.refusal)
+    for finding in found.findings:
+        log.warning("journal: recovery", finding=str(finding))
+    for name in found.leftovers:
+        await disk.remove(name)
+    store.log_start = found.log_start
+    for file in found.segments:
+        store.add(file.base, file.end, on_disk=True)
+    clean = checkpoint is not None and checkpoint.clean
+    loaded, whole = await _recover_last(disk, store, found, clean)
+    catalog = Catalog(store)
+    commit_end = checkpoint.commit_end if checkpoint else Position(0)
+    await fill_catalog(store, catalog, loaded, commit_end)
+    return Recovered(store, catalog, loaded, commit_end, clean and whole)
+
+
+async def load_segment(
+    store: SegmentStore, segment: StoredSegment, until: Position | None = None
+) -> Loaded:
+    """Scan a segment in full, or up to `until`, adding up state and index."""
+    file = await store.readable(segment)
+    cursor, state, index = Cursor(segment.base), JournalState(), _Index(segment.base)
+
+    def visit(scan: Scan) -> Stop:
+        return replay(scan, state, index)
+
+    stop = await scan_segment(file, segment.base, cursor, visit, until=until)
+    return Loaded(
+        end=stop.position,
+        state=state,
+        built=index,
+        epoch=cursor.epoch or Epoch(0),
+        last_header_crc=cursor.prev_header_crc,
+        last_ms=index.last_ms,
+        stop=stop,
+        cursor=cursor,
+    )
+
+
+async def fill_catalog(
+    store: SegmentStore, catalog: Catalog, loaded: Loaded | None, commit_end: Position
+) -> None:
+    """Let the catalog know the segments there are, the newest from what was scanned."""
+    if loaded is None:
+        return
+    last = store.segments[-1]
+    await catalog.load_uncommitted(commit_end)
+    catalog.begin(last, await catalog.start_of(last), loaded.built)
+    catalog.first = await catalog.start_of(store.segments[0])
+
+
+async def _recover_last(
+    disk: Disk, store: SegmentStore, found: Survey, clean: bool
+) -> tuple[Loaded | None, bool]:
+    """Scan, judge and repair the newest segment; also tell whether nothing was to repair."""
+    segment = store.last
+    if segment is None:
+        return None, True
+    loaded = await load_segment(store, segment, found.cut_at)
+    file = await store.readable(segment)
+    dirty = isinstance(loaded.stop, Blank) and not await _is_zero(file, loaded.end - segment.base)
+    verdict = judge(loaded.stop, file.name, durable_end=found.durable_end, clean=clean, dirty=dirty)
+    match verdict:
+        case Refuse():
+            _refuse(disk, verdict.finding)
+        case Cut():
+            log.warning("journal: recovery", finding=str(verdict.finding))
+        case Clean():
+            pass
+    if loaded.end == segment.base:
+        await store.drop_from(segment.base)
+        return await _recover_sealed(disk, store), False
+    length = check_length(loaded.cursor.segment, SegmentFile(segment.base, file.size))
+    _refuse(disk, length if length and length.severity is Severity.ERROR else None)
+    if loaded.cursor.segment is not None:
+        segment.end = loaded.cursor.segment.end
+    if isinstance(verdict, Cut):
+        await store.wipe_from(segment, loaded.end)
+    await file.write([], sync=True)
+    return loaded, isinstance(verdict, Clean)
+
+
+async def _recover_sealed(disk: Disk, store: SegmentStore) -> Loaded | None:
+    """Nothing good was in the newest segment: the one before it must be whole."""
+    segment = store.last
+    if segment is None:
+        return None
+    loaded = await load_segment(store, segment)
+    if refuse := judge_sealed(loaded.stop, SegmentFile(segment.base, segment.size)):
+        _refuse(disk, refuse.finding)
+    await (await store.readable(segment)).write([], sync=True)
+    return loaded
+
+
+async def _read_checkpoint(disk: Disk) -> Checkpoint | None:
+    data = await disk.read_file(CHECKPOINT)
+    if data is None:
+        return None
+    try:
+        return decode_checkpoint(data)
+    except Malformed as error:
+        log.warning("journal: the checkpoint is unreadable and does not count", why=str(error))
+        return None
+
+
+async def _without_spare(
+    disk: Disk, store: SegmentStore, checkpoint: Checkpoint | None
+) -> list[tuple[str, int]]:
+    """The directory's listing without the spare, which the store takes over."""
+    listing = await disk.list()
+    bases = [base for name, _ in listing if (base := segment_base(name)) is not None]
+    known = checkpoint.durable_end if checkpoint else Position(0)
+    if not bases or max(bases) < known or (checkpoint and checkpoint.drop_from is not None):
+        return listing
+    name = segment_name(max(bases))
+    file = await disk.open(name)
+    if not await _is_zero(file, 0):
+        await file.close()
+        return listing
+    store.adopt_spare(max(bases), file)
+    return [entry for entry in listing if entry[0] != name]
+
+
+async def _is_zero(file: DiskFile, at: int) -> bool:
+    zeros = bytes(_STEP)
+    while data := await file.read(at, _STEP):
+        if data != zeros[: len(data)]:
+            return False
+        at += len(data)
+    return True
+
+
+def _refuse(disk: Disk, finding: Finding | None) -> None:
+    if finding is not None:
+        raise CorruptJournal(f"{disk.path}/{finding}")

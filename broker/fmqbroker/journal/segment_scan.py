@@ -1,0 +1,43 @@
+"""Scan one segment's file piece by piece, so that memory stays small whatever its length."""
+
+from collections.abc import Callable
+from typing import Final
+
+from fmqcore.batch import BatchFault
+from fmqcore.journal.scan import Cursor, Fault, Scan, Sealed, Stop
+from fmqcore.words import Position
+from fmqport.disk import DiskFile
+
+WINDOW_BYTES: Final = 2 * 1024 * 1024
+
+Visit = Callable[[Scan], Stop]
+"""Runs a scan to its end and returns why it ended."""
+
+
+async def scan_segment(
+    file: DiskFile,
+    base: Position,
+    cursor: Cursor,
+    visit: Visit,
+    *,
+    payloads: bool = True,
+    until: Position | None = None,
+) -> Stop:
+    """Scan from `cursor` on: `visit` gets one `Scan` a window, all over the same cursor."""
+    window = WINDOW_BYTES
+    while True:
+        start = cursor.position
+        data = await file.read(start - base, window)
+        stop = visit(Scan(data, start, cursor, payloads=payloads, until=until))
+        if start - base + len(data) >= file.size or isinstance(stop, Sealed):
+            return stop
+        if until is not None and cursor.position >= until:
+            return stop
+        if isinstance(stop, Fault) and stop.fault is BatchFault.CONTENT:
+            return stop
+        if cursor.position > start:
+            continue  # perhaps only the window ended there: look again with a fresh one
+        if isinstance(stop, Fault) and stop.fault is BatchFault.SHORT:
+            window *= 4  # a batch larger than the window
+            continue
+        return stop

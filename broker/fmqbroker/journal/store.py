@@ -1,0 +1,265 @@
+"""The segment files: which there are, the one being written, the next one made in advance.
+
+Leaves on disk: `<base>.journal`, one per segment, and at most one more behind the newest that holds
+only zeros: the spare, made in advance so that a roll does not wait for the file system. A segment
+may be known here before it has a file: appends roll in memory, the flusher makes the file.
+
+Not here: what the files hold (`reader.py`, `catalog.py`) and when they go (`retention.py`).
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections import OrderedDict
+from typing import Final
+
+import structlog
+
+from fmqbroker.signal import Signal
+from fmqcore.errors import CorruptJournal, NotFound
+from fmqcore.journal.findings import REFILL
+from fmqcore.journal.segments import index_name, segment_name
+from fmqcore.words import Position
+from fmqport.disk import Disk, DiskFile, DiskFull
+
+MAX_OPEN: Final = 32
+"""Files of older segments kept open at most."""
+log = structlog.get_logger()
+
+
+class StoredSegment:
+    """One segment: [base, end), and its file once there is one."""
+
+    __slots__ = ("base", "end", "on_disk")
+
+    def __init__(self, base: Position, end: Position, *, on_disk: bool) -> None:
+        self.base = base
+        self.end = end
+        self.on_disk = on_disk
+
+    @property
+    def size(self) -> int:
+        """Its length in bytes."""
+        return self.end - self.base
+
+
+class SegmentStore:
+    """Segments, ascending and without gaps."""
+
+    def __init__(self, disk: Disk, segment_bytes: int, min_free_bytes: int) -> None:
+        self.disk = disk
+        self.next_bytes = segment_bytes  # how long the next segment is expected to be
+        self.needs_care = Signal()  # the keeper has something to do
+        self.segments: list[StoredSegment] = []
+        self.log_start = Position(0)  # the base of the first, or where the first will be
+        self.roll_blocked = ""  # why no further segment can be had now
+        self._min_free_bytes = min_free_bytes
+        self._bases: list[int] = []
+        self._open: OrderedDict[Position, DiskFile] = OrderedDict()
+        self._spare: tuple[Position, DiskFile] | None = None
+        self.changing = asyncio.Lock()  # around making and removing files
+        self._no_room = ""  # the disk itself said so
+        self._low = ""  # less is free than the settings want to keep
+
+    # ---- space
+    @property
+    def full(self) -> str:
+        """Empty, or why nothing more is taken now."""
+        return self._no_room or self._low
+
+    def note_full(self, why: str) -> None:
+        """A write or a new file found no room: refuse appends until it does."""
+        if not self._no_room:
+            log.error("journal: no room, appends are refused, reads go on", why=why)
+        self._no_room = why
+        self.needs_care.notify()
+
+    @property
+    def low(self) -> str:
+        """Empty, or how much less is free than the settings want to keep."""
+        return self._low
+
+    def note_room(self) -> None:
+        """A write went through."""
+        if self._no_room:
+            log.info("journal: there is room again")
+            self._no_room = ""
+
+    async def check_space(self) -> None:
+        """Look at what is free; below `min_free_bytes` nothing more is taken."""
+        free = await self.disk.free_bytes()
+        low = self._too_low(free)
+        if low and not self._low:
+            log.error("journal: little room, appends are refused, reads go on", why=low)
+        self._low = low
+
+    def _too_low(self, free: int) -> str:
+        if free >= self._min_free_bytes:
+            return ""
+        return (
+            f"{max(free, 0)} bytes are free at {self.disk.path}, min_free_bytes keeps "
+            f"{self._min_free_bytes}: make room, or shorten the retention"
+        )
+
+    # ---- which segments
+    @property
+    def last(self) -> StoredSegment | None:
+        """The newest; None if there is none."""
+        return self.segments[-1] if self.segments else None
+
+    def add(self, base: Position, end: Position, *, on_disk: bool = False) -> StoredSegment:
+        """A segment follows the last one, in memory; `writable` makes its file."""
+        assert not self.segments or self.segments[-1].end == base, "segments without gaps"
+        segment = StoredSegment(base, end, on_disk=on_disk)
+        self.segments.append(segment)
+        self._bases.append(base)
+        return segment
+
+    def number_of(self, position: Position) -> int:
+        """Which of `segments` holds `position`. Raises `NotFound`."""
+        number = bisect_right(self._bases, position) - 1
+        if number < 0 or position >= self.segments[number].end:
+            raise NotFound(f"position {position} is in no segment of {self.disk.path}")
+        return number
+
+    def segment_of(self, position: Position) -> StoredSegment:
+        """The segment that holds `position`. Raises `NotFound`."""
+        return self.segments[self.number_of(position)]
+
+    def corrupt(self, segment: StoredSegment, position: int, why: str) -> CorruptJournal:
+        """The error for damage at `position`: file, place, and what to do."""
+        return CorruptJournal(
+            f"{self.disk.path}/{segment_name(segment.base)}, position {position} (byte "
+            f"{position - segment.base} of the file): {why}; remedy: {REFILL}"
+        )
+
+    # ---- files
+    async def writable(self, segment: StoredSegment) -> DiskFile:
+        """Its file, made now if it has none. Raises `DiskFull`."""
+        if not segment.on_disk:
+            async with self.changing:
+                file = await self._take_spare(segment) or await self._make(
+                    segment.base, segment.size
+                )
+                self._open[segment.base] = file
+                segment.on_disk = True
+        return await self.readable(segment)
+
+    async def readable(self, segment: StoredSegment) -> DiskFile:
+        """Its file, opened if need be. Raises `NotFound` if it went away meanwhile."""
+        base = segment.base
+        while base not in self._open:
+            await self._close_surplus()
+            try:
+                file = await self.disk.open(segment_name(base))
+            except FileNotFoundError:
+                raise NotFound(f"segment {base} was deleted") from None
+            if base in self._open:  # somebody else was quicker
+                await file.close()
+            else:
+                self._open[base] = file
+        # No wait from here to the caller's use of it: the surplus is closed from the other end.
+        self._open.move_to_end(base)
+        return self._open[base]
+
+    def spare_due(self, written_end: Position) -> bool:
+        """Is the newest segment half full, and no file behind it yet?"""
+        last = self.last
+        if last is None or self._spare is not None or not last.on_disk:
+            return False
+        return 2 * (written_end - last.base) > last.size
+
+    async def make_spare(self, written_end: Position) -> None:
+        """Make the file behind the newest segment; note if there is no room for it."""
+        last = self.last
+        if last is None or not self.spare_due(written_end):
+            return
+        async with self.changing:
+            if self._spare is not None or self.last is not last:
+                return
+            try:
+                self._spare = (last.end, await self._make(last.end, self.next_bytes))
+                self.roll_blocked = ""
+            except DiskFull as error:
+                if not self.roll_blocked:
+                    log.error("journal: no room for the next segment", why=str(error))
+                self.roll_blocked = str(error)
+
+    def adopt_spare(self, base: Position, file: DiskFile) -> None:
+        """At recovery: a file of zeros behind the newest segment."""
+        self._spare = (base, file)
+
+    async def drop_from(self, base: Position) -> None:
+        """Remove the spare and all segments at or above `base`, newest first."""
+        async with self.changing:
+            await self._drop_spare()
+            while self.segments and self.segments[-1].base >= base:
+                segment = self.segments.pop()
+                self._bases.pop()
+                await self._remove(segment)
+
+    async def drop_first(self) -> StoredSegment:
+        """Remove the oldest segment."""
+        async with self.changing:
+            segment = self.segments.pop(0)
+            self._bases.pop(0)
+            await self._remove(segment)
+            return segment
+
+    async def wipe_from(self, segment: StoredSegment, position: Position) -> None:
+        """Zero the segment's file from `position` on, durably, and sync what stays."""
+        file = await self.readable(segment)
+        await self.disk.remove(index_name(segment.base))
+        await file.zero(position - segment.base, file.size)
+
+    async def close(self) -> None:
+        """Close the files."""
+        files = list(self._open.values())
+        if self._spare is not None:
+            files.append(self._spare[1])
+        self._open.clear()
+        self._spare = None
+        for file in files:
+            await file.close()
+
+    # ---- within
+    async def _make(self, base: Position, size: int) -> DiskFile:
+        free = await self.disk.free_bytes()
+        if low := self._too_low(free - size):
+            raise DiskFull(f"a segment of {size} bytes is wanted: {low}")
+        try:
+            return await self.disk.create(segment_name(base), size)
+        except FileExistsError:
+            # Ours, from a `make` that was cancelled; nothing was ever written to it.
+            await self.disk.remove(segment_name(base))
+            return await self.disk.create(segment_name(base), size)
+
+    async def _take_spare(self, segment: StoredSegment) -> DiskFile | None:
+        if self._spare is None:
+            return None
+        base, file = self._spare
+        if base == segment.base and file.size == segment.size:
+            self._spare = None
+            return file
+        await self._drop_spare()
+        return None
+
+    async def _drop_spare(self) -> None:
+        if self._spare is not None:
+            base, file = self._spare
+            self._spare = None
+            await file.close()
+            await self.disk.remove(segment_name(base))
+
+    async def _remove(self, segment: StoredSegment) -> None:
+        file = self._open.pop(segment.base, None)
+        if file is not None:
+            await file.close()
+        await self.disk.remove(index_name(segment.base))
+        await self.disk.remove(segment_name(segment.base))
+
+    async def _close_surplus(self) -> None:
+        newest = self.last.base if self.last else None
+        while len(self._open) >= MAX_OPEN:
+            # The newest one's stays: it may hold bytes that are written and not yet synced.
+            base = next(base for base in self._open if base != newest)
+            await self._open.pop(base).close()

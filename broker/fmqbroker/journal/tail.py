@@ -1,0 +1,203 @@
+"""The newest part of the journal in memory: what is not yet written, and a cache of what is.
+
+Append, flusher and replication meet here: a batch is added as loose pieces, the first who needs
+the bytes joins them into a block (one copy), and the same block is then written, sent and kept.
+Blocks are immutable and never cross a segment's end, so the end of a block is always a place where
+the flusher can stop.
+
+It is not the index (`catalog.py`) and knows no file. It leaves nothing on disk.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from fmqcore.errors import NotFound
+from fmqcore.words import Position
+
+HEADER_CRC_AT: Final = 8
+_CRC: Final = Struct("<I")
+BLOCK_BYTES: Final = 512 * 1024
+"""Loose pieces are joined at the latest when they are so many bytes."""
+
+
+class Block(NamedTuple):
+    """Whole batches, one after the other; an EOF can only be the last and is its 96 bytes."""
+
+    start: Position
+    end: Position  # of the last batch; past the bytes if that is an EOF
+    starts: "array[int]"  # position of each batch
+    data: bytes
+    closes_segment: bool  # the last batch is an EOF
+
+
+def last_crc(block: Block) -> int:
+    """The header CRC of the block's last batch."""
+    crc: int = _CRC.unpack_from(block.data, block.starts[-1] - block.start + HEADER_CRC_AT)[0]
+    return crc
+
+
+class Tail:
+    """Contiguous batches `[start, end)` in memory."""
+
+    def __init__(self, at: Position, cache_bytes: int) -> None:
+        self.end = at
+        self._cache_bytes = cache_bytes
+        self._blocks: list[Block] = []
+        self._block_starts: list[int] = []
+        self._bytes = 0
+        self._pieces: list[bytes] = []
+        self._piece_starts: list[int] = []
+        self._loose = 0
+
+    @property
+    def start(self) -> Position:
+        """The oldest position in memory; `end` if nothing is."""
+        if self._blocks:
+            return self._blocks[0].start
+        return Position(self._piece_starts[0]) if self._piece_starts else self.end
+
+    @property
+    def held(self) -> int:
+        """How much is held."""
+        return self._bytes + self._loose
+
+    # ---- adding
+    def add(self, pieces: Sequence[bytes], length: int, end: Position) -> None:
+        """Add one batch at `end`: its pieces (`length` bytes together), and where it ends."""
+        self._piece_starts.append(self.end)
+        self._pieces += pieces
+        self._loose += length
+        self.end = end
+        if self._loose >= BLOCK_BYTES:
+            self.seal()
+
+    def add_stored(self, data: bytes, starts: Sequence[int], end: Position) -> None:
+        """Add batches that are already one piece; an EOF can only be the last."""
+        self._piece_starts += starts
+        self._pieces.append(data)
+        self._loose += len(data)
+        self.end = end
+        if self._loose >= BLOCK_BYTES:
+            self.seal()
+
+    def close_segment(self) -> None:
+        """The last batch added (an EOF, or one that fits exactly) closes its segment."""
+        self.seal(closes_segment=True)
+
+    def seal(self, *, closes_segment: bool = False) -> None:
+        """Join the loose pieces into a block."""
+        if not self._pieces:
+            if closes_segment:  # they were joined already
+                self._blocks[-1] = self._blocks[-1]._replace(closes_segment=True)
+            return
+        pieces = self._pieces
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        start = Position(self._piece_starts[0])
+        starts = array("Q", self._piece_starts)
+        self._blocks.append(Block(start, self.end, starts, data, closes_segment))
+        self._block_starts.append(start)
+        self._bytes += len(data)
+        self._pieces, self._piece_starts, self._loose = [], [], 0
+
+    # ---- taking
+    def blocks_from(self, position: Position, max_bytes: int) -> list[Block]:
+        """Blocks from `position` (where a block begins) on, one at least, within one segment."""
+        self.seal()
+        first = bisect_left(self._block_starts, position)
+        taken: list[Block] = []
+        for index in range(first, len(self._blocks)):
+            block = self._blocks[index]
+            max_bytes -= len(block.data)
+            if taken and max_bytes < 0:
+                break
+            taken.append(block)
+            if block.closes_segment:
+                break
+        return taken
+
+    def read(self, position: Position, max_bytes: int) -> bytes | None:
+        """Whole batches from `position` on, one at least, up to an EOF; None if not held."""
+        if position >= self.end:
+            return b"" if position == self.end else None
+        if position < self.start:
+            return None
+        self.seal()
+        index = bisect_right(self._block_starts, position) - 1
+        parts: list[bytes | memoryview] = []
+        while index < len(self._blocks):
+            block = self._blocks[index]
+            part, whole = _slice(block, position, max_bytes, at_least_one=not parts)
+            if len(part):
+                parts.append(part)
+            if not whole or block.closes_segment:
+                break
+            max_bytes -= len(part)
+            position = block.end
+            index += 1
+        if len(parts) == 1 and isinstance(parts[0], bytes):
+            return parts[0]
+        return b"".join(parts)
+
+    # ---- letting go
+    def evict(self, written_end: Position) -> None:
+        """Drop the oldest over the limit, never what is not yet written."""
+        count, over = 0, self._bytes - self._cache_bytes
+        for block in self._blocks:
+            if over <= 0 or block.end > written_end:
+                break
+            over -= len(block.data)
+            self._bytes -= len(block.data)
+            count += 1
+        del self._blocks[:count], self._block_starts[:count]
+
+    def cut(self, position: Position) -> None:
+        """Drop all from `position` (a batch boundary) on."""
+        self.seal()
+        self.end = position
+        while self._blocks and self._blocks[-1].end > position:
+            block = self._blocks.pop()
+            self._block_starts.pop()
+            self._bytes -= len(block.data)
+            if block.start < position:
+                count = bisect_left(block.starts, position)
+                data = block.data[: position - block.start]
+                kept = Block(block.start, position, block.starts[:count], data, False)
+                self._blocks.append(kept)
+                self._block_starts.append(kept.start)
+                self._bytes += len(data)
+
+    def restart(self, position: Position) -> None:
+        """Drop everything and go on from `position`."""
+        self.__init__(position, self._cache_bytes)  # type: ignore[misc]
+
+
+def _slice(
+    block: Block, position: Position, max_bytes: int, *, at_least_one: bool
+) -> tuple[bytes | memoryview, bool]:
+    """What of `block` from `position` on fits, and whether that is all of it."""
+    at = position - block.start
+    if len(block.data) - at <= max_bytes:
+        if at == 0:
+            return block.data, True
+        _require_boundary(block, position)
+        return memoryview(block.data)[at:], True
+    first = _require_boundary(block, position)
+    # The last boundary that is still within reach of `max_bytes`.
+    last = bisect_right(block.starts, position + max_bytes) - 1
+    if last <= first:
+        if not at_least_one:
+            return b"", False
+        last = first + 1
+    if last == len(block.starts):
+        return memoryview(block.data)[at:], True
+    return memoryview(block.data)[at : block.starts[last] - block.start], False
+
+
+def _require_boundary(block: Block, position: Position) -> int:
+    index = bisect_left(block.starts, position)
+    if index == len(block.starts) or block.starts[index] != position:
+        raise NotFound(f"no batch begins at position {position}")
+    return index

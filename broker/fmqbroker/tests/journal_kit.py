@@ -1,0 +1,134 @@
+"""What the journal's tests share: a real directory, a stopped clock, a fatal that raises."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from fmqbroker.journal import BatchDraft, Journal
+from fmqbroker.settings import BrokerSettings
+from fmqcore.batch import BatchHeader, BatchType, parse_header
+from fmqcore.crc import crc32c
+from fmqcore.journal.control import encode_epoch
+from fmqcore.words import BrokerId, Epoch, Position, TopicId
+from fmqport.disk import Disk
+from fmqport.files import FileDisk
+from fmqport.system import SystemClock
+
+SEGMENT = 64 * 1024
+TOPIC = TopicId(7)
+
+
+class Died(BaseException):
+    """`Lifecycle.fatal` was called."""
+
+
+class Life:
+    """A lifecycle that raises, and counts."""
+
+    def __init__(self) -> None:
+        self.stopping = asyncio.Event()
+        self.reasons: list[str] = []
+
+    def fatal(self, reason: str) -> NoReturn:
+        self.reasons.append(reason)
+        raise Died(reason)
+
+
+class Clock(SystemClock):
+    """Wall time stands still unless it is moved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = 1_750_000_000_000
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+
+def settings(path: Path, **changes: Any) -> BrokerSettings:
+    values: dict[str, Any] = {
+        "cluster": "c",
+        "group": "g1",
+        "broker": "g1-0",
+        "data_dir": str(path),
+        "zookeeper": "-",
+        "segment_bytes": SEGMENT,
+        "tail_cache_bytes": 1 << 20,
+        "checkpoint_interval_ms": 10,
+        "min_free_bytes": 0,
+    }
+    return BrokerSettings(**{**values, **changes})
+
+
+@asynccontextmanager
+async def running(
+    path: Path,
+    *,
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+    life: Life | None = None,
+    crash: bool = False,
+    **changes: Any,
+) -> AsyncIterator[Journal]:
+    """An open journal whose tasks run; closed at the end, or left as a crash would leave it."""
+    disk = disk or FileDisk(str(path))
+    journal = await Journal.open(disk, settings(path, **changes), clock or Clock(), life or Life())
+    task = asyncio.create_task(journal.run())
+    try:
+        yield journal
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if not crash:
+            await journal.close()
+        await disk.close()
+
+
+def data(payload: bytes, queue: int = 0, count: int = 1, **more: Any) -> BatchDraft:
+    return BatchDraft(BatchType.DATA, payload, crc32c(payload), TOPIC, queue, count, **more)
+
+
+def epoch(number: int) -> BatchDraft:
+    payload = encode_epoch(Epoch(number), BrokerId("g1-0"))
+    return BatchDraft(BatchType.EPOCH, payload, crc32c(payload))
+
+
+def fill(journal: Journal, count: int, size: int = 1000, queues: int = 3) -> list[Position]:
+    """Append `count` batches; return where each ended."""
+    return [
+        journal.append(data(b"%d " % i * (size // 4), queue=i % queues)).end for i in range(count)
+    ]
+
+
+async def everything(journal: Journal, start: int | None = None, step: int = 1 << 20) -> bytes:
+    """All stored bytes from `start` on, as `read` gives them."""
+    at = journal.log_start if start is None else start
+    parts = []
+    while at < journal.end:
+        part = await journal.read(Position(at), step)
+        assert part
+        parts.append(part)
+        at = headers(part)[-1].end
+    assert at == journal.end
+    return b"".join(parts)
+
+
+def headers(data: bytes) -> list[BatchHeader]:
+    """Parse whole batches."""
+    found, at = [], 0
+    while at < len(data):
+        found.append(parse_header(data, at))
+        at += found[-1].stored_len
+    return found
+
+
+def segment_files(path: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in sorted(path.glob("*.journal"))}
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition; the test's own timeout bounds it."""
+    while not condition():
+        await asyncio.sleep(0.002)

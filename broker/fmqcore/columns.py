@@ -53,6 +53,8 @@ def encode(
 
     `headers` entries are made by `encode_headers`.
     """
+    for column in (keys, tags, headers, born_ms):
+        assert column is None or len(column) == len(values), "columns of one batch are equally long"
     attrs = 0
     parts: list[bytes] = []
     _add_bytes(parts, values)
@@ -147,6 +149,8 @@ def _take_bytes(data: bytes, at: int, count: int) -> tuple[list[bytes], int]:
     end += -(end - at) % 8
     if offsets[0] != 0 or end > len(data):
         raise BadColumns("a column's bytes are cut")
+    if max(offsets) != length:
+        raise BadColumns("a column's offsets do not rise")
     column = [data[body + a : body + b] for a, b in pairwise(offsets)]
     if sum(map(len, column)) != length:
         raise BadColumns("a column's offsets do not rise")

@@ -80,10 +80,15 @@ class Verifier:
         *,
         spare: str | None = None,
         live: bool = False,
+        payloads: bool = True,
     ) -> None:
-        """`spare`: see `survey`. `live`: a broker is at work here, its newest segment moves."""
+        """`spare`: see `survey`. `live`: a broker is at work here, its newest segment moves.
+
+        `payloads=False`: headers and indexes only, quick.
+        """
         self.findings: list[Finding] = []
         self._live = live
+        self._payloads = payloads
         self._checkpoint = self._read_checkpoint(checkpoint)
         self._survey = survey(listing, self._checkpoint, spare=spare)
         self.segments = self._survey.segments
@@ -198,7 +203,7 @@ class _Walk:
             if until is not None and cursor.position >= until:
                 stop = Blank(cursor.position)
                 break
-            found = advance(self._data, base, cursor)
+            found = advance(self._data, base, cursor, payloads=verifier._payloads)
             if isinstance(found, BatchHeader):
                 self._take(found)
                 if found.type == BatchType.EOF:
@@ -235,6 +240,8 @@ class _Walk:
 
     def _take(self, header: BatchHeader) -> None:
         self._count(header)
+        if not self._verifier._payloads:
+            return
         payload = payload_of(header, self._data, self._report.file.base)
         try:
             if header.type == BatchType.SNAP:

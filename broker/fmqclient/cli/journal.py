@@ -1,0 +1,292 @@
+"""`fmq journal ls|dump|verify`: look at a data directory, offline, read-only.
+
+Safe beside a running broker: it only reads, and takes the moving end for what it is. Data on
+standard output, talk on standard error. Exit codes of `verify`: 0 clean, 1 warnings (they heal at
+the next start), 2 inconsistent, 3 incomplete (something could not be read), 64 wrong usage.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fmqclient.cli import journal_show as show
+from fmqclient.cli.journal_dump import Dump, Filter
+from fmqclient.cli.journal_files import DataDirectory, NoJournal, SegmentBytes
+from fmqcore.journal.findings import Severity
+from fmqcore.journal.recovery import SegmentFile
+from fmqcore.journal.segments import CHECKPOINT, index_name, segment_base
+from fmqcore.journal.verify import SegmentReport, Verifier, worst
+from fmqcore.words import Position
+
+USAGE: Final = 64
+_VERDICTS: Final = {0: "clean", 1: "warnings", 2: "inconsistent", 3: "incomplete"}
+_BAR_FROM_BYTES: Final = 64 * 1024 * 1024
+_LOOKS: Final = 10
+_LOOK_AGAIN_S: Final = 0.05
+
+app = typer.Typer(
+    name="journal",
+    help="Look at a broker's data directory: offline, read-only.",
+    no_args_is_help=True,
+)
+
+
+class Output(Enum):
+    """How results are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="a broker's data directory")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="how to print")]
+
+
+@app.command()
+def ls(directory: Directory, output: OutputOption = Output.TABLE) -> None:
+    """List the segments: bytes used, batches, records, times, sealed, index."""
+    with _opened(directory) as opened:
+        rows = list(_list_rows(opened))
+        if output is Output.JSON:
+            _print_json(rows)
+            return
+        table = Table(box=None, pad_edge=False)
+        for column in ("SEGMENT", "USED", "BATCHES", "RECORDS", "FIRST", "LAST", "STATE", "INDEX"):
+            right = column in ("SEGMENT", "USED", "BATCHES", "RECORDS")
+            table.add_column(column, justify="right" if right else "left", no_wrap=True)
+        for row in rows:
+            table.add_row(
+                str(row["base"]),
+                show.size(row["used"]),
+                str(row["batches"]),
+                str(row["records"]),
+                show.moment(row["first_ms"]),
+                show.moment(row["last_ms"]),
+                row["state"],
+                row["index"],
+            )
+        _console().print(table)
+
+
+@app.command()
+def dump(
+    directory: Directory,
+    topic: Annotated[str, typer.Option(help="only this topic: name or number")] = "",
+    queue: Annotated[int | None, typer.Option(help="only this queue", min=0)] = None,
+    start: Annotated[int, typer.Option("--from", help="position to begin at", min=0)] = 0,
+    limit: Annotated[int, typer.Option(help="so many batches; 0 = all", min=0)] = 0,
+    values: Annotated[bool, typer.Option("--values", help="the records of each batch too")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print one line a batch; with -o json one JSON object a line."""
+    wanted = Filter(topic, queue, Position(start), limit)
+    with _opened(directory) as opened:
+        dumping = Dump(opened, wanted, values=values)
+        for row in dumping.rows():
+            if output is Output.JSON:
+                sys.stdout.write(json.dumps(row) + "\n")
+                continue
+            sys.stdout.write(show.batch_line(row) + "\n")
+            for record in row.get("values", ()):
+                sys.stdout.write(show.record_line(record) + "\n")
+        sys.stdout.flush()
+        if dumping.stopped:
+            _talk(dumping.stopped)
+            raise typer.Exit(dumping.exit_code)
+
+
+@app.command()
+def verify(directory: Directory, output: OutputOption = Output.TABLE) -> None:
+    """Check everything: checksums, chain, continuity, snapshots, indexes, checkpoint."""
+    with _opened(directory) as opened:
+        checked = _Verification(opened)
+        checked.run()
+        code = checked.exit_code()
+        if output is Output.JSON:
+            _print_json(checked.as_data(code))
+        else:
+            checked.print(code)
+    raise typer.Exit(code)
+
+
+class _Verification:
+    """One run over a directory."""
+
+    def __init__(self, opened: DataDirectory) -> None:
+        self._opened = opened
+        self._reports: list[SegmentReport] = []
+        self._unreadable: list[str] = []
+        self._verifier = Verifier(
+            opened.listing, opened.small(CHECKPOINT), spare=opened.spare(), live=opened.live
+        )
+
+    def run(self) -> None:
+        files = self._verifier.segments
+        with _progress(sum(file.size for file in files)) as progress:
+            for file in files:
+                self._one(file, progress)
+        self._verifier.finish()
+
+    def _one(self, file: SegmentFile, progress: Any) -> None:
+        try:
+            with self._opened.segment(file.name) as data:
+                index = self._opened.small(index_name(file.base))
+                report = self._verifier.segment(
+                    file, data, index, again=_Again(data), progress=progress
+                )
+            self._reports.append(report)
+        except FileNotFoundError:
+            if not self._opened.live:
+                raise
+            _talk(f"{file.name} was retired by the broker meanwhile")
+        except OSError as error:
+            self._unreadable.append(f"{file.name}: {error.strerror or error}")
+
+    def exit_code(self) -> int:
+        severity = worst(self._verifier.findings)
+        if severity is Severity.ERROR:
+            return 2
+        if self._unreadable or any(report.moving for report in self._reports):
+            return 3
+        return 1 if severity is Severity.WARNING else 0
+
+    def coverage(self) -> show.Row:
+        reports = self._reports
+        return {
+            "segments": len(reports),
+            "of_segments": len(self._verifier.segments),
+            "bytes_read": sum(report.used for report in reports),
+            "bytes_not_read": sum(report.unread_bytes for report in reports),
+            "batches": sum(report.batches for report in reports),
+            "records": sum(report.records for report in reports),
+            "unreadable": self._unreadable,
+            "moving_end": any(report.moving for report in reports),
+        }
+
+    def as_data(self, code: int) -> show.Row:
+        return {
+            "directory": str(self._opened.path),
+            "verdict": _VERDICTS[code],
+            "exit_code": code,
+            "live": self._opened.live,
+            "coverage": self.coverage(),
+            "findings": [show.finding_row(finding) for finding in self._verifier.findings],
+            "segments": [show.report_row(report) for report in self._reports],
+        }
+
+    def print(self, code: int) -> None:
+        for finding in self._verifier.findings:
+            where = "" if finding.position is None else f", position {finding.position}"
+            sys.stdout.write(
+                f"{finding.severity.value}: {finding.code.name} {finding.file}{where}: "
+                f"{finding.sentence}\n  remedy: {finding.remedy}\n"
+            )
+        for line in self._unreadable:
+            sys.stdout.write(f"not read: {line}\n")
+        coverage = self.coverage()
+        sys.stdout.write(
+            f"read {coverage['segments']} of {coverage['of_segments']} segments, "
+            f"{show.size(coverage['bytes_read'])}, {coverage['batches']} batches, "
+            f"{coverage['records']} records; not read: "
+            f"{show.size(coverage['bytes_not_read'])}"
+            f"{' and the moving end' if coverage['moving_end'] else ''}\n"
+            f"verdict: {_VERDICTS[code]}\n"
+        )
+        sys.stdout.flush()
+
+
+class _Again:
+    """Looks again at a moving end, a few times for each size it had."""
+
+    def __init__(self, data: SegmentBytes) -> None:
+        self._data = data
+        self._left = _LOOKS
+
+    def __call__(self) -> bool:
+        if not self._left:
+            return False
+        self._left -= 1
+        time.sleep(_LOOK_AGAIN_S)
+        self._data.refresh()
+        return True
+
+
+def _list_rows(opened: DataDirectory) -> Iterator[show.Row]:
+    spare = opened.spare()
+    verifier = Verifier(
+        opened.listing, opened.small(CHECKPOINT), spare=spare, live=True, payloads=False
+    )
+    for finding in verifier.findings:
+        _talk(str(finding))
+    for file in verifier.segments:
+        with opened.segment(file.name) as data:
+            report = verifier.segment(file, data, opened.small(index_name(file.base)))
+        row = show.report_row(report)
+        row["state"] = "sealed" if report.sealed else "open"
+        if report.findings or report.moving:
+            row["state"] = "see verify"
+        yield row
+    base = segment_base(spare) if spare else None
+    if spare is not None and base is not None:
+        size = dict(opened.listing)[spare]
+        row = show.report_row(SegmentReport(SegmentFile(base, size)))
+        yield row | {"state": "spare"}
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[DataDirectory]:
+    """The directory; wrong usage and a closed pipe are handled here for all commands."""
+    try:
+        opened = DataDirectory(path)
+        if opened.live:
+            _talk("a broker is at work in this directory: what is read is as of now")
+        yield opened
+    except NoJournal as error:
+        _talk(str(error))
+        raise typer.Exit(USAGE) from None
+    except PermissionError as error:
+        _talk(f"cannot read {error.filename}: {error.strerror}")
+        raise typer.Exit(3) from None
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Any]:
+    """A bar on a terminal, for large directories only."""
+    if total < _BAR_FROM_BYTES or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    bar = Progress(
+        TextColumn("verifying"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("verify", total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+def _console() -> Console:
+    # Wide enough when it is no terminal: nothing may be cut for the next program.
+    return Console(width=None if sys.stdout.isatty() else 200, soft_wrap=True)
+
+
+def _print_json(data: object) -> None:
+    sys.stdout.write(json.dumps(data, indent=2) + "\n")
+    sys.stdout.flush()
+
+
+def _talk(text: str) -> None:
+    sys.stderr.write(text + "\n")

@@ -1,0 +1,135 @@
+"""The walk behind `fmq journal dump`: one row a batch, filtered, until the end or damage."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from fmqclient.cli import journal_show as show
+from fmqclient.cli.journal_files import DataDirectory
+from fmqcore.batch import BatchHeader, BatchType
+from fmqcore.columns import BadColumns
+from fmqcore.crc import Buffer
+from fmqcore.errors import Malformed
+from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
+from fmqcore.journal.control import decode_topic
+from fmqcore.journal.recovery import Cut, Refuse, SegmentFile, judge, judge_sealed, survey
+from fmqcore.journal.scan import Cursor, Fault, Scan, Stop, begin_next
+from fmqcore.journal.segments import CHECKPOINT
+from fmqcore.journal.state import JournalState
+from fmqcore.words import Position, TopicId
+
+
+class Filter(NamedTuple):
+    """What to show."""
+
+    topic: str  # name or number; "" = all
+    queue: int | None
+    start: Position
+    limit: int  # 0 = all
+
+
+class Dump:
+    """Iterate `rows`; afterwards `stopped` says why it ended early ("" = it did not)."""
+
+    def __init__(self, opened: DataDirectory, wanted: Filter, *, values: bool) -> None:
+        self.stopped = ""
+        self.exit_code = 0
+        self._opened = opened
+        self._wanted = wanted
+        self._values = values
+        self._topics: dict[TopicId, str] = {}
+        self._checkpoint = _checkpoint(opened)
+        self._survey = survey(opened.listing, self._checkpoint, spare=opened.spare())
+
+    def rows(self) -> Iterator[show.Row]:
+        """One row a batch, as wanted."""
+        if self._survey.refusal:
+            self._stop(2, str(self._survey.refusal))
+        cursor, shown = Cursor(self._survey.log_start), 0
+        for file in self._survey.segments:
+            if file.end <= self._wanted.start:
+                continue
+            begin_next(cursor)
+            if cursor.position != file.base or cursor.segment is not None:
+                cursor = Cursor(file.base)
+            with self._opened.segment(file.name) as data:
+                scan = Scan(data, file.base, cursor)
+                for header in scan:
+                    row = self._row(header, scan.payload(header))
+                    if row is None:
+                        continue
+                    yield row
+                    shown += 1
+                    if shown == self._wanted.limit:
+                        return
+            if scan.stop is not None:
+                self._judge(scan.stop, file)
+
+    def _row(self, header: BatchHeader, payload: Buffer) -> show.Row | None:
+        self._learn(header, payload)
+        wanted = self._wanted
+        if header.position < wanted.start:
+            return None
+        topic = self._topics.get(header.topic_id, f"#{header.topic_id}")
+        if wanted.topic and (
+            header.type != BatchType.DATA or wanted.topic not in (topic, str(header.topic_id))
+        ):
+            return None
+        if wanted.queue is not None and (
+            header.type != BatchType.DATA or wanted.queue != header.queue_id
+        ):
+            return None
+        row = show.batch_row(header, topic)
+        try:
+            if header.type != BatchType.DATA:
+                row["content"] = show.control_content(header, payload)
+            elif self._values:
+                row["values"] = show.record_rows(header, payload)
+        except (Malformed, BadColumns) as bad:
+            row["content"] = {"undecodable": str(bad)}
+        return row
+
+    def _learn(self, header: BatchHeader, payload: Buffer) -> None:
+        """Topic names, as the journal tells them."""
+        try:
+            if header.type == BatchType.SNAP:
+                topics = JournalState.from_snap(payload).topics
+                self._topics |= {topic_id: name for topic_id, (name, _) in topics.items()}
+            elif header.type == BatchType.CONFIG:
+                setting = decode_topic(payload)
+                self._topics[setting.topic_id] = setting.name
+        except Malformed:
+            pass  # told in the batch's own row
+
+    def _judge(self, stop: Stop, file: SegmentFile) -> None:
+        """Say it if the segment does not end as it should."""
+        if file == self._survey.segments[-1]:
+            if self._opened.live:
+                if isinstance(stop, Fault):
+                    self._stop(0, f"the end moves: not read from position {stop.position} on")
+                return
+            verdict = judge(
+                stop,
+                file.name,
+                durable_end=self._survey.durable_end,
+                clean=self._checkpoint is not None and self._checkpoint.clean,
+            )
+            if isinstance(verdict, Cut | Refuse):
+                self._stop(2 if isinstance(verdict, Refuse) else 1, str(verdict.finding))
+            return
+        refusal = judge_sealed(stop, file)
+        if refusal:
+            self._stop(2, str(refusal.finding))
+
+    def _stop(self, code: int, why: str) -> None:
+        self.exit_code = max(self.exit_code, code)
+        self.stopped += f"{why}\n"
+
+
+def _checkpoint(opened: DataDirectory) -> Checkpoint | None:
+    raw = opened.small(CHECKPOINT)
+    if raw is None:
+        return None
+    try:
+        return decode_checkpoint(raw)
+    except Malformed:
+        return None  # `verify` tells it

@@ -30,7 +30,10 @@ class Method:
 
 
 class Stream(Protocol):
-    """One end of a bidirectional stream. One task may send while another receives."""
+    """One end of a bidirectional stream. One task may send while another receives.
+
+    A cancelled `send` or `receive` tears the stream down: what was under way cannot be known.
+    """
 
     @property
     def peer(self) -> str:
@@ -76,10 +79,17 @@ class Connection(Protocol):
 
 
 StreamHandler = Callable[[Stream], Awaitable[None]]
-"""Serves one stream; the stream ends when it returns. A `FmqError` raised ends it with its text."""
+"""Serves one stream; the stream ends when it returns. A `FmqError` raised ends it with its text.
+
+When the peer dies, `send` and `receive` under way raise `TransportError`; a handler that is in
+neither is cancelled.
+"""
 
 CallHandler = Callable[[Any], Awaitable[Message]]
-"""Answers one request. A `FmqError` raised becomes the caller's `TransportError`."""
+"""Answers one request. A `FmqError` raised becomes the caller's `TransportError`.
+
+It runs to its end, though its caller may have gone.
+"""
 
 
 class Server(Protocol):

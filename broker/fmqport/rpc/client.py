@@ -33,10 +33,11 @@ class GrpcConnection:
 
     async def call(self, method: Method, request: Message, timeout_s: float) -> Any:
         """See `Connection`."""
+        raw = serialize(request, self._address)
         channel = self._dial()
-        call = channel.unary_unary(method.path)(request.SerializeToString(), timeout=timeout_s)
+        call = channel.unary_unary(method.path)(raw, timeout=timeout_s)
         try:
-            raw = await call
+            answer = await call
         except aio.AioRpcError as error:
             await self._lost(channel, error.code())
             raise self._failed(method, error) from None
@@ -44,7 +45,7 @@ class GrpcConnection:
             call.cancel()
             _reraise_own_cancel()
             raise TransportError(f"{self._address}: the connection was closed") from None
-        return parse(method.reply, raw, self._address)
+        return parse(method.reply, answer, self._address)
 
     async def open(self, method: Method, timeout_s: float) -> "ClientStream":
         """See `Connection`."""
@@ -111,8 +112,9 @@ class ClientStream:
 
     async def send(self, message: Message) -> None:
         """See `Stream`."""
+        raw = serialize(message, self._address)
         try:
-            await self._call.write(message.SerializeToString())
+            await self._call.write(raw)
         except aio.AioRpcError as error:
             raise TransportError(f"{self._address}: {_text(error)}") from None
         except (asyncio.InvalidStateError, asyncio.CancelledError):
@@ -154,6 +156,17 @@ class ClientStream:
             raise TransportError(f"{self._address}: the stream was cancelled")
         details = await self._call.details() or str(await self._call.code())
         raise TransportError(f"{self._address}: the stream has ended: {details}")
+
+
+def serialize(message: Message, peer: str) -> bytes:
+    """Encode a message; one over the limit is refused here, where it harms nobody else."""
+    raw = message.SerializeToString()
+    if len(raw) > options.MAX_MESSAGE_BYTES:
+        raise TransportError(
+            f"{peer}: a {message.DESCRIPTOR.name} of {len(raw)} bytes is over the limit of "
+            f"{options.MAX_MESSAGE_BYTES}"
+        )
+    return raw
 
 
 def parse(kind: type[Message], raw: bytes, peer: str) -> Any:

@@ -6,8 +6,10 @@ MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """A larger message is refused by the receiver, and its call fails; the connection lives on."""
 
 KEEPALIVE_TIME_MS: Final = 2000
-KEEPALIVE_TIMEOUT_MS: Final = 2000
-"""Together under 5 s: a peer that vanished without a word is noticed within that."""
+PING_TIMEOUT_MS: Final = 2000
+"""Together under 5 s: a peer that vanished without a word is noticed within that. It is the ping's
+own timeout that counts: gRPC's core never fires `keepalive_timeout_ms` (its pull request 39239),
+which here only sets the socket's TCP_USER_TIMEOUT."""
 
 Options = list[tuple[str, int]]
 
@@ -15,7 +17,8 @@ _BOTH: Final[Options] = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
-    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_timeout_ms", PING_TIMEOUT_MS),
+    ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),  # 0 = as many as keepalive wants
     ("grpc.http2.lookahead_bytes", 4 * 1024 * 1024),  # a stream's window

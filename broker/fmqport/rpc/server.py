@@ -19,7 +19,7 @@ from grpc import StatusCode, aio
 
 from fmqcore.errors import FmqError
 from fmqport.rpc import options
-from fmqport.rpc.client import parse
+from fmqport.rpc.client import parse, serialize
 from fmqport.transport import CallHandler, Method, StreamHandler, TransportError
 
 _log = structlog.get_logger()
@@ -93,10 +93,10 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no typ
             try:
                 request = parse(method.request, raw, _peer(context))
                 reply: Message = await asyncio.shield(self._run(handler(request)))
+                return serialize(reply, _peer(context))
             except FmqError as error:
                 await context.abort(StatusCode.FAILED_PRECONDITION, str(error))
                 raise AssertionError from error  # abort has raised
-            return reply.SerializeToString()
 
         return grpc.unary_unary_rpc_method_handler(answer)
 
@@ -152,7 +152,7 @@ class ServerStream:
 
     async def send(self, message: Message) -> None:
         """See `Stream`."""
-        await self._do(self._context.write(message.SerializeToString()))
+        await self._do(self._context.write(serialize(message, self._peer)))
 
     async def receive(self) -> Any:
         """See `Stream`."""

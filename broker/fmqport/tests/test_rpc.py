@@ -1,0 +1,208 @@
+"""What only the gRPC adapter has to show: hostile bytes, limits, silent deaths, no leak."""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from fmqport import methods
+from fmqport.rpc import GrpcTransport, options
+from fmqport.transport import Connection, Method, Server, Stream, TransportError
+from fmqproto.v1 import admin_pb2, client_pb2
+
+HOST = "127.0.0.1"
+SOON = 20.0
+
+
+async def echo(stream: Stream) -> None:
+    while (request := await stream.receive()) is not None:
+        acks = [client_pb2.ProduceAck(correlation=b.correlation) for b in request.batches]
+        await stream.send(client_pb2.ProduceReply(acks=acks))
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    server = await GrpcTransport().serve(f"{HOST}:0", calls={}, streams={methods.PRODUCE: echo})
+    async with asyncio.timeout(60):
+        yield server
+        await server.close(0)
+
+
+@pytest.fixture
+async def connection(server: Server) -> AsyncIterator[Connection]:
+    connection = GrpcTransport().connect(f"{HOST}:{server.port}")
+    yield connection
+    await connection.close()
+
+
+async def works(connection: Connection) -> None:
+    stream = await connection.open(methods.PRODUCE, SOON)
+    batch = client_pb2.ProduceBatch(correlation=7)
+    await stream.send(client_pb2.ProduceRequest(batches=[batch]))
+    assert (await stream.receive()).acks[0].correlation == 7
+    await stream.done_sending()
+    assert await stream.receive() is None
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        os.urandom(100_000),
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + os.urandom(100_000),
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(10_000),
+        b"",
+    ],
+)
+async def test_garbage_at_the_port_disturbs_nobody(
+    server: Server, connection: Connection, garbage: bytes
+) -> None:
+    stream = await connection.open(methods.PRODUCE, SOON)
+    for _ in range(3):
+        _reader, writer = await asyncio.open_connection(HOST, server.port)
+        writer.write(garbage)
+        with suppress(OSError):
+            await writer.drain()
+        writer.close()
+    batch = client_pb2.ProduceBatch(correlation=1)
+    await stream.send(client_pb2.ProduceRequest(batches=[batch]))
+    assert (await stream.receive()).acks[0].correlation == 1
+    await works(connection)
+
+
+async def test_a_message_that_is_none_ends_its_stream_with_a_text(
+    server: Server, connection: Connection
+) -> None:
+    # A client that believes that Produce takes something else.
+    wrong = Method(
+        methods.PRODUCE.path, admin_pb2.CreateTopicRequest, client_pb2.ProduceReply, True
+    )
+    stream = await connection.open(wrong, SOON)
+    await stream.send(admin_pb2.CreateTopicRequest(name="\x07"))
+    with pytest.raises(TransportError, match="are no ProduceRequest"):
+        await stream.receive()
+    await works(connection)
+
+
+async def test_a_message_over_the_limit_is_refused_before_it_is_sent(
+    connection: Connection,
+) -> None:
+    other = await connection.open(methods.PRODUCE, SOON)
+    stream = await connection.open(methods.PRODUCE, SOON)
+    batch = client_pb2.ProduceBatch(payload=bytes(options.MAX_MESSAGE_BYTES + 1))
+    with pytest.raises(TransportError, match="over the limit"):
+        await stream.send(client_pb2.ProduceRequest(batches=[batch]))
+    await other.send(client_pb2.ProduceRequest(batches=[client_pb2.ProduceBatch(correlation=2)]))
+    assert (await other.receive()).acks[0].correlation == 2
+    await works(connection)
+
+
+class Relay:
+    """A wire that can go dead without a word: bytes are taken and nothing is passed on."""
+
+    def __init__(self, port: int) -> None:
+        self.dead = False
+        self._to = port
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def start(self) -> asyncio.Server:
+        return await asyncio.start_server(self._accept, HOST, 0)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(HOST, self._to)
+        self._writers += [writer, far_writer]
+        with suppress(OSError, asyncio.CancelledError):
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._copy(reader, far_writer))
+                tasks.create_task(self._copy(far_reader, writer))
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            if not self.dead:
+                writer.write(data)
+                await writer.drain()
+
+    def close(self) -> None:
+        for writer in self._writers:
+            writer.close()
+
+
+async def test_a_message_over_the_receivers_limit_fails_its_stream_and_nothing_else(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = await connection.open(methods.PRODUCE, SOON)
+    name = "grpc.max_receive_message_length"
+    others = [option for option in options.SERVER if option[0] != name]
+    monkeypatch.setattr(options, "SERVER", [*others, (name, 1000)])
+    small = await GrpcTransport().serve(f"{HOST}:0", calls={}, streams={methods.PRODUCE: echo})
+    far = GrpcTransport().connect(f"{HOST}:{small.port}")
+    stream = await far.open(methods.PRODUCE, SOON)
+    batch = client_pb2.ProduceBatch(payload=bytes(1001))
+    await stream.send(client_pb2.ProduceRequest(batches=[batch]))
+    with pytest.raises(TransportError, match="larger than max"):
+        await stream.receive()
+    await works(far)
+    await far.close()
+    await small.close(0)
+    other.cancel()
+
+
+async def test_a_peer_that_vanished_without_a_word_is_noticed_by_both_ends() -> None:
+    ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    async def watch(stream: Stream) -> None:
+        await stream.send(client_pb2.ProduceReply())
+        try:
+            await stream.receive()
+        except TransportError as error:
+            ended.set_result(error)
+            raise
+
+    server = await GrpcTransport().serve(f"{HOST}:0", calls={}, streams={methods.PRODUCE: watch})
+    relay = Relay(server.port)
+    wire = await relay.start()
+    connection = GrpcTransport().connect(f"{HOST}:{wire.sockets[0].getsockname()[1]}")
+    stream = await connection.open(methods.PRODUCE, SOON)
+    await stream.receive()
+    relay.dead = True
+    async with asyncio.timeout(30):  # keepalive says 4 s
+        with pytest.raises(TransportError):
+            await stream.receive()
+        await ended
+    await connection.close()
+    relay.close()
+    wire.close()
+    await server.close(0)
+
+
+async def test_connections_that_come_and_go_leave_no_descriptor_or_thread(server: Server) -> None:
+    async def once(good: bool) -> None:
+        connection = GrpcTransport().connect(f"{HOST}:{server.port if good else 1}")
+        if good:
+            await works(connection)
+        else:
+            with pytest.raises(TransportError):
+                await connection.open(methods.PRODUCE, SOON)
+        await connection.close()
+
+    def held() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+    for _ in range(20):
+        await once(True)
+        await once(False)
+    before = held()
+    for _ in range(200):
+        await once(True)
+        await once(False)
+    for _ in range(100):  # gRPC closes behind us
+        if held() <= before:
+            break
+        await asyncio.sleep(0.05)
+    after = held()
+    assert after[0] <= before[0] + 3, "descriptors were left open"
+    assert after[1] <= before[1], "threads were left"

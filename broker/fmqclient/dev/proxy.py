@@ -2,6 +2,9 @@
 
 One thread with an event loop of its own carries all links, so faults do not depend on the caller's
 loop; the methods are plain calls and may be used from any thread. For development and tests.
+
+A link may tell its callers apart (`who`, from the caller's port), so that a slave can be cut from
+its master while clients of the same address go on.
 """
 
 import asyncio
@@ -16,6 +19,9 @@ T = TypeVar("T")
 
 _CHUNK = 64 * 1024
 
+ANYBODY = ""
+"""Every caller of a link."""
+
 
 class _Mode(Enum):
     PASS = "pass"
@@ -26,14 +32,14 @@ class _Mode(Enum):
 class Link:
     """One listening port whose connections go to `target`, or do not."""
 
-    def __init__(self, proxies: "Proxies", target: str) -> None:
+    def __init__(self, proxies: "Proxies", target: str, who: Callable[[int], str] | None) -> None:
         self.target = target
         self.port = 0
         self._proxies = proxies
-        self._mode = _Mode.PASS
-        self._flows = asyncio.Event()
-        self._flows.set()
-        self._open: dict[asyncio.StreamWriter, None] = {}
+        self._who = who
+        self._modes: dict[str, _Mode] = {}
+        self._changed = asyncio.Event()
+        self._open: dict[asyncio.StreamWriter, str] = {}
         self._server: asyncio.Server | None = None
 
     @property
@@ -41,68 +47,83 @@ class Link:
         """Where to connect instead of to `target`."""
         return f"127.0.0.1:{self.port}"
 
-    def cut(self) -> None:
-        """Reset what is connected, and every new attempt."""
-        self._proxies.run(self._set, _Mode.CUT)
+    def cut(self, who: str = ANYBODY) -> None:
+        """Reset what is connected (of `who`), and every new attempt."""
+        self._proxies.run(self._set, who, _Mode.CUT)
 
-    def hold(self) -> None:
+    def hold(self, who: str = ANYBODY) -> None:
         """Swallow silently, in both directions, as when a cable is pulled; bytes wait."""
-        self._proxies.run(self._set, _Mode.HOLD)
+        self._proxies.run(self._set, who, _Mode.HOLD)
 
-    def resume(self) -> None:
-        """Let everything through again, what was held first."""
-        self._proxies.run(self._set, _Mode.PASS)
+    def resume(self, who: str = ANYBODY) -> None:
+        """Let everything through again (of `who`), what was held first."""
+        self._proxies.run(self._set, who, _Mode.PASS)
 
     # ---- in the proxies' thread
     async def _listen(self, port: int) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
         self.port = self._server.sockets[0].getsockname()[1]
 
-    async def _set(self, mode: _Mode) -> None:
-        self._mode = mode
-        if mode is _Mode.CUT:
-            for writer in list(self._open):
+    async def _set(self, who: str, mode: _Mode) -> None:
+        self._modes[who] = mode
+        for writer, caller in list(self._open.items()):
+            if self._is(_Mode.CUT, caller):
                 writer.transport.abort()
-        if mode is _Mode.HOLD:
-            self._flows.clear()
-        else:
-            self._flows.set()
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _is(self, mode: _Mode, who: str) -> bool:
+        return mode in (self._modes.get(ANYBODY), self._modes.get(who))
+
+    async def _while_held(self, who: str) -> None:
+        while self._is(_Mode.HOLD, who) and not self._is(_Mode.CUT, who):
+            await self._changed.wait()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open[writer] = None
+        who = ANYBODY
+        self._open[writer] = who
         try:
-            await self._flows.wait()
-            if self._mode is _Mode.CUT:
-                return
-            host, _, port = self.target.rpartition(":")
-            far_reader, far_writer = await asyncio.open_connection(host, int(port))
-            self._open[far_writer] = None
-            try:
-                async with asyncio.TaskGroup() as both:
-                    both.create_task(self._pump(reader, far_writer))
-                    both.create_task(self._pump(far_reader, writer))
-            finally:
-                self._open.pop(far_writer, None)
-                far_writer.transport.abort()
+            if self._who is not None:
+                port = writer.get_extra_info("peername")[1]
+                who = self._open[writer] = await asyncio.to_thread(self._who, port)
+            await self._while_held(who)
+            if not self._is(_Mode.CUT, who):
+                await self._forward(who, reader, writer)
         except (OSError, ExceptionGroup):
             pass  # an end went away: the other learns it by the reset
         finally:
             self._open.pop(writer, None)
             writer.transport.abort()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(
+        self, who: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        host, _, port = self.target.rpartition(":")
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        self._open[far_writer] = who
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._pump(who, reader, far_writer))
+                both.create_task(self._pump(who, far_reader, writer))
+        finally:
+            self._open.pop(far_writer, None)
+            far_writer.transport.abort()
+
+    async def _pump(
+        self, who: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         while data := await reader.read(_CHUNK):
-            await self._flows.wait()
+            await self._while_held(who)
             writer.write(data)
             await writer.drain()
-        await self._flows.wait()
+        await self._while_held(who)
         if writer.can_write_eof():
             writer.write_eof()
 
     async def _close(self) -> None:
         if self._server is not None:
             self._server.close()
-        await self._set(_Mode.CUT)
+        await self._set(ANYBODY, _Mode.CUT)
 
 
 class Proxies:
@@ -128,9 +149,12 @@ class Proxies:
         self._thread.join()
         self._loop.close()
 
-    def link(self, target: str, port: int = 0) -> Link:
-        """A new link to `host:port`, on a free port unless one is given."""
-        link = Link(self, target)
+    def link(self, target: str, port: int = 0, who: Callable[[int], str] | None = None) -> Link:
+        """A new link to `host:port`, on a free port unless one is given.
+
+        `who` names a caller by its port; it is called on a thread.
+        """
+        link = Link(self, target, who)
         self.run(link._listen, port)
         self._links.append(link)
         return link
@@ -147,3 +171,4 @@ class Proxies:
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.gather(*others, return_exceptions=True)
+        await self._loop.shutdown_default_executor()

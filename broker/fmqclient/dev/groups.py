@@ -1,0 +1,67 @@
+"""What ZooKeeper holds of a development cluster's groups: read it, and change configurations."""
+
+import asyncio
+
+from fmqcore import paths
+from fmqcore.cluster import (
+    GroupConfig,
+    GroupState,
+    config_from_json,
+    config_to_json,
+    state_from_json,
+)
+from fmqcore.errors import NotFound
+from fmqcore.words import GroupName
+from fmqport.coordination import NodeExists
+from fmqport.zk.session import ZooKeeperSession
+
+
+class Groups:
+    """The groups of one cluster, over a session of its own, made at first use; close it."""
+
+    def __init__(self, zookeeper: str, cluster: str) -> None:
+        self._session = ZooKeeperSession(zookeeper, timeout_ms=10_000)
+        self._cluster = cluster
+        self._started = False
+        self._starting = asyncio.Lock()
+
+    async def session(self) -> ZooKeeperSession:
+        """The session, for what is not told here."""
+        async with self._starting:
+            if not self._started:
+                await self._session.start(30)
+                self._started = True
+        return self._session
+
+    async def close(self) -> None:
+        """End the session."""
+        await self._session.close()
+
+    async def state(self, group: str) -> GroupState:
+        """Who serves, as ZooKeeper has it now."""
+        session = await self.session()
+        node = await session.get(paths.state_node(self._cluster, GroupName(group)))
+        return state_from_json(node.data) if node else GroupState()
+
+    async def config(self, group: str) -> GroupConfig:
+        """As configured. Raises `NotFound`."""
+        session = await self.session()
+        node = await session.get(paths.config_node(self._cluster, GroupName(group)))
+        if node is None:
+            raise NotFound(f"ZooKeeper has no configuration of group {group}")
+        return config_from_json(node.data)
+
+    async def live(self, group: str) -> list[str]:
+        """The brokers whose ephemeral nodes stand."""
+        session = await self.session()
+        return await session.children(paths.live_node(self._cluster, GroupName(group)))
+
+    async def put_config(self, config: GroupConfig) -> None:
+        """Write a configuration, new or changed, as an administrator does."""
+        session = await self.session()
+        node, data = paths.config_node(self._cluster, config.group), config_to_json(config)
+        try:
+            await session.create(node, data, make_parents=True)
+        except NodeExists:
+            found = await session.get(node)
+            await session.set(node, data, found.version if found else 0)

@@ -1,0 +1,174 @@
+"""What a development cluster consists of, and the file that remembers it. No process here.
+
+Leaves in the cluster's folder: `cluster.json` (options, ports, process ids).
+"""
+
+import json
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from fmqcore.cluster import GroupConfig, Member
+from fmqcore.errors import InvalidArgument
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqcore.words import BrokerId, GroupName, Permission
+
+STATE_FILE: Final = "cluster.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """The shape of a cluster. `settings` are `BrokerSettings` fields, the same for all brokers."""
+
+    cluster: str = "dev"
+    groups: int = 2
+    slaves: int = 1
+    first_port: int = 0  # asked for the first broker; 0 = any free one
+    policy: AckPolicy = AckPolicy()
+    zones: tuple[str, ...] = ()  # member n of a group lies in zones[n mod length]
+    permissions: Mapping[str, Permission] = field(default_factory=dict)  # by broker; else FULL
+    settings: Mapping[str, str | int] = field(default_factory=dict)
+    strict_takeover: bool = False
+    zookeeper: str = ""  # use this ensemble instead of an own server
+    proxied: bool = False  # brokers reach ZooKeeper and their master over links that can be cut
+
+    def __post_init__(self) -> None:
+        if self.groups < 1 or not 0 <= self.slaves <= 9:
+            raise InvalidArgument(
+                f"a cluster has at least 1 group, and 0 to 9 slaves in each; "
+                f"not {self.groups} and {self.slaves}"
+            )
+
+
+@dataclass(slots=True)
+class BrokerPlan:
+    """One broker: who it is and where it lives."""
+
+    id: BrokerId
+    group: GroupName
+    zone: str
+    port: int  # where it listens
+    address: str  # what the group's configuration says: its port, or a link's
+    zookeeper: str
+    directory: Path
+
+    @property
+    def data(self) -> Path:
+        """Its journal."""
+        return self.directory / "data"
+
+    @property
+    def log(self) -> Path:
+        """What it says."""
+        return self.directory / "broker.log"
+
+    @property
+    def listen(self) -> str:
+        """`host:port` that it really listens on."""
+        return f"127.0.0.1:{self.port}"
+
+
+def broker_names(options: ClusterOptions) -> list[tuple[GroupName, BrokerId, str]]:
+    """(group, broker, zone) of all; the first of each group is its master."""
+    zones = options.zones or ("",)
+    return [
+        (GroupName(f"g{group}"), BrokerId(f"g{group}-{n}"), zones[n % len(zones)])
+        for group in range(1, options.groups + 1)
+        for n in range(options.slaves + 1)
+    ]
+
+
+def group_configs(options: ClusterOptions, brokers: Iterable[BrokerPlan]) -> list[GroupConfig]:
+    """What goes into ZooKeeper."""
+    members: dict[GroupName, list[Member]] = {}
+    for b in brokers:
+        permission = options.permissions.get(b.id, Permission.FULL)
+        members.setdefault(b.group, []).append(Member(b.id, b.address, b.zone, permission))
+    return [
+        GroupConfig(group, of[0].id, tuple(of), options.policy, options.strict_takeover)
+        for group, of in members.items()
+    ]
+
+
+def free_ports(count: int, preferred: Sequence[int] = ()) -> list[int]:
+    """`count` different ports that nobody uses now; of the preferred ones those that are free."""
+    found: list[int] = []
+    with ExitStack() as held:
+        for wanted in [*preferred[:count], *[0] * (count - len(preferred))]:
+            probe = held.enter_context(socket.socket())
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", wanted))
+            except OSError:
+                probe.bind(("127.0.0.1", 0))
+            found.append(probe.getsockname()[1])
+    return found
+
+
+# ---- the state file
+
+
+@dataclass(slots=True)
+class Running:
+    """A process as the state file knows it."""
+
+    name: str  # "zookeeper" or a broker's id
+    port: int
+    pid: int
+    born: float
+
+
+@dataclass(slots=True)
+class ClusterFile:
+    """What `fmq dev` must know of a cluster that an earlier command started."""
+
+    options: ClusterOptions
+    processes: list[Running]
+
+    def port_of(self, name: str) -> int:
+        """The port it had; 0 if it is not known."""
+        return next((p.port for p in self.processes if p.name == name), 0)
+
+
+def write_file(directory: Path, file: ClusterFile) -> None:
+    """Write it, whole or not at all."""
+    data = asdict(file)
+    data["options"]["permissions"] = {
+        broker: permission.name for broker, permission in file.options.permissions.items()
+    }
+    aside = directory / f"{STATE_FILE}.new"
+    aside.write_text(json.dumps(data, indent=2, default=lambda value: value.value))
+    aside.replace(directory / STATE_FILE)
+
+
+def read_file(directory: Path) -> ClusterFile | None:
+    """Read it; None if there is no cluster in this folder."""
+    try:
+        data = json.loads((directory / STATE_FILE).read_text())
+    except FileNotFoundError:
+        return None
+    return ClusterFile(
+        _options(data["options"]), [Running(**process) for process in data["processes"]]
+    )
+
+
+def _options(data: dict[str, Any]) -> ClusterOptions:
+    policy = data["policy"]
+    return ClusterOptions(
+        **{
+            **data,
+            "zones": tuple(data["zones"]),
+            "permissions": {b: Permission[name] for b, name in data["permissions"].items()},
+            "policy": AckPolicy(
+                **{
+                    **policy,
+                    "flush": Flush(policy["flush"]),
+                    "counts": SlaveCounts(policy["counts"]),
+                    "how_many": HowMany(policy["how_many"]),
+                }
+            ),
+        }
+    )

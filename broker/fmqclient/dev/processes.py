@@ -1,0 +1,77 @@
+"""Child processes of a development cluster, also those that an earlier command left running.
+
+A process is known by its id and its moment of birth, so that a number given again by the system is
+never mistaken for ours.
+"""
+
+import asyncio
+import contextlib
+import signal
+import subprocess
+from dataclasses import dataclass
+from typing import Final
+
+import psutil
+
+TERM_S: Final = 15.0
+"""How long an orderly stop may take before the process is killed."""
+
+_POLL_S: Final = 0.02
+
+
+@dataclass(slots=True)
+class Child:
+    """One process; `popen` if it is our own child (then it is reaped here)."""
+
+    pid: int
+    born: float
+    popen: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def of(cls, popen: subprocess.Popen[bytes]) -> "Child":
+        """The process just started. It may have ended already."""
+        try:
+            born = psutil.Process(popen.pid).create_time()
+        except psutil.NoSuchProcess:
+            born = 0.0
+        return cls(popen.pid, born, popen)
+
+    def alive(self) -> bool:
+        """Whether it runs still (or is stopped by SIGSTOP)."""
+        if self.popen is not None:
+            return self.popen.poll() is None
+        try:
+            process = psutil.Process(self.pid)
+            same = abs(process.create_time() - self.born) < 0.05
+            return same and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal; none if it has ended."""
+        if self.alive():
+            with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+                psutil.Process(self.pid).send_signal(number)
+
+    async def ended(self, within_s: float) -> bool:
+        """Wait for its end; False if it lives on."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self.alive():  # noqa: ASYNC110 - the system tells us no other way
+                    await asyncio.sleep(_POLL_S)
+                return True
+        return False
+
+    async def stop(self) -> bool:
+        """SIGTERM, in time SIGKILL; whether it ended in order. Also wakes a stopped one."""
+        self.send(signal.SIGTERM)
+        self.send(signal.SIGCONT)
+        if await self.ended(TERM_S):
+            return True
+        self.kill()
+        await self.ended(TERM_S)
+        return False
+
+    def kill(self) -> None:
+        """SIGKILL, and no waiting."""
+        self.send(signal.SIGKILL)

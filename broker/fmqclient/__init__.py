@@ -1,1 +1,75 @@
-"""FMQ."""
+"""The client of FMQ: `connect`, then a producer, a consumer, an admin.
+
+    async with fmqclient.connect("fmq://127.0.0.1:9876") as c:
+        async with c.producer() as p:
+            result = await p.send("orders", b"v", key=b"42")
+        async with c.consumer("orders", group="billing") as sub:
+            async for m in sub:
+                await m.ack()
+
+`fmqclient.sync.connect` is the same for programs without asyncio. `docs/client.md` has the
+guarantees. Every error on purpose is an `FmqError`.
+"""
+
+from fmqclient.client import Client, connect
+from fmqclient.consumer import Consumer
+from fmqclient.infos import BrokerStatus, GroupInfo, QueueOffsets, ReplicaStatus, TopicInfo
+from fmqclient.message import Message
+from fmqclient.producer import Producer
+from fmqclient.records import SendResult
+from fmqcore.errors import (
+    AlreadyExists,
+    BadCrc,
+    DeliveryUnknown,
+    ErrorCode,
+    FmqError,
+    InvalidArgument,
+    Malformed,
+    NoPermission,
+    NotEnoughReplicas,
+    NotFound,
+    OutOfSequence,
+    Overloaded,
+    ProducerFenced,
+    StaleAssignment,
+    StorageFull,
+    TooLarge,
+    Unavailable,
+    UnknownQueue,
+    UnknownTopic,
+    Unsupported,
+)
+
+__all__ = [
+    "AlreadyExists",
+    "BadCrc",
+    "BrokerStatus",
+    "Client",
+    "Consumer",
+    "DeliveryUnknown",
+    "ErrorCode",
+    "FmqError",
+    "GroupInfo",
+    "InvalidArgument",
+    "Malformed",
+    "Message",
+    "NoPermission",
+    "NotEnoughReplicas",
+    "NotFound",
+    "OutOfSequence",
+    "Overloaded",
+    "Producer",
+    "ProducerFenced",
+    "QueueOffsets",
+    "ReplicaStatus",
+    "SendResult",
+    "StaleAssignment",
+    "StorageFull",
+    "TooLarge",
+    "TopicInfo",
+    "Unavailable",
+    "UnknownQueue",
+    "UnknownTopic",
+    "Unsupported",
+    "connect",
+]

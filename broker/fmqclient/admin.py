@@ -1,0 +1,304 @@
+"""The admin: topics, consumer groups, offsets, seek, status. Plain values in and out.
+
+Topics may be asked of any broker; offsets of a consumer group are kept by the broker that serves
+the reads of each group, so those questions go to one broker per group and are merged.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from fmqclient.connections import Connections
+from fmqclient.infos import BrokerStatus, GroupInfo, QueueOffsets, ReplicaStatus, TopicInfo
+from fmqclient.routes import Routes, topic_of
+from fmqclient.settings import Start, start_at
+from fmqcore.errors import (
+    FmqError,
+    InvalidArgument,
+    NoPermission,
+    NotFound,
+    Unavailable,
+    UnknownTopic,
+    error_of,
+)
+from fmqcore.routing import GroupRoute, candidates
+from fmqcore.words import NAME_PATTERN, GroupName, Permission, is_name
+from fmqport.clock import Clock
+from fmqport.methods import CREATE_TOPIC, DELETE_GROUP, DELETE_TOPIC, OFFSETS, SEEK, STATUS
+from fmqport.transport import Method, TransportError
+from fmqproto.v1 import admin_pb2, client_pb2
+
+CALL_TIMEOUT_S: Final = 10.0
+STATUS_TIMEOUT_S: Final = 2.0
+
+
+class Admin:
+    """Asks brokers on behalf of people. Holds nothing."""
+
+    def __init__(self, connections: Connections, routes: Routes, clock: Clock) -> None:
+        self._connections = connections
+        self._routes = routes
+        self._clock = clock
+
+    # ---- topics
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        queues: int = 8,
+        groups: Sequence[str] | Mapping[str, int] | None = None,
+        if_not_exists: bool = False,
+    ) -> TopicInfo:
+        """Create a topic with `queues` queues in each of its groups.
+
+        `groups`: names, or names with weights; None means every group of the cluster. Raises
+        `AlreadyExists`, `InvalidArgument`.
+        """
+        _check_name("topic", name)
+        weights = groups if isinstance(groups, Mapping) else dict.fromkeys(groups or (), 1)
+        request = admin_pb2.CreateTopicRequest(
+            name=name,
+            queues=_number("queues", queues),
+            groups=[
+                client_pb2.TopicGroup(group=g, weight=_number(f"weight of {g}", w), queues=queues)
+                for g, w in weights.items()
+            ],
+            if_not_exists=if_not_exists,
+        )
+        reply = await self._ask_any(CREATE_TOPIC, request)
+        await self._routes.refresh()
+        return topic_of(reply.topic)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic; its messages go with retention. Raises `NotFound`."""
+        _check_name("topic", name)
+        await self._ask_any(DELETE_TOPIC, admin_pb2.DeleteTopicRequest(name=name))
+        await self._routes.refresh()
+
+    async def topics(self) -> list[TopicInfo]:
+        """All topics, by name."""
+        await self._routes.refresh(everything=True)
+        return [topic for _, topic in sorted(self._routes.table.topics.items())]
+
+    async def topic(self, name: str) -> TopicInfo:
+        """One topic. Raises `UnknownTopic`."""
+        found = next((t for t in await self.topics() if t.name == name), None)
+        if found is None:
+            raise UnknownTopic(f"there is no topic {name!r}")
+        return found
+
+    # ---- consumer groups
+
+    async def groups(self) -> list[GroupInfo]:
+        """All consumer groups, by name and topic."""
+        found: dict[tuple[str, str], GroupInfo] = {}
+        for row in await self.offsets():
+            if row.group:
+                key = (row.group, row.topic)
+                found[key] = found.get(key, GroupInfo(*key)).with_queue(row)
+        return [info for _, info in sorted(found.items())]
+
+    async def offsets(self, group: str = "", topic: str = "") -> list[QueueOffsets]:
+        """Progress per queue; empty names mean all. Rows with group "" are queues nobody read.
+
+        Raises `Unavailable` if some group's reader does not answer: a part is no answer.
+        """
+        request = admin_pb2.OffsetsRequest(topic=topic, group=group)
+        names = await self._groups_of(topic)
+        rows: list[QueueOffsets] = []
+        for name in names:
+            reply = await self._ask_reader(name, OFFSETS, request)
+            rows += [_offsets(row) for row in reply.queues]
+        return sorted(rows, key=lambda r: (r.group, r.topic, r.broker_group, r.queue))
+
+    async def lag(self, group: str) -> list[QueueOffsets]:
+        """Progress of one consumer group in every queue it has read. Raises `NotFound`."""
+        rows = await self.offsets(group)
+        if not rows:
+            raise NotFound(f"there is no consumer group {group!r}")
+        return rows
+
+    async def seek(
+        self,
+        group: str,
+        topic: str,
+        to: Start | None = None,
+        *,
+        offset: int | None = None,
+        queues: Sequence[tuple[str, int]] | None = None,
+    ) -> list[QueueOffsets]:
+        """Move a consumer group on a topic: to a moment, or (`offset`) to an offset.
+
+        `queues` are (group, queue); None means all of the topic. Live members go on from there.
+        """
+        if (to is None) == (offset is None):
+            raise InvalidArgument("a seek goes either to a moment or to an offset: give one")
+        _check_name("consumer group", group)
+        request = admin_pb2.SeekRequest(topic=topic, group=group)
+        if offset is not None:
+            request.by_offset, request.offset = True, _number("offset", offset)
+        else:
+            assert to is not None, "one of the two is given"
+            request.to, request.to_ms = start_at(to)
+        rows: list[QueueOffsets] = []
+        for name, wanted in await self._wanted(topic, queues):
+            request.queues[:] = wanted
+            reply = await self._ask_reader(name, SEEK, request)
+            rows += [_offsets(row) for row in reply.queues]
+        return rows
+
+    async def delete_group(self, group: str, topic: str = "") -> int:
+        """Forget a consumer group's progress; returns how many queues of it. Raises `NotFound`."""
+        _check_name("consumer group", group)
+        request = admin_pb2.DeleteGroupRequest(group=group, topic=topic)
+        deleted = 0
+        for name in await self._groups_of(topic):
+            try:
+                deleted += (await self._ask_reader(name, DELETE_GROUP, request)).deleted
+            except NotFound:
+                continue
+        if not deleted:
+            raise NotFound(f"there is no consumer group {group!r}")
+        return deleted
+
+    # ---- the cluster
+
+    async def status(self) -> list[BrokerStatus]:
+        """Every broker about itself; one that does not answer says why in `error`."""
+        await self._routes.refresh()
+        rows = []
+        for _, route in sorted(self._routes.table.groups.items()):
+            rows += [await self._status_of(route, b.id, b.address) for b in route.brokers]
+        return rows
+
+    async def _status_of(self, route: GroupRoute, broker: str, address: str) -> BrokerStatus:
+        try:
+            reply = await self._connections.to(address).call(
+                STATUS, admin_pb2.StatusRequest(), STATUS_TIMEOUT_S
+            )
+        except TransportError as error:
+            return BrokerStatus(
+                group=route.group,
+                broker=broker,
+                address=address,
+                mode=route.mode,
+                epoch=int(route.epoch),
+                error=str(error),
+            )
+        return BrokerStatus(
+            group=reply.group,
+            broker=reply.broker,
+            address=address,
+            cluster=reply.cluster,
+            role=reply.role,
+            permission=Permission(reply.permission & Permission.FULL),
+            mode=reply.mode,
+            epoch=reply.epoch,
+            master=reply.master,
+            reader=reply.reader,
+            why=reply.why,
+            log_start=reply.log_start,
+            end=reply.end,
+            durable_end=reply.durable_end,
+            commit_end=reply.commit_end,
+            replicas=tuple(
+                ReplicaStatus(
+                    r.broker, r.connected, r.in_sync, r.received_end, r.durable_end, r.lag_bytes
+                )
+                for r in reply.replicas
+            ),
+            version=reply.version,
+            uptime_ms=reply.uptime_ms,
+            zookeeper_connected=reply.zookeeper_connected,
+        )
+
+    # ---- inside
+
+    async def _ask_any(self, method: Method, request: Any) -> Any:
+        """Any broker will do: the ones of each group in turn until one answers."""
+        await self._routes.refresh()
+        said = []
+        for _, route in sorted(self._routes.table.groups.items()):
+            for broker in candidates(route, Permission.FULL):
+                try:
+                    reply = await self._connections.to(broker.address).call(
+                        method, request, CALL_TIMEOUT_S
+                    )
+                except TransportError as error:
+                    said.append(str(error))
+                    continue
+                _raise(reply)
+                return reply
+        raise Unavailable(f"no broker answers: {'; '.join(said) or 'the routes are empty'}")
+
+    async def _ask_reader(self, group: GroupName, method: Method, request: Any) -> Any:
+        """The broker of a group that serves its reads."""
+        said: list[str] = []
+        for again in (False, True):
+            if again:
+                await self._routes.refresh()
+            route = self._routes.table.groups.get(group)
+            for broker in candidates(route, Permission.READ) if route else ():
+                try:
+                    reply = await self._connections.to(broker.address).call(
+                        method, request, CALL_TIMEOUT_S
+                    )
+                    _raise(reply)
+                except (TransportError, NoPermission) as error:
+                    said.append(f"{broker.id}: {error}")
+                else:
+                    return reply
+        raise Unavailable(f"nobody serves the reads of group {group}: {'; '.join(said)}")
+
+    async def _groups_of(self, topic: str) -> Iterable[GroupName]:
+        await self._routes.refresh()
+        if not topic:
+            return sorted(self._routes.table.groups)
+        return sorted(g.group for g in (await self._routes.topic(topic)).groups)
+
+    async def _wanted(
+        self, topic: str, queues: Sequence[tuple[str, int]] | None
+    ) -> list[tuple[GroupName, list[int]]]:
+        names = await self._groups_of(topic)
+        if queues is None:
+            return [(name, []) for name in names]
+        strange = {g for g, _ in queues} - set(names)
+        if strange:
+            raise InvalidArgument(f"topic {topic} has no queue in group {', '.join(strange)}")
+        return [
+            (name, wanted)
+            for name in names
+            if (wanted := sorted({q for g, q in queues if g == name}))
+        ]
+
+
+def _raise(reply: Any) -> None:
+    if reply.HasField("error"):
+        error: FmqError = error_of(reply.error.code, reply.error.message)
+        raise error
+
+
+def _offsets(row: admin_pb2.QueueOffsets) -> QueueOffsets:
+    return QueueOffsets(
+        group=row.group,
+        topic=row.topic,
+        broker_group=row.broker_group,
+        queue=row.queue_id,
+        committed=row.committed,
+        begin=row.begin,
+        end=row.end,
+        in_flight=row.in_flight,
+        session=row.session,
+        client=row.client,
+    )
+
+
+def _check_name(what: str, name: str) -> None:
+    if not isinstance(name, str) or not is_name(name):
+        raise InvalidArgument(f"{name!r} is no name for a {what}: {NAME_PATTERN}")
+
+
+def _number(what: str, value: int) -> int:
+    if not isinstance(value, int) or not 0 <= value < 2**63:
+        raise InvalidArgument(f"{what}={value!r} must be a whole number, not negative")
+    return value

@@ -1,0 +1,162 @@
+"""`connect`: the way into a cluster. One client has one route table and one set of connections.
+
+    async with fmqclient.connect("fmq://127.0.0.1:9876") as client: ...
+
+Ports (transport, clock) are arguments with the real ones as defaults.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+
+from fmqclient.address import DEFAULT_URL, parse_url
+from fmqclient.admin import Admin
+from fmqclient.connections import Backoff, Connections
+from fmqclient.consumer import Consumer
+from fmqclient.producer import Producer
+from fmqclient.routes import Routes
+from fmqclient.settings import ConsumerSettings, ProducerSettings, Start
+from fmqcore.batch import MAX_PAYLOAD, MAX_RECORDS
+from fmqcore.errors import Unavailable
+from fmqport.clock import Clock
+from fmqport.system import SystemClock
+from fmqport.transport import Transport
+
+MIB = 1024 * 1024
+
+
+def connect(
+    url: str = DEFAULT_URL,
+    *,
+    timeout_s: float = 10.0,
+    name: str = "",
+    transport: Transport | None = None,
+    clock: Clock | None = None,
+) -> "Client":
+    """A client of the cluster that `url` names (`fmq://host:port[,host:port...]`).
+
+    Use it as `async with connect(...) as client`; raises `Unavailable` if no broker answers within
+    `timeout_s`. `name` is shown to people in a broker's lists.
+    """
+    if transport is None:
+        from fmqport.rpc import GrpcTransport  # only now: a simulator has no gRPC
+
+        transport = GrpcTransport()
+    return Client(parse_url(url), transport, clock or SystemClock(), timeout_s, name)
+
+
+class Client:
+    """A cluster's client: makes producers, consumers, and an admin."""
+
+    def __init__(
+        self,
+        seeds: Sequence[str],
+        transport: Transport,
+        clock: Clock,
+        timeout_s: float,
+        name: str,
+    ) -> None:
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._name = name
+        self._connections = Connections(transport)
+        self._routes = Routes(self._connections, clock, tuple(seeds))
+        self._refreshing: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> "Client":
+        try:
+            await self._first_routes()
+        except BaseException:
+            await self._connections.close()
+            raise
+        self._refreshing = asyncio.create_task(self._routes.run())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections. Close producers and consumers first (`async with` does)."""
+        task, self._refreshing = self._refreshing, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        await self._connections.close()
+
+    async def _first_routes(self) -> None:
+        until_ms = self._clock.monotonic_ms() + int(self._timeout_s * 1000)
+        backoff = Backoff(self._clock)
+        while True:
+            try:
+                return await self._routes.refresh()
+            except Unavailable:
+                if self._clock.monotonic_ms() >= until_ms:
+                    raise
+            await backoff.wait()
+
+    def producer(
+        self,
+        *,
+        acks: str = "replicated",
+        linger_ms: float = 0,
+        max_outstanding_bytes: int = 32 * MIB,
+        max_outstanding_records: int = 100_000,
+        max_batch_bytes: int = MAX_PAYLOAD,
+        max_batch_records: int = MAX_RECORDS,
+        pipeline: int = 4,
+        delivery_timeout_s: float = 120.0,
+        close_timeout_s: float = 30.0,
+        born_time: bool = False,
+    ) -> Producer:
+        """A producer; see `docs/client.md` for what each setting does."""
+        settings = ProducerSettings(
+            acks=acks,
+            linger_ms=linger_ms,
+            max_outstanding_bytes=max_outstanding_bytes,
+            max_outstanding_records=max_outstanding_records,
+            max_batch_bytes=max_batch_bytes,
+            max_batch_records=max_batch_records,
+            pipeline=pipeline,
+            delivery_timeout_s=delivery_timeout_s,
+            close_timeout_s=close_timeout_s,
+            born_time=born_time,
+            client_name=self._name,
+        )
+        return Producer(self._connections, self._routes, self._clock, settings)
+
+    def consumer(
+        self,
+        topic: str,
+        *,
+        group: str,
+        start: Start = "earliest",
+        ack: str = "manual",
+        buffer_bytes: int = 4 * MIB,
+        ack_timeout_s: float = 0,
+        close_timeout_s: float = 5.0,
+    ) -> Consumer:
+        """A member of a consumer group; see `docs/client.md` for what each setting does.
+
+        `start` counts where the group has no committed offset yet: "earliest", "latest", a
+        `datetime` or milliseconds since 1970 UTC.
+        """
+        settings = ConsumerSettings(
+            topic=topic,
+            group=group,
+            start=start,
+            ack=ack,
+            buffer_bytes=buffer_bytes,
+            ack_timeout_s=ack_timeout_s,
+            close_timeout_s=close_timeout_s,
+            client_name=self._name,
+        )
+        return Consumer(self._connections, self._routes, self._clock, settings)
+
+    def admin(self) -> Admin:
+        """Topics, consumer groups, offsets, status."""
+        return Admin(self._connections, self._routes, self._clock)

@@ -1,0 +1,124 @@
+"""One connection per broker address, shared by all producers and consumers of a client.
+
+The transport dials by itself and again after a loss; here is only who owns what: the connections
+live as long as the client.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from google.protobuf.message import Message
+
+from fmqcore.errors import NoPermission, error_of
+from fmqcore.routing import BrokerRoute
+from fmqport.clock import Clock
+from fmqport.transport import Connection, Method, Stream, Transport, TransportError
+from fmqproto.v1 import client_pb2
+
+DIAL_TIMEOUT_S = 2.0
+"""To connect, and again to be answered: a broker that needs longer is passed over for now."""
+
+
+class Connections:
+    """The connections of one client."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._by_address: dict[str, Connection] = {}
+
+    def to(self, address: str) -> Connection:
+        """The connection to `host:port`; no I/O."""
+        connection = self._by_address.get(address)
+        if connection is None:
+            connection = self._by_address[address] = self._transport.connect(address)
+        return connection
+
+    async def close(self) -> None:
+        """Close them all."""
+        connections, self._by_address = list(self._by_address.values()), {}
+        for connection in connections:
+            await connection.close()
+
+
+class Backoff:
+    """How long to wait before trying again: at once, then doubling, jittered, bounded."""
+
+    __slots__ = ("_clock", "_first_ms", "_max_ms", "_tries")
+
+    def __init__(self, clock: Clock, first_ms: float = 50, max_ms: float = 1000) -> None:
+        self._clock = clock
+        self._first_ms = first_ms
+        self._max_ms = max_ms
+        self._tries = 0
+
+    def next_ms(self) -> float:
+        """Milliseconds to wait now."""
+        tries, self._tries = self._tries, self._tries + 1
+        if tries == 0:
+            return 0.0
+        bound = min(self._max_ms, self._first_ms * 2.0 ** min(tries - 1, 20))
+        return self._clock.uniform(bound / 2, bound)
+
+    async def wait(self) -> None:
+        """Wait so long."""
+        delay = self.next_ms()
+        if delay > 0:
+            await self._clock.sleep(delay / 1000)
+
+    def reset(self) -> None:
+        """It went well: begin anew."""
+        self._tries = 0
+
+
+async def open_at_first(
+    connections: Connections,
+    brokers: Sequence[BrokerRoute],
+    method: Method,
+    greeting: Message,
+) -> tuple[BrokerRoute, Stream, Any]:
+    """Open a session at the first broker that accepts it; return (broker, stream, its answer).
+
+    `NoPermission` and an unreachable broker lead to the next one; any other refusal is raised. If
+    nobody accepts, `NoPermission` tells what each one said.
+    """
+    said = []
+    for broker in brokers:
+        try:
+            stream, answer = await _open(connections, broker, method, greeting)
+        except TransportError as error:
+            said.append(f"{broker.id}: {error}")
+            continue
+        if not answer.opened.HasField("error"):
+            return broker, stream, answer
+        stream.cancel()
+        refusal = error_of(answer.opened.error.code, answer.opened.error.message)
+        if not isinstance(refusal, NoPermission):
+            raise refusal
+        said.append(f"{broker.id}: {refusal}")
+    raise NoPermission("; ".join(said) or "the routes name no broker")
+
+
+async def _open(
+    connections: Connections, broker: BrokerRoute, method: Method, greeting: Message
+) -> tuple[Stream, Any]:
+    stream = await connections.to(broker.address).open(method, DIAL_TIMEOUT_S)
+    try:
+        try:
+            async with asyncio.timeout(DIAL_TIMEOUT_S):
+                await stream.send(greeting)
+                answer = await stream.receive()
+        except TimeoutError:
+            raise TransportError(f"{broker.address}: no answer in {DIAL_TIMEOUT_S} s") from None
+        if answer is None or not answer.HasField("opened"):
+            raise TransportError(f"{broker.address}: ended the session at once{_why(answer)}")
+    except BaseException:
+        stream.cancel()
+        raise
+    return stream, answer
+
+
+def _why(answer: Any) -> str:
+    if isinstance(answer, client_pb2.ConsumeReply) and answer.HasField("error"):
+        return f": {answer.error.message}"
+    return ""

@@ -1,0 +1,321 @@
+"""The consumer: what a program calls. One session per group that has the topic (`session.py`); what
+they deliver is merged into one stream of messages, in order within each queue.
+
+At least once: a message is delivered again if it was not acked before its session was lost, its
+ack timed out, or it was nacked. What was acked is remembered through a failover (`track.py`).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final
+
+from fmqclient.admin import Admin
+from fmqclient.connections import Connections
+from fmqclient.message import Chunk, Message, split
+from fmqclient.routes import Routes
+from fmqclient.session import Session
+from fmqclient.settings import ConsumerSettings, Start
+from fmqclient.track import Track
+from fmqcore.errors import FmqError, InvalidArgument, Unavailable
+from fmqcore.routing import Place
+from fmqcore.words import GroupName
+from fmqport.clock import Clock
+
+_FAIR: Final = 256
+"""Messages after which others on the loop get their turn, although more are there."""
+
+
+class Consumer:
+    """A member of a consumer group. Use it as `async with client.consumer(...) as sub`."""
+
+    def __init__(
+        self, connections: Connections, routes: Routes, clock: Clock, settings: ConsumerSettings
+    ) -> None:
+        self._connections = connections
+        self._routes = routes
+        self._clock = clock
+        self._settings = settings
+        self._auto = settings.ack == "auto"
+        self._session_id = f"{settings.client_name or 'fmq'}-{clock.random_id():016x}"
+        self._sessions: dict[GroupName, Session] = {}
+        self._chunks: deque[Chunk] = deque()
+        self._chunk: Chunk | None = None  # being handed out
+        self._next = self._end = 0  # the range of it being handed out
+        self._rest: list[tuple[int, int]] = []  # further ranges of it
+        self._given: list[Message] = []  # ack="auto": handed out and not yet acked
+        self._turn = 0
+        self._there = asyncio.Event()  # a chunk is there, or the end is
+        self._tasks: asyncio.TaskGroup | None = None
+        self._main: asyncio.Task[None] | None = None
+        self._error: BaseException | None = None
+        self._closed = False
+
+    # ---- life
+
+    async def __aenter__(self) -> "Consumer":
+        await self._routes.topic(self._settings.topic)
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._main = asyncio.create_task(self._run(ready))
+        self._main.add_done_callback(self._ended)
+        await ready
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Say the acks, give back what was not taken, leave; for `close_timeout_s` at most."""
+        main, self._main = self._main, None
+        self._closed = True
+        self._there.set()
+        if main is None:
+            return
+        try:
+            self._ack_given()
+            async with asyncio.timeout(self._settings.close_timeout_s):
+                for session in self._sessions.values():
+                    self._drop(session, None)
+                    session.leave()
+                for session in self._sessions.values():
+                    if session.open:
+                        await session.left.wait()
+        except TimeoutError:
+            pass  # the brokers notice by themselves; unsaid acks mean: delivered again
+        finally:
+            main.cancel()
+            await asyncio.wait([main])
+
+    async def _run(self, ready: "asyncio.Future[None]") -> None:
+        forget = self._routes.on_change(self._learn)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                self._learn()
+                ready.set_result(None)
+                await asyncio.get_running_loop().create_future()  # until cancelled
+        except* FmqError as errors:
+            self._error = errors.exceptions[0]
+        finally:
+            self._tasks = None
+            forget()
+            self._there.set()
+
+    def _ended(self, main: "asyncio.Task[None]") -> None:
+        if not main.cancelled() and main.exception() is not None:  # a bug of ours
+            self._error = main.exception()
+            self._there.set()
+
+    def _learn(self) -> None:
+        """The routes are known or were refreshed: a session for every group with the topic."""
+        topic = self._routes.table.topics.get(self._settings.topic)
+        if topic is None or self._tasks is None or self._closed:
+            return
+        for group in topic.groups:
+            if group.group not in self._sessions and group.queues > 0:
+                session = self._sessions[group.group] = Session(
+                    group.group,
+                    self._session_id,
+                    self._connections,
+                    self._routes,
+                    self._clock,
+                    self._settings,
+                    self._deliver,
+                    self._drop,
+                )
+                self._tasks.create_task(session.run())
+
+    # ---- taking
+
+    def __aiter__(self) -> "Consumer":
+        return self
+
+    async def __anext__(self) -> Message:
+        message = await self._take()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def fetch(self, max_messages: int = 500, timeout: float | None = None) -> list[Message]:
+        """Up to so many messages; waits for the first for `timeout` seconds (None: for ever).
+
+        An empty list: none came in time, or the consumer was closed.
+        """
+        if max_messages < 1:
+            raise InvalidArgument(f"max_messages={max_messages} must be at least 1")
+        try:
+            async with asyncio.timeout(timeout):
+                first = await self._take()
+        except TimeoutError:
+            return []
+        found = [] if first is None else [first]
+        while found and len(found) < max_messages and (more := self._take_now()) is not None:
+            found.append(more)
+        if self._auto:
+            self._given = list(found)
+        return found
+
+    async def _take(self) -> Message | None:
+        if self._auto:
+            self._ack_given()
+        self._turn += 1
+        if self._turn >= _FAIR:
+            self._turn = 0
+            await asyncio.sleep(0)
+        while (message := self._take_now()) is None:
+            if self._error is not None:
+                raise self._error
+            if self._closed:
+                return None
+            if self._main is None:
+                raise Unavailable("open the consumer first: async with ... as consumer")
+            self._turn = 0
+            self._there.clear()
+            await self._there.wait()
+        if self._auto:
+            self._given.append(message)
+        return message
+
+    def _take_now(self) -> Message | None:
+        while True:
+            chunk = self._chunk
+            if chunk is not None and self._next < self._end:
+                offset = self._next
+                self._next = offset + 1
+                return Message(chunk, offset)
+            if not self._advance():
+                return None
+
+    def _advance(self) -> bool:
+        """The next range to hand out, of this chunk or of the next."""
+        if self._rest:
+            self._next, self._end = self._rest.pop(0)
+            return True
+        if self._chunk is not None:
+            chunk, self._chunk = self._chunk, None
+            chunk.session.give_credit(chunk.bytes)
+        if not self._chunks:
+            return False
+        chunk = self._chunk = self._chunks.popleft()
+        self._rest = list(split(chunk))
+        at = chunk.first
+        for first, end in [*self._rest, (chunk.end, chunk.end)]:
+            if at < first and chunk.term == chunk.track.term:
+                chunk.track.ack_range(at, first)  # done before: say it again
+                chunk.session.acked()
+            at = end
+        self._next = self._end = 0
+        return True
+
+    def _ack_given(self) -> None:
+        for message in self._given:
+            message.ack_now()
+        self._given.clear()
+
+    # ---- from the sessions
+
+    def _deliver(self, chunk: Chunk) -> None:
+        self._chunks.append(chunk)
+        self._there.set()
+
+    def _drop(self, session: Session, track: Track | None) -> None:
+        """Forget what was not handed out of one queue, or of all of a session: it comes again."""
+        kept: deque[Chunk] = deque()
+        for chunk in self._chunks:
+            if chunk.session is session and (track is None or chunk.track is track):
+                session.nacked(chunk, chunk.first, chunk.end, 0)
+                session.give_credit(chunk.bytes)
+            else:
+                kept.append(chunk)
+        self._chunks = kept
+        chunk_now = self._chunk
+        if chunk_now is None or chunk_now.session is not session:
+            return
+        if track is None or chunk_now.track is track:
+            for first, end in [(self._next, self._end), *self._rest]:
+                if first < end:
+                    session.nacked(chunk_now, first, end, 0)
+            self._next = self._end = 0
+            self._rest = []
+        if track is None:
+            self._chunk = None  # a new session has its own credit
+
+    # ---- control
+
+    async def commit(self, timeout_s: float = 30.0) -> None:
+        """Wait until every ack so far is stored.
+
+        Raises `Unavailable` when that takes too long, `StaleAssignment` if a queue went to
+        another member before its acks were stored (its messages are delivered again).
+        """
+        waiters = [s.commit() for s in self._sessions.values() if s.unstored]
+        try:
+            async with asyncio.timeout(timeout_s):
+                for waiter in waiters:
+                    await waiter
+        except TimeoutError:
+            why = "; ".join(f"{s.group}: {s.why}" for s in self._sessions.values() if s.why)
+            raise Unavailable(f"acks not stored within {timeout_s} s; {why}") from None
+        finally:
+            for waiter in waiters:
+                waiter.cancel()
+
+    async def seek(
+        self,
+        to: Start | None = None,
+        *,
+        offset: int | None = None,
+        queues: Sequence[tuple[str, int]] | None = None,
+    ) -> None:
+        """Move the whole consumer group: to a moment, or (`offset`) to an offset.
+
+        `queues` are (group, queue); None means all of the topic. Every member goes on from there.
+        """
+        admin = Admin(self._connections, self._routes, self._clock)
+        await admin.seek(
+            self._settings.group, self._settings.topic, to, offset=offset, queues=queues
+        )
+
+    @property
+    def assignment(self) -> list[Place]:
+        """The (group, queue) pairs that are ours now."""
+        return [
+            (session.group, track.queue)
+            for session in self._sessions.values()
+            for track in session.tracks.values()
+            if track.held
+        ]
+
+    @property
+    def connected(self) -> dict[str, str]:
+        """Per group: "" while its session is open, else why it is not."""
+        return {str(s.group): s.why for s in self._sessions.values()}
+
+    def pause(self, queues: Sequence[tuple[str, int]] | None = None) -> None:
+        """Get nothing more of these queues (None: of all that are ours), but keep them."""
+        for session, track in self._of(queues):
+            self._drop(session, track)
+            session.control(track, pause=True)
+
+    def resume(self, queues: Sequence[tuple[str, int]] | None = None) -> None:
+        """Go on with them."""
+        for session, track in self._of(queues):
+            session.control(track, pause=False)
+
+    def _of(self, queues: Sequence[tuple[str, int]] | None) -> list[tuple[Session, Track]]:
+        wanted = None if queues is None else set(queues)
+        found = [
+            (session, track)
+            for session in self._sessions.values()
+            for track in session.tracks.values()
+            if track.held and (wanted is None or (str(session.group), track.queue) in wanted)
+        ]
+        if wanted is not None and len(found) < len(wanted):
+            raise InvalidArgument(f"not all of {sorted(wanted)} are assigned: {self.assignment}")
+        return found

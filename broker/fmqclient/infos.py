@@ -1,0 +1,90 @@
+"""What the admin answers: plain frozen values."""
+
+from dataclasses import dataclass, replace
+
+from fmqcore.cluster import TopicConfig as TopicInfo
+from fmqcore.words import Permission
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOffsets:
+    """A consumer group's progress in one queue."""
+
+    group: str  # consumer group; "" for a queue that none has read
+    topic: str
+    broker_group: str
+    queue: int
+    committed: int
+    begin: int
+    end: int  # one past the last readable offset
+    in_flight: int = 0
+    session: str = ""  # who holds it now
+    client: str = ""
+
+    @property
+    def lag(self) -> int:
+        """Messages not done yet."""
+        return max(0, self.end - max(self.committed, self.begin))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A consumer group on one topic."""
+
+    group: str
+    topic: str
+    queues: int = 0
+    lag: int = 0
+    in_flight: int = 0
+    sessions: frozenset[str] = frozenset()
+
+    def with_queue(self, row: QueueOffsets) -> "GroupInfo":
+        """The same with one queue more."""
+        return replace(
+            self,
+            queues=self.queues + 1,
+            lag=self.lag + row.lag,
+            in_flight=self.in_flight + row.in_flight,
+            sessions=self.sessions | ({row.session} if row.session else set()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """A slave as its master sees it."""
+
+    broker: str
+    connected: bool
+    in_sync: bool
+    received_end: int
+    durable_end: int
+    lag_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    """One broker about itself; `error` says why it did not answer."""
+
+    group: str
+    broker: str
+    address: str
+    cluster: str = ""
+    role: str = ""
+    permission: Permission = Permission.NONE
+    mode: str = ""
+    epoch: int = 0
+    master: str = ""
+    reader: str = ""
+    why: str = ""
+    log_start: int = 0
+    end: int = 0
+    durable_end: int = 0
+    commit_end: int = 0
+    replicas: tuple[ReplicaStatus, ...] = ()
+    version: str = ""
+    uptime_ms: int = 0
+    zookeeper_connected: bool = False
+    error: str = ""
+
+
+__all__ = ["BrokerStatus", "GroupInfo", "QueueOffsets", "ReplicaStatus", "TopicInfo"]

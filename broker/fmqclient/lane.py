@@ -1,0 +1,176 @@
+"""One lane of a producer: its records for one (group, topic, queue), in order. No I/O.
+
+How order and exactly-one-try-at-a-time are kept (the rules that the rest leans on):
+
+1. Sequences are given when a batch is first sent, one after the other; the broker appends a batch
+   only if it is the next one, or answers a retry from its table of the last `MAX_FLIGHTS` batches.
+2. A flight whose outcome is unknown (no answer, or DELIVERY_UNKNOWN) is only ever sent again to
+   this very lane, the same bytes under the same sequence, until its deadline. While there is one,
+   nothing new leaves the lane: later records wait, or the producer puts them into other groups.
+3. A flight that was certainly not appended (refused by a typed error, every attempt of it) gives
+   its sequence back. What was sent after it is then refused as out of sequence; when all of them
+   have been answered, they go, in their order, to the front of the lane or to another group.
+4. Until a lane has had one batch accepted by the broker under the link's present producer id, it
+   has one flight only: an unknown producer may begin at any sequence, so rule 3 would not hold.
+5. A flight that was given up unknown leaves a hole that only a new producer id can close: the lane
+   is `poisoned`, and sends nothing until its link has taken one (when nothing of it is in flight).
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from fmqclient.records import Flight, Pile, Record, record_bytes
+from fmqcore.words import GroupName, TopicId
+
+MAX_FLIGHTS: Final = 5
+"""As many batches as a broker keeps per producer and queue to recognise a retry."""
+
+
+class Lane:
+    """Records bound for one queue. `link` sends them; `producer` puts them in."""
+
+    __slots__ = (
+        "accepted_end",
+        "broken",
+        "flights",
+        "group",
+        "hold_until_ms",
+        "next_sequence",
+        "open",
+        "piles",
+        "poisoned",
+        "proven",
+        "queue",
+        "ready",
+        "strange_since_ms",
+        "topic_id",
+        "turned_back",
+    )
+
+    def __init__(self, group: GroupName, topic_id: TopicId, queue: int) -> None:
+        self.group = group
+        self.topic_id = topic_id
+        self.queue = queue
+        self.piles: deque[Pile] = deque()  # not sent, in order
+        self.open: Pile | None = None  # the last of them, while it takes more
+        self.flights: deque[Flight] = deque()  # sent, in order of their sequences
+        self.turned_back: list[Pile] = []  # refused, in order; rule 3
+        self.broken = False  # a refusal explains that what follows is out of sequence
+        self.poisoned = False  # rule 5
+        self.proven = False  # rule 4
+        self.next_sequence = 0
+        self.accepted_end = 0  # sequence after the last batch known to be stored
+        self.ready = False  # its link has it in line
+        self.hold_until_ms = 0  # refused just now: not before
+        self.strange_since_ms = 0  # since when brokers say that they do not know the topic
+
+    def may_send(self, now_ms: int) -> bool:
+        """Tell whether a new batch may leave now (rules 2 to 5)."""
+        flights = self.flights
+        if not flights:
+            return not self.poisoned and now_ms >= self.hold_until_ms
+        return (
+            self.proven
+            and not self.broken
+            and not self.poisoned
+            and len(flights) < MAX_FLIGHTS
+            and not any(f.unknown for f in flights)
+        )
+
+    def depart(self, pile: Pile) -> Flight:
+        """Make the first pile a flight."""
+        flight = Flight(pile, self.next_sequence)
+        self.next_sequence = flight.end_sequence
+        self.flights.append(flight)
+        return flight
+
+    def accepted(self, flight: Flight) -> None:
+        """The broker has stored it."""
+        self.flights.remove(flight)
+        self.accepted_end = max(self.accepted_end, flight.end_sequence)
+        self.proven = True
+        self.strange_since_ms = 0
+        self._settle()
+
+    def refused(self, flight: Flight) -> None:
+        """It was certainly not appended: again, in its order, when the others are answered."""
+        self.flights.remove(flight)
+        self.turned_back.append(_pile(flight, flight.records))
+        self.broken = True
+        self._settle()
+
+    def split(self, flight: Flight) -> None:
+        """It was refused for its size: the same, in two halves."""
+        middle = len(flight.records) // 2
+        self.flights.remove(flight)
+        self.turned_back += [
+            _pile(flight, flight.records[:middle]),
+            _pile(flight, flight.records[middle:]),
+        ]
+        self.broken = True
+        self._settle()
+
+    def dropped(self, flight: Flight) -> None:
+        """It was certainly not appended and never will be: whoever waits for it has been told."""
+        self.flights.remove(flight)
+        self.broken = True
+        self._settle()
+
+    def abandoned(self, flight: Flight) -> None:
+        """It may be stored or not, and nobody asks any more (rule 5)."""
+        self.flights.remove(flight)
+        self.poisoned = True
+        self._settle()
+
+    def renewed(self) -> None:
+        """The link has a new producer id; nothing is in flight."""
+        assert not self.flights, "a producer id is only changed while nothing is in flight"
+        self.poisoned = self.proven = self.broken = False
+        self.next_sequence = self.accepted_end = 0
+
+    def take_unsent(self) -> list[Pile]:
+        """Take out what another group may store instead; what is pinned stays."""
+        if self.turned_back or (not self.piles):
+            return []  # rule 3: when all are answered
+        taken, kept = [], deque[Pile]()
+        for pile in self.piles:
+            free, pinned = _part(pile)
+            taken += [free] if free.records else []
+            kept += [pinned] if pinned.records else []
+        self.piles, self.open = kept, None
+        return taken
+
+    def expire(self, now_ms: int) -> tuple[list[Pile], list[Flight]]:
+        """Take out the piles and flights whose deadline is over."""
+        piles = []
+        while self.piles and self.piles[0].deadline_ms <= now_ms:
+            piles.append(self.piles.popleft())
+        if self.open is not None and not self.piles:
+            self.open = None
+        flights = [f for f in self.flights if f.deadline_ms <= now_ms]
+        for flight in flights:
+            self.abandoned(flight)
+        return piles, flights
+
+    def _settle(self) -> None:
+        if self.flights:
+            return
+        self.next_sequence = self.accepted_end
+        self.broken = False
+        turned_back, self.turned_back = self.turned_back, []
+        self.piles.extendleft(reversed(turned_back))
+
+
+def _part(pile: Pile) -> tuple[Pile, Pile]:
+    free = [r for r in pile.records if not r[5]]
+    if len(free) == len(pile.records):
+        return pile, _pile(pile, [])
+    return _pile(pile, free), _pile(pile, [r for r in pile.records if r[5]])
+
+
+def _pile(source: Pile | Flight, records: Iterable[Record]) -> Pile:
+    pile = Pile(source.deadline_ms, source.born_ms)
+    pile.records = list(records)
+    pile.bytes = sum(map(record_bytes, pile.records))
+    return pile

@@ -1,0 +1,370 @@
+"""A producer's link to one group: a session with whichever broker of it takes writes.
+
+    dial → open → [send what is unknown again, then what is new] ∥ read acks ∥ watch for silence
+      ↑                                                                              │
+      └──────────── lost: what was sent is unknown, what was not may go elsewhere ←──┘
+
+Everything that is pending when the sender wakes travels in one message: a pile per lane becomes a
+batch, and at most `pipeline` messages are unanswered at a time, so that while they are, the next
+one fills. Order of effects: a batch is given its sequence and is remembered as a flight, then sent;
+only an ack, a refusal or its deadline ends it (`lane.py` has the rules).
+"""
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from fmqclient.connections import Backoff, Connections, open_at_first
+from fmqclient.lane import Lane
+from fmqclient.outbox import Outbox
+from fmqclient.records import Flight, resolve, resolve_unanswered
+from fmqclient.refusals import Refusals
+from fmqclient.routes import Routes
+from fmqclient.settings import ProducerSettings
+from fmqcore.errors import FmqError, Unavailable, error_of
+from fmqcore.routing import candidates, grants
+from fmqcore.words import Epoch, GroupName, Permission
+from fmqport.clock import Clock
+from fmqport.methods import PRODUCE, ROUTES
+from fmqport.transport import Stream, TransportError
+from fmqproto.v1 import client_pb2
+
+MESSAGE_BYTES: Final = 1024 * 1024
+"""A message is full beyond so much (it may hold one batch more)."""
+PROBE_AFTER_MS: Final = 1000
+"""Silence with something under way: then the broker is asked whether it lives."""
+PROBE_TIMEOUT_S: Final = 1.0
+LEAVE_MS: Final = 1500
+"""A broker that takes no more writes gets so long to answer what is under way."""
+AVOID_MS: Final = 1000
+"""A group that refused for want of replicas or space gets nothing new for so long."""
+
+
+class _Renew(FmqError):
+    """Nothing is in flight: open again under a new producer id."""
+
+
+class Link:
+    """One group's link of one producer. `run` until cancelled."""
+
+    def __init__(
+        self,
+        group: GroupName,
+        connections: Connections,
+        routes: Routes,
+        clock: Clock,
+        outbox: Outbox,
+        settings: ProducerSettings,
+    ) -> None:
+        self.group = group
+        self.why = "connecting"
+        self.error: FmqError | None = None
+        self._connections = connections
+        self._routes = routes
+        self._clock = clock
+        self._outbox = outbox
+        self._settings = settings
+        self._refusals = Refusals(clock, outbox, self.avoid, self.renew, routes.want)
+        self._one_way = settings.level == client_pb2.ONE_WAY
+        self._up = grants(routes.table.groups.get(group), Permission.WRITE)
+        self._avoid_until_ms = 0
+        self._ready: deque[Lane] = deque()
+        self._again: deque[tuple[Lane, Flight]] = deque()  # unknown ones to send again now
+        self._sent: dict[int, tuple[Lane, Flight]] = {}  # by correlation, on this stream
+        self._sent_bytes = 0
+        self._messages: deque[int] = deque()  # last correlation of each unanswered message
+        self._correlation = 0
+        self._producer_id = 0
+        self._renew = True  # take a new producer id at the next opening
+        self._work = asyncio.Event()
+        self._heard_ms = 0
+        self._window_bytes = 0
+        self._epoch = Epoch(0)
+        self._flush = False
+        self._leaving: FmqError | None = None
+        self._leave_by_ms = 0
+        self._address = ""
+
+    # ---- for the outbox and the producer
+
+    @property
+    def usable(self) -> bool:
+        """See `Carrier`."""
+        return self._up and self._clock.monotonic_ms() >= self._avoid_until_ms
+
+    def offer(self, lane: Lane) -> None:
+        """See `Carrier`."""
+        if not lane.ready:
+            lane.ready = True
+            self._ready.append(lane)
+        self._work.set()
+
+    def renew(self) -> None:
+        """See `Carrier`."""
+        self._renew = True
+        self._work.set()
+
+    def hurry(self) -> None:
+        """Somebody flushes: do not linger."""
+        self._flush = True
+        self._work.set()
+
+    def tick(self, now_ms: int) -> None:
+        """Now and then: what was held or planned for later may be due."""
+        if self._avoid_until_ms and now_ms >= self._avoid_until_ms:
+            self._avoid_until_ms = 0
+            self._outbox.look()
+        for lane in self._lanes():
+            for flight in lane.flights:
+                if flight.due_ms and now_ms >= flight.due_ms and self._is_open():
+                    flight.due_ms = 0
+                    self._again.append((lane, flight))
+            if lane.piles:
+                self.offer(lane)
+        if self._again:
+            self._work.set()
+
+    # ---- life
+
+    async def run(self) -> None:
+        """Dial, serve, and begin again, for ever."""
+        backoff = Backoff(self._clock, first_ms=50, max_ms=1000)
+        while True:
+            try:
+                stream = await self._open()
+            except FmqError as error:
+                self._set_down(str(error))
+                self._routes.want()
+                await backoff.wait()
+                continue
+            sent_before = self._correlation
+            try:
+                await self._serve(stream)
+            finally:
+                stream.cancel()
+                self._lost()
+            if self._correlation > sent_before:
+                backoff.reset()
+            self._routes.want()
+            await backoff.wait()
+
+    async def _open(self) -> Stream:
+        if self._renew and not any(lane.flights for lane in self._lanes()):
+            self._renew = False
+            self._producer_id = 0 if self._one_way else self._clock.random_id()
+            for lane in self._lanes():
+                lane.renewed()
+        route = self._routes.table.groups.get(self.group)
+        if route is None:
+            raise Unavailable(f"the routes do not know group {self.group}")
+        opening = client_pb2.ProduceOpen(
+            producer_id=self._producer_id, client=self._settings.client_name
+        )
+        broker, stream, answer = await open_at_first(
+            self._connections,
+            candidates(route, Permission.WRITE),
+            PRODUCE,
+            client_pb2.ProduceRequest(open=opening),
+        )
+        self._epoch = Epoch(answer.epoch)
+        self._window_bytes = answer.opened.window_bytes
+        self._outbox.limit(
+            answer.opened.max_batch_bytes or self._settings.max_batch_bytes,
+            answer.opened.max_records or self._settings.max_batch_records,
+        )
+        self._address = broker.address
+        return stream
+
+    async def _serve(self, stream: Stream) -> None:
+        self._heard_ms = self._clock.monotonic_ms()
+        self._leaving = None
+        for lane in self._lanes():
+            for flight in lane.flights:
+                flight.due_ms = 0
+                self._again.append((lane, flight))
+            if lane.piles:
+                self.offer(lane)
+        self._up, self.why = True, ""
+        self._outbox.look()
+        self._work.set()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._send(stream))
+                tasks.create_task(self._receive(stream))
+                tasks.create_task(self._watch())
+        except* _Renew:
+            self.why = "renewing the producer id"
+        except* FmqError as group:
+            self.why = str(group.exceptions[0])
+
+    def _set_down(self, why: str) -> None:
+        self.why = why
+        if self._up:
+            self._up = False
+            self._outbox.look()
+
+    def _lost(self) -> None:
+        """The stream is over: what was on it may be stored or not."""
+        if self._one_way:
+            self._written()
+        for _, flight in self._sent.values():
+            flight.unknown = True
+        self._sent.clear()
+        self._sent_bytes = 0
+        self._messages.clear()
+        self._again.clear()
+        if self.why != "renewing the producer id":
+            self._set_down(self.why or "the session ended")
+
+    def _is_open(self) -> bool:
+        return self._window_bytes > 0 and self._up
+
+    def _lanes(self) -> list[Lane]:
+        return [lane for lane in self._outbox.lanes() if lane.group == self.group]
+
+    # ---- sending
+
+    async def _send(self, stream: Stream) -> None:
+        linger_s = self._settings.linger_ms / 1000
+        while True:
+            request = self._next_request()
+            if request is not None:
+                await stream.send(request)
+                if self._one_way:
+                    self._written()
+                continue
+            if self._renew and not any(lane.flights for lane in self._lanes()):
+                raise _Renew("a new producer id is due")
+            self._work.clear()
+            await self._work.wait()
+            if linger_s and not self._flush:
+                await self._clock.sleep(linger_s)
+            self._flush = False
+
+    def _next_request(self) -> client_pb2.ProduceRequest | None:
+        """Everything that may leave now, as one message."""
+        if len(self._messages) >= self._settings.pipeline or self._leaving is not None:
+            return None
+        if self._sent_bytes >= (self._window_bytes or MESSAGE_BYTES):
+            return None
+        request = client_pb2.ProduceRequest()
+        size = 0
+        while self._again and size < MESSAGE_BYTES:
+            lane, flight = self._again.popleft()
+            if flight in lane.flights:
+                size += self._add(request, lane, flight)
+        now_ms = self._clock.monotonic_ms()
+        while self._ready and size < MESSAGE_BYTES and not self._renew:
+            lane = self._ready[0]
+            if lane.piles and lane.may_send(now_ms):
+                pile = lane.piles.popleft()
+                if pile is lane.open:
+                    lane.open = None
+                size += self._add(request, lane, lane.depart(pile))
+            else:
+                self._ready.popleft()
+                lane.ready = False
+        if not request.batches:
+            return None
+        self._messages.append(self._correlation)
+        return request
+
+    def _add(self, request: client_pb2.ProduceRequest, lane: Lane, flight: Flight) -> int:
+        self._correlation += 1
+        request.batches.add(
+            correlation=self._correlation,
+            topic_id=lane.topic_id,
+            queue_id=lane.queue,
+            record_count=len(flight.records),
+            attrs=flight.attrs,
+            payload_crc=flight.crc,
+            base_sequence=flight.sequence,
+            tag_mask=flight.tag_mask,
+            ack=self._settings.level,
+            payload=flight.payload,
+        )
+        self._sent[self._correlation] = (lane, flight)
+        size = len(flight.payload)
+        self._sent_bytes += size
+        if flight.end_sequence > _SEQUENCES:
+            self._renew = True
+        return size
+
+    def _written(self) -> None:
+        """ONE_WAY: handed to the stream, that is all."""
+        for lane, flight in self._sent.values():
+            lane.accepted(flight)
+            resolve_unanswered(flight.records, lane.group, lane.queue)
+            self._outbox.release(len(flight.records), flight.bytes)
+        self._sent.clear()
+        self._sent_bytes = 0
+        self._messages.clear()
+
+    # ---- acks
+
+    async def _receive(self, stream: Stream) -> None:
+        while (reply := await stream.receive()) is not None:
+            self._heard_ms = self._clock.monotonic_ms()
+            if reply.epoch > self._epoch:
+                self._epoch = Epoch(reply.epoch)
+                self._routes.want()
+            leave: FmqError | None = None
+            for ack in reply.acks:
+                found = self._sent.pop(ack.correlation, None)
+                while self._messages and self._messages[0] <= ack.correlation:
+                    self._messages.popleft()
+                if found is None:
+                    continue
+                lane, flight = found
+                self._sent_bytes -= len(flight.payload)
+                if flight not in lane.flights:
+                    continue  # given up meanwhile
+                if ack.code == 0:
+                    self._stored(lane, flight, ack.base_offset)
+                else:
+                    self.error = error_of(ack.code, ack.message)
+                    if self._refusals.take(lane, flight, self.error):
+                        leave = self.error
+                if lane.piles:
+                    self.offer(lane)
+            self._work.set()
+            if leave is not None and self._leaving is None:
+                self._leaving = leave
+                self._leave_by_ms = self._heard_ms + LEAVE_MS
+                self._set_down(str(leave))
+            if self._leaving is not None and not self._sent:
+                raise self._leaving
+        raise TransportError("the broker ended the session")
+
+    def _stored(self, lane: Lane, flight: Flight, base_offset: int) -> None:
+        lane.accepted(flight)
+        resolve(flight.records, lane.group, lane.queue, base_offset)
+        self._outbox.release(len(flight.records), flight.bytes)
+
+    def avoid(self) -> None:
+        """Nothing new for a moment, if there is another group."""
+        was_usable = self.usable
+        self._avoid_until_ms = self._clock.monotonic_ms() + AVOID_MS
+        if was_usable:
+            self._outbox.look()
+
+    # ---- silence
+
+    async def _watch(self) -> None:
+        """Ask a silent broker whether it lives; leave it if it does not, or may write no more."""
+        while True:
+            await self._clock.sleep(PROBE_AFTER_MS / 2000)
+            if self._leaving is not None and self._clock.monotonic_ms() >= self._leave_by_ms:
+                raise self._leaving
+            if not self._sent:
+                self._heard_ms = self._clock.monotonic_ms()
+                continue
+            if self._clock.monotonic_ms() - self._heard_ms < PROBE_AFTER_MS:
+                continue
+            await self._connections.to(self._address).call(
+                ROUTES, client_pb2.RouteRequest(), PROBE_TIMEOUT_S
+            )
+            self._heard_ms = self._clock.monotonic_ms()
+
+
+_SEQUENCES: Final = 2**31  # beyond, a new producer id is taken: sequences have 32 bits

@@ -1,0 +1,169 @@
+"""What a consumer gets: messages, each made when it is asked for, from a delivered batch."""
+
+from array import array
+
+from fmqclient.track import Track
+from fmqcore.batch import HEADER_LEN, BadBatch, BatchType, check_payload, parse_header
+from fmqcore.columns import BadColumns, decode, decode_headers
+from fmqcore.errors import BadCrc, Malformed
+from fmqcore.words import Offset
+from fmqproto.v1 import client_pb2
+
+
+class Chunk:
+    """One delivery: a range of one batch, its columns taken apart."""
+
+    __slots__ = (
+        "base",
+        "born_ms",
+        "bytes",
+        "delivery_count",
+        "end",
+        "first",
+        "generation",
+        "headers",
+        "keys",
+        "session",
+        "store_ms",
+        "tags",
+        "term",
+        "topic",
+        "track",
+        "values",
+    )
+
+    born_ms: "array[int] | None"
+
+    def __init__(
+        self, topic: str, track: Track, session: "Acker", delivery: client_pb2.Delivery
+    ) -> None:
+        """Check and decode; raise `BadCrc` or `Malformed`: the bytes were damaged on their way."""
+        raw = delivery.batch
+        where = f"{topic}: group {track.group} queue {track.queue} offset {delivery.first_offset}"
+        try:
+            header = parse_header(raw)
+            payload = raw[HEADER_LEN : HEADER_LEN + header.payload_len]
+            check_payload(header, payload)
+            if header.type != BatchType.DATA:
+                raise Malformed(f"{where}: a batch of type {header.type} is no data")
+            records = decode(header.attrs, header.record_count, payload)
+        except BadBatch as error:
+            raise BadCrc(f"{where}: {error}") from error
+        except BadColumns as error:
+            raise Malformed(f"{where}: {error}") from error
+        first, end = delivery.first_offset, delivery.end_offset
+        if not header.base_offset <= first < end <= header.end_offset:
+            raise Malformed(f"{where}: the batch holds [{header.base_offset}, {header.end_offset})")
+        self.topic = topic
+        self.track = track
+        self.session = session
+        self.base = header.base_offset
+        self.first, self.end = first, end  # what is left of it to hand out
+        self.generation = delivery.generation
+        self.term = track.term
+        self.bytes = len(raw)
+        self.delivery_count = delivery.delivery_count
+        self.store_ms = header.store_ms
+        self.values, self.keys, self.tags, self.headers, self.born_ms = records
+
+
+class Acker:
+    """Who hears of acks: a consumer's session."""
+
+    __slots__ = ()
+
+    def acked(self) -> None:
+        """Some track has news."""
+        raise NotImplementedError
+
+    def nacked(self, chunk: Chunk, first: int, end: int, delay_ms: int) -> None:
+        """Give a range back."""
+        raise NotImplementedError
+
+    def give_credit(self, size: int) -> None:
+        """The program has taken so many bytes."""
+        raise NotImplementedError
+
+
+class Message:
+    """One message. `value` and `key` are there; the rest is looked up when asked for."""
+
+    __slots__ = ("_chunk", "key", "offset", "value")
+
+    def __init__(self, chunk: Chunk, offset: int) -> None:
+        at = offset - chunk.base
+        self._chunk = chunk
+        self.offset = offset
+        self.value = chunk.values[at]
+        keys = chunk.keys
+        self.key = (keys[at] or None) if keys is not None else None
+
+    @property
+    def topic(self) -> str:
+        """Its topic."""
+        return self._chunk.topic
+
+    @property
+    def group(self) -> str:
+        """The broker group that holds it."""
+        return self._chunk.track.group
+
+    @property
+    def queue(self) -> int:
+        """Its queue in that group; order is kept within it."""
+        return self._chunk.track.queue
+
+    @property
+    def headers(self) -> dict[str, bytes]:
+        """Its headers; values are bytes."""
+        raw = self._chunk.headers
+        return {} if raw is None else decode_headers(raw[self.offset - self._chunk.base])
+
+    @property
+    def tag(self) -> bytes | None:
+        """Its tag."""
+        tags = self._chunk.tags
+        return None if tags is None else tags[self.offset - self._chunk.base] or None
+
+    @property
+    def store_ms(self) -> int:
+        """When the broker stored it, in milliseconds since 1970 UTC."""
+        return self._chunk.store_ms
+
+    @property
+    def born_ms(self) -> int | None:
+        """When the producer took it, if it was told to say (`born_time=True`)."""
+        born = self._chunk.born_ms
+        return None if born is None else born[self.offset - self._chunk.base]
+
+    @property
+    def delivery_count(self) -> int:
+        """1 = the first time, as far as this broker knows."""
+        return self._chunk.delivery_count
+
+    async def ack(self) -> None:
+        """Done with it. Sent soon, together with others; `Consumer.commit` waits until stored."""
+        self.ack_now()
+
+    def ack_now(self) -> None:
+        """The same without `await`."""
+        chunk = self._chunk
+        if chunk.track.ack(self.offset, chunk.term):
+            chunk.session.acked()
+
+    async def nack(self, *, delay_ms: int = 0) -> None:
+        """Not done: deliver it again, to whoever holds the queue then, after the delay."""
+        chunk = self._chunk
+        if chunk.term == chunk.track.term:
+            chunk.session.nacked(chunk, self.offset, self.offset + 1, delay_ms)
+
+    def __repr__(self) -> str:
+        return (
+            f"Message({self.topic} {self.group}/{self.queue} @{self.offset}, key={self.key!r}, "
+            f"{len(self.value)} bytes)"
+        )
+
+
+def split(chunk: Chunk) -> list[tuple[Offset, Offset]]:
+    """The ranges of it to hand out; what is done already is not among them."""
+    return chunk.track.not_done(chunk.first, chunk.end, chunk.term)

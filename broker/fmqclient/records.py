@@ -1,0 +1,129 @@
+"""What a producer holds of records until they are stored: plain tuples, gathered into batches.
+
+Per record there is one tuple and one future, and no loop but C ones: the cost per record is what
+limits a producer. A `Pile` gathers the records of one lane; when it is sent it becomes a `Flight`,
+which keeps its bytes, its checksum and its sequence until it is known what became of it.
+"""
+
+import asyncio
+from array import array
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from fmqcore.columns import encode
+from fmqcore.crc import crc32c
+from fmqcore.errors import FmqError
+from fmqcore.routing import tag_bit
+from fmqcore.words import GroupName, Offset
+
+RECORD_OVERHEAD: Final = 24
+"""Bytes that a record costs besides its own: its column offsets, rounded up."""
+NO_OFFSET: Final = Offset(-1)
+"""The offset of a ONE_WAY send: nobody answers, nobody knows."""
+
+Record = tuple[bytes, bytes, bytes, bytes, "asyncio.Future[SendResult]", bool]
+"""(value, key, tag, encoded headers, who waits, pinned to its lane)"""
+
+
+class SendResult(NamedTuple):
+    """Where a record was stored."""
+
+    group: GroupName
+    queue: int
+    offset: Offset
+
+
+_result: Any = partial(tuple.__new__, SendResult)  # half the cost of SendResult(...)
+
+
+def record_bytes(record: Record) -> int:
+    """What a record takes in a batch, rounded up."""
+    return len(record[0]) + len(record[1]) + len(record[2]) + len(record[3]) + RECORD_OVERHEAD
+
+
+class Pile:
+    """Records of one lane that have not been sent."""
+
+    __slots__ = ("born_ms", "bytes", "deadline_ms", "records")
+
+    def __init__(self, deadline_ms: int, born_ms: int) -> None:
+        self.records: list[Record] = []
+        self.bytes = 0
+        self.deadline_ms = deadline_ms
+        self.born_ms = born_ms  # wall clock; 0 = not wanted
+
+
+class Flight:
+    """A batch under way: sent once at least, not known to be stored or not."""
+
+    __slots__ = (
+        "attrs",
+        "born_ms",
+        "bytes",
+        "crc",
+        "deadline_ms",
+        "due_ms",
+        "payload",
+        "records",
+        "sequence",
+        "tag_mask",
+        "unknown",
+    )
+
+    def __init__(self, pile: Pile, sequence: int) -> None:
+        self.records = pile.records
+        self.bytes = pile.bytes
+        self.deadline_ms = pile.deadline_ms
+        self.born_ms = pile.born_ms
+        self.sequence = sequence
+        self.unknown = False  # an attempt may have been stored: only ever tried again as it is
+        self.due_ms = 0  # when to try again; 0 = not planned
+        self.attrs, self.payload, self.tag_mask = _encode(pile)
+        self.crc = crc32c(self.payload)
+
+    @property
+    def end_sequence(self) -> int:
+        """Sequence one past its last record."""
+        return self.sequence + len(self.records)
+
+
+def _encode(pile: Pile) -> tuple[int, bytes, int]:
+    values, keys, tags, headers, _, _ = zip(*pile.records, strict=True)
+    has_tags = any(tags)
+    mask = 0
+    if has_tags:
+        for tag in set(tags):
+            mask |= tag_bit(tag) if tag else 0
+    attrs, payload = encode(
+        values,
+        keys if any(keys) else None,
+        tags if has_tags else None,
+        headers if any(headers) else None,
+        array("q", [pile.born_ms]) * len(values) if pile.born_ms else None,
+    )
+    return attrs, payload, mask
+
+
+def resolve(records: Iterable[Record], group: GroupName, queue: int, base: int) -> None:
+    """All of a batch is stored: tell who waits."""
+    offset = base
+    for _, _, _, _, future, _ in records:
+        if not future.done():
+            future.set_result(_result((group, queue, offset)))
+        offset += 1
+
+
+def resolve_unanswered(records: Iterable[Record], group: GroupName, queue: int) -> None:
+    """A ONE_WAY batch was handed to the stream: all that will ever be known."""
+    for record in records:
+        if not record[4].done():
+            record[4].set_result(SendResult(group, queue, NO_OFFSET))
+
+
+def reject(records: Iterable[Record], error: FmqError) -> None:
+    """None of these was stored, or nobody knows: tell who waits."""
+    for record in records:
+        future = record[4]
+        if not future.done():
+            future.set_exception(type(error)(str(error)))

@@ -1,0 +1,145 @@
+"""The client's route table, kept fresh from any broker of the cluster (DESIGN §6).
+
+Asked at the start, every `REFRESH_MS`, and at once when something smells of change: a refused
+permission, a reset, silence. Routes of a lower epoch are ignored (`fmqcore.routing.merge`).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from fmqclient.connections import Connections
+from fmqcore.cluster import TopicConfig, TopicGroup
+from fmqcore.errors import Unavailable, UnknownTopic
+from fmqcore.routing import BrokerRoute, GroupRoute, RouteTable, merge
+from fmqcore.words import BrokerId, Epoch, GroupName, Permission, TopicId
+from fmqport.clock import Clock
+from fmqport.methods import ROUTES
+from fmqport.transport import TransportError
+from fmqproto.v1 import client_pb2
+
+REFRESH_MS = 10_000
+MIN_INTERVAL_S = 0.05
+CALL_TIMEOUT_S = 1.5
+
+
+class Routes:
+    """The table and who may be asked for it. `run` refreshes it in the background."""
+
+    def __init__(self, connections: Connections, clock: Clock, seeds: tuple[str, ...]) -> None:
+        self.table = RouteTable()
+        self.cluster = ""
+        self._connections = connections
+        self._clock = clock
+        self._seeds = seeds
+        self._asked_last = ""  # who answered last: asked first
+        self._silent: dict[str, None] = {}  # who did not: asked last
+        self._topics: dict[str, None] = {}  # those of interest; none = all
+        self._lock = asyncio.Lock()
+        self._started = 0
+        self._wanted = asyncio.Event()
+        self._listeners: dict[Callable[[], None], None] = {}
+
+    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` after every refresh; returns the way to stop that."""
+        self._listeners[listener] = None
+        return lambda: self._listeners.pop(listener, None)
+
+    def want(self) -> None:
+        """Something smells of change: refresh soon."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Refresh when wanted and now and then, until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REFRESH_MS / 1000):
+                    await self._wanted.wait()
+            self._wanted.clear()
+            with suppress(Unavailable):  # whoever needs routes asks again, and tells the user
+                await self.refresh()
+            await self._clock.sleep(MIN_INTERVAL_S)
+
+    async def topic(self, name: str) -> TopicConfig:
+        """A topic's groups and queues. Raises `UnknownTopic`, `Unavailable`."""
+        self._topics[name] = None
+        known = self.table.topics.get(name)
+        if known is None:
+            await self.refresh()
+            known = self.table.topics.get(name)
+        if known is None:
+            self._topics.pop(name, None)
+            raise UnknownTopic(
+                f"there is no topic {name!r}; create it: fmq topic create {name}, "
+                "or admin().create_topic()"
+            )
+        return known
+
+    async def refresh(self, *, everything: bool = False) -> None:
+        """Ask until one broker answers; a call under way that began after this one serves too."""
+        wanted = self._started + 1
+        async with self._lock:
+            if self._started >= wanted and not everything:
+                return
+            self._started += 1
+            asked = () if everything else tuple(self._topics)
+            reply = await self._ask(client_pb2.RouteRequest(topics=asked))
+            self.cluster = reply.cluster or self.cluster
+            self.table = merge(
+                self.table, map(_group, reply.groups), map(topic_of, reply.topics), asked
+            )
+        for listener in list(self._listeners):
+            listener()
+
+    async def _ask(self, request: client_pb2.RouteRequest) -> client_pb2.RouteReply:
+        said = []
+        for address in self._addresses():
+            try:
+                connection = self._connections.to(address)
+                reply: client_pb2.RouteReply = await connection.call(
+                    ROUTES, request, CALL_TIMEOUT_S
+                )
+            except TransportError as error:
+                said.append(str(error))
+                self._silent[address] = None
+            else:
+                self._silent.pop(address, None)
+                self._asked_last = address
+                return reply
+        raise Unavailable(f"no broker answers: {'; '.join(said)}")
+
+    def _addresses(self) -> Iterable[str]:
+        known = [
+            (not broker.live, broker.address)
+            for group in self.table.groups.values()
+            for broker in group.brokers
+        ]
+        names = (self._asked_last, *(a for _, a in sorted(known)), *self._seeds)
+        unique = [name for name in dict.fromkeys(names) if name]
+        return sorted(unique, key=self._silent.__contains__)
+
+
+def _group(route: client_pb2.GroupRoute) -> GroupRoute:
+    return GroupRoute(
+        GroupName(route.group),
+        Epoch(route.epoch),
+        route.mode,
+        tuple(
+            BrokerRoute(
+                id=BrokerId(b.id),
+                address=b.address,
+                zone=b.zone,
+                role=b.role,
+                permission=Permission(b.permission & Permission.FULL),
+                in_sync=b.in_sync,
+                live=b.live,
+            )
+            for b in route.brokers
+        ),
+    )
+
+
+def topic_of(route: client_pb2.TopicRoute) -> TopicConfig:
+    """A topic as the wire has it."""
+    groups = (TopicGroup(GroupName(g.group), g.queues, g.weight) for g in route.groups)
+    return TopicConfig(route.name, TopicId(route.id), tuple(groups))

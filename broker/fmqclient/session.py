@@ -1,0 +1,400 @@
+"""A consumer's session with one group: with whichever broker of it serves reads.
+
+    dial → open → read (assignments, deliveries, tokens) ∥ write (acks, credit, beats) ∥ watch
+      ↑                                                             │
+      └────────── lost: the queues are gone, their acks are kept ───┘
+
+Back-pressure: the broker may send as many bytes as it was given credit for; credit goes back when
+the program has taken a delivery. Acks are gathered for a moment and said in one message.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from fmqclient.connections import Backoff, Connections, open_at_first
+from fmqclient.message import Acker, Chunk
+from fmqclient.routes import Routes
+from fmqclient.settings import ConsumerSettings
+from fmqclient.track import Track
+from fmqcore.errors import (
+    FmqError,
+    InvalidArgument,
+    StaleAssignment,
+    Unavailable,
+    UnknownTopic,
+    Unsupported,
+    error_of,
+)
+from fmqcore.routing import candidates
+from fmqcore.words import Epoch, GroupName, Offset, Permission
+from fmqport.clock import Clock
+from fmqport.methods import CONSUME, ROUTES
+from fmqport.transport import Stream, TransportError
+from fmqproto.v1 import client_pb2
+
+ACK_LINGER_S: Final = 0.005
+TOKEN_EVERY_MS: Final = 500
+"""So often a broker is asked, unasked for by the program, whether the acks so far are stored."""
+PROBE_TIMEOUT_S: Final = 1.5
+STRANGE_MS: Final = 5000
+"""A topic that the routes know and a broker does not: so long until it must have heard."""
+_FATAL: Final = (InvalidArgument, Unsupported)
+
+
+class Session(Acker):
+    """One group's session of one consumer. `run` until cancelled."""
+
+    def __init__(
+        self,
+        group: GroupName,
+        session_id: str,
+        connections: Connections,
+        routes: Routes,
+        clock: Clock,
+        settings: ConsumerSettings,
+        deliver: Callable[[Chunk], None],
+        dropped: Callable[["Session", Track | None], None],
+    ) -> None:
+        self.group = group
+        self.why = "connecting"
+        self.open = False
+        self.tracks: dict[int, Track] = {}
+        self._session_id = session_id
+        self._connections = connections
+        self._routes = routes
+        self._clock = clock
+        self._settings = settings
+        self._deliver = deliver
+        self._dropped = dropped
+        self._wake = asyncio.Event()
+        self._hurry = False  # do not gather: somebody waits for a token, or we leave
+        self._credit = 0  # to give back
+        self._nacks: list[client_pb2.NackRange] = []
+        self._controls: list[client_pb2.QueueControl] = []
+        self._news = False  # some track has acks to say
+        self._token = 0  # the newest sent
+        self._answered = 0  # the newest answered
+        self._token_ms = 0  # when it was sent
+        self._commits: list[asyncio.Future[None]] = []  # who waits for a token not sent yet
+        self._committing: dict[int, list[asyncio.Future[None]]] = {}
+        self._leaving = False  # to be said
+        self._gone = False  # we want to leave, or have left: do not open again
+        self.left = asyncio.Event()
+        self._heard_ms = 0
+        self._beat_ms = 3000
+        self._address = ""
+        self._epoch = Epoch(0)
+        self._strange_since_ms = 0
+
+    # ---- for the consumer
+
+    def acked(self) -> None:
+        """See `Acker`."""
+        self._news = True
+        self._wake.set()
+
+    def nacked(self, chunk: Chunk, first: int, end: int, delay_ms: int) -> None:
+        """See `Acker`."""
+        track = chunk.track
+        if chunk.generation == track.generation and (track.held or track.revoked):
+            self._nacks.append(
+                client_pb2.NackRange(
+                    queue_id=track.queue,
+                    generation=track.generation,
+                    first_offset=first,
+                    end_offset=end,
+                    delay_ms=delay_ms,
+                )
+            )
+            self._wake.set()
+
+    def give_credit(self, size: int) -> None:
+        """See `Acker`."""
+        self._credit += size
+        if self._credit * 4 >= self._settings.buffer_bytes:
+            self._wake.set()
+
+    def control(self, track: Track, *, pause: bool) -> None:
+        """Deliver nothing of a queue for a while, or go on."""
+        track.paused = pause
+        if track.held:
+            self._controls.append(_control(track))
+            self._wake.set()
+
+    def commit(self) -> "asyncio.Future[None]":
+        """Ends when all acks so far are stored; goes on through a lost session."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._commits.append(waiter)
+        self._hurry = True
+        self._wake.set()
+        return waiter
+
+    def leave(self) -> None:
+        """Say the last acks, give the queues back; `left` is set when the broker has both."""
+        self._leaving = self._hurry = self._gone = True
+        self._wake.set()
+
+    @property
+    def unstored(self) -> bool:
+        """Whether some ack is not known to be stored."""
+        return any(track.unstored for track in self.tracks.values())
+
+    # ---- life
+
+    async def run(self) -> None:
+        """Open, serve, and begin again, for ever. Raises what the user must know."""
+        backoff = Backoff(self._clock, first_ms=50, max_ms=500)
+        while not self._gone:
+            try:
+                stream = await self._open()
+                backoff.reset()
+                try:
+                    await self._serve(stream)
+                finally:
+                    stream.cancel()
+                    self._lost()
+            except _FATAL:
+                raise
+            except FmqError as error:
+                self.why = str(error)
+                self._judge(error)
+            self._routes.want()
+            await backoff.wait()
+
+    def _judge(self, error: FmqError) -> None:
+        """A topic that nobody knows, for long enough, is the user's mistake."""
+        if not isinstance(error, UnknownTopic):
+            self._strange_since_ms = 0
+            return
+        now_ms = self._clock.monotonic_ms()
+        self._strange_since_ms = self._strange_since_ms or now_ms
+        if now_ms - self._strange_since_ms > STRANGE_MS:
+            raise error
+
+    async def _open(self) -> Stream:
+        route = self._routes.table.groups.get(self.group)
+        if route is None:
+            raise Unavailable(f"the routes do not know group {self.group}")
+        settings = self._settings
+        start, start_ms = settings.start_at()
+        opening = client_pb2.ConsumeOpen(
+            topic=settings.topic,
+            group=settings.group,
+            session_id=self._session_id,
+            client=settings.client_name,
+            start=start,
+            start_ms=start_ms,
+            ack_timeout_ms=int(settings.ack_timeout_s * 1000),
+        )
+        self._credit = 0
+        broker, stream, answer = await open_at_first(
+            self._connections,
+            candidates(route, Permission.READ),
+            CONSUME,
+            client_pb2.ConsumeRequest(open=opening, credit_bytes=settings.buffer_bytes),
+        )
+        self._beat_ms = answer.opened.heartbeat_ms or 3000
+        self._address = broker.address
+        self._epoch = Epoch(answer.epoch)
+        return stream
+
+    async def _serve(self, stream: Stream) -> None:
+        self._heard_ms = self._clock.monotonic_ms()
+        self.why, self.open, self._strange_since_ms = "", True, 0
+        forget = self._routes.on_change(self._wake.set)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._receive(stream))
+                tasks.create_task(self._send(stream))
+                tasks.create_task(self._watch())
+        except* FmqError as errors:
+            error = errors.exceptions[0]
+            assert isinstance(error, FmqError), "the group holds FmqError only"
+            raise error from None
+        finally:
+            forget()
+
+    def _lost(self) -> None:
+        self.open = False
+        self._news = False
+        self._nacks, self._controls = [], []
+        for track in self.tracks.values():
+            track.session_lost()
+        for waiters in self._committing.values():
+            self._commits += waiters
+        self._committing = {}
+        self._answered = self._token
+        self._dropped(self, None)
+        if self._gone:
+            self.left.set()
+
+    # ---- reading
+
+    async def _receive(self, stream: Stream) -> None:
+        while (reply := await stream.receive()) is not None:
+            self._heard_ms = self._clock.monotonic_ms()
+            if reply.epoch > self._epoch:
+                self._epoch = Epoch(reply.epoch)
+                self._routes.want()
+            for move in reply.revoked:
+                self._revoke(move)
+            for move in reply.assigned:
+                self._assign(move)
+            for delivery in reply.deliveries:
+                self._take(delivery)
+            for token in reply.committed_tokens:
+                self._stored(token)
+            if reply.HasField("error"):
+                raise error_of(reply.error.code, reply.error.message)
+            if reply.left:
+                self.left.set()
+        raise TransportError("the broker ended the session")
+
+    def _assign(self, move: client_pb2.Assignment) -> None:
+        track = self.tracks.get(move.queue_id)
+        if track is None:
+            track = self.tracks[move.queue_id] = Track(self.group, move.queue_id)
+        self._dropped(self, track)
+        track.assigned(move.generation, Offset(move.next_offset))
+        if track.unstored:
+            self.acked()
+        if track.paused:
+            self.control(track, pause=True)
+
+    def _revoke(self, move: client_pb2.Assignment) -> None:
+        track = self.tracks.get(move.queue_id)
+        if track is not None and track.held and track.generation == move.generation:
+            self._dropped(self, track)  # what the program has not seen is given back
+            track.taken()
+
+    def _take(self, delivery: client_pb2.Delivery) -> None:
+        track = self.tracks.get(delivery.queue_id)
+        if track is None or not track.held or track.generation != delivery.generation:
+            self.give_credit(len(delivery.batch))
+            return
+        self._deliver(Chunk(self._settings.topic, track, self, delivery))
+
+    def _stored(self, token: int) -> None:
+        self._answered = max(self._answered, token)
+        if self._commits:  # for acks that came after it
+            self._wake.set()
+        for track in self.tracks.values():
+            track.token_answered()
+        for waiter in self._committing.pop(token, []):
+            if waiter.done():
+                continue
+            lost = [t for t in self.tracks.values() if t.lost_acks and not t.held]
+            if lost:
+                waiter.set_exception(StaleAssignment(_lost_acks(lost)))
+                for track in lost:
+                    track.lost_acks = False
+            else:
+                waiter.set_result(None)
+
+    # ---- writing
+
+    async def _send(self, stream: Stream) -> None:
+        beat_s = self._beat_ms / 2000
+        while True:
+            request = self._pending()
+            if request is None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(beat_s):
+                        await self._wake.wait()
+                        if not self._hurry:
+                            await self._clock.sleep(ACK_LINGER_S)
+                self._wake.clear()
+                self._check_route()
+                request = self._pending() or client_pb2.ConsumeRequest()
+            await stream.send(request)
+
+    def _pending(self) -> client_pb2.ConsumeRequest | None:
+        """Everything there is to say."""
+        request = client_pb2.ConsumeRequest(
+            credit_bytes=self._credit, nacks=self._nacks, controls=self._controls
+        )
+        something = bool(
+            self._nacks or self._controls or self._credit * 4 >= self._settings.buffer_bytes
+        )
+        if self._news:
+            self._news = False
+            something |= self._add_acks(request)
+        if self._wants_token():
+            request.commit_token = self._next_token()
+            something = True
+        if self._leaving and not self.left.is_set():
+            request.leave = something = True
+            self._leaving = False
+        self._hurry = False
+        if not something:
+            return None
+        self._credit, self._nacks, self._controls = 0, [], []
+        return request
+
+    def _add_acks(self, request: client_pb2.ConsumeRequest) -> bool:
+        for track in self.tracks.values():
+            for first, end in track.take_fresh():
+                request.acks.add(
+                    queue_id=track.queue,
+                    generation=track.generation,
+                    first_offset=first,
+                    end_offset=end,
+                )
+        return len(request.acks) > 0
+
+    def _wants_token(self) -> bool:
+        if self._token != self._answered:
+            return False
+        if self._commits or self._leaving:
+            return True
+        due_ms = self._token_ms + TOKEN_EVERY_MS
+        return self._clock.monotonic_ms() >= due_ms and any(
+            len(t.done) for t in self.tracks.values()
+        )
+
+    def _next_token(self) -> int:
+        self._token += 1
+        self._token_ms = self._clock.monotonic_ms()
+        for track in self.tracks.values():
+            track.token_sent()
+        if self._commits:
+            self._committing[self._token] = self._commits
+            self._commits = []
+        return self._token
+
+    # ---- silence
+
+    def _check_route(self) -> None:
+        """The group has a newer epoch in which this broker does not serve reads: leave it."""
+        route = self._routes.table.groups.get(self.group)
+        if route is None or route.epoch <= self._epoch:
+            return
+        mine = [b for b in route.brokers if b.address == self._address]
+        if not any(b.permission & Permission.READ for b in mine):
+            raise TransportError(f"{self._address} no longer serves reads of group {self.group}")
+
+    async def _watch(self) -> None:
+        """Ask a silent broker whether it lives."""
+        while True:
+            await self._clock.sleep(self._beat_ms / 4000)
+            if self._clock.monotonic_ms() - self._heard_ms > self._beat_ms * 1.3:
+                await self._connections.to(self._address).call(
+                    ROUTES, client_pb2.RouteRequest(), PROBE_TIMEOUT_S
+                )
+                self._heard_ms = self._clock.monotonic_ms()
+
+
+def _control(track: Track) -> client_pb2.QueueControl:
+    return client_pb2.QueueControl(
+        queue_id=track.queue,
+        generation=track.generation,
+        pause=track.paused,
+        resume=not track.paused,
+    )
+
+
+def _lost_acks(tracks: list[Track]) -> str:
+    names = ", ".join(f"{t.group}/{t.queue}" for t in tracks)
+    return f"the session was lost and {names} went to others: some acks are not stored"

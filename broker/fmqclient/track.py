@@ -1,0 +1,149 @@
+"""What a consumer knows of its own progress in one queue of one group. No I/O.
+
+Every ack is kept until the broker has said that it is stored (a commit token came back). When a
+session is lost before that, the acks are not: on the new session they are said again, and what is
+delivered again although it is done is acked and not shown to the program a second time. So a
+consumer that lives through a failover sees few messages twice: those it had not acked.
+
+A seek makes old acks void: an assignment of a queue that is held already, or one that begins below
+what is known to be stored, starts a new `term`; acks and copies of older terms are ignored.
+"""
+
+from fmqcore.consume.ranges import Range, RangeSet
+from fmqcore.words import Offset
+
+_NONE = -1
+
+
+class Track:
+    """One (group, queue). `held` under `generation`, or known from before and not held now."""
+
+    __slots__ = (
+        "_end",
+        "_first",
+        "_fresh",
+        "done",
+        "floor",
+        "generation",
+        "group",
+        "held",
+        "lost_acks",
+        "paused",
+        "queue",
+        "revoked",
+        "term",
+        "under_token",
+    )
+
+    def __init__(self, group: str, queue: int) -> None:
+        self.group = group
+        self.queue = queue
+        self.held = False
+        self.revoked = False  # it moves away: acks count for a moment, nothing more comes
+        self.paused = False
+        self.generation = 0
+        self.term = 0
+        self.floor = Offset(0)  # everything below is stored as done, as far as we know
+        self.done = RangeSet()  # acked, and not known to be stored
+        self.under_token: RangeSet | None = None  # the part of `done` that a token was sent for
+        self.lost_acks = False  # a session was lost with acks that were not stored
+        self._fresh: list[Range] = []  # acked, not said to the broker
+        self._first = self._end = _NONE  # the newest of them
+
+    def assigned(self, generation: int, begins_at: Offset) -> None:
+        """It is ours from now on, from that offset."""
+        if self.held or self.revoked or begins_at < self.floor:
+            self._forget()
+        if not self.held:
+            self.paused = False
+        self.held, self.revoked, self.lost_acks = True, False, False
+        self.generation = generation
+        self.floor = begins_at
+        self.done.remove_below(begins_at)
+        self._fresh = list(self.done)  # said again
+        self._first = self._end = _NONE
+
+    def taken(self) -> None:
+        """Revoked: acks of it count while it drains."""
+        self.held, self.revoked = False, True
+
+    def session_lost(self) -> None:
+        """Nobody listens; what is done stays known."""
+        self._gather()
+        for first, end in self._fresh:
+            self.done.add(first, end)
+        self._fresh = []
+        self.under_token = None
+        if self.revoked:
+            self._forget()
+        self.held = self.revoked = False
+        self.lost_acks = len(self.done) > 0
+
+    def ack(self, offset: int, term: int) -> bool:
+        """One message is done; True if the broker should hear of it."""
+        if term != self.term:
+            return False
+        if offset == self._end:
+            self._end += 1
+        else:
+            self._gather()
+            self._first, self._end = offset, offset + 1
+        return True
+
+    def ack_range(self, first: int, end: int) -> None:
+        """The same for many."""
+        self._gather()
+        self._first, self._end = first, end
+
+    def take_fresh(self) -> list[Range]:
+        """Acks to say now; kept as done until they are stored."""
+        if not (self.held or self.revoked):
+            return []
+        self._gather()
+        fresh, self._fresh = self._fresh, []
+        for first, end in fresh:
+            self.done.add(first, end)
+        return fresh
+
+    @property
+    def unstored(self) -> bool:
+        """Whether some ack is not known to be stored."""
+        return bool(self._fresh) or self._first != _NONE or len(self.done) > 0
+
+    def token_sent(self) -> None:
+        """All that was said so far is asked for."""
+        self.under_token = RangeSet(self.done)
+
+    def token_answered(self) -> None:
+        """What was said before the token is stored."""
+        stored, self.under_token = self.under_token, None
+        if stored is None:
+            return
+        kept = RangeSet()
+        for first, end in self.done:
+            for gap_first, gap_end in stored.gaps(first, end):
+                kept.add(gap_first, gap_end)
+        self.done = kept
+        for first, end in stored:
+            if first <= self.floor < end:
+                self.floor = end
+
+    def not_done(self, first: int, end: int, term: int) -> list[Range]:
+        """The parts of a delivered range that the program has not done yet."""
+        if term != self.term:
+            return []
+        if not len(self.done):
+            return [(Offset(first), Offset(end))]
+        return self.done.gaps(Offset(first), Offset(end))
+
+    def _gather(self) -> None:
+        if self._first != _NONE:
+            self._fresh.append((Offset(self._first), Offset(self._end)))
+            self._first = self._end = _NONE
+
+    def _forget(self) -> None:
+        self.term += 1
+        self.done = RangeSet()
+        self.under_token = None
+        self._fresh = []
+        self._first = self._end = _NONE

@@ -195,6 +195,17 @@ def encode_header(  # one flat call: it runs once per batch on the hot path
     return bytes(raw), crc
 
 
+def seal_header(header: tuple[int, ...]) -> tuple[bytes, BatchHeader]:
+    """All fields in their order, whatever `header_crc` is: the bytes, and the header as stored.
+
+    What `encode_header` is by name, this is by place: for the one caller that appends.
+    """
+    raw = _HEADER.pack(*header)
+    crc = _header_crc(raw)
+    raw = raw[:_CRC_AT] + _U32.pack(crc) + raw[_CRC_AT + 4 :]
+    return raw, BatchHeader._make((*header[:4], crc, *header[5:]))
+
+
 def padding(payload_len: int) -> bytes:
     """The zero bytes after so much payload."""
     return bytes(batch_len(payload_len) - HEADER_LEN - payload_len)

@@ -21,8 +21,8 @@ from fmqcore.batch import (
     BatchFault,
     BatchHeader,
     BatchType,
-    encode_header,
     parse_header,
+    seal_header,
 )
 from fmqcore.errors import Malformed, StorageFull, TooLarge
 from fmqcore.journal.control import decode_epoch, decode_offsets, decode_topic
@@ -123,30 +123,11 @@ class Head:
         else:
             assert kind not in (BatchType.SNAP, BatchType.EOF), "segments are framed here alone"
         store_ms = self._now_ms()
-        raw, crc = encode_header(
-            type=kind,
-            position=position,
-            epoch=epoch,
-            prev_header_crc=chain,
-            payload_len=length,
-            payload_crc=payload_crc,
-            store_ms=store_ms,
-            attrs=attrs,
-            queue_id=queue_id,
-            topic_id=topic_id,
-            record_count=record_count,
-            base_offset=base_offset,
-            deliver_at_ms=deliver_at_ms,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-            tag_mask=tag_mask,
-        )
-        header = BatchHeader(
-            total_len, MAGIC, VERSION, kind, crc, payload_crc, position, epoch, attrs, queue_id,
+        raw, header = seal_header((
+            total_len, MAGIC, VERSION, kind, 0, payload_crc, position, epoch, attrs, queue_id,
             topic_id, record_count, base_offset, store_ms, deliver_at_ms, producer_id,
             producer_epoch, 0, base_sequence, chain, length, tag_mask,
-        )  # fmt: skip
+        ))  # fmt: skip
         self.state.apply(header, payload)  # the last thing that may be refused
         self._note(header)
         pad = total_len - HEADER_LEN - length

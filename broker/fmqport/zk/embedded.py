@@ -174,4 +174,6 @@ def free_port() -> int:
 
 
 def _last_lines(path: Path, count: int = 5) -> str:
-    return "\n".join(path.read_text(errors="replace").splitlines()[-count:])
+    """The end of a log, without the frames of Java's stack traces."""
+    lines = path.read_text(errors="replace").splitlines()
+    return "\n".join([line for line in lines if not line.startswith("\t")][-count:])

@@ -1,0 +1,140 @@
+"""A cluster's plan and its state file; ports; children that die with their parent."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fmqclient.dev.plan import (
+    BrokerPlan,
+    ClusterFile,
+    ClusterOptions,
+    Running,
+    broker_names,
+    free_ports,
+    group_configs,
+    read_file,
+    write_file,
+)
+from fmqclient.dev.processes import Child
+from fmqcore.errors import InvalidArgument
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqcore.words import Permission
+from fmqport.spawn import spawn
+
+FULL_OPTIONS = ClusterOptions(
+    groups=2,
+    slaves=2,
+    policy=AckPolicy(Flush.INTERVAL, 50, SlaveCounts.RECEIVED, HowMany.ZONES, strict=True),
+    zones=("a", "b"),
+    permissions={"g1-1": Permission.WRITE},
+    settings={"segment_bytes": 1 << 20},
+)
+
+
+def test_the_state_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    file = ClusterFile(FULL_OPTIONS, [Running("zookeeper", 2181, 7, 1.5), Running("g1-0", 1, 8, 2)])
+    assert read_file(tmp_path) is None
+    write_file(tmp_path, file)
+    assert read_file(tmp_path) == file
+    assert (file.port_of("g1-0"), file.port_of("g9-9")) == (1, 0)
+
+
+def test_names_zones_and_configurations(tmp_path: Path) -> None:
+    names = broker_names(FULL_OPTIONS)
+    assert [(b, zone) for _, b, zone in names] == [
+        ("g1-0", "a"),
+        ("g1-1", "b"),
+        ("g1-2", "a"),
+        ("g2-0", "a"),
+        ("g2-1", "b"),
+        ("g2-2", "a"),
+    ]
+    plans = [
+        BrokerPlan(b, g, zone, 9000, "127.0.0.1:9000", "", tmp_path / b) for g, b, zone in names
+    ]
+    first, second = group_configs(FULL_OPTIONS, plans)
+    assert (first.group, first.master, second.master) == ("g1", "g1-0", "g2-0")
+    assert first.policy == FULL_OPTIONS.policy
+    assert [m.permission for m in first.members] == [
+        Permission.FULL,
+        Permission.WRITE,
+        Permission.FULL,
+    ]
+
+
+@pytest.mark.parametrize(("groups", "slaves"), [(0, 1), (1, -1), (1, 10)])
+def test_a_shape_that_makes_no_sense_is_refused(groups: int, slaves: int) -> None:
+    with pytest.raises(InvalidArgument):
+        ClusterOptions(groups=groups, slaves=slaves)
+
+
+def test_a_port_in_use_is_replaced_by_a_free_one() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ports = free_ports(3, [port])
+        assert port not in ports
+        assert len(set(ports)) == 3
+    assert free_ports(1, [port]) == [port]
+
+
+def test_a_child_dies_with_its_parent_however_that_ends(tmp_path: Path) -> None:
+    """The parent is killed with SIGKILL, so it cannot clean up."""
+    if sys.platform != "linux":
+        pytest.skip("needs PR_SET_PDEATHSIG")
+    parent = (
+        "import sys, time\nfrom pathlib import Path\nfrom fmqport.spawn import spawn\n"
+        "child = spawn(['sleep', '1000'], Path(sys.argv[1]))\n"
+        "kept = spawn(['sleep', '1000'], Path(sys.argv[1]), detach=True)\n"
+        "print(child.pid, kept.pid, flush=True)\ntime.sleep(1000)\n"
+    )
+    command = [sys.executable, "-c", parent, str(tmp_path / "log")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        child, kept = (psutil.Process(int(pid)) for pid in running.stdout.readline().split())
+        try:
+            assert child.is_running()
+            running.send_signal(signal.SIGKILL)
+            psutil.wait_procs([child], timeout=30)
+            assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+            assert kept.is_running()
+        finally:
+            kept.kill()
+
+
+async def test_a_process_is_known_by_id_and_birth(tmp_path: Path) -> None:
+    popen = spawn(["sleep", "1000"], tmp_path / "log")
+    child = Child.of(popen)
+    assert child.alive()
+    assert Child(child.pid, child.born).alive()
+    assert not Child(child.pid, child.born - 100).alive()  # the number was given again
+    stranger = Child(os.getpid(), 0.0)
+    stranger.kill()  # would end this very test
+    child.send(signal.SIGSTOP)
+    async with asyncio.timeout(60):
+        assert await child.stop()
+    assert not child.alive()
+    child.kill()
+
+
+async def test_a_process_that_ignores_sigterm_is_killed_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fmqclient.dev.processes.TERM_S", 0.3)
+    log = tmp_path / "log"
+    deaf = (
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('deaf', flush=True)\ntime.sleep(1000)\n"
+    )
+    child = Child.of(spawn([sys.executable, "-c", deaf], log))
+    async with asyncio.timeout(30):
+        while "deaf" not in log.read_text():
+            await asyncio.sleep(0.01)
+        assert not await child.stop()
+    assert not child.alive()

@@ -1,0 +1,123 @@
+"""Links: what gets through, what is held, what is reset, and for whom."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from fmqclient.dev.proxy import Link, Proxies
+
+
+@pytest.fixture
+def proxies() -> Iterator[Proxies]:
+    with Proxies() as made:
+        yield made
+
+
+@pytest.fixture
+async def echo() -> AsyncIterator[str]:
+    """The address of a server that gives back what it gets."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(1000):
+                writer.write(data)
+                await writer.drain()
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server.close()
+
+
+class Caller:
+    """A connection through a link."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def dial(cls, link: Link) -> "Caller":
+        return cls(*await asyncio.open_connection("127.0.0.1", link.port))
+
+    async def answer(self, data: bytes) -> bytes:
+        async with asyncio.timeout(10):
+            self.writer.write(data)
+            return await self.reader.readexactly(len(data))
+
+    async def is_reset(self) -> bool:
+        async with asyncio.timeout(10):
+            try:
+                return await self.reader.read(1) == b""
+            except ConnectionError:
+                return True
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+async def test_a_link_passes_both_ways(proxies: Proxies, echo: str) -> None:
+    caller = await Caller.dial(proxies.link(echo))
+    assert await caller.answer(b"x" * 300_000) == b"x" * 300_000
+    caller.close()
+
+
+async def test_a_cut_resets_what_is_there_and_what_comes(proxies: Proxies, echo: str) -> None:
+    link = proxies.link(echo)
+    caller = await Caller.dial(link)
+    assert await caller.answer(b"hello") == b"hello"
+    link.cut()
+    assert await caller.is_reset()
+    late = await Caller.dial(link)
+    assert await late.is_reset()
+    link.resume()
+    again = await Caller.dial(link)
+    assert await again.answer(b"hello") == b"hello"
+    for one in (caller, late, again):
+        one.close()
+
+
+async def test_what_is_held_comes_through_later(proxies: Proxies, echo: str) -> None:
+    link = proxies.link(echo)
+    early = await Caller.dial(link)
+    assert await early.answer(b"1") == b"1"
+    link.hold()
+    late = await Caller.dial(link)
+    waiting = [asyncio.create_task(caller.answer(b"held")) for caller in (early, late)]
+    done, _ = await asyncio.wait(waiting, timeout=0.2)
+    assert not done
+    link.resume()
+    assert await asyncio.gather(*waiting) == [b"held", b"held"]
+    early.close()
+    late.close()
+
+
+async def test_callers_are_told_apart(proxies: Proxies, echo: str) -> None:
+    names: dict[int, str] = {}
+    link = proxies.link(echo, who=lambda port: names.get(port, ""))
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        names[bound.getsockname()[1]] = "slave"
+        bound.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(bound, ("127.0.0.1", link.port))
+        slave = Caller(*await asyncio.open_connection(sock=bound))
+        client = await Caller.dial(link)
+        assert await slave.answer(b"s") == b"s"
+        assert await client.answer(b"c") == b"c"
+        link.cut("slave")
+        assert await slave.is_reset()
+        assert await client.answer(b"c") == b"c"
+        slave.close()
+        client.close()
+
+
+async def test_a_target_that_is_away_is_a_reset(proxies: Proxies) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    caller = await Caller.dial(proxies.link(f"127.0.0.1:{port}"))
+    assert await caller.is_reset()
+    caller.close()

@@ -274,6 +274,10 @@ class FetchService:
             self.groups.require()
         except NoPermission:
             return False  # this session, like all others, has been told to end
+        except FmqError as error:  # the journal cannot be read there: it says where and why
+            _log.error("cannot_deliver", group=group.name, topic=group.topic, error=str(error))
+            session.finish(error)
+            return False
         if sent:
             self.groups.wake_at(group, self._clock.monotonic_ms() + session.ack_timeout_ms)
         if group.dirty:

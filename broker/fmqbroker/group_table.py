@@ -61,6 +61,7 @@ class GroupTable:
         self._cluster = cluster
         self._offsets = offsets
         self._timers = timers
+        self._limits = Limits(settings.max_in_flight_records, settings.max_ack_ranges)
         self._mine = GroupName(settings.group)
         self._groups: dict[GroupKey, ConsumerGroup] = {}
         self._epoch = Epoch(0)  # in which they were made
@@ -88,17 +89,7 @@ class GroupTable:
             begins = await self._starts(topic, start, start_ms)
             self.require()
         if key not in self._groups:
-            limits = Limits(self._settings.max_in_flight_records, self._settings.max_ack_ranges)
-            group = ConsumerGroup(name, topic.name, topic.id, [], self._settings.consumer_drain_ms)
-            for queue, begin in enumerate(begins):
-                wanted = group.key(queue)
-                entry = self._left.get(wanted) or self._offsets.get(wanted)
-                if entry is None or entry.deleted:
-                    group.progress.append(QueueProgress(begin, (), limits))
-                    group.dirty[queue] = None
-                else:
-                    group.progress.append(QueueProgress(entry.floor, entry.ranges, limits))
-            self._groups[key] = group
+            group = self._groups[key] = self._make(name, topic, begins)
             self.changed(group)
         return self._groups[key]
 
@@ -252,6 +243,24 @@ class GroupTable:
         return entries
 
     # ---- inside
+    def _make(self, name: str, topic: TopicConfig, begins: list[Offset]) -> ConsumerGroup:
+        entries = []
+        for queue in range(len(begins)):
+            key = OffsetKey(name, topic.id, queue)
+            entry = self._left.get(key) or self._offsets.get(key)
+            entries.append(None if entry is None or entry.deleted else entry)
+        progress = [
+            QueueProgress(begin, (), self._limits)
+            if entry is None
+            else QueueProgress(entry.floor, entry.ranges, self._limits)
+            for begin, entry in zip(begins, entries, strict=True)
+        ]
+        group = ConsumerGroup(
+            name, topic.name, topic.id, progress, self._settings.consumer_drain_ms
+        )
+        group.dirty.update((queue, None) for queue, entry in enumerate(entries) if entry is None)
+        return group
+
     async def _starts(self, topic: TopicConfig, start: int, start_ms: int) -> list[Offset]:
         return [
             await self.position(topic.id, queue, start, start_ms)
@@ -272,10 +281,9 @@ class GroupTable:
         return max(begin, min(wanted, end))
 
     def _grow(self, group: ConsumerGroup, queues: int) -> None:
-        limits = Limits(self._settings.max_in_flight_records, self._settings.max_ack_ranges)
         fresh = range(len(group.progress), queues)
         begins = [self._journal.begin_offset(group.topic_id, queue) for queue in fresh]
-        more = [QueueProgress(begin, (), limits) for begin in begins]
+        more = [QueueProgress(begin, (), self._limits) for begin in begins]
         group.dirty.update(dict.fromkeys(fresh))
         group.grow(more, self._clock.monotonic_ms())
         self.changed(group)

@@ -1,0 +1,351 @@
+"""What the tests of the consume way share: a real journal, stand-ins, a consumer.
+
+Time: the journal and the offset store run by the machine's clock; the fetch service by
+`HandClock`, which moves only by hand.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fmqbroker.commit import CommitFrontier
+from fmqbroker.fetch import FetchService
+from fmqbroker.gate import Gate
+from fmqbroker.journal import BatchDraft, Journal
+from fmqbroker.offset_store import OffsetStore
+from fmqbroker.settings import BrokerSettings
+from fmqbroker.signal import Signal
+from fmqbroker.tests.pipes import BrokerEnd, Pipe
+from fmqcore.batch import HEADER_LEN, BatchType, parse_header
+from fmqcore.cluster import GroupState, Mode, TopicConfig, TopicGroup, Versioned
+from fmqcore.columns import decode, encode
+from fmqcore.crc import crc32c
+from fmqcore.journal.control import encode_epoch
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey
+from fmqcore.words import BrokerId, Epoch, GroupName, Offset, Permission, TopicId
+from fmqport.files import FileDisk
+from fmqport.system import SystemClock
+from fmqport.transport import TransportError
+from fmqproto.v1 import client_pb2
+from fmqproto.v1.client_pb2 import ConsumeReply, ConsumeRequest
+
+ME = BrokerId("g1-0")
+SLAVE = BrokerId("g1-1")
+ACK_TIMEOUT_MS = 60_000
+TOPIC = TopicConfig("orders", TopicId(1), (TopicGroup(GroupName("g1"), 4),))
+GENEROUS_S = 20.0
+
+
+async def until(seen: Callable[[], object], what: str = "") -> None:
+    """Wait for a condition, generously."""
+    try:
+        async with asyncio.timeout(GENEROUS_S):
+            while not seen():
+                await asyncio.sleep(0.002)
+    except TimeoutError:
+        raise AssertionError(f"never came true: {what or seen}") from None
+
+
+class HandClock(SystemClock):
+    """A clock that moves only by `advance`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now_ms = 1_000_000
+        self._sleepers: list[tuple[int, asyncio.Future[None]]] = []
+
+    def monotonic_ms(self) -> int:
+        return self._now_ms
+
+    async def sleep(self, seconds: float) -> None:
+        future = asyncio.get_running_loop().create_future()
+        self._sleepers.append((self._now_ms + round(seconds * 1000), future))
+        await future
+
+    def advance(self, ms: int) -> None:
+        self._now_ms += ms
+        due = [f for when, f in self._sleepers if when <= self._now_ms]
+        self._sleepers = [s for s in self._sleepers if s[0] > self._now_ms]
+        for future in due:
+            if not future.done():
+                future.set_result(None)
+
+
+class Group:
+    """Stands in for `GroupStore`: a state and its compare-and-set."""
+
+    def __init__(self, mode: Mode = Mode.MASTER, epoch: int = 1) -> None:
+        state = GroupState(mode, Epoch(epoch), master=ME, reader=ME)
+        self.state = Versioned(state, 0)
+        self.changes = 0
+        self.failing: Exception | None = None
+
+    def become(self, mode: Mode, epoch: int, reader: BrokerId = ME) -> None:
+        state = replace(self.state.value, mode=mode, epoch=Epoch(epoch), reader=reader)
+        self.state = Versioned(state, self.state.version + 1)
+
+    async def change(self, edit: Callable[[GroupState], GroupState | None]) -> GroupState | None:
+        await asyncio.sleep(0)
+        if self.failing is not None:
+            raise self.failing
+        after = edit(self.state.value)
+        if after is not None:
+            self.changes += 1
+            self.state = Versioned(after, self.state.version + 1)
+        return after
+
+
+class Cluster:
+    """Stands in for `ClusterView`: topics."""
+
+    def __init__(self, *topics: TopicConfig) -> None:
+        self.changed = Signal()
+        self.topics: dict[str, TopicConfig] = {}
+        self.topics_by_id: dict[TopicId, TopicConfig] = {}
+        self.set(*topics)
+
+    def set(self, *topics: TopicConfig) -> None:
+        self.topics = {t.name: t for t in topics}
+        self.topics_by_id = {t.id: t for t in topics}
+        self.changed.notify()
+
+
+class Life:
+    """Stands in for the lifecycle: fatal raises."""
+
+    def __init__(self) -> None:
+        self.stopping = asyncio.Event()
+
+    def fatal(self, reason: str) -> Any:
+        raise AssertionError(f"fatal: {reason}")
+
+
+class Rig:
+    """One broker's reading half on a real journal in `path`."""
+
+    def __init__(self, path: Path, **settings: Any) -> None:
+        self.settings = BrokerSettings(
+            cluster="c",
+            group="g1",
+            broker=ME,
+            data_dir=str(path),
+            zookeeper="",
+            segment_bytes=settings.pop("segment_bytes", 1024 * 1024),
+            offsets_interval_ms=settings.pop("offsets_interval_ms", 2),
+            takeover_checkpoint_ms=settings.pop("takeover_checkpoint_ms", 10),
+            **settings,
+        )
+        self.disk = FileDisk(str(path))
+        self.clock = SystemClock()
+        self.hand = HandClock()
+        self.group = Group()
+        self.cluster = Cluster(TOPIC)
+        self.gate = Gate(self.clock)
+        self.commit = CommitFrontier()
+        self.hold_commit = False
+        self.journal: Journal
+        self.offsets: OffsetStore
+        self.fetch: FetchService
+
+    async def open(self) -> None:
+        self.journal = await Journal.open(self.disk, self.settings, self.clock, Life())
+        parts: Any = (self.disk, self.journal, self.commit, self.group, self.settings, self.clock)
+        self.offsets = OffsetStore(*parts)
+        parts = (self.journal, self.commit, self.gate, self.cluster, self.offsets)
+        self.fetch = FetchService(self.settings, self.hand, *parts)
+
+    async def lead(self, epoch: int = 1) -> None:
+        """Become the master of that epoch."""
+        self.group.become(Mode.MASTER, epoch)
+        payload = encode_epoch(Epoch(epoch), ME)
+        self.journal.append(BatchDraft(BatchType.EPOCH, payload, crc32c(payload)))
+        await self.offsets.become_master()
+        self.permit(Permission.FULL, epoch)
+
+    def permit(self, permission: Permission, epoch: int = 1) -> None:
+        self.gate.epoch = Epoch(epoch)
+        self.gate.extend_lease(self.clock.monotonic_ms() + 10**9)
+        self.gate.grant(permission, "the test says so")
+
+    def produce(self, queue: int, *values: bytes, topic: TopicId = TOPIC.id) -> Offset:
+        """Append one batch; returns its base offset."""
+        _, payload = encode(values)
+        return self.journal.append(
+            BatchDraft(BatchType.DATA, payload, crc32c(payload), topic, queue, len(values))
+        ).base_offset
+
+    async def committed(self) -> None:
+        """Until all that is appended is committed."""
+        await until(lambda: self.commit.commit_end >= self.journal.end, "committed")
+
+    async def follow(self) -> None:
+        """The commit end follows the durable end, unless held."""
+        while True:
+            if not self.hold_commit:
+                self.commit.advance(self.journal.durable_end, self.journal.durable_end)
+            await self.journal.flushed.wait()
+
+
+@asynccontextmanager
+async def running(rig: Rig, *, lead: bool = True, epoch: int = 1) -> AsyncIterator[Rig]:
+    """The rig, open and at work; its journal is closed at the end."""
+    await rig.open()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            work = (rig.journal.run(), rig.offsets.run(), rig.fetch.run(), rig.follow())
+            running = [tasks.create_task(each) for each in work]
+            if lead:
+                await rig.lead(epoch)
+            yield rig
+            for task in reversed(running):
+                task.cancel()
+    finally:
+        await rig.journal.close()
+        await rig.disk.close()
+
+
+class Consumer:
+    """A consumer written for tests: keeps what it was told; acks only when asked to."""
+
+    def __init__(self, send: Callable[[ConsumeRequest], None]) -> None:
+        self.send = send
+        self.pipe: Pipe | None = None
+        self.opened: client_pb2.ConsumeOpened | None = None
+        self.held: dict[int, int] = {}  # queue -> generation
+        self.begins: dict[int, int] = {}
+        self.got: list[client_pb2.Delivery] = []
+        self.tokens: list[int] = []
+        self.error: client_pb2.Error | None = None
+        self.left = False
+        self.heartbeats = 0
+        self.over = False
+
+    def take(self, reply: ConsumeReply) -> None:
+        if reply.HasField("opened"):
+            self.opened = reply.opened
+        for each in reply.revoked:
+            if self.held.get(each.queue_id) == each.generation:
+                del self.held[each.queue_id]
+        for each in reply.assigned:
+            assert each.generation > self.held.get(each.queue_id, 0)
+            self.held[each.queue_id] = each.generation
+            self.begins[each.queue_id] = each.next_offset
+        for delivery in reply.deliveries:
+            assert self.held[delivery.queue_id] == delivery.generation, "delivered unassigned"
+            self.got.append(delivery)
+        self.tokens += reply.committed_tokens
+        if reply.HasField("error"):
+            self.error = reply.error
+        self.left |= reply.left
+        self.heartbeats += reply.heartbeat
+
+    def ack(self, delivery: client_pb2.Delivery, *, token: int = 0) -> None:
+        self.ack_range(
+            delivery.queue_id,
+            delivery.first_offset,
+            delivery.end_offset,
+            generation=delivery.generation,
+            token=token,
+        )
+
+    def ack_range(
+        self, queue: int, first: int, end: int, *, generation: int = 0, token: int = 0
+    ) -> None:
+        generation = generation or self.held[queue]
+        ack = client_pb2.AckRange(
+            queue_id=queue, generation=generation, first_offset=first, end_offset=end
+        )
+        self.send(ConsumeRequest(acks=[ack], commit_token=token))
+
+    def nack(self, delivery: client_pb2.Delivery, delay_ms: int = 0) -> None:
+        nack = client_pb2.NackRange(
+            queue_id=delivery.queue_id,
+            generation=delivery.generation,
+            first_offset=delivery.first_offset,
+            end_offset=delivery.end_offset,
+            delay_ms=delay_ms,
+        )
+        self.send(ConsumeRequest(nacks=[nack]))
+
+    def values(self, since: int = 0) -> list[tuple[int, int, bytes, int]]:
+        """(queue, offset, value, delivery count) of all that was delivered."""
+        return [each for delivery in self.got[since:] for each in values_of(delivery)]
+
+
+def values_of(delivery: client_pb2.Delivery) -> Iterator[tuple[int, int, bytes, int]]:
+    """What a delivery means of its batch."""
+    header = parse_header(delivery.batch)
+    payload = delivery.batch[HEADER_LEN : HEADER_LEN + header.payload_len]
+    values = decode(header.attrs, header.record_count, payload).values
+    for offset in range(delivery.first_offset, delivery.end_offset):
+        value = values[offset - header.base_offset]
+        yield delivery.queue_id, offset, value, delivery.delivery_count
+
+
+def open_request(session: str = "s1", **fields: Any) -> ConsumeRequest:
+    """The first message of a session."""
+    credit = fields.pop("credit", 100_000_000)
+    fields = {"topic": TOPIC.name, "group": "billing", "session_id": session} | fields
+    return ConsumeRequest(open=client_pb2.ConsumeOpen(**fields), credit_bytes=credit)
+
+
+@asynccontextmanager
+async def consuming(rig: Rig, session: str = "s1", **fields: Any) -> AsyncIterator[Consumer]:
+    """A consumer on a stream in memory; its stream is torn at the end."""
+    pipe = Pipe()
+    consumer = Consumer(pipe.requests.put_nowait)
+    consumer.pipe = pipe
+
+    async def listen() -> None:
+        while True:
+            reply = await pipe.replies.get()
+            consumer.take(reply)  # as it is now: a test may have put another in its place
+
+    async def serve() -> None:
+        with suppress(TransportError):
+            await rig.fetch.serve(BrokerEnd(pipe))
+        consumer.over = True
+
+    consumer.send(open_request(session, **fields))
+    listening = asyncio.create_task(listen())
+    serving = asyncio.create_task(serve())
+    try:
+        await until(lambda: consumer.opened, "opened")
+        yield consumer
+        if listening.done():
+            listening.result()
+    finally:
+        pipe.torn.set()
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+        async with asyncio.timeout(GENEROUS_S):
+            await serving
+
+
+@contextmanager
+def commit_held(rig: Rig) -> Iterator[None]:
+    """The commit end stands still meanwhile."""
+    rig.hold_commit = True
+    try:
+        yield
+    finally:
+        rig.hold_commit = False
+        rig.journal.flushed.notify()
+
+
+def key(queue: int) -> OffsetKey:
+    """Under which the progress of `billing` is stored."""
+    return OffsetKey("billing", TOPIC.id, queue)
+
+
+def stored(rig: Rig, queue: int) -> OffsetEntry:
+    """That progress, as the journal has it."""
+    return rig.journal.state.offsets.get(key(queue)) or OffsetEntry(0, Offset(0))
+
+
+def numbers(consumer: Consumer, queue: int, since: int = 0) -> list[int]:
+    """Offsets of a queue in the order of delivery."""
+    return [offset for q, offset, _, _ in consumer.values(since) if q == queue]

@@ -1,0 +1,375 @@
+"""Consumer sessions on a real journal: they share queues, come, go, and end."""
+
+import asyncio
+import tempfile
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fmqbroker.tests.consume_harness import (
+    ME,
+    TOPIC,
+    Rig,
+    consuming,
+    key,
+    open_request,
+    running,
+    stored,
+    until,
+)
+from fmqcore.cluster import Mode
+from fmqcore.errors import ErrorCode
+from fmqcore.journal.offsets import OffsetKey
+from fmqcore.words import Offset, Permission
+from fmqproto.v1 import client_pb2
+from fmqproto.v1.client_pb2 import ConsumeRequest
+
+# ---- sessions share
+
+
+async def test_two_sessions_share_evenly_a_third_joins_and_leaves(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as a:
+        await until(lambda: len(a.held) == 4)
+        async with consuming(rig, "b") as b:
+            await until(lambda: len(a.held) == len(b.held) == 2)
+            assert not set(a.held) & set(b.held)
+            kept = (set(a.held), set(b.held))
+            async with consuming(rig, "c") as c:
+                await until(lambda: c.held)
+                assert sorted(len(x.held) for x in (a, b, c)) == [1, 1, 2]
+                c.send(ConsumeRequest(leave=True))
+                await until(lambda: c.left)
+                await until(lambda: c.over)
+            await until(lambda: len(a.held) == len(b.held) == 2)
+            assert len(kept[0] & set(a.held)) + len(kept[1] & set(b.held)) >= 3
+        await until(lambda: len(a.held) == 4)
+
+
+async def test_a_killed_session_s_records_go_to_another_in_order_with_their_count(
+    tmp_path: Path,
+) -> None:
+    async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as a:
+        async with consuming(rig, "b") as b:
+            await until(lambda: len(a.held) == len(b.held) == 2)
+            queue = min(b.held)
+            rig.produce(queue, b"0", b"1")
+            rig.produce(queue, b"2", b"3")
+            await until(lambda: len(b.got) == 2)
+            b.ack_range(queue, 1, 2, token=1)
+            await until(lambda: b.tokens)
+        await until(lambda: len(a.values()) == 3)
+        assert a.values() == [(queue, 0, b"0", 2), (queue, 2, b"2", 2), (queue, 3, b"3", 2)]
+        b.ack_range(queue, 0, 4, generation=1)
+
+
+async def test_a_queue_that_moves_is_drained_so_nothing_comes_twice(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as a:
+        await until(lambda: len(a.held) == 4)
+        for queue in range(4):
+            rig.produce(queue, b"x", b"y")
+        await until(lambda: len(a.values()) == 8)
+        generations = dict(a.held)
+        async with consuming(rig, "b") as b:
+            await until(lambda: len(a.held) == 2)
+            moving = sorted(set(range(4)) - set(a.held))
+            assert not b.held
+            rig.produce(moving[0], b"z")
+            a.ack_range(moving[0], 0, 2, generation=generations[moving[0]])
+            await until(lambda: b.got)
+            assert b.values() == [(moving[0], 2, b"z", 1)]
+            assert set(b.held) == {moving[0]}
+            rig.hand.advance(rig.settings.consumer_drain_ms)
+            await until(lambda: len(b.values()) == 3)
+            assert b.values()[1:] == [(moving[1], 0, b"x", 2), (moving[1], 1, b"y", 2)]
+            a.ack_range(moving[1], 0, 2, generation=generations[moving[1]], token=5)
+            await until(lambda: a.tokens)
+            assert stored(rig, moving[1]).floor == 0, "an ack of an older generation is ignored"
+
+
+async def test_what_is_nacked_while_draining_goes_to_the_next_holder(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as a:
+        rig.produce(3, b"x", b"y")
+        await until(lambda: a.got)
+        async with consuming(rig, "b") as b:
+            await until(lambda: len(a.held) == 2)
+            a.nack(a.got[0])
+            await until(lambda: b.got)
+            assert b.values() == [(3, 0, b"x", 2), (3, 1, b"y", 2)]
+
+
+async def test_a_session_that_comes_again_keeps_its_queues(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as old:
+        rig.produce(0, b"x")
+        await until(lambda: old.got)
+        async with consuming(rig, "b") as b:
+            await until(lambda: len(b.held) == 2)
+            async with consuming(rig, "a") as new:
+                await until(lambda: new.got)
+                assert new.values() == [(0, 0, b"x", 2)]
+                await until(lambda: old.error)
+                assert old.error is not None
+                assert old.error.code == client_pb2.STALE_ASSIGNMENT
+                assert len(new.held) == len(b.held) == 2
+
+
+async def test_more_sessions_than_queues_leave_some_idle_until_needed(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        others = [consuming(rig, name) for name in "abcd"]
+        async with AsyncExitStack() as stack:
+            for other in others:
+                await stack.enter_async_context(other)
+            async with consuming(rig, "e") as idle:
+                rig.produce(0, b"x")
+                idle.send(ConsumeRequest(commit_token=1))
+                await until(lambda: idle.tokens)
+                assert not idle.held
+                await stack.aclose()
+                await until(lambda: len(idle.held) == 4)
+                await until(lambda: idle.got)
+
+
+async def test_groups_do_not_see_each_other(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"x")
+        async with consuming(rig, group="one") as one, consuming(rig, group="two") as two:
+            await until(lambda: one.got and two.got)
+            one.ack(one.got[0], token=1)
+            await until(lambda: one.tokens)
+            assert rig.journal.state.offsets[OffsetKey("two", TOPIC.id, 0)].floor == 0
+
+
+# ---- heartbeats and the end
+
+
+async def test_heartbeats_are_sent_when_there_is_nothing_else(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
+        await until(lambda: consumer.held)
+
+        def beaten(seen: int) -> bool:
+            return consumer.heartbeats > seen
+
+        for _ in range(3):
+            seen = consumer.heartbeats
+            rig.hand.advance(rig.settings.consumer_heartbeat_ms)
+            await until(partial(beaten, seen))
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+async def test_a_silent_session_loses_its_queues(tmp_path: Path, stuck: bool) -> None:
+    async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as silent:
+        await until(lambda: len(silent.held) == 4)
+        assert silent.pipe is not None
+        silent.pipe.full = stuck
+        rig.produce(0, b"x")
+        rig.hand.advance(rig.settings.consumer_dead_after_ms - 1)
+        async with consuming(rig, "b") as b:
+            await until(lambda: len(b.held) == 2)
+            assert not silent.over
+            rig.hand.advance(1)
+            await until(lambda: silent.over)
+            await until(lambda: len(b.held) == 4)
+            await until(lambda: b.got)
+
+
+async def test_losing_read_ends_every_session_and_forgets_the_groups(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as a:
+        rig.produce(0, b"x", b"y")
+        await until(lambda: a.got)
+        async with consuming(rig, group="other") as other:
+            await until(lambda: other.got)
+            a.ack_range(0, 0, 1)
+            await until(lambda: stored(rig, 0).floor == 1)
+            rig.gate.grant(Permission.NONE, "fenced by the test")
+            for consumer in (a, other):
+                await until(partial(getattr, consumer, "error"))
+                assert consumer.error is not None
+                assert consumer.error.code == client_pb2.NO_PERMISSION
+                assert "epoch 1" in consumer.error.message
+                assert "fenced by the test" in consumer.error.message
+        # nothing is remembered, only what was stored
+        await until(lambda: a.over)
+        assert rig.fetch.groups.get("billing", TOPIC.id) is None
+        async with consuming(rig, "b") as refused:
+            assert refused.opened is not None
+            assert refused.opened.error.code == client_pb2.NO_PERMISSION
+        rig.permit(Permission.FULL, epoch=3)
+        async with consuming(rig, "b") as b:
+            await until(lambda: b.got)
+            assert b.values() == [(0, 1, b"y", 1)]
+
+
+async def test_a_lease_that_ran_out_is_noticed_at_the_next_pull_and_ack(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        async with consuming(rig, "a") as a:
+            rig.produce(0, b"x")
+            await until(lambda: a.got)
+            rig.gate._lease_until_ms = 0  # time went by, nobody said so
+            a.ack_range(0, 0, 1)
+            await until(lambda: a.error)
+            assert stored(rig, 0).floor == 0
+        rig.permit(Permission.READ)
+        async with consuming(rig, "b") as b:
+            await until(lambda: b.got)
+            rig.gate._lease_until_ms = 0
+            rig.produce(0, b"y")
+            await until(lambda: b.error)
+            assert len(b.got) == 1
+
+
+async def test_a_new_epoch_ends_sessions_even_if_read_stayed(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
+        await until(lambda: consumer.held)
+        rig.gate.epoch = type(rig.gate.epoch)(4)
+        rig.gate.changed.notify()
+        await until(lambda: consumer.error)
+        assert consumer.error is not None
+        assert consumer.error.code == client_pb2.NO_PERMISSION
+
+
+async def test_slave_consume_serves_below_its_commit_end_and_hands_acks_back(
+    tmp_path: Path,
+) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"x", b"y")
+        rig.produce(0, b"z")
+        await rig.committed()
+    rig = Rig(tmp_path)
+    rig.hold_commit = True
+    async with running(rig, lead=False):
+        rig.group.become(Mode.SLAVE_CONSUME, 2, reader=ME)
+        rig.commit.advance(rig.journal.durable_end, Offset(0))  # type: ignore[arg-type]
+        await rig.offsets.become_taker("")
+        rig.permit(Permission.READ, epoch=2)
+        async with consuming(rig) as consumer:
+            await until(lambda: len(consumer.values()) == 3)
+            consumer.ack_range(0, 0, 1)
+            consumer.ack_range(0, 2, 3)
+            consumer.send(ConsumeRequest(commit_token=1))
+            await until(lambda: consumer.tokens)
+            consumer.ack_range(0, 1, 2)  # accepted, perhaps not stored yet when the freeze comes
+            group = rig.fetch.groups.get("billing", TOPIC.id)
+            assert group is not None
+            await until(lambda: group.progress[0].floor == 3)
+            rig.gate.grant(Permission.NONE, "handing over")
+            from fmqcore.journal.control import decode_offsets
+
+            entries = decode_offsets(await rig.offsets.freeze())
+            assert entries[key(0)].floor == 3
+            await until(lambda: consumer.error)
+
+
+# ---- refused
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"topic": "nowhere"}, ErrorCode.UNKNOWN_TOPIC),
+        ({"group": "../x"}, ErrorCode.INVALID_ARGUMENT),
+        ({"session": ""}, ErrorCode.INVALID_ARGUMENT),
+        ({"session": "x" * 300}, ErrorCode.INVALID_ARGUMENT),
+        ({"start": 9}, ErrorCode.INVALID_ARGUMENT),
+    ],
+)
+async def test_a_bad_open_is_refused_with_a_typed_error(
+    tmp_path: Path, fields: dict[str, str], code: ErrorCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fmqbroker.fetch._NEWS_WAIT_MS", 0)
+    async with running(Rig(tmp_path)) as rig, consuming(rig, **fields) as consumer:
+        assert consumer.opened is not None
+        assert int(consumer.opened.error.code) == code
+        assert consumer.opened.error.message
+
+
+async def test_a_stream_that_does_not_begin_with_open_is_refused(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        async with consuming(rig) as consumer:
+            consumer.ack_range(9, 0, 1, generation=1)
+            await until(lambda: consumer.error)
+            assert consumer.error is not None
+            assert consumer.error.code == client_pb2.UNKNOWN_QUEUE
+        assert open_request().HasField("open")
+
+
+async def test_a_topic_that_grows_is_followed_and_one_that_goes_ends_its_sessions(
+    tmp_path: Path,
+) -> None:
+    from dataclasses import replace
+
+    async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
+        await until(lambda: len(consumer.held) == 4)
+        groups = (replace(TOPIC.groups[0], queues=6),)
+        rig.cluster.set(replace(TOPIC, groups=groups))
+        await until(lambda: len(consumer.held) == 6)
+        rig.produce(5, b"x")
+        await until(lambda: consumer.got)
+        rig.cluster.set()
+        await until(lambda: consumer.error)
+        assert consumer.error is not None
+        assert consumer.error.code == client_pb2.UNKNOWN_TOPIC
+
+
+async def test_an_orderly_stop_stores_what_was_acked(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, offsets_interval_ms=20)
+    async with running(rig), consuming(rig) as consumer:
+        rig.produce(0, b"x", b"y")
+        await until(lambda: consumer.got)
+        await until(lambda: stored(rig, 0).version)
+        consumer.ack_range(0, 0, 2)
+        group = rig.fetch.groups.get("billing", TOPIC.id)
+        assert group is not None
+        await until(lambda: group.progress[0].floor == 2)
+        await rig.fetch.drain(10.0)
+        assert stored(rig, 0).floor == 2
+        await until(lambda: consumer.error)
+
+
+# ---- everything at once
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.data())
+def test_every_record_is_delivered_and_acked_whatever_the_sessions_do(data: st.DataObject) -> None:
+    """Sessions come, go, ack, nack, are killed: in the end each record is done."""
+
+    async def play() -> None:
+        with tempfile.TemporaryDirectory() as path:
+            async with running(Rig(Path(path), max_in_flight_records=7)) as rig:
+                await churn(rig, data)
+
+    asyncio.run(play())
+
+
+async def churn(rig: Rig, data: st.DataObject) -> None:
+    total = 0
+    for _ in range(data.draw(st.integers(1, 6))):
+        async with consuming(rig, data.draw(st.sampled_from("ab"))) as one:
+            async with consuming(rig, "c") as two:
+                for _ in range(data.draw(st.integers(1, 4))):
+                    records = data.draw(st.integers(1, 5))
+                    rig.produce(data.draw(st.integers(0, 3)), *[b"v"] * records)
+                    total += records
+                await rig.committed()
+                for consumer in (one, two):
+                    for delivery in list(consumer.got)[: data.draw(st.integers(0, 3))]:
+                        if data.draw(st.booleans()):
+                            consumer.ack(delivery)
+                        else:
+                            consumer.nack(delivery)
+    ends = [rig.journal.next_offset(TOPIC.id, q) for q in range(4)]
+    async with consuming(rig, "last") as last:
+        acked = 0
+
+        def ack_all() -> bool:
+            nonlocal acked
+            for delivery in last.got[acked:]:
+                last.ack(delivery)
+            acked = len(last.got)
+            return [stored(rig, q).floor for q in range(4)] == ends
+
+        await until(ack_all)
+    assert sum(ends) == total

@@ -44,8 +44,12 @@ class UpstreamView:
 class MasterReplication(Protocol):
     """The master's half."""
 
-    links: Mapping[BrokerId, LinkView]
     changed: Signal  # a link came, went, was heard, caught up, or its lease grew (coalesced)
+
+    @property
+    def links(self) -> Mapping[BrokerId, LinkView]:
+        """Every configured slave."""
+        ...
 
     def open_for(self, epoch: Epoch) -> None:
         """I am master of `epoch` (its EPOCH batch is appended): count acks, keep the isr."""

@@ -1,0 +1,261 @@
+"""A broker: the parts, put together, from its start to its end.
+
+Start: the data directory is locked and its journal recovered → ZooKeeper is reached (waited for,
+for ever) → the group and the cluster are read → the port is opened → all parts run, failover
+decides what is served.
+
+Orderly stop (SIGTERM), order of effects: new batches are refused and those that wait are
+acknowledged → failover gives the role up, flushes and takes the live node away, so that a slave
+may take over at once → the port is closed → the journal is flushed and marked clean → the ZooKeeper
+session ends. A stop that is not orderly leaves nothing undone that the next start does not do.
+
+What it is not: any decision. Five ports in, no other door to the world (DESIGN §2).
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+import structlog
+
+from fmqbroker.admin import AdminService
+from fmqbroker.cluster_view import ClusterView
+from fmqbroker.commit import CommitFrontier
+from fmqbroker.failover import Failover
+from fmqbroker.fetch import FetchService
+from fmqbroker.gate import Gate
+from fmqbroker.group_store import GroupStore
+from fmqbroker.journal import Journal
+from fmqbroker.offset_store import OffsetStore
+from fmqbroker.produce import ProduceService
+from fmqbroker.replicate_master import MasterReplication
+from fmqbroker.replicate_slave import SlaveReplication
+from fmqbroker.server import calls_of, streams_of
+from fmqbroker.settings import BrokerSettings
+from fmqcore.errors import FmqError, InvalidArgument, Unavailable
+from fmqcore.words import BrokerId
+from fmqport.clock import Clock
+from fmqport.coordination import Coordination
+from fmqport.disk import Disk
+from fmqport.lifecycle import Lifecycle
+from fmqport.transport import Server, Transport
+
+_log = structlog.get_logger()
+
+_DRAIN_S: Final = 0.5  # an orderly stop: what waits for its ack may still get it
+_GRACE_S: Final = 0.1  # and what was sent may still be read
+_TELL_S: Final = 5.0  # how often we say that we still wait for ZooKeeper
+_AGAIN_S: Final = 1.0
+_FOR_EVER_S: Final = 1e9
+_RETIRE_S: Final = 10.0  # how often old segments are looked for
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The world, as a broker sees it."""
+
+    clock: Clock
+    transport: Transport
+    disk: Disk
+    coordination: Coordination
+    lifecycle: Lifecycle
+
+
+class Broker:
+    """One broker of one group. `run` is its life."""
+
+    def __init__(self, settings: BrokerSettings, ports: Ports) -> None:
+        self._settings = settings
+        self._ports = ports
+
+    async def run(self) -> None:
+        """Until an orderly stop was asked for. Raises a `FmqError` that says why it cannot be."""
+        settings, ports = self._settings, self._ports
+        async with AsyncExitStack() as stack:
+            journal = await Journal.open(ports.disk, settings, ports.clock, ports.lifecycle)
+            stack.push_async_callback(journal.close)
+            _log.info("journal_open", end=journal.end, epoch=journal.epoch, clean=journal.clean)
+            stack.push_async_callback(ports.coordination.close)
+            group = GroupStore(
+                ports.coordination,
+                ports.clock,
+                settings.cluster,
+                settings.group,
+                BrokerId(settings.broker),
+            )
+            view = ClusterView(ports.coordination, settings.cluster)
+            if await self._unless_stopped(self._read_cluster(group, view)):
+                await _Parts(settings, ports, journal, group, view).run()
+
+    async def _read_cluster(self, group: GroupStore, view: ClusterView) -> None:
+        """First contact: wait for ZooKeeper as long as it takes, then read what it holds of us."""
+        async with asyncio.TaskGroup() as tasks:
+            telling = tasks.create_task(self._tell_that_we_wait())
+            await self._ports.coordination.start(_FOR_EVER_S)
+            telling.cancel()
+        while True:
+            try:
+                await group.load()
+                await view.load()
+                break
+            except Unavailable as error:
+                _log.warning("waiting_for_zookeeper", why=str(error))
+                await self._ports.clock.sleep(_AGAIN_S)
+        me, config = BrokerId(self._settings.broker), group.config
+        if config.member(me) is None:
+            members = ", ".join(member.id for member in config.members)
+            raise InvalidArgument(
+                f"broker {me} is no member of group {config.group} (its members: {members}): "
+                "start it with the id it has there, or add it"
+            )
+
+    async def _tell_that_we_wait(self) -> None:
+        while True:
+            await self._ports.clock.sleep(_TELL_S)
+            _log.warning("waiting_for_zookeeper", address=self._settings.zookeeper)
+
+    async def _unless_stopped(self, work: Awaitable[None]) -> bool:
+        """Do it, unless we are asked to stop meanwhile; tell whether it was done."""
+        doing = asyncio.ensure_future(work)
+        stopping = asyncio.ensure_future(self._ports.lifecycle.stopping.wait())
+        try:
+            await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not doing.done():
+                return False
+            await doing
+            return True
+        finally:
+            stopping.cancel()
+            doing.cancel()
+            await asyncio.wait((doing, stopping))
+
+
+class _Parts:
+    """The parts of a running broker."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        ports: Ports,
+        journal: Journal,
+        group: GroupStore,
+        view: ClusterView,
+    ) -> None:
+        clock = ports.clock
+        incarnation = f"{clock.random_id():016x}"
+        self._settings = settings
+        self._ports = ports
+        self._journal = journal
+        self._group = group
+        self._view = view
+        self._departure = _Departure(ports.lifecycle)
+        self._gate = Gate(clock)
+        self._commit = CommitFrontier()
+        self._offsets = OffsetStore(ports.disk, journal, self._commit, group, settings, clock)
+        self._master = MasterReplication(settings, clock, journal, self._commit, group, incarnation)
+        self._slave = SlaveReplication(
+            settings, clock, ports.transport, journal, self._commit, group, incarnation
+        )
+        self._failover = Failover(
+            self._gate,
+            group,
+            journal,
+            self._commit,
+            self._offsets,
+            self._master,
+            self._slave,
+            settings,
+            clock,
+            self._departure,
+            incarnation,
+        )
+        self._produce = ProduceService(journal, self._commit, self._gate, view, settings, clock)
+        self._fetch = FetchService(
+            settings, clock, journal, self._commit, self._gate, view, self._offsets
+        )
+        self._admin = AdminService(
+            settings,
+            clock,
+            journal,
+            self._commit,
+            self._gate,
+            group,
+            view,
+            self._offsets,
+            self._fetch,
+            self._master,
+            ports.coordination,
+        )
+
+    async def run(self) -> None:
+        """Open the port, run all duties, and end them in order when we are asked to stop."""
+        server = await self._listen()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                duties = [
+                    tasks.create_task(duty)
+                    for duty in (
+                        self._journal.run(),
+                        self._group.run(),
+                        self._view.run(),
+                        self._offsets.run(),
+                        self._fetch.run(),
+                        self._master.run(),
+                        self._slave.run(),
+                        self._retire(),
+                    )
+                ]
+                failover = tasks.create_task(self._failover.run())
+                await self._ports.lifecycle.stopping.wait()
+                _log.info("stopping")
+                await asyncio.gather(self._produce.drain(_DRAIN_S), self._fetch.drain(_DRAIN_S))
+                self._departure.stopping.set()
+                await failover
+                await server.close(_GRACE_S)
+                for duty in duties:
+                    duty.cancel()
+        finally:
+            await server.close(0)
+            _log.info("stopped", end=self._journal.end, epoch=self._journal.epoch)
+
+    async def _listen(self) -> Server:
+        settings, config = self._settings, self._group.config
+        member = config.member(BrokerId(settings.broker))
+        address = settings.listen or (member.address if member is not None else "")
+        server = await self._ports.transport.serve(
+            address,
+            calls=calls_of(self._view, self._failover, self._admin),
+            streams=streams_of(self._produce, self._fetch, self._master),
+        )
+        _log.info("listening", broker=settings.broker, group=settings.group, address=address)
+        return server
+
+    async def _retire(self) -> None:
+        """Delete old segments, none that a slave in sync, or the next master, still needs."""
+        while True:
+            await self._ports.clock.sleep(_RETIRE_S)
+            if self._group.state.value.master == self._settings.broker:
+                keep_from = self._master.keep_from()
+            else:
+                keep_from = min(self._commit.commit_end, self._journal.durable_end)
+            try:
+                freed = await self._journal.retire(keep_from, self._ports.clock.wall_ms())
+            except FmqError as error:
+                _log.warning("retention_failed", error=str(error))
+            else:
+                if freed:
+                    _log.info("old_segments_deleted", bytes=freed, start=self._journal.log_start)
+
+
+class _Departure:
+    """A `Lifecycle` whose orderly stop begins when what waits for its acks has been served."""
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self.stopping = asyncio.Event()
+        self._lifecycle = lifecycle
+
+    def fatal(self, reason: str) -> NoReturn:
+        """See `Lifecycle`."""
+        self._lifecycle.fatal(reason)

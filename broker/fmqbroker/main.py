@@ -1,0 +1,91 @@
+"""A broker as a process: real ports, logs on standard error, an exit status that says why.
+
+What it is not: the broker itself (`broker.py`), nor the command line (`fmqclient.cli.broker`).
+"""
+
+import asyncio
+import gc
+import sys
+from typing import Final
+
+import structlog
+
+from fmqbroker.broker import Broker, Ports
+from fmqbroker.settings import BrokerSettings
+from fmqcore import errors
+from fmqcore.errors import FmqError
+from fmqport.disk import DiskFailed
+from fmqport.files import FileDisk
+from fmqport.process import FATAL_EXIT, ProcessLifecycle
+from fmqport.rpc import GrpcTransport
+from fmqport.system import SystemClock
+from fmqport.transport import TransportError
+from fmqport.zk.session import ZooKeeperSession
+
+_log = structlog.get_logger()
+
+EXIT_STATUS: Final[tuple[tuple[type[FmqError], int], ...]] = (
+    (errors.CorruptJournal, 65),  # sysexits' EX_DATAERR
+    (TransportError, 69),  # EX_UNAVAILABLE: the address to listen on is taken
+    (DiskFailed, 74),  # EX_IOERR
+    (errors.StorageFull, 74),
+    (errors.DirectoryLocked, 75),  # EX_TEMPFAIL: another broker works on the data directory
+    (errors.NotFound, 78),  # EX_CONFIG: no such group
+    (errors.InvalidArgument, 78),
+    (errors.Malformed, 78),  # the group's configuration does not decode
+)
+"""Why a broker did not start, or could not go on. 0 = an orderly stop was asked for."""
+
+_GC_THRESHOLDS: Final = (50_000, 20, 50)
+"""The hot path makes few cycles and many short-lived objects: look for cycles less often."""
+
+
+def run_broker(settings: BrokerSettings) -> int:
+    """Run one broker until SIGTERM or SIGINT; return the exit status."""
+    log_to_stderr()
+    gc.set_threshold(*_GC_THRESHOLDS)
+    status = 0
+    try:
+        asyncio.run(_run(settings))
+    except* FmqError as group:
+        error = _first(group)
+        _log.error("broker_ends", why=str(error), kind=type(error).__name__)
+        status = _status_of(error)
+    return status
+
+
+async def _run(settings: BrokerSettings) -> None:
+    disk = FileDisk(settings.data_dir)
+    try:
+        coordination = ZooKeeperSession(settings.zookeeper, timeout_ms=settings.session_timeout_ms)
+        ports = Ports(SystemClock(), GrpcTransport(), disk, coordination, ProcessLifecycle())
+        await Broker(settings, ports).run()
+    finally:
+        await disk.close()
+
+
+def log_to_stderr() -> None:
+    """One line an event, `key=value`, on standard error."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def _first(group: BaseExceptionGroup[FmqError]) -> FmqError:
+    """Of what went wrong at once, the first: the others are most often its consequences."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, FmqError)
+    return error
+
+
+def _status_of(error: FmqError) -> int:
+    return next((status for kind, status in EXIT_STATUS if isinstance(error, kind)), FATAL_EXIT)

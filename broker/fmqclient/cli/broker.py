@@ -1,0 +1,109 @@
+"""`fmq broker`: run a broker. The one place where the client's command line starts a broker."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+app = typer.Typer(no_args_is_help=True, help="Run a broker.")
+
+USAGE = 64
+"""Exit status for settings that cannot be (sysexits' EX_USAGE)."""
+
+
+@app.callback()
+def _app() -> None:
+    """Run a broker."""
+
+
+@app.command()
+def run(
+    cluster: Annotated[str, typer.Option(help="the cluster's name")] = "",
+    group: Annotated[str, typer.Option(help="the broker group's name")] = "",
+    broker: Annotated[
+        str, typer.Option("--id", "--broker", help="this broker's name in its group")
+    ] = "",
+    data_dir: Annotated[
+        str, typer.Option("--data", "--data-dir", help="where the journal lies")
+    ] = "",
+    zookeeper: Annotated[str, typer.Option(help="host:port[,host:port...][/root]")] = "",
+    listen: Annotated[
+        str, typer.Option(help="host:port; left out: the address in the group's configuration")
+    ] = "",
+    config: Annotated[
+        Path | None, typer.Option(help="a .toml or .json file with any of the settings")
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="any setting; `fmq broker settings`"),
+    ] = None,
+) -> None:
+    """Run one broker until SIGTERM. Options win over --set, --set over --config."""
+    from fmqbroker.main import run_broker
+
+    given = _file(config) if config is not None else {}
+    given |= dict(_pair(change) for change in changes or [])
+    named = {
+        "cluster": cluster,
+        "group": group,
+        "broker": broker,
+        "data_dir": data_dir,
+        "zookeeper": zookeeper,
+        "listen": listen,
+    }
+    given |= {name: value for name, value in named.items() if value}
+    raise typer.Exit(run_broker(_settings(given)))
+
+
+@app.command()
+def settings() -> None:
+    """List every setting with its default."""
+    from fmqbroker.settings import BrokerSettings
+
+    for name, field in BrokerSettings.model_fields.items():
+        default = "(required)" if field.is_required() else field.default
+        typer.echo(f"{name} = {default}")
+
+
+def _settings(given: dict[str, Any]) -> Any:
+    from fmqbroker.settings import BrokerSettings
+
+    try:
+        return BrokerSettings(**given)
+    except ValidationError as error:
+        for found in error.errors():
+            name = ".".join(str(part) for part in found["loc"])
+            _say(f"setting {name}: {found['msg'].lower()} (given: {given.get(name, 'nothing')})")
+        _say("`fmq broker settings` lists them all")
+        raise typer.Exit(USAGE) from None
+
+
+def _file(path: Path) -> dict[str, Any]:
+    loads = {".toml": tomllib.loads, ".json": json.loads}.get(path.suffix)
+    if loads is None:
+        _say(f"{path}: a settings file ends in .toml or .json")
+        raise typer.Exit(USAGE)
+    try:
+        data = loads(path.read_text())
+    except (OSError, ValueError) as error:
+        _say(f"{path}: {error}")
+        raise typer.Exit(USAGE) from None
+    if not isinstance(data, dict):
+        _say(f"{path}: holds no table of settings")
+        raise typer.Exit(USAGE)
+    return data
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        _say(f"--set {text}: must be NAME=VALUE")
+        raise typer.Exit(USAGE)
+    return name, value
+
+
+def _say(text: str) -> None:
+    typer.echo(f"fmq broker: {text}", err=True)

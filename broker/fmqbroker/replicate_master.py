@@ -1,0 +1,352 @@
+"""The master's half of replication (DESIGN §5). Owner: replication.
+
+A slave's way through the files: `serve` takes its Hello → `replicate_link.py` reconciles, sends,
+takes its acks → `_compute` moves the commit end (`commit.py`) → `replicate_isr.py` keeps the
+in-sync set.
+
+Slaves are served in any mode in which I am the configured master. While no term of mine is open
+(I am on the way back) they are reconciled, their suffixes pulled, and they get what the journal
+held then, but nothing that I append for a term whose compare-and-set may still fail.
+
+One stream a slave: a newer one takes the place of the older. Acks count only from the current
+stream and in the current epoch (R6). Leaves nothing on disk itself.
+"""
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from fmqbroker.commit import CommitFrontier
+from fmqbroker.group_store import GroupStore
+from fmqbroker.journal import Journal
+from fmqbroker.replicate_isr import InSyncSet
+from fmqbroker.replicate_link import MasterLink
+from fmqbroker.replicate_wire import LinkBroken
+from fmqbroker.replication_view import LinkView
+from fmqbroker.settings import BrokerSettings
+from fmqbroker.signal import Signal
+from fmqcore.policy import (
+    NOTHING,
+    MasterEnds,
+    SlaveEnds,
+    commit_ends,
+    counted_end,
+    flush_mode,
+)
+from fmqcore.replication.isr import LinkFacts
+from fmqcore.replication.reconcile import Action, MasterView
+from fmqcore.words import BrokerId, Epoch, Position
+from fmqport.clock import Clock
+from fmqport.transport import Stream
+from fmqproto.v1 import replication_pb2 as wire
+
+_log = structlog.get_logger()
+
+_TWIN_HEARTBEATS: Final = 2
+"""A stream that said something within so many heartbeats lives."""
+
+
+class MasterReplication:
+    """See `replication_view.MasterReplication` for what failover may rely on."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        clock: Clock,
+        journal: Journal,
+        commit: CommitFrontier,
+        group: GroupStore,
+        incarnation: str,
+    ) -> None:
+        self.links: dict[BrokerId, LinkView] = {}
+        self.changed = Signal()
+        self._settings = settings
+        self._clock = clock
+        self._journal = journal
+        self._commit = commit
+        self._group = group
+        self._incarnation = incarnation
+        self._me = BrokerId(settings.broker)
+        self._streams: dict[BrokerId, MasterLink] = {}
+        self._epoch = Epoch(0)  # of the term that is open; 0 = none
+        self._epoch_start = Position(0)
+        self._settled_end = journal.end  # without a term: what may leave this broker
+        self._lost: set[BrokerId] = set()  # linked in this term, and the stream broke
+        self._reconciling = asyncio.Lock()
+        self._lease_told_ms = 0
+        self._isr = InSyncSet(settings, clock, journal, commit, group, self._facts, self._compute)
+        commit.advance(min(journal.known_commit_end, journal.end), NOTHING)
+
+    # ---- what failover asks
+    def open_for(self, epoch: Epoch) -> None:
+        """See `replication_view.MasterReplication`."""
+        starts = dict(self._journal.state.epochs)
+        # R6: a term counts acks only above its own EPOCH batch.
+        assert epoch in starts
+        self._epoch, self._epoch_start = epoch, starts[epoch]
+        self._lost.clear()
+        self._isr.open_for(epoch)
+        self._compute()
+        self._nudge_all()
+
+    def close_writes(self) -> None:
+        """See `replication_view.MasterReplication`."""
+        if not self._epoch:
+            return
+        self._epoch, self._settled_end = Epoch(0), self._journal.end
+        self._isr.close()
+        self._nudge_all()
+
+    def keep_from(self) -> Position:
+        """See `replication_view.MasterReplication`."""
+        isr = self._group.state.value.isr
+        ends = [self.counted_end(view) for broker, view in self.links.items() if broker in isr]
+        return min([self._journal.durable_end, *ends])
+
+    # ---- the duties of the broker's life
+    async def run(self) -> None:
+        """Follow the journal, the group and the in-sync set until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_journal())
+            tasks.create_task(self._follow_group())
+            tasks.create_task(self._isr.run())
+
+    async def _follow_journal(self) -> None:
+        while True:
+            self._compute()
+            await self._journal.flushed.wait()
+
+    async def _follow_group(self) -> None:
+        while True:
+            config = self._group.config
+            for member in config.slaves:
+                self.links.setdefault(member.id, LinkView())
+            if config.master == self._me:
+                sync, interval_ms = flush_mode(config.policy, master=True)
+                self._journal.set_flush(sync=sync, interval_ms=interval_ms)
+            self._compute()
+            self._nudge_all()
+            await self._group.changed.wait()
+
+    # ---- one slave's stream
+    async def serve(self, stream: Stream) -> None:
+        """Serve one `Replicate` stream until it breaks."""
+        hello = await self._hello(stream)
+        broker = BrokerId(hello.broker)
+        view = self.links.get(broker)
+        link = MasterLink(
+            self,
+            stream,
+            hello,
+            LinkView() if view is None else view,
+            settings=self._settings,
+            clock=self._clock,
+            journal=self._journal,
+            commit=self._commit,
+            me=self._me,
+            incarnation=self._incarnation,
+        )
+        if twin := self._twin(link):
+            _log.error("two_of_one_name", slave=broker, why=twin)
+            await link.reject(f"another process lives under the name {broker}: {twin}; stop one")
+            return
+        self._replace(link)
+        why = "cancelled"
+        try:
+            why = await self._welcome_and_run(link)
+        finally:
+            self._leave(link, why)
+
+    async def _hello(self, stream: Stream) -> wire.Hello:
+        try:
+            async with asyncio.timeout(self._settings.dead_after_ms / 1000):
+                message: wire.SlaveMessage | None = await stream.receive()
+        except TimeoutError:
+            raise LinkBroken(f"{stream.peer} has not said Hello") from None
+        if message is None or not message.HasField("hello"):
+            raise LinkBroken(f"{stream.peer} must say Hello first")
+        return message.hello
+
+    def _twin(self, link: MasterLink) -> str:
+        """Another process of that name whose stream lives; "" if there is none."""
+        other = self._streams.get(link.broker)
+        if other is None or other.incarnation == link.incarnation:
+            return ""
+        silent_ms = self._clock.monotonic_ms() - other.heard_ms
+        if silent_ms > _TWIN_HEARTBEATS * self._settings.heartbeat_ms:
+            return ""
+        return f"incarnation {other.incarnation} was heard {silent_ms} ms ago"
+
+    def _replace(self, link: MasterLink) -> None:
+        """From now on this stream alone speaks for its slave; nothing of the older one counts."""
+        older = self._streams.get(link.broker)
+        self._streams[link.broker] = link
+        view = link.view
+        view.connected = view.caught_up = False
+        view.sent_end = view.received_end = view.durable_end = NOTHING
+        view.epoch = Epoch(0)
+        view.reader = link.slave.reader
+        if older is not None:
+            older.cancel()
+
+    async def _welcome_and_run(self, link: MasterLink) -> str:
+        async with self._reconciling:  # one suffix at a time, and no decision on a moving end
+            decision = await link.reconcile()
+        link.view.refused = decision.reason if decision.action is Action.REJECT else ""
+        log = _log.error if decision.alarm else _log.info
+        log(
+            "slave_welcomed" if not link.view.refused else "slave_refused",
+            slave=link.broker,
+            action=decision.action.name,
+            position=decision.position,
+            why=decision.reason,
+        )
+        if link.view.refused:
+            return decision.reason
+        if self._streams.get(link.broker) is not link:
+            return "a newer stream took its place"
+        link.view.connected = link.view.heard = True
+        self._isr.look()
+        self.changed.notify()
+        return await link.run()
+
+    def _leave(self, link: MasterLink, why: str) -> None:
+        if self._streams.get(link.broker) is not link:
+            return  # a newer stream has taken its place
+        del self._streams[link.broker]
+        view = link.view
+        if view.connected:
+            _log.info("slave_lost", slave=link.broker, why=why)
+            self._lost.add(link.broker)
+        view.connected = view.caught_up = False
+        self._isr.look()
+        self.changed.notify()
+
+    # ---- what a link asks (`replicate_link.Host`)
+    @property
+    def epoch(self) -> Epoch:
+        """The term under which messages are sent: mine, or the one in which I am on the way back.
+
+        Never below the epochs of what I ship, or slaves would take me for an old master.
+        """
+        if self._epoch:
+            return self._epoch
+        shipped = [e for e, start in self._journal.state.epochs if start < self._settled_end]
+        return max([self._group.state.value.epoch, *shipped[-1:]])
+
+    @property
+    def opened(self) -> bool:
+        """See `Host`."""
+        return bool(self._epoch)
+
+    def ship_end(self) -> Position:
+        """See `Host`."""
+        return self._journal.end if self._epoch else self._settled_end
+
+    def in_sync(self, broker: BrokerId) -> bool:
+        """See `Host`."""
+        return broker in (self._isr.current or ())
+
+    def counted_end(self, view: LinkView) -> Position:
+        """See `Host`."""
+        return counted_end(self._group.config.policy, _ends(view, ""))
+
+    def master_view(self, chain: int | None, *, suffix_fits: bool) -> MasterView:
+        """See `Host`."""
+        journal = self._journal
+        return MasterView(
+            cluster=self._settings.cluster,
+            config=self._group.config,
+            me=self._me,
+            epoch=max(self._group.state.value.epoch, journal.epoch),
+            epochs=journal.state.epochs,
+            log_start=journal.log_start,
+            end=journal.end,
+            opening=not self._epoch,
+            chain=chain,
+            suffix_fits=suffix_fits,
+        )
+
+    def acked(self, link: MasterLink) -> None:
+        """See `Host`: the commit end at once, the others only if it says something new to them."""
+        if self._streams.get(link.broker) is not link:
+            return
+        self._compute()
+        if link.broker == self._isr.awaited or not self.in_sync(link.broker):
+            self._isr.look()
+        now = self._clock.monotonic_ms()
+        if now - self._lease_told_ms >= self._settings.heartbeat_ms // 2:
+            self._lease_told_ms = now
+            self.changed.notify()
+
+    def pulled(self) -> None:
+        """See `Host`."""
+        assert not self._epoch  # R2: nobody else appends while a term of mine is open
+        self._settled_end = self._journal.end
+
+    def still_mine(self, broker: BrokerId) -> str:
+        """See `Host`."""
+        config = self._group.config
+        if config.master != self._me:
+            return f"{self._me} is not the configured master any more: that is {config.master}"
+        if config.member(broker) is None:
+            return f"{broker} is no member of group {config.group} any more"
+        return ""
+
+    # ---- the commit end
+    def _compute(self) -> None:
+        """Move the commit end as far as the policy holds, under every set that may stand."""
+        isrs = self._isr.sets()
+        if not self._epoch or not isrs:
+            return
+        journal, config = self._journal, self._group.config
+        me = config.member(self._me)
+        master = MasterEnds(
+            journal.written_end,
+            journal.durable_end,
+            self._epoch,
+            self._epoch_start,
+            "" if me is None else me.zone,
+        )
+        slaves = {m.id: self._slave_ends(m.id, m.zone) for m in config.slaves}
+        # R6: within one epoch, over the union of old and new in-sync sets.
+        assert journal.epoch == self._epoch
+        ends = commit_ends(config.policy, master, slaves, isrs)
+        # R4: what readers may see is in the journal.
+        assert ends.commit_end <= journal.written_end
+        before = self._commit.commit_end
+        self._commit.advance(ends.commit_end, ends.all_end)
+        if self._commit.commit_end > before:
+            journal.note_commit_end(self._commit.commit_end)
+
+    def _slave_ends(self, broker: BrokerId, zone: str) -> SlaveEnds:
+        view = self.links.get(broker)
+        if view is None or not view.connected:
+            return SlaveEnds(zone=zone)
+        return _ends(view, zone)
+
+    def _facts(self) -> dict[BrokerId, LinkFacts]:
+        """Every configured slave, for the in-sync set."""
+        now = self._clock.monotonic_ms()
+        found: dict[BrokerId, LinkFacts] = {}
+        for member in self._group.config.slaves:
+            view = self.links.setdefault(member.id, LinkView())
+            link = self._streams.get(member.id)
+            found[member.id] = LinkFacts(
+                connected=view.connected,
+                lost=member.id in self._lost,
+                current=view.epoch == self._epoch,
+                counted_end=self.counted_end(view),
+                lag_ms=0 if link is None else link.lag.lag_ms(now),
+            )
+        return found
+
+    def _nudge_all(self) -> None:
+        for _, link in sorted(self._streams.items()):
+            link.nudge()
+        self.changed.notify()
+
+
+def _ends(view: LinkView, zone: str) -> SlaveEnds:
+    return SlaveEnds(view.sent_end, view.received_end, view.durable_end, view.epoch, zone)

@@ -1,0 +1,135 @@
+"""The slave's half of replication (DESIGN §5): dial my master, for ever. Owner: replication.
+
+One stream is `replicate_upstream.py`; here is what goes on between streams: whom to dial, how long
+to wait before the next try, what failover may know. Whatever happens to a stream ends here as one
+line in the log, and the next dial. Leaves nothing on disk itself.
+"""
+
+import asyncio
+
+import structlog
+
+from fmqbroker.commit import CommitFrontier
+from fmqbroker.group_store import GroupStore
+from fmqbroker.journal import Journal
+from fmqbroker.replicate_upstream import Upstream
+from fmqbroker.replication_view import UpstreamView
+from fmqbroker.settings import BrokerSettings
+from fmqbroker.signal import Signal
+from fmqcore.batch import BadBatch
+from fmqcore.cluster import Member
+from fmqcore.errors import FmqError
+from fmqcore.policy import NOTHING, flush_mode
+from fmqcore.words import BrokerId, Epoch
+from fmqport.clock import Clock
+from fmqport.methods import HAND_OVER
+from fmqport.transport import Transport
+from fmqproto.v1 import replication_pb2 as wire
+
+_log = structlog.get_logger()
+
+
+class SlaveReplication:
+    """See `replication_view.SlaveReplication` for what failover may rely on."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        clock: Clock,
+        transport: Transport,
+        journal: Journal,
+        commit: CommitFrontier,
+        group: GroupStore,
+        incarnation: str,
+    ) -> None:
+        # A promise of my life before this start may still run: it is as long as any that I make.
+        self.upstream = UpstreamView(promised_until_ms=clock.monotonic_ms() + settings.grant_ms)
+        self.changed = Signal()
+        self._settings = settings
+        self._clock = clock
+        self._transport = transport
+        self._journal = journal
+        self._commit = commit
+        self._group = group
+        self._incarnation = incarnation
+        self._me = BrokerId(settings.broker)
+        self._delay_ms = settings.redial_min_ms
+        self._complained = ""
+        commit.advance(min(journal.known_commit_end, journal.end), NOTHING)
+
+    async def hand_over(self, epoch: Epoch, offsets: bytes, timeout_s: float) -> str:
+        """See `replication_view.SlaveReplication`."""
+        master = self._master()
+        if master is None:
+            return "no other broker is the configured master"
+        connection = self._transport.connect(master.address)
+        request = wire.HandOverRequest(
+            group=self._settings.group, epoch=epoch, reader=self._me, offsets=offsets
+        )
+        try:
+            reply: wire.HandOverReply = await connection.call(HAND_OVER, request, timeout_s)
+        finally:
+            await connection.close()
+        return "" if reply.installed else reply.reason or f"{master.id} has not installed them"
+
+    async def run(self) -> None:
+        """Follow my master until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_config())
+            tasks.create_task(self._follow_master())
+
+    async def _follow_config(self) -> None:
+        while True:
+            config = self._group.config
+            if config.master != self._me:
+                sync, interval_ms = flush_mode(config.policy, master=False)
+                self._journal.set_flush(sync=sync, interval_ms=interval_ms)
+            await self._group.changed.wait()
+
+    async def _follow_master(self) -> None:
+        while True:
+            master = self._master()
+            if master is None:
+                await self._group.changed.wait()
+                continue
+            why = await self._one_stream(master)
+            if why != self._complained:  # one line for each reason, not for each try
+                self._complained = why
+                _log.info("master_not_followed", master=master.id, address=master.address, why=why)
+            await self._clock.sleep(self._next_delay_ms() / 1000)
+
+    async def _one_stream(self, master: Member) -> str:
+        """Dial, follow until it breaks, leave nothing open; say why it broke."""
+        upstream = Upstream(
+            settings=self._settings,
+            clock=self._clock,
+            journal=self._journal,
+            commit=self._commit,
+            group=self._group,
+            view=self.upstream,
+            changed=self.changed,
+            master=master,
+            incarnation=self._incarnation,
+        )
+        connection = self._transport.connect(master.address)
+        try:
+            return await upstream.follow(connection)
+        except (FmqError, BadBatch) as error:
+            return str(error)
+        finally:
+            if upstream.welcomed:
+                self._delay_ms, self._complained = self._settings.redial_min_ms, ""
+            await connection.close()
+
+    def _next_delay_ms(self) -> float:
+        """Twice as long at each failure, up to the bound; jittered, so that slaves spread out."""
+        delay_ms = min(self._delay_ms, self._settings.redial_max_ms)
+        self._delay_ms = min(delay_ms * 2, self._settings.redial_max_ms)
+        return self._clock.uniform(delay_ms / 2, delay_ms)
+
+    def _master(self) -> Member | None:
+        """Whom to dial; None if it is me, or I am no member."""
+        config = self._group.config
+        if config.master == self._me or config.member(self._me) is None:
+            return None
+        return config.member(config.master)

@@ -1,0 +1,290 @@
+"""One stream from a slave to its master, from Hello to its end (DESIGN §5). Owner: replication.
+
+Order of effects: what came is appended; my own group commit makes it durable; only then it is
+acknowledged as durable (R3). A promise not to claim is noted in the `UpstreamView`, then the ack
+that carries the grant is sent. Whatever does not fit (position, chain, CRC, epoch) ends the stream:
+the next Hello says where I really am.
+
+Three duties run side by side: receive, acknowledge (which is the heartbeat too), watch. Leaves on
+disk what the journal appends.
+"""
+
+import asyncio
+from typing import assert_never
+
+import structlog
+
+from fmqbroker.commit import CommitFrontier
+from fmqbroker.group_store import GroupStore
+from fmqbroker.journal import Journal
+from fmqbroker.replicate_wire import MAX_MESSAGE_BYTES, LinkBroken, epoch_starts, until_broken
+from fmqbroker.replication_view import UpstreamView
+from fmqbroker.settings import BrokerSettings
+from fmqbroker.signal import Signal, wait_any
+from fmqcore.cluster import Member, Mode
+from fmqcore.policy import NOTHING, SlaveCounts
+from fmqcore.replication.frames import end_of_batches
+from fmqcore.replication.reconcile import Action
+from fmqcore.words import BrokerId, Epoch, Position
+from fmqport.clock import Clock
+from fmqport.methods import REPLICATE
+from fmqport.transport import Connection, Stream
+from fmqproto.v1 import replication_pb2 as wire
+
+_log = structlog.get_logger()
+
+_Ends = tuple[Position, Position, Epoch, int]
+
+
+class Upstream:
+    """One stream to the master."""
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        clock: Clock,
+        journal: Journal,
+        commit: CommitFrontier,
+        group: GroupStore,
+        view: UpstreamView,
+        changed: Signal,
+        master: Member,
+        incarnation: str,
+    ) -> None:
+        self.welcomed = False
+        self._settings = settings
+        self._clock = clock
+        self._journal = journal
+        self._commit = commit
+        self._group = group
+        self._view = view
+        self._changed = changed
+        self._master = master
+        self._incarnation = incarnation
+        self._me = BrokerId(settings.broker)
+        self._wake = Signal()
+        self._heard_ms = 0
+        self._epoch = Epoch(0)  # newest of the messages read
+        self._echo_ms = 0
+        self._told_commit = NOTHING  # the master's commit end; mine is bounded by my own end
+        self._noted = (False, False)  # (connected, caught up) as failover was last told
+
+    async def follow(self, connection: Connection) -> str:
+        """Dial, agree, follow; say why it ended. Raises what the transport raises."""
+        stream = await connection.open(REPLICATE, self._settings.dead_after_ms / 1000)
+        try:
+            await stream.send(wire.SlaveMessage(hello=self._hello()))
+            await self._agree(stream)
+            self.welcomed = self._view.connected = True
+            self._note()
+            return await until_broken(
+                self._receive(stream), self._acknowledge(stream), self._watch()
+            )
+        finally:
+            stream.cancel()
+            self._view.connected = self._view.caught_up = False
+            self._note()
+
+    # ---- Hello and Welcome
+    def _hello(self) -> wire.Hello:
+        journal = self._journal
+        state, member = self._group.state.value, self._group.config.member(self._me)
+        taken_over = state.mode in (Mode.SLAVE_CONSUME, Mode.HANDOVER)
+        return wire.Hello(
+            cluster=self._settings.cluster,
+            group=self._settings.group,
+            broker=self._me,
+            incarnation=self._incarnation,
+            zone="" if member is None else member.zone,
+            epochs=epoch_starts(journal.state.epochs),
+            log_start=journal.log_start,
+            end=journal.end,
+            durable_end=journal.durable_end,
+            clean=journal.clean,
+            commit_end=max(self._commit.commit_end, journal.known_commit_end),
+            reader=taken_over and state.reader == self._me,
+            last_header_crc=journal.last_header_crc,
+        )
+
+    async def _agree(self, stream: Stream) -> None:
+        """Do as the Welcome says, until it says APPEND_FROM or is an order to make room for it."""
+        while True:
+            message = await self._read_in_time(stream)
+            if not message.HasField("welcome"):
+                raise LinkBroken(f"master {self._master.id} must say Welcome first")
+            welcome = message.welcome
+            position = Position(welcome.position)
+            action = self._action(welcome)
+            if action is not Action.APPEND_FROM:
+                log = _log.warning if action is not Action.REJECT else _log.info
+                log("welcome", action=action.name, position=position, why=welcome.reason)
+            match action:
+                case Action.APPEND_FROM:
+                    if position != self._journal.end:
+                        raise LinkBroken(f"told to go on from {position}, my end is elsewhere")
+                    return
+                case Action.TRUNCATE_TO:
+                    self._refuse_below_commit(position)
+                    await self._journal.truncate(position)
+                    return
+                case Action.RESET_TO:
+                    self._refuse_reset(position)
+                    await self._journal.reset(position)
+                    return
+                case Action.SEND_SUFFIX:
+                    await self._send_suffix(stream, position)
+                case Action.REJECT:
+                    raise LinkBroken(f"refused by {self._master.id}: {welcome.reason}")
+                case _:
+                    assert_never(action)
+
+    def _action(self, welcome: wire.Welcome) -> Action:
+        try:
+            return Action(int(welcome.action))
+        except ValueError:
+            raise LinkBroken(
+                f"master {self._master.id} asks for action {welcome.action}, unknown to me: upgrade"
+            ) from None
+
+    async def _read_in_time(self, stream: Stream) -> wire.MasterMessage:
+        try:
+            async with asyncio.timeout(self._settings.dead_after_ms / 1000):
+                return await self._read(stream)
+        except TimeoutError:
+            raise LinkBroken(f"master {self._master.id} does not answer my Hello") from None
+
+    def _refuse_below_commit(self, position: Position) -> None:
+        """R5: a master that asks for it is not believed, and a person is told."""
+        if position < self._commit.commit_end:
+            self._alarm(f"cut its journal to {position}")
+
+    def _refuse_reset(self, position: Position) -> None:
+        """R5: only what the master has deleted by retention, or nothing committed, may go."""
+        journal = self._journal
+        held = min(self._commit.commit_end, journal.end)
+        if journal.log_start < held and position < held:
+            self._alarm(f"drop its journal and begin at {position}")
+
+    def _alarm(self, what: str) -> None:
+        why = (
+            f"master {self._master.id} asks {self._me} to {what}, below the commit end "
+            f"{self._commit.commit_end}: nothing is cut; compare the two data directories"
+        )
+        _log.error("would_lose_committed", why=why)
+        raise LinkBroken(why)
+
+    async def _send_suffix(self, stream: Stream, position: Position) -> None:
+        """The master lacks what I hold from there on: send it all."""
+        journal, end = self._journal, self._journal.end
+        while position < end:
+            chunk = await journal.read(position, MAX_MESSAGE_BYTES)
+            suffix = wire.Suffix(position=position, batches=chunk)
+            position = end_of_batches(position, chunk)
+            suffix.last = position >= end
+            await stream.send(wire.SlaveMessage(suffix=suffix))
+
+    # ---- receive
+    async def _receive(self, stream: Stream) -> None:
+        while True:
+            message = await self._read(stream)
+            if message.HasField("append"):
+                self._append(message.append)
+            self._told_commit = max(self._told_commit, Position(message.commit_end))
+            commit_end = min(self._told_commit, self._journal.end)
+            if commit_end > self._commit.commit_end:
+                self._commit.advance(commit_end, NOTHING)
+                self._journal.note_commit_end(commit_end)
+            self._view.caught_up = self._journal.end >= message.end
+            if self._view.caught_up and not self._noted[1]:
+                self._note()
+            self._wake.notify()
+
+    async def _read(self, stream: Stream) -> wire.MasterMessage:
+        """The next message, of no older term than any I know; it shows that the master lives."""
+        message: wire.MasterMessage | None = await stream.receive()
+        if message is None:
+            raise LinkBroken(f"master {self._master.id} has closed the stream")
+        seen = max(self._epoch, self._journal.epoch, self._group.state.value.epoch)
+        if message.epoch < seen and not message.HasField("welcome"):
+            raise LinkBroken(
+                f"master {self._master.id} speaks for epoch {message.epoch}, it is {seen} by now"
+            )
+        self._epoch = max(self._epoch, Epoch(message.epoch))
+        self._echo_ms, self._heard_ms = message.sent_ms, self._clock.monotonic_ms()
+        return message
+
+    def _append(self, append: wire.Append) -> None:
+        journal, position = self._journal, Position(append.position)
+        if append.epoch < journal.epoch:  # fenced: an old master's bytes never get in
+            raise LinkBroken(f"an append of epoch {append.epoch}, my journal has {journal.epoch}")
+        if position != journal.end:
+            raise LinkBroken(f"an append at {position}, my journal ends at {journal.end}")
+        journal.append_replica(position, append.batches)  # checks all of R2 again, CRCs and chain
+
+    # ---- acknowledge
+    async def _acknowledge(self, stream: Stream) -> None:
+        """One ack a wake-up, for all that has come about; and one each heartbeat."""
+        heartbeat_ms = self._settings.heartbeat_ms
+        told: _Ends | None = None
+        told_ms = 0
+        while True:
+            now, ends = self._clock.monotonic_ms(), self._ends()
+            if ends == told and (left_ms := told_ms + heartbeat_ms - now) > 0:
+                await wait_any(self._journal.flushed, self._wake, timeout_s=left_ms / 1000)
+                continue
+            told, told_ms = ends, now
+            await stream.send(wire.SlaveMessage(ack=self._ack(now)))
+
+    def _ends(self) -> _Ends:
+        """What is worth an ack of its own when it moves."""
+        journal = self._journal
+        received = journal.end
+        if self._group.config.policy.counts is SlaveCounts.DURABLE:
+            received = NOTHING  # goes along with the next durable end
+        freed = journal.written_end * 4 // self._settings.credit_bytes  # a quarter of the credit
+        return received, journal.durable_end, self._epoch, freed
+
+    def _ack(self, now: int) -> wire.Ack:
+        journal = self._journal
+        # R3: an ack never runs ahead of the disk.
+        assert journal.durable_end <= journal.written_end <= journal.end
+        unwritten = journal.end - journal.written_end
+        return wire.Ack(
+            received_end=journal.end,
+            durable_end=journal.durable_end,
+            credit_bytes=max(0, self._settings.credit_bytes - unwritten),
+            grant_ms=self._promise(now),
+            echo_ms=self._echo_ms,
+            epoch=self._epoch,
+        )
+
+    def _promise(self, now: int) -> int:
+        """Promise, before it is told, to claim nothing for so long; 0 = I may not."""
+        view, state, grant_ms = self._view, self._group.state.value, self._settings.grant_ms
+        serves = state.mode is Mode.MASTER and state.master == self._master.id
+        if view.claiming or not serves:
+            return 0
+        # Longer than what is granted: the two clocks may not run alike.
+        view.promised_until_ms = max(view.promised_until_ms, now + grant_ms + grant_ms // 16)
+        return grant_ms
+
+    # ---- watch
+    async def _watch(self) -> None:
+        """Notice a master that says nothing, or is not my master any more."""
+        while True:
+            await self._clock.sleep(self._settings.heartbeat_ms / 1000)
+            silent_ms = self._clock.monotonic_ms() - self._heard_ms
+            if silent_ms >= self._settings.dead_after_ms:
+                raise LinkBroken(f"master {self._master.id} has said nothing for {silent_ms} ms")
+            config = self._group.config
+            if config.member(config.master) != self._master or config.master == self._me:
+                raise LinkBroken("the configured master, or its address, is another one now")
+            self._note()
+
+    def _note(self) -> None:
+        """Tell failover, if what it was told is not so any more."""
+        now = (self._view.connected, self._view.caught_up)
+        if now != self._noted:
+            self._noted = now
+            self._changed.notify()

@@ -1,0 +1,81 @@
+"""Between the wire's messages and the core's values, for both ends of replication.
+
+Not here: what is decided (`fmqcore.replication`), and when (`replicate_link.py`,
+`replicate_upstream.py`).
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any, Final
+
+from fmqcore.batch import BadBatch
+from fmqcore.errors import FmqError
+from fmqcore.replication.history import EpochStart
+from fmqcore.replication.reconcile import Decision, SlaveView
+from fmqcore.words import BrokerId, Epoch, GroupName, Position
+from fmqport.transport import TransportError
+from fmqproto.v1 import replication_pb2 as wire
+
+MAX_MESSAGE_BYTES: Final = 1024 * 1024
+"""Batches in one message at most (one larger batch goes alone)."""
+
+
+class LinkBroken(FmqError):
+    """The other end said or sent what it must not; close and dial again."""
+
+
+def slave_view(hello: wire.Hello) -> SlaveView:
+    """A Hello as the core wants it."""
+    return SlaveView(
+        cluster=hello.cluster,
+        group=GroupName(hello.group),
+        broker=BrokerId(hello.broker),
+        epochs=[(Epoch(e.epoch), Position(e.start)) for e in hello.epochs],
+        log_start=Position(hello.log_start),
+        end=Position(hello.end),
+        durable_end=Position(hello.durable_end),
+        commit_end=Position(hello.commit_end),
+        reader=hello.reader,
+        last_header_crc=hello.last_header_crc,
+    )
+
+
+def welcome(
+    decision: Decision, epochs: Iterable[EpochStart], epoch: Epoch, me: str, incarnation: str
+) -> wire.Welcome:
+    """A decision as the slave reads it."""
+    return wire.Welcome(
+        action=wire.Action.Name(int(decision.action)),
+        position=decision.position,
+        epochs=epoch_starts(epochs),
+        reason=decision.reason,
+        epoch=epoch,
+        master=me,
+        incarnation=incarnation,
+    )
+
+
+def epoch_starts(epochs: Iterable[EpochStart]) -> list[wire.EpochStart]:
+    """An epoch history."""
+    return [wire.EpochStart(epoch=epoch, start=start) for epoch, start in epochs]
+
+
+async def until_broken(*duties: Coroutine[Any, Any, None]) -> str:
+    """Run the duties of a link side by side until one fails; say why. A bug is raised."""
+    reasons: list[str] = []
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for duty in duties:
+                tasks.create_task(duty)
+    except* (FmqError, BadBatch) as failed:
+        # The first one is the cause; a stream that another duty's end tore down is not.
+        causes = sorted(_leaves(failed), key=lambda e: isinstance(e, TransportError))
+        reasons += [str(error) for error in causes]
+    return reasons[0] if reasons else "its duties are done"
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found

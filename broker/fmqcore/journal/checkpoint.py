@@ -65,8 +65,8 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 def decode_checkpoint(data: Buffer) -> Checkpoint:
     """The other way; raise `Malformed`."""
     fields = Fields(data, "checkpoint")
-    magic, version, _, crc = fields.take(_HEAD)
-    if magic != _MAGIC or version != _VERSION:
+    magic, version, zero, crc = fields.take(_HEAD)
+    if (magic, version, zero) != (_MAGIC, _VERSION, 0):
         raise fields.malformed(f"magic {magic:#x} version {version} is not ours")
     if crc != crc32c(bytes(data)[_HEAD.size :]):
         raise fields.malformed("its CRC does not match")

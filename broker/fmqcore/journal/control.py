@@ -70,7 +70,7 @@ def decode_epoch(payload: Buffer) -> EpochOpened:
 
 
 def encode_offsets(entries: Mapping[OffsetKey, OffsetEntry]) -> bytes:
-    """OFFSETS: consumer progress; replaces each key's entry if its version is higher."""
+    """OFFSETS: consumer progress; which entry wins, `offsets.merge` says."""
     parts = [_COUNT.pack(len(entries))]
     parts += [encode_entry(key, entry) for key, entry in sorted(entries.items())]
     return b"".join(parts)

@@ -184,8 +184,8 @@ class SegmentIndex:
         raw = bytes(data)
         if len(raw) < _HEADER.size:
             raise Malformed(f"an index file of {len(raw)} bytes is too short")
-        magic, version, _, crc, queues, base, end, count = _HEADER.unpack_from(raw)
-        if magic != _MAGIC or version != _VERSION:
+        magic, version, zero, crc, queues, base, end, count = _HEADER.unpack_from(raw)
+        if (magic, version, zero) != (_MAGIC, _VERSION, 0):
             raise Malformed(f"not an index file of version {_VERSION}: {raw[:8].hex()}")
         if crc != crc32c(raw[_CRC_FROM:]):
             raise Malformed("the index file's CRC does not match")

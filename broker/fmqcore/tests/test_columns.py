@@ -1,6 +1,7 @@
 """The columns of a payload: what goes in comes out; what does not fit is refused."""
 
 from struct import pack
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,19 +14,24 @@ CELL = st.binary(max_size=40)
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> tuple[list[bytes], dict[str, list[bytes] | list[int]]]:
+def batches(draw: st.DrawFn) -> tuple[list[bytes], dict[str, Any]]:
     count = draw(st.integers(1, 20))
     column = st.lists(CELL, min_size=count, max_size=count)
     born = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=count, max_size=count)
-    optional = {"keys": column, "tags": column, "headers": column, "born_ms": born}
+    optional: dict[str, st.SearchStrategy[Any]] = {
+        "keys": column,
+        "tags": column,
+        "headers": column,
+        "born_ms": born,
+    }
     chosen = {name: draw(kind) for name, kind in optional.items() if draw(st.booleans())}
     return draw(column), chosen
 
 
 @given(batches())
-def test_columns_come_back(batch: tuple[list[bytes], dict[str, list[bytes]]]) -> None:
+def test_columns_come_back(batch: tuple[list[bytes], dict[str, Any]]) -> None:
     values, optional = batch
-    attrs, payload = encode(values, **optional)  # type: ignore[arg-type]
+    attrs, payload = encode(values, **optional)
     records = decode(attrs, len(values), payload)
     assert records.values == values
     for name in ("keys", "tags", "headers", "born_ms"):
@@ -35,9 +41,9 @@ def test_columns_come_back(batch: tuple[list[bytes], dict[str, list[bytes]]]) ->
 
 
 @given(batches())
-def test_a_cut_payload_is_refused(batch: tuple[list[bytes], dict[str, list[bytes]]]) -> None:
+def test_a_cut_payload_is_refused(batch: tuple[list[bytes], dict[str, Any]]) -> None:
     values, optional = batch
-    attrs, payload = encode(values, **optional)  # type: ignore[arg-type]
+    attrs, payload = encode(values, **optional)
     for cut in (payload[:-1], payload[:4], b"", payload + bytes(8)):
         with pytest.raises(BadColumns):
             decode(attrs, len(values), cut)

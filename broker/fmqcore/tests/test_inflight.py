@@ -86,14 +86,21 @@ class Progress(RuleBasedStateMachine):
         pieces: list[tuple[object, ...]] = list(self.progress.acked)
         return pieces + list(self.progress._delayed) + list(self.progress._due)
 
-    @rule(first=st.integers(0, _END), length=st.integers(0, 12))
-    def ack(self, first: int, length: int) -> None:
+    @rule(
+        first=st.integers(0, _END), length=st.integers(0, 12), up_to=st.just(0) | st.integers(0, 40)
+    )
+    def ack(self, first: int, length: int, up_to: int) -> None:
         end = min(first + length, _END)
-        self.progress.ack(Offset(first), Offset(end))
-        for o in range(first, end):
-            if self.naive.states[o][0] != "fresh":
-                self.naive.states[o] = ("done", 0, 0)
+        before = list(self.naive.states)
+        news = self.progress.ack(Offset(first), Offset(end), Offset(up_to))
+        acked = [o for o in range(first, end) if before[o][0] != "fresh" or o < up_to]
+        for o in acked:
+            self.naive.states[o] = ("done", 0, 0)
+        for o in range(max(acked, default=0)):
+            if self.naive.states[o][0] == "fresh":  # left out: it comes before what is new
+                self.naive.states[o] = ("due", 0, 0)
         self.naive.raise_floor()
+        assert news == any(before[o][0] != "done" for o in acked)
 
     @rule(first=st.integers(0, _END), length=st.integers(0, 12), delay=st.integers(0, 10))
     def nack(self, first: int, length: int, delay: int) -> None:

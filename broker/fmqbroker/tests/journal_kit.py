@@ -98,7 +98,7 @@ def epoch(number: int) -> BatchDraft:
 def fill(journal: Journal, count: int, size: int = 1000, queues: int = 3) -> list[Position]:
     """Append `count` batches; return where each ended."""
     return [
-        journal.append(data(b"%d " % i * (size // 4), queue=i % queues)).end for i in range(count)
+        journal.append(data((b"%d " % i * size)[:size], queue=i % queues)).end for i in range(count)
     ]
 
 

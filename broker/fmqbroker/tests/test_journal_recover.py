@@ -1,0 +1,177 @@
+"""Opening after a stop, a crash at every step, a torn tail, damage, a second broker."""
+
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from fmqbroker.journal import Journal
+from fmqbroker.tests.fault_disk import FaultDisk, Loss, image
+from fmqbroker.tests.journal_kit import (
+    SEGMENT,
+    TOPIC,
+    Clock,
+    Life,
+    data,
+    epoch,
+    everything,
+    fill,
+    headers,
+    running,
+    segment_files,
+    settings,
+)
+from fmqcore.batch import HEADER_LEN
+from fmqcore.errors import CorruptJournal, DirectoryLocked
+from fmqcore.words import Position
+from fmqport.files import FileDisk
+
+
+async def content(path: Path) -> tuple[Position, bytes]:
+    """Open what lies at `path`, look, append one batch, close: where it ended, what it held."""
+    async with running(path) as journal:
+        assert journal.durable_end == journal.written_end == journal.end
+        end, stored = journal.end, await everything(journal)
+        assert all(a.end == b.position for a, b in pairwise(headers(stored)))
+        journal.append(data(b"goes on"))
+        await journal.wait_durable(journal.end)
+        assert (await everything(journal))[: len(stored)] == stored
+    return end, stored
+
+
+@pytest.mark.parametrize("loss", list(Loss))
+async def test_a_crash_at_every_step_loses_nothing_durable(tmp_path: Path, loss: Loss) -> None:
+    disk, claims = FaultDisk(tmp_path / "first"), list[int]()
+    async with running(tmp_path, disk=disk) as journal:
+        disk.done = lambda: claims.append(journal.durable_end)
+        claims += [0] * len(disk.steps)
+        journal.append(epoch(1))
+        for number in range(36):
+            fill(journal, 1 + number % 7, size=100 + 331 * (number % 9))
+            if number == 20:
+                journal.set_flush(sync=False, interval_ms=0)
+            await (journal.wait_durable(journal.end) if number % 3 else journal.flushed.wait())
+            journal.note_commit_end(journal.durable_end)
+        await journal.wait_durable(journal.end)
+        whole, log_start = await everything(journal), journal.log_start
+    claims.append(journal.durable_end)
+    assert log_start == 0
+    for count in range(1, len(disk.steps) + 1):
+        path = tmp_path / f"crash-{count}"
+        image(disk.steps[:count], loss, path)
+        end, stored = await content(path)
+        assert end >= claims[count], (count, disk.steps[count - 1].kind)
+        assert whole.startswith(stored)
+        shutil.rmtree(path)
+
+
+async def test_a_torn_tail_at_every_byte(tmp_path: Path) -> None:
+    origin, ends = tmp_path / "origin", list[int]()
+    async with running(origin, crash=True) as journal:
+        journal.append(epoch(1))
+        ends += [journal.end, *fill(journal, 2, size=20)]
+        await journal.wait_durable(journal.end)
+    (name,) = segment_files(origin)
+    raw = (origin / name).read_bytes()
+    (origin / "checkpoint").unlink()  # else it may know of a durable end past the cut
+    for cut in range(ends[0], ends[-1]):
+        for after in (b"", b"\xff" * 64):
+            path = tmp_path / "torn"
+            shutil.copytree(origin, path)
+            torn = raw[:cut] + after + bytes(len(raw) - cut - len(after))
+            (path / name).write_bytes(torn)
+            end, _ = await content(path)
+            assert end == max(e for e in ends if torn[:e] == raw[:e]), cut
+            shutil.rmtree(path)
+
+
+async def sealed(path: Path) -> tuple[list[str], dict[str, bytes]]:
+    async with running(path) as journal:
+        journal.append(epoch(1))
+        fill(journal, 200)
+        await journal.wait_durable(journal.end)
+    files = segment_files(path)
+    assert len(files) > 3
+    return sorted(files), files
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in path.iterdir() if p.name != "lock"}
+
+
+async def refused(path: Path, *words: str) -> str:
+    before = files_of(path)
+    with pytest.raises(CorruptJournal) as caught:
+        await Journal.open(FileDisk(str(path)), settings(path), Clock(), Life())
+    message = str(caught.value)
+    for word in (str(path), "remedy", *words):
+        assert word in message
+    # Nothing was touched, and the directory is free again.
+    assert files_of(path) == before
+    (await FileDisk(str(path)).lock("next")).release()
+    return message
+
+
+async def test_damage_below_the_durable_end_is_refused(tmp_path: Path) -> None:
+    names, files = await sealed(tmp_path)
+    raw = bytearray(files[names[-1]])
+    raw[3 * HEADER_LEN] ^= 1
+    (tmp_path / names[-1]).write_bytes(raw)
+    await refused(tmp_path, names[-1], "position")
+
+
+async def test_a_missing_segment_is_refused(tmp_path: Path) -> None:
+    names, _ = await sealed(tmp_path)
+    (tmp_path / names[1]).unlink()
+    await refused(tmp_path, names[1], "missing")
+
+
+async def test_the_newest_segment_missing_is_refused(tmp_path: Path) -> None:
+    names, _ = await sealed(tmp_path)
+    (tmp_path / names[-1]).unlink()
+    await refused(tmp_path, "missing")
+
+
+async def test_a_wiped_newest_segment_is_refused(tmp_path: Path) -> None:
+    names, _ = await sealed(tmp_path)
+    (tmp_path / names[-1]).write_bytes(bytes(SEGMENT))
+    await refused(tmp_path, names[-1])
+
+
+async def test_an_unreadable_checkpoint_is_no_loss(tmp_path: Path) -> None:
+    _, files = await sealed(tmp_path)
+    (tmp_path / "checkpoint").write_bytes(b"\xff" * 40)
+    _, stored = await content(tmp_path)
+    assert stored.startswith(files[sorted(files)[0]][:1000])
+
+
+async def test_two_brokers_on_one_directory(tmp_path: Path) -> None:
+    async with running(tmp_path) as journal:
+        journal.append(epoch(1))
+        with pytest.raises(DirectoryLocked, match="broker g1-0 of group g1"):
+            await Journal.open(FileDisk(str(tmp_path)), settings(tmp_path), Clock(), Life())
+        await journal.wait_durable(journal.end)
+
+
+async def test_a_stop_and_a_start_keep_everything(tmp_path: Path) -> None:
+    await sealed(tmp_path)
+    before = segment_files(tmp_path)
+    async with running(tmp_path) as journal:
+        assert journal.clean
+        assert journal.next_offset(TOPIC, 0) == 67
+    assert segment_files(tmp_path) == before
+    async with running(tmp_path, crash=True) as journal:
+        assert journal.clean
+    async with running(tmp_path) as journal:
+        assert not journal.clean
+
+
+async def test_known_commit_end_survives(tmp_path: Path) -> None:
+    async with running(tmp_path) as journal:
+        journal.append(epoch(1))
+        journal.note_commit_end(journal.end)
+        journal.note_commit_end(Position(5))
+        end = journal.end
+    async with running(tmp_path) as journal:
+        assert journal.known_commit_end == end

@@ -180,7 +180,6 @@ class AdminService:
 
     def _row(self, topic: TopicConfig, queue: int, group: str) -> admin_pb2.QueueOffsets:
         begin = self._journal.begin_offset(topic.id, queue)
-        commit_end = self._commit.commit_end
         row = admin_pb2.QueueOffsets(
             broker_group=self._mine,
             topic=topic.name,
@@ -188,7 +187,7 @@ class AdminService:
             group=group,
             committed=begin,
             begin=begin,
-            end=self._journal.committed_offset(topic.id, queue, commit_end),
+            end=self._groups.committed(topic.id, queue),
         )
         entry = self._offsets.get(OffsetKey(group, topic.id, queue))
         if entry is not None and not entry.deleted:
@@ -226,7 +225,7 @@ class AdminService:
         if not request.by_offset:
             return await self._groups.position(topic.id, queue, request.to, request.to_ms)
         begin = self._journal.begin_offset(topic.id, queue)
-        end = self._journal.committed_offset(topic.id, queue, self._commit.commit_end)
+        end = self._groups.committed(topic.id, queue)
         return max(begin, min(Offset(request.offset), end))
 
     async def _move(self, topic: TopicConfig, group: str, targets: dict[int, Offset]) -> None:

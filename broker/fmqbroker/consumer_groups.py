@@ -55,7 +55,13 @@ class ConsumerGroup:
     """Progress and sessions of one consumer group on one topic."""
 
     def __init__(
-        self, name: str, topic: str, topic_id: TopicId, progress: list[QueueProgress], drain_ms: int
+        self,
+        name: str,
+        topic: str,
+        topic_id: TopicId,
+        progress: list[QueueProgress],
+        drain_ms: int,
+        committed: Callable[[TopicId, int], Offset],
     ) -> None:
         self.name = name
         self.topic = topic
@@ -66,6 +72,7 @@ class ConsumerGroup:
         self.dirty: dict[int, None] = {}  # changed since it was last stored
         self._assignments = Assignments(len(progress), drain_ms)
         self._paused: set[int] = set()
+        self._committed = committed  # one past the newest offset that may be read
         self.timer_ms: int | None = None  # when `group_table.py` will call `on_time`
         self.idle_since_ms = 0  # its last session went then
 
@@ -110,8 +117,12 @@ class ConsumerGroup:
     def ack(
         self, session: Session, queue: int, generation: int, first: Offset, end: Offset, now_ms: int
     ) -> None:
-        """Done with a range."""
-        if self._current(session, queue, generation) and self.progress[queue].ack(first, end):
+        """Done with a range, whoever had delivered it."""
+        if not self._current(session, queue, generation):
+            return
+        progress = self.progress[queue]
+        up_to = self._committed(self.topic_id, queue) if end > progress.next else progress.next
+        if progress.ack(first, end, up_to):
             self.dirty[queue] = None
             self._eased(queue, now_ms)
 
@@ -208,6 +219,6 @@ class ConsumerGroup:
             self._paused.discard(move.queue_id)
         for move in moves.assigned:
             session = self.sessions[move.session]
-            session.assigned.append((move, self.progress[move.queue_id].begins_at))
+            session.assigned.append((move, self.progress[move.queue_id].floor))
             self.offer(move.queue_id)
             session.stir()

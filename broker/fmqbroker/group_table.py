@@ -176,7 +176,7 @@ class GroupTable:
 
     async def _follow_commit(self) -> None:
         """Offer a queue again when something new in it is committed: only starved ones look."""
-        next_offset, committed = self._journal.next_offset, self._journal.committed_offset
+        next_offset = self._journal.next_offset
         while True:
             for group in self._groups.values():
                 topic_id = group.topic_id
@@ -184,7 +184,7 @@ class GroupTable:
                     at = group.progress[queue].next
                     if next_offset(topic_id, queue) <= at:
                         continue  # the usual case, and the cheapest question
-                    if committed(topic_id, queue, self._commit.commit_end) > at:
+                    if self.committed(topic_id, queue) > at:
                         group.offer(queue)
             await self._commit.changed.wait()
 
@@ -255,9 +255,8 @@ class GroupTable:
             else QueueProgress(entry.floor, entry.ranges, self._limits)
             for begin, entry in zip(begins, entries, strict=True)
         ]
-        group = ConsumerGroup(
-            name, topic.name, topic.id, progress, self._settings.consumer_drain_ms
-        )
+        drain_ms = self._settings.consumer_drain_ms
+        group = ConsumerGroup(name, topic.name, topic.id, progress, drain_ms, self.committed)
         group.dirty.update((queue, None) for queue, entry in enumerate(entries) if entry is None)
         return group
 
@@ -267,10 +266,14 @@ class GroupTable:
             for queue in range(topic.queues_in(self._mine))
         ]
 
+    def committed(self, topic_id: TopicId, queue: int) -> Offset:
+        """One past the newest offset that may be read."""
+        return self._journal.committed_offset(topic_id, queue, self._commit.commit_end)
+
     async def position(self, topic_id: TopicId, queue: int, start: int, start_ms: int) -> Offset:
         """Where in a queue `start` is now, within what is stored and committed."""
         begin = self._journal.begin_offset(topic_id, queue)
-        end = self._journal.committed_offset(topic_id, queue, self._commit.commit_end)
+        end = self.committed(topic_id, queue)
         match start:
             case client_pb2.START_LATEST:
                 wanted = end

@@ -178,6 +178,24 @@ async def test_acks_out_of_order_survive_a_restart_as_ranges(tmp_path: Path) -> 
         assert len({d.batch for d in consumer.got}) == 1
 
 
+async def test_what_was_acked_to_an_earlier_reader_and_is_said_again_is_not_delivered(
+    tmp_path: Path,
+) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, *(b"%d" % n for n in range(10)))
+        await rig.committed()
+        async with consuming(rig, credit=0) as consumer:
+            await until(lambda: consumer.held)
+            consumer.ack_range(0, 2, 5)
+            consumer.ack_range(0, 8, 1000)
+            consumer.send(ConsumeRequest(credit_bytes=10**6))
+            await until(lambda: len(consumer.values()) == 5)
+            assert consumer.values()[0] == (0, 0, b"0", 1)
+            assert numbers(consumer, 0) == [0, 1, 5, 6, 7]
+            rig.produce(0, b"new")
+            await until(lambda: numbers(consumer, 0)[-1] == 10)  # nobody acks what is to come
+
+
 async def test_nacked_records_come_again_after_their_delay_with_their_count(
     tmp_path: Path,
 ) -> None:

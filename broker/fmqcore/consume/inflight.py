@@ -84,12 +84,6 @@ class QueueProgress:
         """To be delivered again, now or later."""
         return self._due.records + self._delayed.records
 
-    @property
-    def begins_at(self) -> Offset:
-        """The lowest offset that would be delivered now."""
-        again = self._due.first()
-        return self.next if again is None else again.first
-
     def wake_ms(self) -> int | None:
         """No later than this, call `expire`; None if nothing waits for a moment."""
         return None if self._wake_ms == _NEVER else self._wake_ms
@@ -127,12 +121,20 @@ class QueueProgress:
         for piece in self._flying.take(first, end):
             self._due.put(piece.first, piece.end, piece.value.deliveries - 1)
 
-    def ack(self, first: Offset, end: Offset) -> bool:
-        """Done; also what had come back meanwhile. What was never delivered stays. True if news."""
-        first, end = max(first, self.floor), min(end, self.next)
+    def ack(self, first: Offset, end: Offset, up_to: Offset | None = None) -> bool:
+        """Done; also what had come back meanwhile. True if news.
+
+        Below `up_to` (what is committed) also what was not delivered here: a consumer says again
+        to a new reader what the last one may not have stored. What it left out comes first.
+        """
+        first, end = max(first, self.floor), min(end, max(up_to or self.next, self.next))
         if first >= end:
             return False
-        news = bool(self._flying.take(first, end))
+        news = end > self.next
+        if first > self.next:
+            self._due.put(self.next, first, 0)
+        self.next = max(self.next, end)
+        news |= bool(self._flying.take(first, end))
         news |= bool(self._due.take(first, end))
         news |= bool(self._delayed.take(first, end))
         if news:

@@ -130,7 +130,7 @@ class Verifier:
     def finish(self) -> None:
         """Hold the checkpoint against the journal's end."""
         checkpoint, cursor = self._checkpoint, self._cursor
-        if checkpoint is None or self._live or not self.segments:
+        if checkpoint is None or not checkpoint.clean or self._live or not self.segments:
             return
         at_end = cursor.position == checkpoint.durable_end
         if at_end and cursor.prev_header_crc not in (None, checkpoint.last_header_crc):

@@ -325,6 +325,8 @@ class Link:
                     self.error = error_of(ack.code, ack.message)
                     if self._refusals.take(lane, flight, self.error):
                         leave = self.error
+                    if lane.piles and not self.usable:
+                        self._outbox.move_unsent()
                 if lane.piles:
                     self.offer(lane)
             self._work.set()

@@ -214,6 +214,9 @@ class Producer:
                 await self._room(size)
             futures.append(self.send_nowait(topic, value, key=key, group=group, queue=queue))
         await _all(futures)
+        error = next((e for e in [f.exception() for f in futures] if e is not None), None)
+        if error is not None:
+            raise error
         return [future.result() for future in futures]
 
     async def flush(self) -> None:

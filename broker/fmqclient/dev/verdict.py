@@ -1,0 +1,259 @@
+"""The demo's verdict, pure: what really happened in, findings and times out.
+
+A finding is something that must not be. Delivered twice is none: delivery is at least once, and the
+number is told. What was sent without an answer (`unknown`) may be there or not. A run that showed
+nothing (no kill, no take-over, nothing acknowledged meanwhile) is a finding too, not a success.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from fmqcore.words import Permission
+
+EXAMPLES: Final = 3
+"""Of each kind of finding, so many are told in full."""
+
+
+class Place(NamedTuple):
+    """A queue of the topic."""
+
+    group: str
+    queue: int
+
+
+@dataclass(slots=True)
+class History:
+    """What a run really did, as seen by its producer and its consumers."""
+
+    keys: list[bytes | None] = field(default_factory=list)  # of what was sent, by row
+    checksums: "array[int]" = field(default_factory=lambda: array("L"))  # of the values, by row
+    acked: dict[Place, dict[int, int]] = field(default_factory=dict)  # offset → row
+    unknown: dict[int, str] = field(default_factory=dict)  # row → what was said
+    refused: dict[int, str] = field(default_factory=dict)
+    consumed: dict[Place, list[tuple[int, int]]] = field(default_factory=dict)  # (offset, row)
+    foreign: dict[Place, list[int]] = field(default_factory=dict)  # offsets of what nobody sent
+
+    @property
+    def acked_count(self) -> int:
+        """Acknowledged messages."""
+        return sum(len(rows) for rows in self.acked.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that must not be: how often, and some examples."""
+
+    code: str
+    count: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What the history comes to."""
+
+    sent: int
+    acked: int
+    unknown: int
+    consumed: int  # different messages
+    twice: int  # messages delivered more than once
+    stored_twice: int  # of these: because they are in two places
+    queues: int
+    findings: tuple[Finding, ...]
+
+
+def judge(history: History) -> Traffic:
+    """Check everything that the history can tell."""
+    findings = [
+        _lost(history),
+        _mixed_up(history),
+        _foreign(history),
+        _out_of_order(history),
+        _keys_out_of_order(history),
+        _finding("REFUSED", "not stored", [f"flight {r}: {w}" for r, w in history.refused.items()]),
+    ]
+    deliveries = Counter(row for seen in history.consumed.values() for _, row in seen)
+    places = Counter(row for seen in history.consumed.values() for _, row in set(seen))
+    return Traffic(
+        sent=len(history.keys),
+        acked=history.acked_count,
+        unknown=len(history.unknown),
+        consumed=len(deliveries),
+        twice=sum(count > 1 for count in deliveries.values()),
+        stored_twice=sum(count > 1 for count in places.values()),
+        queues=len(history.acked.keys() | history.consumed.keys()),
+        findings=tuple(finding for finding in findings if finding is not None),
+    )
+
+
+def _lost(history: History) -> Finding | None:
+    lost = []
+    for place, rows in sorted(history.acked.items()):
+        seen = {offset for offset, _ in history.consumed.get(place, ())}
+        lost += [_at(place, o, f"flight {rows[o]}") for o in sorted(rows.keys() - seen)]
+    return _finding("LOST", "acknowledged but never consumed", lost)
+
+
+def _mixed_up(history: History) -> Finding | None:
+    """One offset, two messages: what was acknowledged there is not what came, or it changed."""
+    wrong = []
+    for place, seen in sorted(history.consumed.items()):
+        rows = dict(history.acked.get(place, {}))
+        for offset, row in seen:
+            if rows.setdefault(offset, row) != row:
+                wrong.append(_at(place, offset, f"flight {row} instead of {rows[offset]}"))
+    return _finding("MIXED_UP", "consumed in the place of another message", wrong)
+
+
+def _foreign(history: History) -> Finding | None:
+    places = sorted(history.foreign.items())
+    found = [_at(place, offset, "") for place, offsets in places for offset in offsets]
+    return _finding("FOREIGN", "consumed but never sent, or damaged", found)
+
+
+def _out_of_order(history: History) -> Finding | None:
+    """First deliveries rise; what was delivered before may come again."""
+    wrong = []
+    for place, seen in sorted(history.consumed.items()):
+        newest, known = -1, set()
+        for offset, _ in seen:
+            if offset > newest:
+                newest = offset
+            elif offset not in known:
+                wrong.append(_at(place, offset, f"after {newest}"))
+            known.add(offset)
+    return _finding("ORDER", "delivered for the first time after a later one", wrong)
+
+
+def _keys_out_of_order(history: History) -> Finding | None:
+    """In each queue, what has one key stands in the order in which it was sent."""
+    wrong = []
+    for place in sorted(history.acked.keys() | history.consumed.keys()):
+        rows = dict(history.consumed.get(place, ())) | history.acked.get(place, {})
+        newest: dict[bytes, int] = {}
+        for offset in sorted(rows):
+            row = rows[offset]
+            key = history.keys[row]
+            if key is None:
+                continue
+            if newest.get(key, -1) >= row:
+                wrong.append(_at(place, offset, f"flight {row} of {key!r} after {newest[key]}"))
+            newest[key] = row
+    return _finding("KEY_ORDER", "stored out of the order of its key", wrong)
+
+
+def _at(place: Place, offset: int, more: str) -> str:
+    where = f"{place.group}/{place.queue} offset {offset}"
+    return f"{where}: {more}" if more else where
+
+
+def _finding(code: str, what: str, found: Sequence[str]) -> Finding | None:
+    if not found:
+        return None
+    some = "; ".join(found[:EXAMPLES])
+    more = f"; and {len(found) - EXAMPLES} more" if len(found) > EXAMPLES else ""
+    return Finding(code, len(found), f"{len(found):,} {what}: {some}{more}")
+
+
+# ---- offsets that a group took over and gave back
+
+
+def offsets_gone_back(before: Mapping[Place, int], after: Mapping[Place, int]) -> Finding | None:
+    """Committed offsets, as the slave had them and as the master has them then: none may fall."""
+    wrong = [
+        f"{place.group}/{place.queue} from {offset} to {after.get(place, 'nothing')}"
+        for place, offset in sorted(before.items())
+        if after.get(place, -1) < offset
+    ]
+    return _finding("OFFSETS", "committed offsets went back", wrong)
+
+
+# ---- times without reads and writes
+
+
+class Seen(NamedTuple):
+    """One look at one broker: what it serves at that moment (NONE if it does not answer)."""
+
+    at_ms: float
+    group: str
+    broker: str
+    permission: Permission
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """The longest time in which nobody served, in milliseconds; `whole` = no group at all did."""
+
+    group: str
+    reads_ms: float
+    writes_ms: float
+
+
+CLUSTER: Final = "cluster"
+
+
+def outages(looks: Iterable[Seen], from_ms: float, to_ms: float) -> list[Outage]:
+    """Per group, and (last, named `CLUSTER`) for all groups together, between two moments.
+
+    A broker serves from one look to its next as the first one says, so a time is at most one look
+    too long or too short.
+    """
+    ordered = sorted(looks)
+    groups = sorted({look.group for look in ordered})
+    now: dict[tuple[str, str], Permission] = {}
+    gaps: dict[tuple[str, Permission], _Gap] = {
+        (name, need): _Gap(from_ms)
+        for name in [*groups, CLUSTER]
+        for need in (Permission.READ, Permission.WRITE)
+    }
+    for look in ordered:
+        now[look.group, look.broker] = look.permission
+        for (name, need), gap in gaps.items():
+            served = any(
+                need in permission
+                for (group, _), permission in now.items()
+                if name in (group, CLUSTER)
+            )
+            gap.see(min(max(look.at_ms, from_ms), to_ms), served)
+    return [
+        Outage(
+            name,
+            gaps[name, Permission.READ].longest(to_ms),
+            gaps[name, Permission.WRITE].longest(to_ms),
+        )
+        for name in [*groups, CLUSTER]
+    ]
+
+
+class _Gap:
+    """The longest stretch without service."""
+
+    __slots__ = ("_longest", "_since")
+
+    def __init__(self, from_ms: float) -> None:
+        self._since: float | None = from_ms
+        self._longest = 0.0
+
+    def see(self, at_ms: float, served: bool) -> None:
+        """At this moment it is served, or not."""
+        if not served:
+            if self._since is None:
+                self._since = at_ms
+        elif self._since is not None:
+            self._longest = max(self._longest, at_ms - self._since)
+            self._since = None
+
+    def longest(self, to_ms: float) -> float:
+        """So far; an open one counts to the end."""
+        return max(self._longest, to_ms - self._since if self._since is not None else 0.0)
+
+
+def longest_pause(moments_ms: Sequence[float], from_ms: float, to_ms: float) -> float:
+    """The longest time between two of the (rising) moments, and to both ends."""
+    within = [moment for moment in moments_ms if from_ms < moment < to_ms]
+    edges = [from_ms, *within, to_ms]
+    return max(later - earlier for earlier, later in pairwise(edges))

@@ -43,8 +43,8 @@ _ONE_WAY: Final = int(client_pb2.ONE_WAY)
 _BY_POLICY: Final = (int(client_pb2.REPLICATED), int(client_pb2.ALL))
 _LEVELS: Final = frozenset(client_pb2.AckLevel.values())
 
-_NEWS_WAIT_MS: Final = 1000
-"""A topic that ZooKeeper has and we do not know yet: so long for its watch to fire."""
+_REFRESH_S: Final = 1.0
+"""A topic that was just made elsewhere may not have reached us: so long to ask ZooKeeper."""
 _FULL_CHECK_S: Final = 0.25
 
 
@@ -120,18 +120,21 @@ class ProduceService:
         self.require_write()
         if opening.producer_epoch > 0xFFFF:
             raise errors.InvalidArgument(f"producer epoch {opening.producer_epoch} is over 65535")
-        topics = self.view.topics
-        await self.hear_of(lambda: all(name in self.view.topics for name in opening.topics))
+        await self.learn(lambda: all(name in self.view.topics for name in opening.topics))
         for name in opening.topics:
-            if name not in topics:
+            if name not in self.view.topics:
                 raise errors.UnknownTopic(f"no topic called {name}: create it first")
-            self._queues_here(topics[name])
+            self._queues_here(self.view.topics[name])
 
-    async def hear_of(self, known: Callable[[], bool]) -> None:
-        """Until `known()`, but wait only a moment for ZooKeeper to tell us."""
-        until_ms = self.clock.monotonic_ms() + _NEWS_WAIT_MS
-        while not known() and (left_ms := until_ms - self.clock.monotonic_ms()) > 0:
-            await wait_any(self.view.changed, timeout_s=left_ms / 1000)
+    async def learn(self, known: Callable[[], bool]) -> None:
+        """Unless `known()`, ask ZooKeeper what is new."""
+        if known():
+            return
+        try:
+            async with asyncio.timeout(_REFRESH_S):
+                await self.view.refresh()
+        except (errors.Unavailable, TimeoutError):
+            _log.info("topics_not_refreshed")
 
     def require_write(self) -> None:
         """Raise `NoPermission` unless batches are taken at this moment."""
@@ -187,7 +190,7 @@ class ProduceSession:
         self._reading = True
         self._persist_to = Position(0)
         self._persist = Signal()
-        self._strange: set[int] = set()  # topics waited for once, in vain
+        self._strange: set[int] = set()  # topics asked for once, in vain
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
         """Read, answer, and see to an fsync where a batch asks for one."""
@@ -216,7 +219,7 @@ class ProduceSession:
 
     async def _take(self, request: client_pb2.ProduceRequest) -> None:
         """Append all batches of one message, or put the refusal of each refused one in line."""
-        await self._hear_of_topics(request)
+        await self._learn_topics(request)
         refusal: FmqError | None = None
         try:
             self._service.require_write()
@@ -236,12 +239,12 @@ class ProduceSession:
                 self._service.waiting_bytes += waiting.size
         self._queued.notify()
 
-    async def _hear_of_topics(self, request: client_pb2.ProduceRequest) -> None:
-        topics = self._service.view.topics_by_id
-        strange = {batch.topic_id for batch in request.batches if batch.topic_id not in topics}
+    async def _learn_topics(self, request: client_pb2.ProduceRequest) -> None:
+        known = self._service.view.topics_by_id
+        strange = {batch.topic_id for batch in request.batches if batch.topic_id not in known}
         if strange - self._strange:
             self._strange |= strange
-            await self._service.hear_of(lambda: topics.keys() >= strange)
+            await self._service.learn(lambda: False)
 
     def _append(self, batch: client_pb2.ProduceBatch) -> Waiting:
         payload, level = batch.payload, int(batch.ack)

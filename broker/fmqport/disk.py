@@ -96,6 +96,10 @@ class Disk(Protocol):
         """Make `name` hold `data`, atomically and durably (write aside, fsync, rename, fsync)."""
         ...
 
+    async def rename(self, file: DiskFile, name: str) -> None:
+        """Give an open file another, unused name, durably. Raises `FileExistsError`."""
+        ...
+
     async def remove(self, name: str) -> None:
         """Remove it durably; none there is no error."""
         ...

@@ -4,8 +4,8 @@ Three workers below one `FileDisk`: one thread writes and syncs, in the order of
 does directory work (create, rename, remove: each fsyncs the directory); two read. Nothing here
 runs on the event loop but the hand-over.
 
-It leaves in the directory: the files that were asked for; `lock`, which holds the text of its
-owner; and, after a crash, `*.tmp` files, which the next `lock` removes. Names ending in `.tmp`
+It leaves in the directory: the files that were asked for; `lock`, which holds who owns
+it; and, after a crash, `*.tmp` files, which the next `lock` removes. Names ending in `.tmp`
 and the name `lock` belong to this adapter and are neither listed nor taken.
 
 Once a write or an fsync has failed (anything but a full disk), every later write and sync of this
@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fmqcore.errors import DirectoryLocked, InvalidArgument
-from fmqport.disk import Chunk, DiskFailed, DiskFull, Write
+from fmqport.disk import Chunk, DiskFailed, DiskFile, DiskFull, Write
 from fmqport.workers import Worker
 
 LOCK_NAME: Final = "lock"
@@ -108,6 +108,16 @@ class OpenFile:
         if not self._closed:
             self._closed = True
             await self._writer.submit(self._release)
+
+    @property
+    def path(self) -> str:
+        """Where it is now."""
+        return self._path
+
+    def move(self, path: str) -> None:
+        """Rename it on the directory's thread; the caller syncs the directory."""
+        os.rename(self._path, path)
+        self._path = path
 
     def close_now(self) -> None:
         """Close without the writer thread: nobody has seen this file."""
@@ -212,6 +222,12 @@ class FileDisk:
         checked_name(name)
         await self._directory.submit(lambda: self._replace(name, data))
 
+    async def rename(self, file: DiskFile, name: str) -> None:
+        """See `Disk`."""
+        path = self._at(name)
+        assert isinstance(file, OpenFile), "a file of this disk"
+        await self._directory.submit(lambda: self._rename(file, path))
+
     async def remove(self, name: str) -> None:
         """See `Disk`."""
         path = self._at(name)
@@ -251,7 +267,7 @@ class FileDisk:
                 f"{self._path} is in use by {holder}: stop it, or use another directory"
             ) from None
         os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{owner}\n".encode(), 0)
+        os.pwrite(fd, f"{owner} (process {os.getpid()})\n".encode(), 0)
         for name in os.listdir(self._path):
             if name.endswith(_TMP):
                 os.unlink(os.path.join(self._path, name))
@@ -271,8 +287,7 @@ class FileDisk:
 
     def _create(self, name: str, size: int) -> OpenFile:
         path = os.path.join(self._path, name)
-        if os.path.exists(path):
-            raise FileExistsError(errno.EEXIST, "exists already", path)
+        _refuse_existing(path)
         aside = path + _TMP
         fd = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
@@ -305,6 +320,14 @@ class FileDisk:
         os.fsync(fd)
         os.rename(aside, path)
         _sync_directory(self._path)
+
+    def _rename(self, file: OpenFile, path: str) -> None:
+        _refuse_existing(path)
+        try:
+            file.move(path)
+            _sync_directory(self._path)
+        except OSError as error:
+            raise self._failure(f"rename {file.path} to {path}", error) from error
 
     def _remove(self, path: str) -> None:
         try:
@@ -355,6 +378,11 @@ def _pwrite_all(fd: int, pieces: Sequence[Chunk], at: int) -> None:
         del left[:taken]
         if done:
             left[0] = memoryview(left[0])[done:]
+
+
+def _refuse_existing(path: str) -> None:
+    if os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, "exists already", path)
 
 
 def _next_data(fd: int, at: int, end: int) -> int:

@@ -95,6 +95,7 @@ async def retire(
     before = store.log_start
     store.log_start = store.segments[count].base
     await parts.checkpoints.write()
+    parts.tail.drop_below(store.log_start)
     for _ in range(count):
         await store.drop_first()
     await parts.catalog.forget_first()

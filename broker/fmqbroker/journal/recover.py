@@ -3,8 +3,6 @@
 The decisions are pure (`fmqcore.journal.recovery`); here is the reading between them and their
 execution: leftovers are removed, a torn tail is cut and the rest of its file zeroed durably, what
 remains is fsynced. Damage below the durable end is never cut: `CorruptJournal`.
-
-A last file that holds nothing but zeros is the spare (`store.py`), not a segment.
 """
 
 from typing import Final, NamedTuple
@@ -13,7 +11,7 @@ import structlog
 
 from fmqbroker.journal.catalog import Catalog
 from fmqbroker.journal.segment_scan import scan_segment
-from fmqbroker.journal.store import SegmentStore, StoredSegment
+from fmqbroker.journal.store import SPARE, SegmentStore, StoredSegment
 from fmqcore.batch import BatchHeader
 from fmqcore.errors import CorruptJournal, Malformed
 from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
@@ -32,7 +30,7 @@ from fmqcore.journal.recovery import (
     survey,
 )
 from fmqcore.journal.scan import Blank, Cursor, Scan, Stop
-from fmqcore.journal.segments import CHECKPOINT, segment_base, segment_name
+from fmqcore.journal.segments import CHECKPOINT
 from fmqcore.journal.state import JournalState
 from fmqcore.words import Epoch, Position
 from fmqport.disk import Disk, DiskFile
@@ -79,7 +77,7 @@ class Recovered(NamedTuple):
 async def recover(disk: Disk, store: SegmentStore) -> Recovered:
     """Recover the locked directory. Raises `CorruptJournal`."""
     checkpoint = await _read_checkpoint(disk)
-    listing = await _without_spare(disk, store, checkpoint)
+    listing = await disk.list()
     found = survey(listing, checkpoint)
     _refuse(disk, found.refusal)
     for finding in found.findings:
@@ -91,6 +89,10 @@ async def recover(disk: Disk, store: SegmentStore) -> Recovered:
         store.add(file.base, file.end, on_disk=True)
     clean = checkpoint is not None and checkpoint.clean
     loaded, whole = await _recover_last(disk, store, found, clean)
+    if loaded is not None:
+        store.next_bytes = store.segments[-1].size  # as a slave's master has it
+    if (size := dict(listing).get(SPARE)) is not None:
+        await store.adopt_spare(size)
     catalog = Catalog(store)
     commit_end = checkpoint.commit_end if checkpoint else Position(0)
     await fill_catalog(store, catalog, loaded, commit_end)
@@ -184,24 +186,6 @@ async def _read_checkpoint(disk: Disk) -> Checkpoint | None:
     except Malformed as error:
         log.warning("journal: the checkpoint is unreadable and does not count", why=str(error))
         return None
-
-
-async def _without_spare(
-    disk: Disk, store: SegmentStore, checkpoint: Checkpoint | None
-) -> list[tuple[str, int]]:
-    """The directory's listing without the spare, which the store takes over."""
-    listing = await disk.list()
-    bases = [base for name, _ in listing if (base := segment_base(name)) is not None]
-    known = checkpoint.durable_end if checkpoint else Position(0)
-    if not bases or max(bases) < known or (checkpoint and checkpoint.drop_from is not None):
-        return listing
-    name = segment_name(max(bases))
-    file = await disk.open(name)
-    if not await _is_zero(file, 0):
-        await file.close()
-        return listing
-    store.adopt_spare(max(bases), file)
-    return [entry for entry in listing if entry[0] != name]
 
 
 async def _is_zero(file: DiskFile, at: int) -> bool:

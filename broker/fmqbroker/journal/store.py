@@ -1,8 +1,8 @@
 """The segment files: which there are, the one being written, the next one made in advance.
 
-Leaves on disk: `<base>.journal`, one per segment, and at most one more behind the newest that holds
-only zeros: the spare, made in advance so that a roll does not wait for the file system. A segment
-may be known here before it has a file: appends roll in memory, the flusher makes the file.
+Leaves on disk: `<base>.journal`, one per segment, and at most one `spare`: zeros, made in advance
+so that a roll waits for a rename and not for the file system to find room. A segment may be known
+here before it has a file: appends roll in memory, the flusher makes the file.
 
 Not here: what the files hold (`reader.py`, `catalog.py`) and when they go (`retention.py`).
 """
@@ -23,6 +23,8 @@ from fmqport.disk import Disk, DiskFile, DiskFull
 
 MAX_OPEN: Final = 32
 """Files of older segments kept open at most."""
+SPARE: Final = "spare"
+"""The next segment's file before it has a base."""
 log = structlog.get_logger()
 
 
@@ -55,7 +57,7 @@ class SegmentStore:
         self._min_free_bytes = min_free_bytes
         self._bases: list[int] = []
         self._open: OrderedDict[Position, DiskFile] = OrderedDict()
-        self._spare: tuple[Position, DiskFile] | None = None
+        self._spare: DiskFile | None = None
         self.changing = asyncio.Lock()  # around making and removing files
         self._no_room = ""  # the disk itself said so
         self._low = ""  # less is free than the settings want to keep
@@ -137,9 +139,7 @@ class SegmentStore:
         """Its file, made now if it has none. Raises `DiskFull`."""
         if not segment.on_disk:
             async with self.changing:
-                file = await self._take_spare(segment) or await self._make(
-                    segment.base, segment.size
-                )
+                file = await self._make(segment)
                 self._open[segment.base] = file
                 segment.on_disk = True
         return await self.readable(segment)
@@ -177,21 +177,23 @@ class SegmentStore:
             if self._spare is not None or self.last is not last:
                 return
             try:
-                self._spare = (last.end, await self._make(last.end, self.next_bytes))
+                await self._require_room(self.next_bytes)
+                self._spare = await self._create(SPARE, self.next_bytes)
                 self.roll_blocked = ""
             except DiskFull as error:
                 if not self.roll_blocked:
                     log.error("journal: no room for the next segment", why=str(error))
                 self.roll_blocked = str(error)
 
-    def adopt_spare(self, base: Position, file: DiskFile) -> None:
-        """At recovery: a file of zeros behind the newest segment."""
-        self._spare = (base, file)
+    async def adopt_spare(self, size: int) -> None:
+        """At start: the spare that an earlier run left, of so many bytes."""
+        self._spare = await self.disk.open(SPARE)
+        if size != self.next_bytes:
+            await self._drop_spare()
 
     async def drop_from(self, base: Position) -> None:
-        """Remove the spare and all segments at or above `base`, newest first."""
+        """Remove all segments at or above `base`, newest first."""
         async with self.changing:
-            await self._drop_spare()
             while self.segments and self.segments[-1].base >= base:
                 segment = self.segments.pop()
                 self._bases.pop()
@@ -215,40 +217,45 @@ class SegmentStore:
         """Close the files."""
         files = list(self._open.values())
         if self._spare is not None:
-            files.append(self._spare[1])
+            files.append(self._spare)
         self._open.clear()
         self._spare = None
         for file in files:
             await file.close()
 
     # ---- within
-    async def _make(self, base: Position, size: int) -> DiskFile:
-        free = await self.disk.free_bytes()
-        if low := self._too_low(free - size):
-            raise DiskFull(f"a segment of {size} bytes is wanted: {low}")
-        try:
-            return await self.disk.create(segment_name(base), size)
-        except FileExistsError:
-            # Ours, from a `make` that was cancelled; nothing was ever written to it.
-            await self.disk.remove(segment_name(base))
-            return await self.disk.create(segment_name(base), size)
-
-    async def _take_spare(self, segment: StoredSegment) -> DiskFile | None:
+    async def _make(self, segment: StoredSegment) -> DiskFile:
+        if self._spare is not None and self._spare.size != segment.size:
+            await self._drop_spare()
+        name = segment_name(segment.base)
         if self._spare is None:
-            return None
-        base, file = self._spare
-        if base == segment.base and file.size == segment.size:
-            self._spare = None
-            return file
-        await self._drop_spare()
-        return None
+            await self._require_room(segment.size)
+            return await self._create(name, segment.size)
+        try:
+            await self.disk.rename(self._spare, name)
+        except FileExistsError:
+            if self._spare.name != name:  # else a call that was cancelled had done it
+                raise
+        file, self._spare = self._spare, None
+        return file
+
+    async def _require_room(self, size: int) -> None:
+        if low := self._too_low(await self.disk.free_bytes() - size):
+            raise DiskFull(f"a segment of {size} bytes is wanted: {low}")
+
+    async def _create(self, name: str, size: int) -> DiskFile:
+        try:
+            return await self.disk.create(name, size)
+        except FileExistsError:
+            # Ours, from a call that was cancelled; nothing was ever written to it.
+            await self.disk.remove(name)
+            return await self.disk.create(name, size)
 
     async def _drop_spare(self) -> None:
         if self._spare is not None:
-            base, file = self._spare
-            self._spare = None
+            file, self._spare = self._spare, None
             await file.close()
-            await self.disk.remove(segment_name(base))
+            await self.disk.remove(SPARE)
 
     async def _remove(self, segment: StoredSegment) -> None:
         file = self._open.pop(segment.base, None)

@@ -153,6 +153,12 @@ class Tail:
             count += 1
         del self._blocks[:count], self._block_starts[:count]
 
+    def drop_below(self, log_start: Position) -> None:
+        """Old segments went, all of it written."""
+        count = bisect_left(self._block_starts, log_start)
+        self._bytes -= sum(len(block.data) for block in self._blocks[:count])
+        del self._blocks[:count], self._block_starts[:count]
+
     def cut(self, position: Position) -> None:
         """Drop all from `position` (a batch boundary) on."""
         self.seal()

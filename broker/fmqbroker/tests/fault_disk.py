@@ -14,7 +14,7 @@ from fmqport.files import FileDisk
 
 
 class Step(NamedTuple):
-    """One effect on the disk: create, write, sync, zero, replace, remove."""
+    """One effect on the disk: create, write, sync, zero, replace, rename, remove."""
 
     kind: str
     name: str
@@ -72,6 +72,11 @@ class FaultDisk:
         self.note(Step("replace", name, data=data))
         await self._real.replace_file(name, data)
 
+    async def rename(self, file: DiskFile, name: str) -> None:
+        assert isinstance(file, _FaultFile)
+        self.note(Step("rename", file.name, data=name.encode()))
+        await self._real.rename(file.real, name)
+
     async def remove(self, name: str) -> None:
         self.note(Step("remove", name))
         await self._real.remove(name)
@@ -85,35 +90,35 @@ class FaultDisk:
 
 class _FaultFile:
     def __init__(self, real: DiskFile, disk: FaultDisk) -> None:
-        self._real = real
+        self.real = real
         self._disk = disk
 
     @property
     def name(self) -> str:
-        return self._real.name
+        return self.real.name
 
     @property
     def size(self) -> int:
-        return self._real.size
+        return self.real.size
 
     async def write(self, writes: Sequence[Write], *, sync: bool) -> None:
         for at, pieces in writes:
             data = b"".join(bytes(piece) for piece in pieces)
             self._disk.note(Step("write", self.name, at, len(data), data))
-            await self._real.write([(at, [data])], sync=False)
+            await self.real.write([(at, [data])], sync=False)
         if sync:
             self._disk.note(Step("sync", self.name))
-            await self._real.write([], sync=True)
+            await self.real.write([], sync=True)
 
     async def read(self, at: int, length: int) -> bytes:
-        return await self._real.read(at, length)
+        return await self.real.read(at, length)
 
     async def zero(self, at: int, length: int) -> None:
         self._disk.note(Step("zero", self.name, at, length))
-        await self._real.zero(at, length)
+        await self.real.zero(at, length)
 
     async def close(self) -> None:
-        await self._real.close()
+        await self.real.close()
 
 
 def image(steps: Sequence[Step], loss: Loss, path: Path) -> None:
@@ -157,5 +162,7 @@ def _do(files: dict[str, bytearray], step: Step) -> None:
             files[step.name][step.at : end] = bytes(max(0, end - step.at))
         case "replace":
             files[step.name] = bytearray(step.data)
+        case "rename":
+            files[step.data.decode()] = files.pop(step.name)
         case "remove":
             files.pop(step.name, None)

@@ -159,6 +159,20 @@ async def test_small_files_are_replaced_whole(disk: Disk) -> None:
     assert await disk.list() == []
 
 
+async def test_rename_keeps_content_and_takes_no_other_files_name(disk: Disk) -> None:
+    file = await disk.create("a", 4)
+    await file.write([(0, [b"here"])], sync=True)
+    await disk.rename(file, "b")
+    assert file.name == "b"
+    assert await disk.list() == [("b", 4)]
+    await file.write([(0, [b"T"])], sync=True)
+    assert await (await disk.open("b")).read(0, 4) == b"Tere"
+    await disk.create("c", 1)
+    with pytest.raises(FileExistsError):
+        await disk.rename(file, "c")
+    assert (file.name, await disk.list()) == ("b", [("b", 4), ("c", 1)])
+
+
 async def test_an_open_file_outlives_its_name(disk: Disk) -> None:
     file = await disk.create("a", 4)
     await file.write([(0, [b"here"])], sync=True)
@@ -179,8 +193,10 @@ async def test_a_file_closed_while_it_is_read(disk: Disk) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a", "../a", "a\0", "lock", "x.tmp", "-r"])
 async def test_only_plain_names(disk: Disk, name: str) -> None:
+    file = await disk.create("good", 1)
     for attempt in (disk.create(name, 1), disk.open(name), disk.read_file(name),
-                    disk.replace_file(name, b""), disk.remove(name)):  # fmt: skip
+                    disk.replace_file(name, b""), disk.remove(name),
+                    disk.rename(file, name)):  # fmt: skip
         with pytest.raises(InvalidArgument):
             await attempt
 

@@ -10,7 +10,7 @@ from fmqbroker.signal import Signal
 from fmqcore.consume.assign import Assignments, Move, Moves
 from fmqcore.consume.inflight import QueueProgress
 from fmqcore.errors import FmqError, UnknownQueue
-from fmqcore.journal.offsets import OffsetKey
+from fmqcore.journal.offsets import OffsetKey, QueueKey
 from fmqcore.words import Offset, TopicId
 
 
@@ -68,7 +68,8 @@ class ConsumerGroup:
         self.topic_id = topic_id
         self.progress = progress
         self.sessions: dict[str, Session] = {}
-        self.starved: dict[int, None] = {}  # all that is committed has been delivered
+        # All that is committed has been delivered: queue -> (its key, the offset it waits for).
+        self.starved: dict[int, tuple[QueueKey, Offset]] = {}
         self.dirty: dict[int, None] = {}  # changed since it was last stored
         self._assignments = Assignments(len(progress), drain_ms)
         self._paused: set[int] = set()
@@ -139,7 +140,7 @@ class ConsumerGroup:
         """Not done: again after the delay."""
         current = self._current(session, queue, generation)
         if current and self.progress[queue].nack(first, end, now_ms + delay_ms, now_ms):
-            self._eased(queue, now_ms)
+            self._came_back(queue, now_ms)
 
     def pause(self, session: Session, queue: int, generation: int, paused: bool) -> None:
         """Deliver nothing of a queue for a while, or go on."""
@@ -157,7 +158,7 @@ class ConsumerGroup:
         """It was leased for its holder but could not be sent."""
         if self._assignments.holdings[queue].generation == generation:
             self.progress[queue].unlease(first, end)
-            self._eased(queue, now_ms)
+            self._came_back(queue, now_ms)
 
     # ---- what happens
     def on_time(self, now_ms: int) -> None:
@@ -193,9 +194,14 @@ class ConsumerGroup:
         """Fewer in flight: room in the window, or a drain that is complete."""
         holding = self._assignments.holdings[queue]
         if holding.delivering:
-            self.offer(queue)
+            if queue not in self.starved:
+                self.offer(queue)
         elif not self.progress[queue].in_flight_records:
             self._apply(self._assignments.settle(self._busy(), now_ms))
+
+    def _came_back(self, queue: int, now_ms: int) -> None:
+        self.starved.pop(queue, None)  # it may be due now
+        self._eased(queue, now_ms)
 
     def _current(self, session: Session, queue: int, generation: int) -> bool:
         if not 0 <= queue < len(self.progress):

@@ -147,10 +147,10 @@ class Puller:
             group.dirty[queue] = None
         commit_end = self._commit.commit_end
         up_to = self._journal.committed_offset(group.topic_id, queue, commit_end)
-        want = progress.peek(up_to)
-        if want is None and progress.next >= up_to:
-            group.starved[queue] = None
-        return want
+        if progress.waits_for >= up_to:
+            group.starved[queue] = ((group.topic_id, queue), progress.waits_for)
+            return None
+        return progress.peek(up_to)  # None: no room, acks will make some
 
     def _lease(
         self,

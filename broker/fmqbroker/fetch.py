@@ -205,7 +205,8 @@ class FetchService:
             self.groups.changed(group)
         if group.dirty:
             self.groups.save_soon()
-        session.stir()
+        if session.leaving or (request.credit_bytes and session.ready):
+            session.stir()
 
     def _answer_when_stored(self, session: Session, token: int) -> None:
         def stored(error: FmqError | None) -> None:

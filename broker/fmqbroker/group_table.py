@@ -176,15 +176,13 @@ class GroupTable:
 
     async def _follow_commit(self) -> None:
         """Offer a queue again when something new in it is committed: only starved ones look."""
-        next_offset = self._journal.next_offset
         while True:
+            ends = self._journal.state.next_offsets
             for group in self._groups.values():
-                topic_id = group.topic_id
-                for queue in list(group.starved):
-                    at = group.progress[queue].next
-                    if next_offset(topic_id, queue) <= at:
-                        continue  # the usual case, and the cheapest question
-                    if self.committed(topic_id, queue) > at:
+                # Nothing was appended: the usual case, at the cost of a look-up.
+                news = [q for q, (key, at) in group.starved.items() if ends.get(key, 0) > at]
+                for queue in news:
+                    if self.committed(group.topic_id, queue) > group.starved[queue][1]:
                         group.offer(queue)
             await self._commit.changed.wait()
 

@@ -84,6 +84,12 @@ class QueueProgress:
         """To be delivered again, now or later."""
         return self._due.records + self._delayed.records
 
+    @property
+    def waits_for(self) -> Offset:
+        """The lowest offset that may be delivered once it is there and there is room."""
+        again = self._due.first()
+        return self.next if again is None else again.first
+
     def wake_ms(self) -> int | None:
         """No later than this, call `expire`; None if nothing waits for a moment."""
         return None if self._wake_ms == _NEVER else self._wake_ms

@@ -64,6 +64,7 @@ class Progress(RuleBasedStateMachine):
         room = self.naive.limits.max_in_flight_records - self.naive.count("flying")
         due = [o for o in range(up_to) if states[o][0] == "due"]
         fresh = [o for o in range(up_to) if states[o][0] == "fresh"]
+        assert (self.progress.waits_for < up_to) == bool(due or fresh)
         if room <= 0:
             assert want is None
             return

@@ -30,7 +30,6 @@ from fmqbroker.group_table import GroupTable, as_error
 from fmqbroker.journal import Journal
 from fmqbroker.offset_store import OffsetStore
 from fmqbroker.settings import BrokerSettings
-from fmqbroker.signal import wait_any
 from fmqbroker.timers import Timers
 from fmqcore.cluster import TopicConfig
 from fmqcore.errors import (
@@ -39,6 +38,7 @@ from fmqcore.errors import (
     Malformed,
     NoPermission,
     StaleAssignment,
+    Unavailable,
     UnknownTopic,
 )
 from fmqcore.words import GroupName, Offset, is_name
@@ -46,11 +46,12 @@ from fmqport.clock import Clock
 from fmqport.transport import Stream, TransportError
 from fmqproto.v1 import client_pb2
 
-_NEWS_WAIT_MS: Final = 1000
-"""A topic that ZooKeeper has and we do not know yet: so long for its watch to fire."""
+_REFRESH_S: Final = 1.0
+"""A topic that was just made elsewhere may not have reached us: so long to ask ZooKeeper."""
 _LAST_WORDS_S: Final = 1.0
 """After the last message: so long for the consumer to end its side before it is cut off."""
 _MAX_ID: Final = 256
+_STOPPING: Final = "this broker is stopping: look at the routes"
 
 _log = structlog.get_logger()
 
@@ -73,6 +74,7 @@ class FetchService:
         self._gate = gate
         self._cluster = cluster
         self._mine = GroupName(settings.group)
+        self._draining = False
         self._timers = Timers(clock)
         self._puller = Puller(journal, commit, clock)
         self.groups = GroupTable(
@@ -87,7 +89,8 @@ class FetchService:
 
     async def drain(self, timeout_s: float) -> None:
         """Before an orderly stop: end all sessions, store what they have acked."""
-        self.groups.drop(NoPermission("this broker is stopping: look at the routes"))
+        self._draining = True
+        self.groups.drop(NoPermission(_STOPPING))
         try:
             async with asyncio.timeout(timeout_s):
                 await self.groups.stored()
@@ -126,6 +129,8 @@ class FetchService:
         if not opening.HasField("open"):
             raise Malformed("the first message of a consume session has no `open`")
         wanted = opening.open
+        if self._draining:
+            raise NoPermission(_STOPPING)
         self.groups.require()
         if not is_name(wanted.group):
             raise InvalidArgument(f"{wanted.group!r} is no name for a consumer group")
@@ -147,13 +152,15 @@ class FetchService:
         return group, session
 
     async def _topic(self, name: str) -> TopicConfig:
-        until_ms = self._clock.monotonic_ms() + _NEWS_WAIT_MS
-        while name not in self._cluster.topics:
-            left_ms = until_ms - self._clock.monotonic_ms()
-            if left_ms <= 0:
-                raise UnknownTopic(f"no topic called {name}: create it first")
-            await wait_any(self._cluster.changed, timeout_s=left_ms / 1000)
-        topic = self._cluster.topics[name]
+        if name not in self._cluster.topics:
+            try:
+                async with asyncio.timeout(_REFRESH_S):
+                    await self._cluster.refresh()
+            except (Unavailable, TimeoutError):
+                _log.info("topics_not_refreshed")
+        topic = self._cluster.topics.get(name)
+        if topic is None:
+            raise UnknownTopic(f"no topic called {name}: create it first")
         if not topic.queues_in(self._mine):
             raise UnknownTopic(f"topic {name} has no queue in group {self._mine}")
         return topic

@@ -103,6 +103,7 @@ class Cluster:
 
     def __init__(self, *topics: TopicConfig) -> None:
         self.changed = Signal()
+        self.unheard: list[TopicConfig] = []  # in ZooKeeper, and not yet known here
         self.topics: dict[str, TopicConfig] = {}
         self.topics_by_id: dict[TopicId, TopicConfig] = {}
         self.set(*topics)
@@ -111,6 +112,10 @@ class Cluster:
         self.topics = {t.name: t for t in topics}
         self.topics_by_id = {t.id: t for t in topics}
         self.changed.notify()
+
+    async def refresh(self) -> None:
+        await asyncio.sleep(0)
+        self.set(*self.topics.values(), *self.unheard)
 
 
 class Life:

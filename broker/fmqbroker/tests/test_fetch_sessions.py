@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from fmqbroker.tests.consume_harness import (
 from fmqcore.cluster import Mode
 from fmqcore.errors import ErrorCode
 from fmqcore.journal.offsets import OffsetKey
-from fmqcore.words import Offset, Permission
+from fmqcore.words import Offset, Permission, TopicId
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.client_pb2 import ConsumeRequest
 
@@ -276,13 +277,19 @@ async def test_slave_consume_serves_below_its_commit_end_and_hands_acks_back(
     ],
 )
 async def test_a_bad_open_is_refused_with_a_typed_error(
-    tmp_path: Path, fields: dict[str, str], code: ErrorCode, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fields: dict[str, str], code: ErrorCode
 ) -> None:
-    monkeypatch.setattr("fmqbroker.fetch._NEWS_WAIT_MS", 0)
     async with running(Rig(tmp_path)) as rig, consuming(rig, **fields) as consumer:
         assert consumer.opened is not None
         assert int(consumer.opened.error.code) == code
         assert consumer.opened.error.message
+
+
+async def test_a_topic_just_made_elsewhere_is_asked_for_once(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        rig.cluster.unheard = [replace(TOPIC, name="fresh", id=TopicId(7))]
+        async with consuming(rig, topic="fresh") as consumer:
+            await until(lambda: len(consumer.held) == 4)
 
 
 async def test_a_stream_that_does_not_begin_with_open_is_refused(tmp_path: Path) -> None:
@@ -298,8 +305,6 @@ async def test_a_stream_that_does_not_begin_with_open_is_refused(tmp_path: Path)
 async def test_a_topic_that_grows_is_followed_and_one_that_goes_ends_its_sessions(
     tmp_path: Path,
 ) -> None:
-    from dataclasses import replace
-
     async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
         await until(lambda: len(consumer.held) == 4)
         groups = (replace(TOPIC.groups[0], queues=6),)
@@ -326,6 +331,9 @@ async def test_an_orderly_stop_stores_what_was_acked(tmp_path: Path) -> None:
         await rig.fetch.drain(10.0)
         assert stored(rig, 0).floor == 2
         await until(lambda: consumer.error)
+        async with consuming(rig, "late") as late:
+            assert late.opened is not None
+            assert late.opened.error.code == client_pb2.NO_PERMISSION
 
 
 # ---- everything at once

@@ -1,0 +1,424 @@
+"""The produce way on a real journal; commit end, gate and topics are moved by hand."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmqbroker.tests import journal_kit
+from fmqbroker.tests.consume_harness import until
+from fmqbroker.tests.pipes import BrokerEnd, Pipe
+from fmqbroker.tests.produce_harness import (
+    FAR,
+    G1,
+    ORDERS,
+    WINDOW,
+    Bench,
+    batch,
+    bench,
+)
+from fmqcore.batch import MAX_PAYLOAD, BatchType
+from fmqcore.cluster import TopicConfig, TopicGroup
+from fmqcore.errors import ErrorCode, Malformed
+from fmqcore.words import Permission, Position, TopicId
+from fmqproto.v1 import client_pb2 as wire
+
+# ---- opening
+
+
+async def test_opening_tells_the_limits_and_the_epoch(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        assert not s.opened.HasField("error")
+        assert s.opened.max_batch_bytes == MAX_PAYLOAD
+        assert s.opened.window_bytes == WINDOW
+
+
+@pytest.mark.parametrize(
+    ("permission", "topic", "epoch", "code"),
+    [
+        (Permission.READ, "orders", 0, ErrorCode.NO_PERMISSION),
+        (Permission.FULL, "nonsense", 0, ErrorCode.UNKNOWN_TOPIC),
+        (Permission.FULL, "elsewhere", 0, ErrorCode.UNKNOWN_TOPIC),
+        (Permission.FULL, "orders", 1 << 16, ErrorCode.INVALID_ARGUMENT),
+    ],
+)
+async def test_opening_is_refused_with_a_typed_error_and_the_stream_ends(
+    tmp_path: Path, permission: Permission, topic: str, epoch: int, code: ErrorCode
+) -> None:
+    async with bench(tmp_path) as b:
+        b.gate.grant(permission, "because")
+        async with b.session(5, epoch, topic) as s:
+            assert ErrorCode(int(s.opened.error.code)) == code
+            assert s.opened.error.message
+            await asyncio.sleep(0.01)
+        assert s.task_done
+        assert s.ended_with is None
+
+
+async def test_a_session_begins_with_open_and_has_it_once(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        pipe = Pipe()
+        pipe.requests.put_nowait(wire.ProduceRequest(batches=[batch()]))
+        with pytest.raises(Malformed, match="open"):
+            await b.service.serve(BrokerEnd(pipe))
+        async with b.session() as s:
+            await s.put(wire.ProduceRequest(open=wire.ProduceOpen()))
+            await asyncio.sleep(0.01)
+            assert b.service.waiting_bytes == 0
+        assert isinstance(s.ended_with, BaseExceptionGroup)
+        assert s.ended_with.subgroup(Malformed)
+
+
+async def test_a_topic_just_made_elsewhere_is_asked_for_once(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        await s.send(batch(topic_id=9), batch(topic_id=9))
+        assert [(await s.ack()).code for _ in range(2)] == [ErrorCode.UNKNOWN_TOPIC] * 2
+        assert b.view.refreshed == 1
+        new = TopicConfig("new", TopicId(10), (TopicGroup(G1, 4),))
+        b.view.there = (ORDERS, new)
+        await s.send(batch(topic_id=10))
+        await until(lambda: b.journal.state.topics.get(TopicId(10)))
+        b.commit_all()
+        assert (await s.ack()).code == ErrorCode.OK
+        await s.send(batch(topic_id=9))
+        assert (await s.ack()).code == ErrorCode.UNKNOWN_TOPIC
+        assert b.view.refreshed == 2, "not again for the same one"
+
+
+# ---- acks
+
+
+async def test_ok_leaves_only_when_the_commit_end_has_passed(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        await s.send(batch(3), batch(2, sequence=3))
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 5)
+        assert await s.silent(), "durable here, but the policy does not hold"
+        first_end = (await b.journal.find(TopicId(1), 2, 0, 1))[0]  # type: ignore[arg-type]
+        b.commit.advance(Position(first_end.position + first_end.total_len), Position(0))
+        ack = await s.ack()
+        assert (ack.code, ack.base_offset) == (ErrorCode.OK, 0)
+        assert ack.store_ms > 0
+        assert await s.silent()
+        b.commit_all()
+        assert (await s.ack()).base_offset == 3
+        assert b.service.waiting_bytes == 0
+
+
+async def test_all_acks_that_are_due_travel_in_one_message(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        batches = [batch(sequence=n) for n in range(50)]
+        for each in batches:
+            await s.send(each)
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 50)
+        b.commit_all()
+        assert [(await s.ack()).correlation for _ in batches] == [x.correlation for x in batches]
+        assert s.messages == 1
+
+
+LEVELS = [
+    (wire.RECEIVED, lambda b: None),
+    (wire.PERSISTED, lambda b: None),  # the session asks for the fsync itself
+    (wire.REPLICATED, lambda b: b.commit.advance(b.journal.end, Position(0))),
+    (wire.ALL, lambda b: b.commit.advance(Position(0), b.journal.end)),
+]
+
+
+@pytest.mark.parametrize(("level", "fulfil"), LEVELS)
+async def test_each_level_waits_for_its_own_end(
+    tmp_path: Path, level: int, fulfil: Callable[[Bench], None]
+) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        b.journal.set_flush(sync=False, interval_ms=0)
+        await s.send(batch(ack=level))
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 1)
+        if level in (wire.REPLICATED, wire.ALL):
+            b.commit.advance(
+                *((Position(0), FAR) if level == wire.REPLICATED else (FAR, Position(0)))
+            )
+            assert await s.silent()
+        b.commit.commit_end = b.commit.all_end = Position(0)
+        fulfil(b)
+        assert (await s.ack()).code == ErrorCode.OK
+        if level in (wire.PERSISTED, wire.ALL):
+            await until(lambda: b.journal.durable_end == b.journal.end)
+        elif level == wire.RECEIVED:
+            assert b.journal.durable_end < b.journal.end
+
+
+async def test_one_way_gets_no_answer_good_or_bad(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        await s.send(batch(ack=wire.ONE_WAY), batch(ack=wire.ONE_WAY, queue_id=99, sequence=1))
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 1)
+        b.commit_all()
+        assert await s.silent()
+        assert b.service.waiting_bytes == 0
+
+
+async def test_acks_keep_the_order_of_their_batches_whatever_their_levels(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        batches = [batch(), batch(sequence=1, ack=wire.RECEIVED), batch(queue_id=99)]
+        await s.send(*batches)
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 2)
+        assert await s.silent()
+        b.commit_all()
+        assert [(await s.ack()).correlation for _ in batches] == [x.correlation for x in batches]
+
+
+# ---- refusals
+
+REFUSED = [
+    ({"queue_id": 4}, ErrorCode.UNKNOWN_QUEUE),
+    ({"topic_id": 2}, ErrorCode.UNKNOWN_TOPIC),
+    ({"payload_crc": 1}, ErrorCode.BAD_CRC),
+    ({"payload": bytes(MAX_PAYLOAD + 1)}, ErrorCode.TOO_LARGE),
+    ({"record_count": 100_001}, ErrorCode.TOO_LARGE),
+    ({"record_count": 0}, ErrorCode.MALFORMED),
+    ({"record_count": 1000}, ErrorCode.MALFORMED),
+    ({"payload": b""}, ErrorCode.MALFORMED),
+    ({"attrs": 0x8000}, ErrorCode.MALFORMED),
+    ({"attrs": 0x10000}, ErrorCode.MALFORMED),
+    ({"attrs": 0x0001}, ErrorCode.UNSUPPORTED),
+    ({"deliver_at_ms": 1}, ErrorCode.UNSUPPORTED),
+    ({"ack": 77}, ErrorCode.UNSUPPORTED),
+]
+
+
+@pytest.mark.parametrize(("wrong", "code"), REFUSED)
+async def test_a_bad_batch_gets_a_typed_error_nothing_is_appended_and_the_stream_lives(
+    tmp_path: Path, wrong: dict[str, Any], code: ErrorCode
+) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        bad, good = batch(**wrong), batch()
+        await s.send(bad)
+        ack = await s.ack()
+        assert (ack.correlation, ack.code) == (bad.correlation, code)
+        assert ack.message
+        assert not b.journal.state.next_offsets
+        await s.send(good)
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 1)
+        b.commit_all()
+        assert (await s.ack()).code == ErrorCode.OK
+
+
+async def test_not_enough_replicas_refuses_what_wants_the_policy_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        b.commit.refuse("no slave is in sync", Position(0))
+        await s.send(batch(), batch(ack=wire.ALL), batch(ack=wire.PERSISTED))
+        acks = [await s.ack() for _ in range(3)]
+        assert [a.code for a in acks] == [
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            ErrorCode.OK,
+        ]
+        assert "no slave is in sync" in acks[0].message
+        b.commit.accept()
+        await s.send(batch(sequence=1))
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 2)
+        b.commit_all()
+        assert (await s.ack()).code == ErrorCode.OK
+
+
+async def test_overloaded_when_twice_the_window_waits(tmp_path: Path) -> None:
+    async with bench(tmp_path, total_window_bytes=WINDOW) as b, b.session() as s:
+        size = 700_000
+        await s.send(*(batch(size=size, sequence=n) for n in range(4)))
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 3)
+        b.commit_all()
+        codes = [(await s.ack()).code for _ in range(4)]
+        assert codes == [ErrorCode.OK] * 3 + [ErrorCode.OVERLOADED]
+
+
+# ---- idempotence
+
+
+async def test_a_retry_gets_the_original_offset_and_is_stored_once(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        async with b.session() as s:
+            await s.send(batch(3), batch(2, sequence=3))
+            await until(lambda: b.journal.next_offset(TopicId(1), 2) == 5)
+        end = b.journal.end
+        async with b.session() as again:
+            await again.send(batch(3), batch(2, sequence=3))
+            assert await again.silent(), "the original is not committed yet"
+            b.commit_all()
+            assert [(await again.ack()).base_offset for _ in range(2)] == [0, 3]
+            assert b.journal.end == end
+            await again.send(batch(sequence=5))
+            await until(lambda: b.journal.end > end)
+
+
+async def test_gaps_and_older_sessions_are_refused(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b, b.session(5, 1) as s, b.session(5, 0) as old:
+        await s.send(batch(2), batch(2, sequence=7))
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 2)
+        b.commit_all()
+        assert [(await s.ack()).code for _ in range(2)] == [
+            ErrorCode.OK,
+            ErrorCode.OUT_OF_SEQUENCE,
+        ]
+        await old.send(batch(sequence=2))
+        assert (await old.ack()).code == ErrorCode.PRODUCER_FENCED
+
+
+async def test_without_a_producer_id_everything_is_new(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b, b.session(0) as s:
+        await s.send(batch(), batch())
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 2)
+        b.commit_all()
+        assert [(await s.ack()).base_offset for _ in range(2)] == [0, 1]
+
+
+# ---- never OK when it is not known
+
+
+async def test_out_of_time_is_unknown_never_ok(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        await s.send(batch(timeout_ms=50))
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 1)
+        assert await s.silent()
+        b.clock.advance(51)
+        assert (await s.ack()).code == ErrorCode.DELIVERY_UNKNOWN
+        b.commit_all()
+        assert await s.silent()
+
+
+async def test_a_lost_role_fails_what_waits_at_once_and_refuses_what_is_new(
+    tmp_path: Path,
+) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        await s.send(batch())
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 1)
+        b.gate.grant(Permission.READ, "somebody else writes")
+        assert (await s.ack()).code == ErrorCode.DELIVERY_UNKNOWN
+        await s.send(batch(sequence=1))
+        ack = await s.ack()
+        assert (ack.code, "somebody else writes" in ack.message) == (ErrorCode.NO_PERMISSION, True)
+        b.gate.grant(Permission.FULL, "serving")
+        b.commit_all()
+        await s.send(batch())
+        assert (await s.ack()).code == ErrorCode.OK, "the retry finds it stored"
+
+
+async def test_a_lease_that_ran_out_fails_what_waits(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        b.gate._lease_until_ms = b.clock.monotonic_ms() + 1000
+        async with b.session() as s:
+            await s.send(batch())
+            await until(lambda: b.journal.next_offset(TopicId(1), 2) == 1)
+            b.clock.advance(1000)
+            assert (await s.ack()).code == ErrorCode.DELIVERY_UNKNOWN
+
+
+async def test_lost_replicas_fail_what_waits_below(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        await s.send(batch())
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 1)
+        b.commit.refuse("g1-1 is gone", b.journal.end)
+        ack = await s.ack()
+        assert (ack.code, "g1-1 is gone" in ack.message) == (ErrorCode.DELIVERY_UNKNOWN, True)
+        b.commit.accept()
+        await s.send(batch())  # a retry, below `failed_below`, that may hope again
+        assert await s.silent()
+        b.commit_all()
+        assert (await s.ack()).code == ErrorCode.OK
+
+
+async def test_no_ok_over_an_epochs_end(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        await s.send(batch())
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 1)
+        b.journal.append(journal_kit.epoch(3))
+        b.commit_all()
+        assert (await s.ack()).code == ErrorCode.DELIVERY_UNKNOWN
+
+
+# ---- back-pressure
+
+
+async def test_over_its_window_a_session_is_not_read(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        for number in range(6):
+            await s.send(batch(size=400_000, sequence=number))
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 3)
+        assert await s.silent()
+        assert s.pipe.requests.qsize() == 3
+        assert b.service.waiting_bytes < 2 * WINDOW
+        b.commit_all()
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 6)
+        b.commit_all()
+        assert [(await s.ack()).base_offset for _ in range(6)] == list(range(6))
+        assert b.service.waiting_bytes == 0
+
+
+async def test_over_the_brokers_window_nobody_is_read_and_a_dead_producer_gives_back(
+    tmp_path: Path,
+) -> None:
+    async with bench(tmp_path, total_window_bytes=WINDOW) as b, b.session(6) as other:
+        async with b.session() as s:
+            await s.send(batch(size=1_000_000), batch(size=100_000, sequence=1))
+            await until(lambda: b.journal.next_offset(TopicId(1), 2) == 2)
+            await other.send(batch(queue_id=0))
+            await other.send(batch(queue_id=0, sequence=1))
+            assert await other.silent()
+            assert b.journal.next_offset(TopicId(1), 0) == 1
+        await until(lambda: b.journal.next_offset(TopicId(1), 0) == 2)
+
+
+# ---- the rest
+
+
+async def test_a_topics_config_is_in_the_journal_before_its_first_batch(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        await s.send(batch(), batch(sequence=1))
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 2)
+        wider = replace(ORDERS, groups=(TopicGroup(G1, 8),))
+        b.view.set(wider)
+        await s.send(batch(queue_id=7))
+        await until(lambda: b.journal.next_offset(TopicId(1), 7) == 1)
+        kinds = [
+            BatchType(h.type) for h in journal_kit.headers(await journal_kit.everything(b.journal))
+        ]
+    assert kinds == [
+        BatchType.SNAP,
+        BatchType.EPOCH,
+        BatchType.CONFIG,
+        BatchType.DATA,
+        BatchType.DATA,
+        BatchType.CONFIG,
+        BatchType.DATA,
+    ]
+
+
+async def test_after_a_half_close_the_acks_still_come_and_then_the_stream_ends(
+    tmp_path: Path,
+) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        await s.send(batch())
+        await s.put(None)
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 1)
+        assert await s.silent()
+        b.commit_all()
+        assert (await s.ack()).code == ErrorCode.OK
+        await asyncio.sleep(0.01)
+    assert s.task_done
+    assert s.ended_with is None
+
+
+async def test_draining_refuses_what_is_new_and_waits_for_what_is_under_way(
+    tmp_path: Path,
+) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        await s.send(batch())
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 1)
+        draining = asyncio.create_task(b.service.drain(20))
+        await s.send(batch(sequence=1))
+        assert await s.silent()
+        assert not draining.done()
+        b.commit_all()
+        assert [(await s.ack()).code for _ in range(2)] == [ErrorCode.OK, ErrorCode.NO_PERMISSION]
+        await draining

@@ -77,6 +77,20 @@ class DevCluster:
         self._groups: Groups | None = None
         self._stack = ExitStack()
 
+    @classmethod
+    def attach(cls, directory: Path) -> "DevCluster | None":
+        """What an earlier command left in this folder, running or not; None if nothing."""
+        known = read_file(directory)
+        if known is None:
+            return None
+        cluster = cls(directory, known.options, detach=True)
+        if not known.options.zookeeper:
+            folder = cluster.directory / ZOOKEEPER
+            cluster._zookeeper = EmbeddedZooKeeper(folder, known.port_of(ZOOKEEPER), detach=True)
+        cluster._plan([known.port_of(broker) for _, broker, _ in broker_names(known.options)])
+        cluster._children = {p.name: _child(p) for p in known.processes}
+        return cluster
+
     # ---- where it is
     @property
     def url(self) -> str:
@@ -127,10 +141,14 @@ class DevCluster:
     async def _start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         known = read_file(self.directory)
-        if known is not None and any(_child(p).alive() for p in known.processes):
-            raise ClusterFailed(
-                f"a cluster runs in {self.directory} already: fmq dev status, fmq dev down"
-            )
+        if known is not None:
+            refuse_if_running(self.directory)
+            if broker_names(known.options) != broker_names(self.options):
+                shape = f"{known.options.groups} groups with {known.options.slaves} slaves each"
+                raise ClusterFailed(
+                    f"{self.directory} holds a cluster of {shape}; remove it: "
+                    f"fmq dev down --wipe --dir {self.directory}"
+                )
         ports = self._ports(known)
         await self._start_zookeeper(ports.pop(0))
         self._plan(ports)
@@ -189,8 +207,7 @@ class DevCluster:
     async def stop(self) -> None:
         """Stop all in order: masters, slaves, ZooKeeper. Nothing of it is left running."""
         try:
-            if self._groups is not None:
-                await self._groups.close()
+            await self.leave()
             masters = [b.id for b in self.brokers.values() if b is self.group(b.group)[0]]
             for some in (masters, [b for b in self.brokers if b not in masters], [ZOOKEEPER]):
                 await asyncio.gather(
@@ -200,7 +217,18 @@ class DevCluster:
             for child in self._children.values():
                 child.kill()
             await asyncio.gather(*(child.ended(5) for child in self._children.values()))
-            self._stack.close()
+
+    async def leave(self) -> None:
+        """Let it run on (if `detach`): only what belongs to this process ends."""
+        if self._groups is not None:
+            await self._groups.close()
+            self._groups = None
+        self._stack.close()
+
+    @property
+    def running(self) -> bool:
+        """Whether any of its processes lives."""
+        return any(child.alive() for child in self._children.values())
 
     # ---- one broker
     def start_broker(self, broker: str) -> None:
@@ -323,6 +351,15 @@ class DevCluster:
         write_file(self.directory, ClusterFile(self.options, running))
 
 
+def refuse_if_running(directory: Path) -> None:
+    """Raise `ClusterFailed` if a cluster runs in this folder."""
+    known = read_file(directory)
+    if known is not None and any(_child(p).alive() for p in known.processes):
+        raise ClusterFailed(
+            f"a cluster runs in {directory} already; end it: fmq dev down --dir {directory}"
+        )
+
+
 def broker_command(options: ClusterOptions, plan: BrokerPlan) -> list[str]:
     """How a broker is started."""
     fields: dict[str, Any] = {
@@ -351,16 +388,3 @@ def tail(log: Path, lines: int = 5) -> str:
 
 def _child(known: Running) -> Child:
     return Child(known.pid, known.born)
-
-
-async def shut_down(directory: Path) -> int:
-    """End what an earlier command left running in this folder; how many processes that were."""
-    known = read_file(directory)
-    if known is None:
-        return 0
-    running = [_child(p) for p in known.processes if p.name != ZOOKEEPER]
-    last = [_child(p) for p in known.processes if p.name == ZOOKEEPER]
-    count = sum(child.alive() for child in running + last)
-    await asyncio.gather(*(child.stop() for child in running))
-    await asyncio.gather(*(child.stop() for child in last))
-    return count

@@ -4,6 +4,7 @@ Leaves in the cluster's folder: `cluster.json` (options, ports, process ids).
 """
 
 import json
+import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -69,6 +70,12 @@ class BrokerPlan:
     def listen(self) -> str:
         """`host:port` that it really listens on."""
         return f"127.0.0.1:{self.port}"
+
+
+def state_folder(name: str) -> Path:
+    """Where `fmq dev` and `fmq demo` keep what they make, unless told otherwise."""
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "fmq" / name
 
 
 def broker_names(options: ClusterOptions) -> list[tuple[GroupName, BrokerId, str]]:

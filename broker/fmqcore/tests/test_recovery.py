@@ -265,9 +265,10 @@ def test_a_cut_interrupted_is_finished() -> None:
     writer = sample(batches=120)
     bases = list(writer.segments)
     victim = next(h for h in writer.headers if h.position > bases[1] + 5000)
-    checkpoint = writer.checkpoint(drop_from=victim.position, durable_end=victim.position)
+    checkpoint = writer.checkpoint(drop_from=victim.position)  # all of it was durable
     got = recovered(writer.files(checkpoint))
     assert got.survey.refusal is None
+    assert got.survey.durable_end == victim.position
     assert [s.base for s in got.survey.segments] == bases[:2]
     assert got.survey.leftovers == tuple(
         sorted(

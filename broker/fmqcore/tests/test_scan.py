@@ -80,6 +80,7 @@ def test_any_flipped_bit_of_a_header_and_any_changed_byte_stops_the_scan_there()
 
 def test_truncation_at_every_byte_of_the_last_batches() -> None:
     writer = small()
+    assert writer.open_epoch(2).payload_len % 8, "its padding is cut too"
     good = padded(writer)
     for header in writer.headers[-3:]:
         before = [h for h in writer.headers if h.position < header.position]
@@ -147,6 +148,15 @@ def test_nonsense_with_right_checksums(
     assert isinstance(stop, Fault)
     assert (stop.position, stop.fault) == (victim.position, fault), stop.sentence
     assert headers == writer.headers[:4]
+
+
+def test_an_epoch_batch_does_not_go_back_either() -> None:
+    writer = small()
+    writer.open_epoch(3)
+    writer.open_epoch(2)
+    _, stop = scanned(padded(writer))
+    assert isinstance(stop, Fault)
+    assert (stop.fault, stop.position) == (BatchFault.EPOCH, writer.headers[-1].position)
 
 
 def test_padding_that_is_not_zero() -> None:

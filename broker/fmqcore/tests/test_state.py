@@ -201,6 +201,7 @@ def test_gaps_and_other_batches_are_out_of_sequence(sequence: int, count: int) -
 
 
 def test_sequences_wrap() -> None:
+    assert produced(2, first=2**32 - 2).state.check_sequence(5, 1, QUEUE, 0, 1) is None
     writer = produced(2, 3, first=2**32 - 2)
     check = writer.state.check_sequence
     assert check(5, 1, QUEUE, 3, 1) is None

@@ -20,7 +20,10 @@ OFF: Final = 1
 UNAVAILABLE: Final = 69
 INTERRUPTED: Final = 130
 
+app = typer.Typer(help="Run the main job on this machine.")
 
+
+@app.command()
 def demo(
     messages: Annotated[int, typer.Option(min=300, max=336_776, help="how many flights")] = 336_776,
     directory: Annotated[

@@ -159,6 +159,11 @@ class Journal:
         """As of the last checkpoint or `note_commit_end`."""
         return self._parts.checkpoints.commit_end
 
+    @property
+    def full(self) -> str:
+        """Empty, or why appends are refused now (`StorageFull`): for people."""
+        return self._parts.store.full or self._parts.store.roll_blocked
+
     # ---- writing
     def append(self, draft: BatchDraft) -> Appended:
         """Append one batch in the journal's current epoch (master). Never blocks.

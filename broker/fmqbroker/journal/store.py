@@ -92,6 +92,7 @@ class SegmentStore:
         low = self._too_low(free)
         if low and not self._low:
             log.error("journal: little room, appends are refused, reads go on", why=low)
+            self.needs_care.notify()
         self._low = low
 
     def _too_low(self, free: int) -> str:

@@ -6,6 +6,7 @@ the next start), 2 inconsistent, 3 incomplete (something could not be read), 64 
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -145,11 +146,10 @@ class _Verification:
                     file, data, index, again=_Again(data), progress=progress
                 )
             self._reports.append(report)
-        except FileNotFoundError:
-            if not self._opened.live:
-                raise
-            _talk(f"{file.name} was retired by the broker meanwhile")
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and self._opened.live:
+                _talk(f"{file.name} was retired by the broker meanwhile")
+                return
             self._unreadable.append(f"{file.name}: {error.strerror or error}")
 
     def exit_code(self) -> int:
@@ -254,8 +254,11 @@ def _opened(path: Path) -> Iterator[DataDirectory]:
     except NoJournal as error:
         _talk(str(error))
         raise typer.Exit(USAGE) from None
-    except PermissionError as error:
-        _talk(f"cannot read {error.filename}: {error.strerror}")
+    except BrokenPipeError:  # `| head` has seen enough
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (for the interpreter's last flush)
+        raise typer.Exit(0) from None
+    except OSError as error:
+        _talk(f"cannot read {error.filename or path}: {error.strerror or error}")
         raise typer.Exit(3) from None
 
 

@@ -127,10 +127,6 @@ class Scan:
         """A batch's payload, as a slice of `data`."""
         return payload_of(header, self.data, self._origin)
 
-    def payload_at(self, header: BatchHeader) -> int:
-        """Where in `data` a batch's payload begins."""
-        return header.position - self._origin + HEADER_LEN
-
 
 def advance(
     data: Readable, origin: Position, cursor: Cursor, *, payloads: bool = True

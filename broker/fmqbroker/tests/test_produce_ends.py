@@ -1,0 +1,105 @@
+"""The produce way: back-pressure, and how sessions and the broker end."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from fmqbroker.tests import journal_kit
+from fmqbroker.tests.consume_harness import until
+from fmqbroker.tests.produce_harness import (
+    G1,
+    ORDERS,
+    WINDOW,
+    batch,
+    bench,
+)
+from fmqcore.batch import BatchType
+from fmqcore.cluster import TopicGroup
+from fmqcore.errors import ErrorCode
+from fmqcore.words import TopicId
+
+# ---- back-pressure
+
+
+async def test_over_its_window_a_session_is_not_read(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        for number in range(6):
+            await s.send(batch(size=400_000, sequence=number))
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 3)
+        assert await s.silent()
+        assert s.pipe.requests.qsize() == 3
+        assert b.service.waiting_bytes < 2 * WINDOW
+        b.commit_all()
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 6)
+        b.commit_all()
+        assert [(await s.ack()).base_offset for _ in range(6)] == list(range(6))
+        assert b.service.waiting_bytes == 0
+
+
+async def test_over_the_brokers_window_nobody_is_read_and_a_dead_producer_gives_back(
+    tmp_path: Path,
+) -> None:
+    async with bench(tmp_path, total_window_bytes=WINDOW) as b, b.session(6) as other:
+        async with b.session() as s:
+            await s.send(batch(size=1_000_000), batch(size=100_000, sequence=1))
+            await until(lambda: b.journal.next_offset(TopicId(1), 2) == 2)
+            await other.send(batch(queue_id=0))
+            await other.send(batch(queue_id=0, sequence=1))
+            assert await other.silent()
+            assert b.journal.next_offset(TopicId(1), 0) == 1
+        await until(lambda: b.journal.next_offset(TopicId(1), 0) == 2)
+
+
+# ---- the rest
+
+
+async def test_a_topics_config_is_in_the_journal_before_its_first_batch(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        await s.send(batch(), batch(sequence=1))
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 2)
+        wider = replace(ORDERS, groups=(TopicGroup(G1, 8),))
+        b.view.set(wider)
+        await s.send(batch(queue_id=7))
+        await until(lambda: b.journal.next_offset(TopicId(1), 7) == 1)
+        kinds = [
+            BatchType(h.type) for h in journal_kit.headers(await journal_kit.everything(b.journal))
+        ]
+    assert kinds == [
+        BatchType.SNAP,
+        BatchType.EPOCH,
+        BatchType.CONFIG,
+        BatchType.DATA,
+        BatchType.DATA,
+        BatchType.CONFIG,
+        BatchType.DATA,
+    ]
+
+
+async def test_after_a_half_close_the_acks_still_come_and_then_the_stream_ends(
+    tmp_path: Path,
+) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        await s.send(batch())
+        await s.put(None)
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 1)
+        assert await s.silent()
+        b.commit_all()
+        assert (await s.ack()).code == ErrorCode.OK
+        await asyncio.sleep(0.01)
+    assert s.task_done
+    assert s.ended_with is None
+
+
+async def test_draining_refuses_what_is_new_and_waits_for_what_is_under_way(
+    tmp_path: Path,
+) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        await s.send(batch())
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 1)
+        draining = asyncio.create_task(b.service.drain(20))
+        await s.send(batch(sequence=1))
+        assert await s.silent()
+        assert not draining.done()
+        b.commit_all()
+        assert [(await s.ack()).code for _ in range(2)] == [ErrorCode.OK, ErrorCode.NO_PERMISSION]
+        await draining

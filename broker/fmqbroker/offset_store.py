@@ -13,7 +13,6 @@ Of two entries the higher version wins, everywhere.
 """
 
 import asyncio
-import base64
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -26,21 +25,22 @@ from fmqbroker.commit import CommitFrontier
 from fmqbroker.group_store import GroupStore
 from fmqbroker.journal import BatchDraft, Journal
 from fmqbroker.settings import BrokerSettings
-from fmqbroker.signal import Signal
+from fmqbroker.signal import Signal, wait_any
 from fmqbroker.takeover import SideJournal
 from fmqcore.batch import BatchType
 from fmqcore.cluster import GroupState, Mode
-from fmqcore.consume.merge import cut_up, merged, news_for, thinned
+from fmqcore.consume.merge import cut_up, merged, news_for
+from fmqcore.consume.record import MAX_RECORD_CHARS, decode_record, encode_record
 from fmqcore.crc import crc32c
-from fmqcore.errors import FmqError, Malformed, NoPermission, StorageFull, Unavailable
+from fmqcore.errors import FmqError, NoPermission, StorageFull, Unavailable
 from fmqcore.journal.control import decode_offsets, encode_offsets
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge, next_version
 from fmqcore.words import BrokerId, Epoch, Position
 from fmqport.clock import Clock
 from fmqport.disk import Disk
 
-MAX_CHECKPOINT_CHARS: Final = 900_000
-"""Of base64 in the group's state: ZooKeeper takes 1 MiB a node, the rest of the state included."""
+MAX_CHECKPOINT_CHARS: Final = MAX_RECORD_CHARS
+"""Of the takeover record in the group's state."""
 _BATCH_BYTES: Final = 512 * 1024
 
 _log = structlog.get_logger()
@@ -147,11 +147,10 @@ class OffsetStore:
                 tasks.create_task(self._gather())
                 tasks.create_task(self._await_commit())
                 tasks.create_task(self._checkpoint())
+                tasks.create_task(self._clean())
         finally:
             self.retire()
-            if self._side is not None:
-                await self._side.close()
-                self._side = None
+            await self._close_side(remove=False)
 
     # ---- changes of mode
     async def become_master(self) -> None:
@@ -159,9 +158,7 @@ class OffsetStore:
         async with self._lock:
             if self._keeping is _Keeping.MASTER:
                 return
-            await self._close_side()
-            await SideJournal.remove(self._disk)
-            self._takeover = {}
+            await self._close_side(remove=True)
             self._enter(_Keeping.MASTER)
 
     async def become_taker(self, record: str) -> None:
@@ -173,11 +170,11 @@ class OffsetStore:
         async with self._lock:
             earlier = decode_record(record)
             mine = merged(await SideJournal.load(self._disk), self._takeover)
-            await self._close_side()
+            await self._close_side(remove=False)
             # What the journal has is the master's already. `earlier` stays whole: another slave,
             # with less of the journal, may have to go on from what I checkpoint.
             self._takeover = merged(news_for(self._journal.state.offsets, mine), earlier)
-            self._side = await SideJournal.start(self._disk, self._term(), self._takeover)
+            await self._start_side()
             self._enter(_Keeping.TAKER)
             self._checkpointed = self._takeover == earlier
             self._unsaved.notify()
@@ -272,13 +269,21 @@ class OffsetStore:
         draft = BatchDraft(type=BatchType.OFFSETS, payload=payload, payload_crc=crc32c(payload))
         return self._journal.append(draft).end
 
+    async def _start_side(self) -> None:
+        try:
+            self._side = await SideJournal.start(self._disk, self._term(), self._takeover)
+        except StorageFull as error:  # reads go on; each `put` tries again
+            _log.error("takeover_journal_not_started", error=str(error))
+
     async def _write_side(self) -> None:
         if not self._round.entries:
             return
-        assert self._side is not None, "a taker has its side journal"
         full, self._round = self._round, _Round()
         try:
-            await self._side.append(full.entries)
+            if self._side is None:
+                self._side = await SideJournal.start(self._disk, self._term(), self._takeover)
+            else:
+                await self._side.append(full.entries)
             full.settle()
             await self._side.compact(self._takeover)
         except StorageFull as error:  # they are in memory, and in the next checkpoint
@@ -287,6 +292,20 @@ class OffsetStore:
             full.settle(self._refusal())  # failed or cancelled: whoever waits is told
         self._checkpointed = False
         self._unsaved.notify()
+
+    async def _clean(self) -> None:
+        """Remove the side journal once a master serves in a later term: it has what is in it."""
+        left_in = await SideJournal.epoch_left(self._disk)
+        while True:
+            state = self._group.state.value
+            async with self._lock:
+                if self._side is not None:
+                    left_in = self._side.epoch
+                over = state.mode is Mode.MASTER and left_in is not None and state.epoch > left_in
+                if over and self._keeping is _Keeping.RETIRED:
+                    await self._close_side(remove=True)
+                    left_in = None
+            await wait_any(self._group.changed, self._moved)
 
     async def _await_commit(self) -> None:
         while True:
@@ -304,7 +323,14 @@ class OffsetStore:
                 await self._save_checkpoint()
 
     async def _save_checkpoint(self) -> None:
-        record = encode_record(self._takeover)
+        record, whole = encode_record(self._takeover, MAX_CHECKPOINT_CHARS)
+        if not whole:
+            _log.error(
+                "takeover_checkpoint_too_large",
+                entries=len(self._takeover),
+                at_most_chars=MAX_CHECKPOINT_CHARS,
+                kept="the record before" if record is None else "floors only",
+            )
         if record is None:
             return
         epoch = self._epoch
@@ -323,39 +349,10 @@ class OffsetStore:
         if stands is None:
             _log.info("takeover_checkpoint_left", epoch=epoch, why="no longer the reader")
 
-    async def _close_side(self) -> None:
+    async def _close_side(self, *, remove: bool) -> None:
         if self._side is not None:
             side, self._side = self._side, None
             await side.close()
-
-
-def encode_record(table: Mapping[OffsetKey, OffsetEntry]) -> str | None:
-    """The takeover's entries as the group state holds them; None, with an alarm, if too large.
-
-    Above the bound the ranges above the floors are left out (duplicates, never losses, if this
-    taker's disk is lost too); if that is not enough the last record stays.
-    """
-    record = base64.b64encode(encode_offsets(table)).decode()
-    if len(record) <= MAX_CHECKPOINT_CHARS:
-        return record
-    thin = base64.b64encode(encode_offsets(thinned(table))).decode()
-    kept = "floors only" if len(thin) <= MAX_CHECKPOINT_CHARS else "the record before"
-    _log.error(
-        "takeover_checkpoint_too_large",
-        chars=len(record),
-        at_most=MAX_CHECKPOINT_CHARS,
-        entries=len(table),
-        kept=kept,
-    )
-    return thin if len(thin) <= MAX_CHECKPOINT_CHARS else None
-
-
-def decode_record(record: str) -> _Table:
-    """Take the group state's record apart; raise `Malformed`."""
-    if not record:
-        return {}
-    try:
-        raw = base64.b64decode(record, validate=True)
-    except ValueError as error:
-        raise Malformed(f"the takeover record is not base64: {error}") from error
-    return decode_offsets(raw)
+        if remove:
+            await SideJournal.remove(self._disk)
+            self._takeover = {}

@@ -29,7 +29,7 @@ class SideJournal:
 
     def __init__(self, disk: Disk, epoch: Epoch, file: DiskFile) -> None:
         self._disk = disk
-        self._epoch = epoch
+        self.epoch = epoch
         self._file = file
         self._end = file.size
         self._base = file.size
@@ -53,6 +53,15 @@ class SideJournal:
             _log.warning("takeover_journal_torn", file=NAME, kept=found.end, cut_bytes=found.torn)
         return table
 
+    @staticmethod
+    async def epoch_left(disk: Disk) -> Epoch | None:
+        """The term whose side journal is there, if any."""
+        data = await disk.read_file(NAME)
+        try:
+            return None if data is None else decode(data).epoch
+        except Malformed:
+            return Epoch(0)
+
     @classmethod
     async def start(
         cls, disk: Disk, epoch: Epoch, table: Mapping[OffsetKey, OffsetEntry]
@@ -72,7 +81,7 @@ class SideJournal:
         """Write it anew from `table` if it has grown too long."""
         if self._end - self._base < COMPACT_BYTES:
             return
-        fresh = await self.start(self._disk, self._epoch, table)
+        fresh = await self.start(self._disk, self.epoch, table)
         await self._file.close()
         self._file, self._end, self._base = fresh._file, fresh._end, fresh._base
 

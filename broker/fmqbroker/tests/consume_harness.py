@@ -80,12 +80,14 @@ class Group:
     def __init__(self, mode: Mode = Mode.MASTER, epoch: int = 1) -> None:
         state = GroupState(mode, Epoch(epoch), master=ME, reader=ME)
         self.state = Versioned(state, 0)
+        self.changed = Signal()
         self.changes = 0
         self.failing: Exception | None = None
 
     def become(self, mode: Mode, epoch: int, reader: BrokerId = ME) -> None:
         state = replace(self.state.value, mode=mode, epoch=Epoch(epoch), reader=reader)
         self.state = Versioned(state, self.state.version + 1)
+        self.changed.notify()
 
     async def change(self, edit: Callable[[GroupState], GroupState | None]) -> GroupState | None:
         await asyncio.sleep(0)

@@ -7,17 +7,18 @@ from pathlib import Path
 import pytest
 
 from fmqbroker import offset_store
-from fmqbroker.offset_store import decode_record, encode_record
 from fmqbroker.takeover import SideJournal
 from fmqbroker.tests.consume_harness import ME, SLAVE, Rig, commit_held, running, until
 from fmqcore.cluster import Mode, Versioned
 from fmqcore.consume.merge import merged
+from fmqcore.consume.record import decode_record, encode_record
 from fmqcore.consume.sidefile import NAME, encode_frame, encode_head
 from fmqcore.errors import FmqError, Malformed, NoPermission
 from fmqcore.journal.control import decode_offsets, encode_offsets
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
 from fmqcore.words import Epoch, Offset, TopicId
 from fmqport.coordination import ConnectionLost
+from fmqport.disk import DiskFull
 
 
 def key(queue: int = 0, group: str = "billing") -> OffsetKey:
@@ -170,7 +171,7 @@ async def test_a_restarted_taker_finds_what_it_had_acknowledged(tmp_path: Path) 
         kept = await SideJournal.load(rig.disk)
     async with running(Rig(tmp_path), lead=False) as rig:
         other = {key(2): OffsetEntry(2 << 32, Offset(9))}
-        record = encode_record(other)
+        record = encode_record(other).text
         assert record is not None
         await take_over(rig, 2, record)
         assert rig.offsets.get(key(1)) == kept[key(1)]
@@ -185,7 +186,7 @@ async def test_the_next_taker_goes_on_from_the_record_whatever_its_journal_has(
         await rig.offsets.put(at(rig, 5))
         mine = dict(rig.journal.state.offsets)
         record = {key(): OffsetEntry(3 << 32, Offset(1)), key(1): OffsetEntry(1, Offset(3))}
-        text = encode_record(merged(mine, record))
+        text = encode_record(merged(mine, record)).text
         assert text is not None
         await take_over(rig, 4, text)
         assert rig.offsets.get(key()) == record[key()], (
@@ -235,18 +236,20 @@ async def test_a_side_journal_is_written_anew_when_it_has_grown(
         assert (await SideJournal.load(rig.disk))[key()].floor == 39
 
 
-def test_a_record_above_the_bound_keeps_its_floors_or_nothing(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_record_above_the_bound_keeps_its_floors_or_stays_what_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranges = tuple((Offset(2 * i), Offset(2 * i + 1)) for i in range(1, 100))
-    table = {key(): OffsetEntry(4, Offset(1), ranges)}
-    monkeypatch.setattr(offset_store, "MAX_CHECKPOINT_CHARS", 200)
-    thin = encode_record(table)
-    assert thin is not None
-    assert decode_record(thin) == {key(): OffsetEntry(4, Offset(1))}
-    assert merged(decode_record(thin), table) == table
-    monkeypatch.setattr(offset_store, "MAX_CHECKPOINT_CHARS", 20)
-    assert encode_record(table) is None
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        monkeypatch.setattr(offset_store, "MAX_CHECKPOINT_CHARS", 200)
+        await rig.offsets.put({key(): OffsetEntry(2 << 32, Offset(1), ranges)})
+        await until(lambda: rig.group.state.value.offsets)
+        kept = rig.group.state.value.offsets
+        assert decode_record(kept) == {key(): OffsetEntry(2 << 32, Offset(1))}
+        await rig.offsets.put({key(q): OffsetEntry(2 << 32, Offset(q)) for q in range(1, 9)})
+        await until(lambda: rig.offsets._checkpointed)
+        assert rig.group.state.value.offsets == kept
 
 
 # ---- the way back
@@ -327,11 +330,49 @@ async def test_a_master_removes_its_side_journal(tmp_path: Path) -> None:
         assert rig.journal.state.offsets[key()] == OffsetEntry(3 << 32, Offset(5))
 
 
+async def test_a_slave_removes_its_side_journal_once_a_master_serves_again(
+    tmp_path: Path,
+) -> None:
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        await rig.offsets.put(at(rig, 5))
+        await rig.offsets.freeze()
+        rig.offsets.retire()
+        rig.group.become(Mode.HANDOVER, 3)
+        await asyncio.sleep(0.01)
+        assert NAME in dict(await rig.disk.list())
+    async with running(Rig(tmp_path), lead=False) as rig:
+        rig.group.become(Mode.MASTER, 2)  # not a later term
+        await asyncio.sleep(0.01)
+        assert await SideJournal.load(rig.disk)
+        rig.group.become(Mode.MASTER, 4)
+        names: list[str] = [NAME]
+        while NAME in names:
+            names = [name for name, _ in await rig.disk.list()]
+
+
+async def test_a_disk_full_at_the_claim_does_not_stop_the_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(Rig(tmp_path), lead=False) as rig:
+        replace_file = rig.disk.replace_file
+
+        async def full(name: str, data: bytes) -> None:
+            raise DiskFull("no space")
+
+        monkeypatch.setattr(rig.disk, "replace_file", full)
+        await take_over(rig, 2)
+        with pytest.raises(FmqError, match="no space"):
+            await rig.offsets.put(at(rig, 5))
+        monkeypatch.setattr(rig.disk, "replace_file", replace_file)
+        await rig.offsets.put(at(rig, 6, queue=1))
+        floors = {k.queue_id: e.floor for k, e in (await SideJournal.load(rig.disk)).items()}
+        assert floors == {0: 5, 1: 6}
+
+
 async def test_a_full_disk_is_told_and_the_next_try_stores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fmqport.disk import DiskFull
-
     async with running(Rig(tmp_path), lead=False) as rig:
         await take_over(rig, 2)
         assert rig.offsets._side is not None

@@ -102,8 +102,7 @@ class QueueProgress:
         again = self._due.first()
         if again is not None and again.first < up_to:
             return again.first, Offset(min(again.end, up_to, again.first + room))
-        aside = len(self._acked) + len(self._delayed) + len(self._due)
-        if self.next >= up_to or aside >= self._limits.max_ranges:
+        if self.next >= up_to or self._aside() >= self._limits.max_ranges:
             return None
         return self.next, Offset(min(up_to, self.next + room))
 
@@ -133,7 +132,10 @@ class QueueProgress:
         Below `up_to` (what is committed) also what was not delivered here: a consumer says again
         to a new reader what the last one may not have stored. What it left out comes first.
         """
-        first, end = max(first, self.floor), min(end, max(up_to or self.next, self.next))
+        limit = self.next
+        if up_to is not None and self._aside() < self._limits.max_ranges:
+            limit = max(limit, up_to)
+        first, end = max(first, self.floor), min(end, limit)
         if first >= end:
             return False
         news = end > self.next
@@ -203,6 +205,9 @@ class QueueProgress:
         self._acked.remove_below(offset)
         self._raise_floor()
         return True
+
+    def _aside(self) -> int:
+        return len(self._acked) + len(self._delayed) + len(self._due)
 
     def _raise_floor(self) -> None:
         for first, end in self._acked:

@@ -93,8 +93,11 @@ class Progress(RuleBasedStateMachine):
     def ack(self, first: int, length: int, up_to: int) -> None:
         end = min(first + length, _END)
         before = list(self.naive.states)
+        full = len(self.aside()) >= self.naive.limits.max_ranges
         news = self.progress.ack(Offset(first), Offset(end), Offset(up_to))
-        acked = [o for o in range(first, end) if before[o][0] != "fresh" or o < up_to]
+        acked = [
+            o for o in range(first, end) if before[o][0] != "fresh" or (o < up_to and not full)
+        ]
         for o in acked:
             self.naive.states[o] = ("done", 0, 0)
         for o in range(max(acked, default=0)):

@@ -11,6 +11,7 @@ from fmqcore.consume.merge import (
     size_of,
     thinned,
 )
+from fmqcore.consume.record import decode_record, encode_record
 from fmqcore.consume.sidefile import HEAD_LEN, decode, encode_frame, encode_head
 from fmqcore.errors import Malformed
 from fmqcore.journal.control import encode_offsets
@@ -138,3 +139,23 @@ def test_a_flipped_bit_ends_a_side_file_there() -> None:
             decode(bytes(bad))
     with pytest.raises(Malformed, match="too few"):
         decode(b"FMQT")
+
+
+@given(_TABLE, st.integers(0, 300))
+def test_a_record_holds_all_or_the_floors_or_nothing(
+    table: dict[OffsetKey, OffsetEntry], most: int
+) -> None:
+    record, whole = encode_record(table, most)
+    if record is None:
+        assert not whole
+        return
+    assert len(record) <= most
+    assert decode_record(record) == (table if whole else thinned(table))
+    assert whole or len(encode_record(table).text or "") > most
+
+
+def test_a_record_that_is_none_is_told() -> None:
+    assert decode_record("") == {}
+    for bad in ("%%%", "AAAA"):
+        with pytest.raises(Malformed):
+            decode_record(bad)

@@ -11,6 +11,7 @@
 guarantees. Every error on purpose is an `FmqError`.
 """
 
+from fmqclient import sync
 from fmqclient.client import Client, connect
 from fmqclient.consumer import Consumer
 from fmqclient.infos import BrokerStatus, GroupInfo, QueueOffsets, ReplicaStatus, TopicInfo
@@ -72,4 +73,5 @@ __all__ = [
     "UnknownTopic",
     "Unsupported",
     "connect",
+    "sync",
 ]

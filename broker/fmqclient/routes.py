@@ -100,13 +100,13 @@ class Routes:
                     ROUTES, request, CALL_TIMEOUT_S
                 )
             except TransportError as error:
-                said.append(str(error))
+                said.append(f"{address} ({str(error).rpartition(': ')[2]})")
                 self._silent[address] = None
             else:
                 self._silent.pop(address, None)
                 self._asked_last = address
                 return reply
-        raise Unavailable(f"no broker answers: {'; '.join(said)}")
+        raise Unavailable(f"no broker answers at {', '.join(said)}: is the cluster up?")
 
     def _addresses(self) -> Iterable[str]:
         known = [

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from fmqcore.batch import BatchHeader, BatchType, encode_header, padding
+from fmqcore.batch import BatchHeader, BatchType, encode_header, padding, parse_header
 from fmqcore.columns import decode
 from fmqcore.consume.inflight import QueueProgress
 from fmqcore.crc import crc32c
@@ -87,8 +87,6 @@ class GroupDouble:
             base_sequence=batch.base_sequence,
             tag_mask=batch.tag_mask,
         )
-        from fmqcore.batch import parse_header
-
         header = parse_header(raw)
         self.producers.note(header)
         records = decode(batch.attrs, batch.record_count, batch.payload)
@@ -156,8 +154,8 @@ class BrokerDouble:
             )
         )
         if not self.permission & Permission.WRITE:
-            reply.opened.error.code = client_pb2.NO_PERMISSION
-            reply.opened.error.message = "not the master"
+            refused = client_pb2.Error(code=client_pb2.NO_PERMISSION, message="not the master")
+            reply.opened.error.CopyFrom(refused)
         await stream.send(reply)
         if reply.opened.HasField("error"):
             return
@@ -170,7 +168,7 @@ class BrokerDouble:
                 await stream.send(client_pb2.ProduceReply(acks=acks, epoch=self.group.epoch))
 
     def _take(self, batch: client_pb2.ProduceBatch, producer_id: int, stream: Stream) -> Any:
-        ack = client_pb2.ProduceAck(correlation=batch.correlation)
+        ack: Any = client_pb2.ProduceAck(correlation=batch.correlation)
         fate = self.script(batch)
         if not self.permission & Permission.WRITE:
             fate = ErrorCode.NO_PERMISSION
@@ -201,8 +199,8 @@ class BrokerDouble:
             epoch=self.group.epoch,
         )
         if not self.permission & Permission.READ:
-            reply.opened.error.code = client_pb2.NO_PERMISSION
-            reply.opened.error.message = "no reads here"
+            refused = client_pb2.Error(code=client_pb2.NO_PERMISSION, message="no reads here")
+            reply.opened.error.CopyFrom(refused)
             await stream.send(reply)
             return
         session = ConsumeDouble(self, stream, opening)
@@ -226,7 +224,7 @@ class ConsumeDouble:
         self.credit = opening.credit_bytes
         self.low_credit = self.credit
         ConsumeDouble.generation += 1
-        self.generations = {q: ConsumeDouble.generation for q in range(broker.group.queues)}
+        self.generations = dict.fromkeys(range(broker.group.queues), ConsumeDouble.generation)
         self.progress = {q: self._begin(q) for q in self.generations}
         self.nacks: list[client_pb2.NackRange] = []
         self.paused: set[int] = set()

@@ -30,7 +30,7 @@ async def test_send_tells_where_it_went(one: ClusterDouble) -> None:
         first = await p.send("orders", b"a", key=b"42", headers={"x": "1"}, tag=b"t")
         second = await p.send("orders", b"b", key=b"42")
     assert (first.group, first.offset) == ("g1", 0)
-    assert second == first._replace(offset=1)
+    assert (second.group, second.queue, second.offset) == (first.group, first.queue, 1)
     stored = one.groups["g1"].stored[first.queue]
     assert [b.values for b in stored] == [[b"a"], [b"b"]]
     assert stored[0].keys == [b"42"]
@@ -181,13 +181,13 @@ async def test_no_permission_moves_the_writes_and_routes_of_lower_epochs_are_ign
         two.brokers["g1-1"].permission = Permission.NONE
         two.brokers["g1-0"].permission = Permission.FULL
         assert (await p.send("orders", b"z", group="g1")).group == "g1"
-    assert two.groups["g1"].values() == [b"warm", b"y", b"z"] or len(two.groups["g1"].values()) == 3
+    assert sorted(two.groups["g1"].values()) == [b"warm", b"y", b"z"]
 
 
 async def test_a_session_refused_in_mid_flight_keeps_order_in_every_queue(
     two: ClusterDouble,
 ) -> None:
-    """Permission goes and comes while keys are sent: per queue, values stay in order, none twice."""
+    """Permission goes and comes while keys are sent: order per queue, and none twice."""
     async with fmqclient.connect(two.url) as c, c.producer() as p:
         futures = []
         for n in range(2000):
@@ -252,7 +252,7 @@ async def test_a_silent_broker_is_left(two: ClusterDouble) -> None:
         p.send_nowait("orders", b"owed", group="g1", queue=0)
         await until(lambda: len(master.requests) == 2)
         await master.stop()
-        await until(lambda: "g1" in {r for r in ["g1"]} and not _usable(p, "g1"))
+        await until(lambda: not _usable(p, "g1"))
         assert (await p.send("orders", b"x")).group == "g2"
         master.script = lambda batch: None
         await master.start()

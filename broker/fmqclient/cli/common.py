@@ -1,0 +1,181 @@
+"""What the commands of `fmq` share: options, the client, the loop, results, exit codes.
+
+Data goes to standard output, talk to standard error. A user never sees a stack trace but with
+`--debug` (or FMQ_DEBUG=1): every failure is one line, and an exit code:
+
+    0 done   1 it did not work   64 wrong usage   69 no broker answers
+    130 interrupted   141 nobody reads our output   143 terminated
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from enum import Enum
+from typing import Annotated, Any, Final, TypeVar
+
+import typer
+
+from fmqclient.address import DEFAULT_URL
+from fmqclient.settings import Start
+from fmqcore.errors import FmqError, InvalidArgument, Unavailable
+from fmqport.transport import TransportError
+
+T = TypeVar("T")
+
+FAILED: Final = 1
+USAGE: Final = 64
+UNAVAILABLE: Final = 69
+INTERRUPTED: Final = 130
+NO_READER: Final = 141
+TERMINATED: Final = 143
+
+_EXITS: Final[tuple[tuple[type[BaseException], int], ...]] = (
+    (Unavailable, UNAVAILABLE),
+    (TransportError, UNAVAILABLE),
+    (InvalidArgument, USAGE),
+    (FmqError, FAILED),
+    (OSError, FAILED),
+)
+
+
+class Output(Enum):
+    """How results are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+Brokers = Annotated[
+    str,
+    typer.Option(
+        "--brokers",
+        "-b",
+        envvar="FMQ_BROKERS",
+        metavar="URL",
+        help="fmq://host:port[,host:port...]",
+    ),
+]
+BROKERS: Final = DEFAULT_URL
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="how to print results")]
+
+
+class Terminated(BaseException):
+    """SIGTERM came."""
+
+
+class NobodyReads(Exception):
+    """Standard output is closed: `fmq ... | head` has seen enough."""
+
+
+def talk(text: str) -> None:
+    """Say something to the person at the terminal."""
+    sys.stderr.write(f"fmq: {text}\n")
+    sys.stderr.flush()
+
+
+def exit_code(error: BaseException) -> int | None:
+    """The exit code of an error that has a place in the table; None: a bug of ours."""
+    return next((code for kind, code in _EXITS if isinstance(error, kind)), None)
+
+
+def run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a command's coroutine. Ctrl-C and SIGTERM cancel it, so that it ends in order."""
+    return asyncio.run(_terminable(work))
+
+
+async def _terminable(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    task = asyncio.ensure_future(work())
+    terminated = False
+
+    def terminate() -> None:
+        nonlocal terminated
+        terminated = True
+        task.cancel()
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, terminate)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if terminated:
+            raise Terminated from None
+        task.cancel()
+        await asyncio.wait([task])
+        raise
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+@asynccontextmanager
+async def client(url: str) -> "AsyncIterator[Any]":
+    """A connected client, called `fmq` in the brokers' lists."""
+    import fmqclient  # only now: `fmq --help` needs no gRPC
+
+    async with fmqclient.connect(url, timeout_s=5, name="fmq") as connected:
+        yield connected
+
+
+def write(data: bytes) -> None:
+    """Put data on standard output, at once."""
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise NobodyReads from None
+
+
+def nobody_reads() -> None:
+    """Standard output is closed: make sure that nothing tries to write to it at the exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def show(output: Output, columns: Sequence[str], rows: Iterable[Sequence[Any]], data: Any) -> None:
+    """Print rows as a table, or `data` as JSON."""
+    if output is Output.JSON:
+        write(json.dumps(data, indent=2, default=str).encode() + b"\n")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    terminal = sys.stdout.isatty()
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        numbers = column.isupper() and column.lower() in _NUMBERS
+        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    # Not on a terminal: never folded, so that other programs can read it.
+    console = Console(highlight=False, width=None if terminal else 10_000, markup=False)
+    with console.capture() as captured:
+        console.print(table)
+    lines = (line.rstrip() for line in captured.get().splitlines())
+    write("".join(f"{line}\n" for line in lines).encode())
+
+
+_NUMBERS: Final = frozenset(
+    ("queues", "committed", "begin", "end", "lag", "epoch", "weight", "flight", "id", "members")
+)
+
+
+def _cell(value: Any) -> str:
+    return "-" if value in ("", None) else str(value)
+
+
+def moment(text: str) -> Start:
+    """`earliest`, `latest`, an ISO 8601 time (local if it names no zone), or milliseconds."""
+    if text in ("earliest", "latest"):
+        return text
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidArgument(
+            f"{text!r} is neither 'earliest' nor 'latest', nor a time like 2026-01-31T12:00, "
+            "nor milliseconds since 1970 UTC"
+        ) from None

@@ -1,0 +1,131 @@
+"""`fmq`: the entry point of the command line.
+
+Sub-commands that need more than the client (a broker, ZooKeeper, Java) live in modules of their
+own, which are imported only when they are asked for.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any, Final
+
+import typer
+
+from fmqclient.cli import common, consume, groups, produce, status, topics
+from fmqclient.cli.common import FAILED, INTERRUPTED, NO_READER, TERMINATED, USAGE, talk
+
+_ELSEWHERE: Final = {
+    "broker": "Run a broker.",
+    "journal": "Look at a broker's data directory: offline, read-only.",
+    "dev": "A cluster on this machine to write programs against.",
+    "demo": "The main job on this machine: a cluster, data, a killed master, a verdict.",
+}
+"""Sub-commands in `fmqclient.cli.<name>`, each with an `app`."""
+
+
+def build(arguments: Sequence[str]) -> typer.Typer:
+    """The command line as these arguments need it."""
+    wanted = next((a for a in arguments if not a.startswith("-")), "")
+    app = typer.Typer(
+        name="fmq",
+        help="FMQ: a replicated message broker that keeps serving when machines die.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    app.command("produce")(produce.produce)
+    app.command("consume")(consume.consume)
+    app.add_typer(topics.app, name="topic")
+    app.add_typer(groups.app, name="group")
+    app.command("status")(status.status)
+    for name, text in _ELSEWHERE.items():
+        if name == wanted:
+            _mount(app, name)
+        else:
+            app.command(name, help=text)(_not_reached)
+    app.command("version")(version)
+    return app
+
+
+def main() -> None:
+    """Run the command line; never returns."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line; return the exit code. Failures are one line on standard error."""
+    try:
+        code = build(arguments)(args=list(arguments), prog_name="fmq", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except common.Terminated:
+        return TERMINATED
+    except common.NobodyReads:
+        common.nobody_reads()
+        return NO_READER
+    except Exception as error:  # noqa: BLE001  # the last place that can tell the user
+        return _failed(error)
+
+
+def _failed(error: Exception) -> int:
+    if _debug():
+        traceback.print_exc()
+    usage = getattr(error, "format_message", None)  # click's own, wherever typer keeps it
+    if usage is not None:
+        talk(f"{str(usage()).rstrip('.')} (see fmq --help)")
+        return USAGE
+    if type(error).__name__ == "Abort":
+        return INTERRUPTED
+    cause = _first(error)
+    code = common.exit_code(cause)
+    if code is None:
+        talk(f"this is a bug: {cause!r}; run it again with --debug and report what it says")
+        return FAILED
+    talk(str(cause) or type(cause).__name__)
+    return code
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _debug() -> bool:
+    return os.environ.get("FMQ_DEBUG", "") not in ("", "0")
+
+
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="show where an error came from")] = False,
+) -> None:
+    if debug:
+        os.environ["FMQ_DEBUG"] = "1"
+
+
+def _not_reached() -> None:
+    """Stands for a sub-command of another module in the list of commands."""
+    raise AssertionError("a sub-command is mounted when it is asked for")
+
+
+def _mount(app: typer.Typer, name: str) -> None:
+    sub: Any = import_module(f"fmqclient.cli.{name}").app
+    if sub.registered_callback is None and len(sub.registered_commands) == 1:
+        app.command(name, help=_ELSEWHERE[name])(sub.registered_commands[0].callback)
+    else:
+        app.add_typer(sub, name=name)
+
+
+def version() -> None:
+    """Print the version."""
+    from importlib.metadata import version as version_of
+
+    typer.echo(version_of("fmq"))
+
+
+if __name__ == "__main__":
+    main()

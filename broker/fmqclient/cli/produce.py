@@ -1,0 +1,185 @@
+"""`fmq produce`: send lines of a file or of standard input, one message each."""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fmqclient.cli.common import (
+    BROKERS,
+    FAILED,
+    Brokers,
+    Output,
+    OutputOption,
+    client,
+    run,
+    talk,
+    write,
+)
+from fmqclient.cli.lines import everything, lines
+from fmqclient.settings import LEVELS
+from fmqcore.errors import FmqError, InvalidArgument
+
+_AT_ONCE = 10_000  # messages outstanding
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(help="the topic")],
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="read this file, not standard input")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="one key for all")] = None,
+    key_separator: Annotated[
+        str | None,
+        typer.Option("--key-separator", "-K", metavar="TEXT", help="a line is KEY TEXT VALUE"),
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="for all")
+    ] = None,
+    tag: Annotated[str | None, typer.Option(help="one tag for all")] = None,
+    acks: Annotated[str, typer.Option(help=f"one of {', '.join(LEVELS)}")] = "replicated",
+    rate: Annotated[float, typer.Option(help="messages a second at most; 0 = no limit")] = 0,
+    count: Annotated[int, typer.Option("--count", "-n", help="stop after so many; 0 = all")] = 0,
+    whole: Annotated[bool, typer.Option("--whole", help="the input is one message")] = False,
+    group: Annotated[str | None, typer.Option(help="to this broker group only")] = None,
+    queue: Annotated[int | None, typer.Option(help="to this queue only")] = None,
+    linger_ms: Annotated[float, typer.Option(help="gather messages for so long")] = 0,
+    results: Annotated[
+        bool, typer.Option("--print", "-p", help="print where each one was stored")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+    brokers: Brokers = BROKERS,
+) -> None:
+    """Send each line as a message, and wait until all are stored.
+
+    Exit code 0 only if every message is. Where --print says so, standard output gets a line per
+    message, in order: group, queue, offset.
+    """
+    headers = dict(_header(text) for text in header or [])
+    fixed: dict[str, Any] = {"headers": headers or None, "group": group, "queue": queue}
+    fixed["tag"] = None if tag is None else tag.encode()
+    separator = None if key_separator is None else key_separator.encode().decode("unicode_escape")
+    job = _Job(topic, key, separator, fixed, rate, count, output, results)
+
+    async def work() -> int:
+        with ExitStack() as files:
+            fd = files.enter_context(file.open("rb")).fileno() if file else sys.stdin.fileno()
+            async with client(brokers) as connected:
+                async with connected.producer(acks=acks, linger_ms=linger_ms) as producer:
+                    await job.send(producer, _whole(fd) if whole else lines(fd))
+        return job.failed
+
+    raise typer.Exit(FAILED if run(work) else 0)
+
+
+class _Job:
+    """One run of the command."""
+
+    def __init__(
+        self,
+        topic: str,
+        key: str | None,
+        separator: str | None,
+        fixed: dict[str, Any],
+        rate: float,
+        count: int,
+        output: Output,
+        results: bool,
+    ) -> None:
+        self._topic = topic
+        self._key = None if key is None else key.encode()
+        self._separator = None if separator is None else separator.encode()
+        self._fixed = fixed
+        self._rate = rate
+        self._count = count
+        self._output = output
+        self._results = results
+        self._sent = 0
+        self._stored = 0
+        self.failed = 0
+
+    async def send(self, producer: Any, source: AsyncIterator[list[bytes]]) -> None:
+        """Send everything and see what became of it."""
+        started = time.monotonic()
+        waiting: list[asyncio.Future[Any]] = []
+        async for values in source:
+            for value in values:
+                if self._count and self._sent >= self._count:
+                    break
+                if self._rate:
+                    due = started + self._sent / self._rate
+                    await asyncio.sleep(max(0.0, due - time.monotonic()))
+                waiting.append(await self._send(producer, value))
+                if len(waiting) >= _AT_ONCE:
+                    await self._settle(waiting)
+            if self._count and self._sent >= self._count:
+                break
+            if self._results or len(values) < 2:
+                await self._settle(waiting)
+        await self._settle(waiting)
+        self._say(time.monotonic() - started)
+
+    async def _send(self, producer: Any, value: bytes) -> "asyncio.Future[Any]":
+        key = self._key
+        if self._separator is not None:
+            before, found, after = value.partition(self._separator)
+            if found:
+                key, value = before, after
+        self._sent += 1
+        while True:
+            try:
+                future: asyncio.Future[Any] = producer.send_nowait(
+                    self._topic, value, key=key, **self._fixed
+                )
+            except FmqError as error:
+                if error.code.name != "OVERLOADED":
+                    raise
+                await asyncio.sleep(0.005)
+            else:
+                return future
+
+    async def _settle(self, waiting: "list[asyncio.Future[Any]]") -> None:
+        """Wait for what was sent, in order; say the first failure."""
+        printed = []
+        for future in waiting:
+            if not future.done():
+                await asyncio.wait([future])
+            error = future.exception()
+            if error is not None:
+                if not self.failed:
+                    talk(str(error))
+                self.failed += 1
+                continue
+            self._stored += 1
+            if self._results:
+                printed.append(self._line(future.result()))
+        waiting.clear()
+        if printed:
+            write(b"".join(printed))
+
+    def _line(self, result: Any) -> bytes:
+        if self._output is Output.JSON:
+            return json.dumps(result._asdict()).encode() + b"\n"
+        return f"{result.group} {result.queue} {result.offset}\n".encode()
+
+    def _say(self, seconds: float) -> None:
+        rate = f", {self._sent / seconds:,.0f} a second" if seconds > 0.1 else ""
+        lost = f", {self.failed:,} not" if self.failed else ""
+        talk(f"{self._stored:,} stored{lost} in {seconds:.2f} s{rate}")
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InvalidArgument(f"--header {text!r} must be NAME=VALUE")
+    return name, value
+
+
+async def _whole(fd: int) -> AsyncIterator[list[bytes]]:
+    yield [await everything(fd)]

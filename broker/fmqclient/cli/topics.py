@@ -1,0 +1,120 @@
+"""`fmq topic`: create, list, describe, delete."""
+
+from typing import Annotated, Any
+
+import typer
+
+from fmqclient.cli.common import BROKERS, Brokers, Output, OutputOption, client, run, show, talk
+from fmqclient.infos import TopicInfo
+from fmqcore.errors import InvalidArgument
+
+app = typer.Typer(help="Topics: create, list, describe, delete.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="the topic")]
+
+
+@app.command()
+def create(
+    name: Name,
+    queues: Annotated[int, typer.Option("--queues", "-q", help="in each broker group")] = 8,
+    group: Annotated[
+        list[str] | None,
+        typer.Option("--group", "-g", metavar="GROUP[:WEIGHT]", help="left out: every group"),
+    ] = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists")] = False,
+    output: OutputOption = Output.TABLE,
+    brokers: Brokers = BROKERS,
+) -> None:
+    """Create a topic."""
+    groups = dict(_weighted(text) for text in group or []) or None
+
+    async def work() -> TopicInfo:
+        async with client(brokers) as connected:
+            topic: TopicInfo = await connected.admin().create_topic(
+                name, queues=queues, groups=groups, if_not_exists=if_not_exists
+            )
+            return topic
+
+    _show(output, [run(work)])
+
+
+@app.command("list")
+def list_topics(output: OutputOption = Output.TABLE, brokers: Brokers = BROKERS) -> None:
+    """List all topics."""
+    _show(output, run(lambda: _topics(brokers)))
+
+
+@app.command()
+def describe(name: Name, output: OutputOption = Output.TABLE, brokers: Brokers = BROKERS) -> None:
+    """Show a topic's queues: where they are, and their offsets."""
+
+    async def work() -> tuple[TopicInfo, dict[tuple[str, int], tuple[int, int]]]:
+        async with client(brokers) as connected:
+            admin = connected.admin()
+            topic = await admin.topic(name)
+            rows = await admin.offsets(topic=name)
+            return topic, {(r.broker_group, r.queue): (r.begin, r.end) for r in rows}
+
+    topic, ends = run(work)
+    weights = {str(g.group): g.weight for g in topic.groups}
+    rows = [
+        (group, queue, weights.get(group, 0), begin, end)
+        for (group, queue), (begin, end) in sorted(ends.items())
+    ]
+    names = ("group", "queue", "weight", "begin", "end")
+    data = _json(topic) | {"offsets": [dict(zip(names, row, strict=True)) for row in rows]}
+    show(output, [n.upper() for n in names], rows, data)
+
+
+@app.command()
+def delete(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    brokers: Brokers = BROKERS,
+) -> None:
+    """Delete a topic; its messages go with retention."""
+    if not yes:
+        typer.confirm(f"Delete topic {name} and all its messages?", abort=True, err=True)
+
+    async def work() -> None:
+        async with client(brokers) as connected:
+            await connected.admin().delete_topic(name)
+
+    run(work)
+    talk(f"topic {name} is deleted")
+
+
+async def _topics(brokers: str) -> list[TopicInfo]:
+    async with client(brokers) as connected:
+        topics: list[TopicInfo] = await connected.admin().topics()
+        return topics
+
+
+def _show(output: Output, topics: list[TopicInfo]) -> None:
+    rows = [
+        (t.name, t.id, sum(g.queues for g in t.groups), ", ".join(_group(g) for g in t.groups))
+        for t in topics
+    ]
+    show(output, ("TOPIC", "ID", "QUEUES", "GROUPS"), rows, [_json(t) for t in topics])
+
+
+def _group(group: Any) -> str:
+    weight = "" if group.weight == 1 else f", weight {group.weight}"
+    return f"{group.group} ({group.queues} queues{weight})"
+
+
+def _json(topic: TopicInfo) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "id": topic.id,
+        "groups": [
+            {"group": g.group, "queues": g.queues, "weight": g.weight} for g in topic.groups
+        ],
+    }
+
+
+def _weighted(text: str) -> tuple[str, int]:
+    name, colon, weight = text.partition(":")
+    if colon and not (weight.isascii() and weight.isdigit()):
+        raise InvalidArgument(f"--group {text!r} must be GROUP or GROUP:WEIGHT, e.g. g1:3")
+    return name, int(weight) if colon else 1

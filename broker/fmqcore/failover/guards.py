@@ -232,11 +232,6 @@ FROZEN: Final = Guard(
     _is_frozen,
     "the offsets of {me} are not frozen",
 )
-NOT_FROZEN: Final = Guard(
-    "my record of this term is not frozen",
-    lambda c: not _is_frozen(c),
-    "the offsets of {me} are frozen",
-)
 NOT_SERVING: Final = Guard(
     "I hold this term no more, or have frozen it",
     lambda c: not HELD.holds(c),

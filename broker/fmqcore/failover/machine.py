@@ -183,7 +183,8 @@ _ROWS: Final[tuple[Row, ...]] = (
     ),
     Row(Mode.HANDOVER, Part.MASTER, _LOST_RECORD, Action.OPEN, edits.open_degraded),
     Row(Mode.HANDOVER, Part.READER, (g.FROZEN, g.LINKED), Action.SEND_RECORD),
-    Row(Mode.HANDOVER, Part.READER, (g.NOT_FROZEN, g.LINKED), Action.FREEZE),
+    # not frozen: it restarted since
+    Row(Mode.HANDOVER, Part.READER, (g.LINKED,), Action.FREEZE),
     *_claim(Mode.HANDOVER, Part.READER, g.MASTER_GONE, g.READS_CONFIGURED, g.SESSION),
     *_claim(
         Mode.HANDOVER,

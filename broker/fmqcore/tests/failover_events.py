@@ -1,0 +1,307 @@
+"""Every event of the small world (`failover_world.py`), and ways through it."""
+
+import random
+from collections.abc import Iterator
+
+from fmqcore.cluster import Mode
+from fmqcore.failover import Action, Decision
+from fmqcore.failover.claims import Tenure, after_announce, record_term
+from fmqcore.tests.failover_world import (
+    MAX_EPOCH,
+    MAX_REC,
+    NOBODY,
+    Broker,
+    Protocol,
+    World,
+    Zk,
+    broken,
+    decision_of,
+    from_state,
+    granted,
+    serves,
+    to_state,
+)
+from fmqcore.words import Epoch, Permission
+
+
+def _with(w: World, i: int, b: Broker, **other: object) -> World:
+    brokers = (*w.brokers[:i], b, *w.brokers[i + 1 :])
+    return w._replace(brokers=brokers, **other)  # type: ignore[arg-type]
+
+
+def successors(w: World, p: Protocol) -> Iterator[tuple[str, World]]:
+    """Every event that can happen now."""
+    for i, b in enumerate(w.brokers):
+        yield from _faults(w, i, b)
+        if b.up:
+            yield from _zookeeper(w, i, b, p)
+            yield from _flying(w, i, b, p)
+            yield from _own_steps(w, i, b, p)
+    yield from _streams(w, p)
+
+
+def _faults(w: World, i: int, b: Broker) -> Iterator[tuple[str, World]]:
+    if i in w.nodes and not b.lease and not (b.up and b.conn and b.stands):
+        yield f"expire {i}", w._replace(nodes=w.nodes - {i})
+    if not b.up:
+        again = Broker(
+            stands=False, view=w.zk, rec=b.rec, installed=b.installed, promise=i > 0, live=b.live
+        )
+        yield f"restart {i}", _with(w, i, again)
+        return
+    if b.conn and w.cuts:
+        yield f"cut {i}", _with(w, i, b._replace(conn=False), cuts=w.cuts - 1)
+    if not b.conn:
+        stands = b.stands and i in w.nodes
+        mended = b._replace(conn=True, stands=stands, stood=b.stood and stands)
+        yield f"mend {i}", _with(w, i, mended)
+        if b.lease:
+            yield f"lapse {i}", _with(w, i, b._replace(lease=False))
+    if w.crashes:
+        dead = Broker(up=False, stands=False, rec=b.rec, installed=b.installed)
+        links = NOBODY if i == 0 else w.links - {i}
+        after = w._replace(links=links, crashes=w.crashes - 1)
+        yield f"crash {i}", _with(after, i, dead)
+        if b.flying is not None and b.current and i in w.nodes:
+            yield f"crash {i}, landed", _with(_written(after, b.flying, b.rec, i), i, dead)
+
+
+def _zookeeper(w: World, i: int, b: Broker, p: Protocol) -> Iterator[tuple[str, World]]:
+    if not b.conn:
+        return
+    if not b.stands and i in w.nodes:
+        yield f"remove old node {i}", w._replace(nodes=w.nodes - {i})
+    elif not b.stands:
+        stands = _inherit(w, i, b._replace(stands=True), p)
+        yield f"announce {i}", _with(w, i, stands, nodes=w.nodes | {i})
+    elif b.flying is None:
+        if not b.looking and _may_look(w, i, b, p):
+            seen = _read_state(w, b) if p.state_first else b._replace(live=w.nodes)
+            yield f"look {i}", _with(w, i, seen._replace(looking=True))
+        if b.looking:
+            seen = b._replace(live=w.nodes) if p.state_first else _read_state(w, b)
+            for gone_long in (False, True):
+                looked = _with(w, i, seen._replace(looking=False))
+                d = decision_of(looked, i, p, fresh=True, gone_long=gone_long)
+                yield f"decide {i} {d.action.value}", _take(looked, i, d, p)
+        yield from _renewal(w, i, b)
+
+
+def _may_look(w: World, i: int, b: Broker, p: Protocol) -> bool:
+    if not b.current or b.live != w.nodes or b.unsettled:
+        return True
+    seen = (decision_of(w, i, p, fresh=False, gone_long=long) for long in (False, True))
+    return any(d.action is Action.LOOK for d in seen)
+
+
+def _inherit(w: World, i: int, b: Broker, p: Protocol) -> Broker:
+    """My live node stands anew: is the tenure still mine?"""
+    tenure = Tenure(Epoch(b.tenure), 1)
+    kept = after_announce(tenure, 2, granted_now=i == 0 and granted(w, p))
+    if kept is None and p.new_term_after_gap:
+        return b._replace(tenure=0)
+    return b._replace(stood=True)
+
+
+def _read_state(w: World, b: Broker) -> Broker:
+    tenure = b.tenure if b.tenure == w.zk.epoch else 0
+    return b._replace(
+        view=w.zk,
+        current=True,
+        unsettled=False,
+        maybe=NOBODY,
+        tenure=tenure,
+        lease=b.lease and bool(tenure),
+    )
+
+
+def _renewal(w: World, i: int, b: Broker) -> Iterator[tuple[str, World]]:
+    if b.tenure and b.stood and not b.lease and i in w.nodes:
+        seen = _read_state(w, b)
+        yield f"renew {i}", _with(w, i, seen._replace(lease=bool(seen.tenure)))
+
+
+def _take(w: World, i: int, d: Decision, p: Protocol) -> World:
+    """The step that was decided, until its compare-and-set is on its way."""
+    b = w.brokers[i]
+    match d.action:
+        case Action.CLAIM | Action.HAND_OVER | Action.OPEN:
+            assert d.edit is not None
+            if d.edit.epoch > MAX_EPOCH:
+                return w
+            if d.action is Action.OPEN:
+                term = record_term(to_state(b.view))
+                handed = b.got is not None and b.got[:2] == (b.view.reader, term)
+                rec = b.got[2] if b.got is not None and handed else b.view.rec
+                b = b._replace(installed=max(b.installed, rec))
+            rec = b.rec if d.edit.sealed else b.view.rec
+            flying = from_state(d.edit, 0 if d.action is Action.OPEN else rec)
+            return _with(w, i, b._replace(flying=flying, tenure=0, lease=False, stood=True))
+        case Action.FREEZE:
+            term = record_term(to_state(b.view))
+            return _with(w, i, b._replace(frozen=term, tenure=0, lease=False))
+        case Action.SEND_RECORD:
+            m = w.brokers[0]
+            return _with(w, 0, m._replace(got=(i, b.frozen, b.rec)))
+        case _:
+            return w
+
+
+def _flying(w: World, i: int, b: Broker, p: Protocol) -> Iterator[tuple[str, World]]:
+    if b.flying is None:
+        return
+    lost = b._replace(flying=None, unsettled=True, current=False)
+    if not b.current:
+        yield f"refused {i}", _with(w, i, b._replace(flying=None, maybe=NOBODY))
+    elif b.conn:
+        yield f"land {i}", _land(w, i, b, b.flying, p)
+    elif i in w.nodes:
+        yield f"land unseen {i}", _with(_written(w, b.flying, b.rec, i), i, lost)
+    if not b.conn:
+        yield f"drop {i}", _with(w, i, lost)
+
+
+def _written(w: World, new: Zk, rec: int, i: int) -> World:
+    """The state is `new` from now on: all other views are old."""
+    fault = ""
+    acked = w.acked
+    if new.epoch not in (w.zk.epoch, w.zk.epoch + 1):
+        fault = f"the epoch went from {w.zk.epoch} to {new.epoch}"
+    if new.mode is Mode.SLAVE_CONSUME and new.epoch != w.zk.epoch:
+        lost_reader = w.zk.mode is Mode.MASTER or w.zk.reader != new.reader
+        acked = max(rec, w.zk.rec) if lost_reader else acked
+    if new.mode is Mode.MASTER and new.epoch != w.zk.epoch:
+        installed = w.brokers[0].installed
+        if not new.degraded and installed < acked:
+            fault = "READ is given back before the offsets"
+        acked = min(acked, installed) if new.degraded else acked
+    brokers = tuple(o._replace(current=False) for o in w.brokers)
+    return w._replace(zk=new, brokers=brokers, acked=acked, fault=fault)
+
+
+def _land(w: World, i: int, b: Broker, new: Zk, p: Protocol) -> World:
+    """Written and answered; a term of mine begins."""
+    after = _written(w, new, b.rec, i)
+    mine = b._replace(flying=None, view=new, current=True, maybe=NOBODY)
+    if new.epoch != w.zk.epoch and new.mode is not Mode.HANDOVER:
+        mine = mine._replace(tenure=new.epoch, lease=b.stood and i in w.nodes)
+        mine = _inherit(after, i, mine, p) if mine.stands and not mine.stood else mine
+    if new.mode is Mode.SLAVE_CONSUME and new.epoch != w.zk.epoch:
+        mine = mine._replace(frozen=0, rec=max(b.rec, w.zk.rec))
+    if new.mode is Mode.MASTER:
+        mine = mine._replace(got=None)
+    return _with(after, i, mine)
+
+
+def _own_steps(w: World, i: int, b: Broker, p: Protocol) -> Iterator[tuple[str, World]]:
+    if b.flying is None and not b.looking and i > 0:
+        d = decision_of(w, i, p, fresh=False, gone_long=False)
+        if d.action in (Action.FREEZE, Action.SEND_RECORD):
+            yield f"{d.action.value} {i}", _take(w, i, d, p)
+    if i > 0 and b.view.mode is Mode.SLAVE_CONSUME and serves(w, i, p):
+        if b.rec < MAX_REC:
+            yield f"ack {i}", _with(w, i, b._replace(rec=b.rec + 1), acked=b.rec + 1)
+        if b.conn and w.zk.epoch == b.tenure and w.zk.rec < b.rec:
+            saved = w.zk._replace(rec=b.rec)
+            brokers = tuple(o._replace(current=False) for o in w.brokers)
+            yield f"checkpoint {i}", w._replace(zk=saved, brokers=brokers)
+    if i == 0 and b.conn and b.flying is None and b.tenure == w.zk.epoch and not b.looking:
+        for s in range(1, len(w.brokers)):
+            if w.zk.mode is Mode.MASTER and (s in w.links) != (s in w.zk.isr):
+                new = w.zk._replace(isr=w.zk.isr ^ {s})
+                changing = _read_state(w, b)._replace(flying=new, maybe=new.isr)
+                yield f"isr {s}", _with(w, 0, changing)
+
+
+def _streams(w: World, p: Protocol) -> Iterator[tuple[str, World]]:
+    m = w.brokers[0]
+    for s in range(1, len(w.brokers)):
+        b = w.brokers[s]
+        if s in w.links:
+            if w.cuts:
+                yield f"unlink {s}", w._replace(links=w.links - {s}, cuts=w.cuts - 1)
+            may = decision_of(w, s, p, fresh=False, gone_long=False).may_grant
+            busy = (b.flying is not None or b.unsettled) and not p.grants_while_claiming
+            if may and not busy and s not in m.grants:
+                granted = _with(w, s, b._replace(promise=True))
+                yield f"grant {s}", _with(granted, 0, m._replace(grants=m.grants | {s}))
+        else:
+            if m.up and b.up:
+                heard = m._replace(heard=m.heard | {s})
+                yield f"link {s}", _with(w, 0, heard, links=w.links | {s})
+            if s in m.grants:
+                yield f"grant over {s}", _with(w, 0, m._replace(grants=m.grants - {s}))
+            elif b.promise:
+                yield f"promise over {s}", _with(w, s, b._replace(promise=False))
+
+
+# ---- ways to look
+
+
+def explore(start: World, p: Protocol, depth: int, limit: int) -> tuple[int, list[str]]:
+    """Breadth first: how many worlds, and the shortest way to a broken one (empty: none)."""
+    came: dict[World, tuple[World, str] | None] = {start: None}
+    frontier = [start]
+    for _ in range(depth):
+        following: list[World] = []
+        for w in frontier:
+            for label, after in successors(w, p):
+                if after in came:
+                    continue
+                came[after] = (w, label)
+                wrong = broken(after, p)
+                if wrong:
+                    return len(came), [*_way(came, after), wrong]
+                following.append(after)
+        frontier = following
+        if len(came) > limit or not frontier:
+            break
+    return len(came), []
+
+
+def _way(came: dict[World, tuple[World, str] | None], w: World) -> list[str]:
+    steps: list[str] = []
+    while (before := came[w]) is not None:
+        w, label = before
+        steps.append(label)
+    return steps[::-1]
+
+
+def walk(start: World, p: Protocol, seed: int, steps: int) -> tuple[World, list[str]]:
+    """At random: the world at the end, and the way if it was broken."""
+    chance = random.Random(seed)
+    w, way = start, list[str]()
+    for _ in range(steps):
+        choices = [c for c in successors(w, p) if c[1] != w]
+        if not choices:
+            break
+        label, w = chance.choice(choices)
+        way.append(label)
+        wrong = broken(w, p)
+        if wrong:
+            return w, [*way, wrong]
+    return w, []
+
+
+def heal(w: World, p: Protocol, rounds: int = 200) -> World:
+    """No more trouble; sessions of the dead end; every broker goes on, in turn."""
+    w = w._replace(cuts=0, crashes=0)
+    for _ in range(rounds):
+        if w.zk.mode is Mode.MASTER and serves(w, 0, p) is Permission.FULL:
+            return w
+        before = w
+        for prefix in _ORDER:
+            for label, after in successors(w, p):
+                if label.startswith(prefix) and after != w:
+                    w = after
+                    break
+        if w == before:
+            return w
+    return w
+
+
+_ORDER = (
+    "restart", "mend", "expire", "remove", "announce", "link", "grant", "promise", "refused",
+    "land 0", "land 1", "land 2", "look 0", "decide 0", "look 1", "decide 1", "look 2", "decide 2",
+    "freeze", "send", "renew",
+)  # fmt: skip

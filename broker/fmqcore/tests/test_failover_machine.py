@@ -1,0 +1,371 @@
+"""The failover table, every state × input: `decide` against the protocol written down again.
+
+The second writing (`expected`) is plain conditions, one function a mode; both must say the same for
+every combination of what can be true and false.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from fmqcore.cluster import GroupConfig, GroupState, LiveBroker, Member, Mode
+from fmqcore.failover import Action, Decision, Evidence, LeaseRule, Link, Params, Record, decide
+from fmqcore.failover.evidence import Part
+from fmqcore.failover.machine import RULES
+from fmqcore.policy import AckPolicy, Flush
+from fmqcore.words import BrokerId, Epoch, GroupName, Permission, Position
+
+M, S, T, U = BrokerId("g-0"), BrokerId("g-1"), BrokerId("g-2"), BrokerId("g-3")
+NOW = 100_000
+PARAMS = Params(claim_checks=2, claim_interval_ms=250, takeover_wait_ms=10_000)
+EPOCH = Epoch(7)
+
+Facts = dict[str, bool]
+"""What is true; a name that is absent is false."""
+
+
+def live(broker: BrokerId, *, epoch: int = 1, end: int = 0) -> LiveBroker:
+    return LiveBroker(broker, "i", "", Epoch(epoch), Position(end))
+
+
+def config(f: Facts) -> GroupConfig:
+    masked = Permission.FULL if f.get("reads", True) else Permission.WRITE
+    cached = AckPolicy(flush=Flush.OS_CACHE)
+    return GroupConfig(
+        GroupName("g"),
+        M,
+        (Member(M, "m:1", permission=masked), Member(S, "s:1"), Member(T, "t:1"), Member(U, "u:1")),
+        policy=cached,
+        strict_takeover=not f.get("lenient", True),
+    )
+
+
+def state(mode: Mode, f: Facts, me: BrokerId = S) -> GroupState:
+    if mode is Mode.NEW:
+        return GroupState()
+    isr = frozenset({S, T, U} if f.get("in_isr", True) else {S, T, U} - {me})
+    reader = M if mode is Mode.MASTER else S
+    sealed = f.get("sealed", False)
+    return GroupState(mode, EPOCH, M, reader, isr, "cmVj", sealed, why="w")
+
+
+def evidence(mode: Mode, f: Facts) -> Evidence:
+    term = {Mode.SLAVE_CONSUME: EPOCH, Mode.HANDOVER: Epoch(EPOCH - 1)}.get(mode, Epoch(0))
+    there = {M: not f.get("master_gone"), S: not f.get("reader_gone"), T: True, U: True}
+    heard = Link(connected=True, caught_up=True, heard=True)
+    unheard = Link(connected=True)
+    return Evidence(
+        session_live=f.get("session", False),
+        fresh=f.get("fresh", False),
+        lease_out=f.get("lease_out", False),
+        live={b: live(b, end=99 if b == U and f.get("rival") else 0) for b in there if there[b]},
+        held=state(mode, f).epoch if f.get("held") and mode is not Mode.NEW else Epoch(0),
+        journal_epoch=Epoch(1) if f.get("fits", True) else Epoch(EPOCH + 2),
+        journal_end=Position(1),
+        has_records=f.get("records", False),
+        may_lack=f.get("unclean", False),
+        upstream_connected=f.get("stream", False),
+        upstream_caught_up=f.get("stream", False),
+        promised_until_ms=NOW if f.get("promised") else NOW - 1,
+        checks=PARAMS.patience_checks if f.get("patient") else int(f.get("checked", False)),
+        next_check_ms=NOW + 1 if f.get("not_due") else NOW,
+        frozen=term if f.get("frozen") else Epoch(0),
+        frozen_offsets="cmVj",
+        links={
+            S: heard if f.get("reader_heard") else unheard,
+            T: heard if f.get("t") else unheard,
+            U: Link(heard=True),
+        },
+        record=Record(S, term) if f.get("record") else Record(S, Epoch(3)),
+        reader_gone_since_ms=NOW - 10_000 - int(bool(f.get("long"))) + 1,
+    )
+
+
+def check(me: BrokerId, mode: Mode, f: Facts) -> Decision:
+    """What the machine says."""
+    return decide(me, config(f), state(mode, f, me), evidence(mode, f), NOW, PARAMS)
+
+
+# ---- the protocol, written down again
+
+
+def _claims(f: Facts, may: bool, best: bool) -> Action:
+    if not may or f.get("not_due"):
+        return Action.WAIT
+    last = f.get("checked") or f.get("patient")
+    return Action.CLAIM if last and best else Action.CHECK
+
+
+def _best(f: Facts) -> bool:
+    return not f.get("rival") or bool(f.get("patient"))
+
+
+def new_master(f: Facts) -> Action:
+    all_heard = f.get("reader_heard") and f.get("t")
+    return Action.OPEN if f.get("session") and (not f.get("records") or all_heard) else Action.WAIT
+
+
+def master_master(f: Facts) -> Action:
+    # ONE of the in-sync slaves makes an acknowledgement: all must be heard
+    heard = not f.get("unclean") or (f.get("reader_heard") and f.get("t"))
+    good = not f.get("held") and f.get("session") and f.get("fits", True) and heard
+    return Action.OPEN if good else Action.WAIT
+
+
+def master_slave(f: Facts) -> Action:
+    may = (
+        f.get("session") and f.get("master_gone") and not f.get("stream")
+        and not f.get("promised") and f.get("in_isr", True) and f.get("reads", True)
+    )  # fmt: skip
+    return _claims(f, bool(may), _best(f))
+
+
+def _returns(f: Facts, mode: Mode) -> Action:
+    if not f.get("session") or not f.get("fits", True):
+        return Action.WAIT
+    unclean = f.get("unclean")
+    heard = f.get("reader_heard") and (not unclean or f.get("t"))
+    linked_heard = f.get("reader_heard") and f.get("t")
+    gone = f.get("reader_gone")
+    if heard and f.get("record"):
+        return Action.OPEN
+    if mode is Mode.HANDOVER and heard and gone and f.get("sealed"):
+        return Action.OPEN
+    if gone and f.get("long") and f.get("lenient", True) and linked_heard:
+        return Action.OPEN
+    return Action.WAIT
+
+
+def consume_master(f: Facts) -> Action:
+    return _returns(f, Mode.SLAVE_CONSUME)
+
+
+def consume_reader(f: Facts) -> Action:
+    session, stream, frozen = f.get("session"), f.get("stream"), f.get("frozen")
+    back = stream and not f.get("master_gone")
+    cut_off = not session and f.get("lease_out")
+    serving = f.get("held") and not frozen
+    if session and back and frozen:
+        return Action.HAND_OVER
+    if cut_off and stream and frozen:
+        return Action.SEND_RECORD
+    if serving and ((session and back) or (cut_off and stream)):
+        return Action.FREEZE
+    return Action.CLAIM if not serving and session else Action.WAIT
+
+
+def consume_slave(f: Facts) -> Action:
+    may = f.get("session") and f.get("reader_gone") and f.get("reads", True)
+    return _claims(f, bool(may and f.get("in_isr", True)), _best(f))
+
+
+def hand_over_master(f: Facts) -> Action:
+    return _returns(f, Mode.HANDOVER)
+
+
+def hand_over_reader(f: Facts) -> Action:
+    if f.get("stream"):
+        return Action.SEND_RECORD if f.get("frozen") else Action.FREEZE
+    may = f.get("session") and f.get("master_gone") and f.get("reads", True)
+    if not may or f.get("not_due"):
+        return Action.WAIT
+    return Action.CLAIM if f.get("checked") or f.get("patient") else Action.CHECK
+
+
+def hand_over_slave(f: Facts) -> Action:
+    gone = f.get("reader_gone") and f.get("master_gone")
+    may = f.get("session") and gone and f.get("reads", True) and f.get("in_isr", True)
+    return _claims(f, bool(may), _best(f))
+
+
+CLAIMING = ("session", "fresh", "reads", "not_due", "checked", "patient")
+OTHER_SLAVE = ("reader_gone", "master_gone", "in_isr", "rival")
+RETURNING = ("session", "fresh", "fits", "record", "reader_heard", "t", "unclean", "reader_gone",
+             "long", "lenient", "sealed")  # fmt: skip
+TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] = [
+    (Mode.NEW, M, new_master, ("session", "fresh", "records", "reader_heard", "t")),
+    (Mode.NEW, S, lambda f: Action.WAIT, CLAIMING),
+    (Mode.MASTER, M, master_master,
+     ("held", "session", "fresh", "fits", "unclean", "reader_heard", "t", "reads")),
+    (Mode.MASTER, S, master_slave,
+     (*CLAIMING, "master_gone", "stream", "promised", "in_isr", "rival")),
+    (Mode.SLAVE_CONSUME, M, consume_master, RETURNING),
+    (Mode.SLAVE_CONSUME, S, consume_reader,
+     ("held", "frozen", "session", "fresh", "stream", "master_gone", "lease_out", "reads")),
+    (Mode.SLAVE_CONSUME, T, consume_slave, (*CLAIMING, *OTHER_SLAVE)),
+    (Mode.HANDOVER, M, hand_over_master, RETURNING),
+    (Mode.HANDOVER, S, hand_over_reader,
+     (*CLAIMING, "frozen", "stream", "master_gone", "lease_out")),
+    (Mode.HANDOVER, T, hand_over_slave, (*CLAIMING, *OTHER_SLAVE)),
+]  # fmt: skip
+WITHOUT_LOOK = {Action.WAIT, Action.FREEZE, Action.SEND_RECORD}
+
+
+def combinations(names: tuple[str, ...]) -> Iterator[Facts]:
+    for values in product((False, True), repeat=len(names)):
+        yield dict(zip(names, values, strict=True))
+
+
+@pytest.mark.parametrize(("mode", "me", "expected", "names"), TABLE)
+def test_every_combination(
+    mode: Mode, me: BrokerId, expected: Callable[[Facts], Action], names: tuple[str, ...]
+) -> None:
+    seen = set()
+    for f in combinations(names):
+        action = expected(f)
+        if not f.get("fresh") and action not in WITHOUT_LOOK:
+            action = Action.LOOK
+        decision = check(me, mode, f)
+        seen.add(decision.action)
+        assert decision.action is action, f"{f}: {decision}"
+        assert decision.why
+        assert "{" not in decision.why
+        assert (decision.edit is not None) == (
+            action in (Action.CLAIM, Action.OPEN, Action.HAND_OVER)
+        )
+        if decision.edit is not None:
+            assert decision.edit.epoch == state(mode, f).epoch + 1 or mode is Mode.NEW
+            assert decision.edit.why
+            assert decision.edit.master == M
+        held = f.get("held") and not f.get("frozen")
+        if mode is Mode.MASTER and me == M and held:
+            full = Permission.FULL if f["reads"] else Permission.WRITE
+            assert (decision.permission, decision.lease) == (full, LeaseRule.ZOOKEEPER_OR_GRANTS)
+        elif mode is Mode.SLAVE_CONSUME and me == S and held:
+            assert (decision.permission, decision.lease) == (Permission.READ, LeaseRule.ZOOKEEPER)
+        else:
+            assert (decision.permission, decision.lease) == (Permission.NONE, LeaseRule.NONE)
+        assert decision.may_grant == (mode is Mode.MASTER and me != M)
+    assert len(seen) > 1 or mode is Mode.NEW
+
+
+def test_the_table_has_every_row_seen() -> None:
+    wanted = {(r.mode, r.part, r.action) for rows in RULES.rows.values() for r in rows}
+    seen = set()
+    for mode, me, _, names in TABLE:
+        for f in combinations(names):
+            d = check(me, mode, f)
+            seen.add((mode, d.part, d.action))
+    assert wanted <= seen
+
+
+def test_no_guard_can_be_left_out() -> None:
+    """Each guard of each row decides something that the second writing says."""
+    idle = set()
+    for mode, me, expected, names in TABLE:
+        part = check(me, mode, {}).part
+        rows = RULES.rows[mode, part]
+        cases = [
+            (expected(f), (me, config(f), state(mode, f, me), evidence(mode, f), NOW, PARAMS))
+            for f in combinations(tuple(n for n in names if n not in ("fresh", "patient")))
+            if f.update(fresh=True) is None
+        ]
+        for n, row in enumerate(rows):
+            for guard in row.guards:
+                fewer = replace(row, guards=tuple(g for g in row.guards if g is not guard))
+                planted = {(mode, part): (*rows[:n], fewer, *rows[n + 1 :])}
+                rules = replace(RULES, rows={**RULES.rows, **planted})
+                if all(decide(*case, rules).action is said for said, case in cases):
+                    idle.add((mode.value, part.value, row.action.value, guard.name))
+    assert not idle
+
+
+def test_the_new_states() -> None:
+    base = {"session": True, "fresh": True}
+    opened = check(M, Mode.NEW, base).edit
+    assert opened is not None
+    assert (opened.mode, opened.epoch, opened.master, opened.reader) == (Mode.MASTER, 1, M, M)
+    assert opened.isr == frozenset()
+
+    gone = base | {"master_gone": True, "checked": True}
+    claimed = check(S, Mode.MASTER, gone).edit
+    assert claimed is not None
+    assert (claimed.mode, claimed.epoch, claimed.reader) == (Mode.SLAVE_CONSUME, 8, S)
+    assert claimed.isr == {S, T, U}
+    assert "g-0 is gone" in claimed.why
+    assert claimed.offsets == "cmVj"  # the record so far: the reader starts from it
+
+    handed = check(S, Mode.SLAVE_CONSUME, base | {"frozen": True, "stream": True}).edit
+    assert handed is not None
+    assert (handed.mode, handed.epoch, handed.reader, handed.sealed) == (
+        Mode.HANDOVER, 8, S, True,
+    )  # fmt: skip
+
+    back = check(M, Mode.HANDOVER, base | {"record": True, "reader_heard": True}).edit
+    assert back is not None
+    assert (back.mode, back.epoch, back.reader, back.degraded) == (Mode.MASTER, 8, M, False)
+    assert (back.offsets, back.sealed) == ("", False)
+    assert back.isr == {S}  # T is linked but not caught up: it must catch up first
+
+    lost = base | {"reader_gone": True, "long": True, "reader_heard": True, "t": True}
+    degraded = check(M, Mode.SLAVE_CONSUME, lost).edit
+    assert degraded is not None
+    assert degraded.degraded
+    assert "delivered again" in degraded.why
+    strict = check(M, Mode.SLAVE_CONSUME, lost | {"lenient": False})
+    assert strict.action is Action.WAIT
+    assert "strict_takeover" in strict.why
+    assert S in strict.why
+
+
+def test_a_new_group_passes_the_journal_that_it_finds() -> None:
+    f = {"session": True, "fresh": True, "records": True, "reader_heard": True, "t": True}
+    ahead = replace(evidence(Mode.NEW, f), journal_epoch=Epoch(41))
+    edit = decide(M, config(f), GroupState(), ahead, NOW, PARAMS).edit
+    assert edit is not None
+    assert edit.epoch == 42
+
+
+def test_a_stranger_and_a_second_process_do_nothing() -> None:
+    f = {"session": True, "fresh": True, "held": True}
+    for mode in Mode:
+        e = evidence(mode, f)
+        stranger = decide(BrokerId("x-9"), config(f), state(mode, f), e, NOW, PARAMS)
+        assert (stranger.action, stranger.part) == (Action.WAIT, Part.STRANGER)
+        assert stranger.permission is Permission.NONE
+        second = decide(M, config(f), state(mode, f), replace(e, superseded=True), NOW, PARAMS)
+        assert (second.action, second.permission) == (Action.WAIT, Permission.NONE)
+        assert "another process" in second.why
+
+
+def test_the_most_advanced_in_sync_slave_claims_first() -> None:
+    f = {"session": True, "fresh": True, "master_gone": True, "checked": True}
+    base = evidence(Mode.MASTER, f)
+    for s_end, t_end, winner in ((5, 5, S), (5, 6, T), (6, 5, S)):
+        there = {S: live(S, end=s_end), T: live(T, end=t_end), U: live(U)}
+        for me, end in ((S, s_end), (T, t_end)):
+            e = replace(base, live=there, journal_end=Position(end))
+            action = decide(me, config(f), state(Mode.MASTER, f), e, NOW, PARAMS).action
+            assert (action is Action.CLAIM) == (me == winner), (me, there)
+
+
+def test_timers_say_when_to_decide_again() -> None:
+    f = {"session": True, "fresh": True, "master_gone": True, "checked": True}
+    promised = replace(evidence(Mode.MASTER, f), promised_until_ms=NOW + 77)
+    decision = decide(S, config(f), state(Mode.MASTER, f), promised, NOW, PARAMS)
+    assert decision.wake_ms == NOW + 78
+    between = check(S, Mode.MASTER, f | {"not_due": True})
+    assert between.wake_ms == NOW + 1
+    assert between.checking  # the count of good checks is kept between two of them
+    assert not check(S, Mode.MASTER, f | {"stream": True}).checking
+    waiting = check(M, Mode.SLAVE_CONSUME, {"session": True, "reader_gone": True})
+    assert waiting.wake_ms == NOW + 1
+    assert check(M, Mode.MASTER, {"session": True, "held": True}).wake_ms is None
+
+
+def test_why_tells_what_is_awaited() -> None:
+    told = {
+        (M, Mode.MASTER): ({"session": True, "held": True}, "serving"),
+        (S, Mode.MASTER): ({"session": True}, "master g-0 is there"),
+        (T, Mode.SLAVE_CONSUME): ({"session": True}, "g-1 is there and serves reads"),
+        (M, Mode.SLAVE_CONSUME): ({"session": True}, "waits for reader g-1 to hand over"),
+        (M, Mode.HANDOVER): ({}, "no live ZooKeeper session"),
+    }
+    for (me, mode), (f, words) in told.items():
+        assert words in check(me, mode, f).why
+    masked = check(M, Mode.MASTER, {"session": True, "held": True, "reads": False})
+    assert "the administrator configured WRITE for g-0" in masked.why
+    unclean = check(M, Mode.MASTER, {"session": True, "unclean": True})
+    assert "g-1, g-2, g-3" in unclean.why

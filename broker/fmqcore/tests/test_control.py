@@ -153,3 +153,17 @@ def test_a_tombstone_outlives_older_records() -> None:
     merge(table, {KEY: OffsetEntry(9, Offset(3))})
     assert not table[KEY].deleted
     assert control.decode_offsets(control.encode_offsets({KEY: gone})) == {KEY: gone}
+
+
+def test_the_bytes_are_those_of_the_file_format() -> None:
+    """Pinned: a change here is a new version of the format."""
+    assert [payload.hex(" ") for payload, _ in PAYLOADS] == [
+        "04 00 00 00 04 67 31 2d 30",
+        "01 00 00 00 07 62 69 6c 6c 69 6e 67 07 00 00 00 03 00 "
+        "05 00 00 00 00 00 00 00 0a 00 00 00 00 00 00 00 02 00 00 00 "
+        "0c 00 00 00 00 00 00 00 0f 00 00 00 00 00 00 00 "
+        "14 00 00 00 00 00 00 00 15 00 00 00 00 00 00 00",
+        "01 00 07 00 00 00 08 00 06 6f 72 64 65 72 73",
+        "01 00 00 00 00 00 00 00 02 00 00 00 03 00 00 00 04 00 00 00 00 00 00 00",
+        "01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 03 00 00 00 00 00 00 00",
+    ]

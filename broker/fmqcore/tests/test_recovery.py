@@ -358,3 +358,15 @@ def test_every_damaged_byte_of_a_checkpoint_is_found() -> None:
             decode_checkpoint(raw[:at])
     with pytest.raises(Malformed):
         decode_checkpoint(raw + b"\0")
+
+
+def test_the_bytes_of_a_checkpoint_are_those_of_the_file_format() -> None:
+    """Pinned: a change here is a new version of the format."""
+    checkpoint = Checkpoint(P(1), P(2), P(3), 4, True, (P(5),), ((Epoch(6), P(7)),))
+    raw = encode_checkpoint(checkpoint)
+    assert raw[:8].hex(" ") == "46 4d 51 43 01 00 00 00"
+    assert raw[12:].hex(" ") == (
+        "01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 03 00 00 00 00 00 00 00 "
+        "ff ff ff ff ff ff ff ff 04 00 00 00 01 00 00 00 01 00 00 00 01 00 00 00 "
+        "05 00 00 00 00 00 00 00 06 00 00 00 07 00 00 00 00 00 00 00"
+    )

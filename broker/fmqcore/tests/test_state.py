@@ -266,3 +266,29 @@ def test_who_is_idle_for_longest_survives_a_snap() -> None:
     newest = JournalState.from_snap(again.to_snap(writer.now_ms, len(again.to_snap(0)) - 1))
     assert newest.check_sequence(2, 0, QUEUE, 0, 1) is None
     assert newest.check_sequence(1, 0, QUEUE, 0, 1) is not None
+
+
+def test_the_bytes_of_a_snap_are_those_of_the_file_format() -> None:
+    """Pinned: a change here is a new version of the format."""
+    state = JournalState(
+        next_offsets={QUEUE: Offset(9)},
+        offsets={OffsetKey("b", T7, 1): tombstone(2)},
+        topics={T7: ("t", 4)},
+        epochs=[(Epoch(3), Position(120))],
+        deleted_ms={OffsetKey("b", T7, 1): 1000},
+    )
+    writer = JournalWriter()
+    writer.now_ms = 5
+    header = writer.data(7, 0, [b"v"], producer_id=5, producer_epoch=6, base_sequence=8)
+    state.producers.note(header._replace(position=Position(256), total_len=64))
+    assert state.to_snap(1000).hex(" ") == (
+        "01 00 00 00 01 00 00 00 01 00 00 00 01 00 00 00 01 00 00 00 "
+        "07 00 00 00 00 00 09 00 00 00 00 00 00 00 "
+        "03 00 00 00 78 00 00 00 00 00 00 00 "
+        "07 00 00 00 04 00 01 74 "
+        "01 62 07 00 00 00 01 00 02 00 00 00 00 00 00 00 ff ff ff ff ff ff ff ff 00 00 00 00 "
+        "e8 03 00 00 00 00 00 00 "
+        "01 00 00 00 05 00 00 00 00 00 00 00 07 00 00 00 00 00 06 00 01 00 00 00 "
+        "08 00 00 00 01 00 00 00 00 00 00 00 00 00 00 00 40 01 00 00 00 00 00 00 "
+        "05 00 00 00 00 00 00 00"
+    )

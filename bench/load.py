@@ -1,0 +1,124 @@
+"""The load: one-by-one sends with a fixed number outstanding, and a consumer process beside it."""
+
+import asyncio
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
+
+import fmqclient
+from bench.cells import OUTSTANDING, Cell, Run, run_of
+from fmqclient.producer import Producer
+
+_QUEUES = 8
+_WARM_UP_S = 0.5
+_ALL_CONSUMED_S = 120.0
+
+
+class Load:
+    """Runs cells against one cluster. Topics are made anew for each run."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._made = 0
+
+    async def run(self, cell: Cell, seconds: float) -> Run:
+        """One run of about so long."""
+        self._made += 1
+        names = [f"bench-{self._made}-{number}" for number in range(cell.topics)]
+        async with fmqclient.connect(self._url) as client:
+            for name in names:
+                await client.admin().create_topic(name, queues=_QUEUES)
+            async with client.producer() as producer:
+                value = bytes(range(256)) * (cell.size_bytes // 256 + 1)
+                sender = Sender(producer, names, value[: cell.size_bytes])
+                await sender.run(_WARM_UP_S)
+                if not cell.consume:
+                    elapsed_s = await sender.run(seconds)
+                    return run_of(sender.latencies_s, elapsed_s)
+                async with Consumer(self._url, names) as consumer:
+                    before, start = sender.total, time.perf_counter()
+                    await sender.run(seconds)
+                    await consumer.wait_for(sender.total)
+                    elapsed_s = time.perf_counter() - start
+                    assert sender.total - before == len(sender.latencies_s)
+                    return run_of(sender.latencies_s, elapsed_s)
+
+
+class Sender:
+    """Keeps so many sends outstanding: each acknowledgement makes the next send."""
+
+    def __init__(self, producer: Producer, topics: Sequence[str], value: bytes) -> None:
+        self._producer = producer
+        self._topics = topics
+        self._value = value
+        self._until = 0.0
+        self._outstanding = 0
+        self._done: asyncio.Future[None] | None = None
+        self.total = 0
+        self.latencies_s: list[float] = []
+
+    async def run(self, seconds: float) -> float:
+        """Send for so long and wait for the last acknowledgement; the time it really took."""
+        self.latencies_s = []
+        self._done = asyncio.get_running_loop().create_future()
+        start = time.perf_counter()
+        self._until = start + seconds
+        for _ in range(OUTSTANDING):
+            self._send()
+        await self._done
+        return time.perf_counter() - start
+
+    def _send(self) -> None:
+        start = time.perf_counter()
+        topic = self._topics[self.total % len(self._topics)]
+        self.total += 1
+        self._outstanding += 1
+        future = self._producer.send_nowait(topic, self._value)
+        future.add_done_callback(lambda sent: self._sent(start, sent))
+
+    def _sent(self, start: float, sent: "asyncio.Future[fmqclient.SendResult]") -> None:
+        now = time.perf_counter()
+        self._outstanding -= 1
+        done = self._done
+        assert done is not None
+        if error := sent.exception():
+            if not done.done():
+                done.set_exception(error)
+            return
+        self.latencies_s.append(now - start)
+        if now < self._until:
+            self._send()
+        elif not self._outstanding and not done.done():
+            done.set_result(None)
+
+
+class Consumer:
+    """A consumer in a process of its own (`bench.consume`), as a user's would be."""
+
+    def __init__(self, url: str, topics: Sequence[str]) -> None:
+        self._arguments = [url, *topics]
+        self._process: Process | None = None
+
+    async def __aenter__(self) -> "Consumer":
+        command = [sys.executable, "-m", "bench.consume", *self._arguments]
+        self._process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+        assert self._process.stdout is not None
+        assert await self._process.stdout.readline() == b"ready\n", "the consumer did not start"
+        return self
+
+    async def wait_for(self, count: int) -> None:
+        """Until it has consumed so many."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(b"%d\n" % count)
+        async with asyncio.timeout(_ALL_CONSUMED_S):
+            answer = await self._process.stdout.readline()
+        assert answer == b"done\n", "the consumer failed"
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._process is not None
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()

@@ -1,0 +1,57 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from bench import raw
+from bench.cells import Raw, Run, all_cells, chosen, median_run, row, run_of
+
+KEYS = {
+    "topics",
+    "size_bytes",
+    "flush",
+    "replication",
+    "consume",
+    "messages_per_s",
+    "p50_ms",
+    "p99_ms",
+    "p999_ms",
+    "raw_fdatasync_per_s",
+    "raw_stream_messages_per_s",
+}
+
+
+def test_every_combination_is_there_once() -> None:
+    cells = all_cells()
+    assert len(cells) == len(set(cells)) == 3 * 2 * 3 * 2
+    assert len({cell.name for cell in cells}) == len(cells)
+
+
+def test_cells_are_chosen_by_the_beginning_of_their_names() -> None:
+    cells = chosen(all_cells(), ["fsync+sync/1024/1"])
+    assert [cell.name for cell in cells] == ["fsync+sync/1024/1/produce", "fsync+sync/1024/1/both"]
+    assert chosen(all_cells(), []) == all_cells()
+    assert chosen(all_cells(), ["nonsense"]) == []
+
+
+def test_a_run_is_summed_up_and_the_median_run_is_one_that_was() -> None:
+    run = run_of([n / 1000 for n in range(1000, 0, -1)], 2.0)
+    assert run == Run(500.0, 501.0, 991.0, 1000.0)
+    assert run_of([0.004], 1.0) == Run(1.0, 4.0, 4.0, 4.0)
+    runs = [Run(rate, rate, 0, 0) for rate in (3.0, 1.0, 2.0)]
+    assert median_run(runs) == runs[2]
+
+
+def test_a_row_has_the_keys_that_were_agreed() -> None:
+    made = row(all_cells()[0], Run(1.23456, 1.0, 2.0, 3.0), Raw(4.0, 5.0))
+    assert set(made) == KEYS
+    assert made["messages_per_s"] == 1.235
+
+
+@pytest.mark.processes
+async def test_the_raw_numbers_can_be_had(tmp_path: Path) -> None:
+    async with asyncio.timeout(60):
+        machine = await raw.measure(all_cells()[0], tmp_path, 0.1)
+    assert machine.raw_fdatasync_per_s > 0
+    assert machine.raw_stream_messages_per_s > 0
+    assert not list(tmp_path.glob("*"))

@@ -3,18 +3,27 @@
 On Linux the kernel kills the child when the thread that started it ends, however that comes about
 (PR_SET_PDEATHSIG): so start children from the main thread. Elsewhere only an orderly end of this
 process ends them.
+
+The child asks for that itself, in a moment of Python before it becomes the command. Python code
+between fork and exec (`preexec_fn`) is no way to do it: with gRPC's threads in the process it was
+seen to crash the child.
 """
 
-import ctypes
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+_DIE_WITH_PARENT: Final = """
+import ctypes, os, sys
+PR_SET_PDEATHSIG, SIGKILL = 1, 9
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the parent has ended meanwhile")
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
 
 
 def spawn(
@@ -28,22 +37,15 @@ def spawn(
 
     In a session of its own, so that Ctrl-C on the terminal reaches us alone. `detach`: it lives on.
     """
-    parent = os.getpid()
+    wrapper: list[str] = []
+    if not detach and sys.platform == "linux":
+        wrapper = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid())]
     with log.open("ab") as output:
         return subprocess.Popen(
-            list(command),
+            [*wrapper, *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             env=None if environment is None else dict(environment),
             start_new_session=True,
-            preexec_fn=None if detach or _LIBC is None else lambda: _die_with(parent),
         )
-
-
-def _die_with(parent: int) -> None:
-    """In the child, before it becomes the command. The parent may have died meanwhile."""
-    assert _LIBC is not None
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)

@@ -315,13 +315,18 @@ class DevCluster:
         except TimeoutError:
             raise ClusterFailed(f"not healthy after {within_s:g} s: {missing}") from None
 
+    def _how(self, broker: str) -> str:
+        child = self._children.get(broker)
+        known = child is not None and child.popen is not None
+        return f" with status {child.popen.returncode}" if known else ""
+
     async def _missing(self, group: str) -> str:
         """What the group lacks to be whole; "" if nothing."""
         brokers = self.group(group)
         for plan in brokers:
             if not self.alive(plan.id):
                 raise ClusterFailed(
-                    f"broker {plan.id} has ended; its log is {plan.log}:\n{tail(plan.log)}"
+                    f"broker {plan.id} has ended{self._how(plan.id)}; its log is {plan.log}:\n{tail(plan.log)}"
                 )
         state, config = await self.groups.state(group), await self.groups.config(group)
         if state.mode is not Mode.MASTER:

@@ -128,7 +128,7 @@ class _Verification:
         self._reports: list[SegmentReport] = []
         self._unreadable: list[str] = []
         self._verifier = Verifier(
-            opened.listing, opened.small(CHECKPOINT), spare=opened.spare(), live=opened.live
+            opened.listing, opened.small(CHECKPOINT), empty=opened.empty(), live=opened.live
         )
 
     def run(self) -> None:
@@ -222,9 +222,9 @@ class _Again:
 
 
 def _list_rows(opened: DataDirectory) -> Iterator[show.Row]:
-    spare = opened.spare()
+    empty = opened.empty()
     verifier = Verifier(
-        opened.listing, opened.small(CHECKPOINT), spare=spare, live=True, payloads=False
+        opened.listing, opened.small(CHECKPOINT), empty=empty, live=True, payloads=False
     )
     for finding in verifier.findings:
         _talk(str(finding))
@@ -236,11 +236,11 @@ def _list_rows(opened: DataDirectory) -> Iterator[show.Row]:
         if report.findings or report.moving:
             row["state"] = "see verify"
         yield row
-    base = segment_base(spare) if spare else None
-    if spare is not None and base is not None:
-        size = dict(opened.listing)[spare]
+    base = segment_base(empty) if empty else None
+    if empty is not None and base is not None:
+        size = dict(opened.listing)[empty]
         row = show.report_row(SegmentReport(SegmentFile(base, size)))
-        yield row | {"state": "spare"}
+        yield row | {"state": "empty"}
 
 
 @contextmanager

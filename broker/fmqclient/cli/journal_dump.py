@@ -38,7 +38,7 @@ class Dump:
         self._values = values
         self._topics: dict[TopicId, str] = {}
         self._checkpoint = _checkpoint(opened)
-        self._survey = survey(opened.listing, self._checkpoint, spare=opened.spare())
+        self._survey = survey(opened.listing, self._checkpoint, empty=opened.empty())
 
     def rows(self) -> Iterator[show.Row]:
         """One row a batch, as wanted."""

@@ -77,8 +77,8 @@ class DataDirectory:
         except FileNotFoundError:
             return None
 
-    def spare(self) -> str | None:
-        """The newest segment file if it begins with zeros: made in advance, nothing in it yet."""
+    def empty(self) -> str | None:
+        """The newest segment file if it begins with zeros: nothing of it was stored."""
         names = [name for name, _ in self.listing if segment_base(name) is not None]
         if not names:
             return None

@@ -116,14 +116,14 @@ _RULES: Final = {  # (below the durable end, orderly stop, how the scan ended) â
 
 
 def survey(
-    listing: Iterable[tuple[str, int]], checkpoint: Checkpoint | None, *, spare: str | None = None
+    listing: Iterable[tuple[str, int]], checkpoint: Checkpoint | None, *, empty: str | None = None
 ) -> Survey:
     """Hold (name, size) of the directory's files against the checkpoint (None: there is none).
 
-    `spare` names the newest segment file if it begins with zeros: made in advance, or begun and
-    nothing of it was stored. It counts as no segment and is no leftover.
+    `empty` names the newest segment file if it begins with zeros: nothing of it was stored. It
+    counts as no segment and is no leftover.
     """
-    names = sorted(pair for pair in listing if pair[0] != spare)
+    names = sorted(pair for pair in listing if pair[0] != empty)
     found = sorted(
         SegmentFile(base, size) for name, size in names if (base := segment_base(name)) is not None
     )

@@ -78,11 +78,11 @@ class Verifier:
         listing: Iterable[tuple[str, int]],
         checkpoint: bytes | None,
         *,
-        spare: str | None = None,
+        empty: str | None = None,
         live: bool = False,
         payloads: bool = True,
     ) -> None:
-        """`spare`: see `survey`. `live`: a broker is at work here, its newest segment moves.
+        """`empty`: see `survey`. `live`: a broker is at work here, its newest segment moves.
 
         `payloads=False`: headers and indexes only, quick.
         """
@@ -90,7 +90,7 @@ class Verifier:
         self._live = live
         self._payloads = payloads
         self._checkpoint = self._read_checkpoint(checkpoint)
-        self._survey = survey(listing, self._checkpoint, spare=spare)
+        self._survey = survey(listing, self._checkpoint, empty=empty)
         self.segments = self._survey.segments
         self.findings += self._survey.findings
         if self._survey.refusal:

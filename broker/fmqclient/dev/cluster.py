@@ -317,8 +317,8 @@ class DevCluster:
 
     def _how(self, broker: str) -> str:
         child = self._children.get(broker)
-        known = child is not None and child.popen is not None
-        return f" with status {child.popen.returncode}" if known else ""
+        popen = child.popen if child else None
+        return f" with status {popen.returncode}" if popen else ""
 
     async def _missing(self, group: str) -> str:
         """What the group lacks to be whole; "" if nothing."""
@@ -326,7 +326,8 @@ class DevCluster:
         for plan in brokers:
             if not self.alive(plan.id):
                 raise ClusterFailed(
-                    f"broker {plan.id} has ended{self._how(plan.id)}; its log is {plan.log}:\n{tail(plan.log)}"
+                    f"broker {plan.id} has ended{self._how(plan.id)}; its log is {plan.log}:\n"
+                    f"{tail(plan.log)}"
                 )
         state, config = await self.groups.state(group), await self.groups.config(group)
         if state.mode is not Mode.MASTER:

@@ -14,7 +14,8 @@ from fmqport.transport import TransportError
 from fmqproto.v1 import admin_pb2
 
 INTERVAL_S: Final = 0.05
-_ANSWER_S: Final = 0.25
+_ANSWER_S: Final = 1.0
+"""A broker that takes longer counts as serving nothing."""
 
 
 class Probe:
@@ -34,12 +35,15 @@ class Probe:
         connection = GrpcTransport().connect(broker.listen)
         try:
             while True:
+                asked_ms = now_ms()
                 try:
                     reply = await connection.call(STATUS, admin_pb2.StatusRequest(), _ANSWER_S)
                     permission = Permission(reply.permission)
                 except TransportError:
                     permission = Permission.NONE
-                self.looks.append(Seen(now_ms(), broker.group, broker.id, permission))
+                # What it does not serve, it may have stopped serving when it was asked.
+                at_ms = now_ms() if permission else asked_ms
+                self.looks.append(Seen(at_ms, broker.group, broker.id, permission))
                 await asyncio.sleep(INTERVAL_S)
         finally:
             await connection.close()

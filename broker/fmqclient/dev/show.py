@@ -21,21 +21,13 @@ _LINE_EVERY_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
-    """The longest time in which a client got no answer, after the kill, in milliseconds."""
-
-    group: str
-    acks_ms: float
-    deliveries_ms: float
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """All that a run showed."""
 
     traffic: Traffic
     outages: list[Outage]
-    pauses: list[Pause]
+    acks_pause_ms: float  # the longest time without an ack, from the kill on, for the producer
+    deliveries_pause_ms: float  # the same for the consumers
     journals: list[Compared]
     findings: list[Finding]
     seconds: float
@@ -137,22 +129,18 @@ def _messages(report: Report) -> Table:
 
 
 def _times(report: Report) -> Table:
-    table = Table(box=None, pad_edge=False, title="longest time", title_justify="left")
+    table = Table(box=None, pad_edge=False, title="Longest time", title_justify="left")
     table.add_column("")
-    for column in ("without reads", "without writes", "between deliveries", "between acks"):
+    for column in ("without reads", "without writes"):
         table.add_column(column, justify="right")
-    pauses = {pause.group: pause for pause in report.pauses}
     for outage in report.outages:
-        pause = pauses.get(outage.group)
-        table.add_row(
-            "whole cluster" if outage.group == CLUSTER else f"group {outage.group}",
-            _ms(outage.reads_ms),
-            _ms(outage.writes_ms),
-            _ms(pause.deliveries_ms if pause else None),
-            _ms(pause.acks_ms if pause else None),
-        )
+        name = "whole cluster" if outage.group == CLUSTER else f"group {outage.group}"
+        table.add_row(name, _ms(outage.reads_ms), _ms(outage.writes_ms))
+    table.add_row(
+        "as the clients saw it", _ms(report.deliveries_pause_ms), _ms(report.acks_pause_ms)
+    )
     return table
 
 
-def _ms(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f} ms"
+def _ms(value: float) -> str:
+    return f"{value:,.0f} ms"

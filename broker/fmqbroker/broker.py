@@ -112,9 +112,10 @@ class Broker:
             )
 
     async def _tell_that_we_wait(self) -> None:
+        await self._ports.clock.sleep(_AGAIN_S)
         while True:
-            await self._ports.clock.sleep(_TELL_S)
             _log.warning("waiting_for_zookeeper", address=self._settings.zookeeper)
+            await self._ports.clock.sleep(_TELL_S)
 
     async def _unless_stopped(self, work: Awaitable[None]) -> bool:
         """Do it, unless we are asked to stop meanwhile; tell whether it was done."""

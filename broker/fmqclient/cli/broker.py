@@ -14,6 +14,13 @@ USAGE = 64
 """Exit status for settings that cannot be (sysexits' EX_USAGE)."""
 
 
+_PROBLEMS = {
+    "missing": "must be given",
+    "extra_forbidden": "there is no setting of that name",
+    "string_pattern_mismatch": "must be a name: letters, digits, . _ -",
+}
+
+
 @app.callback()
 def _app() -> None:
     """Run a broker."""
@@ -29,7 +36,9 @@ def run(
     data_dir: Annotated[
         str, typer.Option("--data", "--data-dir", help="where the journal lies")
     ] = "",
-    zookeeper: Annotated[str, typer.Option(help="host:port[,host:port...][/root]")] = "",
+    zookeeper: Annotated[
+        str, typer.Option(help="host:port, or several separated by commas; /root after the last")
+    ] = "",
     listen: Annotated[
         str, typer.Option(help="host:port; left out: the address in the group's configuration")
     ] = "",
@@ -76,7 +85,8 @@ def _settings(given: dict[str, Any]) -> Any:
     except ValidationError as error:
         for found in error.errors():
             name = ".".join(str(part) for part in found["loc"])
-            _say(f"setting {name}: {found['msg'].lower()} (given: {given.get(name, 'nothing')})")
+            problem = _PROBLEMS.get(found["type"], found["msg"])
+            _say(f"setting {name}: {problem} (given: {given.get(name, 'nothing')})")
         _say("`fmq broker settings` lists them all")
         raise typer.Exit(USAGE) from None
 

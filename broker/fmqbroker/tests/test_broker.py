@@ -1,0 +1,207 @@
+"""A broker as a process on a real ZooKeeper: how it starts, refuses, lives with garbage, stops."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import fmqclient
+from fmqclient.dev.groups import Groups
+from fmqcore.cluster import GroupConfig, Member
+from fmqcore.policy import AckPolicy, HowMany
+from fmqcore.words import BrokerId, GroupName
+from fmqport import methods
+from fmqport.rpc import GrpcTransport
+from fmqport.transport import TransportError
+from fmqport.zk.embedded import free_port
+from fmqproto.v1 import admin_pb2
+
+pytestmark = pytest.mark.processes
+
+ALONE = AckPolicy(how_many=HowMany.NONE)
+
+
+class Process:
+    """One `fmq broker run`."""
+
+    def __init__(self, folder: Path, zookeeper: str) -> None:
+        self.data = folder / "data"
+        self.port = free_port()
+        self._zookeeper = zookeeper
+        self._log = folder / "broker.log"
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    async def start(self, **changes: str) -> "Process":
+        options = {
+            "cluster": "c",
+            "group": "g1",
+            "id": "g1-0",
+            "data": str(self.data),
+            "zookeeper": self._zookeeper,
+            **changes,
+        }
+        command = [sys.executable, "-m", "fmqclient.cli.main", "broker", "run"]
+        for name, value in options.items():
+            command += [f"--{name}", value]
+        with self._log.open("ab") as output:
+            self._process = await asyncio.create_subprocess_exec(
+                *command, stdout=output, stderr=output
+            )
+        return self
+
+    async def says(self, text: str) -> None:
+        async with asyncio.timeout(30):
+            while text not in self.log:
+                assert self.alive, self.log
+                await asyncio.sleep(0.02)
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    async def ended(self) -> int:
+        assert self._process is not None
+        async with asyncio.timeout(30):
+            return await self._process.wait()
+
+    async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        if self.alive:
+            assert self._process is not None
+            with suppress(ProcessLookupError):
+                self._process.send_signal(number)
+        return await self.ended()
+
+
+@pytest.fixture
+async def broker(tmp_path: Path, zookeeper: str) -> AsyncIterator[Process]:
+    """A broker that is not started yet, its group configured with it alone."""
+    broker = Process(tmp_path, zookeeper)
+    me = BrokerId("g1-0")
+    groups = Groups(zookeeper, "c")
+    await groups.put_config(GroupConfig(GroupName("g1"), me, (Member(me, broker.address),), ALONE))
+    await groups.close()
+    yield broker
+    await broker.stop(signal.SIGKILL)
+
+
+async def test_it_serves_stops_in_order_and_comes_back_with_what_it_had(broker: Process) -> None:
+    await (await broker.start()).says("master_opened")
+    async with fmqclient.connect(f"fmq://{broker.address}") as client:
+        await client.admin().create_topic("orders", queues=2)
+        async with client.producer() as producer:
+            sent = [await producer.send("orders", b"%d" % n, key=b"k") for n in range(10)]
+    assert await broker.stop() == 0
+    await (await broker.start()).says("clean=true")
+    async with fmqclient.connect(f"fmq://{broker.address}") as client:
+        async with client.consumer("orders", group="billing") as subscription:
+            got = [await anext(aiter(subscription)) for _ in range(10)]
+    assert [m.value for m in got] == [b"%d" % n for n in range(10)]
+    assert [m.offset for m in got] == [s.offset for s in sent]
+
+
+async def test_what_is_under_way_at_an_orderly_stop_is_acknowledged(broker: Process) -> None:
+    await (await broker.start()).says("master_opened")
+    async with fmqclient.connect(f"fmq://{broker.address}") as client:
+        await client.admin().create_topic("orders", queues=1)
+        async with client.producer(delivery_timeout_s=20) as producer:
+            await producer.send("orders", b"first")
+            sends = [producer.send_nowait("orders", bytes(1000)) for _ in range(5000)]
+            await sends[0]
+            assert await broker.stop() == 0
+            await broker.start()
+            offsets = [(await sent).offset for sent in sends]
+    assert offsets == list(range(1, 5001)), "all stored, none twice"
+
+
+async def test_a_taken_port_is_a_clear_refusal(broker: Process) -> None:
+    taken = await GrpcTransport().serve(broker.address, calls={}, streams={})
+    try:
+        assert await (await broker.start()).ended() == 69
+        assert f"cannot listen on {broker.address}" in broker.log
+        assert "Traceback" not in broker.log
+    finally:
+        await taken.close(0)
+
+
+async def test_a_second_broker_on_the_directory_refuses(broker: Process, tmp_path: Path) -> None:
+    await (await broker.start()).says("master_opened")
+    (tmp_path / "other").mkdir()
+    other = Process(tmp_path / "other", broker._zookeeper)
+    other.data = broker.data
+    assert await (await other.start()).ended() == 75
+    assert "Traceback" not in other.log
+    assert broker.alive
+
+
+async def test_a_damaged_journal_is_a_clear_refusal(broker: Process) -> None:
+    await (await broker.start()).says("master_opened")
+    async with fmqclient.connect(f"fmq://{broker.address}") as client:
+        await client.admin().create_topic("orders", queues=1)
+        async with client.producer() as producer:
+            for _ in range(5):
+                await producer.send("orders", bytes(1000))
+    assert await broker.stop() == 0
+    segment = next(iter(sorted(broker.data.glob("*.journal"))))
+    with segment.open("r+b") as file:
+        file.seek(1500)
+        file.write(b"damage")
+    assert await (await broker.start()).ended() == 65
+    assert segment.name in broker.log
+    assert "Traceback" not in broker.log
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"group": "g7"}, "create the group first"),
+        ({"id": "g1-9"}, "is no member of group g1"),
+    ],
+)
+async def test_a_broker_that_is_not_configured_says_so_and_ends(
+    broker: Process, changes: dict[str, str], text: str
+) -> None:
+    assert await (await broker.start(**changes)).ended() == 78
+    assert text in broker.log
+    assert "Traceback" not in broker.log
+
+
+async def test_it_waits_for_zookeeper_and_can_be_stopped_meanwhile(broker: Process) -> None:
+    await broker.start(zookeeper=f"127.0.0.1:{free_port()}")
+    await broker.says("waiting_for_zookeeper")
+    assert await broker.stop() == 0
+
+
+async def test_garbage_and_strange_calls_at_its_port_harm_nobody(broker: Process) -> None:
+    await (await broker.start()).says("master_opened")
+    host, port = "127.0.0.1", broker.port
+    for garbage in (os.urandom(50_000), b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 1000):
+        _, writer = await asyncio.open_connection(host, port)
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + garbage)
+        with suppress(OSError):
+            await writer.drain()
+        writer.close()
+    connection = GrpcTransport().connect(broker.address)
+    for method in (methods.PRODUCE, methods.CONSUME, methods.REPLICATE):
+        stream = await connection.open(method, 10)
+        await stream.send(method.request())  # none of the three begins with an empty message
+        with suppress(TransportError):
+            while await stream.receive() is not None:
+                pass
+    reply = await connection.call(methods.STATUS, admin_pb2.StatusRequest(), 10)
+    assert reply.permission == 3
+    await connection.close()
+    assert "this is a bug" not in broker.log
+    assert await broker.stop(signal.SIGINT) == 0

@@ -1,12 +1,24 @@
 """A broker's settings: every limit stated, with its default and unit. Checked by pydantic."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Final, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fmqcore.batch import MAX_PAYLOAD, MAX_RECORDS
 from fmqcore.words import NAME_PATTERN
 
 MIB = 1024 * 1024
 _NAME = f"^{NAME_PATTERN}$"
+
+
+_RISING: Final = (
+    ("heartbeat_ms", "grant_ms"),
+    ("heartbeat_ms", "dead_after_ms"),
+    ("redial_min_ms", "redial_max_ms"),
+    ("session_window_bytes", "total_window_bytes"),
+    ("consumer_heartbeat_ms", "consumer_dead_after_ms"),
+)
+"""The first of each pair is not over the second: the other way round it could not work."""
 
 
 class BrokerSettings(BaseModel):
@@ -17,9 +29,10 @@ class BrokerSettings(BaseModel):
     cluster: str = Field(pattern=_NAME)
     group: str = Field(pattern=_NAME)
     broker: str = Field(pattern=_NAME)
-    data_dir: str
-    zookeeper: str  # host:port[,host:port...]
-    listen: str = ""  # host:port; empty = the member's address in the group's configuration
+    data_dir: str = Field(min_length=1)
+    zookeeper: str = Field(min_length=1)  # host:port[,host:port...][/root]
+    # host:port; empty = the member's address in the group's configuration
+    listen: str = Field(default="", pattern=r"^$|^.+:\d{1,5}$")
 
     # journal
     segment_bytes: int = Field(default=128 * MIB, ge=MIB // 16, le=4096 * MIB, multiple_of=4096)
@@ -64,3 +77,13 @@ class BrokerSettings(BaseModel):
     )  # acked ahead of the committed offset, per queue
     offsets_interval_ms: int = Field(default=50, ge=1)  # offset commits are gathered so long
     takeover_checkpoint_ms: int = Field(default=1000, ge=10)
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        for small, large in _RISING:
+            if getattr(self, small) > getattr(self, large):
+                raise ValueError(
+                    f"{small} is {getattr(self, small)}, it may not be over {large}, "
+                    f"which is {getattr(self, large)}"
+                )
+        return self

@@ -84,9 +84,10 @@ def _settings(given: dict[str, Any]) -> Any:
         return BrokerSettings(**given)
     except ValidationError as error:
         for found in error.errors():
+            problem = _PROBLEMS.get(found["type"], found["msg"].removeprefix("Value error, "))
             name = ".".join(str(part) for part in found["loc"])
-            problem = _PROBLEMS.get(found["type"], found["msg"])
-            _say(f"setting {name}: {problem} (given: {given.get(name, 'nothing')})")
+            given_text = f"setting {name}: {problem} (given: {given.get(name, 'nothing')})"
+            _say(given_text if name else problem)
         _say("`fmq broker settings` lists them all")
         raise typer.Exit(USAGE) from None
 

@@ -135,6 +135,7 @@ class Terms:
         self.tenure, self.frozen = Tenure(edit.epoch, standing), None
         _log.info("reads_claimed", epoch=edit.epoch, why=edit.why, end=p.journal.durable_end)
         p.commit.advance(p.journal.durable_end, p.commit.all_end)
+        p.journal.note_commit_end(p.journal.durable_end)  # R5: what I serve is never cut off
         await self._become_taker(record)
         p.lease.hold(self.tenure)
         await p.lease.renew()

@@ -81,6 +81,13 @@ def _enough_heard(case: Case) -> bool:
     return heard >= slaves_to_hear(case.config.policy, len(case.state.isr), len(case.config.slaves))
 
 
+def _journal_whole(case: Case) -> bool:
+    """A term is set in the state only after its EPOCH batch is durable here."""
+    links, isr = case.evidence.links, case.state.isr
+    given_back = bool(isr) and all(b in links and links[b].heard for b in isr)
+    return case.evidence.journal_epoch >= case.state.epoch or given_back
+
+
 def _all_heard_if_records(case: Case) -> bool:
     links = case.evidence.links
     return not case.evidence.has_records or all(
@@ -112,6 +119,13 @@ ENOUGH_HEARD: Final = Guard(
     _enough_heard,
     "{me} stopped uncleanly and may lack what it acknowledged: it waits to hear its in-sync "
     "slaves ({isr})",
+)
+JOURNAL_WHOLE: Final = Guard(
+    "my journal has the term that I opened last",
+    _journal_whole,
+    "the journal of {me} lacks a term that it had opened, so its data directory was lost or "
+    "replaced: it waits for its in-sync slaves ({isr}) to give back what they have; with none of "
+    "them left, delete the group's state in ZooKeeper to begin anew",
 )
 ALL_HEARD_IF_RECORDS: Final = Guard(
     "a journal with records under a new state: every slave heard",

@@ -8,8 +8,9 @@ in this order (a live node read before the state could be older than the state i
 | mode             | part   | guards                                                  | step      |
 |------------------|--------|---------------------------------------------------------|-----------|
 | NEW              | master | session; with records: every slave heard                | OPEN (1)  |
-| MASTER(e)        | master | not held (restart, session lost); session; journal fits;| OPEN      |
-|                  |        | enough in-sync slaves heard after an unclean start      |           |
+| MASTER(e)        | master | not held (restart, session lost); session; journal fits | OPEN      |
+|                  |        | and is whole; enough in-sync slaves heard after an      |           |
+|                  |        | unclean start                                           |           |
 | MASTER(e)        | slave  | master gone; in isr; READ configured for both; stream   | CHECK x K |
 |                  |        | down; promise over; session; (last check) best          | CLAIM     |
 | SLAVE_CONSUME(e) | master | session; journal fits; record in (the reader froze but  | OPEN      |
@@ -108,7 +109,7 @@ _ROWS: Final[tuple[Row, ...]] = (
     Row(
         Mode.MASTER,
         Part.MASTER,
-        (g.NOT_HELD, *_OPEN, g.ENOUGH_HEARD),
+        (g.NOT_HELD, *_OPEN, g.JOURNAL_WHOLE, g.ENOUGH_HEARD),
         Action.OPEN,
         edits.open_again,
     ),

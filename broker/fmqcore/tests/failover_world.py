@@ -153,7 +153,7 @@ def decision_of(w: World, i: int, p: Protocol, *, fresh: bool, gone_long: bool) 
         lease_out=not b.lease,
         live={NAMES[j]: LIVE[j] for j in b.live},
         held=Epoch(held),
-        journal_epoch=Epoch(0),
+        journal_epoch=Epoch(1 if i else b.view.epoch),
         upstream_connected=linked,
         upstream_caught_up=linked,
         promised_until_ms=NOW if b.promise else 0,

@@ -26,7 +26,7 @@ Facts = dict[str, bool]
 """What is true; a name that is absent is false."""
 
 
-def live(broker: BrokerId, *, epoch: int = 1, end: int = 0) -> LiveBroker:
+def live(broker: BrokerId, *, epoch: int = EPOCH, end: int = 0) -> LiveBroker:
     return LiveBroker(broker, "i", "", Epoch(epoch), Position(end))
 
 
@@ -51,6 +51,10 @@ def state(mode: Mode, f: Facts, me: BrokerId = S) -> GroupState:
     return GroupState(mode, EPOCH, M, reader, isr, "cmVj", sealed, why="w")
 
 
+def _journal_epoch(f: Facts) -> int:
+    return EPOCH + 2 * (not f.get("fits", True)) - (not f.get("whole", True))
+
+
 def evidence(mode: Mode, f: Facts) -> Evidence:
     term = {Mode.SLAVE_CONSUME: EPOCH, Mode.HANDOVER: Epoch(EPOCH - 1)}.get(mode, Epoch(0))
     there = {M: not f.get("master_gone"), S: not f.get("reader_gone"), T: True, U: True}
@@ -62,7 +66,7 @@ def evidence(mode: Mode, f: Facts) -> Evidence:
         lease_out=f.get("lease_out", False),
         live={b: live(b, end=99 if b == U and f.get("rival") else 0) for b in there if there[b]},
         held=state(mode, f).epoch if f.get("held") and mode is not Mode.NEW else Epoch(0),
-        journal_epoch=Epoch(1) if f.get("fits", True) else Epoch(EPOCH + 2),
+        journal_epoch=Epoch(0 if mode is Mode.NEW else _journal_epoch(f)),
         journal_end=Position(1),
         has_records=f.get("records", False),
         may_lack=f.get("unclean", False),
@@ -110,7 +114,10 @@ def new_master(f: Facts) -> Action:
 def master_master(f: Facts) -> Action:
     # ONE of the in-sync slaves makes an acknowledgement: all must be heard
     heard = not f.get("unclean") or (f.get("reader_heard") and f.get("t"))
-    good = not f.get("held") and f.get("session") and f.get("fits", True) and heard
+    whole = f.get("whole", True) or not f.get("fits", True)
+    given_back = f.get("reader_heard") and f.get("t")
+    fits = f.get("fits", True) or not f.get("whole", True)
+    good = not f.get("held") and f.get("session") and fits and heard and (whole or given_back)
     return Action.OPEN if good else Action.WAIT
 
 
@@ -188,7 +195,7 @@ TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] =
     (Mode.NEW, M, new_master, ("session", "fresh", "records", "reader_heard", "t")),
     (Mode.NEW, S, lambda f: Action.WAIT, CLAIMING),
     (Mode.MASTER, M, master_master,
-     ("held", "session", "fresh", "fits", "unclean", "reader_heard", "t", "reads")),
+     ("held", "session", "fresh", "fits", "whole", "unclean", "reader_heard", "t", "reads")),
     (Mode.MASTER, S, master_slave,
      (*CLAIMING, "master_gone", "stream", "promised", "in_isr", "rival")),
     (Mode.SLAVE_CONSUME, M, consume_master, RETURNING),

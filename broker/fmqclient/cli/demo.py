@@ -1,12 +1,11 @@
-"""`fmq demo`: the main job on this machine. Exit status 0: all is well; 1: something is off;
-69: it could not be run; 130: stopped by Ctrl-C or SIGTERM.
+"""`fmq demo`: the main job on this machine.
+
+Talk goes to standard error, the report to standard output. Exit status 0: all is well; 1: something
+is off; 69: it could not be run; 130, 143: stopped by Ctrl-C, SIGTERM.
 """
 
-import asyncio
 import logging
 import shutil
-import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final
@@ -14,11 +13,10 @@ from typing import Annotated, Final
 import structlog
 import typer
 
+from fmqclient.cli.common import UNAVAILABLE, Terminated, run, talk
 from fmqcore.errors import FmqError
 
 OFF: Final = 1
-UNAVAILABLE: Final = 69
-INTERRUPTED: Final = 130
 
 app = typer.Typer(help="Run the main job on this machine.")
 
@@ -37,26 +35,23 @@ def demo(
     """Run the main job: a cluster, real data, a killed master, a verdict."""
     from fmqclient.dev.plan import state_folder
 
-    raise typer.Exit(run(messages, directory or state_folder("demo"), keep=keep))
+    raise typer.Exit(_demo(messages, directory or state_folder("demo"), keep=keep))
 
 
-def run(messages: int, directory: Path, *, keep: bool) -> int:
+def _demo(messages: int, directory: Path, *, keep: bool) -> int:
     """Run it and print what it found; the exit status."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
-        return asyncio.run(_run(messages, directory, keep=keep))
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        sys.stderr.write(f"\nstopped; no process is left running; logs and data: {directory}\n")
-        return INTERRUPTED
+        return run(lambda: _run(messages, directory, keep=keep))
+    except (KeyboardInterrupt, Terminated):
+        talk(f"stopped; no process is left running; logs and data: {directory}")
+        raise
 
 
 async def _run(messages: int, directory: Path, *, keep: bool) -> int:
     from fmqclient.dev.demo import run_demo
     from fmqclient.dev.show import Show, print_report
 
-    me = asyncio.current_task()
-    assert me is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)
     show = Show(messages)
     try:
         report = await run_demo(directory, show, messages=messages)

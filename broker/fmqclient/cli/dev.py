@@ -1,31 +1,25 @@
 """`fmq dev up|down|status`: a cluster on this machine to write programs against.
 
 `up` leaves it running on purpose. The cluster's address goes to standard output, talk to standard
-error. Exit status 69: it could not be started, or there is none.
+error. Exit status 69: it could not be started, or there is none. (This module is imported only
+when it is asked for.)
 """
 
-import asyncio
 import logging
 import shutil
-import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import structlog
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from fmqcore.errors import FmqError
+from fmqclient.cli.common import Output, OutputOption, run, show, talk
+from fmqclient.dev.cluster import BrokerStatus, ClusterFailed, DevCluster
+from fmqclient.dev.plan import ClusterOptions, state_folder
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.words import Permission
 
-if TYPE_CHECKING:
-    from fmqclient.dev.cluster import BrokerStatus, DevCluster
-    from fmqclient.dev.plan import ClusterOptions
-
-UNAVAILABLE: Final = 69
 PORT: Final = 9876
 """The first broker's, so that `fmq://127.0.0.1:9876` works."""
 
@@ -55,8 +49,6 @@ def up(
     directory: Folder = None,
 ) -> None:
     """Start a cluster and leave it running. What is in its folder from before is used again."""
-    from fmqclient.dev.plan import ClusterOptions
-
     needed = how_many or (HowMany.ONE if slaves else HowMany.NONE)
     options = ClusterOptions(
         groups=groups,
@@ -66,7 +58,7 @@ def up(
         settings=dict(_pair(change) for change in changes or []),
         zookeeper=zookeeper,
     )
-    raise typer.Exit(_run(_up(directory or _folder(), options)))
+    _run(lambda: _up(directory or state_folder("dev"), options))
 
 
 @app.command()
@@ -75,74 +67,70 @@ def down(
     directory: Folder = None,
 ) -> None:
     """Stop the cluster. Its data stay, for the next `up`, unless wiped."""
-    raise typer.Exit(_run(_down(directory or _folder(), wipe=wipe)))
+    _run(lambda: _down(directory or state_folder("dev"), wipe=wipe))
 
 
 @app.command()
-def status(directory: Folder = None) -> None:
+def status(output: OutputOption = Output.TABLE, directory: Folder = None) -> None:
     """Show its brokers and where their logs are."""
-    raise typer.Exit(_run(_status(directory or _folder())))
+    _run(lambda: _status(directory or state_folder("dev"), output))
 
 
-async def _up(folder: Path, options: "ClusterOptions") -> int:
-    from fmqclient.dev.cluster import DevCluster
-
-    _say(f"starting ZooKeeper and {options.groups} groups in {folder}")
+async def _up(folder: Path, options: ClusterOptions) -> None:
+    talk(f"starting ZooKeeper and {options.groups} groups in {folder}")
     cluster = DevCluster(folder, options, detach=True)
     await cluster.start()
     await cluster.leave()
     first = next(iter(cluster.brokers.values()))
     if options.first_port not in (0, first.port):
-        _say(f"port {options.first_port} is taken: the first broker listens on {first.port}")
-    _print_table(await cluster.status())
-    _say("it runs until: fmq dev down")
+        talk(f"port {options.first_port} is taken: the first broker listens on {first.port}")
+    talk(f"logs and data are in {folder}; it runs until: fmq dev down")
     typer.echo(f"fmq://{first.address}")
-    return 0
 
 
-async def _down(folder: Path, *, wipe: bool) -> int:
+async def _down(folder: Path, *, wipe: bool) -> None:
     cluster = _attached(folder)
     was_running = cluster.running
     await cluster.stop()
     if wipe:
         shutil.rmtree(folder)
     what = "stopped" if was_running else "was not running"
-    _say(f"{what}; {folder} is removed" if wipe else f"{what}; its data stay in {folder}")
-    return 0
+    talk(f"{what}; {folder} is removed" if wipe else f"{what}; its data stay in {folder}")
 
 
-async def _status(folder: Path) -> int:
+async def _status(folder: Path, output: Output) -> None:
     cluster = _attached(folder)
     if not cluster.running:
-        _say(f"not running; its data are in {folder}; start it: fmq dev up")
-        return UNAVAILABLE
-    _print_table(await cluster.status())
-    return 0
+        raise ClusterFailed(f"not running; its data are in {folder}; start it: fmq dev up")
+    _show(output, await cluster.status())
+    talk(f"logs and data are in {folder}")
 
 
-def _attached(folder: Path) -> "DevCluster":
-    from fmqclient.dev.cluster import ClusterFailed, DevCluster
-
+def _attached(folder: Path) -> DevCluster:
     cluster = DevCluster.attach(folder)
     if cluster is None:
         raise ClusterFailed(f"no cluster in {folder}; start one: fmq dev up")
     return cluster
 
 
-def _print_table(brokers: "list[BrokerStatus]") -> None:
-    table = Table(box=None, pad_edge=False)
-    for column in ("GROUP", "BROKER", "ADDRESS", "PID", "ROLE", "ACCESS", "EPOCH", "WHY", "LOG"):
-        table.add_column(column, overflow="fold")
-    for broker in brokers:
-        plan, reply = broker.plan, broker.reply
-        if reply is None:
-            said = ["", "NONE", "", "does not answer" if broker.alive else "ended"]
-        else:
-            access = Permission(reply.permission).name or "NONE"
-            said = [reply.role, access, str(reply.epoch), reply.why]
-        pid = str(broker.pid) if broker.alive else "-"
-        table.add_row(plan.group, plan.id, plan.listen, pid, *said, str(plan.log))
-    Console(stderr=True).print(table)
+def _show(output: Output, brokers: list[BrokerStatus]) -> None:
+    columns = ("GROUP", "BROKER", "ADDRESS", "PID", "ROLE", "ACCESS", "EPOCH", "WHY")
+    rows = [_row(broker) for broker in brokers]
+    data = [
+        {name.lower(): cell for name, cell in zip(columns, row, strict=True)}
+        | {"log": str(broker.plan.log), "data": str(broker.plan.data)}
+        for row, broker in zip(rows, brokers, strict=True)
+    ]
+    show(output, columns, rows, data)
+
+
+def _row(broker: BrokerStatus) -> tuple[Any, ...]:
+    plan, reply = broker.plan, broker.reply
+    if reply is None:
+        said: tuple[Any, ...] = ("", "NONE", "", "does not answer" if broker.alive else "ended")
+    else:
+        said = (reply.role, Permission(reply.permission).name, reply.epoch, reply.why)
+    return plan.group, plan.id, plan.listen, broker.pid if broker.alive else None, *said
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -152,20 +140,6 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _folder() -> Path:
-    from fmqclient.dev.plan import state_folder
-
-    return state_folder("dev")
-
-
-def _run(work: Coroutine[Any, Any, int]) -> int:
+def _run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    try:
-        return asyncio.run(work)
-    except FmqError as error:
-        _say(str(error))
-        return UNAVAILABLE
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"fmq dev: {text}\n")
+    run(work)

@@ -34,7 +34,6 @@ from fmqclient.dev.processes import Child
 from fmqclient.dev.proxy import Link, Proxies
 from fmqcore.cluster import Mode
 from fmqcore.errors import Unavailable
-from fmqcore.words import BrokerId
 from fmqport.methods import STATUS
 from fmqport.spawn import spawn
 from fmqport.transport import TransportError
@@ -68,9 +67,9 @@ class DevCluster:
     ) -> None:
         self.directory = directory.absolute()
         self.options = options or ClusterOptions()
-        self.brokers: dict[BrokerId, BrokerPlan] = {}
-        self.zookeeper_links: dict[BrokerId, Link] = {}  # if proxied: broker → ZooKeeper
-        self.broker_links: dict[BrokerId, Link] = {}  # if proxied: anybody → broker, by caller
+        self.brokers: dict[str, BrokerPlan] = {}
+        self.zookeeper_links: dict[str, Link] = {}  # if proxied: broker → ZooKeeper
+        self.broker_links: dict[str, Link] = {}  # if proxied: anybody → broker, by caller
         self._detach = detach
         self._children: dict[str, Child] = {}
         self._zookeeper: EmbeddedZooKeeper | None = None
@@ -175,6 +174,7 @@ class DevCluster:
         server.start()
         assert server.process is not None
         self._children[ZOOKEEPER] = Child.of(server.process)
+        self._write_file()
         async with self._in_time(f"ZooKeeper on {server.address}", server.log):
             while not await asyncio.to_thread(server.ready):  # noqa: ASYNC110
                 await asyncio.sleep(_POLL_S / 2)
@@ -233,7 +233,7 @@ class DevCluster:
     # ---- one broker
     def start_broker(self, broker: str) -> None:
         """Start its process; it must not be running."""
-        plan = self.brokers[BrokerId(broker)]
+        plan = self.brokers[broker]
         assert broker not in self._children or not self._children[broker].alive()
         command = broker_command(self.options, plan)
         self._children[broker] = Child.of(spawn(command, plan.log, detach=self._detach))
@@ -279,7 +279,7 @@ class DevCluster:
 
     async def broker_status(self, broker: str) -> admin_pb2.StatusReply | None:
         """One broker about itself; None if it does not answer."""
-        return (await self._status(self.brokers[BrokerId(broker)])).reply
+        return (await self._status(self.brokers[broker])).reply
 
     async def _status(self, plan: BrokerPlan) -> BrokerStatus:
         from fmqport.rpc import GrpcTransport

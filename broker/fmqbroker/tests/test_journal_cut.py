@@ -1,5 +1,6 @@
 """Truncate, reset, retire: also with a crash at every step of them."""
 
+import asyncio
 import os
 import shutil
 from collections.abc import Awaitable, Callable
@@ -18,6 +19,7 @@ from fmqbroker.tests.journal_kit import (
     fill,
     headers,
     running,
+    until,
 )
 from fmqcore.batch import BatchType
 from fmqcore.errors import DeliveryUnknown, InvalidArgument, NotFound
@@ -142,34 +144,36 @@ async def _retire(journal: Journal) -> None:
 async def test_a_crash_in_the_middle_is_finished_at_the_next_start(
     tmp_path: Path, work: Callable[[Journal], Awaitable[None]], loss: Loss
 ) -> None:
-    disk = FaultDisk(tmp_path / "first")
-    async with running(tmp_path, disk=disk, checkpoint_interval_ms=100_000) as journal:
+    disk, claims = FaultDisk(tmp_path / "first"), list[int]()
+    async with running(tmp_path, disk=disk) as journal:
         journal.append(epoch(1))
         fill(journal, 250, size=900)
         await journal.wait_durable(journal.end)
+        await until(lambda: disk.steps[-1].name == "checkpoint")
+        await until(lambda: sum(s.name.endswith(".index") for s in disk.steps) == 3)
         before, first = await everything(journal), len(disk.steps)
+        old_start = journal.log_start
         await work(journal)
-        last = len(disk.steps)
+        last, start, cut = len(disk.steps), journal.log_start, await everything(journal)
         # What follows must survive too: no step of the past may be finished on top of it.
+        disk.done = lambda: claims.append(journal.durable_end)
         if work is not _reset:
             fill(journal, 3)
             await journal.wait_durable(journal.end)
-        after, start = await everything(journal), journal.log_start
+        after = await everything(journal)
     assert last - first >= 4
     for count in range(first, len(disk.steps) + 1):
         path = tmp_path / f"crash-{count}"
         image(disk.steps[:count], loss, path)
         async with running(path) as journal:
             stored = await everything(journal)
-            if count == first:
-                assert stored == before
-            elif count <= last:
-                assert stored == before or before[: len(stored)] == stored or stored in before
-                assert journal.log_start == start
+            if count <= last:
+                done = count > first  # the first step says what is meant
+                assert stored == (cut if done else before)
+                assert journal.log_start == (start if done else old_start)
             else:
                 assert after.startswith(stored)
-            if count >= last:
-                assert journal.log_start == start
+                assert journal.end >= claims[count - last - 1]
             if work is not _reset:
                 journal.append(data(b"goes on"))
                 await journal.wait_durable(journal.end)
@@ -177,3 +181,25 @@ async def test_a_crash_in_the_middle_is_finished_at_the_next_start(
         async with running(path) as journal:
             assert journal.end == position
         shutil.rmtree(path)
+
+
+async def test_a_cut_that_was_begun_is_finished_whoever_is_cancelled(tmp_path: Path) -> None:
+    async with running(tmp_path) as journal:
+        journal.append(epoch(1))
+        ends = fill(journal, 200)
+        for turns in range(25):
+            end = ends[150 - turns]
+            task = asyncio.ensure_future(journal.truncate(end))
+            for _ in range(turns):
+                await asyncio.sleep(0.0002)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            whole = await everything(journal)
+            assert journal.end in (end, headers(whole)[-1].end)
+            fill(journal, 2)
+            await journal.wait_durable(journal.end)
+            await journal.truncate(end)
+            assert journal.next_offset(TOPIC, 0) == (150 - turns) // 3 + 1
+        whole = await everything(journal)
+    async with running(tmp_path) as journal:
+        assert await everything(journal) == whole

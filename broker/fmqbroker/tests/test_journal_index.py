@@ -144,3 +144,19 @@ async def test_an_unknown_queue_is_empty(tmp_path: Path) -> None:
         assert journal.committed_offset(TopicId(99), 0, Position(0)) == 0
         assert journal.read_tail(Position(0), 10) == b""
         assert await journal.read(Position(0), 10) == b""
+
+
+async def test_what_was_read_ahead_of_the_end_is_not_kept(tmp_path: Path) -> None:
+    async with running(tmp_path, segment_bytes=8 << 20) as journal:
+        journal.append(epoch(1))
+        fill(journal, 1)
+    async with running(tmp_path, segment_bytes=8 << 20) as journal:
+        (found,) = await journal.find(TOPIC, 0, Offset(0), 1)
+        await journal.read_batch(found)  # the window goes past the end
+        for number in range(300):
+            journal.append(data(b"%d" % number * 4000, queue=1))
+            await journal.wait_durable(journal.end)
+        assert journal.read_tail(found.end, 10) is None  # it is on the disk alone
+        (found,) = await journal.find(TOPIC, 1, Offset(0), 1)
+        header, _ = await journal.read_batch(found)
+        assert header.position == found.position

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fmqbroker.journal import Journal
-from fmqbroker.tests.fault_disk import FaultDisk, Loss, image
+from fmqbroker.tests.fault_disk import FaultDisk, Loss, Step, image
 from fmqbroker.tests.journal_kit import (
     SEGMENT,
     TOPIC,
@@ -102,14 +102,18 @@ def files_of(path: Path) -> dict[str, bytes]:
 
 async def refused(path: Path, *words: str) -> str:
     before = files_of(path)
+    disk = FileDisk(str(path))
     with pytest.raises(CorruptJournal) as caught:
-        await Journal.open(FileDisk(str(path)), settings(path), Clock(), Life())
+        await Journal.open(disk, settings(path), Clock(), Life())
+    await disk.close()
     message = str(caught.value)
     for word in (str(path), "remedy", *words):
         assert word in message
     # Nothing was touched, and the directory is free again.
     assert files_of(path) == before
-    (await FileDisk(str(path)).lock("next")).release()
+    disk = FileDisk(str(path))
+    await disk.lock("next")
+    await disk.close()
     return message
 
 
@@ -149,8 +153,10 @@ async def test_an_unreadable_checkpoint_is_no_loss(tmp_path: Path) -> None:
 async def test_two_brokers_on_one_directory(tmp_path: Path) -> None:
     async with running(tmp_path) as journal:
         journal.append(epoch(1))
+        second = FileDisk(str(tmp_path))
         with pytest.raises(DirectoryLocked, match="broker g1-0 of group g1"):
-            await Journal.open(FileDisk(str(tmp_path)), settings(tmp_path), Clock(), Life())
+            await Journal.open(second, settings(tmp_path), Clock(), Life())
+        await second.close()
         await journal.wait_durable(journal.end)
 
 
@@ -175,3 +181,29 @@ async def test_known_commit_end_survives(tmp_path: Path) -> None:
         end = journal.end
     async with running(tmp_path) as journal:
         assert journal.known_commit_end == end
+
+
+async def test_what_only_the_page_cache_held_is_synced_at_the_start(tmp_path: Path) -> None:
+    async with running(tmp_path, crash=True) as journal:
+        journal.set_flush(sync=False, interval_ms=0)
+        journal.append(epoch(1))
+        await journal.flushed.wait()
+    disk = FaultDisk(tmp_path)
+    async with running(tmp_path, disk=disk) as journal:
+        assert journal.durable_end == journal.end > 0
+        (name,) = segment_files(tmp_path)
+        assert disk.steps[:2] == [
+            Step("sync", name),
+            disk.steps[1]._replace(kind="replace", name="checkpoint"),
+        ]
+
+
+async def test_a_checkpoint_names_only_what_is_durable(tmp_path: Path) -> None:
+    disk = FileDisk(str(tmp_path))
+    journal = await Journal.open(disk, settings(tmp_path), Clock(), Life())
+    journal.append(epoch(1))
+    fill(journal, 200)  # several segments, in memory only: nobody flushes
+    await journal.retire(journal.end, 0)
+    await journal._parts.checkpoints.write()
+    await disk.close()
+    assert await content(tmp_path) == (0, b"")

@@ -43,6 +43,24 @@ async def test_after_a_failed_write_nothing_succeeds_any_more(
     await disk.close()
 
 
+async def test_a_kernel_that_stops_short_is_asked_again(
+    disk: FileDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.pwritev
+
+    def short(fd: int, pieces: list[bytes], at: int) -> int:
+        whole = b"".join(pieces)
+        return real(fd, [whole[:7]], at)
+
+    monkeypatch.setattr(os, "pwritev", short)
+    file = await disk.create("a", 0)
+    await file.write(
+        [(2, [b"0123456789", b"abc", b"", b"defghijklmnopqrstuvw", b"xyz"])], sync=True
+    )
+    assert await file.read(2, 100) == b"0123456789abcdefghijklmnopqrstuvwxyz"
+    await disk.close()
+
+
 async def test_what_a_crash_left_half_made_goes(disk: FileDisk, tmp_path: Path) -> None:
     await disk.close()
     (tmp_path / "0.seg.tmp").write_bytes(b"half")
@@ -58,7 +76,10 @@ async def test_created_files_have_their_blocks(disk: FileDisk, tmp_path: Path) -
     await disk.close()
 
 
-async def test_nothing_is_left_behind(disk: FileDisk) -> None:
+async def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    disk = FileDisk(str(tmp_path))
+    await disk.lock("me")
     for number in range(20):
         file = await disk.create(f"f{number}", 10)
         await file.write([(0, [b"x"])], sync=True)
@@ -69,10 +90,9 @@ async def test_nothing_is_left_behind(disk: FileDisk) -> None:
     await disk.close()
     open_files = {os.readlink(f"/proc/self/fd/{fd}") for fd in _descriptors()}
     assert not [name for name in open_files if name.startswith(disk.path)]
-    for thread in threading.enumerate():
-        if thread.name.startswith("fmq-"):
-            thread.join(timeout=10)
-            assert not thread.is_alive()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(timeout=10)
+        assert not thread.is_alive()
 
 
 def _descriptors() -> list[str]:

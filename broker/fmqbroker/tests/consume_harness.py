@@ -343,7 +343,7 @@ def commit_held(rig: Rig) -> Iterator[None]:
         rig.journal.flushed.notify()
 
 
-def key(queue: int) -> OffsetKey:
+def key(queue: int = 0) -> OffsetKey:
     """Under which the progress of `billing` is stored."""
     return OffsetKey("billing", TOPIC.id, queue)
 
@@ -356,3 +356,14 @@ def stored(rig: Rig, queue: int) -> OffsetEntry:
 def numbers(consumer: Consumer, queue: int, since: int = 0) -> list[int]:
     """Offsets of a queue in the order of delivery."""
     return [offset for q, offset, _, _ in consumer.values(since) if q == queue]
+
+
+def at(rig: Rig, floor: int, queue: int = 0) -> dict[OffsetKey, OffsetEntry]:
+    """The next entry of a queue."""
+    return {key(queue): OffsetEntry(rig.offsets.next_version(key(queue)), Offset(floor))}
+
+
+async def take_over(rig: Rig, epoch: int, record: str = "") -> None:
+    """Become the reader of a slave-consume term, as far as offsets go."""
+    rig.group.become(Mode.SLAVE_CONSUME, epoch)
+    await rig.offsets.become_taker(record)

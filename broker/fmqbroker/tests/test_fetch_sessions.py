@@ -1,10 +1,9 @@
-"""Consumer sessions on a real journal: they share queues, come, go, and end."""
+"""Consumer sessions on a real journal: they share queues, come, go, and are refused."""
 
 import asyncio
 import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,26 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fmqbroker.tests.consume_harness import (
-    ME,
     TOPIC,
     Rig,
     consuming,
-    key,
     open_request,
     running,
     stored,
     until,
 )
-from fmqcore.cluster import Mode
 from fmqcore.errors import ErrorCode
 from fmqcore.journal.offsets import OffsetKey
-from fmqcore.words import Offset, Permission, TopicId
+from fmqcore.words import TopicId
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.client_pb2 import ConsumeRequest
 
+
 # ---- sessions share
-
-
 async def test_two_sessions_share_evenly_a_third_joins_and_leaves(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as a:
         await until(lambda: len(a.held) == 4)
@@ -143,129 +138,7 @@ async def test_groups_do_not_see_each_other(tmp_path: Path) -> None:
             assert rig.journal.state.offsets[OffsetKey("two", TOPIC.id, 0)].floor == 0
 
 
-# ---- heartbeats and the end
-
-
-async def test_heartbeats_are_sent_when_there_is_nothing_else(tmp_path: Path) -> None:
-    async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
-        await until(lambda: consumer.held)
-
-        def beaten(seen: int) -> bool:
-            return consumer.heartbeats > seen
-
-        for _ in range(3):
-            seen = consumer.heartbeats
-            rig.hand.advance(rig.settings.consumer_heartbeat_ms)
-            await until(partial(beaten, seen))
-
-
-@pytest.mark.parametrize("stuck", [False, True])
-async def test_a_silent_session_loses_its_queues(tmp_path: Path, stuck: bool) -> None:
-    async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as silent:
-        await until(lambda: len(silent.held) == 4)
-        assert silent.pipe is not None
-        silent.pipe.full = stuck
-        rig.produce(0, b"x")
-        rig.hand.advance(rig.settings.consumer_dead_after_ms - 1)
-        async with consuming(rig, "b") as b:
-            await until(lambda: len(b.held) == 2)
-            assert not silent.over
-            rig.hand.advance(1)
-            await until(lambda: silent.over)
-            await until(lambda: len(b.held) == 4)
-            await until(lambda: b.got)
-
-
-async def test_losing_read_ends_every_session_and_forgets_the_groups(tmp_path: Path) -> None:
-    async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as a:
-        rig.produce(0, b"x", b"y")
-        await until(lambda: a.got)
-        async with consuming(rig, group="other") as other:
-            await until(lambda: other.got)
-            a.ack_range(0, 0, 1)
-            await until(lambda: stored(rig, 0).floor == 1)
-            rig.gate.grant(Permission.NONE, "fenced by the test")
-            for consumer in (a, other):
-                await until(partial(getattr, consumer, "error"))
-                assert consumer.error is not None
-                assert consumer.error.code == client_pb2.NO_PERMISSION
-                assert "epoch 1" in consumer.error.message
-                assert "fenced by the test" in consumer.error.message
-        # nothing is remembered, only what was stored
-        await until(lambda: a.over)
-        assert rig.fetch.groups.get("billing", TOPIC.id) is None
-        async with consuming(rig, "b") as refused:
-            assert refused.opened is not None
-            assert refused.opened.error.code == client_pb2.NO_PERMISSION
-        rig.permit(Permission.FULL, epoch=3)
-        async with consuming(rig, "b") as b:
-            await until(lambda: b.got)
-            assert b.values() == [(0, 1, b"y", 1)]
-
-
-async def test_a_lease_that_ran_out_is_noticed_at_the_next_pull_and_ack(tmp_path: Path) -> None:
-    async with running(Rig(tmp_path)) as rig:
-        async with consuming(rig, "a") as a:
-            rig.produce(0, b"x")
-            await until(lambda: a.got)
-            rig.gate._lease_until_ms = 0  # time went by, nobody said so
-            a.ack_range(0, 0, 1)
-            await until(lambda: a.error)
-            assert stored(rig, 0).floor == 0
-        rig.permit(Permission.READ)
-        async with consuming(rig, "b") as b:
-            await until(lambda: b.got)
-            rig.gate._lease_until_ms = 0
-            rig.produce(0, b"y")
-            await until(lambda: b.error)
-            assert len(b.got) == 1
-
-
-async def test_a_new_epoch_ends_sessions_even_if_read_stayed(tmp_path: Path) -> None:
-    async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
-        await until(lambda: consumer.held)
-        rig.gate.epoch = type(rig.gate.epoch)(4)
-        rig.gate.changed.notify()
-        await until(lambda: consumer.error)
-        assert consumer.error is not None
-        assert consumer.error.code == client_pb2.NO_PERMISSION
-
-
-async def test_slave_consume_serves_below_its_commit_end_and_hands_acks_back(
-    tmp_path: Path,
-) -> None:
-    async with running(Rig(tmp_path)) as rig:
-        rig.produce(0, b"x", b"y")
-        rig.produce(0, b"z")
-        await rig.committed()
-    rig = Rig(tmp_path)
-    rig.hold_commit = True
-    async with running(rig, lead=False):
-        rig.group.become(Mode.SLAVE_CONSUME, 2, reader=ME)
-        rig.commit.advance(rig.journal.durable_end, Offset(0))  # type: ignore[arg-type]
-        await rig.offsets.become_taker("")
-        rig.permit(Permission.READ, epoch=2)
-        async with consuming(rig) as consumer:
-            await until(lambda: len(consumer.values()) == 3)
-            consumer.ack_range(0, 0, 1)
-            consumer.ack_range(0, 2, 3)
-            consumer.send(ConsumeRequest(commit_token=1))
-            await until(lambda: consumer.tokens)
-            consumer.ack_range(0, 1, 2)  # accepted, perhaps not stored yet when the freeze comes
-            group = rig.fetch.groups.get("billing", TOPIC.id)
-            assert group is not None
-            await until(lambda: group.progress[0].floor == 3)
-            rig.gate.grant(Permission.NONE, "handing over")
-            from fmqcore.journal.control import decode_offsets
-
-            entries = decode_offsets(await rig.offsets.freeze())
-            assert entries[key(0)].floor == 3
-            await until(lambda: consumer.error)
-
-
 # ---- refused
-
-
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
@@ -337,8 +210,6 @@ async def test_an_orderly_stop_stores_what_was_acked(tmp_path: Path) -> None:
 
 
 # ---- everything at once
-
-
 @settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_every_record_is_delivered_and_acked_whatever_the_sessions_do(data: st.DataObject) -> None:

@@ -1,0 +1,180 @@
+"""Consumer offsets in slave-consume: the side journal, the checkpoint, what a restart finds."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmqbroker import offset_store
+from fmqbroker.takeover import SideJournal
+from fmqbroker.tests.consume_harness import SLAVE, Rig, at, key, running, take_over, until
+from fmqcore.cluster import Mode
+from fmqcore.consume.merge import merged
+from fmqcore.consume.record import decode_record, encode_record
+from fmqcore.consume.sidefile import NAME, encode_frame, encode_head
+from fmqcore.errors import Malformed, NoPermission
+from fmqcore.journal.control import decode_offsets, encode_offsets
+from fmqcore.journal.offsets import OffsetEntry
+from fmqcore.words import Epoch, Offset
+from fmqport.coordination import ConnectionLost
+
+# ---- as taker
+
+
+async def test_a_taker_stores_in_its_side_journal_and_checkpoints(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path), lead=False) as rig:
+        end = rig.journal.end
+        await take_over(rig, 2)
+        await rig.offsets.put(at(rig, 5))
+        stored = await SideJournal.load(rig.disk)
+        assert stored[key()] == OffsetEntry(2 << 32, Offset(5))
+        assert rig.journal.end == end, "in slave-consume nobody appends to the journal"
+        await until(lambda: rig.group.state.value.offsets)
+        assert decode_record(rig.group.state.value.offsets) == stored
+        await rig.offsets.put(at(rig, 7))
+        await until(lambda: decode_record(rig.group.state.value.offsets)[key()].floor == 7)
+
+
+async def test_a_taker_s_entries_are_fsynced_before_put_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        assert rig.offsets._side is not None
+        write = rig.offsets._side._file.write
+        may, asked = asyncio.Event(), []
+
+        async def slow(writes: Any, *, sync: bool) -> None:
+            asked.append(sync)
+            await may.wait()
+            await write(writes, sync=sync)
+
+        monkeypatch.setattr(rig.offsets._side._file, "write", slow)
+        putting = asyncio.create_task(rig.offsets.put(at(rig, 5)))
+        await until(lambda: asked)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not putting.done()
+        may.set()
+        await putting
+        assert asked == [True]
+
+
+async def test_a_taker_that_lost_the_reads_does_not_touch_the_state(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        rig.group.become(Mode.SLAVE_CONSUME, 3, reader=SLAVE)
+        asked = rig.group.change
+        tried = []
+
+        async def change(edit):  # type: ignore[no-untyped-def]
+            tried.append(edit)
+            return await asked(edit)
+
+        rig.group.change = change  # type: ignore[method-assign]
+        await rig.offsets.put(at(rig, 5))
+        await until(lambda: tried)
+        await until(lambda: len(tried) == 1 and rig.offsets._checkpointed)
+        rig.group.become(Mode.SLAVE_CONSUME, 4)  # me again, in a term that I have not begun
+        await rig.offsets.put(at(rig, 6))
+        await until(lambda: len(tried) == 2)
+        assert rig.group.changes == 0
+        assert rig.group.state.value.offsets == ""
+
+
+async def test_a_checkpoint_that_failed_is_made_again(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        rig.group.failing = ConnectionLost("no answer")
+        await rig.offsets.put(at(rig, 5))
+        rig.group.failing = None
+        await until(lambda: rig.group.state.value.offsets)
+
+
+async def test_a_restarted_taker_finds_what_it_had_acknowledged(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path, takeover_checkpoint_ms=60_000), lead=False) as rig:
+        await take_over(rig, 2)
+        await rig.offsets.put(at(rig, 5) | at(rig, 6, queue=1))
+        kept = await SideJournal.load(rig.disk)
+    async with running(Rig(tmp_path), lead=False) as rig:
+        other = {key(2): OffsetEntry(2 << 32, Offset(9))}
+        record = encode_record(other).text
+        assert record is not None
+        await take_over(rig, 2, record)
+        assert rig.offsets.get(key(1)) == kept[key(1)]
+        assert decode_offsets(await rig.offsets.freeze()) == kept | other
+        assert await SideJournal.load(rig.disk) == kept | other
+
+
+async def test_the_next_taker_goes_on_from_the_record_whatever_its_journal_has(
+    tmp_path: Path,
+) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        await rig.offsets.put(at(rig, 5) | at(rig, 6, queue=2))
+        mine = dict(rig.journal.state.offsets)
+        record = {key(): OffsetEntry(3 << 32, Offset(1)), key(1): OffsetEntry(1, Offset(3))}
+        text = encode_record(merged(mine, record)).text
+        assert text is not None
+        await take_over(rig, 4, text)
+        assert rig.offsets.get(key()) == record[key()], (
+            "the higher version, though its floor is low"
+        )
+        assert rig.offsets.next_version(key()) == 4 << 32
+        assert decode_offsets(await rig.offsets.freeze()) == merged(mine, record)
+
+
+async def test_a_taker_refuses_to_begin_from_a_record_it_cannot_read(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path), lead=False) as rig:
+        for bad in ("%%%", "AAAA"):
+            with pytest.raises(Malformed):
+                await take_over(rig, 2, bad)
+        with pytest.raises(NoPermission):
+            await rig.offsets.put(at(rig, 1))
+
+
+async def test_a_torn_or_unreadable_side_journal_costs_only_what_was_not_stored(
+    tmp_path: Path,
+) -> None:
+    first, second = at_version(1, 5), at_version(2, 9)
+    data = encode_head(Epoch(2)) + encode_frame(first) + encode_frame(second)[:-9]
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await rig.disk.replace_file(NAME, data)
+        assert await SideJournal.load(rig.disk) == decode_offsets(first)
+        await take_over(rig, 3)
+        assert rig.offsets.get(key()) == OffsetEntry(1, Offset(5))
+        await rig.disk.replace_file(NAME, b"rubbish")
+        assert await SideJournal.load(rig.disk) == {}
+
+
+def at_version(version: int, floor: int) -> bytes:
+    return encode_offsets({key(): OffsetEntry(version, Offset(floor))})
+
+
+async def test_a_side_journal_is_written_anew_when_it_has_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fmqbroker.takeover.COMPACT_BYTES", 500)
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        for floor in range(40):
+            await rig.offsets.put(at(rig, floor))
+        sizes = dict(await rig.disk.list())
+        assert sizes[NAME] < 700
+        assert (await SideJournal.load(rig.disk))[key()].floor == 39
+
+
+async def test_a_record_above_the_bound_keeps_its_floors_or_stays_what_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranges = tuple((Offset(2 * i), Offset(2 * i + 1)) for i in range(1, 100))
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        monkeypatch.setattr(offset_store, "MAX_CHECKPOINT_CHARS", 200)
+        await rig.offsets.put({key(): OffsetEntry(2 << 32, Offset(1), ranges)})
+        await until(lambda: rig.group.state.value.offsets)
+        kept = rig.group.state.value.offsets
+        assert decode_record(kept) == {key(): OffsetEntry(2 << 32, Offset(1))}
+        await rig.offsets.put({key(q): OffsetEntry(2 << 32, Offset(q)) for q in range(1, 9)})
+        await until(lambda: rig.offsets._checkpointed)
+        assert rig.group.state.value.offsets == kept

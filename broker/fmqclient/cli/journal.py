@@ -6,31 +6,37 @@ the next start), 2 inconsistent, 3 incomplete (something could not be read), 64 
 """
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
+from fmqclient.cli import common
 from fmqclient.cli import journal_show as show
+from fmqclient.cli.common import USAGE, NobodyReads, Output, OutputOption, talk
 from fmqclient.cli.journal_dump import Dump, Filter
 from fmqclient.cli.journal_files import DataDirectory, NoJournal, SegmentBytes
 from fmqcore.journal.findings import Severity
 from fmqcore.journal.recovery import SegmentFile
-from fmqcore.journal.segments import CHECKPOINT, index_name, segment_base
+from fmqcore.journal.segments import index_name, segment_base
 from fmqcore.journal.verify import SegmentReport, Verifier, worst
 from fmqcore.words import Position
 
-USAGE: Final = 64
-_VERDICTS: Final = {0: "clean", 1: "warnings", 2: "inconsistent", 3: "incomplete"}
+INCOMPLETE: Final = 3
+_COLUMNS: Final = ("SEGMENT", "USED", "BATCHES", "RECORDS", "FIRST", "LAST", "STATE", "INDEX")
+_INCONSISTENT: Final = 2
+_VERDICTS: Final = {
+    0: "clean",
+    1: "warnings",
+    _INCONSISTENT: "inconsistent",
+    INCOMPLETE: "incomplete",
+}
 _BAR_FROM_BYTES: Final = 64 * 1024 * 1024
 _LOOKS: Final = 10
 _LOOK_AGAIN_S: Final = 0.05
@@ -42,15 +48,7 @@ app = typer.Typer(
 )
 
 
-class Output(Enum):
-    """How results are printed."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="a broker's data directory")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="how to print")]
 
 
 @app.command()
@@ -58,25 +56,7 @@ def ls(directory: Directory, output: OutputOption = Output.TABLE) -> None:
     """List the segments: bytes used, batches, records, times, sealed, index."""
     with _opened(directory) as opened:
         rows = list(_list_rows(opened))
-        if output is Output.JSON:
-            _print_json(rows)
-            return
-        table = Table(box=None, pad_edge=False)
-        for column in ("SEGMENT", "USED", "BATCHES", "RECORDS", "FIRST", "LAST", "STATE", "INDEX"):
-            right = column in ("SEGMENT", "USED", "BATCHES", "RECORDS")
-            table.add_column(column, justify="right" if right else "left", no_wrap=True)
-        for row in rows:
-            table.add_row(
-                str(row["base"]),
-                show.size(row["used"]),
-                str(row["batches"]),
-                str(row["records"]),
-                show.moment(row["first_ms"]),
-                show.moment(row["last_ms"]),
-                row["state"],
-                row["index"],
-            )
-        _console().print(table)
+        common.show(output, _COLUMNS, map(_cells, rows), rows)
 
 
 @app.command()
@@ -102,7 +82,7 @@ def dump(
                 sys.stdout.write(show.record_line(record) + "\n")
         sys.stdout.flush()
         if dumping.stopped:
-            _talk(dumping.stopped)
+            talk(dumping.stopped)
             raise typer.Exit(dumping.exit_code)
 
 
@@ -110,14 +90,24 @@ def dump(
 def verify(directory: Directory, output: OutputOption = Output.TABLE) -> None:
     """Check everything: checksums, chain, continuity, snapshots, indexes, checkpoint."""
     with _opened(directory) as opened:
-        checked = _Verification(opened)
-        checked.run()
-        code = checked.exit_code()
+        checked, code = _verified(opened)
         if output is Output.JSON:
-            _print_json(checked.as_data(code))
+            common.show(output, (), (), checked.as_data(code))
         else:
             checked.print(code)
     raise typer.Exit(code)
+
+
+def _verified(opened: DataDirectory) -> tuple["_Verification", int]:
+    """Damage seen beside a broker at work is looked at twice: it may have cut its journal."""
+    for attempt in (1, 2):
+        checked = _Verification(opened)
+        checked.run()
+        code = checked.exit_code()
+        if code != _INCONSISTENT or not opened.live or attempt == 2:
+            break
+        opened = DataDirectory(opened.path)
+    return checked, code
 
 
 class _Verification:
@@ -128,7 +118,7 @@ class _Verification:
         self._reports: list[SegmentReport] = []
         self._unreadable: list[str] = []
         self._verifier = Verifier(
-            opened.listing, opened.small(CHECKPOINT), empty=opened.empty(), live=opened.live
+            opened.listing, opened.checkpoint, empty=opened.empty(), live=opened.live
         )
 
     def run(self) -> None:
@@ -148,16 +138,16 @@ class _Verification:
             self._reports.append(report)
         except OSError as error:
             if isinstance(error, FileNotFoundError) and self._opened.live:
-                _talk(f"{file.name} was retired by the broker meanwhile")
+                talk(f"{file.name} was retired by the broker meanwhile")
                 return
             self._unreadable.append(f"{file.name}: {error.strerror or error}")
 
     def exit_code(self) -> int:
         severity = worst(self._verifier.findings)
         if severity is Severity.ERROR:
-            return 2
+            return _INCONSISTENT
         if self._unreadable or any(report.moving for report in self._reports):
-            return 3
+            return INCOMPLETE
         return 1 if severity is Severity.WARNING else 0
 
     def coverage(self) -> show.Row:
@@ -223,11 +213,9 @@ class _Again:
 
 def _list_rows(opened: DataDirectory) -> Iterator[show.Row]:
     empty = opened.empty()
-    verifier = Verifier(
-        opened.listing, opened.small(CHECKPOINT), empty=empty, live=True, payloads=False
-    )
+    verifier = Verifier(opened.listing, opened.checkpoint, empty=empty, live=True, payloads=False)
     for finding in verifier.findings:
-        _talk(str(finding))
+        talk(str(finding))
     for file in verifier.segments:
         with opened.segment(file.name) as data:
             report = verifier.segment(file, data, opened.small(index_name(file.base)))
@@ -243,23 +231,35 @@ def _list_rows(opened: DataDirectory) -> Iterator[show.Row]:
         yield row | {"state": "empty"}
 
 
+def _cells(row: show.Row) -> list[str]:
+    return [
+        str(row["base"]),
+        show.size(row["used"]),
+        str(row["batches"]),
+        str(row["records"]),
+        show.moment(row["first_ms"]),
+        show.moment(row["last_ms"]),
+        row["state"],
+        row["index"],
+    ]
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[DataDirectory]:
     """The directory; wrong usage and a closed pipe are handled here for all commands."""
     try:
         opened = DataDirectory(path)
         if opened.live:
-            _talk("a broker is at work in this directory: what is read is as of now")
+            talk("a broker is at work in this directory: what is read is as of now")
         yield opened
     except NoJournal as error:
-        _talk(str(error))
+        talk(str(error))
         raise typer.Exit(USAGE) from None
-    except BrokenPipeError:  # `| head` has seen enough
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (for the interpreter's last flush)
-        raise typer.Exit(0) from None
+    except BrokenPipeError:
+        raise NobodyReads from None
     except OSError as error:
-        _talk(f"cannot read {error.filename or path}: {error.strerror or error}")
-        raise typer.Exit(3) from None
+        talk(f"cannot read {error.filename or path}: {error.strerror or error}")
+        raise typer.Exit(INCOMPLETE) from None
 
 
 @contextmanager
@@ -279,17 +279,3 @@ def _progress(total: int) -> Iterator[Any]:
     with bar:
         task = bar.add_task("verify", total=total)
         yield lambda count: bar.advance(task, count)
-
-
-def _console() -> Console:
-    # Wide enough when it is no terminal: nothing may be cut for the next program.
-    return Console(width=None if sys.stdout.isatty() else 200, soft_wrap=True)
-
-
-def _print_json(data: object) -> None:
-    sys.stdout.write(json.dumps(data, indent=2) + "\n")
-    sys.stdout.flush()
-
-
-def _talk(text: str) -> None:
-    sys.stderr.write(text + "\n")

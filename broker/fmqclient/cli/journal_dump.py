@@ -13,7 +13,6 @@ from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
 from fmqcore.journal.control import decode_topic
 from fmqcore.journal.recovery import Cut, Refuse, SegmentFile, judge, judge_sealed, survey
 from fmqcore.journal.scan import Cursor, Fault, Scan, Stop, begin_next
-from fmqcore.journal.segments import CHECKPOINT
 from fmqcore.journal.state import JournalState
 from fmqcore.words import Position, TopicId
 
@@ -126,7 +125,7 @@ class Dump:
 
 
 def _checkpoint(opened: DataDirectory) -> Checkpoint | None:
-    raw = opened.small(CHECKPOINT)
+    raw = opened.checkpoint
     if raw is None:
         return None
     try:

@@ -7,14 +7,17 @@ a signal that ends the process. The lock is only looked at.
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from fmqcore.batch import HEADER_LEN
+from fmqcore.errors import Malformed
+from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_base
 
 _LOCK: Final = "lock"
+_LOOKS: Final = 20
 _WINDOW: Final = 1024 * 1024
 
 
@@ -59,9 +62,7 @@ class DataDirectory:
         self.path = path
         if not path.is_dir():
             raise NoJournal(f"{path} is no directory: name a broker's data directory")
-        self.listing = sorted(
-            (entry.name, entry.stat().st_size) for entry in path.iterdir() if entry.is_file()
-        )
+        self.listing, self.checkpoint = self._look()
         names = {name for name, _ in self.listing}
         if CHECKPOINT not in names and not any(segment_base(name) is not None for name in names):
             raise NoJournal(
@@ -69,6 +70,16 @@ class DataDirectory:
                 "name a broker's data directory"
             )
         self.live = _is_locked(path / _LOCK)
+
+    def _look(self) -> tuple[list[tuple[str, int]], bytes | None]:
+        """Files and checkpoint that belong together, though a broker may be at work."""
+        for _ in range(_LOOKS):
+            before = self.small(CHECKPOINT)
+            listing = _listing(self.path)
+            after = self.small(CHECKPOINT)
+            if before == after or _files_named(before) == _files_named(after):
+                break
+        return listing, after
 
     def small(self, name: str) -> bytes | None:
         """A small file whole; None if there is none."""
@@ -82,9 +93,11 @@ class DataDirectory:
         names = [name for name, _ in self.listing if segment_base(name) is not None]
         if not names:
             return None
-        with self.segment(names[-1]) as data:
-            head = data[0:HEADER_LEN]
-        return None if any(head) else names[-1]
+        try:
+            with self.segment(names[-1]) as data:
+                return None if any(data[0:HEADER_LEN]) else names[-1]
+        except OSError:
+            return None  # told where it is read as a segment
 
     @contextmanager
     def segment(self, name: str) -> Iterator[SegmentBytes]:
@@ -94,6 +107,25 @@ class DataDirectory:
             yield SegmentBytes(fd)
         finally:
             os.close(fd)
+
+
+def _listing(path: Path) -> list[tuple[str, int]]:
+    found = []
+    with os.scandir(path) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # gone meanwhile
+                if entry.is_file():
+                    found.append((entry.name, entry.stat().st_size))
+    return sorted(found)
+
+
+def _files_named(checkpoint: bytes | None) -> object:
+    """What a checkpoint says of which files there are."""
+    try:
+        found = decode_checkpoint(checkpoint or b"")
+    except Malformed:
+        return checkpoint
+    return found.log_start, found.bases, found.drop_from
 
 
 def _is_locked(path: Path) -> bool:

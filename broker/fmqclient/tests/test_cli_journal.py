@@ -8,57 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from fmqclient.cli import journal_files
-from fmqclient.cli.journal import app
+from fmqclient.tests.journal_directory import (
+    FIRST,
+    codes,
+    directory,
+    flip,
+    run,
+    verify,
+    write,
+    writer,
+)
 from fmqcore.batch import BatchType
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
-from fmqcore.tests.journal_writer import JournalWriter, sample
+from fmqcore.tests.journal_writer import JournalWriter
 from fmqcore.words import Position
 
-FIRST = segment_name(Position(0))
-
-
-def write(path: Path, files: dict[str, bytes]) -> Path:
-    path.mkdir(exist_ok=True)
-    for name, data in files.items():
-        (path / name).write_bytes(data)
-    return path
-
-
-@pytest.fixture
-def writer() -> JournalWriter:
-    return sample(batches=120)
-
-
-@pytest.fixture
-def directory(tmp_path: Path, writer: JournalWriter) -> Path:
-    return write(tmp_path / "data", writer.files(writer.checkpoint()))
-
-
-def run(*arguments: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
-
-
-def verify(directory: Path) -> tuple[int, dict[str, Any]]:
-    code, out, _ = run("verify", directory, "-o", "json")
-    found = json.loads(out)
-    assert found["exit_code"] == code
-    return code, found
-
-
-def codes(found: dict[str, Any]) -> list[str]:
-    return sorted({finding["code"] for finding in found["findings"]})
-
-
-def flip(path: Path, at: int, bit: int = 0) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1 << bit
-    path.write_bytes(data)
+__all__ = ["directory", "writer"]  # fixtures
 
 
 # ---- verify
@@ -314,78 +281,3 @@ def test_damage_far_below_is_told_beside_a_broker_too(
     with (directory / "lock").open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert verify(directory)[0] == 2
-
-
-# ---- ls and dump
-def test_ls(directory: Path, writer: JournalWriter) -> None:
-    rows = json.loads(run("ls", directory, "-o", "json")[1])
-    assert [row["base"] for row in rows] == list(writer.segments)
-    assert [row["state"] for row in rows] == ["sealed"] * (len(rows) - 1) + ["open"]
-    assert [row["index"] for row in rows] == ["ok"] * (len(rows) - 1) + ["-"]
-    assert sum(row["batches"] for row in rows) == len(writer.headers)
-    assert rows[-1]["used"] == writer.end - writer.last_base
-    assert rows[0]["first_ms"] == writer.headers[0].store_ms
-    assert rows[-1]["last_ms"] == writer.headers[-1].store_ms
-    code, out, _ = run("ls", directory)
-    assert code == 0
-    assert len(out.splitlines()) == 1 + len(rows)
-
-
-def dumped(*arguments: object) -> list[dict[str, Any]]:
-    code, out, _ = run("dump", *arguments, "-o", "json")
-    assert code == 0
-    return [json.loads(line) for line in out.splitlines()]
-
-
-def test_dump_has_a_line_for_every_batch(directory: Path, writer: JournalWriter) -> None:
-    rows = dumped(directory)
-    assert [row["position"] for row in rows] == [h.position for h in writer.headers]
-    assert [row["type"] for row in rows] == [BatchType(h.type).name for h in writer.headers]
-    out = run("dump", directory)[1]
-    assert len(out.splitlines()) == len(rows)
-    assert "orders/1" in out
-    epochs = [row["content"] for row in rows if row["type"] == "EPOCH"]
-    assert epochs == [{"master": "g1-0"}] * 2
-    topic = next(row for row in rows if row["type"] == "CONFIG")
-    assert topic["content"] == {"topic_id": 7, "name": "orders", "queues": 4}
-
-
-def test_dump_filters(directory: Path, writer: JournalWriter) -> None:
-    mine = [h for h in writer.headers if h.type == BatchType.DATA and h.queue_id == 2]
-    for topic in ("orders", "7"):
-        rows = dumped(directory, "--topic", topic, "--queue", 2)
-        assert [row["position"] for row in rows] == [h.position for h in mine]
-    assert dumped(directory, "--topic", "other") == []
-    start = writer.headers[50].position
-    rows = dumped(directory, "--from", start, "--limit", 3)
-    assert [row["position"] for row in rows] == [h.position for h in writer.headers[50:53]]
-    rows = dumped(directory, "--from", start + 1, "--limit", 1)
-    assert rows[0]["position"] == writer.headers[51].position
-
-
-def test_dump_values(tmp_path: Path) -> None:
-    writer = JournalWriter()
-    writer.data(7, 0, ["grüße".encode(), b"\xff\x00"])
-    directory = write(tmp_path / "data", writer.files())
-    (row,) = dumped(directory, "--queue", 0, "--values")
-    assert [value["offset"] for value in row["values"]] == [0, 1]
-    assert row["values"][0]["value"] == "grüße"
-    assert row["values"][1]["value_base64"] == "/wA="
-    assert row["values"][1]["key"] == "k2"
-    out = run("dump", directory, "--values")[1]
-    assert "'grüße'" in out
-
-
-def test_dump_stops_at_damage_and_goes_on_with_the_next_segment(
-    directory: Path, writer: JournalWriter
-) -> None:
-    victim = writer.headers[4]
-    flip(directory / FIRST, victim.position + 3)
-    code, out, err = run("dump", directory, "-o", "json")
-    assert code == 2
-    assert f"{FIRST}, position {victim.position}" in err
-    positions = [json.loads(line)["position"] for line in out.splitlines()]
-    second = list(writer.segments)[1]
-    assert positions == [
-        h.position for h in writer.headers if h.position < victim.position or h.position >= second
-    ]

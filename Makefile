@@ -28,12 +28,13 @@ test: $(STAMP) ## all tests
 test-fast: $(STAMP) ## the tests that start no process
 	$(BIN)/python -m pytest -m 'not processes'
 
-check: $(STAMP) ## lint, format, types, layers, sizes, generated stubs
+check: $(STAMP) ## lint, format, types, layers, sizes, ports, generated stubs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(PACKAGES) tools bench
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/check_sizes.py
+	$(BIN)/python tools/check_ports.py
 	$(BIN)/python tools/generate_proto.py --check
 
 format: $(STAMP) ## let ruff put the code in shape

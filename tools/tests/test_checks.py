@@ -1,0 +1,89 @@
+"""The project's own checks find what they are for, and nothing else."""
+
+import importlib.util
+import subprocess
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+TOOLS = Path(__file__).resolve().parent.parent
+
+
+def tool(name: str, root: Path) -> ModuleType:
+    """The tool, made to look at another tree."""
+    spec = importlib.util.spec_from_file_location(f"tool_{name}", TOOLS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    vars(module)["ROOT"] = root
+    return module
+
+
+def write(root: Path, name: str, text: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def a_function(lines: int) -> str:
+    return "def f():\n" + "    x = 1\n" * (lines - 1)
+
+
+def test_sizes_within_the_limits_are_fine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    write(tmp_path, "good.py", a_function(70) + "\n" * 330)
+    write(tmp_path, "made_pb2.py", a_function(500))
+    assert tool("check_sizes", tmp_path).main() == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_too_long_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    write(tmp_path, "function.py", "\n" + a_function(71))
+    write(tmp_path, "file.py", "\n" * 401)
+    assert tool("check_sizes", tmp_path).main() == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "file.py: 401 lines, at most 400",
+        "function.py:2: f has 71 lines, at most 70",
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "open('x')",
+        "asyncio.to_thread(f)",
+        "loop.run_in_executor(None, f)",
+        "datetime.now()",
+        "asyncio.wait_for(f(), 1)",
+    ],
+)
+@pytest.mark.parametrize("where", ["fmqbroker/a.py", "fmqclient/a.py", "fmqcore/x/a.py"])
+def test_the_shell_may_not_go_past_the_ports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], where: str, line: str
+) -> None:
+    write(tmp_path, f"broker/{where}", f"\n{line}\n")
+    assert tool("check_ports", tmp_path).main() == 1
+    assert capsys.readouterr().err.startswith(f"broker/{where}:2: {line.partition('(')[0]}()")
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["fmqport/a.py", "fmqclient/cli/a.py", "fmqclient/dev/a.py", "fmqbroker/tests/a.py"],
+)
+def test_adapters_tools_and_tests_may_but_for_wait_for(tmp_path: Path, where: str) -> None:
+    check_ports = tool("check_ports", tmp_path)
+    write(tmp_path, f"broker/{where}", "open('x')\nloop.run_in_executor(None, f)\n")
+    assert check_ports.main() == 0
+    write(tmp_path, f"broker/{where}", "await_ = asyncio.wait_for(f(), 1)\n")
+    assert check_ports.main() == 1
+
+
+def test_harmless_calls_are_let_alone(tmp_path: Path) -> None:
+    lines = "disk.open('x')\nself.input()\nasyncio.timeout(1)\ndatetime.fromisoformat('x')\n"
+    write(tmp_path, "broker/fmqbroker/a.py", lines)
+    assert tool("check_ports", tmp_path).main() == 0

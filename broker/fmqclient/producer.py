@@ -230,6 +230,14 @@ class Producer:
         """Records without an outcome yet."""
         return self._box.outstanding_records
 
+    @property
+    def connected(self) -> dict[str, str]:
+        """Per group: "" while it takes messages, else why it does not."""
+        return {
+            str(group): "" if link.usable else str(link.why or link.error or "")
+            for group, link in self._links.items()
+        }
+
     # ---- inside
 
     def _put(self, name: str, record: Record, size: int) -> None:

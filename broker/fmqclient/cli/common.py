@@ -116,7 +116,7 @@ async def client(url: str) -> "AsyncIterator[Any]":
     """A connected client, called `fmq` in the brokers' lists."""
     import fmqclient  # only now: `fmq --help` needs no gRPC
 
-    async with fmqclient.connect(url, timeout_s=5, name="fmq") as connected:
+    async with fmqclient.connect(url, timeout_s=3, name="fmq") as connected:
         yield connected
 
 

@@ -27,6 +27,7 @@ from fmqclient.settings import LEVELS
 from fmqcore.errors import FmqError, InvalidArgument
 
 _AT_ONCE = 10_000  # messages outstanding
+_STALLED_S = 3.0  # after so long without any answer, say why
 
 
 def produce(
@@ -72,7 +73,11 @@ def produce(
             fd = files.enter_context(file.open("rb")).fileno() if file else sys.stdin.fileno()
             async with client(brokers) as connected:
                 async with connected.producer(acks=acks, linger_ms=linger_ms) as producer:
-                    await job.send(producer, _whole(fd) if whole else lines(fd))
+                    watching = asyncio.create_task(job.watch(producer))
+                    try:
+                        await job.send(producer, _whole(fd) if whole else lines(fd))
+                    finally:
+                        watching.cancel()
         return job.failed
 
     raise typer.Exit(FAILED if run(work) else 0)
@@ -124,6 +129,15 @@ class _Job:
                 await self._settle(waiting)
         await self._settle(waiting)
         self._say(time.monotonic() - started)
+
+    async def watch(self, producer: Any) -> None:
+        """Say why nothing moves."""
+        while True:
+            before, sent = producer.outstanding, self._sent
+            await asyncio.sleep(_STALLED_S)
+            if before and (before, sent) == (producer.outstanding, self._sent):
+                said = [f"{group}: {why}" for group, why in producer.connected.items() if why]
+                talk(f"waiting, {before:,} not stored yet; {'; '.join(said) or 'no answer'}")
 
     async def _send(self, producer: Any, value: bytes) -> "asyncio.Future[Any]":
         key = self._key

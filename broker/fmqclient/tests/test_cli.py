@@ -1,0 +1,145 @@
+"""The command line where no cluster is needed: formats, usage, exit codes, lazy imports."""
+
+import subprocess
+import sys
+
+import pytest
+
+from fmqclient.cli import common, main
+from fmqclient.cli.common import moment
+from fmqclient.cli.formats import as_json, formatter
+from fmqclient.message import Acker, Chunk, Message
+from fmqclient.track import Track
+from fmqcore.batch import BatchType, encode_header, padding
+from fmqcore.columns import encode, encode_headers
+from fmqcore.crc import crc32c
+from fmqcore.errors import InvalidArgument
+from fmqcore.words import Epoch, Offset, Position, TopicId
+from fmqproto.v1 import client_pb2
+
+
+def message(value: bytes = b"v\xff", key: bytes = b"42") -> Message:
+    headers = encode_headers({"a": "1", "b": "2"})
+    attrs, payload = encode([b"before", value], [b"", key], [b"", b"tag"], [b"", headers])
+    raw, _ = encode_header(
+        type=BatchType.DATA,
+        position=Position(0),
+        epoch=Epoch(1),
+        prev_header_crc=0,
+        payload_len=len(payload),
+        payload_crc=crc32c(payload),
+        store_ms=1_700_000_000_123,
+        attrs=attrs,
+        topic_id=TopicId(1),
+        record_count=2,
+        base_offset=Offset(6),
+    )
+    delivery = client_pb2.Delivery(
+        queue_id=3,
+        generation=1,
+        first_offset=7,
+        end_offset=8,
+        delivery_count=2,
+        batch=raw + payload + padding(len(payload)),
+    )
+    return Message(Chunk("orders", Track("g1", 3), Acker(), delivery), 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        (r"%o %k %v\n", b"7 42 v\xff\n"),
+        (r"%t/%g/%q\t%T %I", b"orders/g1/3\t1700000000123 2023-11-14T22:13:20.123+00:00"),
+        (r"%h|%a|%c|%K|%V|%%", b"a=1,b=2|tag|2|2|2|%"),
+        (r"\x41\\\0", b"A\\\0"),
+    ],
+)
+def test_formats(text: str, printed: bytes) -> None:
+    assert formatter(text)(message()) == printed
+
+
+@pytest.mark.parametrize("text", ["%z", "%", r"\q", "\\"])
+def test_a_format_that_nobody_knows_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="is no code"):
+        formatter(text)
+
+
+def test_json_tells_bytes_from_text() -> None:
+    line = as_json(message())
+    assert b'"value_base64": "dv8="' in line
+    assert b'"key": "42"' in line
+    assert b'"headers": {"a": "1", "b": "2"}' in line
+    assert b'"value": "caf\xc3\xa9"' in as_json(message("café".encode()))
+
+
+def test_moments() -> None:
+    assert moment("earliest") == "earliest"
+    assert moment("1700000000123") == 1_700_000_000_123
+    assert moment("2026-01-01T00:00:00+00:00").timestamp() == 1_767_225_600  # type: ignore[union-attr]
+    with pytest.raises(InvalidArgument, match="neither 'earliest' nor"):
+        moment("yesterday")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["nope"], common.USAGE, "No such command 'nope'"),
+        (["produce"], common.USAGE, "Missing argument"),
+        (["topic", "create", "a/b", "-b", "http://x"], common.USAGE, "begins with fmq://"),
+        (["topic", "create", "t", "-g", "g1:x"], common.USAGE, "GROUP:WEIGHT"),
+        (["consume", "t", "--format", "%z"], common.USAGE, "'%z' is no code"),
+        (["consume", "t", "--from", "then"], common.USAGE, "neither 'earliest'"),
+        (["produce", "t", "-H", "x"], common.USAGE, "NAME=VALUE"),
+        (["group", "seek", "g", "t"], common.USAGE, "either --to or --offset"),
+        (["group", "seek", "g", "t", "--to", "latest", "-q", "x"], common.USAGE, "GROUP/QUEUE"),
+    ],
+)
+def test_mistakes_are_one_line(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    code: int,
+    said: str,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", open("/dev/null"))  # noqa: SIM115
+    assert main.run(arguments) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert said in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith("fmq: ")
+
+
+def test_nobody_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["topic", "list", "-b", "fmq://127.0.0.1:1"]) == common.UNAVAILABLE
+    assert "no broker answers at 127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_a_bug_is_one_line_too_but_with_debug(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(main, "build", broken)
+    monkeypatch.setenv("FMQ_DEBUG", "")
+    assert main.run(["version"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+    monkeypatch.setenv("FMQ_DEBUG", "1")
+    assert main.run(["version"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_produce_needs_no_broker_and_no_java() -> None:
+    script = (
+        "import sys; from fmqclient.cli.main import build; build(['produce', 't']);"
+        "sys.exit(any(m in sys.modules for m in ('kazoo', 'pyspark', 'grpc', 'fmqbroker')))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    main.run(["--help"])
+    text = capsys.readouterr().out
+    wanted = "produce consume topic group status broker demo dev journal version"
+    assert all(f" {name} " in text for name in wanted.split())

@@ -1,0 +1,161 @@
+"""`fmq` as a user types it, against a cluster of real processes (one for all of these tests)."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmqclient.dev.cluster import DevCluster
+from fmqclient.dev.plan import ClusterOptions
+from fmqcore.policy import AckPolicy, HowMany
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+FMQ = [sys.executable, "-m", "fmqclient.cli.main"]
+
+
+class Fmq:
+    """Runs the command."""
+
+    def __init__(self, url: str) -> None:
+        self.environment = {**os.environ, "FMQ_BROKERS": url}
+
+    async def __call__(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        process = await self.start(*arguments)
+        out, err = await process.communicate(stdin)
+        return process.returncode or 0, out.decode(), err.decode()
+
+    async def start(self, *arguments: str) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *FMQ,
+            *arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self.environment,
+        )
+
+
+@pytest.fixture
+async def fmq(tmp_path: Path) -> AsyncIterator[Fmq]:
+    async with DevCluster(
+        tmp_path / "dev",
+        ClusterOptions(groups=2, slaves=0, policy=AckPolicy(how_many=HowMany.NONE)),
+    ) as running:
+        yield Fmq(running.url)
+
+
+async def test_a_day_with_fmq(fmq: Fmq, tmp_path: Path) -> None:
+    """One story, as starting a cluster costs more than all of it."""
+    await topics(fmq)
+    await produce_and_consume(fmq, tmp_path)
+    await groups(fmq)
+    await status(fmq)
+    await ends(fmq)
+
+
+async def topics(fmq: Fmq) -> None:
+    code, out, _ = await fmq("topic", "create", "orders", "--queues", "4")
+    assert (code, out.split()[:4]) == (0, ["TOPIC", "ID", "QUEUES", "GROUPS"])
+    code, out, err = await fmq("topic", "create", "orders")
+    assert (code, out) == (1, "")
+    assert err.startswith("fmq: ")
+    assert "orders" in err
+    code, _, _ = await fmq("topic", "create", "orders", "--if-not-exists")
+    assert code == 0
+    code, out, _ = await fmq("topic", "create", "heavy", "-g", "g1:3", "-q", "2", "-o", "json")
+    assert json.loads(out)[0]["groups"] == [{"group": "g1", "queues": 2, "weight": 3}]
+    code, out, _ = await fmq("topic", "list", "-o", "json")
+    assert [t["name"] for t in json.loads(out)] == ["heavy", "orders"]
+    code, out, _ = await fmq("topic", "describe", "orders")
+    assert len(out.splitlines()) == 1 + 8
+    code, _, err = await fmq("topic", "delete", "heavy", "--yes")
+    assert (code, err) == (0, "fmq: topic heavy is deleted\n")
+    code, _, err = await fmq("topic", "describe", "heavy")
+    assert (code, err) == (1, "fmq: there is no topic 'heavy'\n")
+
+
+async def produce_and_consume(fmq: Fmq, tmp_path: Path) -> None:
+    events = tmp_path / "events.txt"
+    events.write_bytes(b"".join(b"k%d:value %d\n" % (n % 10, n) for n in range(1000)))
+    code, out, err = await fmq("produce", "orders", "-f", str(events), "-K", ":", "-H", "a=1")
+    assert (code, out) == (0, "")
+    assert "1,000 stored" in err
+    code, out, _ = await fmq("produce", "orders", "-k", "42", "--print", stdin=b"one\ntwo")
+    assert code == 0
+    places = [line.split() for line in out.splitlines()]
+    assert places[0][:2] == places[1][:2]  # one key, one queue
+    assert int(places[1][2]) == int(places[0][2]) + 1
+    code, _, err = await fmq("produce", "nope", stdin=b"x\n")
+    assert (code, "there is no topic 'nope'" in err) == (1, True)
+    code, out, err = await fmq(
+        "consume", "orders", "-g", "billing", "-e", "--format", r"%k|%v|%h\n"
+    )
+    assert code == 0
+    assert sorted(out.splitlines()) == sorted(
+        [*(f"k{n % 10}|value {n}|a=1" for n in range(1000)), "42|one|", "42|two|"]
+    )
+    code, out, _ = await fmq("consume", "orders", "-g", "billing", "-e")
+    assert (code, out) == (0, "")
+    code, out, _ = await fmq("consume", "orders", "-n", "3", "-o", "json")
+    assert [json.loads(line)["topic"] for line in out.splitlines()] == ["orders"] * 3
+    code, out, err = await fmq("consume", "orders", "-g", "x", "--from", "latest", "--timeout", "1")
+    assert (code, out) == (0, "")
+
+
+async def groups(fmq: Fmq) -> None:
+    code, out, _ = await fmq("group", "list", "-o", "json")
+    found: dict[str, Any] = {g["group"]: g for g in json.loads(out)}
+    assert sorted(found) == ["billing", "x"]  # what had no name is gone
+    assert found["billing"]["lag"] == 0
+    code, out, err = await fmq("group", "lag", "billing")
+    assert (code, "0 messages behind in 8 queues" in err) == (0, True)
+    code, out, _ = await fmq("group", "seek", "billing", "orders", "--to", "earliest", "-o", "json")
+    assert sum(row["lag"] for row in json.loads(out)) == 1002
+    code, _, _ = await fmq("group", "seek", "billing", "orders", "--offset", "3", "-q", "g1/0")
+    assert code == 0
+    code, _, err = await fmq("group", "delete", "billing", "-y")
+    assert (code, err) == (0, "fmq: forgot billing in 8 queues\n")
+    code, _, err = await fmq("group", "lag", "billing")
+    assert (code, err) == (1, "fmq: there is no consumer group 'billing'\n")
+
+
+async def status(fmq: Fmq) -> None:
+    code, out, err = await fmq("status")
+    assert code == 0
+    assert [line.split()[:4] for line in out.splitlines()[1:]] == [
+        ["g1", "g1-0", "master", "FULL"],
+        ["g2", "g2-0", "master", "FULL"],
+    ]
+    assert "2 groups, 2 brokers, 1 topics" in err
+
+
+async def ends(fmq: Fmq) -> None:
+    """A closed pipe, Ctrl-C and SIGTERM end it quietly, with their codes."""
+    for number, wanted in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        process = await fmq.start("consume", "orders", "-g", f"end-{wanted}")
+        assert process.stdout is not None
+        await process.stdout.readline()
+        process.send_signal(number)
+        _, err = await process.communicate()
+        assert process.returncode == wanted
+        assert "Traceback" not in err.decode()
+    consume = f"{' '.join(FMQ)} consume orders -g pipe"
+    shell = await asyncio.create_subprocess_shell(
+        f"{consume} | head -1; exit ${{PIPESTATUS[0]}}",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=fmq.environment,
+        executable="/bin/bash",
+    )
+    out, err = await shell.communicate()
+    assert out.count(b"\n") == 1
+    assert b"Traceback" not in err
+    assert b"Broken" not in err
+    assert shell.returncode == 141

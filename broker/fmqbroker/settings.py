@@ -29,8 +29,8 @@ class BrokerSettings(BaseModel):
     cluster: str = Field(pattern=_NAME)
     group: str = Field(pattern=_NAME)
     broker: str = Field(pattern=_NAME)
-    data_dir: str = Field(min_length=1)
-    zookeeper: str = Field(min_length=1)  # host:port[,host:port...][/root]
+    data_dir: str
+    zookeeper: str  # host:port[,host:port...][/root]
     # host:port; empty = the member's address in the group's configuration
     listen: str = Field(default="", pattern=r"^$|^.+:\d{1,5}$")
 

@@ -31,8 +31,6 @@ def test_the_defaults_fit_together() -> None:
         {"cluster": "../etc"},
         {"group": ""},
         {"broker": "-x"},
-        {"data_dir": ""},
-        {"zookeeper": ""},
         {"listen": "nowhere"},
         {"heartbeat_ms": 6000},
         {"redial_min_ms": 5000},

@@ -8,11 +8,6 @@ Order of effects of a change: what it may do is remembered (`unsettled`, `maybe_
 sent, then it is settled by its answer, or, when the connection was lost, by the writer's token in
 a synced read that began afterwards. Such a read settles for good: ZooKeeper answers it after all
 that the same session sent before, and refuses what comes from a connection that was replaced.
-
-`live/<me>` is made again after every expiry of the session; each time it stands anew it gets a new
-number (`standing`), for whoever looked in between saw it gone. Only the first time does it take the
-place of another incarnation's node (mine from before a restart: it is mine by name); later such a
-node means that another process took my name (`superseded`).
 """
 
 import asyncio
@@ -22,6 +17,7 @@ from typing import Final, TypeVar
 
 import structlog
 
+from fmqbroker.live_node import LiveNode
 from fmqbroker.signal import Signal
 from fmqcore.cluster import (
     GroupConfig,
@@ -30,7 +26,6 @@ from fmqcore.cluster import (
     Versioned,
     config_from_json,
     live_from_json,
-    live_to_json,
     state_from_json,
     state_to_json,
 )
@@ -75,20 +70,16 @@ class GroupStore:
         self.changed = Signal()
         self.live = {}
         self.state = Versioned(GroupState(), -1)
-        self.superseded = False  # another process announces itself under my name
         self.unsettled = False  # a change of mine got no answer: it may or may not stand
         self._coordination = coordination
         self._clock = clock
         self._me = me
         self._root = f"/fmq/{cluster}/groups/{group}"
         self._maybe_isr: frozenset[BrokerId] = frozenset()
-        self._mine: LiveBroker | None = None  # what I announce; None = nothing
-        self._announced_session = 0
-        self._announcements = 0
+        self._mine = LiveNode(coordination, clock, f"{self._root}/live/{me}", me, self.changed)
         self._malformed = False  # the state node holds something that is no state
         self._io = asyncio.Lock()  # one read or write at a time: answers in the order of the calls
         self._changing = asyncio.Lock()
-        self._announcing = asyncio.Lock()
         self._look = asyncio.Event()
         self._complained: dict[str, str] = {}
 
@@ -96,8 +87,12 @@ class GroupStore:
     @property
     def standing(self) -> int:
         """The number of my live node, while it stands in a connected session; else 0."""
-        stands = self.connected and self._announced_session == self._coordination.session_id
-        return self._announcements if stands else 0
+        return self._mine.standing
+
+    @property
+    def superseded(self) -> bool:
+        """Whether another process announces itself under my name."""
+        return self._mine.superseded
 
     @property
     def changeable(self) -> bool:
@@ -146,7 +141,7 @@ class GroupStore:
                 await self._look.wait()
                 self._look.clear()
                 try:
-                    await self._announce()
+                    await self._mine.keep()
                     await self.refresh()
                 except Unavailable:
                     if self.connected:  # it answers, but not as it should: try again soon
@@ -170,7 +165,8 @@ class GroupStore:
             await self._read_state()
             standing = self.standing
             self.live = await self._read_live()
-        self._check_my_node(standing)
+        if not self._mine.check(self.live, standing):
+            self._look.set()
         self.changed.notify()
 
     async def prove(self) -> Proof:
@@ -191,20 +187,15 @@ class GroupStore:
 
         With no answer from ZooKeeper it is left to `run`.
         """
-        self._mine = live
         try:
-            await self._announce(update=True)
+            await self._mine.announce(live)
         except Unavailable as error:
             _log.info("announce_later", why=str(error))
             self._look.set()
 
     async def withdraw(self) -> None:
         """Take my live node away: an orderly stop, nobody has to wait for the session's end."""
-        self._mine = None
-        async with self._announcing:
-            if self.standing:
-                await self._coordination.delete(self._live_path)
-            self._announced_session = 0
+        await self._mine.withdraw()
 
     # ---- changing
     async def change(
@@ -239,10 +230,6 @@ class GroupStore:
                     return self.state.value
 
     # ---- inside
-    @property
-    def _live_path(self) -> str:
-        return f"{self._root}/live/{self._me}"
-
     def _on_session(self, _state: SessionState) -> None:
         self._look.set()
         self.changed.notify()
@@ -323,66 +310,3 @@ class GroupStore:
             return known
         self._complained.pop(name, None)
         return value
-
-    def _check_my_node(self, standing: int) -> None:
-        """Somebody took my node away, or put another in its place: make it stand anew."""
-        if not standing or standing != self.standing or self._mine is None:
-            return
-        seen = self.live.get(self._me)
-        if seen is None or seen.incarnation != self._mine.incarnation:
-            self._announced_session = 0
-            self._look.set()
-
-    async def _announce(self, *, update: bool = False) -> None:
-        """Make my live node stand in the current session."""
-        async with self._announcing:
-            while (mine := self._mine) is not None and self.connected:
-                session = self._coordination.session_id
-                if session == self._announced_session and not update:
-                    return
-                try:
-                    if await self._announce_once(mine, session):
-                        return
-                except (NodeExists, NoNode, BadVersion):
-                    await self._clock.sleep(_RETRY_S / 4)  # it changed meanwhile: look again
-
-    async def _announce_once(self, mine: LiveBroker, session: int) -> bool:
-        """One try; False = look again."""
-        data = live_to_json(mine)
-        node = await self._coordination.get(self._live_path)
-        if node is None:
-            self._announced_session = 0
-            await self._coordination.create(
-                self._live_path, data, ephemeral=True, make_parents=True
-            )
-            return False  # the owner's session: as the server says
-        if node.owner == session:
-            if node.data != data:
-                await self._coordination.set(self._live_path, data, -1)
-            self._stands(session)
-            return True
-        if self._announcements and not self._is_mine(node.data, mine):
-            self._lose_name()
-            return True
-        await self._coordination.delete(self._live_path, node.version)
-        return False
-
-    def _stands(self, session: int) -> None:
-        if self._announced_session != session:
-            self._announced_session = session
-            self._announcements += 1
-        self.superseded = False
-        self.changed.notify()
-
-    def _lose_name(self) -> None:
-        if not self.superseded:
-            _log.error("name_taken", broker=self._me, node=self._live_path)
-        self.superseded, self._announced_session = True, 0
-        self.changed.notify()
-
-    @staticmethod
-    def _is_mine(raw: bytes, mine: LiveBroker) -> bool:
-        try:
-            return live_from_json(raw).incarnation == mine.incarnation
-        except Malformed:
-            return False

@@ -53,6 +53,7 @@ class Lease:
         self._moved = Signal()  # another tenure
         self._looked = Signal()  # the lease may hold again
         self._stalled_at_ms = -(1 << 62)
+        self._beat_ms = clock.monotonic_ms()  # when the loop was last seen to turn
 
     def hold(self, tenure: Tenure | None) -> None:
         """Renew for this tenure from now on (None: for none)."""
@@ -79,7 +80,7 @@ class Lease:
             proof.standing == tenure.standing
             and self._group.state.value.epoch == tenure.epoch
             and self._tenure == tenure
-            and self._stalled_at_ms < sent_ms
+            and not self._stalled_since(sent_ms)
         )
         if good:
             self._gate.extend_lease(proof.sent_ms + lease_ms(self._group.session_timeout_ms))
@@ -104,16 +105,22 @@ class Lease:
             else:
                 await wait_any(self._moved, self._group.changed)
 
+    def _stalled_since(self, sent_ms: int) -> bool:
+        """Did the loop stand still in that window? (Its watch may not have had its turn yet.)"""
+        return self._stalled_at_ms >= sent_ms or self._late_ms() > self._settings.loop_stall_ms
+
+    def _late_ms(self) -> int:
+        return self._clock.monotonic_ms() - self._beat_ms - self._settings.loop_stall_ms // 2
+
     async def _watch_loop(self) -> None:
         """Notice a loop that stood still: a sleep that ended far too late."""
         limit_ms = self._settings.loop_stall_ms
         while True:
-            before_ms = self._clock.monotonic_ms()
-            await self._clock.sleep(limit_ms / 2000)
-            late_ms = self._clock.monotonic_ms() - before_ms - limit_ms // 2
-            if late_ms > limit_ms:
+            self._beat_ms = self._clock.monotonic_ms()
+            await self._clock.sleep(limit_ms // 2 / 1000)
+            if self._late_ms() > limit_ms:
                 self._stalled_at_ms = self._clock.monotonic_ms()
-                _log.warning("loop_stalled", late_ms=late_ms)
+                _log.warning("loop_stalled", late_ms=self._late_ms())
 
     async def _watch_expiry(self) -> None:
         """The gate looks at the clock itself; those who wait on its signal must be told."""

@@ -1,0 +1,129 @@
+"""My live node, `live/<me>`: an ephemeral that stands while my ZooKeeper session does (DESIGN §6).
+
+It is made again after every expiry. Each time it stands anew it gets a new number (`standing`):
+whoever looked in between saw it gone, so nothing that rests on it may simply go on
+(`fmqcore.failover.claims`). Only the first time does it take the place of another incarnation's
+node (mine from before a restart: it is mine by name); later such a node means that another process
+took my name (`superseded`).
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+
+from fmqbroker.signal import Signal
+from fmqcore.cluster import LiveBroker, live_from_json, live_to_json
+from fmqcore.errors import Malformed
+from fmqcore.words import BrokerId
+from fmqport.clock import Clock
+from fmqport.coordination import BadVersion, Coordination, NodeExists, NoNode, SessionState
+
+_log = structlog.get_logger()
+
+_RETRY_S: Final = 0.05
+
+
+class LiveNode:
+    """What I say of myself, and whether it stands. `changed` is told at every change."""
+
+    def __init__(
+        self, coordination: Coordination, clock: Clock, path: str, me: BrokerId, changed: Signal
+    ) -> None:
+        self.superseded = False  # another process announces itself under my name
+        self._coordination = coordination
+        self._clock = clock
+        self._path = path
+        self._me = me
+        self._changed = changed
+        self._mine: LiveBroker | None = None  # what I announce; None = nothing
+        self._session = 0  # in which it stands; 0 = it does not
+        self._number = 0
+        self._lock = asyncio.Lock()
+
+    @property
+    def standing(self) -> int:
+        """Its number, while it stands in a connected session; else 0."""
+        connected = self._coordination.state is SessionState.CONNECTED
+        return self._number if connected and self._session == self._coordination.session_id else 0
+
+    async def announce(self, live: LiveBroker) -> None:
+        """Say this from now on. Raises `Unavailable`; `keep` says it later then."""
+        self._mine = live
+        await self._stand(update=True)
+
+    async def keep(self) -> None:
+        """Make it stand, if it does not. Raises `Unavailable`."""
+        await self._stand(update=False)
+
+    async def withdraw(self) -> None:
+        """Take it away, for good."""
+        self._mine = None
+        async with self._lock:
+            if self.standing:
+                await self._coordination.delete(self._path)
+            self._session = 0
+
+    def check(self, live: Mapping[BrokerId, LiveBroker], standing: int) -> bool:
+        """Compare with live nodes read since it had that number; False = it must be made anew."""
+        if not standing or standing != self.standing or self._mine is None:
+            return True
+        seen = live.get(self._me)
+        if seen is not None and seen.incarnation == self._mine.incarnation:
+            return True
+        self._session = 0  # somebody took it away, or put another in its place
+        return False
+
+    async def _stand(self, *, update: bool) -> None:
+        async with self._lock:
+            while (mine := self._mine) is not None:
+                session = self._coordination.session_id
+                if self._coordination.state is not SessionState.CONNECTED:
+                    return
+                if session == self._session and not update:
+                    return
+                try:
+                    if await self._try(mine, session):
+                        return
+                except (NodeExists, NoNode, BadVersion):
+                    await self._clock.sleep(_RETRY_S)  # it changed meanwhile: look again
+
+    async def _try(self, mine: LiveBroker, session: int) -> bool:
+        """One try; False = look again."""
+        data = live_to_json(mine)
+        node = await self._coordination.get(self._path)
+        if node is None:
+            self._session = 0
+            await self._coordination.create(self._path, data, ephemeral=True, make_parents=True)
+            return False  # the server says whose it is
+        if node.owner == session:
+            if node.data != data:
+                await self._coordination.set(self._path, data, -1)
+            self._stands(session)
+            return True
+        if self._number and not _is_of(node.data, mine.incarnation):
+            self._lose_name()
+            return True
+        await self._coordination.delete(self._path, node.version)
+        return False
+
+    def _stands(self, session: int) -> None:
+        if self._session != session:
+            self._session = session
+            self._number += 1
+        self.superseded = False
+        self._changed.notify()
+
+    def _lose_name(self) -> None:
+        if not self.superseded:
+            _log.error("name_taken", broker=self._me, node=self._path)
+        self.superseded, self._session = True, 0
+        self._changed.notify()
+
+
+def _is_of(raw: bytes, incarnation: str) -> bool:
+    try:
+        return live_from_json(raw).incarnation == incarnation
+    except Malformed:
+        return False

@@ -6,7 +6,6 @@ when it is asked for.)
 """
 
 import logging
-import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -93,7 +92,7 @@ async def _down(folder: Path, *, wipe: bool) -> None:
     was_running = cluster.running
     await cluster.stop()
     if wipe:
-        shutil.rmtree(folder)
+        await cluster.wipe()
     what = "stopped" if was_running else "was not running"
     talk(f"{what}; {folder} is removed" if wipe else f"{what}; its data stay in {folder}")
 

@@ -7,6 +7,7 @@ from the main thread: its processes end with this one whatever happens (`fmqport
 """
 
 import asyncio
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -224,6 +225,16 @@ class DevCluster:
             await self._groups.close()
             self._groups = None
         self._stack.close()
+
+    async def wipe(self) -> None:
+        """Remove its folder, and what an ensemble of somebody else holds of it. Stop it first."""
+        if self.options.zookeeper:
+            groups = Groups(self.options.zookeeper, self.options.cluster)
+            try:
+                await groups.forget_cluster()
+            finally:
+                await groups.close()
+        await asyncio.to_thread(shutil.rmtree, self.directory)
 
     @property
     def running(self) -> bool:

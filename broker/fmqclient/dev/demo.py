@@ -258,12 +258,17 @@ class _Demo:
         return Report(
             traffic=traffic,
             outages=outages(self._probe.looks, from_ms, ended_ms),
-            acks_pause_ms=_pause(self._producing.acked_ms, from_ms),
-            deliveries_pause_ms=_pause(self._consuming.consumed_ms, from_ms),
+            pauses_ms=None if self._producing.held else self._pauses(from_ms),
             journals=journals,
             findings=findings,
             seconds=self._show.seconds,
             directory=self._cluster.directory,
+        )
+
+    def _pauses(self, from_ms: float) -> tuple[float, float]:
+        return (
+            _pause(self._consuming.consumed_ms, from_ms),
+            _pause(self._producing.acked_ms, from_ms),
         )
 
 

@@ -56,6 +56,16 @@ class Groups:
         session = await self.session()
         return await session.children(paths.live_node(self._cluster, GroupName(group)))
 
+    async def forget_cluster(self) -> None:
+        """Remove all that ZooKeeper holds of the cluster."""
+        await self._remove(paths.cluster_root(self._cluster))
+
+    async def _remove(self, node: str) -> None:
+        session = await self.session()
+        for child in await session.children(node):
+            await self._remove(f"{node}/{child}")
+        await session.delete(node)
+
     async def put_config(self, config: GroupConfig) -> None:
         """Write a configuration, new or changed, as an administrator does."""
         session = await self.session()

@@ -26,8 +26,9 @@ class Report:
 
     traffic: Traffic
     outages: list[Outage]
-    acks_pause_ms: float  # the longest time without an ack, from the kill on, for the producer
-    deliveries_pause_ms: float  # the same for the consumers
+    pauses_ms: tuple[float, float] | None
+    """The longest times between deliveries and between acks, from the kill on; None if the demo
+    itself held the producer back (a short run)."""
     journals: list[Compared]
     findings: list[Finding]
     seconds: float
@@ -136,9 +137,8 @@ def _times(report: Report) -> Table:
     for outage in report.outages:
         name = "whole cluster" if outage.group == CLUSTER else f"group {outage.group}"
         table.add_row(name, _ms(outage.reads_ms), _ms(outage.writes_ms))
-    table.add_row(
-        "as the clients saw it", _ms(report.deliveries_pause_ms), _ms(report.acks_pause_ms)
-    )
+    if report.pauses_ms is not None:
+        table.add_row("as the clients saw it", *map(_ms, report.pauses_ms))
     return table
 
 

@@ -42,6 +42,7 @@ class Producing:
     sent: int = 0
     outstanding: int = 0
     acked: int = 0
+    held: bool = False  # it has had to wait for `allow`: pauses are then its own
     acked_ms: dict[str, "array[float]"] = field(default_factory=dict)  # by broker group
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -50,6 +51,7 @@ class Producing:
         async with client.producer(acks="replicated", close_timeout_s=2) as producer:
             for flight in flights:
                 while self.sent >= self.limit or self.outstanding >= self.window:
+                    self.held |= self.sent >= self.limit
                     self._changed.clear()
                     await self._changed.wait()
                 self.history.keys.append(flight.key)

@@ -82,8 +82,7 @@ def a_report(*findings: Finding) -> Report:
     return Report(
         traffic=Traffic(3000, 2999, 1, 2999, 17, 0, 16, findings),
         outages=[Outage("g1", 2100, 4200), Outage(CLUSTER, 0, 12)],
-        acks_pause_ms=321,
-        deliveries_pause_ms=654,
+        pauses_ms=(654, 321),
         journals=[Compared("g1", 123_456, None)],
         findings=list(findings),
         seconds=9.5,

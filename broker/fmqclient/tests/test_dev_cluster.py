@@ -17,10 +17,13 @@ import fmqclient
 from fmqclient.dev.cluster import ClusterFailed, DevCluster
 from fmqclient.dev.plan import ClusterOptions, read_file
 from fmqcore.cluster import Mode
+from fmqcore.policy import AckPolicy, HowMany
 from fmqcore.words import Permission
+from fmqport.zk.session import ZooKeeperSession
 
 pytestmark = pytest.mark.processes
 
+ALONE = AckPolicy(how_many=HowMany.NONE)
 SMALL = {"segment_bytes": 1 << 20}
 
 
@@ -155,6 +158,23 @@ async def test_faults_of_one_group(tmp_path: Path) -> None:
         cluster.start_broker("g1-0")
         await cluster.wait_healthy()
     assert not processes_of(tmp_path / "c")
+
+
+async def test_on_an_ensemble_of_somebody_else(tmp_path: Path, zookeeper: str) -> None:
+    """It is used as it is; wiping removes what the cluster left in it, and nothing else."""
+    options = ClusterOptions(groups=1, slaves=0, zookeeper=zookeeper, policy=ALONE)
+    async with DevCluster(tmp_path / "c", options) as cluster:
+        assert await send_and_read(cluster.url) == b"hello"
+    session = ZooKeeperSession(zookeeper, timeout_ms=4000)
+    await session.start(30)
+    try:
+        await session.create("/fmq/other/groups", b"", make_parents=True)
+        assert await session.children("/fmq") == ["dev", "other"]
+        await cluster.wipe()
+        assert await session.children("/fmq") == ["other"]
+        assert not (tmp_path / "c").exists()
+    finally:
+        await session.close()
 
 
 async def test_a_broker_that_cannot_start_is_told_with_its_log(tmp_path: Path) -> None:

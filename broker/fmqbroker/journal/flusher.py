@@ -51,6 +51,7 @@ class Flusher:
         self._interval_ms = 0
         self._sync_due_ms: int | None = None
         self._forced = Position(0)
+        self._cuts = 0
 
     def wake(self) -> None:
         """There is more to write. Many calls in one turn of the loop are one wake-up."""
@@ -64,7 +65,8 @@ class Flusher:
         self.wake()
 
     async def wait_durable(self, position: Position) -> None:
-        """See `Journal.wait_durable`. Raises `DeliveryUnknown` if the journal is cut below it."""
+        """See `Journal.wait_durable`."""
+        cuts = self._cuts
         while self.durable_end < position:
             if position > self._tail.end:
                 raise DeliveryUnknown(
@@ -74,6 +76,10 @@ class Flusher:
                 self._forced = position
                 self.wake()
             await self.flushed.wait()
+            if cuts != self._cuts:  # what stands there now may be something else
+                raise DeliveryUnknown(
+                    f"the journal was cut while position {position} was not yet durable"
+                )
 
     async def run(self) -> None:
         """Flush whenever there is something, until cancelled."""
@@ -104,6 +110,7 @@ class Flusher:
         """The journal now ends at `position`, durably. The caller holds `turn`."""
         self.written_end = self.durable_end = position
         self.durable_crc = self._written_crc = crc
+        self._cuts += 1
         self._forced = min(self._forced, position)
         self._sync_due_ms = None
         self.flushed.notify()

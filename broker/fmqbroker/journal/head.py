@@ -82,6 +82,7 @@ class Head:
         self._clock = clock
         self._segment_bytes = segment_bytes
         self._segment_end = tail.end
+        self.being_cut = False  # nobody may append meanwhile
         self._last_ms = 0
         self._chained = tail.end == 0  # False: whatever the next SNAP says is right
 
@@ -106,6 +107,7 @@ class Head:
          producer_epoch, base_sequence, tag_mask, deliver_at_ms) = draft  # fmt: skip
         length = len(payload)
         total_len = (HEADER_LEN + length + 7) & -8
+        assert not self.being_cut, "who cuts the journal back has closed the writes before"
         if self._store.full:
             raise StorageFull(self._store.full)
         rest = self._segment_end - self.end - total_len
@@ -176,6 +178,7 @@ class Head:
     # ---- slave
     def append_replica(self, position: Position, data: bytes) -> None:
         """See `Journal.append_replica`."""
+        assert not self.being_cut, "a slave cuts back and appends in one task"
         if position != self.end:  # R2: append only at the end
             raise BadBatch(
                 BatchFault.POSITION, f"batches for position {position}, the end is {self.end}"

@@ -190,7 +190,7 @@ class Journal:
     async def wait_durable(self, position: Position) -> None:
         """Until `durable_end >= position`, forcing an fsync whatever the flush policy.
 
-        Raises `DeliveryUnknown` if the journal is cut below `position` meanwhile.
+        Raises `DeliveryUnknown` if the journal is cut before it is.
         """
         await self._flusher.wait_durable(position)
 
@@ -281,11 +281,19 @@ class Journal:
 
     # ---- within
     async def _truncate(self, position: Position) -> None:
-        self._head.adopt(await cutting.cut(self._parts, position))
+        self._head.being_cut = True
+        try:
+            self._head.adopt(await cutting.cut(self._parts, position))
+        finally:
+            self._head.being_cut = False
 
     async def _reset(self, position: Position) -> None:
-        await cutting.reset(self._parts, position)
-        self._head.adopt(None)
+        self._head.being_cut = True
+        try:
+            await cutting.reset(self._parts, position)
+            self._head.adopt(None)
+        finally:
+            self._head.being_cut = False
 
     async def _finish(self) -> None:
         try:

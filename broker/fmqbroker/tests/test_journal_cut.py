@@ -13,17 +13,20 @@ from fmqbroker.tests.fault_disk import FaultDisk, Loss, image
 from fmqbroker.tests.journal_kit import (
     TOPIC,
     Clock,
+    Life,
     data,
     epoch,
     everything,
     fill,
     headers,
     running,
+    settings,
     until,
 )
 from fmqcore.batch import BatchType
 from fmqcore.errors import DeliveryUnknown, InvalidArgument, NotFound
 from fmqcore.words import Offset, Position
+from fmqport.files import FileDisk
 
 
 async def test_truncate_to_every_boundary(tmp_path: Path) -> None:
@@ -85,6 +88,16 @@ async def test_who_waits_for_what_is_cut_learns_it(tmp_path: Path) -> None:
         end = journal.end
         with pytest.raises(DeliveryUnknown):
             await journal.wait_durable(Position(end + 100))
+    disk = FileDisk(str(tmp_path))
+    journal = await Journal.open(disk, settings(tmp_path), Clock(), Life())  # nobody flushes
+    journal.append(data(b"x"))
+    waiter = asyncio.ensure_future(journal.wait_durable(journal.end))
+    await asyncio.sleep(0)
+    await journal.reset(Position(1 << 30))  # a durable end past it, and yet it is gone
+    with pytest.raises(DeliveryUnknown):
+        await waiter
+    await journal.close()
+    await disk.close()
 
 
 async def test_retire_by_size_and_time(tmp_path: Path) -> None:

@@ -93,14 +93,17 @@ class ConsumerGroup:
         return 0 if queue in self._paused else holding.generation
 
     # ---- sessions
-    def join(self, session: Session, now_ms: int) -> Session | None:
-        """Take a session in; return an older stream of the same session, which is then void."""
+    def join(self, session: Session, now_ms: int, held: Iterable[int] = ()) -> Session | None:
+        """Take a session in; return an older stream of the same session, which is then void.
+
+        `held`: the queues it had before it lost its last reader.
+        """
         older = self.sessions.get(session.id)
         self.sessions[session.id] = session
         if older is not None:
             self._apply(self._assignments.renew(session.id))
         else:
-            self._apply(self._assignments.join(session.id, self._busy(), now_ms))
+            self._apply(self._assignments.join(session.id, self._busy(), now_ms, held))
         return older
 
     def leave(self, session: Session, now_ms: int) -> None:

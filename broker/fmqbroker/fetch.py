@@ -144,7 +144,7 @@ class FetchService:
         timeout_ms = wanted.ack_timeout_ms or self._settings.consumer_ack_timeout_ms
         client = wanted.client[:_MAX_ID]
         session = Session(wanted.session_id, client, timeout_ms, now_ms, stream.cancel)
-        older = group.join(session, now_ms)
+        older = group.join(session, now_ms, wanted.held)
         if older is not None:
             older.finish(StaleAssignment(f"session {session.id} has opened a newer stream"))
         self.groups.changed(group)

@@ -84,8 +84,7 @@ class Session(Acker):
         self.left = asyncio.Event()
         self._heard_ms = 0
         self._beat_ms = 3000
-        self._address = ""
-        self._epoch = Epoch(0)
+        self._address, self._epoch = "", Epoch(0)
         self._strange_since_ms = 0
 
     # ---- for the consumer
@@ -187,6 +186,7 @@ class Session(Acker):
             start=start,
             start_ms=start_ms,
             ack_timeout_ms=int(settings.ack_timeout_s * 1000),
+            held=[track.queue for track in self.tracks.values() if track.ours],
         )
         self._credit = 0
         broker, stream, answer = await open_at_first(

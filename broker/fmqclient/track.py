@@ -28,6 +28,7 @@ class Track:
         "group",
         "held",
         "lost_acks",
+        "ours",
         "paused",
         "queue",
         "revoked",
@@ -41,6 +42,7 @@ class Track:
         self.held = False
         self.revoked = False  # it moves away: acks count for a moment, nothing more comes
         self.paused = False
+        self.ours = False  # held when we last heard of it: asked for again after a loss
         self.generation = 0
         self.term = 0
         self.floor = Offset(0)  # everything below is stored as done, as far as we know
@@ -57,6 +59,7 @@ class Track:
         if not self.held:
             self.paused = False
         self.held, self.revoked, self.lost_acks = True, False, False
+        self.ours = True
         self.generation = generation
         self.floor = begins_at
         self.done.remove_below(begins_at)
@@ -66,6 +69,7 @@ class Track:
     def taken(self) -> None:
         """Revoked: acks of it count while it drains."""
         self.held, self.revoked = False, True
+        self.ours = False
 
     def session_lost(self) -> None:
         """Nobody listens; what is done stays known."""

@@ -19,6 +19,7 @@ from fmqbroker.tests.consume_harness import (
     stored,
     until,
 )
+from fmqcore.consume.assign import REJOIN_MS
 from fmqcore.errors import ErrorCode
 from fmqcore.journal.offsets import OffsetKey
 from fmqcore.words import TopicId
@@ -110,6 +111,20 @@ async def test_a_session_that_comes_again_keeps_its_queues(tmp_path: Path) -> No
                 assert old.error is not None
                 assert old.error.code == client_pb2.STALE_ASSIGNMENT
                 assert len(new.held) == len(b.held) == 2
+
+
+async def test_sessions_that_lost_their_reader_get_their_queues_back(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        async with consuming(rig, "x", held=[0, 1]) as x:
+            await until(lambda: sorted(x.held) == [0, 1])
+            async with consuming(rig, "a", held=[2, 3]) as a:
+                await until(lambda: sorted(a.held) == [2, 3])
+    async with running(Rig(tmp_path / "2")) as rig:
+        async with consuming(rig, "x", held=[0, 1]) as x:
+            rig.produce(3, b"v")
+            await until(lambda: sorted(x.held) == [0, 1])
+            rig.hand.advance(REJOIN_MS)
+            await until(lambda: x.got)
 
 
 async def test_more_sessions_than_queues_leave_some_idle_until_needed(tmp_path: Path) -> None:

@@ -3,31 +3,57 @@
 A queue that must move is first *draining*: its old holder gets nothing more, but its acks still
 count until nothing of it is in flight or a deadline is over. Only then does it go to the next
 holder, under a higher generation; acks of an older generation are ignored.
+
+Sessions that come to a new reader after a failover say which queues they held. They get them back
+as far as that is fair, and what nobody present asks for waits a moment for who held it: so a
+consumer that lives through a failover can say its last acks again, and sees little twice.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 NOBODY = ""
+REJOIN_MS: Final = 1000
+"""So long, from the first session that comes back, a queue waits for who held it."""
 
 
-def assign(queues: int, sessions: Iterable[str], held: Mapping[int, str]) -> dict[int, str]:
-    """Who should hold which queue: within one of each other, the fewest moves, deterministic."""
+def assign(
+    queues: int,
+    sessions: Iterable[str],
+    held: Mapping[int, str],
+    wanted: Mapping[int, str] | None = None,
+) -> dict[int, str]:
+    """Who should hold which queue: within one of each other, the fewest moves, deterministic.
+
+    What moves, and what nobody holds, goes where it is `wanted` if it can.
+    """
     names = sorted(set(sessions))
     if not names:
         return {}
+    wanted = wanted or {}
     kept: dict[str, list[int]] = {name: [] for name in names}
     for queue in range(queues):
         if held.get(queue, NOBODY) in kept:
             kept[held[queue]].append(queue)
+    asked = {name: sum(who == name for who in wanted.values()) for name in names}
     least, extra = divmod(queues, len(names))
-    by_held = sorted(names, key=lambda name: (-len(kept[name]), name))
-    quota = {name: least + (rank < extra) for rank, name in enumerate(by_held)}
-    target = {q: name for name in names for q in kept[name][: quota[name]]}
+    ranked = sorted(names, key=lambda name: (-len(kept[name]), -asked[name], name))
+    quota = {name: least + (rank < extra) for rank, name in enumerate(ranked)}
+    target: dict[int, str] = {}
+    for name in names:
+        # What another session asks for is given up first.
+        ours = sorted(kept[name], key=lambda q: (wanted.get(q, name) not in (name, NOBODY), q))
+        target.update((queue, name) for queue in ours[: quota[name]])
+    room = {name: quota[name] - min(len(kept[name]), quota[name]) for name in names}
+    for queue in range(queues):
+        name = wanted.get(queue, NOBODY)
+        if queue not in target and room.get(name, 0):
+            target[queue] = name
+            room[name] -= 1
     free = iter([q for q in range(queues) if q not in target])
-    for name in by_held:
-        for _ in range(quota[name] - len(kept[name])):
+    for name in ranked:
+        for _ in range(room[name]):
             target[next(free)] = name
     return target
 
@@ -69,17 +95,26 @@ class Assignments:
         self.holdings = [Holding() for _ in range(queues)]
         self.sessions: set[str] = set()
         self._target: dict[int, str] = {}
+        self._wanted: dict[int, str] = {}  # who held it, as said by the sessions that came back
+        self._waits_until_ms = 0  # what nobody present asks for is given to nobody
         self._drain_ms = drain_ms
 
-    def join(self, session: str, busy: Collection[int], now_ms: int) -> Moves:
-        """A new session. `busy`: queues of which something is in flight."""
+    def join(
+        self, session: str, busy: Collection[int], now_ms: int, held: Iterable[int] = ()
+    ) -> Moves:
+        """A new session. `busy`: queues of which something is in flight; `held`: what it had."""
         assert session not in self.sessions, "a session joins once; a second stream renews it"
         self.sessions.add(session)
+        back = [queue for queue in held if 0 <= queue < len(self.holdings)]
+        if back and not any(holding.generation for holding in self.holdings):
+            self._waits_until_ms = self._waits_until_ms or now_ms + REJOIN_MS
+        self._wanted.update(dict.fromkeys(back, session))
         return self._replan(busy, now_ms)
 
     def leave(self, session: str, busy: Collection[int], now_ms: int) -> Moves:
         """A session is gone: its queues go to others at once."""
         self.sessions.discard(session)
+        self._wanted = {q: name for q, name in self._wanted.items() if name != session}
         released = []
         for queue, holding in enumerate(self.holdings):
             if holding.session == session:
@@ -121,7 +156,7 @@ class Assignments:
                 queue, holding, target, queue in busy, now_ms, moves
             ):
                 continue
-            if target != NOBODY:
+            if target != NOBODY and not self._awaited(queue, target, now_ms):
                 holding.session = target
                 holding.generation += 1
                 moves.assigned.append(Move(queue, target, holding.generation))
@@ -129,8 +164,15 @@ class Assignments:
 
     def next_deadline_ms(self) -> int | None:
         """When `settle` has something to do by time."""
-        times = (h.draining_until_ms for h in self.holdings if h.draining_until_ms is not None)
+        times = [h.draining_until_ms for h in self.holdings if h.draining_until_ms is not None]
+        if self._target and any(h.session == NOBODY for h in self.holdings):
+            times.append(self._waits_until_ms)
         return min(times, default=None)
+
+    def _awaited(self, queue: int, target: str, now_ms: int) -> bool:
+        """Whoever held it may come back any moment."""
+        never_given = not self.holdings[queue].generation
+        return now_ms < self._waits_until_ms and never_given and self._wanted.get(queue) != target
 
     def _let_go(
         self, queue: int, holding: Holding, target: str, busy: bool, now_ms: int, moves: Moves
@@ -149,5 +191,5 @@ class Assignments:
 
     def _replan(self, busy: Collection[int], now_ms: int) -> Moves:
         held = {q: h.session for q, h in enumerate(self.holdings) if h.session != NOBODY}
-        self._target = assign(len(self.holdings), self.sessions, held)
+        self._target = assign(len(self.holdings), self.sessions, held, self._wanted)
         return self.settle(busy, now_ms)

@@ -183,7 +183,7 @@ class ConsumeRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[ConsumeOpen, _Mapping]] = ..., credit_bytes: _Optional[int] = ..., acks: _Optional[_Iterable[_Union[AckRange, _Mapping]]] = ..., nacks: _Optional[_Iterable[_Union[NackRange, _Mapping]]] = ..., controls: _Optional[_Iterable[_Union[QueueControl, _Mapping]]] = ..., commit_token: _Optional[int] = ..., leave: _Optional[bool] = ...) -> None: ...
 
 class ConsumeOpen(_message.Message):
-    __slots__ = ("topic", "group", "session_id", "client", "start", "start_ms", "ack_timeout_ms")
+    __slots__ = ("topic", "group", "session_id", "client", "start", "start_ms", "ack_timeout_ms", "held")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -191,6 +191,7 @@ class ConsumeOpen(_message.Message):
     START_FIELD_NUMBER: _ClassVar[int]
     START_MS_FIELD_NUMBER: _ClassVar[int]
     ACK_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     session_id: str
@@ -198,7 +199,8 @@ class ConsumeOpen(_message.Message):
     start: StartAt
     start_ms: int
     ack_timeout_ms: int
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., session_id: _Optional[str] = ..., client: _Optional[str] = ..., start: _Optional[_Union[StartAt, str]] = ..., start_ms: _Optional[int] = ..., ack_timeout_ms: _Optional[int] = ...) -> None: ...
+    held: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., session_id: _Optional[str] = ..., client: _Optional[str] = ..., start: _Optional[_Union[StartAt, str]] = ..., start_ms: _Optional[int] = ..., ack_timeout_ms: _Optional[int] = ..., held: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class AckRange(_message.Message):
     __slots__ = ("queue_id", "generation", "first_offset", "end_offset")

@@ -6,6 +6,7 @@ line in the log, and the next dial. Leaves nothing on disk itself.
 """
 
 import asyncio
+from typing import Final
 
 import structlog
 
@@ -27,6 +28,9 @@ from fmqport.transport import Transport
 from fmqproto.v1 import replication_pb2 as wire
 
 _log = structlog.get_logger()
+
+_REASONS: Final = 16
+"""So many different reasons are remembered, so as not to be logged again."""
 
 
 class SlaveReplication:
@@ -54,7 +58,7 @@ class SlaveReplication:
         self._incarnation = incarnation
         self._me = BrokerId(settings.broker)
         self._delay_ms = settings.redial_min_ms
-        self._complained = ""
+        self._complained: set[str] = set()  # since the last welcome
         commit.advance(min(journal.known_commit_end, journal.end), NOTHING)
 
     async def hand_over(self, epoch: Epoch, offsets: bytes, timeout_s: float) -> str:
@@ -93,8 +97,10 @@ class SlaveReplication:
                 await self._group.changed.wait()
                 continue
             why = await self._one_stream(master)
-            if why != self._complained:  # one line for each reason, not for each try
-                self._complained = why
+            if why not in self._complained:  # one line for each reason, not for each try
+                if len(self._complained) >= _REASONS:
+                    self._complained.clear()
+                self._complained.add(why)
                 _log.info("master_not_followed", master=master.id, address=master.address, why=why)
             await self._clock.sleep(self._next_delay_ms() / 1000)
 
@@ -118,7 +124,8 @@ class SlaveReplication:
             return str(error)
         finally:
             if upstream.welcomed:
-                self._delay_ms, self._complained = self._settings.redial_min_ms, ""
+                self._delay_ms = self._settings.redial_min_ms
+                self._complained.clear()
             await connection.close()
 
     def _next_delay_ms(self) -> float:

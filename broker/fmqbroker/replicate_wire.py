@@ -19,6 +19,8 @@ from fmqproto.v1 import replication_pb2 as wire
 MAX_MESSAGE_BYTES: Final = 1024 * 1024
 """Batches in one message at most (one larger batch goes alone)."""
 
+_EXPECTED: Final = (FmqError, BadBatch, asyncio.CancelledError)
+
 
 class LinkBroken(FmqError):
     """The other end said or sent what it must not; close and dial again."""
@@ -61,21 +63,22 @@ def epoch_starts(epochs: Iterable[EpochStart]) -> list[wire.EpochStart]:
 
 
 async def until_broken(*duties: Coroutine[Any, Any, None]) -> str:
-    """Run the duties of a link side by side until one fails; say why. A bug is raised."""
-    reasons: list[str] = []
+    """Run the duties of a link side by side until one ends; say why. A bug is raised.
+
+    No `TaskGroup`: of a failed duty and a cancellation of the caller at the same moment it would
+    keep the failure alone, and a loop around it would go on for ever.
+    """
+    tasks = [asyncio.ensure_future(duty) for duty in duties]
     try:
-        async with asyncio.TaskGroup() as tasks:
-            for duty in duties:
-                tasks.create_task(duty)
-    except* (FmqError, BadBatch) as failed:
-        # The first one is the cause; a stream that another duty's end tore down is not.
-        causes = sorted(_leaves(failed), key=lambda e: isinstance(e, TransportError))
-        reasons += [str(error) for error in causes]
-    return reasons[0] if reasons else "its duties are done"
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    found: list[BaseException] = []
-    for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+    broken = [error for error in ended if isinstance(error, FmqError | BadBatch)]
+    for error in ended:
+        if error is not None and not isinstance(error, _EXPECTED):
+            raise error
+    # A stream that was torn down because another duty ended is not the cause.
+    broken.sort(key=lambda error: isinstance(error, TransportError))
+    return str(broken[0]) if broken else "a duty has ended"

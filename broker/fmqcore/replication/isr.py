@@ -41,7 +41,7 @@ class Lag:
         self.mark_end, self.mark_ms = master_end, now_ms
 
     def lag_ms(self, now_ms: int) -> int:
-        """For how long it has been behind."""
+        """For how long it has been behind: at most twice what it is, one mark being kept."""
         return now_ms - self.caught_up_ms
 
 

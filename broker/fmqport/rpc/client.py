@@ -33,7 +33,7 @@ class GrpcConnection:
 
     async def call(self, method: Method, request: Message, timeout_s: float) -> Any:
         """See `Connection`."""
-        raw = serialize(request, self._address)
+        raw, before = serialize(request, self._address), _cancellations()
         channel = self._dial()
         call = channel.unary_unary(method.path)(raw, timeout=timeout_s)
         try:
@@ -43,13 +43,13 @@ class GrpcConnection:
             raise self._failed(method, error) from None
         except asyncio.CancelledError:
             call.cancel()
-            _reraise_own_cancel()
+            _reraise_own_cancel(before)
             raise TransportError(f"{self._address}: the connection was closed") from None
         return parse(method.reply, answer, self._address)
 
     async def open(self, method: Method, timeout_s: float) -> "ClientStream":
         """See `Connection`."""
-        channel = self._dial()
+        channel, before = self._dial(), _cancellations()
         call = channel.stream_stream(method.path)()
         try:
             async with asyncio.timeout(timeout_s):
@@ -63,7 +63,7 @@ class GrpcConnection:
             raise self._failed(method, error) from None
         except asyncio.CancelledError:
             call.cancel()
-            _reraise_own_cancel()
+            _reraise_own_cancel(before)
             raise TransportError(f"{self._address}: the connection was closed") from None
         return ClientStream(self._address, method, call)
 
@@ -112,22 +112,23 @@ class ClientStream:
 
     async def send(self, message: Message) -> None:
         """See `Stream`."""
-        raw = serialize(message, self._address)
+        raw, before = serialize(message, self._address), _cancellations()
         try:
             await self._call.write(raw)
         except aio.AioRpcError as error:
             raise TransportError(f"{self._address}: {_text(error)}") from None
         except (asyncio.InvalidStateError, asyncio.CancelledError):
-            await self._ended()
+            await self._ended(before)
 
     async def receive(self) -> Any:
         """See `Stream`."""
+        before = _cancellations()
         try:
             raw = await self._call.read()
         except aio.AioRpcError as error:
             raise TransportError(f"{self._address}: {_text(error)}") from None
         except (asyncio.InvalidStateError, asyncio.CancelledError):
-            await self._ended()
+            await self._ended(before)
         if raw is _EOF:
             return None
         try:
@@ -138,20 +139,21 @@ class ClientStream:
 
     async def done_sending(self) -> None:
         """See `Stream`."""
+        before = _cancellations()
         try:
             await self._call.done_writing()
         except aio.AioRpcError as error:
             raise TransportError(f"{self._address}: {_text(error)}") from None
         except (asyncio.InvalidStateError, asyncio.CancelledError):
-            await self._ended()
+            await self._ended(before)
 
     def cancel(self) -> None:
         """See `Stream`."""
         self._call.cancel()
 
-    async def _ended(self) -> NoReturn:
+    async def _ended(self, before: int) -> NoReturn:
         """Tell our own cancellation from the stream's: gRPC raises the same for both."""
-        _reraise_own_cancel()
+        _reraise_own_cancel(before)
         if self._call.cancelled() or not self._call.done():
             raise TransportError(f"{self._address}: the stream was cancelled")
         details = await self._call.details() or str(await self._call.code())
@@ -178,10 +180,17 @@ def parse(kind: type[Message], raw: bytes, peer: str) -> Any:
         raise TransportError(f"{peer}: {len(raw)} bytes are no {name}: {error}") from None
 
 
-def _reraise_own_cancel() -> None:
-    """Within `except CancelledError`: raise it again if it is this task that is cancelled."""
+def _cancellations() -> int:
+    """How often this task was asked to cancel. Not 0 again by itself: an `asyncio.TaskGroup` of
+    Python 3.11 whose child failed leaves one behind in a task that lives on.
+    """
     task = asyncio.current_task()
-    if task is not None and task.cancelling():
+    return 0 if task is None else task.cancelling()
+
+
+def _reraise_own_cancel(before: int) -> None:
+    """Within `except CancelledError`: raise it again if this task was asked to cancel since."""
+    if _cancellations() > before:
         raise asyncio.CancelledError
 
 

@@ -206,3 +206,24 @@ async def test_connections_that_come_and_go_leave_no_descriptor_or_thread(server
     after = held()
     assert after[0] <= before[0] + 3, "descriptors were left open"
     assert after[1] <= before[1], "threads were left"
+
+
+async def test_a_cancelled_stream_does_not_cancel_a_task_that_has_a_past(
+    connection: Connection,
+) -> None:
+    """A failed TaskGroup leaves its task with one cancellation counted: that one is over."""
+
+    async def fail() -> None:
+        raise LookupError
+
+    with suppress(ExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling(), "the leftover that this is about is gone: good, drop this test"
+    stream = await connection.open(methods.PRODUCE, SOON)
+    asyncio.get_running_loop().call_later(0.01, stream.cancel)
+    with pytest.raises(TransportError):
+        await stream.receive()
+    task.uncancel()

@@ -1,0 +1,402 @@
+"""Every action of reconcile for real: journals on disk, restarts, lost tails, lost disks."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmqbroker.tests.replication_harness import MASTER, Cluster, cluster, turns, until
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqcore.words import BrokerId, Epoch, Position
+from fmqport.methods import REPLICATE
+from fmqport.rpc import GrpcTransport
+from fmqproto.v1 import replication_pb2 as wire
+
+CACHED = AckPolicy(Flush.OS_CACHE, 20, SlaveCounts.RECEIVED, HowMany.ONE)
+NOBODY = AckPolicy(how_many=HowMany.NONE)
+
+
+def actions(c: Cluster, slave: int = 0) -> list[wire.Action]:
+    """What the slave is told from now on."""
+    told: list[wire.Action] = []
+
+    def note(message: wire.MasterMessage) -> list[wire.MasterMessage]:
+        if message.HasField("welcome"):
+            told.append(message.welcome.action)
+        return [message]
+
+    c.slaves[slave].tap.change = note
+    return told
+
+
+async def test_a_restarted_slave_goes_on_from_its_end(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        c.master.produce()
+        await c.equal()
+        told = actions(c)
+        await c.slaves[0].stop(crash=True)
+        c.master.produce(300)
+        await c.slaves[0].start()
+        await c.in_sync()
+        await c.equal()
+        assert told == [wire.APPEND_FROM]
+
+
+async def shorter_master(c: Cluster, *, lose: str = "tail") -> tuple[int, int]:
+    """Kill both; the master's machine lost what it had not flushed. (its end, the slave's)."""
+    c.master.produce()
+    await c.equal()
+    await c.master.journal.wait_durable(c.master.journal.end)
+    saved = c.master.save() if lose == "tail" else None
+    kept = c.master.journal.end if lose == "tail" else 0
+    end = c.master.produce(400)
+    await c.equal()
+    await c.committed()
+    await until(lambda: c.slaves[0].commit.commit_end == end)
+    await c.slaves[0].stop()
+    await c.master.stop(crash=True)
+    c.master.put_back(saved)
+    return kept, end
+
+
+async def test_a_slave_ahead_gives_its_suffix_before_a_term_is_opened(tmp_path: Path) -> None:
+    """Master acknowledged from its page cache and lost it: the slave's bytes are the journal."""
+    async with cluster(tmp_path, 1, CACHED) as c:
+        kept, end = await shorter_master(c)
+        slave = c.slaves[0]
+        told = actions(c)
+        await c.master.start()
+        assert c.master.journal.end == kept < end
+        await slave.start()
+        await until(lambda: c.master.master.links.get(slave.name))
+        await until(lambda: c.master.master.links[slave.name].heard)
+        assert c.master.journal.durable_end == end
+        await until(lambda: slave.slave.upstream.caught_up)
+        assert told == [wire.SEND_SUFFIX, wire.APPEND_FROM]
+        await c.master.open_term()
+        c.master.produce()
+        await c.committed()
+        await c.equal()
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_a_master_that_lost_its_disk_gets_all_of_it_back(
+    tmp_path: Path, deleted: bool
+) -> None:
+    async with cluster(tmp_path, 1, CACHED, retention_bytes=100_000) as c:
+        slave = c.slaves[0]
+        if deleted:
+            c.master.produce(600)
+            await c.equal()
+            await slave.journal.wait_durable(slave.journal.end)
+            await slave.journal.retire(slave.journal.end, c.master.clock.wall_ms())
+            assert slave.journal.log_start > 0
+        _, end = await shorter_master(c, lose="all")
+        await c.master.start()
+        assert c.master.journal.end == 0
+        await slave.start()
+        await until(lambda: c.master.journal.durable_end == end)
+        assert c.master.journal.log_start == slave.journal.log_start
+        await until(lambda: slave.slave.upstream.caught_up)
+        await c.master.open_term()
+        c.master.produce()
+        await c.committed()
+        await c.equal()
+
+
+async def test_two_slaves_ahead_each_by_its_own_length(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 2, CACHED) as c:
+        one, two = c.slaves
+        c.master.produce()
+        await c.equal()
+        await c.master.journal.wait_durable(c.master.journal.end)
+        saved = c.master.save()
+        c.master.produce()
+        await c.equal()
+        await one.stop()
+        end = c.master.produce(300)
+        await c.equal(two)
+        await two.stop()
+        await c.master.stop(crash=True)
+        c.master.put_back(saved)
+        await c.master.start()
+        for slave in (two, one):
+            await slave.start()
+        await until(lambda: c.master.journal.durable_end == end)
+        links = c.master.master.links
+        await until(lambda: all(s.name in links and links[s.name].heard for s in c.slaves))
+        await c.equal()  # the shorter one gets what the longer one had, still without a term
+        await c.master.open_term()
+        c.master.produce()
+        await c.in_sync()
+        await c.equal()
+
+
+async def test_a_slave_that_was_not_heard_is_cut_back(tmp_path: Path) -> None:
+    """The master fsynced all that it acknowledged, opened its term at once, and wrote on."""
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        c.master.produce()
+        await c.committed()
+        await c.equal()
+        saved, kept = c.master.save(), c.master.journal.end
+        slave.tap.open.clear()  # its acks do not arrive: nothing more is committed
+        end = c.master.produce(300)
+        await slave.reaches(end)
+        await slave.stop()
+        await c.master.stop(crash=True)
+        c.master.put_back(saved)
+        await c.master.start()
+        await c.master.open_term()
+        slave.tap.open.set()
+        told = actions(c)
+        await slave.start()
+        await c.in_sync()
+        c.master.produce()
+        await c.equal()
+        assert told == [wire.TRUNCATE_TO]
+        assert dict(slave.journal.state.epochs)[Epoch(2)] == kept
+
+
+async def test_committed_bytes_are_never_cut(tmp_path: Path) -> None:
+    """R5: the same, but it had been committed: refused loudly, and the slave keeps its bytes."""
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        _, end = await shorter_master(c)
+        await c.master.start()
+        await c.master.open_term()
+        told = actions(c)
+        await slave.start()
+        await until(lambda: len(told) > 1)
+        assert set(told) == {wire.REJECT}
+        assert slave.journal.end == end
+        refused = c.master.master.links[slave.name].refused
+        assert "would lose committed bytes" in refused
+        assert not c.master.master.links[slave.name].heard
+
+
+async def test_a_slave_does_not_believe_a_master_that_cuts_committed_bytes(tmp_path: Path) -> None:
+    """R5 again, on the slave's side."""
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        end = c.master.produce()
+        await c.committed()
+        await until(lambda: slave.commit.commit_end == end)
+        for action in (wire.TRUNCATE_TO, wire.RESET_TO):
+            lie = _Lie(action)
+            slave.tap.change = lie
+            slave.tap.cut()
+            await until(lie.told_twice)
+            assert slave.journal.end == end
+        slave.tap.change = lambda m: [m]
+        await c.in_sync()
+        await c.equal()
+
+
+class _Lie:
+    """A master that says something else than it decided."""
+
+    def __init__(self, action: wire.Action) -> None:
+        self._action = action
+        self._told = 0
+
+    def __call__(self, message: Any) -> list[Any]:
+        if message.HasField("welcome"):
+            self._told += 1
+            message.welcome.action, message.welcome.position = self._action, 0
+        return [message]
+
+    def told_twice(self) -> bool:
+        return self._told > 1
+
+
+@pytest.mark.parametrize("empty", [True, False])
+async def test_a_slave_below_the_log_start_begins_at_a_segment(tmp_path: Path, empty: bool) -> None:
+    async with cluster(tmp_path, 1, NOBODY, retention_bytes=100_000) as c:
+        slave = c.slaves[0]
+        if not empty:
+            c.master.produce(20)
+            await c.equal()
+        await slave.stop()
+        if empty:
+            shutil.rmtree(slave.path)
+        c.master.produce(1500)
+        await until(lambda: c.master.journal.durable_end == c.master.journal.end)
+        await c.master.journal.retire(c.master.journal.end, c.master.clock.wall_ms())
+        start = c.master.journal.log_start
+        assert start > 0
+        told = actions(c)
+        await slave.start()
+        await c.in_sync()
+        await c.equal()
+        assert told == [wire.RESET_TO]
+        assert slave.journal.log_start == start
+        assert slave.journal.state.next_offsets == c.master.journal.state.next_offsets
+        assert slave.journal.state.epochs == c.master.journal.state.epochs
+
+
+async def test_the_same_epoch_opened_twice_at_one_place(tmp_path: Path) -> None:
+    """A master lost its unacknowledged EPOCH batch and opened that term again: row 7."""
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        c.master.produce()
+        await c.committed()
+        await c.equal()
+        saved, state = c.master.save(), c.zoo.history[-1]
+        slave.tap.open.clear()
+        await c.master.open_term()
+        await slave.reaches(c.master.journal.end)
+        await slave.stop()
+        await c.master.stop(crash=True)
+        c.master.put_back(saved)
+        await c.master.start()
+        c.zoo.set_state(state)
+        await c.master.open_term()  # epoch 2 again, at the same position, with other bytes
+        c.master.produce()
+        slave.tap.open.set()
+        told = actions(c)
+        await slave.start()
+        await c.in_sync()
+        await c.equal()
+        assert told[0] == wire.TRUNCATE_TO
+
+
+async def test_a_suffix_that_does_not_chain_is_not_taken(tmp_path: Path) -> None:
+    """Row 10: as before, but the master on the way back is the shorter one."""
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        c.master.produce()
+        await c.committed()
+        await c.equal()
+        saved, state = c.master.save(), c.zoo.history[-1]
+        slave.tap.open.clear()
+        await c.master.open_term()
+        c.master.produce()
+        await slave.reaches(c.master.journal.end)
+        await slave.stop()
+        await c.master.stop(crash=True)
+        c.master.put_back(saved)
+        await c.master.start()
+        c.zoo.set_state(state)
+        await c.master.open_term()
+        c.master.master.close_writes()
+        slave.tap.open.set()
+        told = actions(c)
+        await slave.start()
+        await until(lambda: slave.slave.upstream.caught_up)
+        assert told[:2] == [wire.SEND_SUFFIX, wire.TRUNCATE_TO]
+        await c.master.open_term()
+        await c.in_sync()
+        await c.equal()
+
+
+async def test_a_slave_that_dies_in_the_middle_of_its_suffix(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1, CACHED, dead_after_ms=300) as c:
+        _, end = await shorter_master(c)
+        slave = c.slaves[0]
+        await c.master.start()
+        held: list[Any] = []
+
+        def hang(message: Any) -> list[Any]:
+            if message.HasField("welcome") and not held:
+                held.append(message)
+                slave.tap.open.clear()  # says nothing more
+            return [message]
+
+        slave.tap.change = hang
+        await slave.start()
+        await until(lambda: held)
+        await until(lambda: slave.name not in c.master.master._streams)
+        slave.tap.open.set()
+        await until(lambda: c.master.journal.durable_end == end)
+
+
+async def refusal(c: Cluster, **changes: Any) -> str:
+    """Dial the master by hand; why it turns such a Hello away."""
+    fields: dict[str, Any] = {
+        "cluster": "c",
+        "group": "g1",
+        "broker": "g1-1",
+        "incarnation": "by hand",
+        "commit_end": 0,
+    }
+    connection = GrpcTransport().connect(c.master.address)
+    try:
+        stream = await connection.open(REPLICATE, 5.0)
+        await stream.send(wire.SlaveMessage(hello=wire.Hello(**{**fields, **changes})))
+        message = await stream.receive()
+        stream.cancel()
+    finally:
+        await connection.close()
+    assert message.welcome.action == wire.REJECT
+    return str(message.welcome.reason)
+
+
+async def test_who_is_turned_away(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        assert "this is cluster 'c'" in await refusal(c, cluster="d", broker="x")
+        assert "this is group 'g1'" in await refusal(c, group="g2", broker="x")
+        assert "no member" in await refusal(c, broker="x")
+        assert "my own name" in await refusal(c, broker="g1-0")
+        assert "another process lives" in await refusal(c)
+        assert c.isr == {"g1-1"}, "the rightful one is not disturbed"
+        c.zoo.config = replace(c.zoo.config, master=BrokerId("g1-1"))
+        c.master.group.look()
+        assert "not the configured master" in await refusal(c, broker="x")
+        c.zoo.config = replace(c.zoo.config, master=MASTER)
+
+
+async def test_a_newer_stream_of_the_same_process_takes_over(tmp_path: Path) -> None:
+    """And a restarted one, when its old stream has fallen silent."""
+    async with cluster(tmp_path, heartbeat_ms=20) as c:
+        slave = c.slaves[0]
+        before = c.master.master._streams[slave.name]
+        slave.tap.open.clear()
+        clock = c.master.clock
+        await until(lambda: clock.monotonic_ms() - before.heard_ms > 3 * 20)
+        hello = wire.Hello(cluster="c", group="g1", broker=slave.name, incarnation="restarted")
+        connection = GrpcTransport().connect(c.master.address)
+        stream = await connection.open(REPLICATE, 5.0)
+        await stream.send(wire.SlaveMessage(hello=hello))
+        message = await stream.receive()
+        assert message.welcome.action == wire.APPEND_FROM
+        assert c.master.master._streams[slave.name].incarnation == "restarted"
+        await connection.close()
+        slave.tap.open.set()
+        await c.in_sync()
+
+
+async def test_a_hello_is_owed(tmp_path: Path) -> None:
+    async with cluster(tmp_path, dead_after_ms=200) as c:
+        connection = GrpcTransport().connect(c.master.address)
+        for first in (wire.SlaveMessage(ack=wire.Ack()), None):
+            stream = await connection.open(REPLICATE, 5.0)
+            if first is not None:
+                await stream.send(first)
+            with pytest.raises(Exception, match=r"must say Hello|cancelled by the broker"):
+                await stream.receive()
+        await connection.close()
+
+
+async def test_a_slave_behind_a_deleted_log_while_linked(tmp_path: Path) -> None:
+    """Retention went past a learner: its stream ends, and it is reset at the next Hello."""
+    policy = replace(NOBODY, flush=Flush.OS_CACHE)
+    async with cluster(tmp_path, 1, policy, in_sync=False, retention_bytes=100_000) as c:
+        slave = c.slaves[0]
+        await until(lambda: slave.slave.upstream.connected)
+        slave.tap.open.clear()
+        await turns()
+        await c.master.open_term()
+        c.master.produce(1500)
+        await c.master.journal.wait_durable(c.master.journal.end)
+        await c.master.journal.retire(c.master.journal.end, c.master.clock.wall_ms())
+        c.master.journal._parts.tail.evict(c.master.journal.written_end)
+        told = actions(c)
+        slave.tap.open.set()
+        await slave.reaches(c.master.journal.end)
+        await c.equal()
+        if told:
+            assert told == [wire.RESET_TO]
+        assert Position(slave.journal.log_start) in (0, c.master.journal.log_start)

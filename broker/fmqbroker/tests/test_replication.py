@@ -1,0 +1,353 @@
+"""Replication end to end: equal bytes, every policy, who is in sync, and what fails when."""
+
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from fmqbroker.tests.replication_harness import Cluster, Node, cluster, turns, until
+from fmqcore.cluster import Mode
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqcore.words import Epoch
+
+ONE_ENOUGH = (HowMany.NONE, HowMany.ONE, HowMany.MAJORITY)
+CACHED = AckPolicy(Flush.OS_CACHE, 20, SlaveCounts.RECEIVED, HowMany.ALL)
+
+
+async def test_a_slave_gets_every_byte(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        c.master.produce(500, 2000)  # several segments
+        await c.committed()
+        await c.equal()
+        assert c.slaves[0].journal.durable_end == c.master.commit.commit_end
+        assert c.master.commit.all_end == c.master.journal.end
+        await until(lambda: c.slaves[0].commit.commit_end == c.master.journal.end)
+
+
+@pytest.mark.parametrize("flush", list(Flush))
+async def test_every_policy_holds_back_until_enough_slaves_count(
+    tmp_path: Path, flush: Flush
+) -> None:
+    """With nobody's acks, with those of the slave in the master's zone, with both."""
+    async with cluster(tmp_path, 2, dead_after_ms=60_000) as c:
+        local, remote = c.slaves
+        for counts, how_many in product(SlaveCounts, HowMany):
+            c.zoo.set_policy(AckPolicy(flush, 10, counts, how_many))
+            master, before = c.master, c.master.journal.end
+            await c.committed()
+            for slave in c.slaves:
+                slave.tap.open.clear()
+            end = master.produce(5)
+            for slave in c.slaves:
+                await slave.reaches(end)
+            await turns(20)
+            alone = how_many is HowMany.NONE or counts is SlaveCounts.SENT
+            assert (master.commit.commit_end == end) == alone, (counts, how_many, "nobody")
+            assert master.commit.commit_end in (before, end)
+            local.tap.open.set()
+            await c.acked(local, end)
+            if alone or how_many in ONE_ENOUGH:
+                await c.committed(end)
+            else:
+                await turns(20)
+                assert master.commit.commit_end == before, (counts, how_many, "one")
+            remote.tap.open.set()
+            await c.committed(end)
+        await c.equal()
+
+
+async def test_durable_means_after_the_slaves_own_fsync(tmp_path: Path) -> None:
+    """R3, seen from outside: a slave that cannot fsync acknowledges nothing as durable."""
+    async with cluster(tmp_path, dead_after_ms=60_000) as c:
+        await c.committed()
+        slave, before = c.slaves[0], c.master.commit.commit_end
+        async with slave.journal._flusher.turn:  # its disk hangs
+            end = c.master.produce()
+            await slave.reaches(end)
+            await until(lambda: c.master.journal.durable_end == end)
+            await turns()
+            assert slave.journal.durable_end == before == c.master.commit.commit_end
+        await c.committed(end)
+
+
+async def test_a_policy_that_cannot_be_met_refuses_at_once(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        assert c.master.commit.writable == ""
+        await c.slaves[0].stop(crash=True)
+        await until(lambda: c.isr == set())
+        await until(lambda: c.master.commit.writable)
+        assert "needs one in-sync slave" in c.master.commit.writable
+        await c.slaves[0].start()
+        await c.in_sync()
+        await until(lambda: c.master.commit.writable == "")
+        c.master.produce()
+        await c.committed()
+        await c.equal()
+
+
+async def test_a_lost_slave_leaves_the_set_before_anything_fails(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        slave, commit = c.slaves[0], c.master.commit
+        slave.tap.open.clear()
+        end = c.master.produce()
+        failed_with: list[set[str]] = []
+        refuse = commit.refuse
+
+        def noting(why: str, failed_below: int) -> None:
+            failed_with.append(c.isr)
+            refuse(why, c.master.journal.end)
+
+        commit.refuse = noting  # type: ignore[method-assign]
+        await slave.stop(crash=True)
+        await until(lambda: commit.failed_below >= end)
+        assert failed_with == [set()]
+        assert commit.commit_end < end
+
+
+async def test_the_others_go_on_when_one_slave_is_lost(tmp_path: Path) -> None:
+    """ALL follows the in-sync set: the commit end advances over who remains; nothing fails."""
+    policy = replace(CACHED, flush=Flush.FSYNC)
+    async with cluster(tmp_path, 2, policy) as c:
+        lost, other = c.slaves
+        failed = c.master.commit.failed_below
+        lost.tap.open.clear()
+        end = c.master.produce()
+        await other.reaches(end)
+        await turns()
+        assert c.master.commit.commit_end < end
+        await lost.stop(crash=True)
+        await c.committed(end)
+        assert c.isr == {other.name}
+        assert c.master.commit.failed_below == failed
+        assert c.master.commit.writable == ""
+
+
+async def test_without_zookeeper_nothing_is_acknowledged_for_a_lost_slave(tmp_path: Path) -> None:
+    """R6: as long as the compare-and-set is in doubt, the old set counts too."""
+    async with cluster(tmp_path, 2, CACHED) as c:
+        lost, other = c.slaves
+        failed = c.master.commit.failed_below
+        c.zoo.away = True
+        await lost.stop(crash=True)
+        await until(lambda: not c.master.master.links[lost.name].connected)
+        end = c.master.produce()
+        await other.reaches(end)
+        await until(lambda: c.master.group.unsettled)
+        await turns()
+        assert c.master.commit.commit_end < end
+        assert c.master.commit.failed_below == failed
+        c.zoo.away = False
+        c.zoo.tell()
+        await c.committed(end)
+        assert c.isr == {other.name}
+
+
+async def test_a_lagging_slave_leaves_the_set_and_comes_back(tmp_path: Path) -> None:
+    """It lives (its stream is up) but does not come to hold what the master holds."""
+    async with cluster(tmp_path, 2, CACHED, dead_after_ms=400) as c:
+        slow, other = c.slaves
+        slow.tap.change = lambda m: [] if m.HasField("append") else [m]  # takes no append
+        end = c.master.produce()
+        await until(lambda: c.isr == {other.name})
+        await c.committed(end)
+        slow.tap.change = lambda m: [m]
+        c.master.produce()
+        await c.in_sync()
+        await c.equal()
+
+
+async def test_a_slave_that_never_came_is_waited_for_only_so_long(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 2, CACHED, dead_after_ms=300) as c:
+        await c.slaves[1].stop()
+        await c.in_sync(1)
+        await c.master.stop(crash=True)
+        c.zoo.set_state(replace(c.zoo.history[-1], isr=frozenset(s.name for s in c.slaves)))
+        await c.master.start()
+        await c.master.open_term()
+        c.master.produce()
+        assert len(c.isr) == 2
+        await c.committed()
+        assert c.isr == {c.slaves[0].name}
+
+
+async def test_a_learner_counts_only_after_its_compare_and_set(tmp_path: Path) -> None:
+    """ALL with one learner on the way in: the policy holds with and without it meanwhile."""
+    async with cluster(tmp_path, 1, CACHED, in_sync=False) as c:
+        await c.master.open_term()
+        await until(lambda: c.isr)
+        c.master.produce()
+        await c.committed()
+        slave = c.slaves[0]
+        await slave.stop(crash=True)
+        await until(lambda: not c.isr)
+        c.zoo.away = True
+        before = c.master.commit.commit_end
+        await slave.start()
+        await until(lambda: c.master.group.unsettled)
+        end = c.master.produce()
+        await slave.reaches(end)
+        await turns()
+        assert c.master.commit.commit_end == before, "it counted before it was in the set"
+        c.zoo.away = False
+        c.zoo.tell()
+        await c.in_sync()
+        await c.committed(end)
+
+
+async def test_a_learner_far_behind_is_throttled_and_not_counted(tmp_path: Path) -> None:
+    settings = {"learner_bytes_per_s": 400_000, "in_sync_lag_bytes": 10_000}
+    policy = AckPolicy(Flush.OS_CACHE, how_many=HowMany.NONE)
+    async with cluster(tmp_path, 1, policy, in_sync=False, **settings) as c:
+        await c.slaves[0].stop()
+        await c.master.open_term()
+        c.master.produce(600)
+        clock, began = c.master.clock, c.master.clock.monotonic_ms()
+        await c.slaves[0].start()
+        await until(lambda: c.slaves[0].journal.end > 100_000)
+        assert c.isr == set()
+        await c.in_sync()
+        # Not "it took so long on this machine" but "not sooner than the rate allows".
+        assert clock.monotonic_ms() - began > 700
+        await c.equal()
+
+
+async def test_in_sync_is_told_to_the_slave(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        seen: list[bool] = []
+        c.slaves[0].tap.change = lambda m: seen.append(m.in_sync) or [m]  # type: ignore[func-returns-value]
+        await until(lambda: seen and seen[-1])
+
+
+async def test_only_the_master_of_the_term_changes_the_set(tmp_path: Path) -> None:
+    """Another mode stands: whatever happens to links, the state is left alone."""
+    async with cluster(tmp_path) as c:
+        failed = c.master.commit.failed_below
+        c.master.group.blind = True  # it has not heard of it
+        taken = replace(
+            c.zoo.history[-1],
+            mode=Mode.SLAVE_CONSUME,
+            epoch=Epoch(2),
+            reader=c.slaves[0].name,
+        )
+        c.zoo.set_state(taken)
+        end = c.master.produce()
+        await c.slaves[0].stop(crash=True)
+        await until(lambda: not c.master.master.links[c.slaves[0].name].connected)
+        await turns()
+        assert c.zoo.history[-1] == taken
+        assert c.master.commit.commit_end < end
+        assert c.master.commit.failed_below == failed
+
+
+async def test_a_slave_of_a_newer_term_does_not_follow_an_old_master(tmp_path: Path) -> None:
+    """Fence: what a master of an older term sends is not appended."""
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        c.master.group.blind = True
+        state = replace(c.zoo.history[-1], mode=Mode.SLAVE_CONSUME, epoch=Epoch(2))
+        c.zoo.set_state(replace(state, reader=slave.name))
+        before = slave.journal.end
+        await until(lambda: not slave.slave.upstream.connected)
+        end = c.master.produce()
+        await turns()
+        assert slave.journal.end == before
+        assert c.master.commit.commit_end < end
+
+
+async def test_a_master_on_the_way_back_ships_only_what_may_not_be_taken_back(
+    tmp_path: Path,
+) -> None:
+    """What is appended for a term leaves the broker only when the compare-and-set stands."""
+    async with cluster(tmp_path) as c:
+        slave, held = c.slaves[0], c.master.journal.end
+        c.master.master.close_writes()
+        c.master.produce()
+        await until(lambda: slave.slave.upstream.caught_up)
+        await turns()
+        assert slave.journal.end == held
+        await c.master.open_term()
+        await c.equal()
+
+
+async def test_acks_of_an_older_term_do_not_count(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        slave.tap.reading.clear()
+        await turns()
+        await c.master.open_term()
+        await turns()
+        start = dict(c.master.journal.state.epochs)[Epoch(2)]
+        assert c.master.commit.commit_end <= start
+        slave.tap.reading.set()
+        await c.committed()
+        assert c.master.master.links[slave.name].epoch == 2
+
+
+async def test_hand_over_asks_the_master(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0].slave
+        assert await slave.hand_over(Epoch(4), b"offsets", 5.0) == ""
+        (request,) = c.master.handed
+        assert (request.epoch, request.offsets, request.reader) == (4, b"offsets", "g1-1")
+        c.master.why_not = "not now"
+        assert await slave.hand_over(Epoch(4), b"", 5.0) == "not now"
+
+
+async def test_retention_waits_for_the_slowest_in_sync_slave(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 2) as c:
+        slow = c.slaves[0]
+        slow.tap.open.clear()
+        await turns()
+        before = c.master.master.links[slow.name].durable_end
+        c.master.produce()
+        await c.committed()
+        assert c.master.master.keep_from() == before
+        slow.tap.open.set()
+        await until(lambda: c.master.master.keep_from() == c.master.journal.end)
+
+
+async def test_the_flush_of_each_half_follows_the_policy(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        modes: dict[str, tuple[bool, int]] = {}
+
+        def noting(node: Node) -> None:
+            def note(*, sync: bool, interval_ms: int) -> None:
+                modes[node.name] = (sync, interval_ms)
+
+            node.journal.set_flush = note  # type: ignore[method-assign]
+
+        for node in c.nodes:
+            noting(node)
+        c.zoo.set_policy(AckPolicy(Flush.FSYNC, 33, SlaveCounts.RECEIVED))
+        await until(lambda: modes == {"g1-0": (True, 33), "g1-1": (False, 33)})
+        c.zoo.set_policy(AckPolicy(Flush.OS_CACHE, 33, SlaveCounts.DURABLE))
+        await until(lambda: modes == {"g1-0": (False, 0), "g1-1": (True, 0)})
+
+
+async def grants(c: Cluster) -> int:
+    return c.master.master.links[c.slaves[0].name].lease_until_ms
+
+
+async def test_grants_are_promised_before_they_are_told(tmp_path: Path) -> None:
+    async with cluster(tmp_path, heartbeat_ms=20, grant_ms=500) as c:
+        slave = c.slaves[0]
+        upstream, sent = slave.slave.upstream, slave.tap.sent
+        first = await grants(c)
+        await until(lambda: c.master.master.links[slave.name].lease_until_ms > first + 100)
+        lease = await grants(c)
+        # One clock in this process: the promise outlasts the grant.
+        assert upstream.promised_until_ms >= lease > c.master.clock.monotonic_ms()
+        upstream.claiming = True
+        promised, told = upstream.promised_until_ms, len(sent)
+        await until(lambda: len(sent) > told + 3)
+        assert all(not m.ack.grant_ms for m in sent[told + 1 :])
+        assert upstream.promised_until_ms == promised
+        upstream.claiming = False
+        await until(lambda: upstream.promised_until_ms > promised)
+        c.zoo.set_state(replace(c.zoo.history[-1], mode=Mode.SLAVE_CONSUME))
+        await turns()
+        promised = upstream.promised_until_ms
+        told = len(sent)
+        await until(lambda: len(sent) > told + 3)
+        assert upstream.promised_until_ms == promised

@@ -1,0 +1,185 @@
+"""One open file of the real disk adapter: pwritev, fdatasync, pread, on the threads of `files.py`.
+
+Once a write or an fsync has failed (anything but a full disk), every later write and sync of the
+same disk fails too (`Health`): a second fsync may say yes to pages that the kernel has dropped.
+"""
+
+import errno
+import os
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from fmqport.disk import Chunk, DiskFailed, DiskFull, Write
+from fmqport.workers import Worker
+
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+"""The errors that mean: no room."""
+_IOV_MAX: Final = min(1024, os.sysconf("SC_IOV_MAX"))
+_STEP: Final = 1024 * 1024
+_ZEROS: Final = bytes(_STEP)
+
+
+class Health:
+    """The first failure of a write or sync; all later ones repeat it."""
+
+    def __init__(self) -> None:
+        self._failed = ""
+
+    def require(self) -> None:
+        """Raise `DiskFailed` if anything has failed before."""
+        if self._failed:
+            raise DiskFailed(f"refused after an earlier failure: {self._failed}")
+
+    def failure(self, what: str, error: OSError) -> DiskFailed | DiskFull:
+        """The error to raise; all but a full disk is remembered."""
+        if error.errno in FULL and not what.startswith("fdatasync"):
+            return DiskFull(f"{what}: {error.strerror}; make room on the file system")
+        self._failed = f"{what}: {error}"
+        return DiskFailed(self._failed)
+
+
+class OpenFile:
+    """The real `DiskFile`."""
+
+    def __init__(self, path: str, fd: int, writer: Worker, reader: Worker, health: Health) -> None:
+        self._path = path
+        self._fd = fd
+        self._writer = writer
+        self._reader = reader
+        self._health = health
+        self._size = os.fstat(fd).st_size
+        self._users = 1  # this object itself, and each read under way: the last closes the fd
+        self._guard = threading.Lock()
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        """See `DiskFile`."""
+        return os.path.basename(self._path)
+
+    @property
+    def size(self) -> int:
+        """See `DiskFile`."""
+        return self._size
+
+    async def write(self, writes: Sequence[Write], *, sync: bool) -> None:
+        """See `DiskFile`."""
+        self._require_open()
+        await self._writer.submit(lambda: self._write(writes, sync))
+        for at, pieces in writes:
+            self._size = max(self._size, at + sum(map(len, pieces)))
+
+    async def read(self, at: int, length: int) -> bytes:
+        """See `DiskFile`."""
+        self._require_open()
+        with self._guard:
+            self._users += 1
+        return await self._reader.submit(lambda: self._read(at, length))
+
+    async def zero(self, at: int, length: int) -> None:
+        """See `DiskFile`."""
+        self._require_open()
+        end = min(at + length, self._size)
+        await self._writer.submit(lambda: self._zero(at, end))
+
+    async def close(self) -> None:
+        """See `DiskFile`."""
+        if not self._closed:
+            self._closed = True
+            await self._writer.submit(self._release)
+
+    @property
+    def path(self) -> str:
+        """Where it is now."""
+        return self._path
+
+    def move(self, path: str) -> None:
+        """Rename it on the directory's thread; the caller syncs the directory."""
+        os.rename(self._path, path)
+        self._path = path
+
+    def close_now(self) -> None:
+        """Close without the writer thread: nobody has seen this file."""
+        self._closed = True
+        self._release()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ValueError(f"{self._path} is closed")
+
+    def _release(self) -> None:
+        with self._guard:
+            self._users -= 1
+            if self._users == 0:
+                os.close(self._fd)
+
+    # ---- on the threads
+    def _write(self, writes: Sequence[Write], sync: bool) -> None:
+        self._health.require()
+        try:
+            for at, pieces in writes:
+                pwrite_all(self._fd, pieces, at)
+        except OSError as error:
+            raise self._health.failure(f"write {self._path}", error) from error
+        if sync:
+            self._sync()
+
+    def _sync(self) -> None:
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            raise self._health.failure(f"fdatasync {self._path}", error) from error
+
+    def _read(self, at: int, length: int) -> bytes:
+        try:
+            parts: list[bytes] = []
+            while length > 0 and (part := os.pread(self._fd, length, at)):
+                parts.append(part)
+                at += len(part)
+                length -= len(part)
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        except OSError as error:
+            raise DiskFailed(f"read {self._path} at {at}: {error}") from error
+        finally:
+            self._release()
+
+    def _zero(self, at: int, end: int) -> None:
+        self._health.require()
+        try:
+            while (at := _next_data(self._fd, at, end)) < end:
+                step = min(_STEP, end - at)
+                if os.pread(self._fd, step, at) != _ZEROS[:step]:
+                    pwrite_all(self._fd, [memoryview(_ZEROS)[:step]], at)
+                at += step
+        except OSError as error:
+            raise self._health.failure(f"write {self._path}", error) from error
+        self._sync()
+
+
+def pwrite_all(fd: int, pieces: Sequence[Chunk], at: int) -> None:
+    """Write all of `pieces` from byte `at` on, however often the kernel stops short."""
+    left = [piece for piece in pieces if len(piece)]
+    while left:
+        group = left[:_IOV_MAX]
+        done = os.pwritev(fd, group, at)
+        at += done
+        taken = 0
+        while taken < len(group) and done >= len(group[taken]):
+            done -= len(group[taken])
+            taken += 1
+        del left[:taken]
+        if done:
+            left[0] = memoryview(left[0])[done:]
+
+
+def _next_data(fd: int, at: int, end: int) -> int:
+    """Skip what was never written; `end` if nothing was."""
+    if at >= end:
+        return end
+    try:
+        return min(os.lseek(fd, at, os.SEEK_DATA), end)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return end
+        raise

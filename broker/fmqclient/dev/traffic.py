@@ -13,11 +13,12 @@ from typing import Final
 
 import fmqclient
 from fmqclient.client import Client
+from fmqclient.consumer import Consumer
 from fmqclient.dev.flights import Flight, row_of
 from fmqclient.dev.verdict import History, Place
 from fmqclient.message import Message
 from fmqclient.records import SendResult
-from fmqcore.errors import DeliveryUnknown
+from fmqcore.errors import DeliveryUnknown, StaleAssignment
 
 WINDOW: Final = 4_000
 """Flights without an answer, at most; so many may hang on a broker that is killed."""
@@ -114,11 +115,10 @@ class Consuming:
             fmqclient.connect(url, name=name) as client,
             client.consumer(self.topic, group=self.group) as consumer,
         ):
-            while not self.stop.is_set():
+            while not (self.stop.is_set() and await _stored(consumer)):
                 for message in await consumer.fetch(_FETCH, _FETCH_S):
                     self._consumed(message)
                     message.ack_now()
-            await consumer.commit()
 
     def missing(self) -> int:
         """Acknowledged messages that have not come yet."""
@@ -153,9 +153,20 @@ async def read_some(url: str, topic: str, group: str, of: str, count: int) -> in
         client.consumer(topic, group=group, start="earliest") as consumer,
     ):
         async with asyncio.timeout(30):
-            while read < count:
+            while read < count or not await _stored(consumer):
                 for message in await consumer.fetch(_FETCH, _FETCH_S):
                     read += message.group == of
                     message.ack_now()
-            await consumer.commit()
     return read
+
+
+async def _stored(consumer: Consumer) -> bool:
+    """All acks so far are stored; False if some are not, as their queues went to another member.
+
+    (Their messages are delivered again: that is what "at least once" means.)
+    """
+    try:
+        await consumer.commit()
+    except StaleAssignment:
+        return False
+    return True

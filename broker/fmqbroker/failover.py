@@ -24,7 +24,7 @@ from fmqbroker.replication_view import MasterReplication, SlaveReplication
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal, wait_any
 from fmqbroker.terms import Parts, Received, Terms
-from fmqcore.cluster import LiveBroker, Mode
+from fmqcore.cluster import GroupState, LiveBroker, Mode
 from fmqcore.errors import FmqError, Malformed, Unavailable
 from fmqcore.failover import (
     Action,
@@ -163,13 +163,17 @@ class Failover:
         self._wake.notify()
 
     async def _leave(self) -> None:
-        """An orderly stop: serve nothing, flush, and let my live node go at once."""
-        self._terms.drop("this broker is being stopped")
+        """An orderly stop: serve nothing, flush, let my live node go, give the reads away."""
+        why = "this broker is being stopped"
+        edit: GroupState | None = None
         try:
             async with asyncio.timeout(_FLUSH_S):
-                await self._journal.wait_durable(self._journal.end)
-                await self._group.withdraw()
+                if self._terms.held and self._group.connected:
+                    await self._group.refresh()
+                    edit = self._decide(fresh=True).edit
+                await self._terms.leave(edit, self._group.state.version, why)
         except (FmqError, TimeoutError) as error:
+            self._terms.drop(why)
             _log.warning("left_untidily", why=str(error) or "time is out")
 
     # ---- one round
@@ -246,10 +250,8 @@ class Failover:
         """Take the step; True = decide again at once."""
         edit = decision.edit
         match decision.action:
-            case Action.WAIT | Action.LOOK:
-                return False
-            case Action.CHECK:
-                return False
+            case Action.WAIT | Action.LOOK | Action.CHECK | Action.YIELD:
+                return False  # a stop yields when its turn comes: `_leave`
             case Action.CLAIM:
                 assert edit is not None
                 return self._may_still_claim() and await self._terms.claim(edit, version)
@@ -310,6 +312,7 @@ class Failover:
             journal_epoch=journal.epoch,
             journal_end=journal.end,
             has_records=state.mode is Mode.NEW and bool(journal.state.next_offsets),
+            stopping=self._lifecycle.stopping.is_set(),
             may_lack=not journal.clean and not terms.opened_once,
             upstream_connected=upstream.connected,
             upstream_caught_up=upstream.caught_up,

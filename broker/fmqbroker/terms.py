@@ -9,6 +9,8 @@ and be made again from its beginning.
 - *claim* (slave): no more grants; promise and stream looked at once more; compare-and-set
   SLAVE_CONSUME(e+1, me); then the commit end moves to my durable end, the side journal is started,
   the lease renewed, the gate opened.
+- *yield* (master, an orderly stop): the gate is closed and the tenure given up; what was appended
+  is durable; my live node is taken away; then compare-and-set SLAVE_CONSUME(e+1, a slave).
 - *freeze* (reader): the gate is closed and the tenure given up for good; then the offsets are
   frozen and fsynced.
 - *drop*: the gate is closed first, then everything else is told.
@@ -140,6 +142,15 @@ class Terms:
         p.lease.hold(self.tenure)
         await p.lease.renew()
         return True
+
+    async def leave(self, edit: GroupState | None, version: int, why: str) -> None:
+        """Stop in good order; with `edit`, a slave takes the reads over at once."""
+        p = self._parts
+        self.drop(why)
+        await p.journal.wait_durable(p.journal.end)
+        await p.group.withdraw()
+        if edit is not None and await p.group.change(lambda _: edit, version) is not None:
+            _log.info("reads_given", epoch=edit.epoch, reader=edit.reader)
 
     async def freeze(self, term: Epoch, why: str) -> None:
         """Serve no more in `term`, whatever comes; then freeze its record."""

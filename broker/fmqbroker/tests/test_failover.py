@@ -322,6 +322,7 @@ async def test_an_orderly_stop_of_the_master_is_quick(zookeeper: str, tmp_path: 
         master, slave = await whole(net, S)
         await master.stop()
         await until(lambda: slave.serves is READ)
+        assert (slave.state.mode, slave.state.epoch) == (Mode.SLAVE_CONSUME, 3)
         master = await Node(net, M).start()
         assert master.journal.clean
         await until(lambda: master.serves is FULL)

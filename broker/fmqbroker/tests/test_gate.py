@@ -137,7 +137,7 @@ def test_who_waits_is_told(clock: HandClock) -> None:
 class Group(SimpleNamespace):
     """Stands in for `GroupStore`."""
 
-    def __init__(self, clock: HandClock) -> None:
+    def __init__(self, clock: SystemClock) -> None:
         super().__init__(changed=Signal(), session_timeout_ms=SESSION_MS, standing=1)
         self.clock = clock
         self.state = Versioned(GroupState(Mode.MASTER, Epoch(3), M, M), 1)
@@ -150,6 +150,7 @@ class Group(SimpleNamespace):
         sent_ms, standing = self.clock.monotonic_ms(), self.standing
         await asyncio.sleep(0)
         if self.takes_ms:
+            assert isinstance(self.clock, HandClock)
             self.clock.now_ms += self.takes_ms
         if not self.answers:
             raise Unavailable("cut")

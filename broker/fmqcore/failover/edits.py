@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fmqcore.cluster import GroupState, Mode
-from fmqcore.failover.guards import Case, next_epoch
+from fmqcore.failover.guards import Case, next_epoch, successor
 from fmqcore.words import BrokerId
 
 
@@ -18,6 +18,19 @@ def claim(case: Case) -> GroupState:
         reader=case.me,
         sealed=False,
         why=f"{case.me} serves reads: {gone} is gone",
+    )
+
+
+def give_reads(case: Case) -> GroupState:
+    """SLAVE_CONSUME(e+1, a slave): the master stops in good order. That slave claims at once."""
+    reader = successor(case)
+    assert reader is not None
+    return replace(
+        case.state,
+        mode=Mode.SLAVE_CONSUME,
+        epoch=next_epoch(case),
+        reader=reader,
+        why=f"master {case.me} is being stopped: {reader} takes over the reads",
     )
 
 

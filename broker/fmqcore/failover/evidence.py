@@ -32,6 +32,7 @@ class Action(Enum):
     FREEZE = "freeze"  # stop serving for good in this term, then freeze the offsets
     HAND_OVER = "hand over"  # compare-and-set HANDOVER(e+1)
     SEND_RECORD = "send the record"  # give the frozen offsets to the master
+    YIELD = "yield"  # I stop: serve no more, then compare-and-set SLAVE_CONSUME(e+1, a slave)
     OPEN = "open"  # EPOCH batch, offsets installed, all durable, then compare-and-set MASTER(e+1)
 
 
@@ -74,6 +75,7 @@ class Evidence:
     journal_epoch: Epoch = Epoch(0)
     journal_end: Position = Position(0)
     has_records: bool = False
+    stopping: bool = False  # an orderly stop was asked for
     may_lack: bool = False  # unclean start, and no term opened since: a slave may be ahead
     # as slave
     upstream_connected: bool = False
@@ -105,7 +107,7 @@ class Params:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now. `edit` goes with CLAIM, HAND_OVER and OPEN (its `txn` is the shell's)."""
+    """What to do now. `edit` goes with CLAIM, YIELD, HAND_OVER and OPEN (`txn` is the shell's)."""
 
     action: Action
     part: Part

@@ -46,6 +46,18 @@ def next_epoch(case: Case) -> Epoch:
     return Epoch(case.state.epoch + 1)
 
 
+def successor(case: Case) -> BrokerId | None:
+    """A live slave in sync, caught up, and allowed to serve reads as the master is."""
+    links, evidence = case.evidence.links, case.evidence
+    able = [
+        broker
+        for broker in sorted(case.state.isr)
+        if broker in evidence.live and broker in links and reads(case.config, broker)
+        if links[broker].connected and links[broker].caught_up
+    ]
+    return able[0] if able and reads(case.config, case.state.master) else None
+
+
 # ---- me and ZooKeeper
 
 SESSION: Final = Guard(
@@ -163,6 +175,17 @@ LINKED_HEARD: Final = Guard(
     "every slave that is linked is heard",
     lambda c: all(link.heard for link in c.evidence.links.values() if link.connected),
     "{me} waits for the missing end of its journal from a slave",
+)
+
+STOPPING: Final = Guard(
+    "I was asked to stop",
+    lambda c: c.evidence.stopping,
+    "serving",
+)
+SUCCESSOR: Final = Guard(
+    "a slave can take over the reads at once",
+    lambda c: successor(c) is not None,
+    "no slave is there, in sync and allowed to serve reads: nobody serves while {me} is down",
 )
 
 # ---- as slave: who is there

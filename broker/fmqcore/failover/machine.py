@@ -11,6 +11,8 @@ in this order (a live node read before the state could be older than the state i
 | MASTER(e)        | master | not held (restart, session lost); session; journal fits | OPEN      |
 |                  |        | and is whole; enough in-sync slaves heard after an      |           |
 |                  |        | unclean start                                           |           |
+|                  |        | stopping; held; session; a slave in sync, linked and    | YIELD     |
+|                  |        | caught up; READ configured for both                     |           |
 | MASTER(e)        | slave  | master gone; in isr; READ configured for both; stream   | CHECK x K |
 |                  |        | down; promise over; session; (last check) best          | CLAIM     |
 | SLAVE_CONSUME(e) | master | session; journal fits; record in (the reader froze but  | OPEN      |
@@ -112,6 +114,13 @@ _ROWS: Final[tuple[Row, ...]] = (
         (g.NOT_HELD, *_OPEN, g.JOURNAL_WHOLE, g.ENOUGH_HEARD),
         Action.OPEN,
         edits.open_again,
+    ),
+    Row(
+        Mode.MASTER,
+        Part.MASTER,
+        (g.STOPPING, g.HELD, g.SESSION, g.SUCCESSOR),
+        Action.YIELD,
+        edits.give_reads,
     ),
     *_claim(
         Mode.MASTER,

@@ -85,6 +85,20 @@ def _zookeeper(w: World, i: int, b: Broker, p: Protocol) -> Iterator[tuple[str, 
                 d = decision_of(looked, i, p, fresh=True, gone_long=gone_long)
                 yield f"decide {i} {d.action.value}", _take(looked, i, d, p)
         yield from _renewal(w, i, b)
+        if w.stops and i == 0:
+            yield from _stop(w, _read_state(w, b)._replace(live=w.nodes), p)
+
+
+def _stop(w: World, seen: Broker, p: Protocol) -> Iterator[tuple[str, World]]:
+    """An orderly stop: the gate is closed, the live node goes, then the reads are given away."""
+    looked = _with(w, 0, seen._replace(looking=False), stops=w.stops - 1)
+    d = decision_of(looked, 0, p, fresh=True, gone_long=False, stopping=True)
+    if d.action is Action.YIELD and d.edit is not None:
+        leaving = seen._replace(
+            looking=False, tenure=0, lease=False, stands=False, stood=False,
+            flying=from_state(d.edit, seen.view.rec),
+        )  # fmt: skip
+        yield "stop 0", _with(looked, 0, leaving, nodes=w.nodes - {0})
 
 
 def _may_look(w: World, i: int, b: Broker, p: Protocol) -> bool:
@@ -183,10 +197,11 @@ def _land(w: World, i: int, b: Broker, new: Zk, p: Protocol) -> World:
     """Written and answered; a term of mine begins."""
     after = _written(w, new, b.rec, i)
     mine = b._replace(flying=None, view=new, current=True, maybe=NOBODY)
-    if new.epoch != w.zk.epoch and new.mode is not Mode.HANDOVER:
+    mine_now = new.epoch != w.zk.epoch and (new.mode is Mode.MASTER or new.reader == i)
+    if mine_now and new.mode is not Mode.HANDOVER:
         mine = mine._replace(tenure=new.epoch, lease=b.stood and i in w.nodes)
         mine = _inherit(after, i, mine, p) if mine.stands and not mine.stood else mine
-    if new.mode is Mode.SLAVE_CONSUME and new.epoch != w.zk.epoch:
+    if new.mode is Mode.SLAVE_CONSUME and mine_now:
         mine = mine._replace(frozen=0, rec=max(b.rec, w.zk.rec))
     if new.mode is Mode.MASTER:
         mine = mine._replace(got=None)

@@ -72,6 +72,7 @@ class World(NamedTuple):
     acked: int = 0  # the newest record a consumer was told is stored
     cuts: int = 2
     crashes: int = 1
+    stops: int = 0
     fault: str = ""  # an invariant broken in the event itself
 
 
@@ -134,15 +135,18 @@ def from_state(state: GroupState, rec: int) -> Zk:
     )
 
 
-def decision_of(w: World, i: int, p: Protocol, *, fresh: bool, gone_long: bool) -> Decision:
+def decision_of(
+    w: World, i: int, p: Protocol, *, fresh: bool, gone_long: bool, stopping: bool = False
+) -> Decision:
     """What broker i decides; remembered, for most worlds differ in something else."""
     b = w.brokers[i]
     linked = i in w.links
+    stopping = stopping and i == 0
     links = w.links if i == 0 else NOBODY
     held = b.tenure
     key = (
         *(len(w.brokers), i, b.view, b.conn and b.stands, fresh, b.lease, b.live, held, linked),
-        *(b.promise, b.frozen, links, b.heard, b.got, gone_long),
+        *(b.promise, b.frozen, links, b.heard, b.got, gone_long, stopping),
     )
     known = p.memo.get(key)
     if known is not None:
@@ -153,6 +157,7 @@ def decision_of(w: World, i: int, p: Protocol, *, fresh: bool, gone_long: bool) 
         lease_out=not b.lease,
         live={NAMES[j]: LIVE[j] for j in b.live},
         held=Epoch(held),
+        stopping=stopping,
         journal_epoch=Epoch(1 if i else b.view.epoch),
         upstream_connected=linked,
         upstream_caught_up=linked,

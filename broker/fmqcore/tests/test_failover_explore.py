@@ -49,6 +49,13 @@ def test_one_slave_every_world(root: Root, cuts: int, crashes: int, at_least: in
     assert at_least < worlds < 1_000_000  # to the end: nothing was left out
 
 
+def test_an_orderly_stop_gives_the_reads_away() -> None:
+    start = whole(1, cuts=1, crashes=0)._replace(stops=1)
+    worlds, way = explore(start, GOOD, 1_000, 1_000_000)
+    assert not way
+    assert 5_000 < worlds < 1_000_000
+
+
 @pytest.mark.parametrize("root", [whole, taken_over, handing_over, learner, new])
 def test_two_slaves_as_far_as_it_goes(root: Root) -> None:
     worlds, way = explore(root(2, cuts=3, crashes=1), GOOD, 100, 25_000)

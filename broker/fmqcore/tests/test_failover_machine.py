@@ -11,7 +11,17 @@ from itertools import product
 import pytest
 
 from fmqcore.cluster import GroupConfig, GroupState, LiveBroker, Member, Mode
-from fmqcore.failover import Action, Decision, Evidence, LeaseRule, Link, Params, Record, decide
+from fmqcore.failover import (
+    Action,
+    Decision,
+    Evidence,
+    LeaseRule,
+    Link,
+    Params,
+    Record,
+    decide,
+    edits,
+)
 from fmqcore.failover.evidence import Part
 from fmqcore.failover.machine import RULES
 from fmqcore.policy import AckPolicy, Flush
@@ -69,6 +79,7 @@ def evidence(mode: Mode, f: Facts) -> Evidence:
         journal_epoch=Epoch(0 if mode is Mode.NEW else _journal_epoch(f)),
         journal_end=Position(1),
         has_records=f.get("records", False),
+        stopping=f.get("stopping", False),
         may_lack=f.get("unclean", False),
         upstream_connected=f.get("stream", False),
         upstream_caught_up=f.get("stream", False),
@@ -117,6 +128,9 @@ def master_master(f: Facts) -> Action:
     whole = f.get("whole", True) or not f.get("fits", True)
     given_back = f.get("reader_heard") and f.get("t")
     fits = f.get("fits", True) or not f.get("whole", True)
+    able = (f.get("reader_heard") and not f.get("reader_gone")) or f.get("t")
+    if f.get("held") and f.get("stopping") and f.get("session") and able and f.get("reads", True):
+        return Action.YIELD
     good = not f.get("held") and f.get("session") and fits and heard and (whole or given_back)
     return Action.OPEN if good else Action.WAIT
 
@@ -195,7 +209,8 @@ TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] =
     (Mode.NEW, M, new_master, ("session", "fresh", "records", "reader_heard", "t")),
     (Mode.NEW, S, lambda f: Action.WAIT, CLAIMING),
     (Mode.MASTER, M, master_master,
-     ("held", "session", "fresh", "fits", "whole", "unclean", "reader_heard", "t", "reads")),
+     ("held", "session", "fresh", "fits", "whole", "unclean", "reader_heard", "t", "reads",
+      "stopping", "reader_gone")),
     (Mode.MASTER, S, master_slave,
      (*CLAIMING, "master_gone", "stream", "promised", "in_isr", "rival")),
     (Mode.SLAVE_CONSUME, M, consume_master, RETURNING),
@@ -230,7 +245,7 @@ def test_every_combination(
         assert decision.why
         assert "{" not in decision.why
         assert (decision.edit is not None) == (
-            action in (Action.CLAIM, Action.OPEN, Action.HAND_OVER)
+            action in (Action.CLAIM, Action.OPEN, Action.HAND_OVER, Action.YIELD)
         )
         if decision.edit is not None:
             assert decision.edit.epoch == state(mode, f).epoch + 1 or mode is Mode.NEW
@@ -271,7 +286,8 @@ def test_no_guard_can_be_left_out() -> None:
         ]
         for n, row in enumerate(rows):
             for guard in row.guards:
-                fewer = replace(row, guards=tuple(g for g in row.guards if g is not guard))
+                others = tuple(g for g in row.guards if g is not guard)
+                fewer = replace(row, guards=others, edit=row.edit and edits.hand_over)
                 planted = {(mode, part): (*rows[:n], fewer, *rows[n + 1 :])}
                 rules = replace(RULES, rows={**RULES.rows, **planted})
                 if all(decide(*case, rules).action is said for said, case in cases):
@@ -293,6 +309,11 @@ def test_the_new_states() -> None:
     assert claimed.isr == {S, T, U}
     assert "g-0 is gone" in claimed.why
     assert claimed.offsets == "cmVj"  # the record so far: the reader starts from it
+
+    stopping = base | {"held": True, "stopping": True, "reader_heard": True}
+    given = check(M, Mode.MASTER, stopping).edit
+    assert given is not None
+    assert (given.mode, given.epoch, given.reader) == (Mode.SLAVE_CONSUME, 8, S)
 
     handed = check(S, Mode.SLAVE_CONSUME, base | {"frozen": True, "stream": True}).edit
     assert handed is not None

@@ -237,7 +237,7 @@ class AdminService:
             )
             return
         for queue, offset in targets.items():
-            live.seek(queue, offset)
+            live.seek(queue, offset, self._clock.monotonic_ms())
         self._groups.changed(live)
         await self._groups.stored()
 

@@ -36,6 +36,7 @@ class Session:
         self.error: FmqError | None = None  # told before the stream ends
         self.sent_ms = now_ms
         self.received_ms = now_ms
+        self.working_ms = now_ms  # it acked or nacked something
         self.wake = Signal()
         self.stirred = False  # something changed since its deliverer last looked
 
@@ -43,6 +44,13 @@ class Session:
         """Its deliverer shall look again."""
         self.stirred = True
         self.wake.notify()
+
+    def forget_assigned(self, queue: int) -> bool:
+        """It was not told yet that the queue is its own; it need not hear of it. True if so."""
+        kept = [each for each in self.assigned if each[0].queue_id != queue]
+        forgotten = len(kept) < len(self.assigned)
+        self.assigned = kept
+        return forgotten
 
     def finish(self, error: FmqError | None = None) -> None:
         """It ends; `error` is told to it first."""
@@ -124,7 +132,7 @@ class ConsumerGroup:
         """Done with a range, whoever had delivered it."""
         if not self._current(session, queue, generation):
             return
-        progress = self.progress[queue]
+        progress = self._touch(session, queue, first, end, now_ms)
         up_to = self._committed(self.topic_id, queue) if end > progress.next else progress.next
         if progress.ack(first, end, up_to):
             self.dirty[queue] = None
@@ -141,8 +149,10 @@ class ConsumerGroup:
         now_ms: int,
     ) -> None:
         """Not done: again after the delay."""
-        current = self._current(session, queue, generation)
-        if current and self.progress[queue].nack(first, end, now_ms + delay_ms, now_ms):
+        if not self._current(session, queue, generation):
+            return
+        progress = self._touch(session, queue, first, end, now_ms)
+        if progress.nack(first, end, now_ms + delay_ms, now_ms):
             self._came_back(queue, now_ms)
 
     def pause(self, session: Session, queue: int, generation: int, paused: bool) -> None:
@@ -167,7 +177,9 @@ class ConsumerGroup:
     def on_time(self, now_ms: int) -> None:
         """Deadlines, delays and drains that are over."""
         for queue, progress in enumerate(self.progress):
-            if progress.expire(now_ms):
+            holder = self.holder(queue)
+            alive_until_ms = holder.working_ms + holder.ack_timeout_ms if holder else 0
+            if progress.expire(now_ms, alive_until_ms):
                 self.offer(queue)
         self._apply(self._assignments.settle(self._busy(), now_ms))
 
@@ -177,12 +189,13 @@ class ConsumerGroup:
         moments.append(self._assignments.next_deadline_ms())
         return min((m for m in moments if m is not None), default=None)
 
-    def seek(self, queue: int, offset: Offset) -> None:
+    def seek(self, queue: int, offset: Offset, now_ms: int) -> None:
         """Begin again at `offset`; a live session goes on from there under a new generation."""
         self.progress[queue].seek(offset)
         self.dirty[queue] = None
         move = self._assignments.bump(queue)
         self._apply(Moves([], [move] if move else [], []))
+        self._apply(self._assignments.settle(self._busy(), now_ms))
 
     def offer(self, queue: int) -> None:
         """There may be something to deliver."""
@@ -201,6 +214,14 @@ class ConsumerGroup:
                 self.offer(queue)
         elif not self.progress[queue].in_flight_records:
             self._apply(self._assignments.settle(self._busy(), now_ms))
+
+    def _touch(
+        self, session: Session, queue: int, first: Offset, end: Offset, now_ms: int
+    ) -> QueueProgress:
+        session.working_ms = now_ms
+        progress = self.progress[queue]
+        progress.touch(first, end, now_ms + session.ack_timeout_ms)
+        return progress
 
     def _came_back(self, queue: int, now_ms: int) -> None:
         self.starved.pop(queue, None)  # it may be due now
@@ -221,13 +242,15 @@ class ConsumerGroup:
         for move in moves.revoked:
             session = self.sessions[move.session]
             session.ready.pop(move.queue_id, None)
-            session.revoked.append(move)
-            session.stir()
+            if not session.forget_assigned(move.queue_id):
+                session.revoked.append(move)
+                session.stir()
         for move in moves.released:
             self.progress[move.queue_id].session_gone()
             self._paused.discard(move.queue_id)
         for move in moves.assigned:
             session = self.sessions[move.session]
+            session.forget_assigned(move.queue_id)
             session.assigned.append((move, self.progress[move.queue_id].floor))
             self.offer(move.queue_id)
             session.stir()

@@ -25,6 +25,8 @@ from fmqproto.v1 import client_pb2
 
 MESSAGE_BYTES: Final = 1024 * 1024
 """Of batches in one message: enough to make the cost of a message small, little to hold."""
+UNTOUCHED: Final = 10
+"""So many ack timeouts may a record wait in the buffer of a consumer that acks other records."""
 _SPAN_BYTES: Final = 4 * 1024 * 1024
 """Read at once at most (one batch may be larger than any message, never than this)."""
 _GAP_BYTES: Final = 128 * 1024
@@ -168,8 +170,9 @@ class Puller:
         assert last.position + last.total_len <= self._commit.commit_end, "R4: above the commit end"
         self._batch_len[group.topic_id, queue] = last.total_len
         stop = Offset(min(want[1], last.base_offset + last.record_count))
-        deadline_ms = self._clock.monotonic_ms() + session.ack_timeout_ms
-        leases = group.progress[queue].lease(want[0], stop, deadline_ms)
+        now_ms, timeout_ms = self._clock.monotonic_ms(), session.ack_timeout_ms
+        latest_ms = now_ms + UNTOUCHED * timeout_ms
+        leases = group.progress[queue].lease(want[0], stop, now_ms + timeout_ms, latest_ms)
         return [
             Pick(queue, generation, lease, entry.position, entry.total_len)
             for lease, entry in _split(leases, chosen)

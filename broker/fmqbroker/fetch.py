@@ -199,7 +199,8 @@ class FetchService:
             first, end = Offset(nack.first_offset), Offset(nack.end_offset)
             delay_ms = nack.delay_ms
             group.nack(session, nack.queue_id, nack.generation, first, end, delay_ms, now_ms)
-            self.groups.wake_at(group, now_ms + delay_ms)
+            if delay_ms:
+                self.groups.wake_at(group, now_ms + delay_ms)
         for control in request.controls:
             if control.pause or control.resume:
                 paused = control.pause and not control.resume

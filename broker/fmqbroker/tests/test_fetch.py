@@ -1,11 +1,13 @@
 """Consumer sessions on a real journal: what is delivered, acked, retried, and from where."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from fmqbroker import delivery
+from fmqbroker.delivery import UNTOUCHED
 from fmqbroker.tests.consume_harness import (
     ACK_TIMEOUT_MS,
     TOPIC,
@@ -224,18 +226,56 @@ async def test_what_is_not_acked_in_time_comes_again_and_a_late_ack_counts(tmp_p
         rig.produce(0, b"a", b"b")
         await until(lambda: consumer.got)
         rig.hand.advance(ACK_TIMEOUT_MS - 1)
-        consumer.ack_range(0, 0, 1)
-        await until(lambda: stored(rig, 0).floor == 1)
+        consumer.ack_range(0, 1, 2, token=1)
+        await until(lambda: consumer.tokens)
         assert len(consumer.got) == 1
-        rig.hand.advance(1)
+        rig.hand.advance(ACK_TIMEOUT_MS)
         await until(lambda: len(consumer.got) == 2)
-        assert list(consumer.values(since=1)) == [(0, 1, b"b", 2)]
-        consumer.ack_range(0, 1, 2)
+        assert list(consumer.values(since=1)) == [(0, 0, b"a", 2)]
+        rig.hand.advance(ACK_TIMEOUT_MS)
+        await until(lambda: len(consumer.got) == 3)
+        assert list(consumer.values(since=2)) == [(0, 0, b"a", 3)]
+        consumer.ack_range(0, 0, 1)
         await until(lambda: stored(rig, 0).floor == 2)
         rig.hand.advance(2 * ACK_TIMEOUT_MS)
         rig.produce(0, b"c")
-        await until(lambda: len(consumer.got) == 3)
-        assert list(consumer.values(since=2)) == [(0, 2, b"c", 1)]
+        await until(lambda: len(consumer.got) == 4)
+        assert list(consumer.values(since=3)) == [(0, 2, b"c", 1)]
+
+
+async def test_a_slow_consumer_does_not_get_what_waits_in_its_buffer_again(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, consumer_dead_after_ms=10**9)
+    async with running(rig), consuming(rig) as consumer:
+        rig.produce(0, *(b"%d" % n for n in range(20)))
+        rig.produce(3, b"last in the buffer")
+        await until(lambda: len(consumer.got) == 2)
+        for offset in range(8):
+            rig.hand.advance(ACK_TIMEOUT_MS - 1)
+            consumer.ack_range(0, offset, offset + 1, token=offset + 1)
+            await until(partial(consumer.tokens.__contains__, offset + 1))
+        assert len(consumer.got) == 2
+        rig.hand.advance(ACK_TIMEOUT_MS)  # now it is stuck
+        await until(lambda: len(consumer.got) == 4)
+        assert numbers(consumer, 0, since=2) == list(range(8, 20))
+
+
+async def test_nothing_waits_for_ever_in_the_buffer_of_a_consumer_that_works_on(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path, consumer_dead_after_ms=10**9)
+    async with running(rig), consuming(rig) as consumer:
+        rig.produce(3, b"lost by the program")
+        rig.produce(0, *(b"%d" % n for n in range(30)))
+        await until(lambda: len(consumer.got) == 2)
+        steps = 0
+        while not numbers(consumer, 3, since=2):
+            rig.hand.advance(ACK_TIMEOUT_MS // 2)
+            steps += 1
+            consumer.ack_range(0, steps - 1, steps, token=steps)
+            await until(partial(consumer.tokens.__contains__, steps))
+            if steps == 2 * UNTOUCHED:
+                await until(lambda: numbers(consumer, 3, since=2))
+        assert steps == 2 * UNTOUCHED
 
 
 async def test_a_session_may_ask_for_its_own_ack_timeout(tmp_path: Path) -> None:

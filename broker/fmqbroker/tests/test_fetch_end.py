@@ -223,7 +223,7 @@ async def test_a_queue_that_moved_while_the_disk_was_read_is_not_delivered_to_th
         async with read_held(rig) as may:
             group = rig.fetch.groups.get("billing", TOPIC.id)
             assert group is not None
-            group.seek(0, Offset(1))  # another generation
+            group.seek(0, Offset(1), rig.hand.monotonic_ms())  # another generation
             may.set()
             await until(lambda: old.got)
             assert old.values() == [(0, 1, b"y", 1)]

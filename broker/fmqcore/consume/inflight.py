@@ -11,6 +11,11 @@ Every offset is in exactly one place:
 
 Retry is this state, never a rewritten message. Only floor and acked are stored (`OffsetEntry`);
 the rest is forgotten with the serving broker: at-least-once. Time is an argument.
+
+What lies above the highest offset that its holder has acked or nacked is *untouched*: most likely
+it waits in the holder's buffer. While the holder acks anything at all it is not overdue, up to a
+limit, so that a slow consumer does not get everything twice. What the holder has passed over is
+overdue a full timeout after that.
 """
 
 from collections.abc import Sequence
@@ -41,6 +46,7 @@ class Lease(NamedTuple):
 
 class _Flying(NamedTuple):
     deadline_ms: int
+    latest_ms: int  # overdue then even if it is untouched
     deliveries: int
 
 
@@ -52,7 +58,17 @@ class _Delayed(NamedTuple):
 class QueueProgress:
     """The state machine of one queue. Cost is per range, never per record."""
 
-    __slots__ = ("_acked", "_delayed", "_due", "_flying", "_limits", "_wake_ms", "floor", "next")
+    __slots__ = (
+        "_acked",
+        "_delayed",
+        "_due",
+        "_flying",
+        "_limits",
+        "_touched",
+        "_wake_ms",
+        "floor",
+        "next",
+    )
 
     def __init__(self, floor: Offset, acked: Sequence[Range] = (), limits: Limits | None = None):
         self._limits = limits or Limits()
@@ -62,6 +78,7 @@ class QueueProgress:
         self._delayed: RangeMap[_Delayed] = RangeMap()
         self._due: RangeMap[int] = RangeMap()  # value: deliveries so far
         self._wake_ms = _NEVER  # nothing becomes due by time before this; may be early, never late
+        self._touched = floor  # one past the highest offset that the holder acked or nacked
         # What lies between acked ranges was under way once: it comes first, as if never delivered.
         self.next = max(floor, self._acked.last_end or floor)
         for first, end in self._acked.gaps(floor, self.next):
@@ -107,7 +124,9 @@ class QueueProgress:
         return self.next, Offset(min(up_to, self.next + room))
 
     # ---- moving
-    def lease(self, first: Offset, end: Offset, deadline_ms: int) -> list[Lease]:
+    def lease(
+        self, first: Offset, end: Offset, deadline_ms: int, latest_ms: int = 0
+    ) -> list[Lease]:
         """Put into flight what may be delivered of [first, end); what was acked since is not."""
         leased = [Lease(p.first, p.end, p.value + 1) for p in self._due.take(first, end)]
         fresh = max(first, self.next)
@@ -116,7 +135,8 @@ class QueueProgress:
             leased.append(Lease(fresh, end, 1))
             self.next = end
         for piece in leased:
-            self._flying.put(piece.first, piece.end, _Flying(deadline_ms, piece.deliveries))
+            flying = _Flying(deadline_ms, max(deadline_ms, latest_ms), piece.deliveries)
+            self._flying.put(piece.first, piece.end, flying)
         if leased:
             self._wake_ms = min(self._wake_ms, deadline_ms)
         return leased
@@ -125,6 +145,13 @@ class QueueProgress:
         """It was leased but not sent: as if it had not been leased; only due instead of fresh."""
         for piece in self._flying.take(first, end):
             self._due.put(piece.first, piece.end, piece.value.deliveries - 1)
+
+    def touch(self, first: Offset, end: Offset, deadline_ms: int) -> None:
+        """Its holder acks or nacks a range: what it has passed over on the way is due by then."""
+        for piece in self._flying.take(self._touched, first):
+            passed = piece.value._replace(deadline_ms=max(piece.value.deadline_ms, deadline_ms))
+            self._flying.put(piece.first, piece.end, passed)
+        self._touched = max(self._touched, min(end, self.next))
 
     def ack(self, first: Offset, end: Offset, up_to: Offset | None = None) -> bool:
         """Done; also what had come back meanwhile. True if news.
@@ -161,11 +188,23 @@ class QueueProgress:
                 self._wake_ms = min(self._wake_ms, due_ms)
         return bool(back)
 
-    def expire(self, now_ms: int) -> bool:
-        """What is overdue, or whose delay is over, is due again. True if there is any."""
+    def expire(self, now_ms: int, alive_until_ms: int = 0) -> bool:
+        """What is overdue, or whose delay is over, is due again. True if there is any.
+
+        `alive_until_ms`: a full timeout after the holder's last ack or nack in any queue.
+        """
         if now_ms < self._wake_ms:
             return False
-        late = [p for p in self._flying if p.value.deadline_ms <= now_ms]
+        late: list[Piece[_Flying]] = []
+        moments: list[int] = []
+        for flying in self._flying:
+            deadline_ms, latest_ms, _ = flying.value
+            if flying.first >= self._touched:
+                deadline_ms = max(deadline_ms, min(alive_until_ms, latest_ms))
+            if deadline_ms <= now_ms:
+                late.append(flying)
+            else:
+                moments.append(deadline_ms)
         ripe = [p for p in self._delayed if p.value.due_ms <= now_ms]
         for flying in late:
             self._flying.take(flying.first, flying.end)
@@ -173,13 +212,13 @@ class QueueProgress:
         for delayed in ripe:
             self._delayed.take(delayed.first, delayed.end)
             self._due.put(delayed.first, delayed.end, delayed.value.deliveries)
-        moments = [p.value.deadline_ms for p in self._flying]
         moments += [p.value.due_ms for p in self._delayed]
         self._wake_ms = min(moments, default=_NEVER)
         return bool(late or ripe)
 
     def session_gone(self) -> bool:
         """Nobody holds what is in flight any more: due again at once, the counts kept."""
+        self._touched = self.floor
         back = self._flying.take_all()
         for piece in back:
             self._due.put(piece.first, piece.end, piece.value.deliveries)
@@ -187,7 +226,7 @@ class QueueProgress:
 
     def seek(self, offset: Offset) -> None:
         """Begin again at `offset`; everything else is forgotten."""
-        self.floor = self.next = offset
+        self.floor = self.next = self._touched = offset
         self._acked = RangeSet()
         self._flying, self._delayed, self._due = RangeMap(), RangeMap(), RangeMap()
         self._wake_ms = _NEVER

@@ -15,12 +15,13 @@ _END = 40
 
 @dataclass
 class _Naive:
-    """Per offset: ("fresh",) ("flying", deadline, count) ("delayed", due, count) ("due", count)
-    ("done",)."""
+    """Per offset: what it is, its moment, its deliveries; and until when it may be untouched."""
 
     limits: Limits
     states: list[tuple[str, int, int]] = field(default_factory=list)
+    latest: dict[int, int] = field(default_factory=dict)
     floor: int = 0
+    touched: int = 0
 
     def count(self, what: str) -> int:
         return sum(s[0] == what for s in self.states)
@@ -44,7 +45,7 @@ class Progress(RuleBasedStateMachine):
         good = [(Offset(a), Offset(b)) for a, b in acked if a < b]
         self.now = 0
         self.progress = QueueProgress(Offset(floor), good, limits)
-        self.naive = _Naive(limits, floor=floor)
+        self.naive = _Naive(limits, floor=floor, touched=floor)
         done = {o for a, b in good for o in range(a, b)}
         top = max(done, default=-1)
         self.naive.states = [
@@ -76,12 +77,26 @@ class Progress(RuleBasedStateMachine):
         assert first == (due[0] if due else fresh[0]), "what came back goes first, in order"
         assert end - first <= room
         end = Offset(min(end, first + most))
-        for lease in self.progress.lease(first, Offset(end), self.now + timeout):
+        latest = self.now + 2 * timeout
+        for lease in self.progress.lease(first, Offset(end), self.now + timeout, latest):
             for o in range(lease.first, lease.end):
                 kind, _, count = states[o]
                 assert kind in ("due", "fresh")
                 assert lease.deliveries == count + 1
                 states[o] = ("flying", self.now + timeout, count + 1)
+                self.naive.latest[o] = latest
+
+    @rule(first=st.integers(0, _END), length=st.integers(0, 12), timeout=st.integers(1, 10))
+    def touch(self, first: int, length: int, timeout: int) -> None:
+        end = min(first + length, _END)
+        self.progress.touch(Offset(first), Offset(end), self.now + timeout)
+        for o in range(self.naive.touched, first):
+            kind, when, count = self.naive.states[o]
+            if kind == "flying":
+                self.naive.states[o] = (kind, max(when, self.now + timeout), count)
+        known = [o for o, state in enumerate(self.naive.states) if state[0] != "fresh"]
+        known_end = max(max(known, default=-1) + 1, self.naive.floor)
+        self.naive.touched = max(self.naive.touched, min(end, known_end))
 
     def aside(self) -> list[tuple[object, ...]]:
         pieces: list[tuple[object, ...]] = list(self.progress.acked)
@@ -121,15 +136,23 @@ class Progress(RuleBasedStateMachine):
             if kind in kinds and when <= self.now:
                 self.naive.states[o] = ("due", 0, count)
 
-    @rule(steps=st.integers(0, 8))
-    def time(self, steps: int) -> None:
+    @rule(steps=st.integers(0, 8), alive=st.integers(0, 20))
+    def time(self, steps: int, alive: int) -> None:
         self.now += steps
-        self.progress.expire(self.now)
-        self.ripen("flying", "delayed")
+        woken = self.progress.wake_ms()
+        self.progress.expire(self.now, self.now + alive)
+        self.ripen("delayed")
+        for o, (kind, when, count) in enumerate(self.naive.states):
+            if kind == "flying" and o >= self.naive.touched:
+                when = max(when, min(self.now + alive, self.naive.latest[o]))
+            if kind == "flying" and when <= self.now:
+                self.naive.states[o] = ("due", 0, count)
+        assert woken is None or woken > self.now or self.progress.wake_ms() != woken
 
     @rule()
     def session_gone(self) -> None:
         self.progress.session_gone()
+        self.naive.touched = self.naive.floor
         for o, (kind, _, count) in enumerate(self.naive.states):
             if kind == "flying":
                 self.naive.states[o] = ("due", 0, count)
@@ -145,7 +168,7 @@ class Progress(RuleBasedStateMachine):
     @rule(offset=st.integers(0, _END))
     def seek(self, offset: int) -> None:
         self.progress.seek(Offset(offset))
-        self.naive.floor = offset
+        self.naive.floor = self.naive.touched = offset
         self.naive.states = [("done" if o < offset else "fresh", 0, 0) for o in range(_END)]
 
     @rule(offset=st.integers(0, _END))
@@ -178,7 +201,13 @@ class Progress(RuleBasedStateMachine):
             assert found == wanted, kind
         assert self.progress.floor == self.naive.floor
         assert self.progress.in_flight_records == self.naive.count("flying")
-        moments = [s[1] for s in self.naive.states if s[0] in ("flying", "delayed")]
+        assert self.progress._touched == self.naive.touched
+        moments = [s[1] for s in self.naive.states if s[0] == "delayed"]
+        moments += [
+            self.naive.latest[o] if o >= self.naive.touched else when
+            for o, (kind, when, _) in enumerate(self.naive.states)
+            if kind == "flying"
+        ]
         wake = self.progress.wake_ms()
         assert not moments or (wake is not None and wake <= min(moments))
 

@@ -70,7 +70,8 @@ class ProduceService:
         self.released = Signal()  # `waiting_bytes` fell
         self._draining = False
         self._group = GroupName(settings.group)
-        self._queues: dict[int, tuple[TopicConfig, int]] = {}
+        self._queues: dict[int, tuple[TopicConfig, int]] = {}  # whose CONFIG is in the journal
+        self._queues_of_epoch = journal.epoch  # a journal is only ever cut between two epochs
 
     async def serve(self, stream: Stream) -> None:
         """One producer session, from its first message to its end."""
@@ -150,6 +151,9 @@ class ProduceService:
 
     def queues_of(self, topic_id: TopicId) -> int:
         """Queues of a topic in our group, once its CONFIG is in the journal."""
+        if self._queues_of_epoch != self.journal.epoch:
+            self._queues.clear()
+            self._queues_of_epoch = self.journal.epoch
         topic = self.view.topics_by_id.get(topic_id)
         known = self._queues.get(topic_id)
         if known is not None and known[0] is topic:

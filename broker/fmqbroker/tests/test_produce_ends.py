@@ -75,6 +75,18 @@ async def test_a_topics_config_is_in_the_journal_before_its_first_batch(tmp_path
     ]
 
 
+async def test_a_config_that_was_cut_away_is_written_again(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b, b.session() as s:
+        before = b.journal.end
+        await s.send(batch())
+        await until(lambda: TopicId(1) in b.journal.state.topics)
+        await b.journal.truncate(before)
+        assert TopicId(1) not in b.journal.state.topics
+        b.journal.append(journal_kit.epoch(3))
+        await s.send(batch())
+        await until(lambda: TopicId(1) in b.journal.state.topics)
+
+
 async def test_after_a_half_close_the_acks_still_come_and_then_the_stream_ends(
     tmp_path: Path,
 ) -> None:

@@ -147,7 +147,7 @@ class QueueProgress:
             self._due.put(piece.first, piece.end, piece.value.deliveries - 1)
 
     def touch(self, first: Offset, end: Offset, deadline_ms: int) -> None:
-        """Its holder acks or nacks a range: what it has passed over on the way is due by then."""
+        """Before the holder's ack or nack of a range: what it passed over is due by then."""
         for piece in self._flying.take(self._touched, first):
             passed = piece.value._replace(deadline_ms=max(piece.value.deadline_ms, deadline_ms))
             self._flying.put(piece.first, piece.end, passed)

@@ -11,6 +11,7 @@ from fmqcore.consume.inflight import Lease, Limits, QueueProgress
 from fmqcore.words import Offset
 
 _END = 40
+_TIMEOUT = 5
 
 
 @dataclass
@@ -43,7 +44,7 @@ class Progress(RuleBasedStateMachine):
     def begin(self, floor: int, acked: list[tuple[int, int]], room: int, ranges: int) -> None:
         limits = Limits(room, ranges)
         good = [(Offset(a), Offset(b)) for a, b in acked if a < b]
-        self.now = 0
+        self.now = self.alive_until = 0
         self.progress = QueueProgress(Offset(floor), good, limits)
         self.naive = _Naive(limits, floor=floor, touched=floor)
         done = {o for a, b in good for o in range(a, b)}
@@ -58,8 +59,8 @@ class Progress(RuleBasedStateMachine):
         ]
         self.naive.raise_floor()
 
-    @rule(up_to=st.integers(0, _END), most=st.integers(1, 10), timeout=st.integers(1, 10))
-    def deliver(self, up_to: int, most: int, timeout: int) -> None:
+    @rule(up_to=st.integers(0, _END), most=st.integers(1, 10))
+    def deliver(self, up_to: int, most: int) -> None:
         want = self.progress.peek(Offset(up_to))
         states = self.naive.states
         room = self.naive.limits.max_in_flight_records - self.naive.count("flying")
@@ -77,26 +78,26 @@ class Progress(RuleBasedStateMachine):
         assert first == (due[0] if due else fresh[0]), "what came back goes first, in order"
         assert end - first <= room
         end = Offset(min(end, first + most))
-        latest = self.now + 2 * timeout
-        for lease in self.progress.lease(first, Offset(end), self.now + timeout, latest):
+        latest = self.now + 2 * _TIMEOUT
+        for lease in self.progress.lease(first, Offset(end), self.now + _TIMEOUT, latest):
             for o in range(lease.first, lease.end):
                 kind, _, count = states[o]
                 assert kind in ("due", "fresh")
                 assert lease.deliveries == count + 1
-                states[o] = ("flying", self.now + timeout, count + 1)
+                states[o] = ("flying", self.now + _TIMEOUT, count + 1)
                 self.naive.latest[o] = latest
 
-    @rule(first=st.integers(0, _END), length=st.integers(0, 12), timeout=st.integers(1, 10))
-    def touch(self, first: int, length: int, timeout: int) -> None:
-        end = min(first + length, _END)
-        self.progress.touch(Offset(first), Offset(end), self.now + timeout)
+    def touch(self, first: int, end: int) -> None:
+        """Always before an ack or nack of the same range."""
+        self.progress.touch(Offset(first), Offset(end), self.now + _TIMEOUT)
         for o in range(self.naive.touched, first):
             kind, when, count = self.naive.states[o]
             if kind == "flying":
-                self.naive.states[o] = (kind, max(when, self.now + timeout), count)
+                self.naive.states[o] = (kind, max(when, self.now + _TIMEOUT), count)
         known = [o for o, state in enumerate(self.naive.states) if state[0] != "fresh"]
         known_end = max(max(known, default=-1) + 1, self.naive.floor)
         self.naive.touched = max(self.naive.touched, min(end, known_end))
+        self.alive_until = self.now + _TIMEOUT
 
     def aside(self) -> list[tuple[object, ...]]:
         pieces: list[tuple[object, ...]] = list(self.progress.acked)
@@ -107,6 +108,7 @@ class Progress(RuleBasedStateMachine):
     )
     def ack(self, first: int, length: int, up_to: int) -> None:
         end = min(first + length, _END)
+        self.touch(first, end)
         before = list(self.naive.states)
         full = len(self.aside()) >= self.naive.limits.max_ranges
         news = self.progress.ack(Offset(first), Offset(end), Offset(up_to))
@@ -124,6 +126,7 @@ class Progress(RuleBasedStateMachine):
     @rule(first=st.integers(0, _END), length=st.integers(0, 12), delay=st.integers(0, 10))
     def nack(self, first: int, length: int, delay: int) -> None:
         end = min(first + length, _END)
+        self.touch(first, end)
         self.progress.nack(Offset(first), Offset(end), self.now + delay, self.now)
         for o in range(first, end):
             kind, _, count = self.naive.states[o]
@@ -136,15 +139,15 @@ class Progress(RuleBasedStateMachine):
             if kind in kinds and when <= self.now:
                 self.naive.states[o] = ("due", 0, count)
 
-    @rule(steps=st.integers(0, 8), alive=st.integers(0, 20))
-    def time(self, steps: int, alive: int) -> None:
+    @rule(steps=st.integers(0, 8))
+    def time(self, steps: int) -> None:
         self.now += steps
         woken = self.progress.wake_ms()
-        self.progress.expire(self.now, self.now + alive)
+        self.progress.expire(self.now, self.alive_until)
         self.ripen("delayed")
         for o, (kind, when, count) in enumerate(self.naive.states):
             if kind == "flying" and o >= self.naive.touched:
-                when = max(when, min(self.now + alive, self.naive.latest[o]))
+                when = max(when, min(self.alive_until, self.naive.latest[o]))
             if kind == "flying" and when <= self.now:
                 self.naive.states[o] = ("due", 0, count)
         assert woken is None or woken > self.now or self.progress.wake_ms() != woken
@@ -204,7 +207,9 @@ class Progress(RuleBasedStateMachine):
         assert self.progress._touched == self.naive.touched
         moments = [s[1] for s in self.naive.states if s[0] == "delayed"]
         moments += [
-            self.naive.latest[o] if o >= self.naive.touched else when
+            max(when, min(self.alive_until, self.naive.latest[o]))
+            if o >= self.naive.touched
+            else when
             for o, (kind, when, _) in enumerate(self.naive.states)
             if kind == "flying"
         ]
@@ -213,7 +218,7 @@ class Progress(RuleBasedStateMachine):
 
 
 TestProgress = Progress.TestCase
-TestProgress.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestProgress.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
 def _leases(progress: QueueProgress, up_to: int, deadline: int = 100) -> list[Lease]:

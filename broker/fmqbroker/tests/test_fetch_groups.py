@@ -1,0 +1,95 @@
+"""A consumer group in memory, by itself: what sessions are told; and the timers that drive it."""
+
+import asyncio
+
+from fmqbroker.consumer_groups import ConsumerGroup, Session
+from fmqbroker.tests.consume_harness import HandClock, until
+from fmqbroker.timers import Timers
+from fmqcore.consume.inflight import QueueProgress
+from fmqcore.words import Offset, TopicId
+
+DRAIN_MS = 100
+END = Offset(10)
+
+
+def group_of(queues: int = 4) -> ConsumerGroup:
+    progress = [QueueProgress(Offset(0)) for _ in range(queues)]
+    return ConsumerGroup("billing", "orders", TopicId(1), progress, DRAIN_MS, lambda _t, _q: END)
+
+
+def session_of(name: str) -> Session:
+    return Session(name, "test", 1000, 0, lambda: None)
+
+
+def told(session: Session) -> tuple[list[int], list[int]]:
+    """(assigned, revoked) queues, as the next message would say; forgotten after."""
+    news = [m.queue_id for m, _ in session.assigned], [m.queue_id for m in session.revoked]
+    session.assigned, session.revoked = [], []
+    return news
+
+
+def deliver(group: ConsumerGroup, queue: int) -> None:
+    want = group.progress[queue].peek(END)
+    assert want is not None
+    group.progress[queue].lease(*want, 1000)
+
+
+def test_a_session_hears_nothing_of_a_queue_that_it_lost_before_it_was_told() -> None:
+    group, a, b = group_of(), session_of("a"), session_of("b")
+    group.join(a, 0)
+    group.join(b, 0)
+    assert told(a) == ([0, 1], [])
+    assert told(b) == ([2, 3], [])
+    assert sorted(a.ready) == [0, 1]
+    group.leave(b, 0)
+    assert told(a) == ([2, 3], [])
+    group.seek(0, Offset(3), 0)
+    group.seek(0, Offset(5), 0)
+    ((move, begins),) = a.assigned
+    assert (move.queue_id, move.generation, begins) == (0, 3, 5)
+
+
+def test_a_seek_ends_a_drain_at_once() -> None:
+    group, a, b = group_of(2), session_of("a"), session_of("b")
+    group.join(a, 0)
+    deliver(group, 1)
+    told(a)
+    group.join(b, 0)
+    assert (told(a), told(b)) == (([], [1]), ([], []))
+    assert group.next_due_ms() == DRAIN_MS
+    group.seek(1, Offset(0), 1)
+    assert told(b) == ([1], [])
+
+
+def test_what_is_paused_stays_paused_only_for_its_holder() -> None:
+    group, a, b = group_of(1), session_of("a"), session_of("b")
+    group.join(a, 0)
+    group.pause(a, 0, 1, True)
+    assert group.delivering(a, 0) == 0
+    group.join(b, 0)
+    group.leave(a, 0)
+    assert group.delivering(b, 0) == 2
+    group.pause(a, 0, 1, True)
+    assert group.delivering(b, 0) == 2, "what an older generation says is ignored"
+
+
+async def test_timers_call_in_order_and_wake_for_an_earlier_one() -> None:
+    clock, called = HandClock(), []
+    timers = Timers(clock)
+    start = clock.monotonic_ms()
+    running = asyncio.create_task(timers.run())
+    timers.at(start + 100, lambda: called.append("late"))
+    timers.at(start + 100, lambda: called.append("later"))
+    await asyncio.sleep(0)
+    timers.at(start + 10, lambda: called.append("early"))
+    await asyncio.sleep(0)
+    clock.advance(10)
+    await until(lambda: called)
+    assert called == ["early"]
+    timers.at(start - 5, lambda: called.append("at once"))
+    await until(lambda: len(called) == 2)
+    clock.advance(90)
+    await until(lambda: len(called) == 4)
+    assert called == ["early", "at once", "late", "later"]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

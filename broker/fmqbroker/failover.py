@@ -43,7 +43,6 @@ from fmqcore.journal.control import decode_offsets
 from fmqcore.words import BrokerId, Epoch
 from fmqport.clock import Clock
 from fmqport.lifecycle import Lifecycle
-from fmqport.transport import TransportError
 from fmqproto.v1 import replication_pb2
 
 _log = structlog.get_logger()
@@ -239,8 +238,7 @@ class Failover:
         self._gate.adopt(state)
         by_grants = decision.lease is LeaseRule.ZOOKEEPER_OR_GRANTS
         self._gate.count_grants(self._granted_until if by_grants else None)
-        why = self._gate.why if decision.action is Action.LOOK else decision.why
-        self._gate.grant(decision.permission, why)
+        self._gate.grant(decision.permission, decision.why)
         self._slave.upstream.claiming = not decision.may_grant or self._group.unsettled
         frozen = self._terms.frozen
         if frozen is not None and (frozen.term, self._me) != (record_term(state), state.reader):
@@ -290,7 +288,7 @@ class Failover:
             why = await self._slave.hand_over(
                 frozen.term, frozen.payload, self._settings.dead_after_ms / 1000
             )
-        except TransportError as error:
+        except FmqError as error:  # the master cannot be reached, or refuses
             why = str(error)
         if why:
             _log.info("hand_over_again", term=frozen.term, why=why)

@@ -8,12 +8,18 @@ What it is not: the decision what to grant (`fmqcore.failover`), the renewals (`
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from fmqbroker.signal import Signal
 from fmqcore.cluster import GroupState, Mode
 from fmqcore.errors import NoPermission
 from fmqcore.words import BrokerId, Epoch, Permission
 from fmqport.clock import Clock
+
+LEASE_OVER: Final = (
+    "my lease has run out: cut off from ZooKeeper, and not every slave in sync is bound to me; "
+    "I serve again when either comes back"
+)
 
 
 class Gate:
@@ -26,10 +32,15 @@ class Gate:
         self.epoch = Epoch(0)
         self.master = BrokerId("")
         self.reader = BrokerId("")  # who serves (in HANDOVER: served) the reads
-        self.why = "starting"  # a sentence for people: why it is as it is
+        self._why = "starting"
         self._permission = Permission.NONE
         self._lease_until_ms = 0
         self._grants: Callable[[], int] | None = None
+
+    @property
+    def why(self) -> str:
+        """A sentence for people: why it is as it is."""
+        return LEASE_OVER if self._permission and not self.leased() else self._why
 
     def permission(self) -> Permission:
         """What I may serve at this moment: the granted permission while the lease holds."""
@@ -38,10 +49,9 @@ class Gate:
     def require(self, needed: Permission) -> None:
         """Raise `NoPermission` (with epoch and reader) unless all of `needed` is held now."""
         if needed & ~self.permission():
-            why = self.why if self.leased() or not self._permission else "my lease has run out"
             raise NoPermission(
                 f"no {needed.name} permission here: mode {self.mode.value}, epoch {self.epoch}, "
-                f"reader {self.reader or 'none'}; {why}"
+                f"reader {self.reader or 'none'}; {self.why}"
             )
 
     # ---- the lease
@@ -77,9 +87,10 @@ class Gate:
             self.changed.notify()
 
     def grant(self, permission: Permission, why: str) -> None:
-        """Set what the group state grants me (the lease still bounds it)."""
-        if permission != self._permission or why != self.why:
-            self._permission, self.why = permission, why
+        """Set what the group state grants me (the lease still bounds it). No `why`: as before."""
+        why = why or self._why
+        if permission != self._permission or why != self._why:
+            self._permission, self._why = permission, why
             self.changed.notify()
 
     def close(self, why: str) -> None:

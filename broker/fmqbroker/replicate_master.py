@@ -73,7 +73,7 @@ class MasterReplication:
         self._epoch_start = Position(0)
         self._settled_end = journal.end  # without a term: what may leave this broker
         self._lost: set[BrokerId] = set()  # linked in this term, and the stream broke
-        self._reconciling = asyncio.Lock()
+        self.reconciling = asyncio.Lock()
         self._lease_told_ms = 0
         self._isr = InSyncSet(settings, clock, journal, commit, group, self._facts, self._compute)
         commit.advance(min(journal.known_commit_end, journal.end), NOTHING)
@@ -151,6 +151,9 @@ class MasterReplication:
             _log.error("two_of_one_name", slave=broker, why=twin)
             await link.reject(f"another process lives under the name {broker}: {twin}; stop one")
             return
+        if cannot := self._cannot_open():
+            await link.reject(cannot)
+            return
         self._replace(link)
         why = "cancelled"
         try:
@@ -191,7 +194,7 @@ class MasterReplication:
             older.cancel()
 
     async def _welcome_and_run(self, link: MasterLink) -> str:
-        async with self._reconciling:  # one suffix at a time, and no decision on a moving end
+        async with self.reconciling:  # one suffix at a time, and no decision on a moving end
             decision = await link.reconcile()
         link.view.refused = decision.reason if decision.action is Action.REJECT else ""
         log = _log.error if decision.alarm else _log.info
@@ -292,7 +295,12 @@ class MasterReplication:
             return f"{self._me} is not the configured master any more: that is {config.master}"
         if config.member(broker) is None:
             return f"{broker} is no member of group {config.group} any more"
-        return ""
+        return self._cannot_open()
+
+    def _cannot_open(self) -> str:
+        """Why no term of mine can be opened now: a reader must not stop for me then."""
+        full = "" if self._epoch else self._journal.full
+        return full and f"{self._me} cannot open a term: {full}"
 
     # ---- the commit end
     def _compute(self) -> None:

@@ -3,6 +3,7 @@
 Two roles, two halves; `replicate_master.py` and `replicate_slave.py` implement them.
 """
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -44,6 +45,7 @@ class UpstreamView:
 class MasterReplication(Protocol):
     """The master's half."""
 
+    reconciling: asyncio.Lock  # held while a suffix is pulled, and while a term is being opened
     changed: Signal  # a link came, went, was heard, caught up, or its lease grew (coalesced)
 
     @property

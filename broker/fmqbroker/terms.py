@@ -3,9 +3,10 @@
 `failover.py` decides when; here is how. Every step may stop anywhere (a crash, a lost connection)
 and be made again from its beginning.
 
-- *open* (master): EPOCH batch appended, handed-over offsets installed, all of it durable; then
-  compare-and-set MASTER(e+1); only then offsets are kept, acks counted, the lease renewed, the gate
-  opened. What is appended before the compare-and-set leaves this broker only after it.
+- *open* (master): no suffix is pulled from here on; EPOCH batch appended, handed-over offsets
+  installed, all of it durable; then compare-and-set MASTER(e+1); only then offsets are kept, acks
+  counted, the lease renewed, the gate opened. What is appended before the compare-and-set leaves
+  this broker only after it.
 - *claim* (slave): no more grants; promise and stream looked at once more; compare-and-set
   SLAVE_CONSUME(e+1, me); then the commit end moves to my durable end, the side journal is started,
   the lease renewed, the gate opened.
@@ -96,8 +97,14 @@ class Terms:
 
     async def open(self, edit: GroupState, version: int) -> bool:
         """Open my term as master: see the top of the file. False: another change came first."""
+        async with self._parts.master.reconciling:
+            return await self._open(edit, version)
+
+    async def _open(self, edit: GroupState, version: int) -> bool:
         p, state = self._parts, self._parts.group.state.value
         self.drop(edit.why)
+        if p.journal.epoch > edit.epoch:  # a suffix that was pulled meanwhile brought it
+            return False
         if p.journal.epoch < edit.epoch:
             payload = encode_epoch(edit.epoch, p.me)
             p.journal.append(BatchDraft(BatchType.EPOCH, payload, crc32c(payload)))

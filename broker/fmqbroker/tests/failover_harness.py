@@ -121,6 +121,7 @@ class MasterSide:
 
     def __init__(self) -> None:
         self.links: dict[BrokerId, LinkView] = {}
+        self.reconciling = asyncio.Lock()
         self.changed = Signal()
         self.epoch = Epoch(0)
 

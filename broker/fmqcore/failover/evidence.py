@@ -113,7 +113,7 @@ class Decision:
     part: Part
     permission: Permission  # what the state grants me; bounded by the lease
     lease: LeaseRule
-    why: str  # a sentence for people: why it is as it is, or what is awaited
+    why: str  # a sentence for people: why it is as it is, or what is awaited; LOOK has none
     may_grant: bool = False  # my acks to the master may carry grants
     edit: GroupState | None = None
     checking: bool = False  # claim checks are under way: keep the count

@@ -68,7 +68,7 @@ SESSION: Final = Guard(
 NOT_HELD: Final = Guard(
     "I do not hold this term",
     lambda c: c.evidence.held != c.state.epoch,
-    "serving",
+    "{me} serves as master",
 )
 HELD: Final = Guard(
     "I hold this term",
@@ -180,7 +180,7 @@ LINKED_HEARD: Final = Guard(
 STOPPING: Final = Guard(
     "I was asked to stop",
     lambda c: c.evidence.stopping,
-    "serving",
+    "{me} serves as master",
 )
 SUCCESSOR: Final = Guard(
     "a slave can take over the reads at once",

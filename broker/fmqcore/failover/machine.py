@@ -267,9 +267,7 @@ def decide(
         )
     checking = row.action in (Action.CHECK, Action.CLAIM)
     if not evidence.fresh and row.action not in _WITHOUT_LOOK:
-        return Decision(
-            Action.LOOK, part, permission, lease, "looking afresh", may_grant, checking=checking
-        )
+        return Decision(Action.LOOK, part, permission, lease, "", may_grant, checking=checking)
     edit = row.edit(case) if row.edit is not None else None
     # F1: a change of who serves raises the epoch, by exactly one (but for a NEW group's jump).
     assert edit is None or edit.epoch == g.next_epoch(case) > state.epoch

@@ -1,0 +1,316 @@
+"""What the scenarios share: a stage with a cluster of real processes, its watch and its traffic."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import fmqclient
+from fmqbroker.tests.scenario_traffic import BOUND_S, Raw, Traffic
+from fmqbroker.tests.scenario_watch import READERS, TOPIC, Sample, Watch
+from fmqclient.dev.cluster import DevCluster
+from fmqclient.dev.plan import ClusterOptions
+from fmqclient.dev.verdict import judge
+from fmqcore.cluster import GroupState, Mode
+from fmqcore.journal.control import decode_offsets
+from fmqcore.words import BrokerId, Permission
+from fmqport.zk.embedded import EmbeddedZooKeeper
+
+NONE, READ, WRITE, FULL = Permission.NONE, Permission.READ, Permission.WRITE, Permission.FULL
+MASTER, SLAVE = BrokerId("g1-0"), BrokerId("g1-1")
+SESSION_MS: Final = 1200
+SETTINGS: Final[Mapping[str, str | int]] = {
+    "segment_bytes": 1 << 20,
+    "session_timeout_ms": SESSION_MS,
+    "grant_ms": 800,
+    "heartbeat_ms": 100,
+    "dead_after_ms": 1200,
+    "claim_interval_ms": 100,
+    "redial_max_ms": 200,
+    "takeover_wait_ms": 500,
+    "takeover_checkpoint_ms": 100,
+}
+_clusters = iter(range(1, 1000))
+
+
+class Scenario:
+    """One cluster, its watch and its traffic."""
+
+    def __init__(self, cluster: DevCluster, watch: Watch, traffic: Traffic) -> None:
+        self.cluster = cluster
+        self.watch = watch
+        self.traffic = traffic
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    # ---- traffic
+    def start_producer(self) -> None:
+        """Messages go in from now on."""
+        self._tasks["producer"] = asyncio.create_task(self.traffic.produce())
+
+    def start_consumer(self) -> None:
+        """Messages come out from now on."""
+        self._tasks["consumer"] = asyncio.create_task(self.traffic.consume())
+
+    async def stop_consumer(self) -> None:
+        """Its acks are said; it is gone."""
+        task = self._tasks.pop("consumer")
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def gather_backlog(self, count: int = 200) -> None:
+        """So many messages go into the first group and are not consumed."""
+        await self.stop_consumer()
+        wanted = self.traffic.acked() + count
+        await self.until(lambda: self.traffic.acked() >= wanted, "messages go in")
+
+    async def consume_backlog(self, least: int = 200) -> None:
+        """They come out now, and the first group's reader says that the progress is stored."""
+
+        def promised() -> int:
+            return sum(f for p, f in self.watch.promised.items() if p.group == "g1")
+
+        wanted = promised() + least
+        self.start_consumer()
+        await self.until(lambda: promised() >= wanted, "consumer progress is stored")
+        await self.until(lambda: self.traffic.missing() == 0, "all is consumed")
+
+    async def flow(self, count: int = 200, group: str = "g1") -> None:
+        """Wait until so many more messages went in and came out, and some progress was stored."""
+        traffic = self.traffic
+        acked, consumed = traffic.acked(group) + count, traffic.consumed(group) + count
+        await self.until(lambda: traffic.acked(group) >= acked, "messages go in")
+        await self.until(lambda: traffic.consumed(group) >= consumed, "messages come out")
+        await self.until(
+            lambda: sum(f for p, f in self.watch.promised.items() if p.group == group) >= count,
+            "consumer progress is stored",
+        )
+
+    def raw(self, broker: str) -> Raw:
+        """A producer that does not try again."""
+        return Raw(self.cluster, self.traffic, broker)
+
+    # ---- waiting
+    async def until(self, condition: Callable[[], Any], what: str) -> None:
+        """Wait for it; a task of ours that has failed fails the test at once."""
+        try:
+            async with asyncio.timeout(BOUND_S):
+                while not condition():
+                    for name, task in self._tasks.items():
+                        if task.done() and (error := task.exception()) is not None:
+                            raise AssertionError(f"the {name} has failed") from error
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            seen = "\n".join(map(str, self.watch.latest.values()))
+            raise AssertionError(f"waited in vain: {what}\n{seen}") from None
+
+    async def serves(self, broker: str, permission: Permission, why: str = "") -> Sample:
+        """Wait until a broker serves exactly that (and says why)."""
+        latest = self.watch.latest
+
+        def so() -> bool:
+            sample = latest[BrokerId(broker)]
+            return sample.permission == permission and why in sample.why and bool(sample.mode)
+
+        await self.until(so, f"{broker} serves {permission.name} {why}")
+        return latest[BrokerId(broker)]
+
+    async def looked(self, times: int = 10) -> None:
+        """The watch has looked at everybody so many times more."""
+        wanted = {broker: self.watch.looks[broker] + times for broker in self.watch.latest}
+        await self.until(lambda: all(self.watch.looks[b] >= n for b, n in wanted.items()), "looks")
+
+    async def state(self, group: str = "g1") -> GroupState:
+        """As ZooKeeper has it now."""
+        return await self.cluster.groups.state(group)
+
+    async def until_state(self, condition: Callable[[GroupState], Any], what: str) -> GroupState:
+        """Wait for what ZooKeeper holds."""
+        state = await self.state()
+        try:
+            async with asyncio.timeout(BOUND_S):
+                while not condition(state):
+                    await asyncio.sleep(0.02)
+                    state = await self.state()
+        except TimeoutError:
+            raise AssertionError(f"waited in vain: {what}; {state}") from None
+        return state
+
+    async def gone_from_zookeeper(self, broker: str) -> None:
+        """Wait until its live node is gone."""
+        async with asyncio.timeout(BOUND_S):
+            while broker in await self.cluster.groups.live(broker.rpartition("-")[0]):
+                await asyncio.sleep(0.02)
+
+    async def checkpointed(self) -> None:
+        """Wait until the state in ZooKeeper holds what consumers were told, of the first group."""
+        promised = {p.queue: f for p, f in self.watch.promised.items() if p.group == "g1"}
+
+        def holds(state: GroupState) -> bool:
+            entries = decode_offsets(base64.b64decode(state.offsets)) if state.offsets else {}
+            floors = {k.queue_id: e.floor for k, e in entries.items() if k.group == READERS}
+            return all(floors.get(queue, 0) >= floor for queue, floor in promised.items())
+
+        await self.until_state(holds, "the takeover's offsets are in the state")
+
+    # ---- faults
+    async def kill(self, *brokers: str) -> None:
+        """SIGKILL, all at once."""
+        for broker in brokers:
+            self.cluster.kill(broker)
+        for broker in brokers:
+            assert await self.cluster.ended(broker)
+
+    async def start_again(self) -> None:
+        """All that this cluster consisted of, after it was killed; where it was."""
+        ports = [b.port for b in self.cluster.brokers.values()]
+        await self.cluster.leave()
+        self.cluster = DevCluster(self.cluster.directory, self.cluster.options)
+        await self.cluster.start()
+        assert ports == [b.port for b in self.cluster.brokers.values()], "somebody took a port"
+        await self.looked(2)
+
+    def cut_from_zookeeper(self, broker: BrokerId) -> None:
+        """Its connections are reset, new ones too."""
+        self.cluster.zookeeper_links[broker].cut()
+
+    def cut_from_master(self, broker: str) -> None:
+        """The slave's stream is reset, new ones too; clients of the master are not."""
+        self.cluster.broker_links[MASTER].cut(broker)
+
+    def only_one_connection(self, broker: str) -> list[int]:
+        """What that slave opens to the master beside its stream is cut; returns what is, live."""
+        link, others, refused = self.cluster.broker_links[MASTER], f"{broker}+", []
+        ask = link._who
+        assert ask is not None
+
+        def who(port: int) -> str:
+            if ask(port) != broker:
+                return ask(port)
+            if broker not in link._open.values():
+                return broker
+            refused.append(port)
+            return others
+
+        link._who = who
+        link.cut(others)
+        return refused
+
+    def let_stream_through(self, broker: str) -> None:
+        """Undo `cut_from_master`, and nothing else."""
+        self.cluster.broker_links[MASTER].resume(broker)
+
+    async def permit(self, broker: str, permission: Permission) -> None:
+        """As an administrator: what a broker may serve at most."""
+        groups = self.cluster.groups
+        config = await groups.config(broker.rpartition("-")[0])
+        members = tuple(
+            replace(m, permission=permission) if m.id == broker else m for m in config.members
+        )
+        await groups.put_config(replace(config, members=members))
+
+    def heal(self) -> None:
+        """Every link is whole again."""
+        for link in self.cluster.zookeeper_links.values():
+            link.resume()
+        for link in self.cluster.broker_links.values():
+            for who in list(link._modes):
+                link.resume(who)
+
+    # ---- the verdict
+    async def verdict(self) -> None:
+        """All has an answer, all that was acknowledged came, and comes again; nothing was wrong."""
+        traffic = self.traffic
+        traffic.enough.set()
+        producer = self._tasks.pop("producer")
+        await self.until(producer.done, "everything has an answer")
+        await producer
+        assert not traffic.history.unknown, "the client leaves nothing unknown in so short a time"
+        await self.until(lambda: traffic.missing() == 0, "all that was acknowledged comes")
+        await self.stop_consumer()
+        again = await traffic.read_again()
+        for seen in (judge(traffic.history), judge(again)):
+            assert not seen.findings, seen.findings
+        await self.looked(2)
+        assert not self.watch.violations, self.watch.violations[:3]
+
+    async def close(self) -> None:
+        """Nothing of it is left."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+
+async def switched(stage: Scenario, epoch: int) -> None:
+    """The whole way there and back, and the group is whole again."""
+    state = await stage.until_state(lambda s: s.mode is Mode.MASTER and s.epoch > epoch, "back")
+    assert state.epoch == epoch + 3, "claim, hand-over, return"
+    assert not state.degraded
+    await stage.serves(MASTER, FULL)
+    await stage.serves(SLAVE, NONE)
+    await stage.cluster.wait_healthy()
+    assert stage.watch.served[SLAVE, epoch + 1, READ], "the slave was seen to serve reads"
+    assert stage.watch.floors_seen[SLAVE], "and its offsets were looked at"
+
+
+class LateCluster(DevCluster):
+    """A cluster some of whose brokers never came: they start when they are started again."""
+
+    def __init__(self, directory: Path, options: ClusterOptions, late: frozenset[str]) -> None:
+        super().__init__(directory, options)
+        self._late = set(late)
+
+    def start_broker(self, broker: str) -> None:
+        if broker in self._late:
+            self._late.discard(broker)
+        else:
+            super().start_broker(broker)
+
+    async def wait_healthy(
+        self, groups: Sequence[str] | None = None, *, within_s: float = BOUND_S
+    ) -> None:
+        if all(self.alive(b) for b in self.brokers):
+            await super().wait_healthy(groups, within_s=within_s)
+            return
+        async with asyncio.timeout(within_s):
+            while (await self.groups.state("g1")).mode is not Mode.MASTER:
+                await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def scenario(
+    path: Path,
+    server: EmbeddedZooKeeper | None,
+    *,
+    late: frozenset[str] = frozenset(),
+    settings: Mapping[str, int] | None = None,
+    **options: Any,
+) -> AsyncIterator[Scenario]:
+    """A healthy cluster of one group (unless told otherwise) with traffic in flow."""
+    given: dict[str, Any] = {"groups": 1, "cluster": f"s{next(_clusters)}", **options}
+    given["settings"] = {**SETTINGS, **(settings or {})}
+    given["zookeeper"] = server.address if server is not None else ""
+    cluster = LateCluster(path / "cluster", ClusterOptions(**given), late)
+    await cluster.start()
+    stage: Scenario | None = None
+    try:
+        watch = Watch(list(cluster.brokers.values()))
+        async with fmqclient.connect(cluster.url) as client, asyncio.TaskGroup() as tasks:
+            await client.admin().create_topic(TOPIC, queues=2)
+            watching = tasks.create_task(watch.run())
+            stage = Scenario(cluster, watch, Traffic(client, watch))
+            try:
+                stage.start_producer()
+                stage.start_consumer()
+                await stage.flow(100)
+                yield stage
+            finally:
+                await stage.close()
+                watching.cancel()
+    finally:
+        running = cluster if stage is None else stage.cluster
+        for broker in running.brokers:
+            running.kill(broker)  # nobody waits for an orderly end
+        await running.stop()

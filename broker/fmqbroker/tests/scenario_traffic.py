@@ -1,0 +1,181 @@
+"""The scenarios' clients: small traffic that writes down what happened to each message."""
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+import fmqclient
+from fmqbroker.tests.scenario_watch import READERS, TOPIC, Watch
+from fmqclient.dev.cluster import DevCluster
+from fmqclient.dev.verdict import History, Place
+from fmqclient.message import Message
+from fmqclient.records import SendResult
+from fmqcore.columns import encode
+from fmqcore.crc import crc32c
+from fmqcore.errors import DeliveryUnknown, ErrorCode, FmqError
+from fmqcore.words import BrokerId
+from fmqport.methods import PRODUCE
+from fmqport.rpc import GrpcTransport
+from fmqport.transport import Connection, Stream, TransportError
+from fmqproto.v1 import client_pb2
+
+BOUND_S: Final = 60.0
+_OUTSTANDING: Final = 200
+
+
+class Traffic:
+    """Numbered messages in and out at the same time, and what became of each."""
+
+    def __init__(self, client: fmqclient.Client, watch: Watch) -> None:
+        self.client = client
+        self.history = History()
+        self.enough = asyncio.Event()
+        self._watch = watch
+        self._next: dict[Place, int] = {}
+        self._seen: set[int] = set()
+
+    def row(self, key: bytes | None = None) -> int:
+        """One more message, known to the history before it is sent."""
+        self.history.keys.append(key)
+        return len(self.history.keys) - 1
+
+    def acked(self, group: str = "g1") -> int:
+        """Messages that the group has acknowledged."""
+        return sum(len(rows) for place, rows in self.history.acked.items() if place.group == group)
+
+    def consumed(self, group: str = "g1") -> int:
+        """Deliveries of the group."""
+        return sum(len(s) for place, s in self.history.consumed.items() if place.group == group)
+
+    def missing(self) -> int:
+        """Acknowledged, and not consumed yet."""
+        return sum(row not in self._seen for r in self.history.acked.values() for row in r.values())
+
+    async def produce(self) -> None:
+        """Until `enough`, then until everything has an answer."""
+        async with self.client.producer(close_timeout_s=1) as producer:
+            while not self.enough.is_set():
+                for _ in range(10):
+                    row = self.row(key := b"%d" % (len(self.history.keys) % 7))
+                    future = producer.send_nowait(TOPIC, b"%d" % row, key=key)
+                    future.add_done_callback(partial(self.answered, row))
+                await asyncio.sleep(0.01)
+                while producer.outstanding > _OUTSTANDING and not self.enough.is_set():
+                    await asyncio.sleep(0.01)
+            await producer.flush()
+
+    def answered(self, row: int, future: "asyncio.Future[SendResult]") -> None:
+        """What became of it."""
+        error = None if future.cancelled() else future.exception()
+        if future.cancelled() or isinstance(error, DeliveryUnknown):
+            self.history.unknown[row] = str(error)
+        elif error is not None:
+            self.history.refused[row] = str(error)
+        else:
+            r = future.result()
+            self.history.acked.setdefault(Place(r.group, r.queue), {})[int(r.offset)] = row
+
+    async def consume(self) -> None:
+        """As the one member of the consumer group, until cancelled."""
+        async with self.client.consumer(TOPIC, group=READERS) as consumer:
+            while True:
+                for message in await consumer.fetch(500, 0.2):
+                    self._note(message, self.history)
+                    place = Place(message.group, message.queue)
+                    self._next[place] = max(self._next.get(place, 0), int(message.offset) + 1)
+                    message.ack_now()
+                told = dict(self._next)
+                with suppress(FmqError):  # its reader went away: later
+                    await consumer.commit()
+                    self._watch.promised.update(told)
+
+    def _note(self, message: Message, history: History) -> None:
+        place, offset = Place(message.group, message.queue), int(message.offset)
+        row = int(message.value)
+        if row < len(history.keys) and history.keys[row] == message.key:
+            history.consumed.setdefault(place, []).append((offset, row))
+            if history is self.history:
+                self._seen.add(row)
+        else:
+            history.foreign.setdefault(place, []).append(offset)
+
+    async def read_again(self) -> History:
+        """A newcomer reads all from the start: what is stored now."""
+        h = self.history
+        again = History(h.keys, h.checksums, h.acked, h.unknown, h.refused)
+        wanted = {(p, o) for p, rows in h.acked.items() for o in rows}
+        async with self.client.consumer(TOPIC, group="newcomer") as consumer:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BOUND_S / 2):
+                    while wanted:
+                        for message in await consumer.fetch(500, 0.2):
+                            self._note(message, again)
+                            place = Place(message.group, message.queue)
+                            wanted.discard((place, int(message.offset)))
+                            message.ack_now()
+        return again
+
+
+class Raw:
+    """A producer that does not try again: one session at one broker, as it is on the wire."""
+
+    def __init__(self, cluster: DevCluster, traffic: Traffic, broker: str) -> None:
+        self._cluster = cluster
+        self._traffic = traffic
+        self._broker = BrokerId(broker)
+        self._rows: list[int] = []
+        self._stream: Stream | None = None
+        self.connection: Connection
+
+    async def __aenter__(self) -> "Raw":
+        plan = self._cluster.brokers[self._broker]
+        self.connection = GrpcTransport().connect(plan.listen)
+        topic = await self._traffic.client.admin().topic(TOPIC)
+        self._topic_id = topic.id
+        self._stream = await self.connection.open(PRODUCE, 10)
+        opening = client_pb2.ProduceOpen(topics=[TOPIC])
+        await self._stream.send(client_pb2.ProduceRequest(open=opening))
+        opened = (await self._stream.receive()).opened
+        assert not opened.HasField("error"), opened
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._stream is not None
+        self._stream.cancel()
+        await self.connection.close()
+
+    async def send(self, level: int = client_pb2.REPLICATED) -> None:
+        """One message; it is unknown until it is answered."""
+        assert self._stream is not None
+        row = self._traffic.row()
+        attrs, payload = encode([b"%d" % row])
+        batch = client_pb2.ProduceBatch(
+            correlation=len(self._rows),
+            topic_id=self._topic_id,
+            queue_id=0,
+            record_count=1,
+            attrs=attrs,
+            payload_crc=crc32c(payload),
+            payload=payload,
+            ack=level,  # type: ignore[arg-type]
+        )
+        self._rows.append(row)
+        await self._stream.send(client_pb2.ProduceRequest(batches=[batch]))
+
+    async def answers(self) -> list[ErrorCode]:
+        """Of all that was sent; what is OK counts as acknowledged. DELIVERY_UNKNOWN if it broke."""
+        assert self._stream is not None
+        codes: list[ErrorCode] = []
+        try:
+            async with asyncio.timeout(BOUND_S):
+                while len(codes) < len(self._rows):
+                    for ack in (await self._stream.receive()).acks:
+                        codes.append(ErrorCode(int(ack.code)))
+                        if codes[-1] is ErrorCode.OK:
+                            place = Place(self._broker.rpartition("-")[0], 0)
+                            rows = self._traffic.history.acked.setdefault(place, {})
+                            rows[ack.base_offset] = self._rows[ack.correlation]
+        except (TransportError, AttributeError):
+            codes += [ErrorCode.DELIVERY_UNKNOWN] * (len(self._rows) - len(codes))
+        return codes

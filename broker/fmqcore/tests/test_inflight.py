@@ -264,6 +264,27 @@ def test_redeliveries_carry_their_count_and_come_before_what_is_new() -> None:
     assert counts == {0: 2, 1: 3, 2: 2, 3: 2, 4: 2, 5: 2, 6: 2, 7: 2}
 
 
+def test_what_waits_in_the_holder_s_buffer_is_not_overdue_while_it_works_up_to_a_limit() -> None:
+    progress = QueueProgress(Offset(0))
+    progress.lease(Offset(0), Offset(10), 100, 300)
+    progress.touch(Offset(3), Offset(4), 190)
+    assert progress.ack(Offset(3), Offset(4))
+    assert not progress.expire(100, alive_until_ms=190)
+    assert progress.expire(190, alive_until_ms=250), "passed over a full timeout ago"
+    assert progress.peek(Offset(10)) == (0, 3)
+    assert not progress.expire(299, alive_until_ms=10_000)
+    assert progress.expire(300, alive_until_ms=10_000)
+    assert progress.in_flight_records == 0
+
+
+def test_acks_of_what_was_not_delivered_here_do_not_set_aside_more_than_may_be() -> None:
+    progress = QueueProgress(Offset(0), limits=Limits(100, 4))
+    for first in (10, 20, 30, 40, 50):
+        progress.ack(Offset(first), Offset(first + 1), Offset(100))
+    assert progress.acked == ((10, 11), (20, 21))
+    assert progress.next == 21
+
+
 def test_too_many_ranges_aside_stop_what_is_new_but_not_what_comes_back() -> None:
     progress = QueueProgress(Offset(0), limits=Limits(10, 3))
     _leases(progress, 100)

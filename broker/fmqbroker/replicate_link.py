@@ -79,6 +79,10 @@ class Host(Protocol):
         """A link's ends or lease moved."""
         ...
 
+    async def make_room(self, position: Position) -> None:
+        """Let my journal end there, for a suffix: it is empty, or ends with what never left me."""
+        ...
+
     def pulled(self) -> None:
         """Bytes of a suffix are part of the journal now, for everyone."""
         ...
@@ -172,9 +176,7 @@ class MasterLink:
         journal = self._journal
         bad: BadBatch | None = None
         if position != journal.end:
-            assert journal.end == journal.log_start  # R2: only an empty journal may begin elsewhere
-            await journal.reset(position)
-            self._host.pulled()
+            await self._host.make_room(position)
         while True:
             async with self._in_time():
                 message = await self._receive_one()

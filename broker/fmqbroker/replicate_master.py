@@ -26,6 +26,7 @@ from fmqbroker.replicate_wire import LinkBroken
 from fmqbroker.replication_view import LinkView
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal
+from fmqcore.cluster import Mode
 from fmqcore.policy import (
     NOTHING,
     MasterEnds,
@@ -257,19 +258,47 @@ class MasterReplication:
 
     def master_view(self, chain: int | None, *, suffix_fits: bool) -> MasterView:
         """See `Host`."""
-        journal = self._journal
+        journal, state = self._journal, self._group.state.value
+        end, epochs = journal.end, journal.state.epochs
+        if self._left_over():
+            end = self._settled_end
+            epochs = [(epoch, start) for epoch, start in epochs if start < end]
         return MasterView(
             cluster=self._settings.cluster,
             config=self._group.config,
             me=self._me,
-            epoch=max(self._group.state.value.epoch, journal.epoch),
-            epochs=journal.state.epochs,
+            epoch=max([state.epoch, *(epoch for epoch, _ in epochs[-1:])]),
+            epochs=epochs,
             log_start=journal.log_start,
-            end=journal.end,
+            end=end,
             opening=not self._epoch,
             chain=chain,
             suffix_fits=suffix_fits,
         )
+
+    def _left_over(self) -> bool:
+        """Whether my journal ends with a try to open a term that came to nothing.
+
+        Another change won the compare-and-set. What was appended for that term has never left this
+        broker, and a slave may be ahead of where it begins.
+        """
+        state, journal = self._group.state.value, self._journal
+        mine = state.mode is Mode.MASTER and state.master == self._me
+        stands = mine and state.epoch == journal.epoch
+        return not self._epoch and journal.end > self._settled_end and not stands
+
+    async def make_room(self, position: Position) -> None:
+        """See `Host`. Under `reconciling`: no term is being opened meanwhile."""
+        journal = self._journal
+        if journal.end == journal.log_start:
+            await journal.reset(position)
+        else:
+            # R2, R5: nobody has ever got what is cut here, so nobody can have served it.
+            assert self._left_over()
+            assert position == self._settled_end
+            _log.warning("term_taken_back", start=position, end=journal.end, epoch=journal.epoch)
+            await journal.truncate(position)
+        self._settled_end = journal.end
 
     def acked(self, link: MasterLink) -> None:
         """See `Host`: the commit end at once, the others only if it says something new to them."""
@@ -299,6 +328,8 @@ class MasterReplication:
 
     def _cannot_open(self) -> str:
         """Why no term of mine can be opened now: a reader must not stop for me then."""
+        if self._group.unsettled and self._left_over():
+            return f"{self._me} does not know yet whether its term stands"
         full = "" if self._epoch else self._journal.full
         return full and f"{self._me} cannot open a term: {full}"
 

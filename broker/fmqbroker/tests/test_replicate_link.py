@@ -184,23 +184,23 @@ async def send_ack(stream: Stream, **fields: Any) -> None:
 async def test_an_ack_that_makes_no_sense_ends_the_stream(
     tmp_path: Path, ack: dict[str, int]
 ) -> None:
-    async with cluster(tmp_path, 1, in_sync=False) as c:
+    async with cluster(tmp_path, 1, in_sync=False, dead_after_ms=60_000) as c:
         await c.slaves[0].stop()
         await c.master.open_term()
         connection = GrpcTransport().connect(c.master.address)
         stream = await say_hello(connection, c)
         await send_ack(stream, credit_bytes=0)
         await send_ack(stream, **ack)
+        await until(lambda: not c.master.master.links[BrokerId("g1-1")].connected)
         with suppress(TransportError):
             while await stream.receive() is not None:
                 pass
         await connection.close()
-        await until(lambda: not c.master.master.links[BrokerId("g1-1")].connected)
         assert c.master.commit.commit_end == 0
 
 
 async def test_acks_never_fall_within_a_stream(tmp_path: Path) -> None:
-    async with cluster(tmp_path, 1, in_sync=False) as c:
+    async with cluster(tmp_path, 1, in_sync=False, dead_after_ms=60_000) as c:
         await c.slaves[0].stop()
         await c.master.open_term()
         connection = GrpcTransport().connect(c.master.address)
@@ -223,8 +223,9 @@ async def test_a_silent_slave_is_noticed(tmp_path: Path) -> None:
     async with cluster(tmp_path, dead_after_ms=300) as c:
         slave = c.slaves[0]
         slave.tap.open.clear()
+        await until(lambda: not c.master.master.links[slave.name].connected, "it is noticed")
         await until(lambda: not c.isr)
-        assert c.master.commit.writable
+        await until(lambda: c.master.commit.writable)
         slave.tap.open.set()
         await c.in_sync()
         c.master.produce()

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fmqbroker.tests.replication_harness import MASTER, Cluster, cluster, turns, until
+from fmqbroker.tests.journal_kit import epoch
+from fmqbroker.tests.replication_harness import Cluster, cluster, turns, until
+from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
-from fmqcore.words import BrokerId, Epoch, Position
-from fmqport.methods import REPLICATE
-from fmqport.rpc import GrpcTransport
+from fmqcore.words import Epoch, Position
 from fmqproto.v1 import replication_pb2 as wire
 
 CACHED = AckPolicy(Flush.OS_CACHE, 20, SlaveCounts.RECEIVED, HowMany.ONE)
@@ -292,6 +292,45 @@ async def test_a_suffix_that_does_not_chain_is_not_taken(tmp_path: Path) -> None
         await c.equal()
 
 
+@pytest.mark.parametrize("settled", [True, False], ids=["lost the race", "in doubt"])
+async def test_a_term_that_came_to_nothing_gives_way_to_a_suffix(
+    tmp_path: Path, settled: bool
+) -> None:
+    """The master's EPOCH batch is in its journal, but a slave that is ahead won the state."""
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        c.master.produce()
+        await c.committed()
+        await c.equal()
+        saved = c.master.save()
+        slave.tap.open.clear()
+        end = c.master.produce()
+        await slave.reaches(end)
+        await slave.stop()
+        await c.master.stop(crash=True)
+        c.master.put_back(saved)
+        await c.master.start()
+        c.master.journal.append(epoch(2))
+        await c.master.journal.wait_durable(c.master.journal.end)
+        taken = replace(c.zoo.history[-1], mode=Mode.SLAVE_CONSUME, epoch=Epoch(2))
+        c.zoo.set_state(replace(taken, reader=slave.name))
+        c.master.group.unsettled = not settled
+        slave.tap.open.set()
+        told = actions(c)
+        await slave.start()
+        if not settled:
+            await until(lambda: told)
+            assert told[0] == wire.REJECT
+            c.master.group.unsettled = False
+        await until(lambda: slave.slave.upstream.caught_up)
+        assert told[-2:] == [wire.SEND_SUFFIX, wire.APPEND_FROM]
+        assert c.master.journal.end == end
+        await c.master.open_term()
+        c.master.produce()
+        await c.in_sync()
+        await c.equal()
+
+
 async def test_a_slave_that_dies_in_the_middle_of_its_suffix(tmp_path: Path) -> None:
     async with cluster(tmp_path, 1, CACHED, dead_after_ms=300) as c:
         _, end = await shorter_master(c)
@@ -311,73 +350,6 @@ async def test_a_slave_that_dies_in_the_middle_of_its_suffix(tmp_path: Path) -> 
         await until(lambda: slave.name not in c.master.master._streams)
         slave.tap.open.set()
         await until(lambda: c.master.journal.durable_end == end)
-
-
-async def refusal(c: Cluster, **changes: Any) -> str:
-    """Dial the master by hand; why it turns such a Hello away."""
-    fields: dict[str, Any] = {
-        "cluster": "c",
-        "group": "g1",
-        "broker": "g1-1",
-        "incarnation": "by hand",
-        "commit_end": 0,
-    }
-    connection = GrpcTransport().connect(c.master.address)
-    try:
-        stream = await connection.open(REPLICATE, 5.0)
-        await stream.send(wire.SlaveMessage(hello=wire.Hello(**{**fields, **changes})))
-        message = await stream.receive()
-        stream.cancel()
-    finally:
-        await connection.close()
-    assert message.welcome.action == wire.REJECT
-    return str(message.welcome.reason)
-
-
-async def test_who_is_turned_away(tmp_path: Path) -> None:
-    async with cluster(tmp_path) as c:
-        assert "this is cluster 'c'" in await refusal(c, cluster="d", broker="x")
-        assert "this is group 'g1'" in await refusal(c, group="g2", broker="x")
-        assert "no member" in await refusal(c, broker="x")
-        assert "my own name" in await refusal(c, broker="g1-0")
-        assert "another process lives" in await refusal(c)
-        assert c.isr == {"g1-1"}, "the rightful one is not disturbed"
-        c.zoo.config = replace(c.zoo.config, master=BrokerId("g1-1"))
-        c.master.group.look()
-        assert "not the configured master" in await refusal(c, broker="x")
-        c.zoo.config = replace(c.zoo.config, master=MASTER)
-
-
-async def test_a_newer_stream_of_the_same_process_takes_over(tmp_path: Path) -> None:
-    """And a restarted one, when its old stream has fallen silent."""
-    async with cluster(tmp_path, heartbeat_ms=20) as c:
-        slave = c.slaves[0]
-        before = c.master.master._streams[slave.name]
-        slave.tap.open.clear()
-        clock = c.master.clock
-        await until(lambda: clock.monotonic_ms() - before.heard_ms > 3 * 20)
-        hello = wire.Hello(cluster="c", group="g1", broker=slave.name, incarnation="restarted")
-        connection = GrpcTransport().connect(c.master.address)
-        stream = await connection.open(REPLICATE, 5.0)
-        await stream.send(wire.SlaveMessage(hello=hello))
-        message = await stream.receive()
-        assert message.welcome.action == wire.APPEND_FROM
-        assert c.master.master._streams[slave.name].incarnation == "restarted"
-        await connection.close()
-        slave.tap.open.set()
-        await c.in_sync()
-
-
-async def test_a_hello_is_owed(tmp_path: Path) -> None:
-    async with cluster(tmp_path, dead_after_ms=200) as c:
-        connection = GrpcTransport().connect(c.master.address)
-        for first in (wire.SlaveMessage(ack=wire.Ack()), None):
-            stream = await connection.open(REPLICATE, 5.0)
-            if first is not None:
-                await stream.send(first)
-            with pytest.raises(Exception, match=r"must say Hello|cancelled by the broker"):
-                await stream.receive()
-        await connection.close()
 
 
 async def test_a_slave_behind_a_deleted_log_while_linked(tmp_path: Path) -> None:

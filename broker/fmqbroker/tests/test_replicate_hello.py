@@ -1,0 +1,80 @@
+"""Whom a master lets in: what a Hello must say, who is turned away, who takes over whose stream."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmqbroker.tests.replication_harness import MASTER, Cluster, cluster, until
+from fmqcore.words import BrokerId
+from fmqport.methods import REPLICATE
+from fmqport.rpc import GrpcTransport
+from fmqproto.v1 import replication_pb2 as wire
+
+
+async def refusal(c: Cluster, **changes: Any) -> str:
+    """Dial the master by hand; why it turns such a Hello away."""
+    fields: dict[str, Any] = {
+        "cluster": "c",
+        "group": "g1",
+        "broker": "g1-1",
+        "incarnation": "by hand",
+        "commit_end": 0,
+    }
+    connection = GrpcTransport().connect(c.master.address)
+    try:
+        stream = await connection.open(REPLICATE, 5.0)
+        await stream.send(wire.SlaveMessage(hello=wire.Hello(**{**fields, **changes})))
+        message = await stream.receive()
+        stream.cancel()
+    finally:
+        await connection.close()
+    assert message.welcome.action == wire.REJECT
+    return str(message.welcome.reason)
+
+
+async def test_who_is_turned_away(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        assert "this is cluster 'c'" in await refusal(c, cluster="d", broker="x")
+        assert "this is group 'g1'" in await refusal(c, group="g2", broker="x")
+        assert "no member" in await refusal(c, broker="x")
+        assert "my own name" in await refusal(c, broker="g1-0")
+        assert "another process lives" in await refusal(c)
+        assert c.isr == {"g1-1"}, "the rightful one is not disturbed"
+        c.zoo.config = replace(c.zoo.config, master=BrokerId("g1-1"))
+        c.master.group.look()
+        assert "not the configured master" in await refusal(c, broker="x")
+        c.zoo.config = replace(c.zoo.config, master=MASTER)
+
+
+async def test_a_newer_stream_of_the_same_process_takes_over(tmp_path: Path) -> None:
+    """And a restarted one, when its old stream has fallen silent."""
+    async with cluster(tmp_path, heartbeat_ms=20) as c:
+        slave = c.slaves[0]
+        before = c.master.master._streams[slave.name]
+        slave.tap.open.clear()
+        clock = c.master.clock
+        await until(lambda: clock.monotonic_ms() - before.heard_ms > 3 * 20)
+        hello = wire.Hello(cluster="c", group="g1", broker=slave.name, incarnation="restarted")
+        connection = GrpcTransport().connect(c.master.address)
+        stream = await connection.open(REPLICATE, 5.0)
+        await stream.send(wire.SlaveMessage(hello=hello))
+        message = await stream.receive()
+        assert message.welcome.action == wire.APPEND_FROM
+        assert c.master.master._streams[slave.name].incarnation == "restarted"
+        await connection.close()
+        slave.tap.open.set()
+        await c.in_sync()
+
+
+async def test_a_hello_is_owed(tmp_path: Path) -> None:
+    async with cluster(tmp_path, dead_after_ms=200) as c:
+        connection = GrpcTransport().connect(c.master.address)
+        for first in (wire.SlaveMessage(ack=wire.Ack()), None):
+            stream = await connection.open(REPLICATE, 5.0)
+            if first is not None:
+                await stream.send(first)
+            with pytest.raises(Exception, match=r"must say Hello|cancelled by the broker"):
+                await stream.receive()
+        await connection.close()

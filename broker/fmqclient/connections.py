@@ -5,7 +5,7 @@ live as long as the client.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from google.protobuf.message import Message
@@ -18,6 +18,8 @@ from fmqproto.v1 import client_pb2
 
 DIAL_TIMEOUT_S = 2.0
 """To connect, and again to be answered: a broker that needs longer is passed over for now."""
+HEDGE_S = 0.3
+"""Silent for so long: the next broker is tried beside it."""
 
 
 class Connections:
@@ -79,24 +81,44 @@ async def open_at_first(
 ) -> tuple[BrokerRoute, Stream, Any]:
     """Open a session at the first broker that accepts it; return (broker, stream, its answer).
 
-    `NoPermission` and an unreachable broker lead to the next one; any other refusal is raised. If
-    nobody accepts, `NoPermission` tells what each one said.
+    They are tried in order, the next one when the one before has refused, cannot be reached, or
+    has not answered for `HEDGE_S` (a frozen broker must not hold up the one that took over). If
+    nobody accepts, `NoPermission` tells what each one said; any other refusal is raised.
     """
     said = []
-    for broker in brokers:
-        try:
-            stream, answer = await _open(connections, broker, method, greeting)
-        except TransportError as error:
-            said.append(f"{broker.id}: {error}")
-            continue
-        if not answer.opened.HasField("error"):
-            return broker, stream, answer
-        stream.cancel()
-        refusal = error_of(answer.opened.error.code, answer.opened.error.message)
-        if not isinstance(refusal, NoPermission):
-            raise refusal
-        said.append(f"{broker.id}: {refusal}")
+    waiting = list(brokers)
+    trying: dict[asyncio.Task[tuple[Stream, Any]], BrokerRoute] = {}
+    try:
+        while waiting or trying:
+            if waiting:
+                broker = waiting.pop(0)
+                work = _open(connections, broker, method, greeting)
+                trying[asyncio.create_task(work)] = broker
+            await asyncio.wait(
+                trying,
+                timeout=HEDGE_S if waiting else None,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            for task in [t for t in trying if t.done()]:
+                broker = trying.pop(task)
+                try:
+                    stream, answer = task.result()
+                except (TransportError, NoPermission) as error:
+                    said.append(f"{broker.id}: {error}")
+                else:
+                    return broker, stream, answer
+    finally:
+        await _give_up(trying)
     raise NoPermission("; ".join(said) or "the routes name no broker")
+
+
+async def _give_up(trying: "Iterable[asyncio.Task[tuple[Stream, Any]]]") -> None:
+    for task in trying:
+        task.cancel()
+    for task in trying:
+        await asyncio.wait([task])
+        if not task.cancelled() and task.exception() is None:
+            task.result()[0].cancel()
 
 
 async def _open(
@@ -112,6 +134,8 @@ async def _open(
             raise TransportError(f"{broker.address}: no answer in {DIAL_TIMEOUT_S} s") from None
         if answer is None or not answer.HasField("opened"):
             raise TransportError(f"{broker.address}: ended the session at once{_why(answer)}")
+        if answer.opened.HasField("error"):
+            raise error_of(answer.opened.error.code, answer.opened.error.message)
     except BaseException:
         stream.cancel()
         raise

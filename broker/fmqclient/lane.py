@@ -18,13 +18,19 @@ How order and exactly-one-try-at-a-time are kept (the rules that the rest leans 
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Protocol
 
 from fmqclient.records import Flight, Pile, Record, record_bytes
 from fmqcore.words import GroupName, TopicId
 
 MAX_FLIGHTS: Final = 5
 """As many batches as a broker keeps per producer and queue to recognise a retry."""
+
+
+class Held(Protocol):
+    """What a lane needs of its topic."""
+
+    held: bool  # nothing new is sent for a moment (`topic.py`)
 
 
 class Lane:
@@ -44,11 +50,13 @@ class Lane:
         "queue",
         "ready",
         "strange_since_ms",
+        "topic",
         "topic_id",
         "turned_back",
     )
 
-    def __init__(self, group: GroupName, topic_id: TopicId, queue: int) -> None:
+    def __init__(self, topic: Held, group: GroupName, topic_id: TopicId, queue: int) -> None:
+        self.topic = topic
         self.group = group
         self.topic_id = topic_id
         self.queue = queue
@@ -68,15 +76,22 @@ class Lane:
     def may_send(self, now_ms: int) -> bool:
         """Tell whether a new batch may leave now (rules 2 to 5)."""
         flights = self.flights
+        if self.poisoned or self.topic.held:
+            return False
         if not flights:
-            return not self.poisoned and now_ms >= self.hold_until_ms
+            return now_ms >= self.hold_until_ms
         return (
             self.proven
             and not self.broken
-            and not self.poisoned
             and len(flights) < MAX_FLIGHTS
             and not any(f.unknown for f in flights)
         )
+
+    def begin(self, pile: Pile) -> Pile:
+        """A new pile takes records from now on."""
+        self.piles.append(pile)
+        self.open = pile
+        return pile
 
     def depart(self, pile: Pile) -> Flight:
         """Make the first pile a flight."""
@@ -87,7 +102,7 @@ class Lane:
 
     def accepted(self, flight: Flight) -> None:
         """The broker has stored it."""
-        self.flights.remove(flight)
+        self._over(flight)
         self.accepted_end = max(self.accepted_end, flight.end_sequence)
         self.proven = True
         self.strange_since_ms = 0
@@ -95,7 +110,7 @@ class Lane:
 
     def refused(self, flight: Flight) -> None:
         """It was certainly not appended: again, in its order, when the others are answered."""
-        self.flights.remove(flight)
+        self._over(flight)
         self.turned_back.append(_pile(flight, flight.records))
         self.broken = True
         self._settle()
@@ -103,7 +118,7 @@ class Lane:
     def split(self, flight: Flight) -> None:
         """It was refused for its size: the same, in two halves."""
         middle = len(flight.records) // 2
-        self.flights.remove(flight)
+        self._over(flight)
         self.turned_back += [
             _pile(flight, flight.records[:middle]),
             _pile(flight, flight.records[middle:]),
@@ -113,13 +128,13 @@ class Lane:
 
     def dropped(self, flight: Flight) -> None:
         """It was certainly not appended and never will be: whoever waits for it has been told."""
-        self.flights.remove(flight)
+        self._over(flight)
         self.broken = True
         self._settle()
 
     def abandoned(self, flight: Flight) -> None:
         """It may be stored or not, and nobody asks any more (rule 5)."""
-        self.flights.remove(flight)
+        self._over(flight)
         self.poisoned = True
         self._settle()
 
@@ -131,15 +146,23 @@ class Lane:
 
     def take_unsent(self) -> list[Pile]:
         """Take out what another group may store instead; what is pinned stays."""
-        if self.turned_back or (not self.piles):
-            return []  # rule 3: when all are answered
-        taken, kept = [], deque[Pile]()
+        taken, back, kept = [], list[Pile](), deque[Pile]()
+        for pile in self.turned_back:
+            free, pinned = _part(pile)
+            taken += [free] if free.records else []
+            back += [pinned] if pinned.records else []
         for pile in self.piles:
             free, pinned = _part(pile)
             taken += [free] if free.records else []
             kept += [pinned] if pinned.records else []
-        self.piles, self.open = kept, None
+        self.turned_back, self.piles, self.open = back, kept, None
         return taken
+
+    def drain(self) -> list[Pile]:
+        """Take out everything that is not in flight."""
+        piles = [*self.turned_back, *self.piles]
+        self.turned_back, self.piles, self.open = [], deque(), None
+        return piles
 
     def expire(self, now_ms: int) -> tuple[list[Pile], list[Flight]]:
         """Take out the piles and flights whose deadline is over."""
@@ -152,6 +175,10 @@ class Lane:
         for flight in flights:
             self.abandoned(flight)
         return piles, flights
+
+    def _over(self, flight: Flight) -> None:
+        self.flights.remove(flight)
+        flight.over = True
 
     def _settle(self) -> None:
         if self.flights:
@@ -172,5 +199,7 @@ def _part(pile: Pile) -> tuple[Pile, Pile]:
 def _pile(source: Pile | Flight, records: Iterable[Record]) -> Pile:
     pile = Pile(source.deadline_ms, source.born_ms)
     pile.records = list(records)
+    if isinstance(source, Flight) and source.stays:
+        pile.records = [(*r[:5], True, r[6]) for r in pile.records]
     pile.bytes = sum(map(record_bytes, pile.records))
     return pile

@@ -21,6 +21,7 @@ from fmqclient.records import Flight, resolve, resolve_unanswered
 from fmqclient.refusals import Refusals
 from fmqclient.routes import Routes
 from fmqclient.settings import ProducerSettings
+from fmqclient.tasks import until_one_fails
 from fmqcore.errors import FmqError, Unavailable, error_of
 from fmqcore.routing import candidates, grants
 from fmqcore.words import Epoch, GroupName, Permission
@@ -188,14 +189,11 @@ class Link:
         self._outbox.look()
         self._work.set()
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._send(stream))
-                tasks.create_task(self._receive(stream))
-                tasks.create_task(self._watch())
-        except* _Renew:
+            await until_one_fails(self._send(stream), self._receive(stream), self._watch())
+        except _Renew:
             self.why = "renewing the producer id"
-        except* FmqError as group:
-            self.why = str(group.exceptions[0])
+        except FmqError as error:
+            self.why = str(error)
 
     def _set_down(self, why: str) -> None:
         self.why = why
@@ -209,6 +207,7 @@ class Link:
             self._written()
         for _, flight in self._sent.values():
             flight.unknown = True
+        self._outbox.lift()
         self._sent.clear()
         self._sent_bytes = 0
         self._messages.clear()
@@ -325,10 +324,9 @@ class Link:
                     self.error = error_of(ack.code, ack.message)
                     if self._refusals.take(lane, flight, self.error):
                         leave = self.error
-                    if lane.piles and not self.usable:
-                        self._outbox.move_unsent()
                 if lane.piles:
                     self.offer(lane)
+            self._outbox.lift()
             self._work.set()
             if leave is not None and self._leaving is None:
                 self._leaving = leave

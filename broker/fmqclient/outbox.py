@@ -1,28 +1,28 @@
-"""All that a producer holds, and where each record goes. No I/O; `link.py` carries it out.
+"""All that a producer holds: topics, their lanes, and the window of what is outstanding. No I/O.
 
 A record goes to a lane (group, topic, queue) when it is handed in: by its key's hash, else in
 turn, among the groups that are *usable*: their link is up, or has not been tried yet. When a link
-goes down, what was certainly not sent moves to the groups that are left; what may have been stored
-stays (the rules are in `lane.py`). While no group is usable, records wait where they would go.
+goes down, what was certainly not stored moves to the groups that are left; what may have been
+stored stays (the rules are in `lane.py` and `topic.py`). While no group is usable, records wait
+where they would go. `link.py` carries it all out.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Protocol
+from typing import Protocol
 
 from fmqclient.lane import Lane
 from fmqclient.records import Flight, Pile, Record, record_bytes, reject
 from fmqclient.settings import ProducerSettings
+from fmqclient.topic import Topic
 from fmqcore.batch import MAX_PAYLOAD, MAX_RECORDS
 from fmqcore.cluster import TopicConfig
 from fmqcore.errors import DeliveryUnknown, FmqError, InvalidArgument, Unavailable, UnknownQueue
-from fmqcore.routing import Place, Rotation, pick_by_key
+from fmqcore.routing import Place
 from fmqcore.words import GroupName
 from fmqport.clock import Clock
 
-KEYS_REMEMBERED: Final = 100_000
-"""Keys per topic whose lane is remembered, so that they are hashed once."""
-_LOOK_AHEAD: Final = 8  # places to pass over, at most, because something is under way there
+_PILE_MS = 1000  # a pile takes records for so long at most: they share its deadline
 
 
 class Carrier(Protocol):
@@ -45,23 +45,8 @@ class Carrier(Protocol):
         ...
 
 
-class Topic:
-    """One topic as this producer sees it."""
-
-    __slots__ = ("by_key", "config", "lanes", "name", "rotation", "sticky", "unrouted")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.config: TopicConfig | None = None  # None: the routes have not been asked yet
-        self.rotation = Rotation(())
-        self.lanes: dict[Place, Lane] = {}
-        self.by_key: dict[bytes, Lane] = {}
-        self.sticky: Lane | None = None  # takes what has no key, until it is sent
-        self.unrouted: list[tuple[Record, GroupName | None, int | None]] = []
-
-
 class Outbox:
-    """Topics, lanes, and the window of what is outstanding."""
+    """What one producer holds."""
 
     def __init__(
         self,
@@ -85,37 +70,10 @@ class Outbox:
 
     # ---- in
 
-    def lane_for_key(self, topic: Topic, key: bytes) -> Lane | None:
-        """The lane of a key; remembers it. None: the topic's groups are not known yet."""
-        if topic.config is None:
-            return None
-        groups = topic.config.groups
-        place = pick_by_key(groups, self._usable, key)
-        if place is None:
-            place = pick_by_key(groups, {g.group for g in groups}, key)
-        if place is None:
-            return None
-        if len(topic.by_key) >= KEYS_REMEMBERED:
-            topic.by_key.clear()
-        lane = topic.by_key[key] = self._lane(topic, place)
-        return lane
-
-    def next_lane(self, topic: Topic) -> Lane | None:
-        """The lane whose turn it is, for what has no key; preferably one that may send."""
-        if topic.config is None:
-            return None
-        lane: Lane | None = None
-        for _ in range(_LOOK_AHEAD):
-            place = topic.rotation.next(self._usable)
-            if place is None:
-                place = topic.rotation.next({g.group for g in topic.config.groups})
-            if place is None:
-                return None
-            lane = self._lane(topic, place)
-            if not lane.flights:
-                break
-        topic.sticky = lane
-        return lane
+    def new_topic(self, name: str) -> Topic:
+        """A topic that nothing is known of yet."""
+        topic = self.topics[name] = Topic(name, self._new_lane)
+        return topic
 
     def pinned_lane(self, topic: Topic, group: GroupName | None, queue: int | None) -> Lane | None:
         """The lane that the caller asked for; raise `InvalidArgument`, `UnknownQueue`."""
@@ -131,10 +89,11 @@ class Outbox:
         if not queues:
             raise InvalidArgument(f"topic {topic.name} has no queue in group {group!r}")
         if queue is None:
-            queue = self._spread(topic, group) % queues
+            place = topic.rotation.next({group})
+            queue = 0 if place is None else place[1]
         if not 0 <= queue < queues:
             raise UnknownQueue(f"queue {queue}: {topic.name} has {queues} in {group}, from 0")
-        return self._lane(topic, (group, queue))
+        return topic.lane((group, queue))
 
     def put(self, lane: Lane, record: Record, size: int) -> None:
         """Bind a record for a lane."""
@@ -142,8 +101,8 @@ class Outbox:
         if pile is None or (
             pile.bytes + size > self._max_bytes or len(pile.records) >= self._max_records
         ):
-            pile = lane.open = self._new_pile()
-            lane.piles.append(pile)
+            born_ms = self._clock.wall_ms() if self._born_time else 0
+            pile = lane.begin(Pile(self._clock.monotonic_ms() + self._timeout_ms, born_ms))
         pile.records.append(record)
         pile.bytes += size
         if not lane.ready:
@@ -174,35 +133,30 @@ class Outbox:
         """The topic's groups and queues, for the first time or changed."""
         if topic.config == config:
             return
-        topic.config = config
-        topic.rotation = Rotation(config.groups, self._clock.random_id())
         for group in config.groups:
             if group.weight > 0:
                 self._link(group.group)
-        self.look()
+        self._usable = self._usable_now()
+        topic.know(config, self._clock.random_id(), self._usable, self._clock.monotonic_ms())
+        self._lift(topic)
         waiting, topic.unrouted = topic.unrouted, []
         for record, group_name, queue in waiting:
             self._place(topic, record, group_name, queue)
 
     def look(self) -> None:
-        """Links went up or down: choose anew, and move what was not sent."""
-        self._usable = frozenset(g for g, link in self.links.items() if link.usable)
+        """Links may have gone up or down: choose anew, and move what was not sent."""
+        self._usable = self._usable_now()
+        now_ms = self._clock.monotonic_ms()
         for topic in self.topics.values():
-            topic.by_key.clear()
-            topic.sticky = None
-        self.move_unsent()
+            if topic.config is not None:
+                topic.remap(self._usable, now_ms)
+        self.lift()
 
-    def move_unsent(self) -> None:
-        """What waits for a link that is down goes to the groups that are left."""
+    def lift(self) -> None:
+        """Go on where what was waited for has been answered."""
         for topic in self.topics.values():
-            if topic.config is None:
-                continue
-            groups = {g.group for g in topic.config.groups if g.weight > 0}
-            if not groups & self._usable:
-                continue
-            for lane in list(topic.lanes.values()):
-                if lane.piles and not self.links[lane.group].usable:
-                    self._move(topic, lane)
+            if topic.held:
+                self._lift(topic)
 
     def forget(self, topic: Topic, error: FmqError) -> None:
         """The topic is gone: nothing more of it can be stored."""
@@ -212,11 +166,10 @@ class Outbox:
             self.release(1, record_bytes(record))
         topic.unrouted = []
         for lane in topic.lanes.values():
-            piles, lane.piles, lane.open = list(lane.piles), type(lane.piles)(), None
-            self.fail(piles, error)
+            self.fail(lane.drain(), error)
 
-    def expire(self, now_ms: int) -> None:
-        """Give up what has waited past its deadline."""
+    def tick(self, now_ms: int) -> None:
+        """Give up what has waited past its deadline; go on with what was held."""
         for lane in self.lanes():
             piles, flights = lane.expire(now_ms)
             link = self.links[lane.group]
@@ -227,6 +180,10 @@ class Outbox:
             if flights:
                 self.fail(flights, DeliveryUnknown(_unknown(lane, link)))
                 link.renew()
+            pile = lane.open
+            if pile is not None and pile.deadline_ms < now_ms + self._timeout_ms - _PILE_MS:
+                lane.open = None
+        self.lift()
 
     def close(self) -> None:
         """The producer closes and waits no longer."""
@@ -236,8 +193,6 @@ class Outbox:
                 self.fail(
                     flights, DeliveryUnknown("closed before the broker answered: may be stored")
                 )
-                self.fail(lane.turned_back, Unavailable("closed: refused and not sent again"))
-                lane.turned_back = []
             self.forget(topic, Unavailable("closed before it could be sent: not stored"))
 
     # ---- looking
@@ -260,9 +215,8 @@ class Outbox:
 
     # ---- inside
 
-    def _new_pile(self) -> Pile:
-        born_ms = self._clock.wall_ms() if self._born_time else 0
-        return Pile(self._clock.monotonic_ms() + self._timeout_ms, born_ms)
+    def _usable_now(self) -> frozenset[GroupName]:
+        return frozenset(g for g, link in self.links.items() if link.usable)
 
     def _place(
         self, topic: Topic, record: Record, group: GroupName | None, queue: int | None
@@ -271,7 +225,7 @@ class Outbox:
             if group is not None or queue is not None:
                 lane = self.pinned_lane(topic, group, queue)
             else:
-                lane = self._lane_for(topic, record[1])
+                lane = topic.lane_for(record[1])
             if lane is None:
                 raise Unavailable(f"topic {topic.name} has no group that takes messages")
         except FmqError as error:
@@ -280,36 +234,29 @@ class Outbox:
         else:
             self.put(lane, record, record_bytes(record))
 
-    def _lane_for(self, topic: Topic, key: bytes) -> Lane | None:
-        if key:
-            return topic.by_key.get(key) or self.lane_for_key(topic, key)
-        sticky = topic.sticky
-        return sticky if sticky is not None and sticky.open else self.next_lane(topic)
+    def _lift(self, topic: Topic) -> None:
+        moved = topic.lift(self._clock.monotonic_ms())
+        if moved is None:
+            return
+        for record, deadline_ms in moved:
+            lane = topic.lane_for(record[1])
+            assert lane is not None, "a known topic with lanes has groups"
+            pile = lane.open
+            if pile is None or abs(pile.deadline_ms - deadline_ms) > _PILE_MS:
+                lane.begin(Pile(deadline_ms, 0 if pile is None else pile.born_ms))
+            self.put(lane, record, record_bytes(record))
+        for lane in topic.lanes.values():
+            if lane.piles:
+                self.links[lane.group].offer(lane)
 
-    def _move(self, topic: Topic, lane: Lane) -> None:
-        for pile in lane.take_unsent():
-            for record in pile.records:
-                target = self._lane_for(topic, record[1])
-                assert target is not None, "a usable group was there a moment ago"
-                self.put(target, record, record_bytes(record))
-                if target.open is not None:
-                    target.open.deadline_ms = min(target.open.deadline_ms, pile.deadline_ms)
-
-    def _lane(self, topic: Topic, place: Place) -> Lane:
-        lane = topic.lanes.get(place)
-        if lane is None:
-            assert topic.config is not None, "a lane is made of a known topic"
-            self._link(place[0])
-            lane = topic.lanes[place] = Lane(place[0], topic.config.id, place[1])
-        return lane
+    def _new_lane(self, topic: Topic, place: Place) -> Lane:
+        assert topic.config is not None, "a lane is made of a known topic"
+        self._link(place[0])
+        return Lane(topic, place[0], topic.config.id, place[1])
 
     def _link(self, group: GroupName) -> None:
         if group not in self.links:
             self.links[group] = self._link_to(group)
-
-    def _spread(self, topic: Topic, group: GroupName) -> int:
-        place = topic.rotation.next({group})
-        return 0 if place is None else place[1]
 
 
 def _unknown(lane: Lane, link: Carrier) -> str:

@@ -16,10 +16,11 @@ from typing import Final
 
 from fmqclient.connections import Connections
 from fmqclient.link import Link
-from fmqclient.outbox import Outbox, Topic
+from fmqclient.outbox import Outbox
 from fmqclient.records import RECORD_OVERHEAD, Record, SendResult
 from fmqclient.routes import Routes
 from fmqclient.settings import ProducerSettings
+from fmqclient.topic import Topic
 from fmqcore.batch import MAX_PAYLOAD
 from fmqcore.columns import BadColumns, encode_headers
 from fmqcore.errors import (
@@ -55,6 +56,7 @@ class Producer:
         self._busy = asyncio.Event()  # something is outstanding
         self._tasks: asyncio.TaskGroup | None = None
         self._main: asyncio.Task[None] | None = None
+        self._number = 0  # of records handed in
         self._closed = ""  # why nothing more is taken
 
     # ---- life
@@ -114,7 +116,7 @@ class Producer:
             await self._busy.wait()
             await self._clock.sleep(_TICK_S)
             now_ms = self._clock.monotonic_ms()
-            self._box.expire(now_ms)
+            self._box.tick(now_ms)
             for link in list(self._links.values()):
                 link.tick(now_ms)
             if not self._box.outstanding_records:
@@ -184,7 +186,8 @@ class Producer:
             )
         future: asyncio.Future[SendResult] = self._loop.create_future()
         pinned = group is not None or queue is not None
-        record: Record = (value, key, raw_tag, raw_headers, future, pinned)
+        self._number += 1
+        record: Record = (value, key, raw_tag, raw_headers, future, pinned, self._number)
         if pinned:
             self._put_pinned(topic, record, size, group, queue)
         else:
@@ -245,11 +248,11 @@ class Producer:
         topic = box.topics.get(name) or self._new_topic(name)
         key = record[1]
         if key:
-            lane = topic.by_key.get(key) or box.lane_for_key(topic, key)
+            lane = topic.by_key.get(key) or topic.lane_for_key(key)
         else:
             lane = topic.sticky
             if lane is None or lane.open is None:
-                lane = box.next_lane(topic)
+                lane = topic.next_lane()
         if not box.outstanding_records:
             self._busy.set()
         box.outstanding_records += 1
@@ -303,7 +306,7 @@ class Producer:
 
     def _new_topic(self, name: str) -> Topic:
         assert self._tasks is not None, "the producer is open"
-        topic = self._box.topics[name] = Topic(name)
+        topic = self._box.new_topic(name)
         self._tasks.create_task(self._resolve(topic))
         return topic
 

@@ -22,8 +22,8 @@ RECORD_OVERHEAD: Final = 24
 NO_OFFSET: Final = Offset(-1)
 """The offset of a ONE_WAY send: nobody answers, nobody knows."""
 
-Record = tuple[bytes, bytes, bytes, bytes, "asyncio.Future[SendResult]", bool]
-"""(value, key, tag, encoded headers, who waits, pinned to its lane)"""
+Record = tuple[bytes, bytes, bytes, bytes, "asyncio.Future[SendResult]", bool, int]
+"""(value, key, tag, encoded headers, who waits, pinned to its lane, its number in the producer)"""
 
 
 class SendResult(NamedTuple):
@@ -64,9 +64,11 @@ class Flight:
         "crc",
         "deadline_ms",
         "due_ms",
+        "over",
         "payload",
         "records",
         "sequence",
+        "stays",
         "tag_mask",
         "unknown",
     )
@@ -78,6 +80,8 @@ class Flight:
         self.born_ms = pile.born_ms
         self.sequence = sequence
         self.unknown = False  # an attempt may have been stored: only ever tried again as it is
+        self.over = False  # answered, or given up
+        self.stays = False  # if it is refused, it goes to its own lane again and to no other
         self.due_ms = 0  # when to try again; 0 = not planned
         self.attrs, self.payload, self.tag_mask = _encode(pile)
         self.crc = crc32c(self.payload)
@@ -89,7 +93,7 @@ class Flight:
 
 
 def _encode(pile: Pile) -> tuple[int, bytes, int]:
-    values, keys, tags, headers, _, _ = zip(*pile.records, strict=True)
+    values, keys, tags, headers, _, _, _ = zip(*pile.records, strict=True)
     has_tags = any(tags)
     mask = 0
     if has_tags:
@@ -108,7 +112,7 @@ def _encode(pile: Pile) -> tuple[int, bytes, int]:
 def resolve(records: Iterable[Record], group: GroupName, queue: int, base: int) -> None:
     """All of a batch is stored: tell who waits."""
     offset = base
-    for _, _, _, _, future, _ in records:
+    for _, _, _, _, future, _, _ in records:
         if not future.done():
             future.set_result(_result((group, queue, offset)))
         offset += 1

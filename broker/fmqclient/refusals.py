@@ -108,6 +108,12 @@ class Refusals:
     def _judge(self, lane: Lane, flight: Flight, error: FmqError) -> Verdict:
         verdict = verdict_of(error.code)
         if verdict is Verdict.OUT_OF_ORDER:
+            if flight.unknown and lane.broken:
+                # What was sent before it was refused, so it was, too, when it first arrived. No
+                # sequence may be used again: a late copy of it could then fit (rule 5).
+                lane.poisoned = True
+                self._renew()
+                return Verdict.AGAIN
             if flight.unknown:
                 # Those before it first; if it is the first, the broker cannot tell us any more.
                 return Verdict.GIVE_UP if lane.flights[0] is flight else Verdict.UNKNOWN

@@ -17,6 +17,7 @@ from fmqclient.connections import Backoff, Connections, open_at_first
 from fmqclient.message import Acker, Chunk
 from fmqclient.routes import Routes
 from fmqclient.settings import ConsumerSettings
+from fmqclient.tasks import until_one_fails
 from fmqclient.track import Track
 from fmqcore.errors import (
     FmqError,
@@ -205,14 +206,7 @@ class Session(Acker):
         self.why, self.open, self._strange_since_ms = "", True, 0
         forget = self._routes.on_change(self._wake.set)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._receive(stream))
-                tasks.create_task(self._send(stream))
-                tasks.create_task(self._watch())
-        except* FmqError as errors:
-            error = errors.exceptions[0]
-            assert isinstance(error, FmqError), "the group holds FmqError only"
-            raise error from None
+            await until_one_fails(self._receive(stream), self._send(stream), self._watch())
         finally:
             forget()
 
@@ -258,7 +252,10 @@ class Session(Acker):
             track = self.tracks[move.queue_id] = Track(self.group, move.queue_id)
         self._dropped(self, track)
         track.assigned(move.generation, Offset(move.next_offset))
-        if track.unstored:
+        if track.unstored:  # said again: a token that is under way was sent before that
+            for waiters in self._committing.values():
+                self._commits += waiters
+            self._committing = {}
             self.acked()
         if track.paused:
             self.control(track, pause=True)

@@ -63,6 +63,7 @@ class Track:
         self.generation = generation
         self.floor = begins_at
         self.done.remove_below(begins_at)
+        self.under_token = None  # a token that is under way was sent before they are
         self._fresh = list(self.done)  # said again
         self._first = self._end = _NONE
 

@@ -20,7 +20,7 @@ from fmqcore.journal.producers import ProducerTable
 from fmqcore.words import Epoch, Offset, Permission, Position, TopicId
 from fmqport.methods import CONSUME, PRODUCE, ROUTES
 from fmqport.rpc import GrpcTransport
-from fmqport.transport import Server, Stream, TransportError
+from fmqport.transport import Server, Stream, Transport, TransportError
 from fmqproto.v1 import client_pb2
 
 CREDIT_CHECK_S = 0.01
@@ -127,8 +127,7 @@ class BrokerDouble:
         self._server: Server | None = None
 
     async def start(self) -> None:
-        transport = GrpcTransport()
-        self._server = await transport.serve(
+        self._server = await self.cluster.transport.serve(
             self.address or "127.0.0.1:0",
             calls={ROUTES: self.cluster.routes},
             streams={PRODUCE: self._produce, CONSUME: self._consume},
@@ -322,7 +321,8 @@ class ConsumeDouble:
 class ClusterDouble:
     """Groups of two brokers each: `g1-0` the master, `g1-1` the slave."""
 
-    def __init__(self, groups: int = 1, queues: int = 4) -> None:
+    def __init__(self, groups: int, queues: int, transport: Transport) -> None:
+        self.transport = transport
         self.groups = {f"g{n}": GroupDouble(f"g{n}", queues=queues) for n in range(1, groups + 1)}
         self.brokers = {
             f"{name}-{n}": BrokerDouble(self, f"{name}-{n}", group)
@@ -378,8 +378,10 @@ class ClusterDouble:
 
 
 @asynccontextmanager
-async def cluster(groups: int = 1, queues: int = 4) -> AsyncIterator[ClusterDouble]:
-    double = ClusterDouble(groups, queues)
+async def cluster(
+    groups: int = 1, queues: int = 4, transport: Transport | None = None
+) -> AsyncIterator[ClusterDouble]:
+    double = ClusterDouble(groups, queues, transport or GrpcTransport())
     try:
         for broker in double.brokers.values():
             await broker.start()

@@ -1,0 +1,24 @@
+"""Run some coroutines until one fails.
+
+Not a `TaskGroup`: one that is cancelled while one of its tasks fails raises the failure only, and
+its caller, who handles the failure and begins again, would never end. Here a cancellation always
+comes out as one.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+async def until_one_fails(*works: Coroutine[Any, Any, None]) -> None:
+    """Run them side by side; when one is over, cancel the others, and raise what it raised."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    errors = [e for e in (t.exception() for t in tasks if not t.cancelled()) if e is not None]
+    if errors:
+        raise errors[0]

@@ -22,6 +22,7 @@ from fmqbroker.offset_store import OffsetStore
 from fmqbroker.replication_view import LinkView, UpstreamView
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal
+from fmqbroker.tests.zookeeper_proxy import Proxy
 from fmqcore.batch import BatchType
 from fmqcore.cluster import GroupConfig, GroupState, Member, Mode, config_to_json
 from fmqcore.columns import encode
@@ -51,59 +52,6 @@ async def until(seen: Callable[[], object], what: str = "") -> None:
                 await asyncio.sleep(0.002)
     except TimeoutError:
         raise AssertionError(f"never came true: {what or seen}") from None
-
-
-class Proxy:
-    """Forwards bytes to ZooKeeper; can be cut: then nothing gets through and nobody can dial."""
-
-    def __init__(self, address: str) -> None:
-        self._address, _, self.root = address.partition("/")
-        self._server: asyncio.Server | None = None
-        self._port = 0
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def mend(self) -> str:
-        """Listen (again, on the same port); the address to use."""
-        if self._server is None:
-            self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
-            self._port = self._server.sockets[0].getsockname()[1]
-        return f"127.0.0.1:{self._port}/{self.root}"
-
-    async def cut(self) -> None:
-        """Drop what is connected, refuse what comes."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        host, _, port = self._address.rpartition(":")
-        with suppress(OSError, asyncio.CancelledError):
-            far_reader, far_writer = await asyncio.open_connection(host, int(port))
-            ways = [
-                asyncio.ensure_future(_pump(reader, far_writer)),
-                asyncio.ensure_future(_pump(far_reader, writer)),
-            ]
-            try:
-                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for way in ways:
-                    way.cancel()
-                await asyncio.gather(*ways, return_exceptions=True)
-                far_writer.transport.abort()
-        writer.transport.abort()
-        self._tasks.discard(task)
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(65536):
-        writer.write(data)
-        await writer.drain()
 
 
 class Life:

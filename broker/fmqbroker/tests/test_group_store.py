@@ -16,10 +16,10 @@ from fmqbroker.tests.failover_harness import (
     ROOT,
     SESSION_MS,
     M,
-    Proxy,
     S,
     until,
 )
+from fmqbroker.tests.zookeeper_proxy import Proxy
 from fmqcore.cluster import (
     GroupConfig,
     GroupState,

@@ -1,7 +1,9 @@
 """`fmq consume`: print messages, and acknowledge those that were printed."""
 
 import random
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -57,36 +59,16 @@ def consume(
     at (ms, ISO), %h headers, %a tag, %c delivery count, %K %V lengths, %% and \n \t \xHH.
     Without --group, a consumer group of our own is made, and deleted at the end.
     """
-    to_bytes = as_json if output is Output.JSON else formatter(format)
-    begin = moment(start)
     name = group or f"fmq-{random.getrandbits(48):012x}"
-    printed = 0
+    to_bytes = as_json if output is Output.JSON else formatter(format)
+    printer = _Printer(to_bytes, count=count, timeout_s=timeout, at_end=exit_at_end, ack=ack)
+    begin = moment(start)
 
     async def work() -> None:
-        nonlocal printed
         async with client(brokers) as connected:
             try:
                 async with connected.consumer(topic, group=name, start=begin) as sub:
-                    end = await _end(connected, topic) if exit_at_end else None
-                    quiet_s = 0.0
-                    while not count or printed < count:
-                        wait_s = _LOOK_S if end is not None or timeout else None
-                        most = min(_FETCH, count - printed) if count else _FETCH
-                        messages = await sub.fetch(most, wait_s)
-                        if messages:
-                            quiet_s = 0.0
-                            write(b"".join(map(to_bytes, messages)))
-                            printed += len(messages)
-                            for message in messages if ack else ():
-                                message.ack_now()
-                            continue
-                        quiet_s += wait_s or 0
-                        if timeout and quiet_s >= timeout:
-                            break
-                        if end is not None and await _is_there(connected, sub, name, topic, end):
-                            break
-                    if printed:
-                        await sub.commit()
+                    await printer.run(connected, sub, name, topic)
             finally:
                 if group is None:
                     with suppress(FmqError):
@@ -95,9 +77,46 @@ def consume(
     try:
         run(work)
     finally:
-        talk(f"{printed:,} messages")
-    if count and printed < count:
+        talk(f"{printer.printed:,} messages")
+    if count and printer.printed < count:
         raise typer.Exit(FAILED)
+
+
+@dataclass(slots=True)
+class _Printer:
+    """Prints what comes, acknowledges what is printed, and knows when to stop."""
+
+    to_bytes: Callable[[Any], bytes]
+    count: int
+    timeout_s: float
+    at_end: bool
+    ack: bool
+    printed: int = 0
+
+    async def run(self, connected: Any, sub: Any, group: str, topic: str) -> None:
+        """Until enough was printed, nothing comes any more, or the end is reached."""
+        end = await _end(connected, topic) if self.at_end else None
+        wait_s = _LOOK_S if end is not None or self.timeout_s else None
+        quiet_s = 0.0
+        while not self.count or self.printed < self.count:
+            most = min(_FETCH, self.count - self.printed) if self.count else _FETCH
+            if messages := await sub.fetch(most, wait_s):
+                quiet_s = 0.0
+                self._print(messages)
+                continue
+            quiet_s += wait_s or 0
+            if self.timeout_s and quiet_s >= self.timeout_s:
+                break
+            if end is not None and await _is_there(connected, sub, group, topic, end):
+                break
+        if self.printed:
+            await sub.commit()
+
+    def _print(self, messages: Sequence[Any]) -> None:
+        write(b"".join(map(self.to_bytes, messages)))
+        self.printed += len(messages)
+        for message in messages if self.ack else ():
+            message.ack_now()
 
 
 async def _end(connected: Any, topic: str) -> dict[tuple[str, int], int]:

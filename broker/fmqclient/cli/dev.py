@@ -14,7 +14,8 @@ import structlog
 import typer
 
 from fmqclient.cli.common import Output, OutputOption, run, show, talk
-from fmqclient.dev.cluster import BrokerStatus, ClusterFailed, DevCluster
+from fmqclient.dev.cluster import ClusterFailed, DevCluster
+from fmqclient.dev.one_broker import BrokerStatus
 from fmqclient.dev.plan import ClusterOptions, state_folder
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.words import Permission

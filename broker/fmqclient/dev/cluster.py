@@ -9,17 +9,16 @@ from the main thread: its processes end with this one whatever happens (`fmqport
 import asyncio
 import shutil
 import signal
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import psutil
 
 from fmqclient.dev.groups import Groups
+from fmqclient.dev.one_broker import BrokerStatus, ask, broker_command, tail
 from fmqclient.dev.plan import (
     BrokerPlan,
     ClusterFile,
@@ -35,9 +34,7 @@ from fmqclient.dev.processes import Child
 from fmqclient.dev.proxy import Link, Proxies
 from fmqcore.cluster import Mode
 from fmqcore.errors import Unavailable
-from fmqport.methods import STATUS
 from fmqport.spawn import spawn
-from fmqport.transport import TransportError
 from fmqport.zk.embedded import EmbeddedZooKeeper
 from fmqproto.v1 import admin_pb2
 
@@ -48,16 +45,6 @@ _POLL_S: Final = 0.05
 
 class ClusterFailed(Unavailable):
     """The cluster is not as it should be in time; the message says who and where its log is."""
-
-
-@dataclass(slots=True)
-class BrokerStatus:
-    """One broker as seen from outside; `reply` is None if it does not answer."""
-
-    plan: BrokerPlan
-    alive: bool
-    pid: int
-    reply: admin_pb2.StatusReply | None
 
 
 class DevCluster:
@@ -293,21 +280,7 @@ class DevCluster:
         return (await self._status(self.brokers[broker])).reply
 
     async def _status(self, plan: BrokerPlan) -> BrokerStatus:
-        from fmqport.rpc import GrpcTransport
-
-        child = self._children.get(plan.id)
-        status = BrokerStatus(
-            plan, child is not None and child.alive(), child.pid if child else 0, None
-        )
-        if status.alive:
-            connection = GrpcTransport().connect(plan.listen)
-            try:
-                status.reply = await connection.call(STATUS, admin_pb2.StatusRequest(), 2.0)
-            except TransportError:
-                pass  # starting, stopped by SIGSTOP, or busy dying
-            finally:
-                await connection.close()
-        return status
+        return await ask(plan, self._children.get(plan.id))
 
     async def wait_healthy(
         self, groups: Sequence[str] | None = None, *, within_s: float = _START_S
@@ -375,32 +348,6 @@ def refuse_if_running(directory: Path) -> None:
         raise ClusterFailed(
             f"a cluster runs in {directory} already; end it: fmq dev down --dir {directory}"
         )
-
-
-def broker_command(options: ClusterOptions, plan: BrokerPlan) -> list[str]:
-    """How a broker is started."""
-    fields: dict[str, Any] = {
-        "cluster": options.cluster,
-        "group": plan.group,
-        "broker": plan.id,
-        "data-dir": plan.data,
-        "zookeeper": plan.zookeeper,
-        "listen": plan.listen,
-    }
-    command = [sys.executable, "-m", "fmqclient.cli.main", "broker", "run"]
-    for name, value in fields.items():
-        command += [f"--{name}", str(value)]
-    for name, value in options.settings.items():
-        command += ["--set", f"{name}={value}"]
-    return command
-
-
-def tail(log: Path, lines: int = 5) -> str:
-    """The last lines of a log, for an error message."""
-    try:
-        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
-    except FileNotFoundError:
-        return "(no log)"
 
 
 def _child(known: Running) -> Child:

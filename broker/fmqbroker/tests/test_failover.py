@@ -54,8 +54,10 @@ async def test_open_kill_claim_return(zookeeper: str, tmp_path: Path) -> None:
         await master.ack(1, 1)
         await until(lambda: slave.journal.durable_end == master.journal.end)
 
+        assert not slave.slave.upstream.claiming  # it may grant
         await master.kill()
         await until(lambda: slave.serves is READ)
+        assert slave.slave.upstream.claiming  # and may not, while it serves itself
         assert (slave.state.mode, slave.state.epoch, slave.state.reader) == (
             Mode.SLAVE_CONSUME, 2, S,
         )  # fmt: skip
@@ -73,6 +75,7 @@ async def test_open_kill_claim_return(zookeeper: str, tmp_path: Path) -> None:
         await until(lambda: net.terms[-1] == (Mode.MASTER, 4))
         assert net.terms == list(zip([Mode.NEW, *ONE_FAILOVER], range(5), strict=True))
         await until(lambda: S in master.state.isr, "the slave is in sync again")
+        await until(lambda: not slave.slave.upstream.claiming)
 
 
 async def test_master_cut_from_zookeeper_but_not_from_its_slave(

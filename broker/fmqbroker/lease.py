@@ -71,7 +71,7 @@ class Lease:
         tenure = self._tenure
         if tenure is None:
             return False
-        sent_ms = self._clock.monotonic_ms()
+        sent_ms = self._clock.monotonic_ms()  # F7: it counts from here, not from its answer
         try:
             proof = await self._group.prove()
         except Unavailable:

@@ -126,7 +126,7 @@ class OffsetStore:
 
     # ---- writing
     async def put(self, entries: Mapping[OffsetKey, OffsetEntry]) -> None:
-        """Store; returns when stored as the mode asks (committed in the journal, or fsynced).
+        """Store; returns when stored as the mode asks (C5): committed in the journal, or fsynced.
 
         Raises `NoPermission` while frozen or when neither master nor taker, `StorageFull`.
         """

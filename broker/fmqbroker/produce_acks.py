@@ -1,9 +1,9 @@
 """The acks of one produce session that have not been sent yet, in the order of their batches.
 
 An ack of code OK is due when the end that its level names (`AckLevel`) has passed its batch, within
-the epoch in which the batch was appended (R6). Whatever ends the wait otherwise — the time is out,
-the role or the replicas are lost — makes it DELIVERY_UNKNOWN, never OK. A batch that waits behind
-another one has its time looked at when it is first in line.
+the epoch in which the batch was appended (P1, P2, R6). Whatever ends the wait otherwise — the time
+is out, the role or the replicas are lost — makes it DELIVERY_UNKNOWN, never OK (P4). A batch that
+waits behind another one has its time looked at when it is first in line.
 
 What it is not: it sends nothing and appends nothing; both are `produce.py`'s.
 """
@@ -72,7 +72,7 @@ class AckQueue:
             first = line[0]
             if first.code:
                 ack = _failed(first, first.code, first.message)
-            elif first.end <= ends[first.level] and first.epoch == epoch:
+            elif first.end <= ends[first.level] and first.epoch == epoch:  # P1, P2
                 ack = client_pb2.ProduceAck(
                     correlation=first.correlation,
                     base_offset=first.base_offset,

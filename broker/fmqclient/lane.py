@@ -1,6 +1,6 @@
 """One lane of a producer: its records for one (group, topic, queue), in order. No I/O.
 
-How order and exactly-one-try-at-a-time are kept (the rules that the rest leans on):
+How order and exactly-one-try-at-a-time are kept (rule n is L<n> in `docs/invariants.md`):
 
 1. Sequences are given when a batch is first sent, one after the other; the broker appends a batch
    only if it is the next one, or answers a retry from its table of the last `MAX_FLIGHTS` batches.

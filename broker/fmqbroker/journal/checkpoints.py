@@ -74,7 +74,7 @@ class Checkpoints:
 
     def _now(self) -> Checkpoint:
         flusher, store = self._flusher, self._store
-        durable_end = max(flusher.durable_end, store.log_start)
+        durable_end = max(flusher.durable_end, store.log_start)  # D9: nothing above it is named
         return Checkpoint(
             log_start=store.log_start,
             durable_end=durable_end,

@@ -1,9 +1,9 @@
 """The journal gets shorter: cut back to a batch boundary, dropped whole, or its oldest part gone.
 
-Order of effects. Cut and reset: a checkpoint that says what is void, then files are removed (newest
-first) and the cut zeroed, then a checkpoint without it; so a crash in between is finished at the
-next start. Retention: a checkpoint with the new `log_start`, then the files go, oldest first.
-Whoever began one of these finishes it, even if the task that asked is cancelled.
+Order of effects (D5). Cut and reset: a checkpoint that says what is void, then files are removed
+(newest first) and the cut zeroed, then a checkpoint without it; so a crash in between is finished
+at the next start. Retention: a checkpoint with the new `log_start`, then the files go, oldest
+first. Whoever began one of these finishes it, even if the task that asked is cancelled.
 """
 
 import asyncio

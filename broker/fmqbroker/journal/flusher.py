@@ -102,7 +102,7 @@ class Flusher:
         try:
             async with self.turn:
                 await self._flush()
-        except DiskFailed as error:
+        except DiskFailed as error:  # D3: never tried again
             self._lifecycle.fatal(f"the journal cannot be written: {error}")
         self.flushed.notify()
 
@@ -122,6 +122,8 @@ class Flusher:
         if blocks:
             start, end = blocks[0].start, blocks[-1].end
             segment = self._store.segment_of(start)
+            # D2: the segment before is whole and synced.
+            assert start != segment.base or self.durable_end == start
             file = await self._store.writable(segment)
             pieces = [block.data for block in blocks]
             sync = sync or end == segment.end
@@ -136,7 +138,7 @@ class Flusher:
             self._sync_due_ms = None
         elif self._sync_due_ms is None:
             self._plan_sync()
-        # R3's local half: nothing is called durable that was not written.
+        # D1: nothing is called durable that was not written (R3's local half).
         assert self.durable_end <= self.written_end <= self._tail.end
         self._tail.evict(self.written_end)
         if self._store.spare_due(self.written_end) or (blocks and blocks[-1].closes_segment):

@@ -107,6 +107,7 @@ class Head:
          producer_epoch, base_sequence, tag_mask, deliver_at_ms) = draft  # fmt: skip
         length = len(payload)
         total_len = (HEADER_LEN + length + 7) & -8
+        # D10
         assert not self.being_cut, "who cuts the journal back has closed the writes before"
         if self._store.full:
             raise StorageFull(self._store.full)
@@ -121,8 +122,9 @@ class Head:
                 raise Malformed("a DATA batch needs records")
         elif kind == BatchType.EPOCH:
             epoch = decode_epoch(payload).epoch
-            assert epoch > self.epoch, "a term is opened once, and terms rise"
+            assert epoch > self.epoch, "a term is opened once, and terms rise"  # F2
         else:
+            # D6
             assert kind not in (BatchType.SNAP, BatchType.EOF), "segments are framed here alone"
         store_ms = self._now_ms()
         raw, header = seal_header((
@@ -178,7 +180,7 @@ class Head:
     # ---- slave
     def append_replica(self, position: Position, data: bytes) -> None:
         """See `Journal.append_replica`."""
-        assert not self.being_cut, "a slave cuts back and appends in one task"
+        assert not self.being_cut, "a slave cuts back and appends in one task"  # D10
         if position != self.end:  # R2: append only at the end
             raise BadBatch(
                 BatchFault.POSITION, f"batches for position {position}, the end is {self.end}"
@@ -186,7 +188,7 @@ class Head:
         if self._store.full:
             raise StorageFull(self._store.full)
         data = bytes(data)  # no copy if it is that already
-        headers = check_batches(data, self._cursor())
+        headers = check_batches(data, self._cursor())  # R1: it chains to what is here, to the bit
         payloads = _control_payloads(headers, data)
         blocked = self._store.roll_blocked
         if blocked and any(header.type == BatchType.SNAP for header in headers):

@@ -305,7 +305,7 @@ class Journal:
             log.error("journal: closed without room to finish", why=str(error))
 
     async def _or_die(self, work: Awaitable[T]) -> T:
-        """An I/O error leaves in doubt what is on the disk: end here, the next start looks."""
+        """D3: an I/O error leaves in doubt what is on the disk: end here, the next start looks."""
         try:
             return await work
         except DiskFailed as error:

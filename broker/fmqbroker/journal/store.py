@@ -111,6 +111,7 @@ class SegmentStore:
 
     def add(self, base: Position, end: Position, *, on_disk: bool = False) -> StoredSegment:
         """A segment follows the last one, in memory; `writable` makes its file."""
+        # D8
         assert not self.segments or self.segments[-1].end == base, "segments without gaps"
         segment = StoredSegment(base, end, on_disk=on_disk)
         self.segments.append(segment)

@@ -131,7 +131,7 @@ class QueueProgress:
         leased = [Lease(p.first, p.end, p.value + 1) for p in self._due.take(first, end)]
         fresh = max(first, self.next)
         if fresh < end:
-            assert fresh == self.next, "fresh offsets are delivered without a hole"
+            assert fresh == self.next, "fresh offsets are delivered without a hole"  # C1
             leased.append(Lease(fresh, end, 1))
             self.next = end
         for piece in leased:
@@ -156,7 +156,7 @@ class QueueProgress:
     def ack(self, first: Offset, end: Offset, up_to: Offset | None = None) -> bool:
         """Done; also what had come back meanwhile. True if news.
 
-        Below `up_to` (what is committed) also what was not delivered here: a consumer says again
+        Below `up_to` (what the journal has) also what was not delivered here: a consumer says again
         to a new reader what the last one may not have stored. What it left out comes first.
         """
         limit = self.next
@@ -249,6 +249,7 @@ class QueueProgress:
         return len(self._acked) + len(self._delayed) + len(self._due)
 
     def _raise_floor(self) -> None:
+        """C2: the floor only rises; `seek` alone sets it back."""
         for first, end in self._acked:
             if first <= self.floor:
                 self.floor = max(self.floor, end)
@@ -257,7 +258,7 @@ class QueueProgress:
         self.next = max(self.next, self.floor)
 
     def check(self) -> None:
-        """Assert that every offset is in exactly one place (for tests; cost is per range)."""
+        """Assert C1, every offset in exactly one place (for tests; cost is per range)."""
         pieces: list[Range] = [*self._acked]
         for where in (self._flying, self._delayed, self._due):
             pieces += [(p.first, p.end) for p in _pieces(where)]

@@ -110,6 +110,7 @@ class RangeMap(Generic[V]):
         """Add a range that overlaps none."""
         at = bisect_left(self._starts, first)
         assert first < end, "an empty range is never put"
+        # C1
         assert at == 0 or self._ends[at - 1] <= first, "ranges of one map never overlap"
         assert at == len(self._starts) or end <= self._starts[at], "ranges never overlap"
         self._starts.insert(at, first)

@@ -39,7 +39,7 @@ def after_announce(tenure: Tenure | None, standing: int, *, granted_now: bool) -
 
 def granted_until(isr: Iterable[BrokerId], links: Mapping[BrokerId, Link]) -> int:
     """Until when every member of `isr` is bound. An empty set is unanimous."""
-    # I5: every member, not any: one that did not grant may claim.
+    # F5: every member, not any: one that did not grant may claim.
     return min((links.get(b, Link()).lease_until_ms for b in isr), default=FOREVER)
 
 

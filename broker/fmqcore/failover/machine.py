@@ -293,7 +293,7 @@ def part_of(me: BrokerId, config: GroupConfig, state: GroupState) -> Part:
 
 
 def _permission(case: Case, part: Part, rules: Rules) -> tuple[Permission, LeaseRule]:
-    """What the state grants me: only in a term that I hold, within the configured permission."""
+    """What the state grants me: only in a term that I hold (F6), within what is configured."""
     granted, lease = rules.permissions.get(
         (case.state.mode, part), (Permission.NONE, LeaseRule.NONE)
     )

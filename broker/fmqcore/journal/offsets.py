@@ -58,7 +58,7 @@ class OffsetEntry(NamedTuple):
 
 
 def next_version(entry: OffsetEntry | None, epoch: Epoch) -> int:
-    """The version of the change that follows `entry`, made in `epoch`."""
+    """The version of the change that follows `entry`, made in `epoch` (C3)."""
     return max(entry.version + 1 if entry else 1, epoch << _VERSION_EPOCH_SHIFT)
 
 

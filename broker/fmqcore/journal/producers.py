@@ -1,6 +1,6 @@
 """The producer table: the last five batches of each (producer, topic, queue). Pure.
 
-It makes a retry idempotent: a batch sent again gets the offset it got the first time. It is a
+It makes a retry idempotent (P5): a batch sent again gets the offset it got the first time. It is a
 function of the journal alone, so master and slaves hold the same one. At most `MAX_PRODUCERS`
 entries; over it the one idle for longest (in journal order) goes.
 

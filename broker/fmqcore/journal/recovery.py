@@ -11,7 +11,7 @@ A start has three steps, each pure but for the reading between them:
 A segment is fsynced before the first byte of the next one is written, so all below the base of
 the last one that holds anything is durable by construction; in that one, the checkpoint's
 `durable_end` draws the line. At or above it a fault is a torn write: cut. Below it, it is
-corruption: never cut. After an orderly stop nothing can be torn, so every fault is corruption.
+corruption: never cut (D4). After an orderly stop nothing can be torn, so every fault is corruption.
 """
 
 from collections.abc import Iterable, Sequence
@@ -178,7 +178,7 @@ def judge(
     `durable_end` is the survey's; `clean` the checkpoint's (False without one); `dirty`: behind
     the zeros or the cut at which the scan ended, something is not zero (`scan.first_nonzero`).
     """
-    below = stop.position < durable_end
+    below = stop.position < durable_end  # D4
     how = _how(stop, dirty=dirty and not below)
     match _RULES[below, clean, "fault" if below and how == "content" else how]:
         case _Then.CLEAN:

@@ -69,7 +69,7 @@ class ConsumerGroup:
         topic_id: TopicId,
         progress: list[QueueProgress],
         drain_ms: int,
-        committed: Callable[[TopicId, int], Offset],
+        appended: Callable[[TopicId, int], Offset],
     ) -> None:
         self.name = name
         self.topic = topic
@@ -81,7 +81,9 @@ class ConsumerGroup:
         self.dirty: dict[int, None] = {}  # changed since it was last stored
         self._assignments = Assignments(len(progress), drain_ms)
         self._paused: set[int] = set()
-        self._committed = committed  # one past the newest offset that may be read
+        # One past the newest offset in the journal. Not: that may be read. A master that comes back
+        # commits nothing before its slaves do, and what is said again was delivered before.
+        self._appended = appended
         self.timer_ms: int | None = None  # when `group_table.py` will call `on_time`
         self.idle_since_ms = 0  # its last session went then
 
@@ -133,7 +135,7 @@ class ConsumerGroup:
         if not self._current(session, queue, generation):
             return
         progress = self._touch(session, queue, first, end, now_ms)
-        up_to = self._committed(self.topic_id, queue) if end > progress.next else progress.next
+        up_to = self._appended(self.topic_id, queue) if end > progress.next else progress.next
         if progress.ack(first, end, up_to):
             self.dirty[queue] = None
             self._eased(queue, now_ms)

@@ -254,7 +254,8 @@ class GroupTable:
             for begin, entry in zip(begins, entries, strict=True)
         ]
         drain_ms = self._settings.consumer_drain_ms
-        group = ConsumerGroup(name, topic.name, topic.id, progress, drain_ms, self.committed)
+        appended = self._journal.next_offset
+        group = ConsumerGroup(name, topic.name, topic.id, progress, drain_ms, appended)
         group.dirty.update((queue, None) for queue, entry in enumerate(entries) if entry is None)
         return group
 

@@ -198,6 +198,22 @@ async def test_what_was_acked_to_an_earlier_reader_and_is_said_again_is_not_deli
             await until(lambda: numbers(consumer, 0)[-1] == 10)  # nobody acks what is to come
 
 
+async def test_what_is_said_again_counts_before_it_is_committed_anew(tmp_path: Path) -> None:
+    """A master that restarted commits nothing before its slave is back; it was delivered before."""
+    async with running(Rig(tmp_path)) as rig:
+        async with consuming(rig) as consumer:
+            consumer.send(ConsumeRequest(commit_token=1))
+            await until(lambda: consumer.held and consumer.tokens == [1], "its begin is stored")
+            with commit_held(rig):
+                rig.produce(0, *(b"%d" % n for n in range(10)))
+                consumer.ack_range(0, 0, 7, token=2)
+                await until(lambda: stored(rig, 0).floor == 7)
+                assert consumer.tokens == [1]  # stored is what is committed
+            await until(lambda: consumer.tokens == [1, 2])
+            await until(lambda: consumer.values())
+            assert numbers(consumer, 0) == [7, 8, 9]
+
+
 async def test_nacked_records_come_again_after_their_delay_with_their_count(
     tmp_path: Path,
 ) -> None:

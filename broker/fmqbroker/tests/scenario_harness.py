@@ -68,25 +68,24 @@ class Scenario:
 
     async def consume_backlog(self, least: int = 200) -> None:
         """They come out now, and the first group's reader says that the progress is stored."""
-
-        def promised() -> int:
-            return sum(f for p, f in self.watch.promised.items() if p.group == "g1")
-
-        wanted = promised() + least
+        wanted = self._promised() + least
         self.start_consumer()
-        await self.until(lambda: promised() >= wanted, "consumer progress is stored")
+        await self.until(lambda: self._promised() >= wanted, "consumer progress is stored")
         await self.until(lambda: self.traffic.missing() == 0, "all is consumed")
 
-    async def flow(self, count: int = 200, group: str = "g1") -> None:
+    async def flow(self, count: int = 200, group: str = "g1", *, stored: bool = True) -> None:
         """Wait until so many more messages went in and came out, and some progress was stored."""
         traffic = self.traffic
         acked, consumed = traffic.acked(group) + count, traffic.consumed(group) + count
         await self.until(lambda: traffic.acked(group) >= acked, "messages go in")
         await self.until(lambda: traffic.consumed(group) >= consumed, "messages come out")
         await self.until(
-            lambda: sum(f for p, f in self.watch.promised.items() if p.group == group) >= count,
+            lambda: not stored or self._promised(group) >= count,
             "consumer progress is stored",
         )
+
+    def _promised(self, group: str = "g1") -> int:
+        return sum(f for p, f in self.watch.promised.items() if p.group == group)
 
     def raw(self, broker: str) -> Raw:
         """A producer that does not try again."""

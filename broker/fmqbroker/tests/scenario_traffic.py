@@ -79,16 +79,25 @@ class Traffic:
     async def consume(self) -> None:
         """As the one member of the consumer group, until cancelled."""
         async with self.client.consumer(TOPIC, group=READERS) as consumer:
-            while True:
-                for message in await consumer.fetch(500, 0.2):
-                    self._note(message, self.history)
-                    place = Place(message.group, message.queue)
-                    self._next[place] = max(self._next.get(place, 0), int(message.offset) + 1)
-                    message.ack_now()
-                told = dict(self._next)
-                with suppress(FmqError):  # its reader went away: later
-                    await consumer.commit()
-                    self._watch.promised.update(told)
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._take(consumer))
+                both.create_task(self._commit(consumer))
+
+    async def _take(self, consumer: fmqclient.Consumer) -> None:
+        while True:
+            for message in await consumer.fetch(500):
+                self._note(message, self.history)
+                place = Place(message.group, message.queue)
+                self._next[place] = max(self._next.get(place, 0), int(message.offset) + 1)
+                message.ack_now()
+
+    async def _commit(self, consumer: fmqclient.Consumer) -> None:
+        while True:
+            told = dict(self._next)
+            with suppress(FmqError):  # its reader went away: later
+                await consumer.commit()
+                self._watch.promised.update(told)
+            await asyncio.sleep(0.02)
 
     def _note(self, message: Message, history: History) -> None:
         place, offset = Place(message.group, message.queue), int(message.offset)

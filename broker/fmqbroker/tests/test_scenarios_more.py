@@ -1,0 +1,111 @@
+"""More scenarios with real processes: a frozen master, a lost slave, brokers that die together."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fmqbroker.tests.scenario_harness import (
+    FULL,
+    MASTER,
+    NONE,
+    READ,
+    SLAVE,
+    scenario,
+    switched,
+)
+from fmqbroker.tests.scenario_watch import READERS, TOPIC
+from fmqclient.dev.cluster import ZOOKEEPER
+from fmqcore.cluster import Mode
+from fmqcore.errors import ErrorCode
+from fmqport.methods import OFFSETS, STATUS
+from fmqport.zk.embedded import EmbeddedZooKeeper
+from fmqproto.v1 import admin_pb2, client_pb2
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+LEVELS = (client_pb2.REPLICATED, client_pb2.PERSISTED, client_pb2.RECEIVED)
+
+
+async def test_master_frozen_and_woken(tmp_path: Path, zookeeper_server: EmbeddedZooKeeper) -> None:
+    """What waited in its sockets finds it without its lease: nothing is served, nothing is OK."""
+    async with scenario(tmp_path, zookeeper_server) as stage, stage.raw(MASTER) as raw:
+        epoch = (await stage.state()).epoch
+        ask = raw.connection.call
+        assert (await ask(STATUS, admin_pb2.StatusRequest(), 10)).permission == FULL
+        await stage.gather_backlog()
+        stage.cluster.pause(MASTER)
+        await stage.serves(SLAVE, READ)
+        for level in LEVELS:
+            await raw.send(level)
+        async with asyncio.TaskGroup() as tasks:
+            offsets = admin_pb2.OffsetsRequest(topic=TOPIC, group=READERS)
+            status = tasks.create_task(ask(STATUS, admin_pb2.StatusRequest(), 30))
+            reading = tasks.create_task(ask(OFFSETS, offsets, 30))
+            await stage.consume_backlog()
+            stage.cluster.resume(MASTER)
+            codes = await raw.answers()
+        assert status.result().permission == NONE, "its first answer after it woke"
+        assert reading.result().error.code == client_pb2.NO_PERMISSION
+        assert codes == [ErrorCode.NO_PERMISSION] * len(LEVELS)
+        await switched(stage, epoch)
+        await stage.flow()
+        await stage.verdict()
+
+
+async def test_slave_killed(tmp_path: Path, zookeeper_server: EmbeddedZooKeeper) -> None:
+    """Writes are refused, the other group takes them; they resume by themselves."""
+    async with scenario(tmp_path, zookeeper_server, groups=2) as stage, stage.raw(MASTER) as raw:
+        await stage.kill(SLAVE)
+        state = await stage.until_state(lambda s: not s.isr, "it is out of the in-sync set")
+        for level in (client_pb2.REPLICATED, client_pb2.ALL):
+            await raw.send(level)
+        assert await raw.answers() == [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
+        acked = stage.traffic.acked()
+        await stage.flow(400, group="g2", stored=False)  # one member: it waits for g1
+        assert stage.traffic.acked() == acked, "without its slave it acknowledges nothing"
+        await stage.serves(MASTER, FULL)
+        stage.cluster.start_broker(SLAVE)
+        await stage.flow()
+        await stage.cluster.wait_healthy()
+        after = await stage.state()
+        assert (after.mode, after.epoch) == (Mode.MASTER, state.epoch), "no term ended"
+        await stage.verdict()
+
+
+@pytest.mark.parametrize("first", [MASTER, SLAVE])
+async def test_both_brokers_killed(
+    tmp_path: Path, zookeeper_server: EmbeddedZooKeeper, first: str
+) -> None:
+    """Whoever comes back first: nothing that was acknowledged is lost."""
+    async with scenario(tmp_path, zookeeper_server) as stage:
+        epoch = (await stage.state()).epoch
+        await stage.gather_backlog()
+        await stage.kill(MASTER, SLAVE)
+        await stage.gone_from_zookeeper(MASTER)
+        stage.cluster.start_broker(first)
+        if first == MASTER:
+            await stage.serves(MASTER, FULL)
+            stage.cluster.start_broker(SLAVE)
+            await stage.consume_backlog()
+        else:
+            await stage.serves(SLAVE, READ)
+            await stage.consume_backlog()
+            stage.cluster.start_broker(MASTER)
+        await stage.cluster.wait_healthy()
+        await stage.flow()
+        await stage.verdict()
+        assert (await stage.state()).epoch == epoch + (1 if first == MASTER else 3)
+
+
+async def test_all_five_killed_at_once(tmp_path: Path) -> None:
+    """ZooKeeper too. The clients only see a long pause; everything acknowledged is there."""
+    async with scenario(tmp_path, None, groups=2) as stage:
+        await stage.flow(group="g2")
+        await stage.kill(ZOOKEEPER, *stage.cluster.brokers)
+        await stage.start_again()
+        assert {b for b, s in stage.watch.latest.items() if s.permission is FULL} == {
+            "g1-0", "g2-0"
+        }  # fmt: skip
+        await stage.flow()
+        await stage.flow(group="g2")
+        await stage.verdict()

@@ -166,7 +166,7 @@ class Puller:
         if not chosen:
             return []
         last = chosen[-1]
-        # R4, R7: nothing above the commit end is ever delivered.
+        # R4, R7, C4: nothing above the commit end is ever delivered.
         assert last.position + last.total_len <= self._commit.commit_end, "R4: above the commit end"
         self._batch_len[group.topic_id, queue] = last.total_len
         stop = Offset(min(want[1], last.base_offset + last.record_count))

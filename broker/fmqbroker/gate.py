@@ -43,7 +43,7 @@ class Gate:
         return LEASE_OVER if self._permission and not self.leased() else self._why
 
     def permission(self) -> Permission:
-        """What I may serve at this moment: the granted permission while the lease holds."""
+        """What I may serve at this moment: the granted permission while the lease holds (F10)."""
         return self._permission if self._permission and self.leased() else Permission.NONE
 
     def require(self, needed: Permission) -> None:

@@ -1,4 +1,4 @@
-"""The acks of one produce session that have not been sent yet, in the order of their batches.
+"""The acks of one produce session that have not been sent yet, in the order of their batches (P3).
 
 An ack of code OK is due when the end that its level names (`AckLevel`) has passed its batch, within
 the epoch in which the batch was appended (P1, P2, R6). Whatever ends the wait otherwise — the time

@@ -127,7 +127,7 @@ class Terms:
         log = _log.error if edit.degraded else _log.info
         log("master_opened", epoch=edit.epoch, why=edit.why, end=p.journal.end)
         await p.offsets.become_master()
-        p.master.open_for(edit.epoch)
+        p.master.open_for(edit.epoch)  # F9: nothing of this term left me before
         p.lease.hold(self.tenure)
         await p.lease.renew()
         return True

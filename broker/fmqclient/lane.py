@@ -1,18 +1,18 @@
 """One lane of a producer: its records for one (group, topic, queue), in order. No I/O.
 
-How order and exactly-one-try-at-a-time are kept (rule n is L<n> in `docs/invariants.md`):
+How order and exactly-one-try-at-a-time are kept (numbered as in `docs/invariants.md`):
 
-1. Sequences are given when a batch is first sent, one after the other; the broker appends a batch
+L1. Sequences are given when a batch is first sent, one after the other; the broker appends a batch
    only if it is the next one, or answers a retry from its table of the last `MAX_FLIGHTS` batches.
-2. A flight whose outcome is unknown (no answer, or DELIVERY_UNKNOWN) is only ever sent again to
+L2. A flight whose outcome is unknown (no answer, or DELIVERY_UNKNOWN) is only ever sent again to
    this very lane, the same bytes under the same sequence, until its deadline. While there is one,
    nothing new leaves the lane: later records wait, or the producer puts them into other groups.
-3. A flight that was certainly not appended (refused by a typed error, every attempt of it) gives
+L3. A flight that was certainly not appended (refused by a typed error, every attempt of it) gives
    its sequence back. What was sent after it is then refused as out of sequence; when all of them
    have been answered, they go, in their order, to the front of the lane or to another group.
-4. Until a lane has had one batch accepted by the broker under the link's present producer id, it
-   has one flight only: an unknown producer may begin at any sequence, so rule 3 would not hold.
-5. A flight that was given up unknown leaves a hole that only a new producer id can close: the lane
+L4. Until a lane has had one batch accepted by the broker under the link's present producer id, it
+   has one flight only: an unknown producer may begin at any sequence, so L3 would not hold.
+L5. A flight that was given up unknown leaves a hole that only a new producer id can close: the lane
    is `poisoned`, and sends nothing until its link has taken one (when nothing of it is in flight).
 """
 
@@ -63,10 +63,10 @@ class Lane:
         self.piles: deque[Pile] = deque()  # not sent, in order
         self.open: Pile | None = None  # the last of them, while it takes more
         self.flights: deque[Flight] = deque()  # sent, in order of their sequences
-        self.turned_back: list[Pile] = []  # refused, in order; rule 3
+        self.turned_back: list[Pile] = []  # refused, in order; L3
         self.broken = False  # a refusal explains that what follows is out of sequence
-        self.poisoned = False  # rule 5
-        self.proven = False  # rule 4
+        self.poisoned = False  # L5
+        self.proven = False  # L4
         self.next_sequence = 0
         self.accepted_end = 0  # sequence after the last batch known to be stored
         self.ready = False  # its link has it in line
@@ -74,7 +74,7 @@ class Lane:
         self.strange_since_ms = 0  # since when brokers say that they do not know the topic
 
     def may_send(self, now_ms: int) -> bool:
-        """Tell whether a new batch may leave now (rules 2 to 5)."""
+        """Tell whether a new batch may leave now (L2 to L5)."""
         flights = self.flights
         if self.poisoned or self.topic.held:
             return False
@@ -133,7 +133,7 @@ class Lane:
         self._settle()
 
     def abandoned(self, flight: Flight) -> None:
-        """It may be stored or not, and nobody asks any more (rule 5)."""
+        """It may be stored or not, and nobody asks any more (L5)."""
         self._over(flight)
         self.poisoned = True
         self._settle()

@@ -110,7 +110,7 @@ class Refusals:
         if verdict is Verdict.OUT_OF_ORDER:
             if flight.unknown and lane.broken:
                 # What was sent before it was refused, so it was, too, when it first arrived. No
-                # sequence may be used again: a late copy of it could then fit (rule 5).
+                # sequence may be used again: a late copy of it could then fit (L5).
                 lane.poisoned = True
                 self._renew()
                 return Verdict.AGAIN

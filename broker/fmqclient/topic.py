@@ -1,7 +1,7 @@
 """One topic as a producer sees it: its lanes, and how records move between groups in order. No I/O.
 
 Records of one key that end up in one queue are there in the order in which they were handed in,
-although groups come and go and batches are refused. For that, a key's records that might still
+although groups come and go and batches are refused (L6). For that, a key's records that might still
 move are always in one lane. When the groups among which keys are spread change (`remap`), nothing
 new is sent for a moment: what is on its way from lanes that lose keys is waited for (it is stored,
 refused, or its outcome is unknown and it stays there for good); then all that was not sent is

@@ -1,6 +1,6 @@
 """What a consumer knows of its own progress in one queue of one group. No I/O.
 
-Every ack is kept until the broker has said that it is stored (a commit token came back). When a
+Every ack is kept until the broker has said that it is stored (a commit token came back: L7). When a
 session is lost before that, the acks are not: on the new session they are said again, and what is
 delivered again although it is done is acked and not shown to the program a second time. So a
 consumer that lives through a failover sees few messages twice: those it had not acked.

@@ -3,7 +3,7 @@
 The newest segment's index is in memory and grows with every append. When a segment is full its
 index becomes `<base>.index` (left on disk by this file) and is read back when somebody asks for old
 offsets: a least-recently-used few are held, bounded in bytes. Missing or damaged, it is rebuilt
-from the segment. What a queue's next offset was where a segment begins, its SNAP says.
+from the segment (D7). What a queue's next offset was where a segment begins, its SNAP says.
 
 The indexes of segments that are not wholly committed yet stay in memory, so that
 `committed_offset` needs no disk; over `MAX_HOT_BYTES` the oldest of them go too, and the answer

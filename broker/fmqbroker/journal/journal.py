@@ -91,6 +91,7 @@ class Journal:
 
         A torn tail is cut; what remains is fsynced, so that `durable_end == end` at return.
         """
+        # D11: nothing is read or written before the directory is ours alone.
         lock = await disk.lock(f"broker {settings.broker} of group {settings.group}")
         store = SegmentStore(disk, settings.segment_bytes, settings.min_free_bytes)
         try:

@@ -376,3 +376,13 @@ async def group_of(
     finally:
         await net.admin.close()
     assert not net.faults, net.faults[:3]
+
+
+async def whole(net: Net, *slaves: BrokerId) -> tuple[Node, ...]:
+    """Master and slaves at work, all in sync, one record in the journal."""
+    nodes = [await Node(net, b).start() for b in (M, *slaves)]
+    await until(lambda: nodes[0].serves is Permission.FULL)
+    await until(lambda: nodes[0].state.isr == set(slaves), "all are in sync")
+    nodes[0].produce(b"one")
+    await until(lambda: all(n.journal.durable_end == nodes[0].journal.end for n in nodes))
+    return tuple(nodes)

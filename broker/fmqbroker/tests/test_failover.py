@@ -1,8 +1,6 @@
 """The failover way on a real ZooKeeper: who serves what, when brokers and networks fail."""
 
 import asyncio
-import random
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,32 +10,22 @@ from fmqbroker.tests.failover_harness import (
     KEY,
     SESSION_MS,
     M,
-    Net,
     Node,
     S,
     T,
     group_of,
     until,
+    whole,
 )
 from fmqcore.cluster import Mode
-from fmqcore.errors import FmqError, NoPermission
-from fmqcore.words import BrokerId, Permission
+from fmqcore.errors import NoPermission
+from fmqcore.words import Permission
 
 pytestmark = pytest.mark.processes
 
 FULL, READ, NONE = Permission.FULL, Permission.READ, Permission.NONE
 ONE_FAILOVER = [Mode.MASTER, Mode.SLAVE_CONSUME, Mode.HANDOVER, Mode.MASTER]
 LONG_S = SESSION_MS * 2.5 / 1000  # longer than a session and everything that rests on it
-
-
-async def whole(net: Net, *slaves: BrokerId) -> tuple[Node, ...]:
-    """Master and slaves at work, all in sync, one record in the journal."""
-    nodes = [await Node(net, b).start() for b in (M, *slaves)]
-    await until(lambda: nodes[0].serves is FULL)
-    await until(lambda: nodes[0].state.isr == set(slaves), "all are in sync")
-    nodes[0].produce(b"one")
-    await until(lambda: all(n.journal.durable_end == nodes[0].journal.end for n in nodes))
-    return tuple(nodes)
 
 
 async def test_open_kill_claim_return(zookeeper: str, tmp_path: Path) -> None:
@@ -344,60 +332,3 @@ async def test_a_second_process_of_the_same_name(zookeeper: str, tmp_path: Path)
         await until(lambda: master.gate.permission() is NONE)
         await until(lambda: "another process announces itself as g1-0" in master.gate.why)
         await master.kill()
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-async def test_random_trouble_then_calm(zookeeper: str, tmp_path: Path, seed: int) -> None:
-    """Kills, stops, cuts of both kinds at random; never two readers; in the end all is whole."""
-    chance = random.Random(seed)
-    async with group_of(zookeeper, tmp_path, M, S, T) as net:
-        await whole(net, S, T)
-        consumer = asyncio.create_task(consume(net))
-        for _ in range(12):
-            await trouble(net, chance)
-            await asyncio.sleep(chance.uniform(0, 1.2))
-        net.unlinked.clear()
-        for broker in (M, S, T):
-            await net.proxies[broker].mend()
-            if not net.nodes[broker].alive:
-                await Node(net, broker).start()
-        await until(lambda: net.nodes[M].serves is FULL)
-        await until(lambda: net.nodes[M].state.isr == {S, T}, "all are in sync again")
-        consumer.cancel()
-        await asyncio.gather(consumer, return_exceptions=True)
-        assert net.terms == sorted(net.terms, key=lambda t: t[1])
-
-
-async def trouble(net: Net, chance: random.Random) -> None:
-    """One thing goes wrong, or right again."""
-    node = net.nodes[chance.choice((M, S, T))]
-    match chance.choice(("kill", "stop", "start", "start", "cut", "mend", "unlink", "link")):
-        case "kill" if node.alive:
-            await node.kill()
-        case "stop" if node.alive:
-            await node.stop()
-        case "start" if not node.alive:
-            await Node(net, node.me).start()
-        case "cut":
-            await node.proxy.cut()
-        case "mend":
-            await node.proxy.mend()
-        case "unlink" if node.me != M:
-            net.unlinked.add(node.me)
-        case "link":
-            net.unlinked.clear()
-        case _:
-            pass
-
-
-async def consume(net: Net) -> None:
-    """A consumer's progress goes on wherever reads are served."""
-    version = 1
-    while True:
-        for node in list(net.nodes.values()):
-            if node.serves & READ:
-                version += 1
-                with suppress(FmqError, TimeoutError):
-                    async with asyncio.timeout(1):
-                        await node.ack(version, version)
-        await asyncio.sleep(0.02)

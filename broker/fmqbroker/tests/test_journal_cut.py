@@ -82,6 +82,24 @@ async def test_only_boundaries_within(tmp_path: Path) -> None:
         assert journal.end == ends[5]
 
 
+async def test_nobody_appends_while_it_is_cut(tmp_path: Path) -> None:
+    disk = FaultDisk(tmp_path)
+    async with running(tmp_path, disk=disk) as journal:
+        journal.append(epoch(1))
+        end = fill(journal, 10)[4]
+        await journal.wait_durable(journal.end)
+        begun = len(disk.steps)
+        cut = asyncio.ensure_future(journal.truncate(end))
+        await until(lambda: len(disk.steps) > begun)
+        assert not cut.done()
+        with pytest.raises(AssertionError):  # D10
+            journal.append(data(b"x"))
+        with pytest.raises(AssertionError):
+            journal.append_replica(journal.end, b"")
+        await cut
+        assert journal.end == end
+
+
 async def test_who_waits_for_what_is_cut_learns_it(tmp_path: Path) -> None:
     async with running(tmp_path) as journal:
         journal.append(epoch(1))

@@ -103,6 +103,7 @@ class Assignments:
         self, session: str, busy: Collection[int], now_ms: int, held: Iterable[int] = ()
     ) -> Moves:
         """A new session. `busy`: queues of which something is in flight; `held`: what it had."""
+        # C6
         assert session not in self.sessions, "a session joins once; a second stream renews it"
         self.sessions.add(session)
         back = [queue for queue in held if 0 <= queue < len(self.holdings)]

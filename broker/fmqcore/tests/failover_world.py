@@ -194,7 +194,7 @@ def granted(w: World, p: Protocol) -> bool:
 
 
 def broken(w: World, p: Protocol) -> str:
-    """What must never be seen."""
+    """What must never be seen: F11."""
     if w.fault:
         return w.fault
     serving = [serves(w, i, p) for i in range(len(w.brokers))]

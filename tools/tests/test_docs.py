@@ -1,0 +1,104 @@
+"""The documents name files, functions, tests and invariants that are there."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOTS = (ROOT, ROOT / "broker", ROOT / "broker/fmqport", ROOT / "broker/fmqbroker")
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+INVARIANTS = ROOT / "docs/invariants.md"
+_CODE = re.compile(r"`([^`\n]+)`")
+_FILE = re.compile(r"[\w./-]*\w+\.(?:py|md|proto|toml)|[\w.-]+(?:/[\w.-]+)*/")
+_NUMBER = re.compile(r"\b([DRPFCL]\d{1,2})\b")
+_ROW = re.compile(r"^\| ([A-Z]\d{1,2}) \|")
+
+
+def quoted(text: str) -> Iterator[str]:
+    """What stands between backticks, outside of blocks of code."""
+    yield from _CODE.findall(re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
+
+
+def find(name: str, beside: Path | None = None) -> Path | None:
+    """The file or folder of that name: below the root, below `broker`, or beside another."""
+    homes = (*((beside.parent, beside.parent.parent) if beside else ()), *ROOTS)
+    return next((home / name for home in homes if (home / name).exists()), None)
+
+
+@cache
+def functions(path: Path) -> frozenset[str]:
+    """The names of all functions and methods in it."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return frozenset(n.name for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, kinds))
+
+
+def rows() -> dict[str, list[str]]:
+    """The places and tests of each invariant."""
+    found: dict[str, list[str]] = {}
+    for line in INVARIANTS.read_text().splitlines():
+        if row := _ROW.match(line):
+            assert row[1] not in found, f"{row[1]} occurs twice"
+            found[row[1]] = [each for each in quoted(line) if "::" in each]
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+    """A bare name may follow the path of a file beside it, or of its folder."""
+    missing = []
+    beside: Path | None = None
+    for name in quoted(page.read_text()):
+        path = find(name, beside)
+        if path is None and _FILE.fullmatch(name):
+            missing.append(name)
+        if path is not None and "/" in name:
+            beside = path / "x" if path.is_dir() else path
+    assert missing == []
+
+
+def test_every_invariant_has_a_place_that_names_it_and_a_test() -> None:
+    wrong = []
+    for number, places in rows().items():
+        tests = [place for place in places if "::test_" in place]
+        if not tests or len(tests) == len(places):
+            wrong.append(f"{number}: needs a place and a test")
+        for place in places:
+            name, _, function = place.partition("::")
+            path = find(name)
+            if path is None or function not in functions(path):
+                wrong.append(f"{number}: there is no {place}")
+            elif place not in tests and not re.search(rf"\b{number}\b", path.read_text()):
+                wrong.append(f"{number} is not named in {name}")
+    assert wrong == []
+
+
+def test_invariants_are_numbered_without_gaps() -> None:
+    counts: dict[str, int] = {}
+    for number in rows():
+        counts[number[0]] = counts.get(number[0], 0) + 1
+        assert number == f"{number[0]}{counts[number[0]]}"
+
+
+def test_the_code_uses_no_number_that_is_not_on_the_page() -> None:
+    known = set(rows())
+    strange = [
+        f"{path.relative_to(ROOT)}: {number}"
+        for path in sorted((ROOT / "broker").rglob("*.py"))
+        if "tests" not in path.parts and "_pb2" not in path.name
+        for number in sorted(set(_NUMBER.findall(path.read_text())) - known)
+    ]
+    assert strange == []
+
+
+def test_decisions_are_numbered_without_gaps_and_complete() -> None:
+    pages = sorted((ROOT / "docs/adr").glob("*.md"))
+    assert [page.name[:4] for page in pages] == [f"{n + 1:04}" for n in range(len(pages))]
+    for page in pages:
+        text = page.read_text()
+        assert text.startswith(f"# {page.name[:4]}: ")
+        for part in ("**Context.**", "**Decision.**", "**Consequences.**"):
+            assert part in text, f"{page.name} lacks {part}"

@@ -222,7 +222,7 @@ class ProduceSession:
         self._queued.notify()
 
     async def _take(self, request: client_pb2.ProduceRequest) -> None:
-        """Append all batches of one message; of a refused one nothing (P6), its refusal is in line."""
+        """Append all batches of one message; of a refused one nothing (P6): its refusal waits."""
         await self._learn_topics(request)
         refusal: FmqError | None = None
         try:

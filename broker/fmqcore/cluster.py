@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from fmqcore.errors import Malformed
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
-from fmqcore.words import BrokerId, Epoch, GroupName, Permission, Position, TopicId
+from fmqcore.words import BrokerId, Epoch, GroupName, Permission, Position, TopicId, is_name
 
 T = TypeVar("T")
 
@@ -151,14 +151,14 @@ def config_from_json(raw: bytes) -> GroupConfig:
     with _Decoding("group config"):
         data = json.loads(raw)
         policy = data.get("policy", {})
-        return GroupConfig(
-            group=GroupName(data["group"]),
-            master=BrokerId(data["master"]),
+        config = GroupConfig(
+            group=GroupName(_name(data["group"])),
+            master=BrokerId(_name(data["master"])),
             members=tuple(
                 Member(
-                    id=BrokerId(m["id"]),
-                    address=m["address"],
-                    zone=m.get("zone", ""),
+                    id=BrokerId(_name(m["id"])),
+                    address=_text(m["address"]),
+                    zone=_text(m.get("zone", "")),
                     permission=Permission[m.get("permission", "FULL")],
                 )
                 for m in data["members"]
@@ -172,6 +172,10 @@ def config_from_json(raw: bytes) -> GroupConfig:
             ),
             strict_takeover=bool(data.get("strict_takeover", False)),
         )
+        ids = [m.id for m in config.members]
+        if config.master not in ids or len(set(ids)) < len(ids):
+            raise ValueError(f"master {config.master} must be one of the members, each named once")
+        return config
 
 
 def state_to_json(state: GroupState) -> bytes:
@@ -199,14 +203,14 @@ def state_from_json(raw: bytes) -> GroupState:
         return GroupState(
             mode=Mode(data["mode"]),
             epoch=Epoch(int(data["epoch"])),
-            master=BrokerId(data.get("master", "")),
-            reader=BrokerId(data.get("reader", "")),
-            isr=frozenset(BrokerId(b) for b in data.get("isr", ())),
-            offsets=data.get("offsets", ""),
+            master=BrokerId(_text(data.get("master", ""))),
+            reader=BrokerId(_text(data.get("reader", ""))),
+            isr=frozenset(BrokerId(_text(b)) for b in data.get("isr", ())),
+            offsets=_text(data.get("offsets", "")),
             sealed=bool(data.get("sealed", False)),
             degraded=bool(data.get("degraded", False)),
-            why=data.get("why", ""),
-            txn=data.get("txn", ""),
+            why=_text(data.get("why", "")),
+            txn=_text(data.get("txn", "")),
         )
 
 
@@ -229,9 +233,9 @@ def live_from_json(raw: bytes) -> LiveBroker:
     with _Decoding("live node"):
         data = json.loads(raw)
         return LiveBroker(
-            id=BrokerId(data["id"]),
-            incarnation=data["incarnation"],
-            address=data["address"],
+            id=BrokerId(_text(data["id"])),
+            incarnation=_text(data["incarnation"]),
+            address=_text(data["address"]),
             epoch=Epoch(int(data["epoch"])),
             end=Position(int(data["end"])),
             clean=bool(data.get("clean", True)),
@@ -256,10 +260,10 @@ def topic_from_json(raw: bytes) -> TopicConfig:
     with _Decoding("topic"):
         data = json.loads(raw)
         return TopicConfig(
-            name=data["name"],
+            name=_name(data["name"]),
             id=TopicId(int(data["id"])),
             groups=tuple(
-                TopicGroup(GroupName(g["group"]), int(g["queues"]), int(g.get("weight", 1)))
+                TopicGroup(GroupName(_name(g["group"])), int(g["queues"]), int(g.get("weight", 1)))
                 for g in data["groups"]
             ),
         )
@@ -267,6 +271,19 @@ def topic_from_json(raw: bytes) -> TopicConfig:
 
 def _dump(data: Mapping[str, Any]) -> bytes:
     return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
+
+
+def _name(value: Any) -> str:
+    text = _text(value)
+    if not is_name(text):
+        raise ValueError(f"{text!r} is not a name: letters, digits, '.', '_', '-'")
+    return text
 
 
 class _Decoding:

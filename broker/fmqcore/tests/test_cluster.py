@@ -1,0 +1,165 @@
+"""What ZooKeeper holds: JSON there and back, and what is not it refused by name."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fmqcore import cluster as c
+from fmqcore.errors import Malformed
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqcore.words import BrokerId, Epoch, GroupName, Permission, Position, TopicId
+
+names = st.sampled_from(["a", "g1", "g1-0", "orders.eu", "A_b-C.9_", "x" * 128])
+brokers = names.map(BrokerId)
+texts = st.text(max_size=40)
+numbers = st.integers(0, 2**63)
+
+policies = st.builds(
+    AckPolicy,
+    flush=st.sampled_from(Flush),
+    flush_interval_ms=st.integers(0, 10**6),
+    counts=st.sampled_from(SlaveCounts),
+    how_many=st.sampled_from(HowMany),
+    strict=st.booleans(),
+)
+members = st.builds(
+    c.Member, id=brokers, address=texts, zone=texts, permission=st.sampled_from(list(Permission))
+)
+configs = st.builds(
+    lambda found, **other: c.GroupConfig(master=found[0].id, members=tuple(found), **other),
+    st.lists(members, min_size=1, max_size=4, unique_by=lambda m: m.id),
+    group=names.map(GroupName),
+    policy=policies,
+    strict_takeover=st.booleans(),
+)
+states = st.builds(
+    c.GroupState,
+    mode=st.sampled_from(c.Mode),
+    epoch=numbers.map(Epoch),
+    master=brokers,
+    reader=brokers,
+    isr=st.frozensets(brokers, max_size=4),
+    offsets=texts,
+    sealed=st.booleans(),
+    degraded=st.booleans(),
+    why=texts,
+    txn=texts,
+)
+lives = st.builds(
+    c.LiveBroker,
+    id=brokers,
+    incarnation=texts,
+    address=texts,
+    epoch=numbers.map(Epoch),
+    end=numbers.map(Position),
+    clean=st.booleans(),
+)
+topics = st.builds(
+    c.TopicConfig,
+    name=names,
+    id=numbers.map(TopicId),
+    groups=st.lists(
+        st.builds(
+            c.TopicGroup,
+            group=names.map(GroupName),
+            queues=st.integers(0, 1024),
+            weight=st.integers(0, 100),
+        ),
+        max_size=4,
+    ).map(tuple),
+)
+
+CODECS: list[tuple[Any, Any, Any]] = [
+    (configs, c.config_to_json, c.config_from_json),
+    (states, c.state_to_json, c.state_from_json),
+    (lives, c.live_to_json, c.live_from_json),
+    (topics, c.topic_to_json, c.topic_from_json),
+]
+
+
+@pytest.mark.parametrize(("values", "encode", "decode"), CODECS)
+def test_there_and_back(values: Any, encode: Any, decode: Any) -> None:
+    @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(values)
+    def check(value: Any) -> None:
+        raw = encode(value)
+        assert decode(raw) == value
+        assert encode(decode(raw)) == raw
+        newer = json.dumps(json.loads(raw) | {"from_a_newer_version": [1]}).encode()
+        assert decode(newer) == value
+
+    check()
+
+
+MINIMAL: list[tuple[Any, dict[str, Any], list[str]]] = [
+    (c.config_from_json, {"group": "g", "master": "m", "members": [{"id": "m", "address": "h:1"}]},
+     ["group", "master", "members"]),
+    (c.state_from_json, {"mode": "MASTER", "epoch": 3}, ["mode", "epoch"]),
+    (c.live_from_json, {"id": "m", "incarnation": "i", "address": "h", "epoch": 1, "end": 2},
+     ["id", "incarnation", "address", "epoch", "end"]),
+    (c.topic_from_json, {"name": "t", "id": 1, "groups": [{"group": "g", "queues": 4}]},
+     ["name", "id", "groups"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("decode", "document", "needed"), MINIMAL)
+def test_what_is_missing_or_wrong_is_refused(
+    decode: Any, document: dict[str, Any], needed: list[str]
+) -> None:
+    decode(json.dumps(document).encode())
+    for field in needed:
+        for wrong in ({k: v for k, v in document.items() if k != field}, document | {field: None}):
+            with pytest.raises(Malformed):
+                decode(json.dumps(wrong).encode())
+    for garbage in (b"", b"\xff", b"[]", b"7", b'"x"', b"null", b"{"):
+        with pytest.raises(Malformed):
+            decode(garbage)
+
+
+def test_names_and_members_are_checked() -> None:
+    good = MINIMAL[0][1]
+    member = good["members"][0]
+    bad: list[dict[str, Any]] = [
+        {"group": "../other"},
+        {"group": 7},
+        {"master": "x"},
+        {"members": []},
+        {"members": [member, member]},
+        {"members": [member | {"id": "a b"}]},
+        {"members": [member | {"permission": "MOST"}]},
+        {"members": [member | {"address": 9876}]},
+        {"policy": {"flush": "sometimes"}},
+        {"policy": 3},
+    ]
+    for change in bad:
+        with pytest.raises(Malformed, match="group config does not decode"):
+            c.config_from_json(json.dumps(good | change).encode())
+
+
+def test_an_older_writers_documents() -> None:
+    config = c.config_from_json(json.dumps(MINIMAL[0][1]).encode())
+    assert config.policy == AckPolicy()
+    assert config.members[0].permission is Permission.FULL
+    assert not config.strict_takeover
+    state = c.state_from_json(json.dumps(MINIMAL[1][1]).encode())
+    assert (state.isr, state.offsets, state.sealed, state.degraded) == (
+        frozenset(),
+        "",
+        False,
+        False,
+    )
+    assert c.topic_from_json(json.dumps(MINIMAL[3][1]).encode()).groups[0].weight == 1
+
+
+def test_words_of_a_group() -> None:
+    a, b = (c.Member(BrokerId(n), f"{n}:1") for n in "ab")
+    config = c.GroupConfig(GroupName("g"), BrokerId("a"), (a, b))
+    assert config.member(BrokerId("b")) == b
+    assert config.member(BrokerId("x")) is None
+    assert config.slaves == (b,)
+    topic = c.TopicConfig("t", TopicId(1), (c.TopicGroup(GroupName("g"), 8),))
+    assert topic.queues_in(GroupName("g")) == 8
+    assert topic.queues_in(GroupName("h")) == 0

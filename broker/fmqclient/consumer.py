@@ -68,6 +68,8 @@ class Consumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None:
+            self._given.clear()  # ack="auto": the program did not get done with them
         await self.close()
 
     async def close(self) -> None:
@@ -215,7 +217,8 @@ class Consumer:
 
     def _ack_given(self) -> None:
         for message in self._given:
-            message.ack_now()
+            if not message.nacked:
+                message.ack_now()
         self._given.clear()
 
     # ---- from the sessions

@@ -23,6 +23,7 @@ class Chunk:
         "generation",
         "headers",
         "keys",
+        "nacked",
         "session",
         "store_ms",
         "tags",
@@ -61,6 +62,7 @@ class Chunk:
         self.first, self.end = first, end  # what is left of it to hand out
         self.generation = delivery.generation
         self.term = track.term
+        self.nacked: set[int] = set()  # offsets that the program gave back
         self.bytes = len(raw)
         self.delivery_count = delivery.delivery_count
         self.store_ms = header.store_ms
@@ -154,8 +156,14 @@ class Message:
     async def nack(self, *, delay_ms: int = 0) -> None:
         """Not done: deliver it again, to whoever holds the queue then, after the delay."""
         chunk = self._chunk
+        chunk.nacked.add(self.offset)
         if chunk.term == chunk.track.term:
             chunk.session.nacked(chunk, self.offset, self.offset + 1, delay_ms)
+
+    @property
+    def nacked(self) -> bool:
+        """Whether this delivery of it was given back."""
+        return self.offset in self._chunk.nacked
 
     def __repr__(self) -> str:
         return (

@@ -10,11 +10,11 @@ Every call waits in the calling thread; any thread may call. `send_nowait` retur
 """
 
 import asyncio
-import threading
 from collections import deque
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from fmqclient import client as asynchronous
 from fmqclient.address import DEFAULT_URL
@@ -25,49 +25,17 @@ from fmqclient.producer import Headers
 from fmqclient.producer import Producer as AsyncProducer
 from fmqclient.records import SendResult
 from fmqclient.settings import Start
-from fmqcore.errors import InvalidArgument, Unavailable
+from fmqclient.sync_loop import LoopThread
+from fmqcore.errors import Unavailable
 from fmqcore.routing import Place
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-T = TypeVar("T")
-
 
 def connect(url: str = DEFAULT_URL, **options: Any) -> "Client":
     """See `fmqclient.connect`. Use it as `with connect(...) as client`, or close it."""
     return Client(asynchronous.connect(url, **options))
-
-
-class _Loop:
-    """A loop in a daemon thread."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="fmq", daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run it there and wait; an interrupted wait cancels it."""
-        if threading.current_thread() is self._thread or not self._loop.is_running():
-            work.close()
-            raise InvalidArgument("a sync client cannot be used from its own callbacks, or closed")
-        future = self.submit(work)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Run it there."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
 
 class Client:
@@ -76,7 +44,7 @@ class Client:
     def __init__(self, client: asynchronous.Client) -> None:
         self._client = client
         self._open: list[Producer | Consumer] = []
-        self._loop = _Loop()
+        self._loop = LoopThread()
         self._closed = False
         try:
             self._loop.run(client.__aenter__())
@@ -93,6 +61,9 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None:
+            for part in self._open:
+                part._failed()
         self.close()
 
     def close(self) -> None:
@@ -117,7 +88,11 @@ class Client:
     def consumer(self, topic: str, *, group: str, **options: Any) -> "Consumer":
         """See `fmqclient.Client.consumer`; open at once."""
         self._check()
-        consumer = Consumer(self._loop, self._client.consumer(topic, group=group, **options))
+        auto = options.get("ack") == "auto"
+        if auto:  # said here: what is fetched ahead was not given to the program yet
+            options["ack"] = "manual"
+        made = self._client.consumer(topic, group=group, **options)
+        consumer = Consumer(self._loop, made, auto=auto)
         self._open.append(consumer)
         return consumer
 
@@ -136,7 +111,7 @@ class _Part:
 
     _part: AsyncProducer | AsyncConsumer
 
-    def __init__(self, loop: _Loop) -> None:
+    def __init__(self, loop: LoopThread) -> None:
         self._loop = loop
         self._closed = False
         loop.run(self._part.__aenter__())
@@ -150,7 +125,12 @@ class _Part:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None:
+            self._failed()
         self.close()
+
+    def _failed(self) -> None:
+        """The program goes on from here with an error."""
 
     def close(self) -> None:
         """See the asynchronous `close`."""
@@ -162,7 +142,7 @@ class _Part:
 class Producer(_Part):
     """See `fmqclient.Producer`."""
 
-    def __init__(self, loop: _Loop, producer: AsyncProducer) -> None:
+    def __init__(self, loop: LoopThread, producer: AsyncProducer) -> None:
         self._part = self._producer = producer
         super().__init__(loop)
 
@@ -239,11 +219,12 @@ class Message:
         raise AttributeError(name)
 
     def ack(self) -> None:
-        """Done with it; said at the next `fetch`, `commit` or `close`, together with others."""
-        self._consumer._acked.append(self._message)
+        """Done with it; said within a moment, together with others."""
+        self._consumer._ack(self._message)
 
     def nack(self, *, delay_ms: int = 0) -> None:
         """Not done: deliver it again after the delay."""
+        self._consumer._given.pop(self._message, None)
         self._consumer._loop.run(self._message.nack(delay_ms=delay_ms))
 
     def __repr__(self) -> str:
@@ -259,19 +240,41 @@ class Consumer(_Part):
     """See `fmqclient.Consumer`."""
 
     _AT_ONCE = 256
+    _ACKS_WITHIN_S = 0.05
 
-    def __init__(self, loop: _Loop, consumer: AsyncConsumer) -> None:
+    def __init__(self, loop: LoopThread, consumer: AsyncConsumer, *, auto: bool) -> None:
         self._part = self._consumer = consumer
+        self._auto = auto
+        self._given: dict[AsyncMessage, None] = {}  # ack="auto": given out, not yet acked
         self._acked: deque[AsyncMessage] = deque()
+        self._ahead: deque[Message] = deque()  # fetched, and not yet given to a `for`
         super().__init__(loop)
 
     def __iter__(self) -> Iterator[Message]:
         while not self._closed:
-            yield from self.fetch(self._AT_ONCE, 0.5)
+            if not self._ahead:
+                self._ack_given()
+                self._ahead.extend(self._fetch(self._AT_ONCE, 0.5))
+            yield from self._give(1)
 
     def fetch(self, max_messages: int = 500, timeout: float | None = None) -> list[Message]:
         """Up to so many messages; waits for the first for `timeout` seconds (None: for ever)."""
+        if not self._ahead:  # else: of a `for` that was left
+            self._ack_given()
+            self._ahead.extend(self._fetch(max_messages, timeout))
+        return self._give(max_messages)
 
+    def _give(self, count: int) -> list[Message]:
+        self._ack_given()
+        found: list[Message] = []
+        with suppress(IndexError):  # another thread may take the last
+            while len(found) < count:
+                found.append(self._ahead.popleft())
+        if self._auto:
+            self._given.update(dict.fromkeys(m._message for m in found))
+        return found
+
+    def _fetch(self, max_messages: int, timeout: float | None) -> list[Message]:
         async def work() -> list[AsyncMessage]:
             self._say_acks()
             return await self._consumer.fetch(max_messages, timeout)
@@ -296,6 +299,7 @@ class Consumer(_Part):
     ) -> None:
         """Move the whole consumer group."""
         self._loop.run(self._consumer.seek(to, offset=offset, queues=queues))
+        self._ahead.clear()
 
     def pause(self, queues: Sequence[tuple[str, int]] | None = None) -> None:
         """Get nothing more of these queues, but keep them."""
@@ -325,8 +329,23 @@ class Consumer(_Part):
             self._say_acks()
 
         if not self._closed:
+            self._ack_given()
             self._loop.run(work())
         super().close()
+
+    def _failed(self) -> None:
+        self._given.clear()
+
+    def _ack_given(self) -> None:
+        given, self._given = self._given, {}
+        for message in given:
+            self._ack(message)
+
+    def _ack(self, message: AsyncMessage) -> None:
+        """Not at the next fetch only: that may be hours of work away."""
+        self._acked.append(message)
+        if len(self._acked) == 1:
+            self._loop.later(self._ACKS_WITHIN_S, self._say_acks)
 
     def _say_acks(self) -> None:
         while self._acked:
@@ -336,7 +355,7 @@ class Consumer(_Part):
 class Admin:
     """See `fmqclient.admin.Admin`: every method of it, waiting."""
 
-    def __init__(self, loop: _Loop, admin: AsyncAdmin) -> None:
+    def __init__(self, loop: LoopThread, admin: AsyncAdmin) -> None:
         self._loop = loop
         self._admin = admin
 

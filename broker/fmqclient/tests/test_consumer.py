@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 
@@ -101,6 +102,20 @@ async def test_auto_acks_when_the_next_is_asked_for(one: ClusterDouble) -> None:
         await until(lambda: sum(e - f for _, f, e in broker.acks) == 9)
         assert await sub.fetch(timeout=0.05) == []
         await until(lambda: sum(e - f for _, f, e in broker.acks) == 10)
+
+
+async def test_auto_does_not_ack_what_failed_or_was_given_back(one: ClusterDouble) -> None:
+    await fill(one, 10)
+    broker = one.brokers["g1-0"]
+    async with fmqclient.connect(one.url) as c:
+        with suppress(ZeroDivisionError):
+            async with c.consumer("orders", group="billing", ack="auto") as sub:
+                for n in range(9):
+                    message = await anext(sub)
+                    if n == 3:
+                        await message.nack()
+                raise ZeroDivisionError
+    assert sum(e - f for _, f, e in broker.acks) == 7
 
 
 async def test_acks_survive_a_lost_session_and_nothing_acked_is_seen_twice(

@@ -2,7 +2,9 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -52,6 +54,51 @@ def test_the_same_without_asyncio(double: ClusterDouble) -> None:
         c.producer()
     assert sum(sum(g.floors.values()) for g in double.groups.values()) == 103
     assert threading.active_count() <= threads + 1  # gRPC keeps one of its own
+
+
+def _acked(double: ClusterDouble) -> int:
+    return sum(end - first for b in double.brokers.values() for _, first, end in b.acks)
+
+
+def _wait_for_acks(double: ClusterDouble, count: int) -> None:
+    until = time.monotonic() + 20
+    while _acked(double) < count and time.monotonic() < until:
+        time.sleep(0.01)
+    assert _acked(double) == count
+
+
+def test_a_loop_that_is_left_goes_on_where_it_was(double: ClusterDouble) -> None:
+    """What was fetched ahead is not lost, and an ack is said without a further fetch."""
+    with fmqclient.sync.connect(double.url) as c:
+        c.producer().send_batch("orders", [b"%d" % n for n in range(100)], group="g1", queue=0)
+        sub = c.consumer("orders", group="billing")
+        seen = []
+        for count in (10, 30):
+            for m in sub:
+                seen.append(m.value)
+                m.ack()
+                if len(seen) == count:
+                    break
+            _wait_for_acks(double, count)
+        seen += [m.value for m in sub.fetch(5)]
+        assert seen == [b"%d" % n for n in range(35)]
+
+
+def test_auto_acks_only_what_the_program_got_and_got_done_with(double: ClusterDouble) -> None:
+    with fmqclient.sync.connect(double.url) as c:
+        c.producer().send_batch("orders", [b"%d" % n for n in range(100)], group="g1", queue=0)
+        with c.consumer("orders", group="billing", ack="auto") as sub:
+            for n, m in enumerate(sub):
+                if n == 3:
+                    m.nack()
+                elif n == 9:
+                    break
+        _wait_for_acks(double, 9)
+        sub = c.consumer("orders", group="billing", ack="auto")
+        with suppress(ZeroDivisionError), sub:
+            for n, _ in enumerate(sub):
+                assert 1 // (4 - n) is not None
+        _wait_for_acks(double, 9 + 4)
 
 
 def test_nobody_there_leaves_no_thread() -> None:

@@ -207,6 +207,11 @@ class MasterLink:
         """Tear the stream down."""
         self._stream.cancel()
 
+    @property
+    def ready(self) -> bool:
+        """Whether the slave takes more."""
+        return self._credit > 0
+
     def nudge(self) -> None:
         """Something that is told to the slave has changed."""
         self._wake.notify()

@@ -376,6 +376,7 @@ class MasterReplication:
                 connected=view.connected,
                 lost=member.id in self._lost,
                 current=view.epoch == self._epoch,
+                ready=link is not None and link.ready,
                 counted_end=self.counted_end(view),
                 lag_ms=0 if link is None else link.lag.lag_ms(now),
             )

@@ -201,15 +201,19 @@ class Upstream:
             self._wake.notify()
 
     async def _read(self, stream: Stream) -> wire.MasterMessage:
-        """The next message, of no older term than any I know; it shows that the master lives."""
-        message: wire.MasterMessage | None = await stream.receive()
-        if message is None:
-            raise LinkBroken(f"master {self._master.id} has closed the stream")
-        seen = max(self._epoch, self._journal.epoch, self._group.state.value.epoch)
-        if message.epoch < seen and not message.HasField("welcome"):
-            raise LinkBroken(
-                f"master {self._master.id} speaks for epoch {message.epoch}, it is {seen} by now"
-            )
+        """The next message that counts, of no older term than any I know."""
+        while True:
+            message: wire.MasterMessage | None = await stream.receive()
+            if message is None:
+                raise LinkBroken(f"master {self._master.id} has closed the stream")
+            seen = max(self._epoch, self._journal.epoch, self._group.state.value.epoch)
+            if message.epoch >= seen or message.HasField("welcome"):
+                break
+            if message.HasField("append"):
+                raise LinkBroken(
+                    f"master {self._master.id} appends in epoch {message.epoch}, it is {seen} now"
+                )
+            # Told before the newer term was: it extends no lease and shows no life.
         self._epoch = max(self._epoch, Epoch(message.epoch))
         self._echo_ms, self._heard_ms = message.sent_ms, self._clock.monotonic_ms()
         return message
@@ -249,11 +253,13 @@ class Upstream:
         journal = self._journal
         # R3: an ack never runs ahead of the disk.
         assert journal.durable_end <= journal.written_end <= journal.end
+        # A full disk gives no credit: the link stays up, but there is nothing to count on.
+        room = 0 if journal.full else self._settings.credit_bytes
         unwritten = journal.end - journal.written_end
         return wire.Ack(
             received_end=journal.end,
             durable_end=journal.durable_end,
-            credit_bytes=max(0, self._settings.credit_bytes - unwritten),
+            credit_bytes=max(0, room - unwritten),
             grant_ms=self._promise(now),
             echo_ms=self._echo_ms,
             epoch=self._epoch,

@@ -2,8 +2,8 @@
 
 A slave is *in sync* while it is linked and, within `dead_after_ms`, always comes to hold what the
 master held: it is never behind for longer than that. A *learner* may enter when it is linked, has
-answered in this term, and lacks at most `in_sync_lag_bytes`. Only the master moves a slave in or
-out, by compare-and-set of the group's state (`replicate_isr.py` in the shell).
+answered in this term, takes more, and lacks at most `in_sync_lag_bytes`. Only the master moves a
+slave in or out, by compare-and-set of the group's state (`replicate_isr.py` in the shell).
 """
 
 from collections.abc import Mapping
@@ -51,6 +51,7 @@ class LinkFacts(NamedTuple):
     connected: bool = False
     lost: bool = False  # it was linked in this term, and the stream broke
     current: bool = False  # its newest ack is of this term
+    ready: bool = False  # it takes more: one whose disk is full gives no credit
     counted_end: Position = Position(0)
     lag_ms: int = 0
 
@@ -97,6 +98,7 @@ def candidates(
         if broker not in isr
         and facts.connected
         and facts.current
+        and facts.ready
         and facts.lag_ms < limits.dead_after_ms
         and master_end - facts.counted_end <= limits.in_sync_lag_bytes
     ]

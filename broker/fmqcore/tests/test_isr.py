@@ -9,7 +9,7 @@ from fmqcore.words import BrokerId, Epoch, Position
 
 A, B = BrokerId("a"), BrokerId("b")
 LIMITS = IsrLimits(dead_after_ms=1000, in_sync_lag_bytes=100)
-UP = LinkFacts(connected=True, current=True, counted_end=Position(1000))
+UP = LinkFacts(connected=True, current=True, ready=True, counted_end=Position(1000))
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,7 @@ def test_who_leaves(facts: LinkFacts | None, term_ms: int, why: str) -> None:
         (UP._replace(counted_end=Position(899)), False),
         (UP._replace(connected=False), False),
         (UP._replace(current=False), False),
+        (UP._replace(ready=False), False),
         (UP._replace(lag_ms=1000), False),
     ],
 )

@@ -1,0 +1,220 @@
+"""Who is in sync: who leaves, who enters, what fails when, with ZooKeeper and without."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from fmqbroker.tests.fault_disk import FaultDisk, Step
+from fmqbroker.tests.replication_harness import cluster, turns, until
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqport.disk import DiskFull
+
+CACHED = AckPolicy(Flush.OS_CACHE, 20, SlaveCounts.RECEIVED, HowMany.ALL)
+
+
+async def test_a_policy_that_cannot_be_met_refuses_at_once(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        assert c.master.commit.writable == ""
+        await c.slaves[0].stop(crash=True)
+        await until(lambda: c.isr == set())
+        await until(lambda: c.master.commit.writable)
+        assert "needs one in-sync slave" in c.master.commit.writable
+        await c.slaves[0].start()
+        await c.in_sync()
+        await until(lambda: c.master.commit.writable == "")
+        c.master.produce()
+        await c.committed()
+        await c.equal()
+
+
+async def test_a_lost_slave_leaves_the_set_before_anything_fails(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        slave, commit = c.slaves[0], c.master.commit
+        slave.tap.open.clear()
+        end = c.master.produce()
+        failed_with: list[set[str]] = []
+        refuse = commit.refuse
+
+        def noting(why: str, failed_below: int) -> None:
+            failed_with.append(c.isr)
+            refuse(why, c.master.journal.end)
+
+        commit.refuse = noting  # type: ignore[method-assign]
+        await slave.stop(crash=True)
+        await until(lambda: commit.failed_below >= end)
+        assert failed_with == [set()]
+        assert commit.commit_end < end
+
+
+async def test_the_others_go_on_when_one_slave_is_lost(tmp_path: Path) -> None:
+    """ALL follows the in-sync set: the commit end advances over who remains; nothing fails."""
+    policy = replace(CACHED, flush=Flush.FSYNC)
+    async with cluster(tmp_path, 2, policy) as c:
+        lost, other = c.slaves
+        failed = c.master.commit.failed_below
+        lost.tap.open.clear()
+        end = c.master.produce()
+        await other.reaches(end)
+        await turns()
+        assert c.master.commit.commit_end < end
+        await lost.stop(crash=True)
+        await c.committed(end)
+        assert c.isr == {other.name}
+        assert c.master.commit.failed_below == failed
+        assert c.master.commit.writable == ""
+
+
+async def test_without_zookeeper_nothing_is_acknowledged_for_a_lost_slave(tmp_path: Path) -> None:
+    """R6: as long as the compare-and-set is in doubt, the old set counts too."""
+    async with cluster(tmp_path, 2, CACHED) as c:
+        lost, other = c.slaves
+        failed = c.master.commit.failed_below
+        c.zoo.away = True
+        await lost.stop(crash=True)
+        await until(lambda: not c.master.master.links[lost.name].connected)
+        end = c.master.produce()
+        await other.reaches(end)
+        await until(lambda: c.master.group.unsettled)
+        await turns()
+        assert c.master.commit.commit_end < end
+        assert c.master.commit.failed_below == failed
+        c.zoo.away = False
+        c.zoo.tell()
+        await c.committed(end)
+        assert c.isr == {other.name}
+
+
+async def test_a_slave_that_is_back_before_zookeeper_is(tmp_path: Path) -> None:
+    """The change that would have taken it out never came to be: nothing of it stays in doubt."""
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        c.zoo.away = True
+        await slave.stop(crash=True)
+        await until(lambda: c.master.group.unsettled)
+        await slave.start()
+        await until(lambda: c.master.master.links[slave.name].connected)
+        end = c.master.produce()
+        await c.acked(slave, end)
+        await turns()
+        assert c.master.commit.commit_end < end
+        c.zoo.away = False
+        c.zoo.tell()
+        await c.committed(end)
+        assert c.isr == {slave.name}
+
+
+async def test_a_lagging_slave_leaves_the_set_and_comes_back(tmp_path: Path) -> None:
+    """It lives (its stream is up) but does not come to hold what the master holds."""
+    async with cluster(tmp_path, 2, CACHED, dead_after_ms=400) as c:
+        slow, other = c.slaves
+        slow.tap.change = lambda m: [] if m.HasField("append") else [m]  # takes no append
+        end = c.master.produce()
+        await until(lambda: c.isr == {other.name})
+        await c.committed(end)
+        slow.tap.change = lambda m: [m]
+        c.master.produce()
+        await c.in_sync()
+        await c.equal()
+
+
+async def test_a_slave_that_never_came_is_waited_for_only_so_long(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 2, CACHED, dead_after_ms=300) as c:
+        await c.slaves[1].stop()
+        await c.in_sync(1)
+        await c.master.stop(crash=True)
+        c.zoo.set_state(replace(c.zoo.history[-1], isr=frozenset(s.name for s in c.slaves)))
+        await c.master.start()
+        await c.master.open_term()
+        c.master.produce()
+        assert len(c.isr) == 2
+        await c.committed()
+        assert c.isr == {c.slaves[0].name}
+
+
+async def test_a_learner_counts_only_after_its_compare_and_set(tmp_path: Path) -> None:
+    """ALL with one learner on the way in: the policy holds with and without it meanwhile."""
+    async with cluster(tmp_path, 1, CACHED, in_sync=False) as c:
+        await c.master.open_term()
+        await until(lambda: c.isr)
+        c.master.produce()
+        await c.committed()
+        slave = c.slaves[0]
+        await slave.stop(crash=True)
+        await until(lambda: not c.isr)
+        c.zoo.away = True
+        before = c.master.commit.commit_end
+        await slave.start()
+        await until(lambda: c.master.group.unsettled)
+        end = c.master.produce()
+        await slave.reaches(end)
+        await turns()
+        assert c.master.commit.commit_end == before, "it counted before it was in the set"
+        c.zoo.away = False
+        c.zoo.tell()
+        await c.in_sync()
+        await c.committed(end)
+
+
+async def test_a_learner_enters_only_with_all_that_was_committed(tmp_path: Path) -> None:
+    """It lacks little, but what it lacks is committed: with ALL, hearing it alone must do."""
+    async with cluster(tmp_path, 2, CACHED, dead_after_ms=60_000) as c:
+        learner, other = c.slaves
+        await learner.stop(crash=True)
+        await c.in_sync(1)
+        c.master.produce()
+        await c.committed()
+        learner.tap.change = lambda m: [] if m.HasField("append") else [m]
+        await learner.start()
+        await until(lambda: c.master.master.links[learner.name].caught_up)
+        told = len(learner.tap.sent)
+        await until(lambda: len(learner.tap.sent) > told + 3)
+        assert c.isr == {other.name}
+        learner.tap.change = lambda m: [m]
+        learner.tap.cut()
+        await c.in_sync()
+
+
+async def test_a_learner_far_behind_is_throttled_and_not_counted(tmp_path: Path) -> None:
+    settings = {"learner_bytes_per_s": 400_000, "in_sync_lag_bytes": 10_000}
+    policy = AckPolicy(Flush.OS_CACHE, how_many=HowMany.NONE)
+    async with cluster(tmp_path, 1, policy, in_sync=False, **settings) as c:
+        await c.slaves[0].stop()
+        await c.master.open_term()
+        c.master.produce(600)
+        clock, began = c.master.clock, c.master.clock.monotonic_ms()
+        await c.slaves[0].start()
+        await until(lambda: c.slaves[0].journal.end > 100_000)
+        assert c.isr == set()
+        await c.in_sync()
+        # Not "it took so long on this machine" but "not sooner than the rate allows".
+        assert clock.monotonic_ms() - began > 700
+        await c.equal()
+
+
+async def test_a_slave_without_room_stays_linked_and_out_of_the_set(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 2, CACHED, dead_after_ms=300) as c:
+        slave, other = c.slaves
+        await slave.stop()
+        disk = FaultDisk(slave.path)
+        slave.make_disk = lambda: disk
+        await slave.start()
+        await c.in_sync()
+        disk.fault = no_room
+        c.master.produce()
+        await until(lambda: slave.journal.full)
+        end = c.master.produce()
+        await until(lambda: c.isr == {other.name})
+        await c.committed(end)
+        await until(lambda: slave.slave.upstream.connected)
+        dials, states = slave.tap.dials, len(c.zoo.history)
+        told = len(slave.tap.sent)
+        await until(lambda: len(slave.tap.sent) > told + 8)
+        assert slave.tap.dials == dials, "its stream flaps"
+        assert len(c.zoo.history) == states, "it goes in and out"
+        disk.fault = lambda step: None
+        await c.in_sync()
+        await c.equal()
+
+
+def no_room(step: Step) -> None:
+    if step.kind == "write":
+        raise DiskFull(f"{step.name}: no space left on device")

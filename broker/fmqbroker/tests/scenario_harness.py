@@ -310,6 +310,6 @@ async def scenario(
                 watching.cancel()
     finally:
         running = cluster if stage is None else stage.cluster
-        for broker in running.brokers:
+        for broker in filter(running.alive, running.brokers):
             running.kill(broker)  # nobody waits for an orderly end
         await running.stop()

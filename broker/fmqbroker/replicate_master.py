@@ -1,8 +1,8 @@
 """The master's half of replication (DESIGN §5). Owner: replication.
 
 A slave's way through the files: `serve` takes its Hello → `replicate_link.py` reconciles, sends,
-takes its acks → `_compute` moves the commit end (`commit.py`) → `replicate_isr.py` keeps the
-in-sync set.
+takes its acks → `replicate_commit.py` moves the commit end → `replicate_isr.py` keeps the in-sync
+set.
 
 Slaves are served in any mode in which I am the configured master. While no term of mine is open
 (I am on the way back) they are reconciled, their suffixes pulled, and they get what the journal
@@ -20,6 +20,7 @@ import structlog
 from fmqbroker.commit import CommitFrontier
 from fmqbroker.group_store import GroupStore
 from fmqbroker.journal import Journal
+from fmqbroker.replicate_commit import CommitEnd, slave_ends
 from fmqbroker.replicate_isr import InSyncSet
 from fmqbroker.replicate_link import MasterLink
 from fmqbroker.replicate_wire import LinkBroken
@@ -27,14 +28,7 @@ from fmqbroker.replication_view import LinkView
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal
 from fmqcore.cluster import Mode
-from fmqcore.policy import (
-    NOTHING,
-    MasterEnds,
-    SlaveEnds,
-    commit_ends,
-    counted_end,
-    flush_mode,
-)
+from fmqcore.policy import NOTHING, counted_end, flush_mode
 from fmqcore.replication.isr import LinkFacts
 from fmqcore.replication.reconcile import Action, MasterView
 from fmqcore.words import BrokerId, Epoch, Position
@@ -71,21 +65,19 @@ class MasterReplication:
         self._me = BrokerId(settings.broker)
         self._streams: dict[BrokerId, MasterLink] = {}
         self._epoch = Epoch(0)  # of the term that is open; 0 = none
-        self._epoch_start = Position(0)
         self._settled_end = journal.end  # without a term: what may leave this broker
         self._lost: set[BrokerId] = set()  # linked in this term, and the stream broke
         self.reconciling = asyncio.Lock()
         self._lease_told_ms = 0
+        self._ends = CommitEnd(self._me, journal, commit, group)
         self._isr = InSyncSet(settings, clock, journal, commit, group, self._facts, self._compute)
         commit.advance(min(journal.known_commit_end, journal.end), NOTHING)
 
     # ---- what failover asks
     def open_for(self, epoch: Epoch) -> None:
         """See `replication_view.MasterReplication`."""
-        starts = dict(self._journal.state.epochs)
-        # R6: a term counts acks only above its own EPOCH batch.
-        assert epoch in starts
-        self._epoch, self._epoch_start = epoch, starts[epoch]
+        self._epoch = epoch
+        self._ends.open_for(epoch)
         self._lost.clear()
         self._isr.open_for(epoch)
         self._compute()
@@ -96,6 +88,7 @@ class MasterReplication:
         if not self._epoch:
             return
         self._epoch, self._settled_end = Epoch(0), self._journal.end
+        self._ends.close()
         self._isr.close()
         self._nudge_all()
 
@@ -254,7 +247,7 @@ class MasterReplication:
 
     def counted_end(self, view: LinkView) -> Position:
         """See `Host`."""
-        return counted_end(self._group.config.policy, _ends(view, ""))
+        return counted_end(self._group.config.policy, slave_ends(view, ""))
 
     def master_view(self, chain: int | None, *, suffix_fits: bool) -> MasterView:
         """See `Host`."""
@@ -333,37 +326,9 @@ class MasterReplication:
         full = "" if self._epoch else self._journal.full
         return full and f"{self._me} cannot open a term: {full}"
 
-    # ---- the commit end
+    # ---- the commit end, and what the in-sync set rests on
     def _compute(self) -> None:
-        """Move the commit end as far as the policy holds, under every set that may stand."""
-        isrs = self._isr.sets()
-        if not self._epoch or not isrs:
-            return
-        journal, config = self._journal, self._group.config
-        me = config.member(self._me)
-        master = MasterEnds(
-            journal.written_end,
-            journal.durable_end,
-            self._epoch,
-            self._epoch_start,
-            "" if me is None else me.zone,
-        )
-        slaves = {m.id: self._slave_ends(m.id, m.zone) for m in config.slaves}
-        # R6: within one epoch, over the union of old and new in-sync sets.
-        assert journal.epoch == self._epoch
-        ends = commit_ends(config.policy, master, slaves, isrs)
-        # R4: what readers may see is in the journal.
-        assert ends.commit_end <= journal.written_end
-        before = self._commit.commit_end
-        self._commit.advance(ends.commit_end, ends.all_end)
-        if self._commit.commit_end > before:
-            journal.note_commit_end(self._commit.commit_end)
-
-    def _slave_ends(self, broker: BrokerId, zone: str) -> SlaveEnds:
-        view = self.links.get(broker)
-        if view is None or not view.connected:
-            return SlaveEnds(zone=zone)
-        return _ends(view, zone)
+        self._ends.compute(self.links, self._isr.sets())
 
     def _facts(self) -> dict[BrokerId, LinkFacts]:
         """Every configured slave, for the in-sync set."""
@@ -386,7 +351,3 @@ class MasterReplication:
         for _, link in sorted(self._streams.items()):
             link.nudge()
         self.changed.notify()
-
-
-def _ends(view: LinkView, zone: str) -> SlaveEnds:
-    return SlaveEnds(view.sent_end, view.received_end, view.durable_end, view.epoch, zone)

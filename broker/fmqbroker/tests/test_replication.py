@@ -108,7 +108,9 @@ async def test_a_slave_of_a_newer_term_does_not_follow_an_old_master(tmp_path: P
         c.master.group.blind = True
         state = replace(c.zoo.history[-1], mode=Mode.SLAVE_CONSUME, epoch=Epoch(2))
         c.zoo.set_state(replace(state, reader=slave.name))
-        before, lease = slave.journal.end, await grants(c)
+        told = len(slave.tap.sent)
+        await until(lambda: len(slave.tap.sent) > told + 2)
+        before, lease = slave.journal.end, await grants(c)  # what was under way has arrived
         told = len(slave.tap.sent)
         await until(lambda: len(slave.tap.sent) > told + 2)
         assert await grants(c) == lease, "it grants to an old master"

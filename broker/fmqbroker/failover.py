@@ -299,7 +299,7 @@ class Failover:
     def _evidence(self, *, fresh: bool) -> Evidence:
         group, journal, terms = self._group, self._journal, self._terms
         state, upstream = group.state.value, self._slave.upstream
-        term, frozen, received = record_term(state), terms.frozen, terms.received
+        frozen, received = terms.frozen, terms.received
         return Evidence(
             session_live=group.changeable,
             fresh=fresh,
@@ -318,7 +318,7 @@ class Failover:
             checks=self._checks,
             next_check_ms=self._next_check_ms,
             frozen=Epoch(0) if frozen is None else frozen.term,
-            frozen_offsets=frozen.for_state() if frozen is not None and term else None,
+            frozen_offsets=None if frozen is None else frozen.text,
             links=self._links(),
             record=None if received is None else received.record,
             reader_gone_since_ms=self._reader_gone_since_ms(),

@@ -20,6 +20,7 @@ Leaves nothing on disk but what the journal and the offset store write.
 """
 
 import base64
+from collections.abc import Awaitable
 from dataclasses import dataclass
 
 import structlog
@@ -34,7 +35,7 @@ from fmqbroker.replication_view import MasterReplication, SlaveReplication
 from fmqcore.batch import BatchType
 from fmqcore.cluster import GroupState
 from fmqcore.crc import crc32c
-from fmqcore.errors import Malformed
+from fmqcore.errors import FmqError, Malformed
 from fmqcore.failover.claims import Tenure, record_term
 from fmqcore.failover.evidence import Record
 from fmqcore.journal.control import encode_epoch
@@ -49,11 +50,13 @@ class Frozen:
 
     term: Epoch
     payload: bytes
+    text: str | None  # as the group's state holds it; None = too large for ZooKeeper
 
-    def for_state(self) -> str | None:
-        """As the group's state holds it; None if it is too large for ZooKeeper."""
-        text = base64.b64encode(self.payload).decode()
-        return text if len(text) <= MAX_CHECKPOINT_CHARS else None
+    @classmethod
+    def of(cls, term: Epoch, payload: bytes) -> "Frozen":
+        """Encode it once."""
+        text = base64.b64encode(payload).decode()
+        return cls(term, payload, text if len(text) <= MAX_CHECKPOINT_CHARS else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ class Terms:
         self.received = None
         log = _log.error if edit.degraded else _log.info
         log("master_opened", epoch=edit.epoch, why=edit.why, end=p.journal.end)
-        await p.offsets.become_master()
+        await self._or_drop(p.offsets.become_master())
         p.master.open_for(edit.epoch)  # F9: nothing of this term left me before
         p.lease.hold(self.tenure)
         await p.lease.renew()
@@ -145,7 +148,7 @@ class Terms:
         _log.info("reads_claimed", epoch=edit.epoch, why=edit.why, end=p.journal.durable_end)
         p.commit.advance(p.journal.durable_end, p.commit.all_end)
         p.journal.note_commit_end(p.journal.durable_end)  # R5: what I serve is never cut off
-        await self._become_taker(record)
+        await self._or_drop(self._become_taker(record))
         p.lease.hold(self.tenure)
         await p.lease.renew()
         return True
@@ -166,7 +169,7 @@ class Terms:
         self._give_up()
         if held != term:  # restarted since it served: what it had acknowledged is on its disk
             await self._become_taker(p.group.state.value.offsets)
-        self.frozen = Frozen(term, await p.offsets.freeze())
+        self.frozen = Frozen.of(term, await p.offsets.freeze())
         _log.info("offsets_frozen", term=term, record_bytes=len(self.frozen.payload))
 
     async def hand_over(self, edit: GroupState, version: int) -> bool:
@@ -194,6 +197,14 @@ class Terms:
         if self.frozen is not None:
             self.frozen = None
             self._parts.offsets.retire()
+
+    async def _or_drop(self, step: Awaitable[None]) -> None:
+        """A term that cannot keep offsets is no term: it is given up, and opened again."""
+        try:
+            await step
+        except FmqError as error:
+            self.drop(f"offsets cannot be kept: {error}")
+            raise
 
     def _give_up(self) -> None:
         self.tenure = None

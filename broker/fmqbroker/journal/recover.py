@@ -199,4 +199,4 @@ async def _is_zero(file: DiskFile, at: int) -> bool:
 
 def _refuse(disk: Disk, finding: Finding | None) -> None:
     if finding is not None:
-        raise CorruptJournal(f"{disk.path}/{finding}")
+        raise CorruptJournal(f"{disk.path}: {finding}")

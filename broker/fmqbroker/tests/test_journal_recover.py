@@ -107,7 +107,7 @@ async def refused(path: Path, *words: str) -> str:
         await Journal.open(disk, settings(path), Clock(), Life())
     await disk.close()
     message = str(caught.value)
-    for word in (str(path), "remedy", *words):
+    for word in (f"{path}: ", "remedy", *words):
         assert word in message
     # Nothing was touched, and the directory is free again.
     assert files_of(path) == before

@@ -87,6 +87,7 @@ def test_a_json_file_does_as_well(tmp_path: Path, given: list[BrokerSettings]) -
         (["--set", "nonsense=1"], "setting nonsense: there is no setting of that name"),
         (["--set", "heartbeat_ms"], "must be NAME=VALUE"),
         (["--set", "heartbeat_ms=soon"], "heartbeat_ms"),
+        (["--listen", "9876"], "setting listen: must be host:port"),
         (["--config", "absent.toml"], "absent.toml"),
         (["--config", "settings.yaml"], "ends in .toml or .json"),
     ],

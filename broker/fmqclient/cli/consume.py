@@ -42,9 +42,11 @@ def consume(
     format: Annotated[
         str, typer.Option("--format", help="%t %g %q %o %k %v %T %I %h %a %c %K %V, see docs")
     ] = DEFAULT,
-    count: Annotated[int, typer.Option("--count", "-n", help="stop after so many; 0 = all")] = 0,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=0, help="stop after so many; 0 = all")
+    ] = 0,
     timeout: Annotated[
-        float, typer.Option(help="stop when nothing came for so many seconds; 0 = never")
+        float, typer.Option(min=0, help="stop when nothing came for so many seconds; 0 = never")
     ] = 0,
     exit_at_end: Annotated[
         bool, typer.Option("--exit-at-end", "-e", help="stop at what is the end when we start")

@@ -34,7 +34,9 @@ Folder = Annotated[
 def up(
     groups: Annotated[int, typer.Option(min=1, max=50, help="broker groups")] = 2,
     slaves: Annotated[int, typer.Option(min=0, max=9, help="slaves in each group")] = 1,
-    port: Annotated[int, typer.Option(help="of the first broker, if it is free")] = PORT,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="of the first broker, if it is free")
+    ] = PORT,
     flush: Annotated[Flush, typer.Option(help="when the master counts a batch")] = Flush.FSYNC,
     counts: Annotated[
         SlaveCounts, typer.Option(help="when a slave counts a batch")

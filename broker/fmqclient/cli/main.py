@@ -77,7 +77,8 @@ def _failed(error: Exception) -> int:
         traceback.print_exc()
     usage = getattr(error, "format_message", None)  # click's own, wherever typer keeps it
     if usage is not None:
-        talk(f"{str(usage()).rstrip('.')} (see fmq --help)")
+        if said := str(usage()).rstrip("."):  # nothing: help was asked for by saying nothing
+            talk(f"{said} (see fmq --help)")
         return USAGE
     if type(error).__name__ == "Abort":
         return INTERRUPTED
@@ -100,8 +101,18 @@ def _debug() -> bool:
     return os.environ.get("FMQ_DEBUG", "") not in ("", "0")
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
 def _options(
     debug: Annotated[bool, typer.Option("--debug", help="show where an error came from")] = False,
+    _: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_version, help="print the version"),
+    ] = False,
 ) -> None:
     if debug:
         os.environ["FMQ_DEBUG"] = "1"

@@ -45,12 +45,14 @@ def produce(
     ] = None,
     tag: Annotated[str | None, typer.Option(help="one tag for all")] = None,
     acks: Annotated[str, typer.Option(help=f"one of {', '.join(LEVELS)}")] = "replicated",
-    rate: Annotated[float, typer.Option(help="messages a second at most; 0 = no limit")] = 0,
-    count: Annotated[int, typer.Option("--count", "-n", help="stop after so many; 0 = all")] = 0,
+    rate: Annotated[float, typer.Option(min=0, help="messages a second at most; 0 = no limit")] = 0,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=0, help="stop after so many; 0 = all")
+    ] = 0,
     whole: Annotated[bool, typer.Option("--whole", help="the input is one message")] = False,
     group: Annotated[str | None, typer.Option(help="to this broker group only")] = None,
     queue: Annotated[int | None, typer.Option(help="to this queue only")] = None,
-    linger_ms: Annotated[float, typer.Option(help="gather messages for so long")] = 0,
+    linger_ms: Annotated[float, typer.Option(min=0, help="gather messages for so long")] = 0,
     results: Annotated[
         bool, typer.Option("--print", "-p", help="print where each one was stored")
     ] = False,

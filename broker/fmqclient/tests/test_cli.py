@@ -90,6 +90,10 @@ def test_moments() -> None:
         (["consume", "t", "--format", "%z"], common.USAGE, "'%z' is no code"),
         (["consume", "t", "--from", "then"], common.USAGE, "neither 'earliest'"),
         (["produce", "t", "-H", "x"], common.USAGE, "NAME=VALUE"),
+        (["produce", "t", "-n", "-1"], common.USAGE, "equal to 0"),
+        (["produce", "t", "--rate", "-1"], common.USAGE, "equal to 0"),
+        (["consume", "t", "-n", "-1"], common.USAGE, "equal to 0"),
+        (["dev", "up", "--port", "99999"], common.USAGE, "equal to 65535"),
         (["group", "seek", "g", "t"], common.USAGE, "either --to or --offset"),
         (["group", "seek", "g", "t", "--to", "latest", "-q", "x"], common.USAGE, "GROUP/QUEUE"),
     ],
@@ -108,6 +112,22 @@ def test_mistakes_are_one_line(
     assert said in captured.err
     assert captured.err.count("\n") == 1
     assert captured.err.startswith("fmq: ")
+
+
+@pytest.mark.parametrize("arguments", [[], ["topic"], ["dev"]])
+def test_nothing_said_is_answered_by_help_alone(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert main.run(arguments) == common.USAGE
+    captured = capsys.readouterr()
+    assert "Commands" in captured.out
+    assert captured.err == ""
+
+
+def test_the_version_in_both_ways(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--version"]) == main.run(["version"]) == 0
+    first, second = capsys.readouterr().out.split()
+    assert first == second
 
 
 def test_nobody_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

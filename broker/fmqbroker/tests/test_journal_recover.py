@@ -21,9 +21,12 @@ from fmqbroker.tests.journal_kit import (
     running,
     segment_files,
     settings,
+    until,
 )
 from fmqcore.batch import HEADER_LEN
 from fmqcore.errors import CorruptJournal, DirectoryLocked
+from fmqcore.journal.checkpoint import decode_checkpoint
+from fmqcore.journal.segments import CHECKPOINT
 from fmqcore.words import Position
 from fmqport.files import FileDisk
 
@@ -207,3 +210,16 @@ async def test_a_checkpoint_names_only_what_is_durable(tmp_path: Path) -> None:
     await journal._parts.checkpoints.write()
     await disk.close()
     assert await content(tmp_path) == (0, b"")
+
+
+async def test_a_checkpoint_does_not_count_what_is_only_written(tmp_path: Path) -> None:
+    async with running(tmp_path) as journal:
+        journal.append(epoch(1))
+        await journal.wait_durable(journal.end)
+        journal.set_flush(sync=False, interval_ms=0)
+        fill(journal, 3)
+        await until(lambda: journal.written_end == journal.end)
+        assert journal.durable_end < journal.written_end
+        await journal._parts.checkpoints.write()
+        found = decode_checkpoint((tmp_path / CHECKPOINT).read_bytes())
+        assert found.durable_end == journal.durable_end

@@ -245,6 +245,7 @@ class Net:
         self.nodes: dict[BrokerId, Node] = {}
         self.proxies: dict[BrokerId, Proxy] = {}
         self.unlinked: set[BrokerId] = set()  # slaves whose path to the master is cut
+        self.keeps_isr = True
         self.faults: list[str] = []
         self.terms: list[tuple[Mode, int]] = []
         self.admin = ZooKeeperSession(zookeeper, timeout_ms=SESSION_MS)
@@ -339,7 +340,7 @@ class Net:
         link = master.master.links[slave.me]
         epoch = master.master.epoch
         state = master.group.state.value
-        if not epoch or state.epoch != epoch or not master.group.connected:
+        if not epoch or state.epoch != epoch or not master.group.connected or not self.keeps_isr:
             return
         wanted = state.isr | {slave.me} if link.caught_up else state.isr
         wanted = wanted if link.connected else wanted - {slave.me}

@@ -100,6 +100,7 @@ class Failover:
         self._opened = Signal()  # a term of mine was opened
         self._told: LiveBroker | None = None  # my live node, as last announced
         self._sending: asyncio.Task[None] | None = None
+        self._complained = ""
         self._checks = 0
         self._next_check_ms = 0
         self._reader_gone: tuple[BrokerId, int] | None = None
@@ -191,13 +192,21 @@ class Failover:
             if await self._take(decision, version, tasks):
                 return  # what stands now is decided upon at once
             timeout_s = self._timeout_s(decision)
+            self._complained = ""
         except Unavailable as error:
-            _log.info("failover_waits", why=str(error))
+            self._complain(str(error), error)
             timeout_s = _RETRY_S if self._group.connected else None
         except FmqError as error:
-            _log.error("failover_step_failed", error=str(error), kind=type(error).__name__)
+            self._complain(f"{type(error).__name__}: {error}", error)
             timeout_s = _RETRY_S
         await self._wait(timeout_s)
+
+    def _complain(self, why: str, error: FmqError) -> None:
+        """One line for what goes wrong, not one for each try."""
+        if why != self._complained:
+            self._complained = why
+            log = _log.info if isinstance(error, Unavailable) else _log.error
+            log("failover_step_failed", why=why)
 
     async def _wait(self, timeout_s: float | None) -> None:
         if self._lifecycle.stopping.is_set():

@@ -25,7 +25,7 @@ async def _left(before: "set[asyncio.Task[Any]]") -> "set[asyncio.Task[Any]]":
     left: set[asyncio.Task[Any]] = set()
     for _ in range(500):
         left = asyncio.all_tasks() - before
-        left.discard(asyncio.current_task())  # type: ignore[arg-type]
+        left.discard(asyncio.current_task())
         if not left:
             break
         await asyncio.sleep(0.01)

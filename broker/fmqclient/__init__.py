@@ -7,8 +7,8 @@
             async for m in sub:
                 await m.ack()
 
-`fmqclient.sync.connect` is the same for programs without asyncio. `docs/client.md` has the
-guarantees. Every error on purpose is an `FmqError`.
+`fmqclient.sync.connect` is the same for programs without asyncio. README.md has the
+guarantees, `settings.py` every setting. Every error on purpose is an `FmqError`.
 """
 
 from fmqclient import sync

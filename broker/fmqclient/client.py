@@ -113,7 +113,7 @@ class Client:
         close_timeout_s: float = 30.0,
         born_time: bool = False,
     ) -> Producer:
-        """A producer; see `docs/client.md` for what each setting does."""
+        """A producer; see `ProducerSettings` for what each setting does."""
         settings = ProducerSettings(
             acks=acks,
             linger_ms=linger_ms,
@@ -140,7 +140,7 @@ class Client:
         ack_timeout_s: float = 0,
         close_timeout_s: float = 5.0,
     ) -> Consumer:
-        """A member of a consumer group; see `docs/client.md` for what each setting does.
+        """A member of a consumer group; see `ConsumerSettings` for what each setting does.
 
         `start` counts where the group has no committed offset yet: "earliest", "latest", a
         `datetime` or milliseconds since 1970 UTC.

@@ -94,6 +94,17 @@ def test_the_code_uses_no_number_that_is_not_on_the_page() -> None:
     assert strange == []
 
 
+def test_the_code_sends_nobody_to_a_page_that_is_not_there() -> None:
+    missing = [
+        f"{path.relative_to(ROOT)}: {page}"
+        for folder in ("broker", "bench", "tools", "proto")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for page in re.findall(r"docs/[\w/-]+\.md", path.read_text())
+        if not (ROOT / page).exists()
+    ]
+    assert missing == []
+
+
 def test_decisions_are_numbered_without_gaps_and_complete() -> None:
     pages = sorted((ROOT / "docs/adr").glob("*.md"))
     assert [page.name[:4] for page in pages] == [f"{n + 1:04}" for n in range(len(pages))]

@@ -40,7 +40,7 @@ def consume(
         ),
     ] = "earliest",
     format: Annotated[
-        str, typer.Option("--format", help="%t %g %q %o %k %v %T %I %h %a %c %K %V, see docs")
+        str, typer.Option("--format", help="%t %g %q %o %k %v %T %I %h %a %c %K %V, see above")
     ] = DEFAULT,
     count: Annotated[
         int, typer.Option("--count", "-n", min=0, help="stop after so many; 0 = all")

@@ -5,7 +5,8 @@ gate, take the one step (`terms.py`). Level-triggered: every step may fail or be
 decided anew from what stands. While ZooKeeper is away nothing is changed; what may be served then
 is bounded by the lease alone.
 
-What it is not: the protocol (`fmqcore/failover/machine.py`), the effects (`terms.py`), the renewals
+What it is not: the protocol (`fmqcore/failover/machine.py`), what is known (`failover_evidence.py`),
+the effects (`terms.py`), the renewals
 (`lease.py`), the cached group and its compare-and-set (`group_store.py`).
 """
 
@@ -15,6 +16,7 @@ from typing import Final, assert_never
 import structlog
 
 from fmqbroker.commit import CommitFrontier
+from fmqbroker.failover_evidence import Gatherer
 from fmqbroker.gate import Gate
 from fmqbroker.group_store import GroupStore
 from fmqbroker.journal import Journal
@@ -24,20 +26,18 @@ from fmqbroker.replication_view import MasterReplication, SlaveReplication
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal, wait_any
 from fmqbroker.terms import Parts, Received, Terms
-from fmqcore.cluster import GroupState, LiveBroker, Mode
+from fmqcore.cluster import GroupState, LiveBroker
 from fmqcore.errors import FmqError, Malformed, Unavailable
 from fmqcore.failover import (
     Action,
     Decision,
-    Evidence,
     LeaseRule,
-    Link,
     Params,
     Part,
     Record,
     decide,
 )
-from fmqcore.failover.claims import after_announce, granted_until, record_term
+from fmqcore.failover.claims import after_announce, record_term
 from fmqcore.failover.machine import part_of
 from fmqcore.journal.control import decode_offsets
 from fmqcore.words import BrokerId, Epoch
@@ -80,19 +80,19 @@ class Failover:
         self._lifecycle = lifecycle
         self._incarnation = incarnation
         self._lease = Lease(gate, group, settings, clock)
-        self._terms = Terms(
-            Parts(
-                self._me,
-                gate,
-                group,
-                journal,
-                commit,
-                offsets,
-                master_replication,
-                slave_replication,
-                self._lease,
-            )
+        parts = Parts(
+            self._me,
+            gate,
+            group,
+            journal,
+            commit,
+            offsets,
+            master_replication,
+            slave_replication,
+            self._lease,
         )
+        self._terms = Terms(parts)
+        self._gatherer = Gatherer(parts, self._terms, settings, clock)
         self._params = Params(
             settings.claim_checks, settings.claim_interval_ms, settings.takeover_wait_ms
         )
@@ -103,9 +103,6 @@ class Failover:
         self._complained = ""
         self._checks = 0
         self._next_check_ms = 0
-        self._reader_gone: tuple[BrokerId, int] | None = None
-        # Whoever ran before me under this name may have promised just before it died.
-        self._promised_before_ms = clock.monotonic_ms() + settings.grant_ms
         slave_replication.upstream.claiming = True  # no grant before the first decision
 
     # ---- life
@@ -218,21 +215,22 @@ class Failover:
 
     def _decide(self, *, fresh: bool) -> Decision:
         self._inherit_tenure()
-        state = self._group.state.value
-        return decide(
-            self._me,
-            self._group.config,
-            state,
-            self._evidence(fresh=fresh),
-            self._clock.monotonic_ms(),
-            self._params,
+        evidence = self._gatherer.evidence(
+            fresh=fresh,
+            stopping=self._lifecycle.stopping.is_set(),
+            checks=self._checks,
+            next_check_ms=self._next_check_ms,
         )
+        state, now_ms = self._group.state.value, self._clock.monotonic_ms()
+        return decide(self._me, self._group.config, state, evidence, now_ms, self._params)
 
     def _inherit_tenure(self) -> None:
         """My live node stands anew: does my term survive that?"""
         standing = self._group.standing
         if standing and self._terms.tenure is not None:
-            kept = after_announce(self._terms.tenure, standing, granted_now=self._granted_now())
+            kept = after_announce(
+                self._terms.tenure, standing, granted_now=self._gatherer.granted_now()
+            )
             if kept is None:
                 self._terms.drop("my ZooKeeper session was lost: somebody may have taken over")
             else:
@@ -246,7 +244,7 @@ class Failover:
             self._terms.drop(decision.why)
         self._gate.adopt(state)
         by_grants = decision.lease is LeaseRule.ZOOKEEPER_OR_GRANTS
-        self._gate.count_grants(self._granted_until if by_grants else None)
+        self._gate.count_grants(self._gatherer.granted_until if by_grants else None)
         self._gate.grant(decision.permission, decision.why)
         self._slave.upstream.claiming = not decision.may_grant or self._group.unsettled
         frozen = self._terms.frozen
@@ -303,60 +301,6 @@ class Failover:
             _log.info("hand_over_again", term=frozen.term, why=why)
             await self._clock.sleep(_RETRY_S)
         self._wake.notify()
-
-    # ---- evidence
-    def _evidence(self, *, fresh: bool) -> Evidence:
-        group, journal, terms = self._group, self._journal, self._terms
-        state, upstream = group.state.value, self._slave.upstream
-        frozen, received = terms.frozen, terms.received
-        return Evidence(
-            session_live=group.changeable,
-            fresh=fresh,
-            superseded=group.superseded,
-            lease_out=not self._gate.zookeeper_leased(),
-            live=group.live,
-            held=terms.held,
-            journal_epoch=journal.epoch,
-            journal_end=journal.end,
-            has_records=state.mode is Mode.NEW and bool(journal.state.next_offsets),
-            stopping=self._lifecycle.stopping.is_set(),
-            may_lack=not journal.clean and not terms.opened_once,
-            upstream_connected=upstream.connected,
-            upstream_caught_up=upstream.caught_up,
-            promised_until_ms=max(upstream.promised_until_ms, self._promised_before_ms),
-            checks=self._checks,
-            next_check_ms=self._next_check_ms,
-            frozen=Epoch(0) if frozen is None else frozen.term,
-            frozen_offsets=None if frozen is None else frozen.text,
-            links=self._links(),
-            record=None if received is None else received.record,
-            reader_gone_since_ms=self._reader_gone_since_ms(),
-        )
-
-    def _links(self) -> dict[BrokerId, Link]:
-        return {
-            broker: Link(link.connected, link.caught_up, link.heard, link.lease_until_ms)
-            for broker, link in sorted(self._master.links.items())
-        }
-
-    def _granted_until(self) -> int:
-        """Until when every slave that may be in sync is bound by its grant to me."""
-        return granted_until(self._group.widest_isr, self._links())
-
-    def _granted_now(self) -> bool:
-        state = self._group.state.value
-        mine = state.mode is Mode.MASTER and state.master == self._me
-        return mine and self._granted_until() > self._clock.monotonic_ms()
-
-    def _reader_gone_since_ms(self) -> int | None:
-        """Since when no look has shown the reader's live node, of the same reader."""
-        state = self._group.state.value
-        if not record_term(state) or state.reader in self._group.live:
-            self._reader_gone = None
-            return None
-        if self._reader_gone is None or self._reader_gone[0] != state.reader:
-            self._reader_gone = (state.reader, self._clock.monotonic_ms())
-        return self._reader_gone[1]
 
     # ---- timers
     def _count(self, decision: Decision) -> None:

@@ -1,0 +1,83 @@
+"""What a broker knows, gathered for `fmqcore.failover.decide` (DESIGN §6).
+
+Only looks: at the cached group, the journal, the views of replication, the gate, my terms. The one
+thing it remembers by itself is since when the reader's live node is gone. Leaves nothing behind.
+"""
+
+from fmqbroker.replication_view import LinkView
+from fmqbroker.settings import BrokerSettings
+from fmqbroker.terms import Parts, Terms
+from fmqcore.cluster import Mode
+from fmqcore.failover import Evidence, Link
+from fmqcore.failover.claims import granted_until, record_term
+from fmqcore.words import BrokerId, Epoch
+from fmqport.clock import Clock
+
+
+class Gatherer:
+    """Makes `Evidence` of what stands now."""
+
+    def __init__(self, parts: Parts, terms: Terms, settings: BrokerSettings, clock: Clock) -> None:
+        self._parts = parts
+        self._terms = terms
+        self._clock = clock
+        self._reader_gone: tuple[BrokerId, int] | None = None
+        # Whoever ran before me under this name may have promised just before it died.
+        self._promised_before_ms = clock.monotonic_ms() + settings.grant_ms
+
+    def evidence(self, *, fresh: bool, stopping: bool, checks: int, next_check_ms: int) -> Evidence:
+        """As of this moment; `fresh`: the group was just read, in the order that counts."""
+        p, terms = self._parts, self._terms
+        group, journal, upstream = p.group, p.journal, p.slave.upstream
+        frozen, received = terms.frozen, terms.received
+        return Evidence(
+            session_live=group.changeable,
+            fresh=fresh,
+            superseded=group.superseded,
+            lease_out=not p.gate.zookeeper_leased(),
+            live=group.live,
+            held=terms.held,
+            journal_epoch=journal.epoch,
+            journal_end=journal.end,
+            has_records=group.state.value.mode is Mode.NEW and bool(journal.state.next_offsets),
+            stopping=stopping,
+            may_lack=not journal.clean and not terms.opened_once,
+            upstream_connected=upstream.connected,
+            upstream_caught_up=upstream.caught_up,
+            promised_until_ms=max(upstream.promised_until_ms, self._promised_before_ms),
+            checks=checks,
+            next_check_ms=next_check_ms,
+            frozen=Epoch(0) if frozen is None else frozen.term,
+            frozen_offsets=None if frozen is None else frozen.text,
+            links=self._links(),
+            record=None if received is None else received.record,
+            reader_gone_since_ms=self._reader_gone_since_ms(),
+        )
+
+    def granted_until(self) -> int:
+        """Until when every slave that may be in sync is bound by its grant to me."""
+        return granted_until(self._parts.group.widest_isr, self._links())
+
+    def granted_now(self) -> bool:
+        """Whether the grants alone let me serve as master at this moment."""
+        state = self._parts.group.state.value
+        mine = state.mode is Mode.MASTER and state.master == self._parts.me
+        return mine and self.granted_until() > self._clock.monotonic_ms()
+
+    def _links(self) -> dict[BrokerId, Link]:
+        return {b: _link(view) for b, view in sorted(self._parts.master.links.items())}
+
+    def _reader_gone_since_ms(self) -> int | None:
+        """Since when no look has shown the reader's live node, of the same reader."""
+        group = self._parts.group
+        state = group.state.value
+        if not record_term(state) or state.reader in group.live:
+            self._reader_gone = None
+            return None
+        if self._reader_gone is None or self._reader_gone[0] != state.reader:
+            self._reader_gone = (state.reader, self._clock.monotonic_ms())
+        return self._reader_gone[1]
+
+
+def _link(view: LinkView) -> Link:
+    return Link(view.connected, view.caught_up, view.heard, view.lease_until_ms)

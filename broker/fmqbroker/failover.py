@@ -5,9 +5,9 @@ gate, take the one step (`terms.py`). Level-triggered: every step may fail or be
 decided anew from what stands. While ZooKeeper is away nothing is changed; what may be served then
 is bounded by the lease alone.
 
-What it is not: the protocol (`fmqcore/failover/machine.py`), what is known (`failover_evidence.py`),
-the effects (`terms.py`), the renewals
-(`lease.py`), the cached group and its compare-and-set (`group_store.py`).
+What it is not: the protocol (`fmqcore/failover/machine.py`), the evidence (`failover_evidence.py`),
+the effects (`terms.py`), the renewals (`lease.py`), the cached group and its compare-and-set
+(`group_store.py`).
 """
 
 import asyncio

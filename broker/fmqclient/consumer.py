@@ -13,14 +13,15 @@ from typing import Final
 
 from fmqclient.admin import Admin
 from fmqclient.connections import Connections
-from fmqclient.message import Chunk, Message, split
+from fmqclient.message import Chunk, Message
 from fmqclient.routes import Routes
 from fmqclient.session import Session
 from fmqclient.settings import ConsumerSettings, Start
 from fmqclient.track import Track
+from fmqcore.consume.ranges import Range
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
 from fmqcore.routing import Place
-from fmqcore.words import GroupName
+from fmqcore.words import GroupName, Offset
 from fmqport.clock import Clock
 
 _FAIR: Final = 256
@@ -43,7 +44,7 @@ class Consumer:
         self._chunks: deque[Chunk] = deque()
         self._chunk: Chunk | None = None  # being handed out
         self._next = self._end = 0  # the range of it being handed out
-        self._rest: list[tuple[int, int]] = []  # further ranges of it
+        self._rest: list[Range] = []  # further ranges of it
         self._given: list[Message] = []  # ack="auto": handed out and not yet acked
         self._turn = 0
         self._there = asyncio.Event()  # a chunk is there, or the end is
@@ -130,6 +131,7 @@ class Consumer:
                     self._settings,
                     self._deliver,
                     self._drop,
+                    self._refine,
                 )
                 self._tasks.create_task(session.run())
 
@@ -205,13 +207,7 @@ class Consumer:
         if not self._chunks:
             return False
         chunk = self._chunk = self._chunks.popleft()
-        self._rest = list(split(chunk))
-        at = chunk.first
-        for first, end in [*self._rest, (chunk.end, chunk.end)]:
-            if at < first and chunk.term == chunk.track.term:
-                chunk.track.ack_range(at, first)  # done before: say it again
-                chunk.session.acked()
-            at = end
+        self._rest = chunk.refine()
         self._next = self._end = 0
         return True
 
@@ -227,12 +223,24 @@ class Consumer:
         self._chunks.append(chunk)
         self._there.set()
 
+    def _refine(self, track: Track) -> None:
+        """Acks of a track are about to be forgotten: leave out of it what they were for."""
+        for chunk in self._chunks:
+            if chunk.track is track:
+                chunk.refine()
+        if self._chunk is not None and self._chunk.track is track:
+            rest = [(Offset(self._next), Offset(self._end)), *self._rest]
+            self._next = self._end = 0
+            self._chunk.ranges = [(first, end) for first, end in rest if first < end]
+            self._rest = self._chunk.refine()
+
     def _drop(self, session: Session, track: Track | None) -> None:
         """Forget what was not handed out of one queue, or of all of a session: it comes again."""
         kept: deque[Chunk] = deque()
         for chunk in self._chunks:
             if chunk.session is session and (track is None or chunk.track is track):
-                session.nacked(chunk, chunk.first, chunk.end, 0)
+                for first, end in chunk.ranges:
+                    session.nacked(chunk, first, end, 0)
                 session.give_credit(chunk.bytes)
             else:
                 kept.append(chunk)
@@ -241,9 +249,10 @@ class Consumer:
         if chunk_now is None or chunk_now.session is not session:
             return
         if track is None or chunk_now.track is track:
-            for first, end in [(self._next, self._end), *self._rest]:
-                if first < end:
-                    session.nacked(chunk_now, first, end, 0)
+            left: list[tuple[int, int]] = [(self._next, self._end), *self._rest]
+            for begin, until in left:
+                if begin < until:
+                    session.nacked(chunk_now, begin, until, 0)
             self._next = self._end = 0
             self._rest = []
         if track is None:

@@ -5,6 +5,7 @@ from array import array
 from fmqclient.track import Track
 from fmqcore.batch import HEADER_LEN, BadBatch, BatchType, check_payload, parse_header
 from fmqcore.columns import BadColumns, decode, decode_headers
+from fmqcore.consume.ranges import Range
 from fmqcore.errors import BadCrc, Malformed
 from fmqcore.words import Offset
 from fmqproto.v1 import client_pb2
@@ -18,12 +19,11 @@ class Chunk:
         "born_ms",
         "bytes",
         "delivery_count",
-        "end",
-        "first",
         "generation",
         "headers",
         "keys",
         "nacked",
+        "ranges",
         "session",
         "store_ms",
         "tags",
@@ -59,7 +59,7 @@ class Chunk:
         self.track = track
         self.session = session
         self.base = header.base_offset
-        self.first, self.end = first, end  # what is left of it to hand out
+        self.ranges: list[Range] = [(Offset(first), Offset(end))]  # to be handed out
         self.generation = delivery.generation
         self.term = track.term
         self.nacked: set[int] = set()  # offsets that the program gave back
@@ -67,6 +67,14 @@ class Chunk:
         self.delivery_count = delivery.delivery_count
         self.store_ms = header.store_ms
         self.values, self.keys, self.tags, self.headers, self.born_ms = records
+
+    def refine(self) -> list[Range]:
+        """Leave out what is done already; what remains is to be handed out."""
+        track, term = self.track, self.term
+        self.ranges = [
+            gap for first, end in self.ranges for gap in track.not_done(first, end, term)
+        ]
+        return self.ranges
 
 
 class Acker:
@@ -170,8 +178,3 @@ class Message:
             f"Message({self.topic} {self.group}/{self.queue} @{self.offset}, key={self.key!r}, "
             f"{len(self.value)} bytes)"
         )
-
-
-def split(chunk: Chunk) -> list[tuple[Offset, Offset]]:
-    """The ranges of it to hand out; what is done already is not among them."""
-    return chunk.track.not_done(chunk.first, chunk.end, chunk.term)

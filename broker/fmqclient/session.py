@@ -37,7 +37,7 @@ from fmqproto.v1 import client_pb2
 
 ACK_LINGER_S: Final = 0.005
 TOKEN_EVERY_MS: Final = 500
-"""So often a broker is asked, unasked for by the program, whether the acks so far are stored."""
+"""So often a broker is asked by itself whether the acks so far are stored."""
 PROBE_TIMEOUT_S: Final = 1.5
 STRANGE_MS: Final = 5000
 """A topic that the routes know and a broker does not: so long until it must have heard."""
@@ -57,6 +57,7 @@ class Session(Acker):
         settings: ConsumerSettings,
         deliver: Callable[[Chunk], None],
         dropped: Callable[["Session", Track | None], None],
+        refine: Callable[[Track], None],
     ) -> None:
         self.group = group
         self.why = "connecting"
@@ -69,6 +70,7 @@ class Session(Acker):
         self._settings = settings
         self._deliver = deliver
         self._dropped = dropped
+        self._refine = refine
         self._wake = asyncio.Event()
         self._hurry = False  # do not gather: somebody waits for a token, or we leave
         self._credit = 0  # to give back
@@ -278,6 +280,8 @@ class Session(Acker):
         if self._commits:  # for acks that came after it
             self._wake.set()
         for track in self.tracks.values():
+            if track.renewed:
+                self._refine(track)
             track.token_answered()
         for waiter in self._committing.pop(token, []):
             if waiter.done():

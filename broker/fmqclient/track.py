@@ -31,6 +31,7 @@ class Track:
         "ours",
         "paused",
         "queue",
+        "renewed",
         "revoked",
         "term",
         "under_token",
@@ -43,6 +44,7 @@ class Track:
         self.revoked = False  # it moves away: acks count for a moment, nothing more comes
         self.paused = False
         self.ours = False  # held when we last heard of it: asked for again after a loss
+        self.renewed = False  # a session was lost: what comes may be a copy of what is done
         self.generation = 0
         self.term = 0
         self.floor = Offset(0)  # everything below is stored as done, as far as we know
@@ -82,6 +84,7 @@ class Track:
         if self.revoked:
             self._forget()
         self.held = self.revoked = False
+        self.renewed = True
         self.lost_acks = len(self.done) > 0
 
     def ack(self, offset: int, term: int) -> bool:
@@ -94,11 +97,6 @@ class Track:
             self._gather()
             self._first, self._end = offset, offset + 1
         return True
-
-    def ack_range(self, first: int, end: int) -> None:
-        """The same for many."""
-        self._gather()
-        self._first, self._end = first, end
 
     def take_fresh(self) -> list[Range]:
         """Acks to say now; kept as done until they are stored."""

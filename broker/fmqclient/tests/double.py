@@ -14,6 +14,7 @@ from typing import Any
 from fmqcore.batch import BatchHeader, BatchType, encode_header, padding, parse_header
 from fmqcore.columns import decode
 from fmqcore.consume.inflight import QueueProgress
+from fmqcore.consume.ranges import Range
 from fmqcore.crc import crc32c
 from fmqcore.errors import ErrorCode, OutOfSequence
 from fmqcore.journal.producers import ProducerTable
@@ -49,6 +50,8 @@ class GroupDouble:
     stored: dict[int, list[Stored]] = field(default_factory=dict)
     producers: ProducerTable = field(default_factory=ProducerTable)
     floors: dict[tuple[str, int], int] = field(default_factory=dict)
+    acked: dict[tuple[str, int], tuple[Range, ...]] = field(default_factory=dict)
+    session: "ConsumeDouble | None" = None  # the one whose word counts
 
     def values(self, queue: int | None = None) -> list[bytes]:
         wanted = self.stored if queue is None else {queue: self.stored.get(queue, [])}
@@ -227,11 +230,14 @@ class ConsumeDouble:
         self.progress = {q: self._begin(q) for q in self.generations}
         self.nacks: list[client_pb2.NackRange] = []
         self.paused: set[int] = set()
+        self.tokens: list[int] = []
         self.left = False
         self.outbox: deque[client_pb2.ConsumeReply] = deque()
+        broker.group.session = self
 
     def _begin(self, queue: int) -> QueueProgress:
-        return QueueProgress(Offset(self.broker.group.floors.get((self.group, queue), 0)))
+        group, key = self.broker.group, (self.group, queue)
+        return QueueProgress(Offset(group.floors.get(key, 0)), group.acked.get(key, ()))
 
     async def run(self) -> None:
         assigned = [
@@ -251,6 +257,10 @@ class ConsumeDouble:
                 await asyncio.sleep(CREDIT_CHECK_S)
 
     def _deliveries(self) -> list[client_pb2.ConsumeReply]:
+        if self.tokens and self.broker.tokens:
+            self._store()
+            self.outbox.append(client_pb2.ConsumeReply(committed_tokens=self.tokens))
+            self.tokens = []
         replies = list(self.outbox)
         self.outbox.clear()
         for queue, generation in self.generations.items():
@@ -287,10 +297,10 @@ class ConsumeDouble:
                 self.broker.acks.append((ack.queue_id, ack.first_offset, ack.end_offset))
                 if self.generations[ack.queue_id] == ack.generation:
                     progress = self.progress[ack.queue_id]
-                    progress.ack(Offset(ack.first_offset), Offset(ack.end_offset))
-                    if self.broker.tokens:
-                        key = (self.group, ack.queue_id)
-                        self.broker.group.floors[key] = progress.floor
+                    up_to = Offset(self.broker.group.next_offset(ack.queue_id))
+                    progress.ack(Offset(ack.first_offset), Offset(ack.end_offset), up_to)
+            if self.broker.tokens and request.acks:
+                self._store()
             for nack in request.nacks:
                 self.nacks.append(nack)
                 if self.generations[nack.queue_id] == nack.generation:
@@ -298,9 +308,17 @@ class ConsumeDouble:
                     self.progress[nack.queue_id].nack(first, end, 0, 0)
             for control in request.controls:
                 (self.paused.add if control.pause else self.paused.discard)(control.queue_id)
-            if request.commit_token and self.broker.tokens:
-                self.outbox.append(client_pb2.ConsumeReply(committed_tokens=[request.commit_token]))
+            if request.commit_token:
+                self.tokens.append(request.commit_token)
             self.left |= request.leave
+
+    def _store(self) -> None:
+        group = self.broker.group
+        if group.session is not self:
+            return
+        for queue, progress in self.progress.items():
+            group.floors[(self.group, queue)] = progress.floor
+            group.acked[(self.group, queue)] = progress.acked
 
     def move_to(self, queue: int, offset: int) -> None:
         """A seek: the same holder begins anew under a new generation."""

@@ -62,6 +62,7 @@ async def test_a_token_sent_before_the_acks_were_said_again_proves_nothing() -> 
         ConsumerSettings("orders", "billing"),
         lambda chunk: None,
         lambda session, track: None,
+        lambda track: None,
     )
     first, second = Wire(), Wire()
     serving = asyncio.create_task(session._serve(cast(Any, first)))
@@ -69,7 +70,8 @@ async def test_a_token_sent_before_the_acks_were_said_again_proves_nothing() -> 
     async with asyncio.timeout(20):
         while not session.tracks:
             await asyncio.sleep(0)
-    session.tracks[0].ack_range(0, 10)
+    for offset in range(10):
+        session.tracks[0].ack(offset, term=0)
     session.acked()
     commit = session.commit()
     assert len((await first.token()).acks) == 1

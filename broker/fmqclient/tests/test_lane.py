@@ -1,0 +1,82 @@
+"""A lane by itself: when something new may leave it (L1 to L5), and what comes back in its order."""
+
+from typing import Any
+
+from fmqclient.lane import MAX_FLIGHTS, Lane
+from fmqclient.records import Flight, Pile
+from fmqcore.words import GroupName, TopicId
+
+
+class Topic:
+    held = False
+
+
+def lane() -> Lane:
+    return Lane(Topic(), GroupName("g1"), TopicId(1), 0)
+
+
+def pile(*values: bytes) -> Pile:
+    made = Pile(10_000, 0)
+    records: list[Any] = [(value, None, None, None, None, False, None) for value in values]
+    made.records = records
+    return made
+
+
+def depart(of: Lane, *values: bytes) -> Flight:
+    return of.depart(pile(*values))
+
+
+def values(piles: Any) -> list[bytes]:
+    return [record[0] for each in piles for record in each.records]
+
+
+def test_sequences_follow_what_was_sent() -> None:
+    one = lane()
+    assert [depart(one, b"a", b"b").base_sequence, depart(one, b"c").base_sequence] == [0, 2]
+    assert one.next_sequence == 3
+
+
+def test_until_one_was_accepted_there_is_one_flight() -> None:
+    one = lane()
+    first = depart(one, b"a")
+    assert not one.may_send(0)
+    one.accepted(first)
+    for _ in range(MAX_FLIGHTS):
+        assert one.may_send(0)
+        depart(one, b"b")
+    assert not one.may_send(0)
+
+
+def test_nothing_leaves_beside_an_unknown_outcome() -> None:
+    one = lane()
+    one.accepted(depart(one, b"a"))
+    flight = depart(one, b"b")
+    assert one.may_send(0)
+    flight.unknown = True
+    assert not one.may_send(0)
+    one.accepted(flight)
+    assert one.may_send(0)
+
+
+def test_what_was_refused_goes_first_in_its_order_and_under_its_sequence() -> None:
+    one = lane()
+    one.accepted(depart(one, b"a"))
+    refused, after = depart(one, b"b"), depart(one, b"c", b"d")
+    one.piles.append(pile(b"e"))
+    one.refused(refused)
+    assert not one.may_send(0), "what was sent after it has not been answered"
+    one.refused(after)
+    assert one.may_send(0)
+    assert values(one.piles) == [b"b", b"c", b"d", b"e"]
+    assert one.next_sequence == 1
+
+
+def test_after_an_abandoned_flight_nothing_leaves_without_a_new_producer_id() -> None:
+    """It may be stored: its sequence, given again, would be taken for a retry of it."""
+    one = lane()
+    one.accepted(depart(one, b"a"))
+    one.abandoned(depart(one, b"b"))
+    assert not one.may_send(0)
+    one.renewed()
+    assert one.may_send(0)
+    assert one.next_sequence == 0

@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOTS = (ROOT, ROOT / "broker", ROOT / "broker/fmqport", ROOT / "broker/fmqbroker")
+ROOTS = (
+    ROOT,
+    ROOT / "broker",
+    *sorted((ROOT / "broker").iterdir()),
+    *sorted((ROOT / "broker").glob("*/tests")),
+)
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 INVARIANTS = ROOT / "docs/invariants.md"
 _CODE = re.compile(r"`([^`\n]+)`")

@@ -1,4 +1,4 @@
-"""A lane by itself: when something new may leave it (L1 to L5), and what comes back in its order."""
+"""A lane by itself: what may leave it when, and what comes back in which order (L1 to L5)."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def lane() -> Lane:
 
 def pile(*values: bytes) -> Pile:
     made = Pile(10_000, 0)
-    records: list[Any] = [(value, None, None, None, None, False, None) for value in values]
+    records: list[Any] = [(value, b"", b"", b"", None, False, 0) for value in values]
     made.records = records
     return made
 
@@ -32,7 +32,7 @@ def values(piles: Any) -> list[bytes]:
 
 def test_sequences_follow_what_was_sent() -> None:
     one = lane()
-    assert [depart(one, b"a", b"b").base_sequence, depart(one, b"c").base_sequence] == [0, 2]
+    assert [depart(one, b"a", b"b").sequence, depart(one, b"c").sequence] == [0, 2]
     assert one.next_sequence == 3
 
 

@@ -18,7 +18,7 @@ from fmqclient.message import Acker, Chunk
 from fmqclient.routes import Routes
 from fmqclient.settings import ConsumerSettings
 from fmqclient.tasks import until_one_fails
-from fmqclient.track import Track
+from fmqclient.track import Track, lost_acks
 from fmqcore.errors import (
     FmqError,
     InvalidArgument,
@@ -73,6 +73,7 @@ class Session(Acker):
         self._refine = refine
         self._wake = asyncio.Event()
         self._hurry = False  # do not gather: somebody waits for a token, or we leave
+        self._topic_id = 0
         self._credit = 0  # to give back
         self._nacks: list[client_pb2.NackRange] = []
         self._controls: list[client_pb2.QueueControl] = []
@@ -198,6 +199,9 @@ class Session(Acker):
             CONSUME,
             client_pb2.ConsumeRequest(open=opening, credit_bytes=settings.buffer_bytes),
         )
+        if answer.opened.topic_id != self._topic_id:
+            self._topic_id = answer.opened.topic_id
+            self.tracks.clear()  # made anew under its name: what is known is of another topic
         self._beat_ms = answer.opened.heartbeat_ms or 3000
         self._address = broker.address
         self._epoch = Epoch(answer.epoch)
@@ -288,7 +292,7 @@ class Session(Acker):
                 continue
             lost = [t for t in self.tracks.values() if t.lost_acks and not t.held]
             if lost:
-                waiter.set_exception(StaleAssignment(_lost_acks(lost)))
+                waiter.set_exception(StaleAssignment(lost_acks(lost)))
                 for track in lost:
                     track.lost_acks = False
             else:
@@ -394,8 +398,3 @@ def _control(track: Track) -> client_pb2.QueueControl:
         pause=track.paused,
         resume=not track.paused,
     )
-
-
-def _lost_acks(tracks: list[Track]) -> str:
-    names = ", ".join(f"{t.group}/{t.queue}" for t in tracks)
-    return f"the session was lost and {names} went to others: some acks are not stored"

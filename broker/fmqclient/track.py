@@ -150,3 +150,9 @@ class Track:
         self.under_token = None
         self._fresh = []
         self._first = self._end = _NONE
+
+
+def lost_acks(tracks: list[Track]) -> str:
+    """What to tell a program whose acks could not be stored."""
+    names = ", ".join(f"{t.group}/{t.queue}" for t in tracks)
+    return f"the session was lost and {names} went to others: some acks are not stored"

@@ -1,7 +1,7 @@
 """Clock and transport in memory: the client's ports swapped, so that seeds can be replayed.
 
-Time is the loop's (virtual, under looptime), chance is seeded, streams are queues. What a stream
-promises is kept (`fmqport.transport`); what was sent before a cancel may be lost or not.
+Time is the loop's (on a `VirtualLoop` it jumps), chance is seeded, streams are queues. What a
+stream promises is kept (`fmqport.transport`); what was sent before a cancel may be lost or not.
 """
 
 import asyncio
@@ -12,6 +12,24 @@ from typing import Any
 from google.protobuf.message import Message
 
 from fmqport.transport import CallHandler, Method, StreamHandler, TransportError
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """A loop whose time jumps to the next timer when nothing else is to be done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = 0.0
+        really = self._selector.select  # type: ignore[attr-defined]
+
+        def select(timeout: float | None = None) -> Any:
+            self._now += timeout or 0
+            return really(0)
+
+        self._selector.select = select  # type: ignore[attr-defined]
+
+    def time(self) -> float:
+        return self._now
 
 
 class SeededClock:

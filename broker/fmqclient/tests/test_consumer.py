@@ -118,6 +118,23 @@ async def test_auto_does_not_ack_what_failed_or_was_given_back(one: ClusterDoubl
     assert sum(e - f for _, f, e in broker.acks) == 7
 
 
+async def test_acks_of_a_topic_do_not_count_for_another_of_its_name(one: ClusterDouble) -> None:
+    """It is deleted and made anew while acks of the old one are not stored."""
+    await fill(one, 100)
+    broker, group = one.brokers["g1-0"], one.groups["g1"]
+    broker.tokens = False
+    async with fmqclient.connect(one.url) as c, c.consumer("orders", group="billing") as sub:
+        for m in await take(sub, 100):
+            await m.ack()
+        await until(lambda: sum(e - f for _, f, e in broker.acks) >= 100)
+        group.topic_id = 2
+        group.floors.clear()
+        broker.acks.clear()
+        broker.reset_streams()
+        again = await take(sub, 100)
+        assert len(again) == 100
+
+
 async def test_acks_survive_a_lost_session_and_nothing_acked_is_seen_twice(
     one: ClusterDouble,
 ) -> None:

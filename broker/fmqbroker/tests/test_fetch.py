@@ -66,7 +66,7 @@ async def test_all_that_is_pending_travels_in_one_message(tmp_path: Path) -> Non
             consumer.take = replies.append  # type: ignore[assignment,method-assign]
             consumer.send(ConsumeRequest(credit_bytes=10_000_000))
             await until(lambda: sum(len(r.deliveries) for r in replies) == 300)
-            assert len(replies) == 1
+            assert sum(1 for r in replies if r.deliveries) == 1  # the assignment may come alone
 
 
 async def test_credit_bounds_what_is_delivered(tmp_path: Path) -> None:

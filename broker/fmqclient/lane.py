@@ -145,17 +145,20 @@ class Lane:
         self.next_sequence = self.accepted_end = 0
 
     def take_unsent(self) -> list[Pile]:
-        """Take out what another group may store instead; what is pinned stays."""
-        taken, back, kept = [], list[Pile](), deque[Pile]()
-        for pile in self.turned_back:
-            free, pinned = _part(pile)
-            taken += [free] if free.records else []
-            back += [pinned] if pinned.records else []
+        """Take out what another group may store instead; what is pinned stays.
+
+        So does what was refused while others are on their way (L3). If those stay for good, so
+        does it: it is older, and must not come to this queue again after them.
+        """
+        if any(flight.stays for flight in self.flights):
+            for pile in self.turned_back:
+                pile.records = _pinned(pile.records)
+        taken, kept = [], deque[Pile]()
         for pile in self.piles:
             free, pinned = _part(pile)
             taken += [free] if free.records else []
             kept += [pinned] if pinned.records else []
-        self.turned_back, self.piles, self.open = back, kept, None
+        self.piles, self.open = kept, None
         return taken
 
     def drain(self) -> list[Pile]:
@@ -185,7 +188,9 @@ class Lane:
             return
         self.next_sequence = self.accepted_end
         self.broken = False
-        turned_back, self.turned_back = self.turned_back, []
+        # As they were sent, not as they were answered: unknown ones are asked one by one.
+        turned_back = sorted(self.turned_back, key=lambda pile: pile.sequence)
+        self.turned_back = []
         self.piles.extendleft(reversed(turned_back))
 
 
@@ -197,9 +202,12 @@ def _part(pile: Pile) -> tuple[Pile, Pile]:
 
 
 def _pile(source: Pile | Flight, records: Iterable[Record]) -> Pile:
-    pile = Pile(source.deadline_ms, source.born_ms)
-    pile.records = list(records)
-    if isinstance(source, Flight) and source.stays:
-        pile.records = [(*r[:5], True, r[6]) for r in pile.records]
+    pile = Pile(source.deadline_ms, source.born_ms, source.sequence)
+    stays = isinstance(source, Flight) and source.stays
+    pile.records = _pinned(records) if stays else list(records)
     pile.bytes = sum(map(record_bytes, pile.records))
     return pile
+
+
+def _pinned(records: Iterable[Record]) -> list[Record]:
+    return [(*record[:5], True, record[6]) for record in records]

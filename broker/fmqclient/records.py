@@ -45,13 +45,14 @@ def record_bytes(record: Record) -> int:
 class Pile:
     """Records of one lane that have not been sent."""
 
-    __slots__ = ("born_ms", "bytes", "deadline_ms", "records")
+    __slots__ = ("born_ms", "bytes", "deadline_ms", "records", "sequence")
 
-    def __init__(self, deadline_ms: int, born_ms: int) -> None:
+    def __init__(self, deadline_ms: int, born_ms: int, sequence: int = 0) -> None:
         self.records: list[Record] = []
         self.bytes = 0
         self.deadline_ms = deadline_ms
         self.born_ms = born_ms  # wall clock; 0 = not wanted
+        self.sequence = sequence  # under which it was sent and refused
 
 
 class Flight:

@@ -5,8 +5,8 @@ although groups come and go and batches are refused (L6). For that, a key's reco
 move are always in one lane. When the groups among which keys are spread change (`remap`), nothing
 new is sent for a moment: what is on its way from lanes that lose keys is waited for (it is stored,
 refused, or its outcome is unknown and it stays there for good); then all that was not sent is
-placed anew, in the order in which it was handed in. A flight that is not answered within
-`HOLD_MS` *stays*: should it be refused later, it is sent again to its own lane only.
+placed anew, in the order in which it was handed in. A flight that is unknown, or not answered in
+`HOLD_MS`, *stays*: should it be refused later, it is sent again to its own lane only.
 """
 
 from collections.abc import Callable, Iterable
@@ -121,10 +121,10 @@ class Topic:
         """What must be placed anew, in order, with its deadline. None: not yet, or not at all."""
         if not self.held:
             return None
-        awaited = [f for f in self._awaited if not f.over and not f.unknown]
-        if awaited and now_ms < self._held_until_ms:
+        self._awaited = [f for f in self._awaited if not f.over]
+        if now_ms < self._held_until_ms and not all(f.unknown for f in self._awaited):
             return None
-        for flight in awaited:
+        for flight in self._awaited:
             flight.stays = True
         self._awaited = []
         self.held = False
@@ -147,6 +147,6 @@ class Topic:
         self.sticky = None
         groups = set(leaving)
         flights = [f for p, lane in self.lanes.items() if p[0] in groups for f in lane.flights]
-        self._awaited += [f for f in flights if not f.unknown and f not in self._awaited]
+        self._awaited += [f for f in flights if f not in self._awaited]
         self.held = True
         self._held_until_ms = now_ms + HOLD_MS

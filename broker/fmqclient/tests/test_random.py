@@ -99,7 +99,7 @@ def check_stored(
     assert [places[(str(r.group), r.queue, int(r.offset))] for r in results] == list(numbers)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(30), 130, 155, 212, 503])  # these found something
 def test_producer(seed: int) -> None:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(produce(seed))

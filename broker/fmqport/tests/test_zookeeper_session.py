@@ -73,7 +73,10 @@ async def test_a_hundred_sessions_leave_nothing_behind(zookeeper: str) -> None:
     before = process.num_fds(), threading.active_count()
     for _ in range(100):
         await one()
-    assert (process.num_fds(), threading.active_count()) == before
+    # A thread that was told to end counts until the scheduler has let it: what leaks stays.
+    async with asyncio.timeout(30):
+        while process.num_fds() > before[0] or threading.active_count() > before[1]:
+            await asyncio.sleep(0.05)
 
 
 async def test_close_is_bounded_when_nobody_answers(zookeeper: str) -> None:

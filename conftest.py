@@ -7,6 +7,7 @@ Mark a test that uses them `@pytest.mark.processes`.
 """
 
 import itertools
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from fmqport.zk.embedded import EmbeddedZooKeeper
 
 _ROOTS = itertools.count(1)
+
+
+def pytest_configure() -> None:
+    """A run started in the background of a script ignores SIGINT, and so would its children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

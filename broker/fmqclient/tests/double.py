@@ -32,6 +32,7 @@ class BrokerDouble:
         self.permission = Permission.FULL
         self.address = ""
         self.script: Script = lambda batch: None
+        self.slow: Callable[[], float] = lambda: 0.0
         self.opened = 0
         self.requests: list[client_pb2.ProduceRequest] = []
         self.acks: list[tuple[int, int, int]] = []
@@ -76,6 +77,8 @@ class BrokerDouble:
         self.streams.append(stream)
         while (request := await stream.receive()) is not None:
             self.requests.append(request)
+            if delay_s := self.slow():
+                await asyncio.sleep(delay_s)  # although the producer may have gone meanwhile
             acks = [self._take(b, opening.producer_id, stream) for b in request.batches]
             acks = [a for a in acks if a is not None]
             if acks:

@@ -43,6 +43,7 @@ class Chaos:
         self._calm = asyncio.Event()
         for broker in double.brokers.values():
             broker.script = self._fate
+            broker.slow = self._slow
 
     def _fate(self, batch: client_pb2.ProduceBatch) -> ErrorCode | str | None:
         if self._calm.is_set() or self._random.random() > self._evil:
@@ -51,6 +52,11 @@ class Chaos:
         if fate is ErrorCode.TOO_LARGE and batch.record_count < 2:
             return None
         return fate
+
+    def _slow(self) -> float:
+        if self._calm.is_set() or self._random.random() > self._evil / 2:
+            return 0.0
+        return self._random.choice((0.005, 0.05, 0.5))
 
     async def run(self) -> None:
         while not self._calm.is_set():

@@ -1,0 +1,120 @@
+"""What becomes of a refused batch: the verdicts that no simple run of events shows."""
+
+from typing import Any
+
+import pytest
+
+from fmqclient.lane import Lane
+from fmqclient.records import Flight, Pile
+from fmqclient.refusals import Refusals, Verdict, verdict_of
+from fmqcore.errors import ErrorCode, FmqError, OutOfSequence, Overloaded, error_of
+from fmqcore.words import GroupName, TopicId
+from fmqport.system import SystemClock
+
+
+class Topic:
+    held = False
+
+
+class Outbox:
+    def __init__(self) -> None:
+        self.failed: list[tuple[list[bytes], FmqError]] = []
+
+    def fail(self, piles: Any, error: FmqError) -> None:
+        self.failed += [([r[0] for r in pile.records], error) for pile in piles]
+
+
+class Case:
+    """A lane with a batch accepted, then some in flight."""
+
+    def __init__(self) -> None:
+        self.lane = Lane(Topic(), GroupName("g1"), TopicId(1), 0)
+        self.outbox = Outbox()
+        self.renewed = self.avoided = self.wanted = 0
+        outbox: Any = self.outbox
+        self.refusals = Refusals(SystemClock(), outbox, self._avoid, self._renew, self._want)
+        self.lane.accepted(self.depart(b"first"))
+
+    def depart(self, *values: bytes) -> Flight:
+        pile = Pile(10_000, 0)
+        records: list[Any] = [(v, b"", b"", b"", None, False, 0) for v in values]
+        pile.records = records
+        return self.lane.depart(pile)
+
+    def _avoid(self) -> None:
+        self.avoided += 1
+
+    def _renew(self) -> None:
+        self.renewed += 1
+
+    def _want(self) -> None:
+        self.wanted += 1
+
+    def unsent(self) -> list[bytes]:
+        return [r[0] for pile in self.lane.piles for r in pile.records]
+
+
+def test_what_follows_a_refused_one_is_not_stored_even_if_its_answer_was_lost() -> None:
+    """And no sequence is used again: a late copy of it could fit behind the one that takes it."""
+    case = Case()
+    refused, lost = case.depart(b"a"), case.depart(b"b")
+    case.refusals.take(case.lane, refused, Overloaded(""))
+    lost.unknown = True  # the stream broke
+    case.refusals.take(case.lane, lost, OutOfSequence(""))
+    assert case.unsent() == [b"a", b"b"]
+    assert case.lane.poisoned
+    assert case.renewed == 1
+    assert case.outbox.failed == []
+
+
+def test_a_gap_that_nobody_explains_takes_a_new_producer_id() -> None:
+    case = Case()
+    case.refusals.take(case.lane, case.depart(b"a"), OutOfSequence(""))
+    assert case.unsent() == [b"a"]
+    assert case.renewed == 1
+
+
+def test_an_unknown_one_out_of_sequence_waits_for_those_before_it_or_is_given_up() -> None:
+    case = Case()
+    first, second = case.depart(b"a"), case.depart(b"b")
+    first.unknown = second.unknown = True
+    case.refusals.take(case.lane, second, OutOfSequence(""))
+    assert second.due_ms > 0
+    case.refusals.take(case.lane, first, OutOfSequence(""))
+    assert [values for values, _ in case.outbox.failed] == [[b"a"]]
+    assert case.outbox.failed[0][1].code is ErrorCode.DELIVERY_UNKNOWN
+    assert case.lane.poisoned
+
+
+@pytest.mark.parametrize("code", [c for c in ErrorCode if c is not ErrorCode.OK])
+def test_one_that_may_be_stored_is_never_moved_or_failed_by_a_refusal(code: ErrorCode) -> None:
+    case = Case()
+    before, flight = case.depart(b"x"), case.depart(b"a")
+    before.unknown = flight.unknown = True
+    leave = case.refusals.take(case.lane, flight, error_of(code, ""))
+    assert flight in case.lane.flights
+    assert case.unsent() == []
+    assert case.outbox.failed == []
+    assert leave is (code is ErrorCode.NO_PERMISSION)
+
+
+@pytest.mark.parametrize("code", list(ErrorCode))
+def test_what_is_not_known_to_be_refused_before_the_append_may_be_stored(code: ErrorCode) -> None:
+    """An unknown code, too: a newer broker may say more."""
+    certain = {
+        ErrorCode.NO_PERMISSION,
+        ErrorCode.UNKNOWN_TOPIC,
+        ErrorCode.UNKNOWN_QUEUE,
+        ErrorCode.TOO_LARGE,
+        ErrorCode.BAD_CRC,
+        ErrorCode.MALFORMED,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.OVERLOADED,
+        ErrorCode.OUT_OF_SEQUENCE,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.STORAGE_FULL,
+        ErrorCode.UNSUPPORTED,
+        ErrorCode.INVALID_ARGUMENT,
+    }
+    assert (verdict_of(code) is Verdict.UNKNOWN) == (code not in certain)
+    assert verdict_of(999) is Verdict.UNKNOWN

@@ -73,18 +73,17 @@ async def _measure(
         task = progress.add_task("starting", total=len(cells))
         for policy, some in groupby(cells, lambda cell: (cell.flush, cell.replication)):
             folder = Path(tempfile.mkdtemp(prefix="bench-", dir=build))
-            try:
-                options = ClusterOptions(groups=1, slaves=1, policy=POLICIES[policy])
-                async with DevCluster(folder / "cluster", options) as cluster:
-                    load = Load(cluster.url)
-                    for cell in some:
-                        progress.update(task, description=cell.name)
-                        machine = await raw.measure(cell, folder, min(1.0, seconds / 2))
-                        done = [await load.run(cell, seconds) for _ in range(runs)]
-                        rows.append(row(cell, median_run(done), machine))
-                        progress.advance(task)
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
+            progress.update(task, description=f"logs of the brokers: {folder}/cluster")
+            options = ClusterOptions(groups=1, slaves=1, policy=POLICIES[policy])
+            async with DevCluster(folder / "cluster", options) as cluster:
+                load = Load(cluster.url)
+                for cell in some:
+                    progress.update(task, description=cell.name)
+                    machine = await raw.measure(cell, folder, min(1.0, seconds / 2))
+                    done = [await load.run(cell, seconds) for _ in range(runs)]
+                    rows.append(row(cell, median_run(done), machine))
+                    progress.advance(task)
+            shutil.rmtree(folder)  # kept, with its logs, if anything went wrong
     return rows
 
 

@@ -16,11 +16,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequen
 from contextlib import asynccontextmanager
 from datetime import datetime
 from enum import Enum
+from functools import partial
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
 from fmqclient.address import DEFAULT_URL
+from fmqclient.cli.reader import ReaderWatch
 from fmqclient.settings import Start
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
 from fmqport.transport import TransportError
@@ -83,32 +85,37 @@ def exit_code(error: BaseException) -> int | None:
     return next((code for kind, code in _EXITS if isinstance(error, kind)), None)
 
 
-def run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a command's coroutine. Ctrl-C and SIGTERM cancel it, so that it ends in order."""
-    return asyncio.run(_terminable(work))
+def run(work: Callable[[], Coroutine[Any, Any, T]], *, while_read: bool = False) -> T:
+    """Run a command's coroutine. Ctrl-C and SIGTERM cancel it, so that it ends in order.
+
+    `while_read`: so does the end of the last reader of our output; then `NobodyReads` is raised.
+    """
+    return asyncio.run(_terminable(work, while_read=while_read))
 
 
-async def _terminable(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+async def _terminable(work: Callable[[], Coroutine[Any, Any, T]], *, while_read: bool) -> T:
     task = asyncio.ensure_future(work())
-    terminated = False
+    why: list[BaseException] = []
 
-    def terminate() -> None:
-        nonlocal terminated
-        terminated = True
+    def end(reason: BaseException) -> None:
+        why.append(reason)
         task.cancel()
 
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, terminate)
+    loop.add_signal_handler(signal.SIGTERM, end, Terminated())
+    reader = ReaderWatch(sys.stdout.fileno(), partial(end, NobodyReads())) if while_read else None
     try:
         return await task
     except asyncio.CancelledError:
-        if terminated:
-            raise Terminated from None
+        if why:
+            raise why[0] from None
         task.cancel()
         await asyncio.wait([task])
         raise
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
+        if reader is not None:
+            reader.stop()
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from fmqclient.cli.common import (
     BROKERS,
     FAILED,
     Brokers,
+    NobodyReads,
     Output,
     OutputOption,
     client,
@@ -77,9 +78,13 @@ def consume(
                         await connected.admin().delete_group(name)
 
     try:
-        run(work)
-    finally:
-        talk(f"{printer.printed:,} messages")
+        run(work, while_read=True)
+    except NobodyReads:
+        raise  # quietly: who read has seen enough
+    except BaseException:
+        printer.say()
+        raise
+    printer.say()
     if count and printer.printed < count:
         raise typer.Exit(FAILED)
 
@@ -94,6 +99,10 @@ class _Printer:
     at_end: bool
     ack: bool
     printed: int = 0
+
+    def say(self) -> None:
+        """How many there were."""
+        talk(f"{self.printed:,} messages")
 
     async def run(self, connected: Any, sub: Any, group: str, topic: str) -> None:
         """Until enough was printed, nothing comes any more, or the end is reached."""

@@ -53,6 +53,9 @@ def build(arguments: Sequence[str]) -> typer.Typer:
 
 def main() -> None:
     """Run the command line; never returns."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who started us: `fmq ... >&-`
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # until the exit
     sys.exit(run(sys.argv[1:]))
 
 

@@ -2,7 +2,8 @@
 
 Three workers below one `FileDisk`: one thread writes and syncs, in the order of the calls; one
 does directory work (create, rename, remove: each fsyncs the directory); two read. Nothing here
-runs on the event loop but the hand-over.
+runs on the event loop but the hand-over. What the kernel does is behind `syscalls.py`; what is
+done, and in which order, is here.
 
 It leaves in the directory: the files that were asked for; `lock`, which holds who owns
 it; and, after a crash, `*.tmp` files, which the next `lock` removes. Names ending in `.tmp`
@@ -10,16 +11,18 @@ and the name `lock` belong to this adapter and are neither listed nor taken.
 """
 
 import asyncio
+import contextlib
 import errno
-import fcntl
 import os
 import re
+from collections.abc import Callable
 from typing import Final
 
 from fmqcore.errors import DirectoryLocked, InvalidArgument
 from fmqport.disk import DiskFailed, DiskFile, DiskFull
-from fmqport.open_file import FULL, Health, OpenFile, pwrite_all
-from fmqport.workers import Worker
+from fmqport.open_file import FULL, Health, OpenFile, pread_all, pwrite_all
+from fmqport.syscalls import OsCalls, Syscalls
+from fmqport.workers import Threads, Worker
 
 LOCK_NAME: Final = "lock"
 _TMP: Final = ".tmp"
@@ -35,13 +38,19 @@ def checked_name(name: str) -> str:
 
 
 class FileDisk:
-    """The real `Disk`: one directory."""
+    """The real `Disk`: one directory. `calls` and `worker` are for a simulated kernel below it."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(
+        self,
+        path: str,
+        calls: Syscalls | None = None,
+        worker: Callable[[str, int], Worker] = Threads,
+    ) -> None:
         self._path = os.path.abspath(path)
-        self._writer = Worker("fmq-write")
-        self._directory = Worker("fmq-directory")
-        self._reader = Worker("fmq-read", threads=2)
+        self._calls = calls or OsCalls()
+        self._writer = worker("fmq-write", 1)
+        self._directory = worker("fmq-directory", 1)
+        self._reader = worker("fmq-read", 2)
         self._health = Health()
         self._lock: _Lock | None = None
 
@@ -72,7 +81,7 @@ class FileDisk:
     async def read_file(self, name: str) -> bytes | None:
         """See `Disk`."""
         path = self._at(name)
-        return await self._directory.submit(lambda: _read_file(path))
+        return await self._directory.submit(lambda: self._read_file(path))
 
     async def replace_file(self, name: str, data: bytes) -> None:
         """See `Disk`."""
@@ -106,55 +115,56 @@ class FileDisk:
     # ---- on the threads
     def _take(self, owner: str) -> "_Lock":
         try:
-            os.makedirs(self._path, exist_ok=True)
-            _sync_directory(os.path.dirname(self._path))
+            self._calls.makedirs(self._path)
+            self._sync_directory(os.path.dirname(self._path))
             return self._take_made(owner)
         except OSError as error:
             raise DiskFailed(f"cannot use {self._path} as data directory: {error}") from error
 
     def _take_made(self, owner: str) -> "_Lock":
-        path = os.path.join(self._path, LOCK_NAME)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        calls = self._calls
+        fd = calls.open(os.path.join(self._path, LOCK_NAME), os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            calls.lock(fd)
         except BlockingIOError:
-            holder = os.pread(fd, 1000, 0).decode(errors="replace").strip() or "another process"
-            os.close(fd)
+            holder = calls.pread(fd, 1000, 0).decode(errors="replace").strip() or "another process"
+            calls.close(fd)
             raise DirectoryLocked(
                 f"{self._path} is in use by {holder}: stop it, or use another directory"
             ) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{owner} (process {os.getpid()})\n".encode(), 0)
-        for name in os.listdir(self._path):
+        calls.truncate(fd, 0)
+        calls.pwritev(fd, [f"{owner} (process {calls.process_id()})\n".encode()], 0)
+        for name, _ in sorted(calls.scan(self._path)):
             if name.endswith(_TMP):
-                os.unlink(os.path.join(self._path, name))
-        return _Lock(fd)
+                calls.unlink(os.path.join(self._path, name))
+        return _Lock(fd, calls)
 
     def _list(self) -> _Listing:
-        with os.scandir(self._path) as entries:
-            return sorted(
-                (entry.name, entry.stat().st_size)
-                for entry in entries
-                if entry.is_file() and entry.name != LOCK_NAME and not entry.name.endswith(_TMP)
-            )
+        return sorted(
+            (name, size)
+            for name, size in self._calls.scan(self._path)
+            if name != LOCK_NAME and not name.endswith(_TMP)
+        )
+
+    def _opened(self, path: str, fd: int) -> OpenFile:
+        return OpenFile(path, fd, self._calls, self._writer, self._reader, self._health)
 
     def _open(self, path: str) -> OpenFile:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        return OpenFile(path, fd, self._writer, self._reader, self._health)
+        return self._opened(path, self._calls.open(path, os.O_RDWR))
 
     def _create(self, name: str, size: int) -> OpenFile:
         path = os.path.join(self._path, name)
-        _refuse_existing(path)
+        self._refuse_existing(path)
         aside = path + _TMP
-        fd = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = self._calls.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
             if size:
-                os.posix_fallocate(fd, 0, size)
+                self._calls.allocate(fd, size)
             self._publish(fd, aside, path)
-            return OpenFile(path, fd, self._writer, self._reader, self._health)
+            return self._opened(path, fd)
         except BaseException as error:
-            os.close(fd)
-            _unlink_quietly(aside)
+            self._calls.close(fd)
+            self._unlink_quietly(aside)
             if isinstance(error, OSError):
                 raise self._failure(f"create {path}", error) from error
             raise
@@ -163,41 +173,67 @@ class FileDisk:
         path = os.path.join(self._path, name)
         aside = path + _TMP
         try:
-            fd = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            fd = self._calls.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
             try:
-                pwrite_all(fd, [data], 0)
+                pwrite_all(self._calls, fd, [data], 0)
                 self._publish(fd, aside, path)
             finally:
-                os.close(fd)
+                self._calls.close(fd)
         except OSError as error:
-            _unlink_quietly(aside)
+            self._unlink_quietly(aside)
             raise self._failure(f"replace {path}", error) from error
 
     def _publish(self, fd: int, aside: str, path: str) -> None:
-        os.fsync(fd)
-        os.rename(aside, path)
-        _sync_directory(self._path)
+        self._calls.fsync(fd)
+        self._calls.rename(aside, path)
+        self._sync_directory(self._path)
 
     def _rename(self, file: OpenFile, path: str) -> None:
-        _refuse_existing(path)
+        self._refuse_existing(path)
         try:
             file.move(path)
-            _sync_directory(self._path)
+            self._sync_directory(self._path)
         except OSError as error:
             raise self._failure(f"rename {file.path} to {path}", error) from error
 
     def _remove(self, path: str) -> None:
         try:
-            os.unlink(path)
-            _sync_directory(self._path)
+            self._calls.unlink(path)
+            self._sync_directory(self._path)
         except FileNotFoundError:
             return
         except OSError as error:
             raise self._failure(f"remove {path}", error) from error
 
     def _free(self) -> int:
-        stat = os.statvfs(self._path)
-        return stat.f_bavail * stat.f_frsize
+        return self._calls.free_bytes(self._path)
+
+    def _refuse_existing(self, path: str) -> None:
+        if self._calls.exists(path):
+            raise FileExistsError(errno.EEXIST, "exists already", path)
+
+    def _read_file(self, path: str) -> bytes | None:
+        try:
+            fd = self._calls.open(path, os.O_RDONLY)
+            try:
+                return pread_all(self._calls, fd, self._calls.size(fd), 0)
+            finally:
+                self._calls.close(fd)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise DiskFailed(f"read {path}: {error}") from error
+
+    def _sync_directory(self, path: str) -> None:
+        fd = self._calls.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self._calls.fsync(fd)
+        finally:
+            self._calls.close(fd)
+
+    def _unlink_quietly(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._calls.unlink(path)
 
     @staticmethod
     def _failure(what: str, error: OSError) -> DiskFailed | DiskFull:
@@ -210,42 +246,13 @@ class FileDisk:
 class _Lock:
     """The real `DiskLock`: an flock, which ends with the process however it ends."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, calls: Syscalls) -> None:
         self._fd = fd
+        self._calls = calls
 
     def release(self) -> None:
         """See `DiskLock`."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            os.ftruncate(fd, 0)
-            os.close(fd)
-
-
-def _refuse_existing(path: str) -> None:
-    if os.path.lexists(path):
-        raise FileExistsError(errno.EEXIST, "exists already", path)
-
-
-def _read_file(path: str) -> bytes | None:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise DiskFailed(f"read {path}: {error}") from error
-
-
-def _sync_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _unlink_quietly(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return
+            self._calls.truncate(fd, 0)
+            self._calls.close(fd)

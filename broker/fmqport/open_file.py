@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fmqport.disk import Chunk, DiskFailed, DiskFull, Write
+from fmqport.syscalls import Syscalls
 from fmqport.workers import Worker
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -42,13 +43,22 @@ class Health:
 class OpenFile:
     """The real `DiskFile`."""
 
-    def __init__(self, path: str, fd: int, writer: Worker, reader: Worker, health: Health) -> None:
+    def __init__(
+        self,
+        path: str,
+        fd: int,
+        calls: Syscalls,
+        writer: Worker,
+        reader: Worker,
+        health: Health,
+    ) -> None:
         self._path = path
         self._fd = fd
+        self._calls = calls
         self._writer = writer
         self._reader = reader
         self._health = health
-        self._size = os.fstat(fd).st_size
+        self._size = calls.size(fd)
         self._users = 1  # this object itself, and each read under way: the last closes the fd
         self._guard = threading.Lock()
         self._closed = False
@@ -96,7 +106,7 @@ class OpenFile:
 
     def move(self, path: str) -> None:
         """Rename it on the directory's thread; the caller syncs the directory."""
-        os.rename(self._path, path)
+        self._calls.rename(self._path, path)
         self._path = path
 
     def close_now(self) -> None:
@@ -112,14 +122,14 @@ class OpenFile:
         with self._guard:
             self._users -= 1
             if self._users == 0:
-                os.close(self._fd)
+                self._calls.close(self._fd)
 
     # ---- on the threads
     def _write(self, writes: Sequence[Write], sync: bool) -> None:
         self._health.require()
         try:
             for at, pieces in writes:
-                pwrite_all(self._fd, pieces, at)
+                pwrite_all(self._calls, self._fd, pieces, at)
         except OSError as error:
             raise self._health.failure(f"write {self._path}", error) from error
         if sync:
@@ -127,18 +137,13 @@ class OpenFile:
 
     def _sync(self) -> None:
         try:
-            os.fdatasync(self._fd)
+            self._calls.fdatasync(self._fd)
         except OSError as error:
             raise self._health.failure(f"fdatasync {self._path}", error) from error
 
     def _read(self, at: int, length: int) -> bytes:
         try:
-            parts: list[bytes] = []
-            while length > 0 and (part := os.pread(self._fd, length, at)):
-                parts.append(part)
-                at += len(part)
-                length -= len(part)
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            return pread_all(self._calls, self._fd, length, at)
         except OSError as error:
             raise DiskFailed(f"read {self._path} at {at}: {error}") from error
         finally:
@@ -147,22 +152,22 @@ class OpenFile:
     def _zero(self, at: int, end: int) -> None:
         self._health.require()
         try:
-            while (at := _next_data(self._fd, at, end)) < end:
+            while (at := _next_data(self._calls, self._fd, at, end)) < end:
                 step = min(_STEP, end - at)
-                if os.pread(self._fd, step, at) != _ZEROS[:step]:
-                    pwrite_all(self._fd, [memoryview(_ZEROS)[:step]], at)
+                if self._calls.pread(self._fd, step, at) != _ZEROS[:step]:
+                    pwrite_all(self._calls, self._fd, [memoryview(_ZEROS)[:step]], at)
                 at += step
         except OSError as error:
             raise self._health.failure(f"write {self._path}", error) from error
         self._sync()
 
 
-def pwrite_all(fd: int, pieces: Sequence[Chunk], at: int) -> None:
+def pwrite_all(calls: Syscalls, fd: int, pieces: Sequence[Chunk], at: int) -> None:
     """Write all of `pieces` from byte `at` on, however often the kernel stops short."""
     left = [piece for piece in pieces if len(piece)]
     while left:
         group = left[:_IOV_MAX]
-        done = os.pwritev(fd, group, at)
+        done = calls.pwritev(fd, group, at)
         at += done
         taken = 0
         while taken < len(group) and done >= len(group[taken]):
@@ -173,12 +178,22 @@ def pwrite_all(fd: int, pieces: Sequence[Chunk], at: int) -> None:
             left[0] = memoryview(left[0])[done:]
 
 
-def _next_data(fd: int, at: int, end: int) -> int:
+def pread_all(calls: Syscalls, fd: int, length: int, at: int) -> bytes:
+    """Up to `length` bytes from byte `at`; fewer only at the end of the file."""
+    parts: list[bytes] = []
+    while length > 0 and (part := calls.pread(fd, length, at)):
+        parts.append(part)
+        at += len(part)
+        length -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _next_data(calls: Syscalls, fd: int, at: int, end: int) -> int:
     """Skip what was never written; `end` if nothing was."""
     if at >= end:
         return end
     try:
-        return min(os.lseek(fd, at, os.SEEK_DATA), end)
+        return min(calls.next_data(fd, at), end)
     except OSError as error:
         if error.errno == errno.ENXIO:
             return end

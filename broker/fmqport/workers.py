@@ -8,7 +8,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 _Job = tuple[
@@ -20,8 +20,22 @@ def _nothing(_result: object) -> None:
     return None
 
 
-class Worker:
-    """Threads that run what is submitted; started at the first call, ended by `stop`."""
+class Worker(Protocol):
+    """Runs blocking calls beside the event loop. With one thread: in the order of `submit`."""
+
+    def submit(
+        self, call: Callable[[], T], orphan: Callable[[T], None] = _nothing
+    ) -> "asyncio.Future[T]":
+        """Run `call`. If nobody waits for it any more, `orphan` gets its result."""
+        ...
+
+    async def stop(self) -> None:
+        """Finish what was submitted; harmless when done twice."""
+        ...
+
+
+class Threads:
+    """The real `Worker`: threads, started at the first call, ended by `stop`."""
 
     def __init__(self, name: str, threads: int = 1) -> None:
         self._name = name
@@ -33,7 +47,7 @@ class Worker:
     def submit(
         self, call: Callable[[], T], orphan: Callable[[T], None] = _nothing
     ) -> "asyncio.Future[T]":
-        """Run `call` on a thread. If nobody waits for it any more, `orphan` gets its result."""
+        """See `Worker`."""
         if self._stopped:
             raise RuntimeError(f"{self._name} is closed")
         loop = asyncio.get_running_loop()
@@ -44,7 +58,7 @@ class Worker:
         return future
 
     async def stop(self) -> None:
-        """Finish what was submitted and end the threads; harmless when done twice."""
+        """See `Worker`. Ends the threads."""
         if self._stopped:
             return
         ends = [self.submit(_noop) for _ in self._threads]

@@ -237,9 +237,10 @@ class GroupStore:
     async def _set(self, new: GroupState, version: int) -> bool:
         """Send one compare-and-set; True if it stands, False if another one won."""
         path, data = f"{self._root}/state", state_to_json(new)
-        self._maybe_isr, self.unsettled = new.isr, True  # F8: before it is sent
         try:
             async with self._io:
+                # F8: before it is sent; not sooner, or the read whose turn is now would settle it.
+                self._maybe_isr, self.unsettled = new.isr, True
                 if version < 0:
                     await self._coordination.create(path, data)
                     version = 0

@@ -193,6 +193,31 @@ async def test_a_change_that_cannot_be_settled_counts_for_the_in_sync_set(
     assert store.widest_isr == {"g1-2"}
 
 
+async def test_a_read_before_a_change_is_sent_does_not_settle_it(
+    admin: ZooKeeperSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lease is renewed between the change's own read and its write; the write gets no answer."""
+    monkeypatch.setattr("fmqbroker.group_store._SETTLE_S", 0.3)
+
+    class Silent(Lossy):
+        async def set(self, path: str, data: bytes, version: int) -> int:
+            self.sent = True
+            return await super().set(path, data, version)
+
+    async with store_of(admin) as store:
+        await store.change(lambda s: replace(s, isr=frozenset({S})))
+    store = GroupStore(Silent(admin, done=True, reads=False), SystemClock(), CLUSTER, GROUP, M)
+    await store.load()
+    wider = frozenset({S, BrokerId("g1-2")})
+    change = asyncio.create_task(store.change(lambda s: replace(s, isr=wider)))
+    renewal = asyncio.create_task(store.prove())
+    with pytest.raises(ConnectionLost, match="may or may not stand"):
+        await change
+    await renewal
+    assert store.unsettled
+    assert store.widest_isr == wider
+
+
 async def test_garbage_leaves_what_was_known(zookeeper: str, admin: ZooKeeperSession) -> None:
     async with session_of(zookeeper) as session, store_of(session) as store:
         await store.announce(live(M, "a"))

@@ -27,7 +27,16 @@ from fmqcore.cluster import (
     topic_to_json,
 )
 from fmqcore.errors import AlreadyExists, InvalidArgument, Malformed, NotFound, Unavailable
-from fmqcore.words import MAX_QUEUES, BrokerId, GroupName, Permission, Role, TopicId, is_name
+from fmqcore.words import (
+    MAX_QUEUES,
+    BrokerId,
+    GroupName,
+    Permission,
+    Role,
+    TopicId,
+    is_name,
+    no_name,
+)
 from fmqport.coordination import BadVersion, Coordination, NodeExists
 from fmqproto.v1 import client_pb2
 
@@ -275,10 +284,7 @@ class ClusterView:
     ) -> tuple[TopicGroup, ...]:
         """The groups to write down. Raises `InvalidArgument` naming what is wrong."""
         if not is_name(name):
-            raise InvalidArgument(
-                f"{name!r} cannot be a topic's name: 1 to 128 of A-Z a-z 0-9 . _ - are, "
-                "beginning with a letter or digit"
-            )
+            raise InvalidArgument(no_name("topic", name))
         chosen = tuple(
             TopicGroup(g.group, g.queues or queues, g.weight)
             for g in groups or [TopicGroup(g, queues) for g in sorted(self.configs)]

@@ -41,7 +41,7 @@ from fmqcore.errors import (
     Unavailable,
     UnknownTopic,
 )
-from fmqcore.words import GroupName, Offset, is_name
+from fmqcore.words import GroupName, Offset, is_name, no_name
 from fmqport.clock import Clock
 from fmqport.transport import Stream, TransportError
 from fmqproto.v1 import client_pb2
@@ -133,7 +133,7 @@ class FetchService:
             raise NoPermission(_STOPPING)
         self.groups.require()
         if not is_name(wanted.group):
-            raise InvalidArgument(f"{wanted.group!r} is no name for a consumer group")
+            raise InvalidArgument(no_name("consumer group", wanted.group))
         if not 0 < len(wanted.session_id) <= _MAX_ID:
             raise InvalidArgument(f"a session id has 1 to {_MAX_ID} characters")
         if wanted.start not in client_pb2.StartAt.values():

@@ -21,7 +21,7 @@ from fmqcore.errors import (
     error_of,
 )
 from fmqcore.routing import GroupRoute, candidates
-from fmqcore.words import NAME_PATTERN, GroupName, Permission, is_name
+from fmqcore.words import GroupName, Permission, is_name, no_name
 from fmqport.clock import Clock
 from fmqport.methods import CREATE_TOPIC, DELETE_GROUP, DELETE_TOPIC, OFFSETS, SEEK, STATUS
 from fmqport.transport import Method, TransportError
@@ -295,10 +295,10 @@ def _offsets(row: admin_pb2.QueueOffsets) -> QueueOffsets:
 
 def _check_name(what: str, name: str) -> None:
     if not isinstance(name, str) or not is_name(name):
-        raise InvalidArgument(f"{name!r} is no name for a {what}: {NAME_PATTERN}")
+        raise InvalidArgument(no_name(what, name))
 
 
 def _number(what: str, value: int) -> int:
     if not isinstance(value, int) or not 0 <= value < 2**63:
-        raise InvalidArgument(f"{what}={value!r} must be a whole number, not negative")
+        raise InvalidArgument(f"{what}={value!r} must be a whole number from 0, below 2**63")
     return value

@@ -31,7 +31,7 @@ from fmqcore.errors import (
     Unavailable,
     UnknownTopic,
 )
-from fmqcore.words import GroupName
+from fmqcore.words import GroupName, is_name, no_name
 from fmqport.clock import Clock
 
 Headers = Mapping[str, str | bytes]
@@ -139,7 +139,7 @@ class Producer:
 
         A cancelled `send` may be stored or not.
         """
-        size = len(value) + len(key or b"") + RECORD_OVERHEAD
+        size = _size(value, key)
         if not self._has_room(size):
             await self._room(size)
         return await self.send_nowait(
@@ -189,6 +189,7 @@ class Producer:
         self._number += 1
         record: Record = (value, key, raw_tag, raw_headers, future, pinned, self._number)
         if pinned:
+            _check_place(group, queue)
             self._put_pinned(topic, record, size, group, queue)
         else:
             self._put(topic, record, size)
@@ -207,12 +208,14 @@ class Producer:
 
         They stay in order within each queue. Without keys, they go to few queues at a time.
         """
+        _check_all("value", values)
+        _check_all("key", keys or ())
         if keys is not None and len(keys) != len(values):
             raise InvalidArgument(f"{len(keys)} keys for {len(values)} values")
         futures = []
         for at, value in enumerate(values):
             key = None if keys is None else keys[at]
-            size = len(value) + len(key or b"") + RECORD_OVERHEAD
+            size = _size(value, key)
             if not self._has_room(size):
                 await self._room(size)
             futures.append(self.send_nowait(topic, value, key=key, group=group, queue=queue))
@@ -306,6 +309,8 @@ class Producer:
 
     def _new_topic(self, name: str) -> Topic:
         assert self._tasks is not None, "the producer is open"
+        if not isinstance(name, str) or not is_name(name):
+            raise InvalidArgument(no_name("topic", name))
         topic = self._box.new_topic(name)
         self._tasks.create_task(self._resolve(topic))
         return topic
@@ -354,6 +359,31 @@ async def _all(
     for future in futures:
         if not future.done():
             await asyncio.wait([future])
+
+
+def _size(value: bytes, key: bytes | None) -> int:
+    """What a record takes of the window, about; `send_nowait` knows its tag and headers too."""
+    try:
+        return len(value) + len(key or b"") + RECORD_OVERHEAD
+    except TypeError:
+        return len(_bytes("value", value)) + len(_bytes("key", key)) + RECORD_OVERHEAD
+
+
+def _check_all(what: str, given: object) -> None:
+    """Before any of them is sent: a list of bytes (or, for keys, None)."""
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+        raise InvalidArgument(f"{what}s must be a list, not {type(given).__name__}")
+    if set(map(type, given)) - {bytes}:
+        for one in given:
+            if one is not None or what == "value":
+                _bytes(what, one)
+
+
+def _check_place(group: object, queue: object) -> None:
+    if group is not None and not isinstance(group, str):
+        raise InvalidArgument(f"group={group!r} must be a broker group's name")
+    if queue is not None and not isinstance(queue, int):
+        raise InvalidArgument(f"queue={queue!r} must be a queue's number")
 
 
 def _bytes(what: str, value: object) -> bytes:

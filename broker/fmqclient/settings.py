@@ -6,7 +6,7 @@ from typing import Final
 
 from fmqcore.batch import MAX_PAYLOAD, MAX_RECORDS
 from fmqcore.errors import InvalidArgument
-from fmqcore.words import NAME_PATTERN, is_name
+from fmqcore.words import is_name, no_name
 from fmqproto.v1 import client_pb2
 
 LEVELS: Final = {
@@ -19,6 +19,10 @@ LEVELS: Final = {
 """What `acks=` may say."""
 
 MIB: Final = 1024 * 1024
+_LONGEST: Final = 1_000_000
+"""Seconds (or, to linger, milliseconds) that anything may take."""
+_MOST: Final = 2**40
+"""Bytes or records that anything may hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +44,9 @@ class ProducerSettings:
     def __post_init__(self) -> None:
         if self.acks not in LEVELS:
             raise InvalidArgument(f"acks={self.acks!r} is none of {', '.join(LEVELS)}")
+        _whole(self, 1, "max_outstanding_bytes", "max_outstanding_records", "pipeline")
+        _whole(self, 1, "max_batch_records", "max_batch_bytes")
         _at_least(self, 0, "linger_ms")
-        _at_least(self, 1, "max_outstanding_bytes", "max_outstanding_records", "pipeline")
-        _at_least(self, 1, "max_batch_records", "max_batch_bytes")
         _at_least(self, 0.001, "delivery_timeout_s", "close_timeout_s")
 
     @property
@@ -54,8 +58,19 @@ class ProducerSettings:
 def _at_least(settings: object, least: float, *names: str) -> None:
     for name in names:
         value = getattr(settings, name)
-        if not isinstance(value, int | float) or value < least:
-            raise InvalidArgument(f"{name}={value!r} must be a number, at least {least}")
+        if not isinstance(value, int | float) or not least <= value <= _LONGEST:
+            raise InvalidArgument(
+                f"{name}={value!r} must be a number, at least {least}, at most {_LONGEST:,}"
+            )
+
+
+def _whole(settings: object, least: int, *names: str) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if not isinstance(value, int) or not least <= value < _MOST:
+            raise InvalidArgument(
+                f"{name}={value!r} must be a whole number, at least {least}, below {_MOST:,}"
+            )
 
 
 Start = str | int | datetime
@@ -76,12 +91,12 @@ class ConsumerSettings:
     client_name: str = ""
 
     def __post_init__(self) -> None:
-        for what, name in (("topic", self.topic), ("group", self.group)):
+        for what, name in (("topic", self.topic), ("consumer group", self.group)):
             if not isinstance(name, str) or not is_name(name):
-                raise InvalidArgument(f"{name!r} is no name for a {what}: {NAME_PATTERN}")
+                raise InvalidArgument(no_name(what, name))
         if self.ack not in ("manual", "auto"):
             raise InvalidArgument(f"ack={self.ack!r} is neither 'manual' nor 'auto'")
-        _at_least(self, 1024, "buffer_bytes")
+        _whole(self, 1024, "buffer_bytes")
         _at_least(self, 0, "ack_timeout_s", "close_timeout_s")
         start_at(self.start)
 
@@ -99,9 +114,10 @@ def start_at(start: Start) -> tuple[client_pb2.StartAt, int]:
             return client_pb2.START_LATEST, 0
         case datetime():
             return client_pb2.START_TIME, max(0, int(start.timestamp() * 1000))
-        case int() if start >= 0:
+        case int() if 0 <= start < 2**63:
             return client_pb2.START_TIME, start
         case _:
             raise InvalidArgument(
-                f"start={start!r} is none of 'earliest', 'latest', a datetime, milliseconds"
+                f"{start!r} is no place to start: 'earliest', 'latest', a datetime, or "
+                "milliseconds since 1970 UTC (a whole number below 2**63)"
             )

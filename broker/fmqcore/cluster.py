@@ -17,7 +17,16 @@ from typing import Any, Generic, TypeVar
 
 from fmqcore.errors import Malformed
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
-from fmqcore.words import BrokerId, Epoch, GroupName, Permission, Position, TopicId, is_name
+from fmqcore.words import (
+    BrokerId,
+    Epoch,
+    GroupName,
+    Permission,
+    Position,
+    TopicId,
+    is_name,
+    no_name,
+)
 
 T = TypeVar("T")
 
@@ -282,7 +291,7 @@ def _text(value: Any) -> str:
 def _name(value: Any) -> str:
     text = _text(value)
     if not is_name(text):
-        raise ValueError(f"{text!r} is not a name: letters, digits, '.', '_', '-'")
+        raise ValueError(no_name("group, broker or topic", text))
     return text
 
 

@@ -28,6 +28,12 @@ TopicId = NewType("TopicId", int)
 NAME_PATTERN: Final = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9_])?"
 """Clusters, groups, brokers, topics, consumer groups. Never used raw as a path."""
 
+NAME_RULE: Final = (
+    "1 to 128 letters, digits, '.', '_' and '-', beginning with a letter or digit, "
+    "not ending in '.' or '-'"
+)
+"""`NAME_PATTERN` for people."""
+
 _NAME: Final = re.compile(NAME_PATTERN)
 
 MAX_QUEUES: Final = 1024
@@ -37,6 +43,11 @@ MAX_QUEUES: Final = 1024
 def is_name(text: str) -> bool:
     """Tell whether `text` may name a cluster, group, broker, topic or consumer group."""
     return _NAME.fullmatch(text) is not None
+
+
+def no_name(what: str, given: object) -> str:
+    """What to tell who gave a name that is none; `what` is a topic, a broker, ..."""
+    return f"{given!r} is no name for a {what}: {NAME_RULE}"
 
 
 class Permission(IntFlag):

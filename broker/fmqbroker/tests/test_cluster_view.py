@@ -204,8 +204,8 @@ async def test_a_topic_has_all_groups_unless_some_are_named(view: ClusterView) -
 @pytest.mark.parametrize(
     ("name", "queues", "groups", "said"),
     [
-        ("a/b", 1, [], "'a/b' cannot be a topic's name"),
-        ("", 1, [], "cannot be a topic's name"),
+        ("a/b", 1, [], "'a/b' is no name for a topic"),
+        ("", 1, [], "is no name for a topic"),
         ("a", 0, [], "not 0"),
         ("a", 1025, [], "not 1025"),
         ("a", 1, [TopicGroup(GroupName("gx"), 1)], "no group 'gx'; there are: g1, g2"),

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
+from fmqcore.words import NAME_RULE
+
 app = typer.Typer(no_args_is_help=True, help="Run a broker.")
 
 USAGE = 64
@@ -17,7 +19,7 @@ USAGE = 64
 _PROBLEMS = {
     "missing": "must be given",
     "extra_forbidden": "there is no setting of that name",
-    "string_pattern_mismatch": "must be a name: letters, digits, . _ -",
+    "string_pattern_mismatch": f"must be a name: {NAME_RULE}",
 }
 
 

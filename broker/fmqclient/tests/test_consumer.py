@@ -258,11 +258,19 @@ async def test_mistakes_are_typed(one: ClusterDouble) -> None:
         with pytest.raises(fmqclient.UnknownTopic, match="there is no topic 'nope'"):
             async with c.consumer("nope", group="billing"):
                 pass
-        with pytest.raises(fmqclient.InvalidArgument, match="no name for a group"):
+        with pytest.raises(fmqclient.InvalidArgument, match="no name for a consumer group"):
             c.consumer("orders", group="no/name")
         with pytest.raises(fmqclient.InvalidArgument, match="neither 'manual' nor 'auto'"):
             c.consumer("orders", group="billing", ack="never")
         with pytest.raises(fmqclient.InvalidArgument, match="earliest"):
             c.consumer("orders", group="billing", start="yesterday")
+        with pytest.raises(fmqclient.InvalidArgument, match="ack_timeout_s=1e\\+300"):
+            c.consumer("orders", group="billing", ack_timeout_s=1e300)
+        async with c.consumer("orders", group="billing") as sub:
+            for to in (10**20, -1):
+                with pytest.raises(fmqclient.InvalidArgument, match="is no place to start"):
+                    await sub.seek(to)
+            with pytest.raises(fmqclient.InvalidArgument, match="offset=100000000000000000000 "):
+                await sub.seek(offset=10**20)
         with pytest.raises(fmqclient.Unavailable, match="async with"):
             await c.consumer("orders", group="billing").fetch()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -268,8 +269,31 @@ async def test_mistakes_are_typed(one: ClusterDouble) -> None:
             await p.send("nope", b"x")
         with pytest.raises(fmqclient.InvalidArgument, match="value must be bytes, not str"):
             p.send_nowait("orders", "x")  # type: ignore[arg-type]
-        with pytest.raises(fmqclient.InvalidArgument, match="headers"):
-            p.send_nowait("orders", b"x", headers={"a": 1})  # type: ignore[dict-item]
+        send: Any = p.send
+        for arguments, said in (
+            (("orders", None), "value must be bytes, not NoneType"),
+            (("orders", "x"), "value must be bytes, not str"),
+            (("orders", 7), "value must be bytes, not int"),
+            ((None, b"x"), "None is no name for a topic"),
+            (("a/b", b"x"), "'a/b' is no name for a topic"),
+        ):
+            with pytest.raises(fmqclient.InvalidArgument, match=said):
+                await send(*arguments)
+        for options, said in (
+            ({"key": 7}, "key must be bytes, not int"),
+            ({"key": "k"}, "key must be bytes, not str"),
+            ({"tag": 7}, "tag must be bytes, not int"),
+            ({"headers": {"a": 1}}, "headers must map str to str or bytes"),
+            ({"headers": {1: b"a"}}, "headers must map str to str or bytes"),
+            ({"headers": "a=1"}, "headers must map str to str or bytes"),
+            ({"group": "g1", "queue": "0"}, "queue='0' must be a queue's number"),
+            ({"group": 1}, "group=1 must be a broker group's name"),
+        ):
+            with pytest.raises(fmqclient.InvalidArgument, match=said):
+                await send("orders", b"x", **options)
+        for values, said in ((b"xy", "values must be a list"), ([b"x", None], "value must be")):
+            with pytest.raises(fmqclient.InvalidArgument, match=said):
+                await p.send_batch("orders", values)  # type: ignore[arg-type]
         with pytest.raises(fmqclient.TooLarge, match="at most"):
             p.send_nowait("orders", bytes(1024 * 1024))
         with pytest.raises(fmqclient.UnknownQueue, match="4 in g1"):
@@ -283,6 +307,12 @@ async def test_mistakes_are_typed(one: ClusterDouble) -> None:
         await asyncio.gather(*(p.send("orders", b"x") for _ in range(20)))  # waits for room
         with pytest.raises(fmqclient.InvalidArgument, match="acks='never'"):
             c.producer(acks="never")
+        with pytest.raises(fmqclient.InvalidArgument, match="linger_ms=nan must be a number"):
+            c.producer(linger_ms=float("nan"))
+        with pytest.raises(
+            fmqclient.InvalidArgument, match=r"max_batch_bytes=1\.5 must be a whole"
+        ):
+            c.producer(max_batch_bytes=1.5)  # type: ignore[arg-type]
     with pytest.raises(fmqclient.InvalidArgument, match="begins with fmq://"):
         fmqclient.connect("http://x")
     with pytest.raises(fmqclient.Unavailable, match="no broker answers"):

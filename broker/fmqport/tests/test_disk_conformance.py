@@ -1,4 +1,4 @@
-"""What every disk adapter must do. A simulated adapter is one more entry of `ADAPTERS`."""
+"""What every disk adapter must do: the real one, and the simulated one in virtual time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -9,19 +9,44 @@ import pytest
 from fmqcore.errors import DirectoryLocked, InvalidArgument, StorageFull
 from fmqport.disk import Disk, DiskFailed
 from fmqport.files import FileDisk
-
-ADAPTERS: dict[str, Callable[[str], Disk]] = {"files": FileDisk}
-"""How to make a `Disk` over a directory's path; two over one path see the same files."""
+from fmqsim.disk import Storage
+from fmqsim.loop import SimLoop, SimPolicy
 
 MakeDisk = Callable[[], Disk]
 
 
+def files(path: str) -> MakeDisk:
+    return lambda: FileDisk(path)
+
+
+def simulated(path: str) -> MakeDisk:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop)
+    return Storage(loop, path).disk
+
+
+ADAPTERS: dict[str, Callable[[str], MakeDisk]] = {"files": files, "sim": simulated}
+"""How to make disks over one directory: they see the same files."""
+
+
 @pytest.fixture(params=sorted(ADAPTERS))
-async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MakeDisk]:
+def adapter(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def event_loop_policy(adapter: str) -> asyncio.AbstractEventLoopPolicy:
+    return SimPolicy() if adapter == "sim" else asyncio.DefaultEventLoopPolicy()
+
+
+@pytest.fixture
+async def make(adapter: str, tmp_path: Path) -> AsyncIterator[MakeDisk]:
     disks: list[Disk] = []
+    maker = ADAPTERS[adapter](str(tmp_path / "deep" / "data"))
 
     def new() -> Disk:
-        disks.append(ADAPTERS[request.param](str(tmp_path / "deep" / "data")))
+        disks.append(maker())
         return disks[-1]
 
     yield new

@@ -1,0 +1,1 @@
+"""What proves the broker from outside: histories, checks over them, traffic, faults."""

@@ -1,0 +1,376 @@
+"""What may happen in a run, as seen from outside: the words of a history.
+
+Each is a plain tuple: cheap to make, one JSON line each (`history.py`). `at_ms` is one clock for
+all of a run (a simulator's world, a harness's own), `who` names a client (a consumer that begins
+anew has a new name), `readers` a consumer group, `record` the number in a value (`values.py`).
+Records, offsets and positions are as in the broker: an offset counts records of a queue, a
+position bytes of a journal.
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+from fmqcore.cluster import Mode
+from fmqcore.policy import AckPolicy
+from fmqcore.words import Permission
+
+
+class Place(NamedTuple):
+    """A queue of a topic in a broker group."""
+
+    topic: str
+    group: str
+    queue: int
+
+    def __str__(self) -> str:
+        return f"{self.topic} {self.group}/{self.queue}"
+
+
+# ---- clients: what they did and what they were told
+
+
+class Sent(NamedTuple):
+    """Handed to the producer; written down before. `order`: what keeps its order among its own."""
+
+    at_ms: float
+    who: str
+    record: int
+    topic: str
+    level: str  # `acks=` of the producer
+    key: str = ""
+    order: str = ""  # "" = none is promised; else records of one `who`, `order` and place keep it
+
+
+class Stored(NamedTuple):
+    """The producer said OK. `offset` -1: a level that nobody answers."""
+
+    at_ms: float
+    who: str
+    record: int
+    place: Place
+    offset: int
+
+
+class Failed(NamedTuple):
+    """The producer said that it was certainly not stored."""
+
+    at_ms: float
+    who: str
+    record: int
+    why: str
+
+
+class Unsure(NamedTuple):
+    """The producer said that it may be stored or not (`DeliveryUnknown`), or was cut off."""
+
+    at_ms: float
+    who: str
+    record: int
+    why: str
+
+
+class Joined(NamedTuple):
+    """A member of a consumer group has come. `start` as in `consumer(start=)`."""
+
+    at_ms: float
+    who: str
+    readers: str
+    topic: str
+    start: str = "earliest"
+
+
+class Left(NamedTuple):
+    """It has gone: in good order, or not."""
+
+    at_ms: float
+    who: str
+    readers: str
+    orderly: bool
+
+
+class Delivered(NamedTuple):
+    """The program got a message; `record` -1: a value that nobody sent. `attempt` from 1."""
+
+    at_ms: float
+    who: str
+    readers: str
+    place: Place
+    offset: int
+    record: int
+    attempt: int = 1
+    key: str = ""
+
+
+class Acked(NamedTuple):
+    """The program said that it is done with it."""
+
+    at_ms: float
+    who: str
+    readers: str
+    place: Place
+    offset: int
+
+
+class Nacked(NamedTuple):
+    """The program gave it back."""
+
+    at_ms: float
+    who: str
+    readers: str
+    place: Place
+    offset: int
+    delay_ms: int = 0
+
+
+class Committing(NamedTuple):
+    """The member asks that all its acks so far be stored."""
+
+    at_ms: float
+    who: str
+    readers: str
+
+
+class Committed(NamedTuple):
+    """The answer to its newest `Committing`. `why` "" = stored; `stale`: some never will be."""
+
+    at_ms: float
+    who: str
+    readers: str
+    why: str = ""
+    stale: bool = False
+
+
+class Seeking(NamedTuple):
+    """Somebody moves a whole consumer group in one queue; until `Sought` it may have moved."""
+
+    at_ms: float
+    who: str
+    readers: str
+    place: Place
+    offset: int
+
+
+class Sought(NamedTuple):
+    """The answer."""
+
+    at_ms: float
+    who: str
+    readers: str
+    place: Place
+    why: str = ""  # "" = done
+
+
+# ---- the cluster
+
+
+class GroupSetup(NamedTuple):
+    """A broker group as configured."""
+
+    name: str
+    master: str
+    members: tuple[str, ...]
+    policy: AckPolicy
+    zones: tuple[str, ...] = ()  # of the members, in their order
+    strict_takeover: bool = False
+
+
+class Setup(NamedTuple):
+    """The cluster as configured from now on."""
+
+    at_ms: float
+    groups: tuple[GroupSetup, ...]
+    checkpoint_ms: int = 1000  # `takeover_checkpoint_ms` of the brokers
+
+
+class Serves(NamedTuple):
+    """Exact: from now on, until the next one of this broker or its `Down`, it serves that."""
+
+    at_ms: float
+    broker: str
+    group: str
+    permission: Permission
+    epoch: int
+
+
+class Look(NamedTuple):
+    """A sample: at some moment between the two times it served that (no answer: not written)."""
+
+    asked_ms: float
+    at_ms: float
+    broker: str
+    group: str
+    permission: Permission
+    epoch: int
+
+
+class Ends(NamedTuple):
+    """How far a broker's journal goes, at some moment between the two times."""
+
+    asked_ms: float
+    at_ms: float
+    broker: str
+    group: str
+    log_start: int
+    end: int
+    durable_end: int
+    commit_end: int
+
+
+class State(NamedTuple):
+    """What ZooKeeper holds of a group from now on (sampled: since the last one)."""
+
+    at_ms: float
+    group: str
+    mode: Mode
+    epoch: int
+    master: str
+    reader: str
+    isr: tuple[str, ...]
+    degraded: bool = False
+    why: str = ""
+
+
+class Floor(NamedTuple):
+    """A broker that serves reads told the committed offset of a consumer group."""
+
+    asked_ms: float
+    at_ms: float
+    broker: str
+    readers: str
+    place: Place
+    committed: int
+
+
+class Up(NamedTuple):
+    """A broker has opened its journal and goes on from there."""
+
+    at_ms: float
+    broker: str
+    group: str
+    log_start: int
+    end: int
+    durable_end: int
+    clean: bool = True
+
+
+class Down(NamedTuple):
+    """A broker's process has ended. `durable_end` -1: not known."""
+
+    at_ms: float
+    broker: str
+    group: str
+    how: "Ending"
+    why: str = ""
+    durable_end: int = -1
+
+
+class Refusal(NamedTuple):
+    """A broker refused to start, or to follow its master: it waits for a person."""
+
+    at_ms: float
+    broker: str
+    why: str
+
+
+# ---- what we did to it
+
+
+class Ending(Enum):
+    """How a process ended."""
+
+    STOPPED = "stopped"  # in good order
+    KILLED = "killed"  # the machine goes on: what was written stays
+    POWER = "power"  # what was not fsynced is gone
+    FATAL = "fatal"  # it ended itself
+
+
+class FaultKind(Enum):
+    """What we do. What each can take away is in `checks/promise.py`."""
+
+    STOP = "stop"
+    KILL = "kill"
+    POWER = "power"
+    PAUSE = "pause"
+    WEDGE = "wedge"
+    CUT = "cut"
+    RESET = "reset"
+    DELAY = "delay"
+    LOSS = "loss"
+    STALL = "stall"
+    ZOOKEEPER = "zookeeper"
+    EXPIRE = "expire"
+    DISK_ERROR = "disk-error"
+    DISK_FULL = "disk-full"
+    DISK_SLOW = "disk-slow"
+    DISK_DAMAGE = "disk-damage"
+    DISK_EMPTY = "disk-empty"
+    DESCRIPTORS = "descriptors"
+    CLOCK = "clock"
+    OPERATOR = "operator"
+    CLIENT = "client"
+
+
+class Step(Enum):
+    """Of a fault's life."""
+
+    SCHEDULED = "scheduled"
+    FIRED = "fired"
+    HEALED = "healed"
+
+
+class Fault(NamedTuple):
+    """One step of one fault; `number` tells faults apart, `on` names what it is done to."""
+
+    at_ms: float
+    number: int
+    kind: FaultKind
+    on: str
+    step: Step
+    detail: str = ""
+
+
+class PhaseName(Enum):
+    """Of a run. Each lasts until the next one."""
+
+    CALM = "calm"  # nothing is wrong, and all was whole when it began
+    TROUBLE = "trouble"
+    HEALED = "healed"  # every fault is over
+    WHOLE = "whole"  # every group is as configured, all in sync
+    ANSWERED = "answered"  # every send has an outcome
+    DRAINED = "drained"  # consumers have had the time to take all there is
+    OVER = "over"
+
+
+class Phase(NamedTuple):
+    """A part of the run begins."""
+
+    at_ms: float
+    name: PhaseName
+
+
+Event = (
+    Sent
+    | Stored
+    | Failed
+    | Unsure
+    | Joined
+    | Left
+    | Delivered
+    | Acked
+    | Nacked
+    | Committing
+    | Committed
+    | Seeking
+    | Sought
+    | Setup
+    | Serves
+    | Look
+    | Ends
+    | State
+    | Floor
+    | Up
+    | Down
+    | Refusal
+    | Fault
+    | Phase
+)

@@ -118,6 +118,19 @@ async def _terminable(work: Callable[[], Coroutine[Any, Any, T]], *, while_read:
             reader.stop()
 
 
+def confirm(question: str) -> None:
+    """Ask the person at the terminal; ends the command unless the answer is yes."""
+    sys.stderr.write(f"{question} [y/N]: ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline() if sys.stdin is not None else ""
+    if not answer:
+        sys.stderr.write("\n")
+        raise InvalidArgument("nobody answers on standard input; to do it without asking: --yes")
+    if answer.strip().lower() not in ("y", "yes"):
+        talk("nothing was done")
+        raise typer.Exit(FAILED)
+
+
 @asynccontextmanager
 async def client(url: str) -> "AsyncIterator[Any]":
     """A connected client, called `fmq` in the brokers' lists."""

@@ -12,6 +12,7 @@ from fmqclient.cli.common import (
     Output,
     OutputOption,
     client,
+    confirm,
     moment,
     run,
     show,
@@ -92,7 +93,7 @@ def delete(
 ) -> None:
     """Forget a consumer group's progress."""
     if not yes:
-        typer.confirm(f"Forget the progress of consumer group {name}?", abort=True, err=True)
+        confirm(f"Forget the progress of consumer group {name}?")
 
     async def work() -> int:
         async with client(brokers) as connected:

@@ -83,8 +83,6 @@ def _failed(error: Exception) -> int:
         if said := str(usage()).rstrip("."):  # nothing: help was asked for by saying nothing
             talk(f"{said} (see fmq --help)")
         return USAGE
-    if type(error).__name__ == "Abort":
-        return INTERRUPTED
     cause = _first(error)
     code = common.exit_code(cause)
     if code is None:

@@ -4,7 +4,17 @@ from typing import Annotated, Any
 
 import typer
 
-from fmqclient.cli.common import BROKERS, Brokers, Output, OutputOption, client, run, show, talk
+from fmqclient.cli.common import (
+    BROKERS,
+    Brokers,
+    Output,
+    OutputOption,
+    client,
+    confirm,
+    run,
+    show,
+    talk,
+)
 from fmqclient.infos import TopicInfo
 from fmqcore.errors import InvalidArgument
 
@@ -74,7 +84,7 @@ def delete(
 ) -> None:
     """Delete a topic; its messages go with retention."""
     if not yes:
-        typer.confirm(f"Delete topic {name} and all its messages?", abort=True, err=True)
+        confirm(f"Delete topic {name} and all its messages?")
 
     async def work() -> None:
         async with client(brokers) as connected:

@@ -1,0 +1,5 @@
+"""`python -m fmq`."""
+
+from fmq import main
+
+main()

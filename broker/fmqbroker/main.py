@@ -20,6 +20,7 @@ from fmqport.process import FATAL_EXIT, ProcessLifecycle
 from fmqport.rpc import GrpcTransport
 from fmqport.system import SystemClock
 from fmqport.transport import TransportError
+from fmqport.zk.hosts import unresolved
 from fmqport.zk.session import ZooKeeperSession
 
 _log = structlog.get_logger()
@@ -59,9 +60,20 @@ async def _run(settings: BrokerSettings) -> None:
     try:
         coordination = ZooKeeperSession(settings.zookeeper, timeout_ms=settings.session_timeout_ms)
         ports = Ports(SystemClock(), GrpcTransport(), disk, coordination, ProcessLifecycle())
-        await Broker(settings, ports).run()
+        telling = asyncio.create_task(_tell_unresolved(settings.zookeeper))
+        try:
+            await Broker(settings, ports).run()
+        finally:
+            telling.cancel()
+            await asyncio.wait([telling])
     finally:
         await disk.close()
+
+
+async def _tell_unresolved(address: str) -> None:
+    """At the start, once: it goes on waiting, as the name may become known."""
+    for name, why in (await unresolved(address)).items():
+        _log.warning("zookeeper_name_does_not_resolve", name=name, why=why, address=address)
 
 
 def log_to_stderr() -> None:

@@ -47,6 +47,7 @@ from fmqport.coordination import (
     SessionExpired,
     SessionState,
 )
+from fmqport.zk.hosts import nobody_answers
 from fmqport.zk.watches import Watch, Watches
 
 _log = structlog.get_logger()
@@ -172,10 +173,7 @@ class ZooKeeperSession:
                     await self._make_path(self._root)
         except TimeoutError:
             await self.close()
-            raise ConnectionLost(
-                f"no ZooKeeper answers at {self._address} within {timeout_s:g} s; "
-                "is it running and reachable from here?"
-            ) from None
+            raise ConnectionLost(await nobody_answers(self._address, timeout_s)) from None
         except BaseException:
             await self.close()
             raise

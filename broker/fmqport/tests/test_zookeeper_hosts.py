@@ -1,0 +1,43 @@
+"""Who cannot reach ZooKeeper is told which name is not known here."""
+
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from fmqport.zk.hosts import nobody_answers, unresolved
+
+
+@pytest.fixture(autouse=True)
+def names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name service that knows no name but numbers and `localhost`, wherever this runs."""
+    real = socket.getaddrinfo
+
+    def lookup(host: str, *rest: Any, **more: Any) -> Sequence[Any]:
+        if host == "zk9":
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return real(host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+
+
+@pytest.mark.parametrize(
+    ("address", "wrong"),
+    [
+        ("127.0.0.1:2181", []),
+        ("[::1]:2181/root", []),
+        ("localhost", []),
+        ("localhost:1,zk9:2181, zk9:2182/a/b", ["zk9"]),
+        (f"{'a' * 70}.x:1", ["a" * 70 + ".x"]),
+        (":2181", [""]),
+    ],
+)
+async def test_the_names_that_do_not_resolve(address: str, wrong: list[str]) -> None:
+    assert list(await unresolved(address)) == wrong
+
+
+async def test_they_are_told() -> None:
+    said = await nobody_answers("127.0.0.1:1,zk9:2181", 3)
+    assert "the name 'zk9' does not resolve (Name or service not known)" in said
+    assert "is it running and reachable" in await nobody_answers("127.0.0.1:1", 3)

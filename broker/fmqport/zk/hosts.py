@@ -1,0 +1,47 @@
+"""Why nobody answers: which names in a ZooKeeper address do not resolve. For people only."""
+
+import asyncio
+import socket
+from typing import Final
+
+_LOOK_S: Final = 5.0
+
+
+async def unresolved(address: str) -> dict[str, str]:
+    """The names in `host:port,host:port/root` that do not resolve here, each with the reason.
+
+    One that the name service is still thinking about after some seconds is not among them.
+    """
+    loop = asyncio.get_running_loop()
+    found: dict[str, str] = {}
+    for host in dict.fromkeys(map(_host, address.partition("/")[0].split(","))):
+        if not host:  # to the name service that is this machine itself
+            found[host] = "it is empty"
+            continue
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except (socket.gaierror, UnicodeError) as error:  # the latter: no name can be like that
+            found[host] = (error.strerror if isinstance(error, OSError) else "") or str(error)
+        except TimeoutError:
+            continue
+    return found
+
+
+async def nobody_answers(address: str, timeout_s: float) -> str:
+    """What to say then."""
+    said = f"no ZooKeeper answers at {address} within {timeout_s:g} s; "
+    if names := await unresolved(address):
+        why = "; ".join(
+            f"the name {name!r} does not resolve ({why})" for name, why in names.items()
+        )
+        return f"{said}{why}: is it spelled right, and known on this machine?"
+    return f"{said}is it running and reachable from here?"
+
+
+def _host(text: str) -> str:
+    host = text.strip()
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    name, colon, _ = host.rpartition(":")
+    return name if colon else host

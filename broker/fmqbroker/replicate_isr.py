@@ -7,6 +7,9 @@ Order of effects.
 - A learner has caught up: from then on the policy must hold with and without it, too; when it holds
   all that was committed before that moment, compare-and-set; only then does it count.
 
+A stall of my own is no fault of the slaves: after one, nobody is judged before what they said
+meanwhile has been read.
+
 What is decided is pure (`fmqcore.replication.isr`, `fmqcore.policy`). Leaves nothing on disk.
 """
 
@@ -61,7 +64,7 @@ class InSyncSet:
         self._moved = moved  # what the policy rests on has changed: compute the commit end
         self._me = BrokerId(settings.broker)
         self._limits = IsrLimits(settings.dead_after_ms, settings.in_sync_lag_bytes)
-        self._pause_s = settings.heartbeat_ms / 1000
+        self._pause_ms = settings.heartbeat_ms
         self._wake = Signal()
         self._epoch = Epoch(0)  # of the term; 0 = none is open
         self._opened_ms = 0
@@ -109,12 +112,16 @@ class InSyncSet:
     # ---- keeping it
     async def run(self) -> None:
         """Keep the in-sync set until cancelled."""
+        looked_ms = self._clock.monotonic_ms()
         while True:
+            if self._clock.monotonic_ms() - looked_ms > 2 * self._pause_ms:
+                await self._clock.sleep(self._pause_ms / 1000)  # I stalled: let acks be read first
+            looked_ms = self._clock.monotonic_ms()
             self._drop_settled()
             step = self._next_step()
             if step is None:
                 self._tell()
-                await wait_any(self._wake, self._group.changed, timeout_s=self._pause_s)
+                await wait_any(self._wake, self._group.changed, timeout_s=self._pause_ms / 1000)
             else:
                 await self._change(*step)
 
@@ -160,7 +167,7 @@ class InSyncSet:
             stands = await self._group.change(edit)
         except Unavailable as error:  # in doubt until the group store has settled it
             _log.warning("in_sync_set_unchanged", why=why, error=str(error))
-            await self._clock.sleep(self._pause_s)
+            await self._clock.sleep(self._pause_ms / 1000)
             return
         self._pending = None
         if stands is not None:

@@ -29,6 +29,7 @@ from fmqbroker.replicate_wire import (
 from fmqbroker.replication_view import LinkView
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal, wait_any
+from fmqbroker.silence import Silence
 from fmqcore.batch import HEADER_LEN, BadBatch, parse_header
 from fmqcore.errors import FmqError
 from fmqcore.replication.frames import end_of_batches
@@ -329,11 +330,11 @@ class MasterLink:
 
     async def _watch(self) -> None:
         """Notice a slave that says nothing, or is not mine any more."""
+        silence = Silence(self._settings.heartbeat_ms, self._settings.dead_after_ms)
         while True:
             await self._clock.sleep(self._settings.heartbeat_ms / 1000)
-            silent_ms = self._clock.monotonic_ms() - self.heard_ms
-            if silent_ms >= self._settings.dead_after_ms:
-                raise LinkBroken(f"{self.broker} has said nothing for {silent_ms} ms")
+            if silence.beat(self.heard_ms):
+                raise LinkBroken(f"{self.broker} has said nothing for {silence.silent_ms} ms")
             if why := self._host.still_mine(self.broker):
                 raise LinkBroken(why)
 

@@ -21,6 +21,7 @@ from fmqbroker.replicate_wire import MAX_MESSAGE_BYTES, LinkBroken, epoch_starts
 from fmqbroker.replication_view import UpstreamView
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal, wait_any
+from fmqbroker.silence import Silence
 from fmqcore.cluster import Member, Mode
 from fmqcore.policy import NOTHING, SlaveCounts
 from fmqcore.replication.frames import end_of_batches
@@ -278,15 +279,22 @@ class Upstream:
     # ---- watch
     async def _watch(self) -> None:
         """Notice a master that says nothing, or is not my master any more."""
+        silence = Silence(self._settings.heartbeat_ms, self._settings.dead_after_ms)
         while True:
             await self._clock.sleep(self._settings.heartbeat_ms / 1000)
-            silent_ms = self._clock.monotonic_ms() - self._heard_ms
-            if silent_ms >= self._settings.dead_after_ms:
-                raise LinkBroken(f"master {self._master.id} has said nothing for {silent_ms} ms")
-            config = self._group.config
-            if config.member(config.master) != self._master or config.master == self._me:
+            if silence.beat(self._heard_ms):
+                why = f"master {self._master.id} has said nothing for {silence.silent_ms} ms"
+                raise LinkBroken(why)
+            if self._is_elsewhere():
                 raise LinkBroken("the configured master, or its address, is another one now")
             self._note()
+
+    def _is_elsewhere(self) -> bool:
+        """Whom I dialed, and where, is not so any more; what else is configured is no matter."""
+        config = self._group.config
+        now = config.member(config.master)
+        dialed = self._master.id, self._master.address
+        return now is None or now.id == self._me or (now.id, now.address) != dialed
 
     def _note(self) -> None:
         """Tell failover, if what it was told is not so any more."""

@@ -3,9 +3,11 @@
 import asyncio
 import gc
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 from fmqbroker.tests.replication_harness import Cluster, Node, Zoo, cluster, turns, until
 from fmqcore.cluster import GroupConfig, GroupState, Member
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
-from fmqcore.words import BrokerId, GroupName
+from fmqcore.words import BrokerId, GroupName, Permission
 from fmqport.methods import REPLICATE
 from fmqport.rpc import GrpcTransport
 from fmqport.transport import Stream, TransportError
@@ -262,6 +264,31 @@ async def test_another_configured_master_ends_the_stream(tmp_path: Path) -> None
         await until(lambda: not slave.slave.upstream.connected)
         slave.group.look()
         await c.in_sync()
+
+
+async def test_what_else_is_configured_does_not_end_the_stream(tmp_path: Path) -> None:
+    """Permissions and zones are no matter of the stream's: the slave stays in sync."""
+    async with cluster(tmp_path) as c:
+        slave, config = c.slaves[0], c.zoo.config
+        dials, told = slave.tap.dials, len(slave.tap.sent)
+        members = tuple(replace(m, permission=Permission.WRITE, zone="z") for m in config.members)
+        c.zoo.config = replace(config, members=members)
+        c.zoo.tell()
+        await until(lambda: len(slave.tap.sent) > told + 10, "it looks around at each heartbeat")
+        assert (slave.tap.dials, c.isr) == (dials, {slave.name})
+
+
+async def test_a_stall_of_my_own_is_nobodys_silence(tmp_path: Path) -> None:
+    """The loop of both stood still for longer than a peer may be silent: all go on."""
+    async with cluster(tmp_path, dead_after_ms=300) as c:
+        slave, states = c.slaves[0], len(c.zoo.history)
+        dials = slave.tap.dials
+        for _ in range(5):
+            time.sleep(0.4)  # noqa: ASYNC251 - that is the point
+            told = len(slave.tap.sent)
+            await until(lambda told=told: len(slave.tap.sent) > told + 3)
+        assert slave.tap.dials == dials
+        assert len(c.zoo.history) == states, "nobody was taken out of the in-sync set"
 
 
 async def test_a_silent_peer_before_the_welcome(tmp_path: Path) -> None:

@@ -233,12 +233,12 @@ PROMISE_OVER: Final = Guard(
 IN_ISR: Final = Guard(
     "I am in sync",
     lambda c: c.me in c.state.isr,
-    "nobody serves, and {me} was not in sync: it must not claim",
+    "{me} was not in sync: it must not claim, whoever is gone",
 )
 READS_CONFIGURED: Final = Guard(
     "reads are configured for the master and for me",
     lambda c: reads(c.config, c.state.master) and reads(c.config, c.me),
-    "nobody serves, and the administrator does not let both {master} and {me} serve reads",
+    "{me} does not take over: the administrator does not let both {master} and {me} serve reads",
 )
 BEST: Final = Guard(
     "no live claimant is more advanced (or it does not claim)",

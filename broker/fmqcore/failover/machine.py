@@ -2,8 +2,10 @@
 
 Used by every broker, by the model checker of the tests, and later by the operator. The table below
 is the protocol; rows of a (mode, part) are tried in order and the first whose guards all hold is
-taken. A row that changes the state needs a fresh look first: config, then state, then live nodes,
-in this order (a live node read before the state could be older than the state it is judged with).
+taken. Within a row what a person decided (configured permissions) is asked before what is so at the
+moment: `why` then names the lasting cause. A row that changes the state needs a fresh look first:
+config, then state, then live nodes, in this order (a live node read before the state could be older
+than the state it is judged with).
 
 | mode             | part   | guards                                                  | step      |
 |------------------|--------|---------------------------------------------------------|-----------|
@@ -13,7 +15,7 @@ in this order (a live node read before the state could be older than the state i
 |                  |        | unclean start                                           |           |
 |                  |        | stopping; held; session; a slave in sync, linked and    | YIELD     |
 |                  |        | caught up; READ configured for both                     |           |
-| MASTER(e)        | slave  | master gone; in isr; READ configured for both; stream   | CHECK x K |
+| MASTER(e)        | slave  | master gone; READ configured for both; in isr; stream   | CHECK x K |
 |                  |        | down; promise over; session; (last check) best          | CLAIM     |
 | SLAVE_CONSUME(e) | master | session; journal fits; record in (the reader froze but  | OPEN      |
 |                  |        | cannot reach ZooKeeper); reader and enough slaves heard |           |
@@ -24,7 +26,7 @@ in this order (a live node read before the state could be older than the state i
 |                  |        | held; session; master back                              | FREEZE    |
 |                  |        | held; cut off; linked                                   | FREEZE    |
 |                  |        | not serving (restart, session lost, master gone again)  | CLAIM     |
-| SLAVE_CONSUME(e) | slave  | reader gone; in isr; READ configured; session; best     | CHECK x K |
+| SLAVE_CONSUME(e) | slave  | reader gone; READ configured; in isr; session; best     | CHECK x K |
 |                  |        |                                                         | CLAIM     |
 | HANDOVER(e)      | master | session; journal fits; record in; reader and enough     | OPEN      |
 |                  |        | slaves heard                                            |           |
@@ -126,8 +128,8 @@ _ROWS: Final[tuple[Row, ...]] = (
         Mode.MASTER,
         Part.SLAVE,
         g.MASTER_GONE,
-        g.IN_ISR,
         g.READS_CONFIGURED,
+        g.IN_ISR,
         g.STREAM_DOWN,
         g.PROMISE_OVER,
         g.SESSION,
@@ -172,8 +174,8 @@ _ROWS: Final[tuple[Row, ...]] = (
         Mode.SLAVE_CONSUME,
         Part.SLAVE,
         g.READER_GONE,
-        g.IN_ISR,
         g.READS_CONFIGURED,
+        g.IN_ISR,
         g.SESSION,
         last=(g.BEST,),
     ),
@@ -201,8 +203,8 @@ _ROWS: Final[tuple[Row, ...]] = (
         Part.SLAVE,
         g.READER_GONE,
         g.MASTER_GONE,
-        g.IN_ISR,
         g.READS_CONFIGURED,
+        g.IN_ISR,
         g.SESSION,
         last=(g.BEST,),
     ),

@@ -397,3 +397,11 @@ def test_why_tells_what_is_awaited() -> None:
     assert "the administrator configured WRITE for g-0" in masked.why
     unclean = check(M, Mode.MASTER, {"session": True, "unclean": True})
     assert "g-1, g-2, g-3" in unclean.why
+
+
+def test_why_is_the_cause_that_lasts() -> None:
+    """What a person decided is said before what is so at the moment."""
+    gone = {"session": True, "master_gone": True, "reader_gone": True, "reads": False}
+    for mode, up in product((Mode.MASTER, Mode.SLAVE_CONSUME, Mode.HANDOVER), (False, True)):
+        why = check(T, mode, gone | {"in_isr": False, "upstream": up}).why
+        assert "administrator" in why, mode

@@ -8,6 +8,7 @@ import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -286,7 +287,7 @@ async def test_a_stall_of_my_own_is_nobodys_silence(tmp_path: Path) -> None:
         for _ in range(5):
             time.sleep(0.4)  # noqa: ASYNC251 - that is the point
             told = len(slave.tap.sent)
-            await until(lambda told=told: len(slave.tap.sent) > told + 3)
+            await until(partial(lambda before: len(slave.tap.sent) > before + 3, told))
         assert slave.tap.dials == dials
         assert len(c.zoo.history) == states, "nobody was taken out of the in-sync set"
 

@@ -1,4 +1,4 @@
-"""What people read in `why`: what is awaited, and the cause that lasts before that of the moment."""
+"""What people read in `why`: what is awaited, and the lasting cause before that of the moment."""
 
 from itertools import product
 

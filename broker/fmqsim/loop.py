@@ -28,8 +28,10 @@ from fmqsim.node import Crashed, Node, Process, current
 from fmqsim.tasks import Handle, SimFuture, SimTask
 
 T = TypeVar("T")
+_TURN_S: Final = 2e-6
+"""A turn of the loop takes so long, so that who waits in a circle sees time pass."""
 _LIVELOCK: Final = 200_000
-"""So many callbacks at one moment of virtual time: something turns in a circle."""
+"""So many callbacks and no timer came due: something turns in a circle for ever."""
 
 
 class Stuck(Exception):
@@ -97,8 +99,11 @@ class SimLoop(_Base):
 
     def at_world(self, delay_s: float, callback: Callable[..., object], *args: Any) -> Handle:
         """Run outside any node after so much of the world's time, whoever asks."""
-        when = self.now + delay_s
-        handle = Handle(None, callback, args, self._world.copy(), when)
+        return self.at_time(self.now + delay_s, callback, *args)
+
+    def at_time(self, when: float, callback: Callable[..., object], *args: Any) -> Handle:
+        """Run outside any node at this moment of the world's time; equal moments in order."""
+        handle = Handle(None, callback, args, self._world, when)
         heapq.heappush(self._timers, (when, next(self._sequence), handle))
         return handle
 
@@ -265,7 +270,6 @@ class SimLoop(_Base):
         """All that is ready now, once; or, if nothing is, move time to the next timer."""
         ready = self._ready
         if not ready:
-            self._still = 0
             self._advance()
         elif self._timers and self._timers[0][0] <= self.now:
             self._take_due()
@@ -273,9 +277,10 @@ class SimLoop(_Base):
             self._mix()
         number = len(ready)
         self.turns += number
+        self.now += _TURN_S
         self._still += number
         if self._still > _LIVELOCK:
-            raise Stuck(f"at {self.now:.3f} s time stands still: {ready[0].callback!r}")
+            raise Stuck(f"at {self.now:.3f} s something turns in a circle: {ready[0].callback!r}")
         for _ in range(number):
             handle = ready.popleft()
             if handle.gone:
@@ -309,6 +314,7 @@ class SimLoop(_Base):
 
     def _take_due(self) -> None:
         timers, now, ready = self._timers, self.now, self._ready
+        self._still = 0
         while timers and timers[0][0] <= now:
             ready.append(heapq.heappop(timers)[2])
 
@@ -325,11 +331,3 @@ class SimLoop(_Base):
         self._ready.clear()
         for group in groups:
             self._ready.extend(group)
-
-
-class SimPolicy(asyncio.DefaultEventLoopPolicy):
-    """Makes simulated loops: what the conformance suites run on with simulated adapters."""
-
-    def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        """See `asyncio.AbstractEventLoopPolicy`."""
-        return SimLoop()

@@ -85,6 +85,7 @@ class Node:
         self.wedged = False
         self.drift = drift
         self.held: list[Handle] = []  # what could not run while it stood still
+        self.on_stand: list[Callable[[], None]] = []  # told when `paused` or `wedged` changed
         self._loop = loop
         self._wall_ms = WALL_START_MS
         self._since = (loop.now, loop.random.uniform(10, 10_000))  # (world's, our) seconds
@@ -134,12 +135,11 @@ class Node:
         self.held.clear()
         self._loop.note(f"{process} starts")
         task = self._loop.create_task(main(process), context=process.context.copy())
-        task.add_done_callback(self._main_ended, context=copy_context())
+        task.add_done_callback(lambda task: self._main_ended(process, task), context=copy_context())
         return process
 
-    def _main_ended(self, task: "asyncio.Task[Any]") -> None:
-        process = self.process
-        if process is None or not process.alive:
+    def _main_ended(self, process: Process, task: "asyncio.Task[Any]") -> None:
+        if not process.alive:
             return
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         process.error = error
@@ -184,6 +184,8 @@ class Node:
         self.paused, self.wedged = paused, wedged
         if before != (paused, wedged):
             self._loop.note(f"{self.name} paused={paused} wedged={wedged}")
+            for told in self.on_stand:
+                told()
         if not self.frozen and self.held:
             held, self.held = self.held, []
             self._loop.release(held)

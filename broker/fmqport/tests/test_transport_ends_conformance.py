@@ -119,8 +119,9 @@ async def test_a_handler_that_neither_sends_nor_receives_is_cancelled_when_its_p
 
 
 async def test_a_closed_server_fails_its_streams_and_ends_its_handlers(node: Node) -> None:
-    stream = await node.open(read_for_ever)
+    stream = await node.open(echo)
     await stream.send(asked(1))
+    await stream.receive()  # the handler runs
     await node.servers[0].close(0)
     with pytest.raises(TransportError):
         await stream.receive()

@@ -1,0 +1,18 @@
+"""The clock port's conformance suite, run with the simulated adapter."""
+
+import asyncio
+
+import pytest
+
+from fmqport.clock import Clock
+from fmqport.tests.test_clock_conformance import *  # noqa: F403
+from fmqsim.clock import SimClock
+from fmqsim.loop import SimLoop
+from fmqsim.tests.conftest import a_process
+
+
+@pytest.fixture
+async def clock() -> Clock:  # type: ignore[no-redef]
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop)
+    return SimClock(loop, a_process())

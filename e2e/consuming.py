@@ -1,0 +1,177 @@
+"""A member of a consumer group: comes, takes messages, acks, nacks, commits, goes, comes again.
+
+Each life is a client and a consumer of its own, with a name of its own in the history.
+"""
+
+import asyncio
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from e2e.doors import Door, Severable
+from e2e.events import Acked, Committed, Committing, Delivered, Joined, Left, Nacked, Place
+from e2e.values import record_of
+from fmqclient.consumer import Consumer
+from fmqclient.message import Message
+from fmqcore.errors import FmqError, StaleAssignment
+
+if TYPE_CHECKING:
+    from e2e.traffic import Traffic
+
+_FETCH: Final = 100
+_FETCH_S: Final = 0.1
+_AGAIN_S: Final = 0.2
+_COMMIT_S: Final = 5.0
+_LAST_COMMIT_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member, over all of its lives."""
+
+    name: str
+    topic: str
+    readers: str
+    start: str = "earliest"
+    stay_s: tuple[float, float] | None = None  # None: for good
+    away_s: tuple[float, float] = (0.3, 2.0)
+    abrupt: float = 0.0  # of its ends, so many without a word
+    nacks: float = 0.02  # of first deliveries, so many are given back
+    holds: float = 0.1  # of fetches, so many are acked a while later
+    commit_every_s: tuple[float, float] = (0.2, 0.8)
+    buffer_bytes: int = 256 * 1024
+    handle_s: tuple[float, float] = (0.0, 0.01)  # between a fetch and its acks
+
+
+async def consume(traffic: "Traffic", member: Member, door: Door) -> None:
+    """Life after life, until the traffic is stopped."""
+    dice = traffic.dice(member.name)
+    number = 0
+    while traffic.consuming:
+        number += 1
+        life = _Life(traffic, member, f"{member.name}.{number}", dice)
+        await life.run(door)
+        await traffic.rest(dice.uniform(*member.away_s), lambda: traffic.consuming)
+
+
+class _Life:
+    """From coming to going."""
+
+    def __init__(self, traffic: "Traffic", member: Member, who: str, dice: random.Random) -> None:
+        self._traffic = traffic
+        self._member = member
+        self._who = who
+        self._dice = dice
+        self._held: list[Message] = []  # to be acked with a later fetch
+        self._abrupt = member.stay_s is not None and dice.random() < member.abrupt
+        self._until_ms = float("inf")
+        if member.stay_s is not None:
+            self._until_ms = traffic.now_ms() + dice.uniform(*member.stay_s) * 1000
+
+    async def run(self, door: Door) -> None:
+        """All of it."""
+        member, traffic = self._member, self._traffic
+        own, line = door.severable()
+        joined = orderly = False
+        try:
+            async with (
+                own.client(self._who) as client,
+                client.consumer(
+                    member.topic,
+                    group=member.readers,
+                    start=member.start,
+                    buffer_bytes=member.buffer_bytes,
+                    close_timeout_s=2,
+                ) as consumer,
+            ):
+                joined = True
+                self._say_joined()
+                orderly = await self._stay(consumer, line)
+        except FmqError:  # no broker answers, or the topic is not there yet: later
+            await asyncio.sleep(_AGAIN_S)
+        finally:
+            if joined and traffic.lives.pop(member.name, None) is not None:
+                traffic.add(Left(traffic.now_ms(), self._who, member.readers, orderly))
+
+    def _say_joined(self) -> None:
+        member, traffic = self._member, self._traffic
+        traffic.lives[member.name] = (self._who, member.readers)
+        traffic.topics.setdefault(member.readers, set()).add(member.topic)
+        traffic.add(Joined(traffic.now_ms(), self._who, member.readers, member.topic, member.start))
+
+    async def _stay(self, consumer: Consumer, line: Severable) -> bool:
+        """Take, ack and commit; tell whether it ended in good order."""
+        member, traffic, dice = self._member, self._traffic, self._dice
+        commit_ms = traffic.now_ms() + dice.uniform(*member.commit_every_s) * 1000
+        while traffic.consuming and traffic.now_ms() < self._until_ms:
+            messages = await consumer.fetch(_FETCH, _FETCH_S)
+            for message in messages:
+                self._delivered(message)
+            await self._handle(messages)
+            if traffic.now_ms() >= commit_ms:
+                await self._commit(consumer, _COMMIT_S)
+                commit_ms = traffic.now_ms() + dice.uniform(*member.commit_every_s) * 1000
+        if traffic.consuming and self._abrupt:
+            await line.sever()
+            return False
+        self._ack(self._held)
+        await self._commit(consumer, _LAST_COMMIT_S)
+        return True
+
+    async def _handle(self, messages: list[Message]) -> None:
+        member, dice = self._member, self._dice
+        if messages:
+            await asyncio.sleep(dice.uniform(*member.handle_s))
+        held, self._held = self._held, []
+        self._ack(held)
+        if dice.random() < member.holds:
+            self._held = messages
+            return
+        kept = []
+        for message in messages:
+            if message.delivery_count == 1 and dice.random() < member.nacks:
+                await self._nack(message)
+            else:
+                kept.append(message)
+        self._ack(kept)
+
+    def _delivered(self, message: Message) -> None:
+        traffic, member = self._traffic, self._member
+        record, offset = record_of(message.value), int(message.offset)
+        place = self._place(message)
+        traffic.delivered.setdefault(member.readers, set()).add(record)
+        known = (member.readers, place)
+        traffic.seen[known] = max(traffic.seen.get(known, 0), offset + 1)
+        key = (message.key or b"").decode("latin-1")
+        count = message.delivery_count
+        at_ms = traffic.now_ms()
+        traffic.add(Delivered(at_ms, self._who, member.readers, place, offset, record, count, key))
+
+    def _ack(self, messages: list[Message]) -> None:
+        for message in messages:
+            place, offset = self._place(message), int(message.offset)
+            event = Acked(self._traffic.now_ms(), self._who, self._member.readers, place, offset)
+            self._traffic.add(event)
+            message.ack_now()
+
+    async def _nack(self, message: Message) -> None:
+        delay_ms = self._dice.choice((0, 50, 300))
+        place, offset = self._place(message), int(message.offset)
+        at_ms = self._traffic.now_ms()
+        event = Nacked(at_ms, self._who, self._member.readers, place, offset, delay_ms)
+        self._traffic.add(event)
+        await message.nack(delay_ms=delay_ms)
+
+    async def _commit(self, consumer: Consumer, timeout_s: float) -> None:
+        traffic, readers = self._traffic, self._member.readers
+        traffic.add(Committing(traffic.now_ms(), self._who, readers))
+        why, stale = "", False
+        try:
+            await consumer.commit(timeout_s)
+        except FmqError as error:
+            why = f"{type(error).__name__}: {error}"
+            stale = isinstance(error, StaleAssignment)
+        traffic.add(Committed(traffic.now_ms(), self._who, readers, why, stale))
+
+    def _place(self, message: Message) -> Place:
+        return Place(message.topic, message.group, message.queue)

@@ -1,0 +1,105 @@
+"""How traffic gets to a cluster: the ports its clients are made with, and a transport to be cut.
+
+The same traffic runs on real ports and on simulated ones; what it may not do is reach for either
+by itself.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from google.protobuf.message import Message
+
+import fmqclient
+from fmqport.clock import Clock
+from fmqport.transport import (
+    CallHandler,
+    Connection,
+    Method,
+    Server,
+    Stream,
+    StreamHandler,
+    Transport,
+    TransportError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What a client needs. None: the real one."""
+
+    url: str
+    transport: Transport
+    clock: Clock | None = None
+    timeout_s: float = 10.0
+
+    def client(self, who: str) -> fmqclient.Client:
+        """A client of that name; open it with `async with`."""
+        return fmqclient.connect(
+            self.url,
+            name=who,
+            transport=self.transport,
+            clock=self.clock,
+            timeout_s=self.timeout_s,
+        )
+
+    def severable(self) -> "tuple[Door, Severable]":
+        """The same over connections that can be torn all at once."""
+        transport = Severable(self.transport)
+        return Door(self.url, transport, self.clock, self.timeout_s), transport
+
+
+class Severable:
+    """A `Transport` for one client, which can lose all its connections as if it had died."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self._open: list[Connection] = []
+        self._severed = False
+
+    def connect(self, address: str) -> Connection:
+        """See `Transport`."""
+        if self._severed:
+            return _Dead(address)
+        connection = self._inner.connect(address)
+        self._open.append(connection)
+        return connection
+
+    async def serve(
+        self,
+        address: str,
+        *,
+        calls: Mapping[Method, CallHandler],
+        streams: Mapping[Method, StreamHandler],
+    ) -> Server:
+        """See `Transport`."""
+        return await self._inner.serve(address, calls=calls, streams=streams)
+
+    async def sever(self) -> None:
+        """Nothing is said any more, not even goodbye."""
+        self._severed = True
+        for connection in self._open:
+            await connection.close()
+
+
+class _Dead:
+    """A `Connection` that leads nowhere."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    async def call(self, method: Method, request: Message, timeout_s: float) -> Any:
+        """See `Connection`."""
+        del request, timeout_s
+        self._refuse(method)
+
+    async def open(self, method: Method, timeout_s: float) -> Stream:
+        """See `Connection`."""
+        del timeout_s
+        self._refuse(method)
+
+    async def close(self) -> None:
+        """See `Connection`."""
+
+    def _refuse(self, method: Method) -> NoReturn:
+        raise TransportError(f"{method.path}: this client is cut off from {self.address}")

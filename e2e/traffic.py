@@ -1,0 +1,224 @@
+"""Seeded traffic: ordinary clients that send, consume, come and go, and write down all of it.
+
+    traffic = Traffic(history, now_ms, seed)
+    for sending in plan.sending:     run traffic.produce(sending, door)       # each to its end
+    for member in plan.members:      run traffic.consume(member, door)
+    for seeking in plan.seeking:     run traffic.seek(seeking, door)
+    ...
+    traffic.stop_sending(); all produce() end when each send has an outcome
+    await traffic.drained(door); traffic.stop_consuming(); the rest ends
+
+Who runs the coroutines, on which machine and ports, is the caller's (a task each, or a process of
+a simulator each). A client that dies without an end of its own: `traffic.died(name)`. Nothing here
+judges; what was undelivered when is for `checks/`.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from e2e.consuming import Member, consume
+from e2e.doors import Door
+from e2e.events import Event, Left, Place, Seeking, Sent, Sought, Stored, Unsure
+from e2e.history import History
+from e2e.producing import Sending, produce
+from fmqcore.errors import FmqError
+
+__all__ = ["Door", "Member", "Plan", "Seeks", "Sending", "Traffic", "usual"]
+
+_POLL_S: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Seeks:
+    """Somebody who moves a consumer group back now and then; it is nobody else's."""
+
+    name: str
+    topic: str
+    readers: str
+    pause_s: tuple[float, float] = (3.0, 8.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who does what."""
+
+    sending: tuple[Sending, ...]
+    members: tuple[Member, ...]
+    seeking: tuple[Seeks, ...] = ()
+
+
+class Traffic:
+    """What all clients of a run share: the history, the numbers, and when to stop."""
+
+    def __init__(self, history: History, now_ms: Callable[[], float], seed: int) -> None:
+        self.history = history
+        self.now_ms = now_ms
+        self.sending = True
+        self.consuming = True
+        self.open: dict[str, set[int]] = {}  # who → records without an outcome
+        self.stored: dict[int, tuple[Place, int]] = {}  # said to be stored, offset known
+        self.delivered: dict[str, set[int]] = {}  # readers → records
+        self.seen: dict[tuple[str, Place], int] = {}  # one past the highest offset delivered
+        self.topics: dict[str, set[str]] = {}  # readers → what they have joined
+        self.lives: dict[str, tuple[str, str]] = {}  # member → its present life, its readers
+        self.batches = 0  # acknowledged: places that were told at one moment
+        self.bugs: list[BaseException] = []  # of clients: what no client may raise
+        self._seed = seed
+        self._records = 0
+        self._batch: tuple[float, Place] | None = None
+
+    # ---- for the actors
+    def dice(self, name: str) -> random.Random:
+        """Chance of one actor's own: the same for the same seed and name."""
+        return random.Random(f"{self._seed}/{name}")
+
+    def add(self, event: Event) -> None:
+        """Write it down."""
+        self.history.add(event)
+
+    def next_record(self) -> int:
+        """A number that was never given."""
+        self._records += 1
+        return self._records
+
+    def sent(self, event: Sent) -> None:
+        """It is about to be handed over."""
+        self.add(event)
+        self.open.setdefault(event.who, set()).add(event.record)
+
+    def settled(self, event: Event, who: str, record: int) -> None:
+        """It has an outcome."""
+        self.add(event)
+        self.open[who].discard(record)
+        if isinstance(event, Stored) and event.offset >= 0:
+            self.stored[record] = (event.place, event.offset)
+            if self._batch != (event.at_ms, event.place):
+                self._batch = (event.at_ms, event.place)
+                self.batches += 1
+
+    # ---- for whoever runs it
+    async def produce(self, sending: Sending, door: Door) -> None:
+        """Until `stop_sending`, and everything has an outcome."""
+        await produce(self, sending, door)
+
+    async def consume(self, member: Member, door: Door) -> None:
+        """Come, stay, go, come again until `stop_consuming`."""
+        await consume(self, member, door)
+
+    async def seek(self, seeks: Seeks, door: Door) -> None:
+        """Move the consumer group back to somewhere it was, now and then, until `stop_sending`."""
+        dice = self.dice(seeks.name)
+        async with door.client(seeks.name) as client:
+            while self.sending:
+                if not await self.rest(dice.uniform(*seeks.pause_s), lambda: self.sending):
+                    return
+                known = sorted(place for who, place in self.seen if who == seeks.readers)
+                if not known:
+                    continue
+                place = dice.choice(known)
+                offset = dice.randrange(self.seen[seeks.readers, place])
+                start = (self.now_ms(), seeks.name, seeks.readers, place)
+                self.add(Seeking(*start, offset))
+                why = ""
+                try:
+                    await client.admin().seek(
+                        seeks.readers,
+                        seeks.topic,
+                        offset=offset,
+                        queues=[(place.group, place.queue)],
+                    )
+                except FmqError as error:
+                    why = str(error) or type(error).__name__
+                self.add(Sought(self.now_ms(), seeks.name, seeks.readers, place, why))
+
+    async def rest(self, seconds: float, so_long: Callable[[], bool]) -> bool:
+        """Sleep in small steps while `so_long`; tell whether it still is."""
+        until_ms = self.now_ms() + seconds * 1000
+        while so_long():
+            left_s = (until_ms - self.now_ms()) / 1000
+            if left_s <= 0:
+                break
+            await asyncio.sleep(min(left_s, 0.1))
+        return so_long()
+
+    def stop_sending(self) -> None:
+        """Enough."""
+        self.sending = False
+
+    def stop_consuming(self) -> None:
+        """Members say their last acks, commit, and go."""
+        self.consuming = False
+
+    def unanswered(self) -> int:
+        """Records without an outcome."""
+        return sum(map(len, self.open.values()))
+
+    def undelivered(self, readers: str) -> int:
+        """Records said to be stored in its topics that the consumer group has not got."""
+        topics, got = self.topics.get(readers, set()), self.delivered.get(readers, set())
+        return sum(
+            record not in got and place.topic in topics
+            for record, (place, _) in self.stored.items()
+        )
+
+    async def drained(self, door: Door, readers: Sequence[str], within_s: float) -> bool:
+        """Wait until these consumer groups have got, and committed, all there is; False: in vain.
+
+        Call it when every send has an outcome.
+        """
+        until_ms = self.now_ms() + within_s * 1000
+        waiting = list(readers)
+        async with door.client("drain") as client:
+            while waiting and self.now_ms() < until_ms:
+                await asyncio.sleep(_POLL_S)
+                if self.undelivered(waiting[0]):
+                    continue
+                with suppress(FmqError):
+                    if all(row.lag == 0 for row in await client.admin().lag(waiting[0])):
+                        waiting.pop(0)
+        return not waiting
+
+    def died(self, name: str) -> None:
+        """A client's process was killed: what it had open has no outcome, its member is gone."""
+        for who in sorted(self.open):
+            if who == name:
+                for record in sorted(self.open.pop(who)):
+                    self.add(Unsure(self.now_ms(), who, record, "the producer was killed"))
+        life = self.lives.pop(name, None)
+        if life is not None:
+            self.add(Left(self.now_ms(), *life, orderly=False))
+
+
+def usual(seed: int, topics: Sequence[str]) -> Plan:
+    """A bit of everything: levels, keys, pins, members that come and go, one that seeks."""
+    dice = random.Random(f"{seed}/plan")
+    sending: list[Sending] = []
+    members: list[Member] = []
+    for number, topic in enumerate(topics):
+        levels = ["replicated", "replicated", dice.choice(("all", "persisted", "received"))]
+        if number == 0:
+            levels.append("one_way")
+        for at, level in enumerate(levels):
+            name = f"p{number}{at}"
+            keys = dice.choice((0, 3, 12))
+            size = (24, dice.choice((80, 400, 3000)))
+            sending.append(Sending(name, topic, level, keys=keys, size=size))
+        for at in range(dice.randint(1, 3)):
+            stay_s = None if at == 0 else (1.5, 6.0)
+            member = Member(
+                f"m{number}{at}",
+                topic,
+                "billing",
+                stay_s=stay_s,
+                abrupt=dice.choice((0.0, 0.5)),
+                nacks=dice.choice((0.0, 0.03)),
+            )
+            members.append(member)
+    members.append(Member("audit", topics[0], "audit", nacks=0.0, holds=0.0))
+    members.append(Member("sought", topics[0], "seekers", nacks=0.0))
+    seeking = (Seeks("seeker", topics[0], "seekers"),)
+    return Plan(tuple(sending), tuple(members), seeking)

@@ -1,0 +1,290 @@
+"""One session for ever: the part of the coordination port that every adapter shares.
+
+All on the event loop: what is known of the session, calls that wait for their answers, watches that
+are kept alive. A write is sent once and never repeated: what got no answer is `ConnectionLost`.
+While there is no connection, every call fails at once instead of waiting in a queue.
+
+What carries it is a `Link`: kazoo and its threads (`session.py`), or a simulated server. All paths
+are below a root, which is made at the start. Leaves nothing behind.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Protocol
+
+import structlog
+
+from fmqcore.errors import Unavailable
+from fmqport.coordination import (
+    ConnectionLost,
+    Node,
+    NodeExists,
+    NoNode,
+    SessionExpired,
+    SessionState,
+)
+from fmqport.zk.watches import Watch, Watches
+
+_log = structlog.get_logger()
+_CLOSE_S: Final = 5.0
+
+
+class Verb(Enum):
+    """What can be asked; the answer's type behind it."""
+
+    READ = "read"  # Node
+    LIST = "list"  # list[str]
+    SYNC = "sync"
+    CREATE = "create"
+    WRITE = "write"  # int: the new version
+    DELETE = "delete"
+    WATCH = "watch"  # bool: whether it exists; arms for data and existence
+    WATCH_CHILDREN = "watch the children of"  # arms for children
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call, as it goes to the server."""
+
+    verb: Verb
+    path: str  # with the root
+    data: bytes = b""
+    version: int = -1
+    ephemeral: bool = False
+    watch: Watch | None = None  # fired at most once
+
+    def __str__(self) -> str:
+        return f"{self.verb.value} {self.path}"
+
+
+Answer = Callable[[Any, Exception | None], None]
+
+
+class Link(Protocol):
+    """A client library's session: it connects again by itself and pings on its own."""
+
+    @property
+    def session_id(self) -> int:
+        """Of the session that it is in, or was in last."""
+        ...
+
+    @property
+    def timeout_ms(self) -> int:
+        """As negotiated."""
+        ...
+
+    def open(self, told: Callable[[SessionState], None]) -> None:
+        """Connect, for ever; `told` hears every change of state, on the loop and in order."""
+        ...
+
+    def send(self, request: Request, answer: Answer) -> None:
+        """Send it once; `answer` is called on the loop, or never if the connection goes.
+
+        Errors are those of the port, told by type and text.
+        """
+        ...
+
+    def close(self) -> "asyncio.Future[None]":
+        """Begin to end the session; from now on nothing more is told. Done when it has ended."""
+        ...
+
+
+class SteadySession:
+    """A `Coordination` over a link. `server` and `root` as in `server/root`, for messages."""
+
+    def __init__(self, link: Link, server: str, root: str = "") -> None:
+        self._link = link
+        self._server = server
+        self._root = f"/{root.strip('/')}" if root.strip("/") else ""
+        self._started = self._open = False
+        self._keeper: asyncio.Task[None] | None = None
+        self._connected = asyncio.Event()
+        self._waiting: dict[asyncio.Future[Any], None] = {}
+        self._watches = Watches()
+        self._callbacks: dict[object, Callable[[SessionState], None]] = {}
+        self._state = SessionState.LOST
+        self._session_id = 0
+
+    # ---- what we know
+    @property
+    def state(self) -> SessionState:
+        """See `Coordination`."""
+        return self._state
+
+    @property
+    def session_id(self) -> int:
+        """See `Coordination`."""
+        return self._session_id
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """See `Coordination`."""
+        return self._link.timeout_ms
+
+    def on_state(self, callback: Callable[[SessionState], None]) -> Callable[[], None]:
+        """See `Coordination`."""
+        key = object()
+        self._callbacks[key] = callback
+
+        def stop() -> None:
+            self._callbacks.pop(key, None)
+
+        return stop
+
+    # ---- life
+    async def start(self, timeout_s: float) -> None:
+        """See `Coordination`."""
+        assert not self._started, "a session is started once"
+        self._started = self._open = True
+        self._link.open(self._on_state)
+        self._keeper = asyncio.create_task(self._watches.run(self._arm), name="zookeeper watches")
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._connected.wait()
+                if self._root:
+                    await self._make_path(self._root)
+        except TimeoutError:
+            await self.close()
+            raise ConnectionLost(
+                f"no ZooKeeper answers at {self._server} within {timeout_s:g} s; "
+                "is it running and reachable from here?"
+            ) from None
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """See `Coordination`. Takes 5 s at most, also when nobody answers."""
+        if not self._open:
+            return
+        self._open = False
+        self._watches.clear()
+        self._callbacks.clear()
+        self._state, self._session_id = SessionState.LOST, 0
+        self._fail_waiting(ConnectionLost, "the ZooKeeper session was closed")
+        ended = self._link.close()
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                await ended
+
+    # ---- operations
+    async def get(self, path: str) -> Node | None:
+        """See `Coordination`."""
+        try:
+            node: Node = await self._ask(Request(Verb.READ, self._root + path))
+        except NoNode:
+            return None
+        return node
+
+    async def sync(self, path: str) -> None:
+        """See `Coordination`."""
+        await self._ask(Request(Verb.SYNC, self._root + path))
+
+    async def children(self, path: str) -> list[str]:
+        """See `Coordination`."""
+        try:
+            return sorted(await self._ask(Request(Verb.LIST, self._root + path)))
+        except NoNode:
+            return []
+
+    async def create(
+        self, path: str, data: bytes, *, ephemeral: bool = False, make_parents: bool = False
+    ) -> None:
+        """See `Coordination`."""
+        request = Request(Verb.CREATE, self._root + path, data, ephemeral=ephemeral)
+        try:
+            await self._ask(request)
+        except NoNode:
+            if not make_parents:
+                raise
+            await self._make_path(request.path.rpartition("/")[0])
+            await self._ask(request)
+
+    async def set(self, path: str, data: bytes, version: int) -> int:
+        """See `Coordination`."""
+        return int(await self._ask(Request(Verb.WRITE, self._root + path, data, version)))
+
+    async def delete(self, path: str, version: int = -1) -> None:
+        """See `Coordination`."""
+        with contextlib.suppress(NoNode):
+            await self._ask(Request(Verb.DELETE, self._root + path, version=version))
+
+    def watch(self, path: str, changed: Callable[[], None]) -> Callable[[], None]:
+        """See `Coordination`. `changed` is called once soon after this, too."""
+        return self._watches.add(self._root + path, changed)
+
+    # ---- within
+    async def _make_path(self, full: str) -> None:
+        """Make each missing node down to `full` (a path with its root)."""
+        names = full.strip("/").split("/")
+        for depth in range(1, len(names) + 1):
+            with contextlib.suppress(NodeExists):
+                await self._ask(Request(Verb.CREATE, "/" + "/".join(names[:depth])))
+
+    async def _ask(self, request: Request) -> Any:
+        """Send one request and wait for its answer; never twice."""
+        if self._state is not SessionState.CONNECTED or not self._open:
+            raise self._not_connected(request)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[future] = None
+        try:
+            self._link.send(request, lambda value, error: _settle(future, value, error))
+            return await future
+        finally:
+            self._waiting.pop(future, None)
+
+    def _not_connected(self, request: Request) -> Unavailable:
+        if self._state is SessionState.LOST and self._open:
+            return SessionExpired(f"cannot {request}: the ZooKeeper session has expired")
+        return ConnectionLost(f"cannot {request}: not connected to ZooKeeper {self._server}")
+
+    def _fail_waiting(self, kind: type[Unavailable], message: str) -> None:
+        for future in list(self._waiting):
+            _settle(future, None, kind(message))
+
+    def _on_state(self, state: SessionState) -> None:
+        if not self._open:
+            return
+        self._state = state
+        _log.info("zookeeper", session=state.value, server=self._server)
+        match state:
+            case SessionState.CONNECTED:
+                self._session_id = self._link.session_id
+                self._connected.set()
+                self._watches.all_fired()
+            case SessionState.SUSPENDED:
+                self._fail_waiting(
+                    ConnectionLost,
+                    f"the connection to ZooKeeper {self._server} broke: "
+                    "what was asked may or may not have been done",
+                )
+            case SessionState.LOST:
+                self._session_id = 0
+                self._fail_waiting(SessionExpired, "the ZooKeeper session has expired")
+        for callback in list(self._callbacks.values()):
+            callback(state)
+
+    async def _arm(self, watch: Watch) -> bool:
+        """Set both kinds of watch, for data and existence and for children."""
+        try:
+            if await self._ask(Request(Verb.WATCH, watch.path, watch=watch)):
+                await self._ask(Request(Verb.WATCH_CHILDREN, watch.path, watch=watch))
+        except NoNode:
+            pass  # deleted in between: the first watch tells
+        except (ConnectionLost, SessionExpired):
+            return False  # armed again when connected
+        except Unavailable as error:
+            _log.warning("zookeeper: cannot watch", path=watch.path, error=str(error))
+            return False
+        return True
+
+
+def _settle(future: "asyncio.Future[Any]", value: Any, error: BaseException | None) -> None:
+    if not future.done():
+        future.set_result(value) if error is None else future.set_exception(error)

@@ -1,4 +1,4 @@
-"""What every disk adapter must do: the real one, and the simulated one in virtual time."""
+"""What every disk adapter must do. `fmqsim/tests` runs the same with the simulated one."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -9,41 +9,19 @@ import pytest
 from fmqcore.errors import DirectoryLocked, InvalidArgument, StorageFull
 from fmqport.disk import Disk, DiskFailed
 from fmqport.files import FileDisk
-from fmqsim.disk import Storage
-from fmqsim.loop import SimLoop, SimPolicy
 
 MakeDisk = Callable[[], Disk]
 
 
-def files(path: str) -> MakeDisk:
-    return lambda: FileDisk(path)
-
-
-def simulated(path: str) -> MakeDisk:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimLoop)
-    return Storage(loop, path).disk
-
-
-ADAPTERS: dict[str, Callable[[str], MakeDisk]] = {"files": files, "sim": simulated}
-"""How to make disks over one directory: they see the same files."""
-
-
-@pytest.fixture(params=sorted(ADAPTERS))
-def adapter(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
+@pytest.fixture
+def maker(tmp_path: Path) -> MakeDisk:
+    """Makes disks over one directory: they see the same files."""
+    return lambda: FileDisk(str(tmp_path / "deep" / "data"))
 
 
 @pytest.fixture
-def event_loop_policy(adapter: str) -> asyncio.AbstractEventLoopPolicy:
-    return SimPolicy() if adapter == "sim" else asyncio.DefaultEventLoopPolicy()
-
-
-@pytest.fixture
-async def make(adapter: str, tmp_path: Path) -> AsyncIterator[MakeDisk]:
+async def make(maker: MakeDisk) -> AsyncIterator[MakeDisk]:
     disks: list[Disk] = []
-    maker = ADAPTERS[adapter](str(tmp_path / "deep" / "data"))
 
     def new() -> Disk:
         disks.append(maker())

@@ -28,6 +28,9 @@ _FAIR: Final = 256
 """Messages after which others on the loop get their turn, although more are there."""
 
 
+_NOT_SAFE: Final = "its broker does not say that they are safe (is a slave away?)"
+
+
 class Consumer:
     """A member of a consumer group. Use it as `async with client.consumer(...) as sub`."""
 
@@ -272,7 +275,8 @@ class Consumer:
                 for waiter in waiters:
                     await waiter
         except TimeoutError:
-            why = "; ".join(f"{s.group}: {s.why}" for s in self._sessions.values() if s.why)
+            late = [s for s in self._sessions.values() if s.unstored]
+            why = "; ".join(f"{s.group}: {s.why or _NOT_SAFE}" for s in late)
             raise Unavailable(f"acks not stored within {timeout_s} s; {why}") from None
         finally:
             for waiter in waiters:

@@ -1,11 +1,12 @@
 """The methods of the wire, read from the generated descriptors: one table, no names by hand."""
 
+from dataclasses import replace
 from typing import Final
 
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from fmqport.transport import Method
+from fmqport.transport import MAX_MESSAGE_BYTES, Method
 from fmqproto.v1 import admin_pb2, client_pb2, replication_pb2
 
 
@@ -30,7 +31,8 @@ PRODUCE: Final = _CLIENT["Produce"]
 CONSUME: Final = _CLIENT["Consume"]
 ROUTES: Final = _CLIENT["Routes"]
 REPLICATE: Final = _REPLICATION["Replicate"]
-HAND_OVER: Final = _REPLICATION["HandOver"]
+HAND_OVER: Final = replace(_REPLICATION["HandOver"], max_request_bytes=MAX_MESSAGE_BYTES)
+"""It carries the offsets of all consumer groups."""
 CREATE_TOPIC: Final = _ADMIN["CreateTopic"]
 DELETE_TOPIC: Final = _ADMIN["DeleteTopic"]
 OFFSETS: Final = _ADMIN["Offsets"]

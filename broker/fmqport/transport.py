@@ -8,15 +8,28 @@ the message (back-pressure), not when the peer read it; a dead peer ends `receiv
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from google.protobuf.message import Message
 
-from fmqcore.errors import FmqError
+from fmqcore.errors import ErrorCode, FmqError
+
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+"""A larger message is refused by the receiver, and its call fails; the connection lives on."""
+
+MAX_CALL_BYTES: Final = 4 * 1024 * 1024
+"""A larger request of a call (one request, one reply) is refused by both ends, unless its method
+says otherwise. A reply may be larger, as a list of all offsets is."""
 
 
 class TransportError(FmqError):
     """The peer cannot be reached, went away, or refused the method."""
+
+
+class MessageTooLarge(TransportError):
+    """A message over the limit of its method: nobody has looked at it, nothing was done."""
+
+    code = ErrorCode.TOO_LARGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +40,7 @@ class Method:
     request: type[Message]
     reply: type[Message]
     streaming: bool
+    max_request_bytes: int = MAX_CALL_BYTES  # of a call; a stream's messages: MAX_MESSAGE_BYTES
 
 
 class Stream(Protocol):
@@ -66,7 +80,10 @@ class Connection(Protocol):
         ...
 
     async def call(self, method: Method, request: Message, timeout_s: float) -> Any:
-        """One request, one reply. Raises `TransportError`, also when time is out."""
+        """One request, one reply. Raises `TransportError`, also when time is out.
+
+        `MessageTooLarge` if the request is over what a call may ask.
+        """
         ...
 
     async def open(self, method: Method, timeout_s: float) -> Stream:

@@ -162,6 +162,17 @@ async def test_acks_survive_a_lost_session_and_nothing_acked_is_seen_twice(
     assert sum(one.groups["g1"].floors.values()) == 100
 
 
+async def test_a_commit_that_is_not_answered_names_the_group(one: ClusterDouble) -> None:
+    """As when the group's only slave is away: nothing in it becomes safe."""
+    await fill(one, 1)
+    one.brokers["g1-0"].tokens = False
+    async with fmqclient.connect(one.url) as c, c.consumer("orders", group="billing") as sub:
+        (message,) = await take(sub, 1)
+        await message.ack()
+        with pytest.raises(fmqclient.Unavailable, match="g1: its broker does not say"):
+            await sub.commit(timeout_s=0.05)
+
+
 async def test_a_seek_makes_old_acks_void(one: ClusterDouble) -> None:
     await fill(one, 40)
     broker = one.brokers["g1-0"]

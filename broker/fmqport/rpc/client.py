@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from grpc import ChannelConnectivity, StatusCode, aio
 
 from fmqport.rpc import options
-from fmqport.transport import Method, TransportError
+from fmqport.transport import MAX_MESSAGE_BYTES, MessageTooLarge, Method, TransportError
 
 _EOF = aio.EOF
 _LOST = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED)
@@ -33,7 +33,8 @@ class GrpcConnection:
 
     async def call(self, method: Method, request: Message, timeout_s: float) -> Any:
         """See `Connection`."""
-        raw, before = serialize(request, self._address), _cancellations()
+        raw = serialize(request, self._address, method.max_request_bytes)
+        before = _cancellations()
         channel = self._dial()
         call = channel.unary_unary(method.path)(raw, timeout=timeout_s)
         try:
@@ -92,7 +93,9 @@ class GrpcConnection:
             await channel.close()
 
     def _failed(self, method: Method, error: aio.AioRpcError) -> TransportError:
-        return TransportError(f"{self._address}: {method.path}: {_text(error)}")
+        too_large = error.code() is StatusCode.RESOURCE_EXHAUSTED
+        kind = MessageTooLarge if too_large else TransportError
+        return kind(f"{self._address}: {method.path}: {_text(error)}")
 
 
 class ClientStream:
@@ -160,24 +163,29 @@ class ClientStream:
         raise TransportError(f"{self._address}: the stream has ended: {details}")
 
 
-def serialize(message: Message, peer: str) -> bytes:
+def serialize(message: Message, peer: str, limit: int = MAX_MESSAGE_BYTES) -> bytes:
     """Encode a message; one over the limit is refused here, where it harms nobody else."""
     raw = message.SerializeToString()
-    if len(raw) > options.MAX_MESSAGE_BYTES:
-        raise TransportError(
-            f"{peer}: a {message.DESCRIPTOR.name} of {len(raw)} bytes is over the limit of "
-            f"{options.MAX_MESSAGE_BYTES}"
-        )
+    _check_size(type(message), raw, peer, limit)
     return raw
 
 
-def parse(kind: type[Message], raw: bytes, peer: str) -> Any:
+def parse(kind: type[Message], raw: bytes, peer: str, limit: int = MAX_MESSAGE_BYTES) -> Any:
     """Decode a message; what does not decode becomes a `TransportError` that names the peer."""
+    _check_size(kind, raw, peer, limit)
     try:
         return kind.FromString(raw)
     except DecodeError as error:
         name = kind.DESCRIPTOR.name
         raise TransportError(f"{peer}: {len(raw)} bytes are no {name}: {error}") from None
+
+
+def _check_size(kind: type[Message], raw: bytes, peer: str, limit: int) -> None:
+    if len(raw) > limit:
+        name = kind.DESCRIPTOR.name
+        raise MessageTooLarge(
+            f"{peer}: a {name} of {len(raw)} bytes is over the limit of {limit} bytes"
+        )
 
 
 def _cancellations() -> int:

@@ -2,8 +2,7 @@
 
 from typing import Final
 
-MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
-"""A larger message is refused by the receiver, and its call fails; the connection lives on."""
+from fmqport.transport import MAX_MESSAGE_BYTES
 
 KEEPALIVE_TIME_MS: Final = 2000
 PING_TIMEOUT_MS: Final = 2000

@@ -20,7 +20,7 @@ from grpc import StatusCode, aio
 from fmqcore.errors import FmqError
 from fmqport.rpc import options
 from fmqport.rpc.client import parse, serialize
-from fmqport.transport import CallHandler, Method, StreamHandler, TransportError
+from fmqport.transport import CallHandler, MessageTooLarge, Method, StreamHandler, TransportError
 
 _log = structlog.get_logger()
 _Context = Any  # aio.ServicerContext: grpc has no types
@@ -91,9 +91,12 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no typ
     def _call_handler(self, method: Method, handler: CallHandler) -> Any:
         async def answer(raw: bytes, context: _Context) -> bytes:
             try:
-                request = parse(method.request, raw, _peer(context))
+                request = parse(method.request, raw, _peer(context), method.max_request_bytes)
                 reply: Message = await asyncio.shield(self._run(handler(request)))
                 return serialize(reply, _peer(context))
+            except MessageTooLarge as error:
+                await context.abort(StatusCode.RESOURCE_EXHAUSTED, str(error))
+                raise AssertionError from error  # abort has raised
             except FmqError as error:
                 await context.abort(StatusCode.FAILED_PRECONDITION, str(error))
                 raise AssertionError from error  # abort has raised

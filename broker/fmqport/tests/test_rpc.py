@@ -8,10 +8,20 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from grpc import StatusCode, aio
 
+from fmqcore.errors import ErrorCode
 from fmqport import methods
 from fmqport.rpc import GrpcTransport, options
-from fmqport.transport import Connection, Method, Server, Stream, TransportError
+from fmqport.transport import (
+    MAX_MESSAGE_BYTES,
+    Connection,
+    MessageTooLarge,
+    Method,
+    Server,
+    Stream,
+    TransportError,
+)
 from fmqproto.v1 import admin_pb2, client_pb2
 
 HOST = "127.0.0.1"
@@ -93,12 +103,38 @@ async def test_a_message_over_the_limit_is_refused_before_it_is_sent(
 ) -> None:
     other = await connection.open(methods.PRODUCE, SOON)
     stream = await connection.open(methods.PRODUCE, SOON)
-    batch = client_pb2.ProduceBatch(payload=bytes(options.MAX_MESSAGE_BYTES + 1))
+    batch = client_pb2.ProduceBatch(payload=bytes(MAX_MESSAGE_BYTES + 1))
     with pytest.raises(TransportError, match="over the limit"):
         await stream.send(client_pb2.ProduceRequest(batches=[batch]))
     await other.send(client_pb2.ProduceRequest(batches=[client_pb2.ProduceBatch(correlation=2)]))
     assert (await other.receive()).acks[0].correlation == 2
     await works(connection)
+
+
+async def test_a_call_over_the_limit_of_calls_is_refused_and_nobody_looks_at_it() -> None:
+    """Bytes in a field that nobody knows: protobuf itself would take them."""
+    asked: list[Any] = []
+
+    async def status(request: admin_pb2.StatusRequest) -> admin_pb2.StatusReply:
+        asked.append(request)
+        return admin_pb2.StatusReply(broker="g1-0")
+
+    server = await GrpcTransport().serve(f"{HOST}:0", calls={methods.STATUS: status}, streams={})
+    address = f"{HOST}:{server.port}"
+    connection = GrpcTransport().connect(address)
+    path, large = methods.STATUS.path, client_pb2.ProduceBatch(payload=bytes(40_000_000))
+    strange = Method(path, client_pb2.ProduceBatch, admin_pb2.StatusReply, False)
+    with pytest.raises(MessageTooLarge, match="over the limit of 4194304 bytes") as caught:
+        await connection.call(strange, large, SOON)
+    assert caught.value.code is ErrorCode.TOO_LARGE
+    async with aio.insecure_channel(address, options=options.CLIENT) as channel:  # not our client
+        with pytest.raises(aio.AioRpcError, match="over the limit of 4194304 bytes") as refused:
+            await channel.unary_unary(path)(large.SerializeToString(), timeout=SOON)
+    assert refused.value.code() is StatusCode.RESOURCE_EXHAUSTED
+    assert not asked
+    assert (await connection.call(methods.STATUS, admin_pb2.StatusRequest(), SOON)).broker == "g1-0"
+    await connection.close()
+    await server.close(0)
 
 
 class Relay:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from fmqport.coordination import ConnectionLost
 from fmqport.zk.hosts import nobody_answers, unresolved
+from fmqport.zk.session import ZooKeeperSession
 
 
 @pytest.fixture(autouse=True)
@@ -41,3 +43,9 @@ async def test_they_are_told() -> None:
     said = await nobody_answers("127.0.0.1:1,zk9:2181", 3)
     assert "the name 'zk9' does not resolve (Name or service not known)" in said
     assert "is it running and reachable" in await nobody_answers("127.0.0.1:1", 3)
+
+
+async def test_a_session_that_reaches_nobody_tells_them() -> None:
+    session = ZooKeeperSession("zk9:2181", timeout_ms=1000)
+    with pytest.raises(ConnectionLost, match="the name 'zk9' does not resolve"):
+        await session.start(0.2)

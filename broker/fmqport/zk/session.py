@@ -46,6 +46,7 @@ from fmqport.coordination import (
     SessionExpired,
     SessionState,
 )
+from fmqport.zk.hosts import nobody_answers, unresolved
 from fmqport.zk.steady import Answer, Request, SteadySession, Verb
 from fmqport.zk.watches import Watch
 
@@ -76,6 +77,15 @@ class ZooKeeperSession(SteadySession):
         hosts, _, root = address.partition("/")
         self._kazoo = _KazooLink(hosts, timeout_ms, auth)
         super().__init__(self._kazoo, address, root)
+
+    async def start(self, timeout_s: float) -> None:
+        """See `Coordination`."""
+        try:
+            await super().start(timeout_s)
+        except ConnectionLost:
+            if await unresolved(self._server):
+                raise ConnectionLost(await nobody_answers(self._server, timeout_s)) from None
+            raise
 
     async def expire(self) -> None:
         """For tests: make the server end this session now, as when it runs out."""

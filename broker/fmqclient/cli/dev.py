@@ -1,4 +1,4 @@
-"""`fmq dev up|down|status`: a cluster on this machine to write programs against.
+"""`fmq dev`: a cluster on this machine to write programs against, and its brokers one by one.
 
 `up` leaves it running on purpose. The cluster's address goes to standard output, talk to standard
 error. Exit status 69: it could not be started, or there is none. (This module is imported only
@@ -14,9 +14,10 @@ import structlog
 import typer
 
 from fmqclient.cli.common import Output, OutputOption, run, show, talk
-from fmqclient.dev.cluster import ClusterFailed, DevCluster
+from fmqclient.dev.cluster import ZOOKEEPER, ClusterFailed, DevCluster
 from fmqclient.dev.one_broker import BrokerStatus
 from fmqclient.dev.plan import ClusterOptions, state_folder
+from fmqcore.errors import InvalidArgument
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.words import Permission
 
@@ -78,6 +79,73 @@ def status(output: OutputOption = Output.TABLE, directory: Folder = None) -> Non
     _run(lambda: _status(directory or state_folder("dev"), output))
 
 
+Broker = Annotated[str, typer.Argument(help="its id, as in `fmq dev status`")]
+
+
+@app.command()
+def kill(broker: Broker, directory: Folder = None) -> None:
+    """Kill a broker's process, as a crash would (SIGKILL)."""
+    _run(lambda: _end(directory or state_folder("dev"), broker, in_order=False))
+
+
+@app.command()
+def stop(broker: Broker, directory: Folder = None) -> None:
+    """Stop a broker in order (SIGTERM)."""
+    _run(lambda: _end(directory or state_folder("dev"), broker, in_order=True))
+
+
+@app.command()
+def start(broker: Broker, directory: Folder = None) -> None:
+    """Start a broker that was stopped or killed, however that was."""
+    _run(lambda: _start(directory or state_folder("dev"), broker, running=False))
+
+
+@app.command()
+def restart(broker: Broker, directory: Folder = None) -> None:
+    """Stop a broker in order, if it runs, and start it again."""
+    _run(lambda: _start(directory or state_folder("dev"), broker, running=True))
+
+
+async def _end(folder: Path, broker: str, *, in_order: bool) -> None:
+    cluster = _with(folder, broker)
+    if not cluster.alive(broker):
+        raise ClusterFailed(f"{broker} is not running; start it: fmq dev start {broker}")
+    if in_order:
+        await cluster.stop_broker(broker)
+    else:
+        cluster.kill(broker)
+        await cluster.ended(broker)
+    talk(f"{broker} (process {cluster.pid(broker)}) is {'stopped' if in_order else 'killed'}")
+
+
+async def _start(folder: Path, broker: str, *, running: bool) -> None:
+    cluster = _with(folder, broker)
+    if cluster.alive(broker) and not running:
+        raise ClusterFailed(f"{broker} runs already, process {cluster.pid(broker)}")
+    if not (cluster.options.zookeeper or cluster.alive(ZOOKEEPER)):
+        raise ClusterFailed("its ZooKeeper is not running: fmq dev down, then fmq dev up")
+    _refuse_foreign(cluster)
+    await cluster.restart(broker)
+    await cluster.wait_answers(broker)
+    talk(f"{broker} runs, process {cluster.pid(broker)}")
+
+
+def _with(folder: Path, broker: str) -> DevCluster:
+    cluster = _attached(folder)
+    if broker not in cluster.brokers:
+        known = ", ".join(cluster.brokers)
+        raise InvalidArgument(f"there is no broker {broker!r} in {folder}; there are: {known}")
+    return cluster
+
+
+def _refuse_foreign(cluster: DevCluster) -> None:
+    for plan in cluster.in_use:
+        raise ClusterFailed(
+            f"a process that is not this cluster's works on {plan.data}, and may not be looked at "
+            "from here (another user's?): end it where it was started"
+        )
+
+
 async def _up(folder: Path, options: ClusterOptions) -> None:
     talk(f"starting ZooKeeper and {options.groups} groups in {folder}")
     cluster = DevCluster(folder, options, detach=True)
@@ -94,6 +162,7 @@ async def _down(folder: Path, *, wipe: bool) -> None:
     cluster = _attached(folder)
     was_running = cluster.running
     await cluster.stop()
+    _refuse_foreign(cluster)
     if wipe:
         await cluster.wipe()
     what = "stopped" if was_running else "was not running"

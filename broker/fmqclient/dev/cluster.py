@@ -7,10 +7,12 @@ from the main thread: its processes end with this one whatever happens (`fmqport
 """
 
 import asyncio
+import os
 import shutil
 import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -30,7 +32,7 @@ from fmqclient.dev.plan import (
     read_file,
     write_file,
 )
-from fmqclient.dev.processes import Child
+from fmqclient.dev.processes import Child, holders, is_locked
 from fmqclient.dev.proxy import Link, Proxies
 from fmqcore.cluster import Mode
 from fmqcore.errors import Unavailable
@@ -70,13 +72,20 @@ class DevCluster:
         known = read_file(directory)
         if known is None:
             return None
-        cluster = cls(directory, known.options, detach=True)
+        cluster = cls(directory, replace(known.options, proxied=False), detach=True)
         if not known.options.zookeeper:
             folder = cluster.directory / ZOOKEEPER
             cluster._zookeeper = EmbeddedZooKeeper(folder, known.port_of(ZOOKEEPER), detach=True)
         cluster._plan([known.port_of(broker) for _, broker, _ in broker_names(known.options)])
         cluster._children = {p.name: _child(p) for p in known.processes}
+        cluster._adopt()
         return cluster
+
+    def _adopt(self) -> None:
+        """A broker that was started by hand on one of our data directories is ours too."""
+        away = {b.lock: b.id for b in self.brokers.values() if not self.alive(b.id)}
+        for lock, child in holders(away).items():
+            self._children[away[lock]] = child
 
     # ---- where it is
     @property
@@ -228,13 +237,24 @@ class DevCluster:
         """Whether any of its processes lives."""
         return any(child.alive() for child in self._children.values())
 
+    @property
+    def in_use(self) -> list[BrokerPlan]:
+        """Whose data directory a process works on that is not known here."""
+        return [b for b in self.brokers.values() if not self.alive(b.id) and is_locked(b.lock)]
+
     # ---- one broker
     def start_broker(self, broker: str) -> None:
         """Start its process; it must not be running."""
         plan = self.brokers[broker]
         assert broker not in self._children or not self._children[broker].alive()
-        command = broker_command(self.options, plan)
-        self._children[broker] = Child.of(spawn(command, plan.log, detach=self._detach))
+        command = [*plan.under, *broker_command(self.options, plan)]
+        process = spawn(
+            command,
+            plan.log,
+            detach=self._detach,
+            environment={**os.environ, **plan.environment},
+        )
+        self._children[broker] = Child.of(process)
         self._write_file()
 
     def kill(self, broker: str, number: signal.Signals = signal.SIGKILL) -> None:
@@ -299,6 +319,21 @@ class DevCluster:
         except TimeoutError:
             raise ClusterFailed(f"not healthy after {within_s:g} s: {missing}") from None
 
+    async def wait_answers(self, broker: str) -> None:
+        """Until it answers at its port. Raises `ClusterFailed`, at once if it has ended."""
+        plan = self.brokers[broker]
+        async with self._in_time(f"broker {broker}", plan.log):
+            while await self.broker_status(broker) is None:
+                self._check_alive(plan)
+                await asyncio.sleep(_POLL_S)
+
+    def _check_alive(self, plan: BrokerPlan) -> None:
+        if not self.alive(plan.id):
+            raise ClusterFailed(
+                f"broker {plan.id} has ended{self._how(plan.id)}; its log is {plan.log}:\n"
+                f"{tail(plan.log)}"
+            )
+
     def _how(self, broker: str) -> str:
         child = self._children.get(broker)
         popen = child.popen if child else None
@@ -308,11 +343,7 @@ class DevCluster:
         """What the group lacks to be whole; "" if nothing."""
         brokers = self.group(group)
         for plan in brokers:
-            if not self.alive(plan.id):
-                raise ClusterFailed(
-                    f"broker {plan.id} has ended{self._how(plan.id)}; its log is {plan.log}:\n"
-                    f"{tail(plan.log)}"
-                )
+            self._check_alive(plan)
         state, config = await self.groups.state(group), await self.groups.config(group)
         if state.mode is not Mode.MASTER:
             return f"{group} is in mode {state.mode.value} ({state.why or 'nothing decided yet'})"
@@ -342,9 +373,9 @@ class DevCluster:
 
 
 def refuse_if_running(directory: Path) -> None:
-    """Raise `ClusterFailed` if a cluster runs in this folder."""
-    known = read_file(directory)
-    if known is not None and any(_child(p).alive() for p in known.processes):
+    """Raise `ClusterFailed` if a cluster runs in this folder, or a broker of it."""
+    known = DevCluster.attach(directory)
+    if known is not None and (known.running or known.in_use):
         raise ClusterFailed(
             f"a cluster runs in {directory} already; end it: fmq dev down --dir {directory}"
         )

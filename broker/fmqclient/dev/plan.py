@@ -55,11 +55,19 @@ class BrokerPlan:
     address: str  # what the group's configuration says: its port, or a link's
     zookeeper: str
     directory: Path
+    host: str = "127.0.0.1"  # where it listens
+    under: tuple[str, ...] = ()  # a command that runs it, as `nsenter ...` does
+    environment: Mapping[str, str] = field(default_factory=dict)  # beside what we have
 
     @property
     def data(self) -> Path:
         """Its journal."""
         return self.directory / "data"
+
+    @property
+    def lock(self) -> Path:
+        """Held by whoever works on the journal (`fmqport.files`)."""
+        return self.data / "lock"
 
     @property
     def log(self) -> Path:
@@ -69,7 +77,7 @@ class BrokerPlan:
     @property
     def listen(self) -> str:
         """`host:port` that it really listens on."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
 
 def state_folder(name: str) -> Path:

@@ -6,9 +6,12 @@ never mistaken for ours.
 
 import asyncio
 import contextlib
+import fcntl
 import signal
 import subprocess
+from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import psutil
@@ -75,3 +78,27 @@ class Child:
     def kill(self) -> None:
         """SIGKILL, and no waiting."""
         self.send(signal.SIGKILL)
+
+
+def holders(locks: Collection[Path]) -> dict[Path, Child]:
+    """Which process has each of these lock files open, as far as we may look into processes."""
+    wanted = {str(path): path for path in locks if path.exists()}
+    found: dict[Path, Child] = {}
+    for process in psutil.process_iter() if wanted else ():
+        with contextlib.suppress(psutil.Error):
+            for file in process.open_files():
+                if file.path in wanted:
+                    found[wanted[file.path]] = Child(process.pid, process.create_time())
+    return found
+
+
+def is_locked(path: Path) -> bool:
+    """Whether any process holds this lock, also one that we may not look into."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

@@ -15,6 +15,7 @@ import pytest
 
 import fmqclient
 from fmqclient.dev.cluster import ClusterFailed, DevCluster
+from fmqclient.dev.one_broker import broker_command
 from fmqclient.dev.plan import ClusterOptions, read_file
 from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, HowMany
@@ -64,6 +65,37 @@ async def send_and_read(url: str) -> bytes:
     raise AssertionError("unreachable")
 
 
+def one_broker_comes_and_goes(here: tuple[str, str]) -> None:
+    """After a kill -9 by hand: start, kill, start, restart, stop; each told of what it finds."""
+    for command, code, said in (
+        ("start", 0, "g1-1 runs, process"),
+        ("start", 69, "runs already"),
+        ("kill", 0, "is killed"),
+        ("kill", 69, "fmq dev start g1-1"),
+        ("start", 0, "runs"),
+        ("restart", 0, "runs"),
+        ("stop", 0, "is stopped"),
+    ):
+        done = fmq("dev", command, "g1-1", *here)
+        assert (done.returncode, said in done.stderr) == (code, True), (command, done.stderr)
+    wrong = fmq("dev", "start", "g9-0", *here)
+    assert (wrong.returncode, "there are: g1-0, g1-1" in wrong.stderr) == (64, True)
+
+
+def started_by_hand(directory: Path, here: tuple[str, str]) -> "subprocess.Popen[bytes]":
+    """A broker that no command of `fmq dev` started: it is known all the same."""
+    known = DevCluster.attach(directory)
+    assert known is not None
+    command = broker_command(known.options, known.brokers["g1-1"])
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until_s = time.monotonic() + 60
+    while time.monotonic() < until_s:
+        status = json.loads(fmq("dev", "status", "-o", "json", *here).stdout)
+        if (status[1]["pid"], status[1]["role"]) == (process.pid, "slave"):
+            return process
+    raise AssertionError(status)
+
+
 def test_up_status_down_and_up_again(tmp_path: Path) -> None:
     """As a developer would; one group, to be quick."""
     here = ("--dir", str(tmp_path / "dev"))
@@ -85,10 +117,13 @@ def test_up_status_down_and_up_again(tmp_path: Path) -> None:
         psutil.wait_procs([psutil.Process(status[1]["pid"])], timeout=30)
         status = json.loads(fmq("dev", "status", "-o", "json", *here).stdout)
         assert (status[1]["pid"], status[1]["why"]) == (None, "ended")
+        one_broker_comes_and_goes(here)
+        by_hand = started_by_hand(tmp_path / "dev", here)
     finally:
         down = fmq("dev", "down", *here)
     assert down.returncode == 0, down.stderr
     assert not processes_of(tmp_path / "dev")
+    assert by_hand.wait(30) == 0, "it was not stopped in order"
     assert fmq("dev", "status", *here).returncode == 69
 
     other_shape = fmq("dev", "up", "--groups", "2", *here)

@@ -54,7 +54,9 @@ class Plan:
 class Traffic:
     """What all clients of a run share: the history, the numbers, and when to stop."""
 
-    def __init__(self, history: History, now_ms: Callable[[], float], seed: int) -> None:
+    def __init__(
+        self, history: History, now_ms: Callable[[], float], seed: int, first_record: int = 0
+    ) -> None:
         self.history = history
         self.now_ms = now_ms
         self.sending = True
@@ -68,7 +70,7 @@ class Traffic:
         self.batches = 0  # acknowledged: places that were told at one moment
         self.bugs: list[BaseException] = []  # of clients: what no client may raise
         self._seed = seed
-        self._records = 0
+        self._records = first_record
         self._batch: tuple[float, Place] | None = None
 
     # ---- for the actors

@@ -1,7 +1,8 @@
 """A real ZooKeeper server as a child process, for development and tests.
 
 The server is the genuine one: its jars lie inside the `pyspark` wheel (found without importing
-it). Stand-alone, on the loopback address only. Not for production: point FMQ at an ensemble.
+it). Stand-alone on the loopback address, unless told of its peers. Not for production: point FMQ at
+an ensemble of your own.
 Leaves below its directory: `zookeeper.cfg`, `log4j2.properties`, `zookeeper.log`, `data/`.
 """
 
@@ -9,8 +10,11 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 from fmqcore.errors import Unavailable
 from fmqport.spawn import spawn
@@ -26,7 +30,8 @@ _JARS = (
     "metrics-core-*.jar",
     "snappy-java-*.jar",
 )
-_MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
+_ALONE: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
+_PEER: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _FLAGS = (
     # A small server that is up at once: no second compiler, no parallel collector.
     "-Xms16m",
@@ -42,7 +47,7 @@ _FLAGS = (
 _CONFIG = """\
 dataDir={data}
 clientPort={port}
-clientPortAddress=127.0.0.1
+clientPortAddress={host}
 tickTime=200
 minSessionTimeout=400
 maxSessionTimeout=120000
@@ -51,6 +56,10 @@ admin.enableServer=false
 4lw.commands.whitelist=srvr,ruok
 autopurge.snapRetainCount=3
 autopurge.purgeInterval=1
+"""
+_ENSEMBLE = """\
+initLimit=50
+syncLimit=15
 """
 _LOGGING = """\
 rootLogger.level=warn
@@ -66,23 +75,43 @@ class ZooKeeperFailed(Unavailable):
     """The server cannot be started; the message says why and where its log is."""
 
 
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """An ensemble as one of its servers sees it: `host:port:port` (peers, election) of each."""
+
+    addresses: tuple[str, ...]
+    own: int  # index in `addresses`
+
+
 class EmbeddedZooKeeper:
     """One server process. `start`, poll `ready` (or `wait_ready`), `stop`; may be started again.
 
     The process dies with this one (Linux), unless `detach`: then it is left to whoever ends it.
-    Start it from the main thread.
+    Start it from the main thread. `under` is a command that runs it (as `nsenter ...` does).
     """
 
-    def __init__(self, directory: Path, port: int, *, detach: bool = False) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        port: int,
+        *,
+        detach: bool = False,
+        host: str = "127.0.0.1",
+        peers: Peers | None = None,
+        under: Sequence[str] = (),
+    ) -> None:
         self.directory = directory
+        self.host = host
         self.port = port
         self.process: subprocess.Popen[bytes] | None = None
         self._detach = detach
+        self._peers = peers
+        self._under = under
 
     @property
     def address(self) -> str:
         """`host:port` for a session."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def log(self) -> Path:
@@ -95,19 +124,29 @@ class EmbeddedZooKeeper:
         data = self.directory / "data"
         data.mkdir(parents=True, exist_ok=True)
         config = self.directory / "zookeeper.cfg"
-        config.write_text(_CONFIG.format(data=data, port=self.port))
+        config.write_text(self._config(data))
         logging = self.directory / "log4j2.properties"
         logging.write_text(_LOGGING)
         command = [
+            *self._under,
             str(java),
             *_FLAGS,
             f"-Dlog4j2.configurationFile={logging}",
             "-cp",
             ":".join(map(str, jars)),
-            _MAIN,
+            _PEER if self._peers else _ALONE,
             str(config),
         ]
         self.process = spawn(command, self.log, detach=self._detach)
+
+    def _config(self, data: Path) -> str:
+        text = _CONFIG.format(data=data, host=self.host, port=self.port)
+        if self._peers is not None:
+            (data / "myid").write_text(str(self._peers.own + 1))
+            text += _ENSEMBLE
+            for number, address in enumerate(self._peers.addresses, start=1):
+                text += f"server.{number}={address}\n"
+        return text
 
     def ready(self) -> bool:
         """Whether it serves now. Raises `ZooKeeperFailed` if the process has ended."""
@@ -116,7 +155,7 @@ class EmbeddedZooKeeper:
                 f"ZooKeeper on {self.address} ended with status {self.process.returncode}; "
                 f"its log is {self.log}:\n{_last_lines(self.log)}"
             )
-        return serving(self.port)
+        return serving(self.port, self.host)
 
     def wait_ready(self, timeout_s: float = 60) -> None:
         """Block until it serves. Raises `ZooKeeperFailed` if it ends, or is not up in time."""
@@ -153,10 +192,10 @@ def find_jars() -> list[Path]:
     )
 
 
-def serving(port: int) -> bool:
-    """Whether a ZooKeeper on this port of the loopback address answers and has a mode."""
+def serving(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether a ZooKeeper on this port (of the loopback address) answers and has a mode."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+        with socket.create_connection((host, port), timeout=1) as connection:
             connection.sendall(b"srvr")
             answer = b""
             while part := connection.recv(4096):

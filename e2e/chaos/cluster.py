@@ -1,0 +1,112 @@
+"""The cluster that is hurt: brokers on machines and disks of their own, over an ensemble.
+
+What it adds to `fmqclient.dev.cluster`: where each broker runs, what it lies on, and words for who
+plays which part at the moment.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from e2e.chaos.disks import Disk
+from e2e.chaos.ensemble import Ensemble
+from e2e.chaos.machines import Loopback, Network
+from fmqclient.dev.cluster import DevCluster
+from fmqclient.dev.plan import ClusterOptions
+from fmqcore import paths
+from fmqcore.words import BrokerId, GroupName
+
+
+class ChaosCluster(DevCluster):
+    """A `DevCluster` on `network`; `disks`: each broker's data lies on an image of its own."""
+
+    def __init__(
+        self,
+        directory: Path,
+        options: ClusterOptions,
+        network: Network,
+        ensemble: Ensemble,
+        *,
+        disks: bool,
+    ) -> None:
+        super().__init__(directory, options)
+        self.network = network
+        self.ensemble = ensemble
+        self.disks: dict[str, Disk] = {}
+        self._with_disks = disks
+
+    @property
+    def parts(self) -> list[str]:
+        """Every process: brokers, then ZooKeeper's servers."""
+        return [*self.brokers, *self.ensemble.names]
+
+    @property
+    def group_names(self) -> list[str]:
+        """All groups."""
+        return list(dict.fromkeys(plan.group for plan in self.brokers.values()))
+
+    def _plan(self, ports: Sequence[int]) -> None:
+        super()._plan(ports)
+        if isinstance(self.network, Loopback):
+            self.network.who = self._who_calls
+        for broker, plan in self.brokers.items():
+            machine = self.network.machine(broker)
+            plan.host, plan.under = machine.host, machine.under
+            plan.address = self.network.address("", broker, plan.port)
+            plan.zookeeper = self.ensemble.address(broker)
+            if self._with_disks:
+                disk = self.disks[broker] = Disk(plan.directory / "disk.img", plan.data)
+                disk.make()
+
+    # ---- who is what
+    async def master_of(self, group: str) -> str:
+        """The configured master, as ZooKeeper has it."""
+        return (await self.groups.state(group)).master
+
+    async def reader_of(self, group: str) -> str:
+        """Who serves the reads, as ZooKeeper has it."""
+        state = await self.groups.state(group)
+        return state.reader or state.master
+
+    async def slaves_of(self, group: str) -> list[str]:
+        """All but the master."""
+        master = await self.master_of(group)
+        return [plan.id for plan in self.group(group) if plan.id != master]
+
+    async def session_of(self, broker: str) -> int:
+        """The number of its ZooKeeper session; 0 if it has no live node."""
+        plan = self.brokers[BrokerId(broker)]
+        path = paths.live_broker_node(self.options.cluster, GroupName(plan.group), plan.id)
+        node = await (await self.groups.session()).get(path)
+        return node.owner if node else 0
+
+    async def until_live(self, broker: str, *, live: bool, within_s: float) -> bool:
+        """Wait until its live node stands, or is gone; False if that does not come."""
+        try:
+            async with asyncio.timeout(within_s):
+                while bool(await self.session_of(broker)) is not live:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            return False
+        return True
+
+    # ---- power and signals, of brokers and of ZooKeeper's servers alike
+    def is_zookeeper(self, part: str) -> bool:
+        """Whether it is one of ZooKeeper's servers."""
+        return part in self.ensemble.names
+
+    def exit_status(self, broker: str) -> int | None:
+        """How its process ended; None if it runs."""
+        popen = self._children[broker].popen
+        return popen.poll() if popen is not None else None
+
+    def is_alive(self, part: str) -> bool:
+        """Whether its process is there."""
+        return self.ensemble.alive(part) if self.is_zookeeper(part) else self.alive(part)
+
+    def start_part(self, part: str) -> None:
+        """Start its process, unless it runs."""
+        if self.is_zookeeper(part):
+            self.ensemble.start_server(part)
+        elif not self.alive(part):
+            self.start_broker(part)

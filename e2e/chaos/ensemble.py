@@ -1,0 +1,161 @@
+"""A ZooKeeper ensemble of real server processes, each on a machine of its own.
+
+Leaves in its folder: a folder a server, as `fmqport.zk.embedded` says.
+"""
+
+import asyncio
+import random
+import socket
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from e2e.chaos.machines import Network
+from fmqclient.dev.plan import free_ports
+from fmqclient.dev.processes import Child
+from fmqport.zk.embedded import EmbeddedZooKeeper, Peers, ZooKeeperFailed
+
+_UP_S: Final = 90.0
+_POLL_S: Final = 0.05
+
+
+class Ensemble:
+    """Servers `zk1`, `zk2`, ... Start it from the main thread."""
+
+    def __init__(self, directory: Path, network: Network, size: int = 3) -> None:
+        self.names = [f"zk{number}" for number in range(1, size + 1)]
+        self._network = network
+        ports = iter(free_ports(3 * size))
+        machines = {name: network.machine(name) for name in self.names}
+        clients = {name: next(ports) for name in self.names}
+        peers = tuple(f"{machines[n].host}:{next(ports)}:{next(ports)}" for n in self.names)
+        self._children: dict[str, Child] = {}
+        self._servers: dict[str, EmbeddedZooKeeper] = {}
+        for own, name in enumerate(self.names):
+            folder = directory / name
+            folder.mkdir(parents=True)
+            self._servers[name] = EmbeddedZooKeeper(
+                folder,
+                clients[name],
+                host=machines[name].host,
+                peers=Peers(peers, own) if size > 1 else None,
+                under=machines[name].under,
+            )
+
+    def address(self, caller: str = "") -> str:
+        """What a session of `caller` is told ("": ours, past any link)."""
+        if not caller:
+            return ",".join(server.address for server in self._servers.values())
+        return ",".join(
+            self._network.address(caller, name, server.port)
+            for name, server in self._servers.items()
+        )
+
+    async def start(self) -> None:
+        """Start all that do not run and wait until all serve. Raises `ZooKeeperFailed`."""
+        for name in self.names:
+            self.start_server(name)
+        await self.wait_serving(self.names)
+
+    def start_server(self, name: str) -> None:
+        """Start its process, unless it runs."""
+        if not self.alive(name):
+            server = self._servers[name]
+            server.start()
+            assert server.process is not None
+            self._children[name] = Child.of(server.process)
+
+    async def wait_serving(self, names: Sequence[str]) -> None:
+        """Until these serve. Raises `ZooKeeperFailed`."""
+        try:
+            async with asyncio.timeout(_UP_S):
+                for name in names:
+                    while not await asyncio.to_thread(self._servers[name].ready):  # noqa: ASYNC110
+                        await asyncio.sleep(_POLL_S)
+        except TimeoutError:
+            raise ZooKeeperFailed(
+                f"{name} does not serve after {_UP_S:g} s; see {self._servers[name].log}"
+            ) from None
+
+    def child(self, name: str) -> Child:
+        """Its process."""
+        return self._children[name]
+
+    def alive(self, name: str) -> bool:
+        """Whether its process is there."""
+        return name in self._children and self._children[name].alive()
+
+    async def leader(self) -> str:
+        """Who leads now ("" if nobody says so)."""
+        for name in self.names:
+            if self.alive(name) and await asyncio.to_thread(self._leads, name):
+                return name
+        return ""
+
+    def _leads(self, name: str) -> bool:
+        server = self._servers[name]
+        try:
+            with socket.create_connection((server.host, server.port), timeout=1) as connection:
+                connection.sendall(b"srvr")
+                return b"Mode: leader" in _all(connection)
+        except OSError:
+            return False
+
+    def expire(self, session_id: int) -> None:
+        """End somebody's session, as the servers do when it was silent for too long.
+
+        A session may move to another connection, and whoever closes it there ends it. Its password
+        is a function of its number (`ZooKeeperServer.generatePasswd`).
+        """
+        name = next(n for n in self.names if self.alive(n))
+        server = self._servers[name]
+        with socket.create_connection((server.host, server.port), timeout=5) as connection:
+            connect = struct.pack(">iqiqi", 0, 0, 10_000, _signed(session_id), 16)
+            _send(connection, connect + password_of(session_id))
+            answer = connection.recv(4096)
+            if len(answer) < 20 or struct.unpack_from(">i", answer, 8)[0] <= 0:
+                raise ZooKeeperFailed(f"{name} does not know session {session_id:#x} any more")
+            _send(connection, struct.pack(">ii", 1, _CLOSE_SESSION))
+            connection.recv(4096)
+
+    async def stop(self) -> None:
+        """No server is left running."""
+        for child in self._children.values():
+            child.kill()
+        await asyncio.gather(*(child.ended(10) for child in self._children.values()))
+
+
+_CLOSE_SESSION: Final = -11
+_SECRET: Final = 0xB3415C00
+_MASK: Final = (1 << 48) - 1
+
+
+def password_of(session_id: int) -> bytes:
+    """What a ZooKeeper server gives with a session: `new java.util.Random(id ^ secret)`'s bytes."""
+    state = (((session_id ^ _SECRET) & (1 << 64) - 1) ^ 0x5DEECE66D) & _MASK
+    words = []
+    for _ in range(4):
+        state = (state * 0x5DEECE66D + 0xB) & _MASK
+        words.append(state >> 16)
+    return struct.pack("<4I", *words)
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def _send(connection: socket.socket, body: bytes) -> None:
+    connection.sendall(struct.pack(">i", len(body)) + body)
+
+
+def _all(connection: socket.socket) -> bytes:
+    answer = b""
+    while part := connection.recv(4096):
+        answer += part
+    return answer
+
+
+def some_of(names: Sequence[str], count: int, rng: random.Random) -> list[str]:
+    """Of the servers, so many by chance."""
+    return sorted(rng.sample(list(names), count))

@@ -1,0 +1,177 @@
+"""Data that is damaged while a broker is down: flipped bits, truncated files, an empty disk.
+
+What lies below its durable end may not be cut silently: the broker fetches it again or refuses to
+start and says where. A person then does what the message says: empty the disk.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+from e2e.chaos.fault import Fault, NotFired
+from e2e.chaos.stage import Stage
+from e2e.chaos.watch import now_ms
+from e2e.events import Ending, FaultKind, Refusal
+from fmqclient.dev.one_broker import tail
+from fmqcore.journal.checkpoint import decode_checkpoint
+from fmqcore.journal.segments import CHECKPOINT, segment_base
+
+_DATA_ERROR: Final = 65
+_REFUSES_S: Final = 20.0
+
+
+class _Damage(Fault):
+    kind = FaultKind.DISK_DAMAGE
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._victim = ""
+        self._refused = False
+
+    def damage(self, stage: Stage, data: Path) -> str:
+        """Do it; what was done."""
+        raise NotImplementedError
+
+    async def _restart_damaged(self, stage: Stage, broker: str) -> str:
+        """It must refuse, or be whole again by itself."""
+        self._victim = broker
+        self.ended.add(broker)
+        stage.kill(broker)
+        await stage.has_ended(broker)
+        told = self.damage(stage, stage.cluster.brokers[broker].data)
+        stage.cluster.start_part(broker)
+        self._refused = await stage.has_ended(broker, _REFUSES_S)
+        if not self._refused:
+            return f"{told}; it started"
+        log = stage.cluster.brokers[broker].log
+        status = stage.cluster.exit_status(broker)
+        if status != _DATA_ERROR:
+            stage.wrong(f"{broker} ended with status {status}, not {_DATA_ERROR}: {tail(log, 2)}")
+        stage.history.add(Refusal(now_ms(), broker, tail(log, 1)))
+        return f"{told}; it refused to start and said where"
+
+    async def heal(self, stage: Stage) -> None:
+        """If it refused: the disk is emptied, as its message says."""
+        if self._refused:
+            empty(stage.cluster.brokers[self._victim].data)
+        if self._victim:
+            stage.cluster.start_part(self._victim)
+
+
+def durable_segment(data: Path) -> tuple[Path, int]:
+    """The newest segment file, and how much of it is durable by the checkpoint."""
+    checkpoint = decode_checkpoint((data / CHECKPOINT).read_bytes())
+    bases = [(base, p) for p in data.iterdir() if (base := segment_base(p.name)) is not None]
+    base, path = max((base, p) for base, p in bases if base < checkpoint.durable_end)
+    return path, checkpoint.durable_end - base
+
+
+def empty(data: Path) -> None:
+    """Nothing is left on the disk."""
+    for path in data.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
+
+
+class BitFlipOnSlave(_Damage):
+    """One bit in the middle of what is durable."""
+
+    name = "bit-flip-slave"
+    what = "a bit of a slave's journal flips while it is down"
+
+    def damage(self, stage: Stage, data: Path) -> str:
+        """See `_Damage`."""
+        path, length = durable_segment(data)
+        at = stage.random.randrange(length // 4, length // 2)
+        with path.open("r+b") as file:
+            file.seek(at)
+            byte = file.read(1)[0]
+            file.seek(at)
+            file.write(bytes([byte ^ 1 << stage.random.randrange(8)]))
+        return f"flipped a bit at {at:,} of {self._victim}'s {path.name}"
+
+    async def inject(self, stage: Stage) -> str:
+        """See `Fault`."""
+        _, slave = await stage.some_slave()
+        return await self._restart_damaged(stage, slave)
+
+
+class BitFlipOnMaster(BitFlipOnSlave):
+    """The same on a master: its slave has taken the reads over meanwhile."""
+
+    name = "bit-flip-master"
+    what = "a bit of a master's journal flips while it is down"
+
+    async def inject(self, stage: Stage) -> str:
+        """See `Fault`."""
+        _, master = await stage.some_master()
+        return await self._restart_damaged(stage, master)
+
+
+class TruncatedOnSlave(_Damage):
+    """A file that ends in the middle of what is durable."""
+
+    name = "truncated-slave"
+    what = "the newest file of a slave's journal is cut in half while it is down"
+
+    def damage(self, stage: Stage, data: Path) -> str:
+        """See `_Damage`."""
+        path, length = durable_segment(data)
+        with path.open("r+b") as file:
+            file.truncate(length // 2)
+        return f"cut {self._victim}'s {path.name} to {length // 2:,} bytes"
+
+    async def inject(self, stage: Stage) -> str:
+        """See `Fault`."""
+        _, slave = await stage.some_slave()
+        return await self._restart_damaged(stage, slave)
+
+
+class _EmptyDisk(Fault):
+    kind = FaultKind.DISK_EMPTY
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._victim = ""
+
+    async def _replace(self, stage: Stage, broker: str) -> str:
+        self._victim = broker
+        self.ended.add(broker)
+        stage.kill(broker, Ending.POWER)
+        if not await stage.has_ended(broker):
+            raise NotFired(f"{broker} lives on after SIGKILL")
+        empty(stage.cluster.brokers[broker].data)
+        return f"{broker} has an empty disk"
+
+    async def heal(self, stage: Stage) -> None:
+        """It starts with what it has: nothing."""
+        if self._victim:
+            stage.cluster.start_part(self._victim)
+
+
+class EmptyDiskOnSlave(_EmptyDisk):
+    """It fills up from its master under traffic."""
+
+    name = "empty-disk-slave"
+    what = "a slave comes back under its old name with an empty disk"
+
+    async def inject(self, stage: Stage) -> str:
+        """See `Fault`."""
+        _, slave = await stage.some_slave()
+        return await self._replace(stage, slave)
+
+
+class EmptyDiskOnMaster(_EmptyDisk):
+    """All that it acknowledged is on its slave, and comes back from there."""
+
+    name = "empty-disk-master"
+    what = "a master comes back under its old name with an empty disk"
+
+    async def inject(self, stage: Stage) -> str:
+        """See `Fault`."""
+        group, master = await stage.some_master()
+        told = await self._replace(stage, master)
+        slave = await stage.taken_over(group)
+        return f"{told}; {slave} took the reads over"

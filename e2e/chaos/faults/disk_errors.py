@@ -1,0 +1,134 @@
+"""A disk that fails or is full: EIO from fdatasync by strace, ENOSPC by filling the file system."""
+
+import asyncio
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from e2e.chaos.fault import Fault, NotFired
+from e2e.chaos.stage import Stage
+from e2e.events import Ending, FaultKind
+from fmqcore.words import Permission
+
+_FATAL: Final = 70
+_FULL_S: Final = 60.0
+
+
+class _SyncFails(Fault):
+    kind = FaultKind.DISK_ERROR
+    needs = ("strace",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._strace: subprocess.Popen[bytes] | None = None
+
+    async def _fail(self, stage: Stage, broker: str) -> str:
+        self.ended.add(broker)
+        told = stage.directory / f"{self.name}.strace"
+        calls = "fsync,fdatasync"
+        command = ["strace", "-f", "-qq", "-o", str(told), "-e", f"trace={calls}"]
+        command += ["-e", f"inject={calls}:error=EIO", "-p", str(stage.cluster.pid(broker))]
+        self._strace = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        if not await stage.has_ended(broker):
+            raise NotFired(f"{broker} lives on; its calls: {_last_line(told)}")
+        if "INJECTED" not in await asyncio.to_thread(told.read_text):
+            raise NotFired(f"{broker} ended, but no call was seen to fail")
+        status = stage.cluster.exit_status(broker)
+        if status != _FATAL:
+            stage.wrong(f"{broker} ended with status {status} when its disk failed, not {_FATAL}")
+        stage.down(broker, Ending.FATAL)
+        return f"fdatasync failed with EIO on {broker}: it ended itself"
+
+    async def heal(self, stage: Stage) -> None:
+        """Another disk controller, the same data."""
+        if self._strace is not None:
+            self._strace.terminate()
+            await asyncio.to_thread(self._strace.wait)
+        for broker in sorted(self.ended):
+            stage.cluster.start_part(broker)
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text().splitlines() if path.exists() else []
+    return lines[-1] if lines else "none"
+
+
+class SyncFailsOnMaster(_SyncFails):
+    """It must end itself and never acknowledge what it tried to sync."""
+
+    name = "fsync-eio-master"
+    what = "fdatasync of a master fails with EIO"
+
+    async def inject(self, stage: Stage) -> str:
+        """See `Fault`."""
+        group, master = await stage.some_master()
+        told = await self._fail(stage, master)
+        await stage.taken_over(group)
+        return told
+
+
+class SyncFailsOnSlave(_SyncFails):
+    """It must end itself and never acknowledge to its master what it tried to sync."""
+
+    name = "fsync-eio-slave"
+    what = "fdatasync of a slave fails with EIO"
+
+    async def inject(self, stage: Stage) -> str:
+        """See `Fault`."""
+        _, slave = await stage.some_slave()
+        return await self._fail(stage, slave)
+
+
+class _DiskFull(Fault):
+    kind = FaultKind.DISK_FULL
+    needs = ("disks",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._full = ""
+
+    async def heal(self, stage: Stage) -> None:
+        """There is room again."""
+        if self._full:
+            stage.cluster.disks[self._full].empty()
+
+
+class DiskFullOnMaster(_DiskFull):
+    """It refuses writes by itself, serves reads, and takes writes again when there is room."""
+
+    name = "disk-full-master"
+    what = "a master's disk is full: it refuses writes and serves reads"
+
+    async def inject(self, stage: Stage) -> str:
+        """See `Fault`."""
+        group, master = await stage.some_master()
+        self._full = master
+        taken = await asyncio.to_thread(stage.cluster.disks[master].fill)
+        before = stage.flow.stored(group)
+        async with asyncio.timeout(_FULL_S):
+            while stage.flow.stored(group) > before:
+                before = stage.flow.stored(group)
+                await asyncio.sleep(1.5)
+        if not stage.serves(master, Permission.READ):
+            stage.wrong(f"{master} serves no reads while its disk is full")
+        return f"filled the disk of {master} with {taken >> 20} MiB: no more writes there"
+
+
+class DiskFullOnSlave(_DiskFull):
+    """It stops following, and follows again when there is room."""
+
+    name = "disk-full-slave"
+    what = "a slave's disk is full: it leaves the in-sync set"
+
+    async def inject(self, stage: Stage) -> str:
+        """See `Fault`."""
+        group, slave = await stage.some_slave()
+        self._full = slave
+        taken = await asyncio.to_thread(stage.cluster.disks[slave].fill)
+        await stage.until_state(group, lambda s: slave not in s.isr, f"{slave} is out of sync")
+        return f"filled the disk of {slave} with {taken >> 20} MiB: it left the in-sync set"

@@ -1,0 +1,93 @@
+"""SIGKILL: of whoever serves, of a slave, of both in turn, of ZooKeeper's leader, of everything."""
+
+from e2e.chaos.fault import Fault, NotFired
+from e2e.chaos.stage import Stage
+from e2e.events import FaultKind
+from fmqcore.words import Permission
+
+
+class _Kill(Fault):
+    kind = FaultKind.KILL
+
+    async def _kill(self, stage: Stage, *parts: str) -> None:
+        self.ended.update(parts)
+        for part in parts:
+            stage.kill(part)
+        for part in parts:
+            if not await stage.has_ended(part):
+                raise NotFired(f"{part} lives on after SIGKILL")
+
+    async def heal(self, stage: Stage) -> None:
+        """Start them again."""
+        for part in sorted(self.ended):
+            stage.cluster.start_part(part)
+
+
+class KillMaster(_Kill):
+    """Its slave takes the reads over."""
+
+    name = "kill-master"
+    what = "kill -9 of a group's master, which serves reads and writes"
+
+    async def inject(self, stage: Stage) -> str:
+        """See `Fault`."""
+        group, master = await stage.some_master()
+        await self._kill(stage, master)
+        slave = await stage.taken_over(group)
+        return f"killed {master}; {slave} took the reads over"
+
+
+class KillSlave(_Kill):
+    """The master goes on alone, without acknowledging what needs the slave."""
+
+    name = "kill-slave"
+    what = "kill -9 of a group's slave"
+
+    async def inject(self, stage: Stage) -> str:
+        """See `Fault`."""
+        group, slave = await stage.some_slave()
+        await self._kill(stage, slave)
+        await stage.until_state(group, lambda s: slave not in s.isr, f"{slave} is out of sync")
+        return f"killed {slave}"
+
+
+class KillTaker(_Kill):
+    """First the master, then who took over from it."""
+
+    name = "kill-taker"
+    what = "kill -9 of a master, then of the slave that has taken over"
+
+    async def inject(self, stage: Stage) -> str:
+        """See `Fault`."""
+        group, master = await stage.some_master()
+        await self._kill(stage, master)
+        taker = await stage.taken_over(group)
+        await stage.until(lambda: stage.serves(taker, Permission.READ), f"{taker} serves reads")
+        await self._kill(stage, taker)
+        return f"killed {master}, then {taker}"
+
+
+class KillZooKeeperLeader(_Kill):
+    """The others elect another one."""
+
+    name = "kill-zookeeper-leader"
+    what = "kill -9 of the ZooKeeper server that leads"
+
+    async def inject(self, stage: Stage) -> str:
+        """See `Fault`."""
+        leader = await stage.cluster.ensemble.leader() or stage.cluster.ensemble.names[0]
+        await self._kill(stage, leader)
+        return f"killed {leader}"
+
+
+class KillAll(_Kill):
+    """Everything at once; the clients only see a long pause."""
+
+    name = "kill-all"
+    what = "kill -9 of all brokers and all of ZooKeeper at once"
+
+    async def inject(self, stage: Stage) -> str:
+        """See `Fault`."""
+        parts = stage.cluster.parts
+        await self._kill(stage, *parts)
+        return f"killed {', '.join(parts)}"

@@ -1,0 +1,85 @@
+"""ZooKeeper: no quorum for a while, sessions that end out of the blue."""
+
+from e2e.chaos.ensemble import some_of
+from e2e.chaos.fault import Fault, NotFired
+from e2e.chaos.stage import Stage
+from e2e.events import FaultKind
+
+
+class QuorumLost(Fault):
+    """The masters serve on by their slaves' grants; nothing can switch."""
+
+    name = "quorum-lost"
+    what = "kill -9 of most of ZooKeeper's servers, for six times as long as other faults"
+    kind = FaultKind.ZOOKEEPER
+    patience = 6.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._dead: list[str] = []
+
+    async def inject(self, stage: Stage) -> str:
+        """See `Fault`."""
+        names = stage.cluster.ensemble.names
+        self._dead = some_of(names, len(names) // 2 + 1, stage.random)
+        for name in self._dead:
+            stage.kill(name)
+        await stage.until_async(self._nobody_leads(stage), "nobody leads")
+        return f"killed {', '.join(self._dead)}: no quorum"
+
+    @staticmethod
+    def _nobody_leads(stage: Stage):  # type: ignore[no-untyped-def]
+        async def nobody() -> bool:
+            return not await stage.cluster.ensemble.leader()
+
+        return nobody
+
+    async def heal(self, stage: Stage) -> None:
+        """Start them again."""
+        for name in self._dead:
+            stage.cluster.start_part(name)
+
+
+class _Expire(Fault):
+    kind = FaultKind.EXPIRE
+
+    async def _expire(self, stage: Stage, *brokers: str) -> None:
+        old = {broker: await stage.cluster.session_of(broker) for broker in brokers}
+        if gone := [broker for broker, session in old.items() if not session]:
+            raise NotFired(f"{', '.join(gone)} had no session")
+        for session in old.values():
+            stage.cluster.ensemble.expire(session)
+        for broker, session in old.items():
+
+            async def another(broker: str = broker, session: int = session) -> bool:
+                return await stage.cluster.session_of(broker) not in (0, session)
+
+            await stage.until_async(another, f"{broker} has another session")
+
+    async def heal(self, stage: Stage) -> None:
+        """It is over with itself."""
+
+
+class SessionExpired(_Expire):
+    """It may not serve on as if nothing had been."""
+
+    name = "session-expired"
+    what = "a master's ZooKeeper session is ended by the servers"
+
+    async def inject(self, stage: Stage) -> str:
+        """See `Fault`."""
+        _, master = await stage.some_master()
+        await self._expire(stage, master)
+        return f"expired the session of {master}"
+
+
+class AllSessionsExpired(_Expire):
+    """Everybody's at once."""
+
+    name = "sessions-expired-all"
+    what = "the ZooKeeper sessions of all brokers are ended at once"
+
+    async def inject(self, stage: Stage) -> str:
+        """See `Fault`."""
+        await self._expire(stage, *stage.cluster.brokers)
+        return "expired the sessions of all brokers"

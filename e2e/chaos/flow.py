@@ -1,0 +1,122 @@
+"""The traffic of one round: a topic of its own, some producers, some members of consumer groups."""
+
+import asyncio
+from typing import Final
+
+from e2e.chaos.watch import now_ms
+from e2e.doors import Door
+from e2e.events import Phase, PhaseName
+from e2e.history import History
+from e2e.traffic import Member, Sending, Traffic
+from fmqcore.errors import FmqError
+
+READERS: Final = "billing"
+AUDIT: Final = "audit"
+_QUEUES: Final = 4
+_POLL_S: Final = 0.05
+_WINDOW: Final = 3000
+_LEVELS: Final = ("replicated", "replicated", "all")
+
+
+class FlowFailed(FmqError):
+    """A client did what no client may do, or does not come to an end; the message says who."""
+
+
+class Flow:
+    """`start`, later `finish`. `stop` at any time."""
+
+    def __init__(self, history: History, door: Door, topic: str, seed: int, first: int) -> None:
+        self.topic = topic
+        self.door = door
+        self.traffic = Traffic(history, now_ms, seed, first)
+        self._history = history
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def start(self) -> None:
+        """Make the topic; from now on messages go in and come out."""
+        async with self.door.client(f"{self.topic}-admin") as client:
+            await client.admin().create_topic(self.topic, queues=_QUEUES)
+        for number, level in enumerate(_LEVELS):
+            sending = Sending(
+                f"{self.topic}-p{number}",
+                self.topic,
+                level,
+                keys=7 * number,
+                burst=(4, 16),
+                pause_s=(0.02, 0.08),
+                window=_WINDOW,
+            )
+            self._run(sending.name, self.traffic.produce(sending, self.door))
+        steady, comes_and_goes = (
+            Member(f"{self.topic}-m{n}", self.topic, READERS, stay_s=stay_s, abrupt=0.3)
+            for n, stay_s in enumerate((None, (3.0, 9.0)))
+        )
+        audit = Member(f"{self.topic}-audit", self.topic, AUDIT, nacks=0, holds=0)
+        for member in (steady, comes_and_goes, audit):
+            self._run(member.name, self.traffic.consume(member, self.door))
+
+    def _run(self, name: str, work) -> None:  # type: ignore[no-untyped-def]
+        self._tasks[name] = asyncio.create_task(work, name=name)
+
+    # ---- what came
+    def stored(self, group: str) -> int:
+        """Records that this group has said to be stored."""
+        return sum(place.group == group for place, _ in self.traffic.stored.values())
+
+    def delivered(self) -> int:
+        """Different records that the consumers have got."""
+        return len(self.traffic.delivered.get(READERS, ()))
+
+    def check(self) -> None:
+        """Raises `FlowFailed` if a client has failed."""
+        for bug in self.traffic.bugs:
+            raise FlowFailed(f"a producer told {bug!r}") from bug
+        for name, task in self._tasks.items():
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                raise FlowFailed(f"{name} has failed: {error!r}") from error
+
+    async def moved(self, count: int, groups: list[str], within_s: float) -> None:
+        """Wait until so many more are stored in each group and delivered. Raises `FlowFailed`."""
+        wanted = {group: self.stored(group) + count for group in groups}
+        delivered = self.delivered() + count * len(groups)
+        try:
+            async with asyncio.timeout(within_s):
+                while self.delivered() < delivered or any(
+                    self.stored(group) < least for group, least in wanted.items()
+                ):
+                    self.check()
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError:
+            told = ", ".join(f"{g}: {self.stored(g) - n + count}" for g, n in wanted.items())
+            more = self.delivered() - delivered + count * len(groups)
+            raise FlowFailed(
+                f"not {count} messages more in each group in {within_s:g} s, but stored in {told}; "
+                f"{more} delivered"
+            ) from None
+
+    # ---- its end
+    async def finish(self, within_s: float) -> list[str]:
+        """Everything gets its outcome and is delivered; what did not come in time."""
+        lacks: list[str] = []
+        self.traffic.stop_sending()
+        producers = [task for name, task in self._tasks.items() if "-p" in name]
+        _, late = await asyncio.wait(producers, timeout=within_s)
+        if late:
+            lacks.append(f"{self.traffic.unanswered()} sends without an outcome")
+        self._history.add(Phase(now_ms(), PhaseName.ANSWERED))
+        if not await self.traffic.drained(self.door, (READERS, AUDIT), within_s):
+            left = {group: self.traffic.undelivered(group) for group in (READERS, AUDIT)}
+            lacks.append(f"not all was consumed and committed; undelivered: {left}")
+        self._history.add(Phase(now_ms(), PhaseName.DRAINED))
+        self.traffic.stop_consuming()
+        await asyncio.wait(self._tasks.values(), timeout=within_s)
+        self.check()
+        await self.stop()
+        self._history.add(Phase(now_ms(), PhaseName.OVER))
+        return lacks
+
+    async def stop(self) -> None:
+        """No client is left."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)

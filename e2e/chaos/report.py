@@ -1,0 +1,38 @@
+"""What a run says at its end: a table, and one line."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from e2e.chaos.judge import Outcome, Verdict
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """A line a fault; findings below it."""
+    lines = [_row("FAULT", "VERDICT", "ACKED", "NO READS", "NO WRITES", "WHOLE AFTER", "WHAT")]
+    for o in outcomes:
+        if o.verdict is Verdict.NOT_RUN:
+            lines.append(_row(o.name, "not run", "", "", "", "", o.told))
+            continue
+        times = (_s(o.reads_ms / 1000), _s(o.writes_ms / 1000), _s(o.whole_s))
+        lines.append(_row(o.name, o.verdict.value, f"{o.acked:,}", *times, o.told))
+        lines += [f"    {finding}" for finding in o.findings[:10]]
+    return "\n".join(lines)
+
+
+def last_line(outcomes: Sequence[Outcome]) -> str:
+    """`N faults, N passed, N failed, N not run`. Unknown is failed."""
+    count = Counter(o.verdict for o in outcomes)
+    failed = count[Verdict.FAILED] + count[Verdict.UNKNOWN]
+    return (
+        f"{len(outcomes)} faults, {count[Verdict.PASSED]} passed, {failed} failed, "
+        f"{count[Verdict.NOT_RUN]} not run"
+    )
+
+
+def _s(seconds: float) -> str:
+    return f"{seconds:.2f} s"
+
+
+def _row(*cells: str) -> str:
+    name, verdict, acked, reads, writes, whole, what = cells
+    return f"{name:22} {verdict:8} {acked:>8} {reads:>9} {writes:>9} {whole:>11}  {what}"

@@ -1,0 +1,170 @@
+"""A cluster under traffic, for faults to act upon, and what faults need to do so.
+
+Everything that is done and seen goes into one history. A stage judges nothing.
+"""
+
+import asyncio
+import random
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from e2e.chaos.cluster import ChaosCluster
+from e2e.chaos.flow import Flow
+from e2e.chaos.machines import Network
+from e2e.chaos.watch import Watch, now_ms
+from e2e.events import Down, Ending
+from e2e.history import History
+from fmqclient.dev.one_broker import tail
+from fmqcore.cluster import GroupState, Mode
+from fmqcore.errors import FmqError
+from fmqcore.words import Permission
+
+BOUND_S: Final = 60.0
+_POLL_S: Final = 0.05
+_ENDS_S: Final = 30.0
+
+
+class Stuck(FmqError):
+    """Something that had to come did not come in time."""
+
+
+class Stage:
+    """One round: a fault, its traffic, what was seen."""
+
+    def __init__(
+        self,
+        cluster: ChaosCluster,
+        watch: Watch,
+        flow: Flow,
+        history: History,
+        rng: random.Random,
+        directory: Path,
+    ) -> None:
+        self.cluster = cluster
+        self.watch = watch
+        self.flow = flow
+        self.history = history
+        self.random = rng
+        self.directory = directory
+        self.on: list[str] = []  # what the fault was done to
+        self.faults: list[str] = []  # what must not be, seen on the way
+
+    @property
+    def network(self) -> Network:
+        """Where links are cut."""
+        return self.cluster.network
+
+    def wrong(self, what: str) -> None:
+        """Something was seen that must not be."""
+        self.faults.append(what)
+
+    # ---- whom
+    async def some_master(self) -> tuple[str, str]:
+        """A group by chance, and its master."""
+        group = self.random.choice(self.cluster.group_names)
+        master = await self.cluster.master_of(group)
+        self.on.append(master)
+        return group, master
+
+    async def some_slave(self) -> tuple[str, str]:
+        """A group by chance, and one of its slaves."""
+        group = self.random.choice(self.cluster.group_names)
+        slave = self.random.choice(await self.cluster.slaves_of(group))
+        self.on.append(slave)
+        return group, slave
+
+    # ---- what is done
+    def kill(self, part: str, how: Ending = Ending.KILLED) -> None:
+        """SIGKILL to a broker or a server of ZooKeeper."""
+        if self.cluster.is_zookeeper(part):
+            self.cluster.ensemble.child(part).kill()
+            return
+        self.cluster.kill(part)
+        self.down(part, how)
+
+    def down(self, broker: str, how: Ending) -> None:
+        """Its process has ended, or does so now."""
+        group = broker.rpartition("-")[0]
+        self.history.add(Down(now_ms(), broker, group, how))
+
+    async def has_ended(self, part: str, within_s: float = _ENDS_S) -> bool:
+        """Wait until its process has ended; False if it lives on."""
+        if self.cluster.is_zookeeper(part):
+            return await self.cluster.ensemble.child(part).ended(within_s)
+        return await self.cluster.ended(part, within_s)
+
+    async def restart(self, broker: str) -> None:
+        """In good order; returns when its group is whole."""
+        self.cluster.kill(broker, signal.SIGTERM)
+        if not await self.has_ended(broker):
+            raise Stuck(f"{broker} does not end after SIGTERM")
+        self.down(broker, Ending.STOPPED)
+        self.cluster.start_part(broker)
+        await self.whole()
+
+    async def whole(self, within_s: float = BOUND_S) -> None:
+        """Every group as configured and in sync. Raises `ClusterFailed`, which says what lacks."""
+        await self.cluster.wait_healthy(within_s=within_s)
+
+    # ---- waiting
+    def serves(self, broker: str, need: Permission) -> bool:
+        """Whether it did when it was last looked at."""
+        return self.watch.serves(broker, need)
+
+    async def until(
+        self, condition: Callable[[], object], what: str, within_s: float = BOUND_S
+    ) -> None:
+        """Wait for it. Raises `Stuck`."""
+
+        async def met() -> object:
+            return condition()
+
+        await self.until_async(met, what, within_s)
+
+    async def until_async(
+        self, condition: Callable[[], Awaitable[object]], what: str, within_s: float = BOUND_S
+    ) -> None:
+        """The same for a condition that has to ask."""
+        try:
+            async with asyncio.timeout(within_s):
+                while True:
+                    with suppress(FmqError):
+                        if await condition():
+                            return
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError:
+            raise Stuck(f"not in {within_s:g} s: {what}; {self._seen()}") from None
+
+    async def until_state(
+        self, group: str, condition: Callable[[GroupState], object], what: str
+    ) -> None:
+        """Wait for what ZooKeeper holds."""
+
+        async def so() -> object:
+            return condition(await self.cluster.groups.state(group))
+
+        await self.until_async(so, what)
+
+    async def taken_over(self, group: str) -> str:
+        """Wait until a slave has taken the reads over; its name."""
+        taken = Mode.SLAVE_CONSUME
+        await self.until_state(group, lambda s: s.mode is taken, f"a slave of {group} takes over")
+        return await self.cluster.reader_of(group)
+
+    def _seen(self) -> str:
+        looks = ", ".join(
+            f"{broker}: {sight.permission.name} {sight.mode} e{sight.epoch} ({sight.why})"
+            for broker, sight in self.watch.latest.items()
+        )
+        return f"brokers say: {looks}"
+
+    # ---- afterwards
+    def unexpected_ends(self, expected: set[str]) -> None:
+        """Brokers that have ended, and should not have."""
+        for broker, plan in self.cluster.brokers.items():
+            if broker not in expected and not self.cluster.alive(broker):
+                status = self.cluster.exit_status(broker)
+                self.wrong(f"{broker} has ended with status {status}: {tail(plan.log, 2)}")

@@ -1,0 +1,144 @@
+"""Looks at every broker and at ZooKeeper all the time and writes down what it sees.
+
+What it sees becomes events of the history; whether that may be is for the checks. The times
+without reads and writes are counted from the same looks.
+"""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from e2e.chaos.cluster import ChaosCluster
+from e2e.events import Ends, Floor, Look, Place, State
+from e2e.history import History
+from fmqclient.dev.plan import BrokerPlan
+from fmqclient.dev.verdict import Seen
+from fmqcore.cluster import GroupState
+from fmqcore.errors import FmqError
+from fmqcore.words import Permission
+from fmqport.methods import OFFSETS, STATUS
+from fmqport.rpc import GrpcTransport
+from fmqport.transport import Connection, TransportError
+from fmqproto.v1 import admin_pb2
+
+_INTERVAL_S: Final = 0.05
+_ANSWER_S: Final = 1.0
+_STATE_S: Final = 0.1
+
+
+def now_ms() -> float:
+    """The run's clock."""
+    return asyncio.get_running_loop().time() * 1000
+
+
+@dataclass(slots=True)
+class Sight:
+    """The newest look at a broker; `epoch` 0 and no `mode` if it did not answer."""
+
+    permission: Permission = Permission.NONE
+    epoch: int = 0
+    mode: str = ""
+    why: str = "not asked yet"
+
+
+class Watch:
+    """`run` until cancelled."""
+
+    def __init__(self, cluster: ChaosCluster, history: History, readers: str) -> None:
+        self.latest: dict[str, Sight] = {broker: Sight() for broker in cluster.brokers}
+        self.looks: Counter[str] = Counter()
+        self.seen: list[Seen] = []
+        self.states: dict[str, GroupState] = {}
+        self._cluster = cluster
+        self._history = history
+        self._readers = readers
+
+    async def run(self) -> None:
+        """Look at all of them side by side."""
+        async with asyncio.TaskGroup() as tasks:
+            for plan in self._cluster.brokers.values():
+                tasks.create_task(self._broker(plan))
+            for group in self._cluster.group_names:
+                tasks.create_task(self._state(group))
+
+    async def _broker(self, plan: BrokerPlan) -> None:
+        connection = GrpcTransport().connect(plan.listen)
+        try:
+            while True:
+                if await self._look(plan, connection):
+                    await self._floors(plan, connection)
+                await asyncio.sleep(_INTERVAL_S)
+        finally:
+            await connection.close()
+
+    async def _look(self, plan: BrokerPlan, connection: Connection) -> bool:
+        """Whether it serves reads."""
+        asked_ms = now_ms()
+        try:
+            reply = await connection.call(STATUS, admin_pb2.StatusRequest(), _ANSWER_S)
+        except TransportError as error:
+            self.latest[plan.id] = Sight(why=f"silent: {error}")
+            self.seen.append(Seen(asked_ms, plan.group, plan.id, Permission.NONE))
+            return False
+        finally:
+            self.looks[plan.id] += 1
+        at_ms = now_ms()
+        permission = Permission(reply.permission & 3)
+        self.latest[plan.id] = Sight(permission, reply.epoch, reply.mode, reply.why)
+        # What it does not serve, it may have stopped serving when it was asked.
+        self.seen.append(Seen(at_ms if permission else asked_ms, plan.group, plan.id, permission))
+        who = (asked_ms, at_ms, str(plan.id), str(plan.group))
+        self._history.add(Look(*who, permission, reply.epoch))
+        ends = (reply.log_start, reply.end, reply.durable_end, reply.commit_end)
+        self._history.add(Ends(*who, *ends))
+        return Permission.READ in permission
+
+    async def _floors(self, plan: BrokerPlan, connection: Connection) -> None:
+        asked_ms = now_ms()
+        request = admin_pb2.OffsetsRequest(group=self._readers)
+        try:
+            reply = await connection.call(OFFSETS, request, _ANSWER_S)
+        except TransportError:
+            return
+        if reply.HasField("error"):
+            return  # not any more
+        at_ms = now_ms()
+        for row in reply.queues:
+            if row.group and row.broker_group == plan.group:
+                place = Place(row.topic, row.broker_group, row.queue_id)
+                self._history.add(
+                    Floor(asked_ms, at_ms, str(plan.id), row.group, place, row.committed)
+                )
+
+    async def _state(self, group: str) -> None:
+        while True:
+            try:
+                state = await self._cluster.groups.state(group)
+            except FmqError:
+                pass  # no ensemble at the moment
+            else:
+                if self.states.get(group) != state:
+                    self.states[group] = state
+                    self._history.add(state_event(group, state))
+            await asyncio.sleep(_STATE_S)
+
+    def serves(self, broker: str, need: Permission) -> bool:
+        """Whether the newest look at it says so."""
+        return need in self.latest[broker].permission
+
+
+def state_event(group: str, state: GroupState) -> State:
+    """What ZooKeeper holds, as an event of now."""
+    isr = tuple(sorted(map(str, state.isr)))
+    return State(
+        now_ms(),
+        group,
+        state.mode,
+        int(state.epoch),
+        str(state.master),
+        str(state.reader),
+        isr,
+        state.degraded,
+        state.why,
+    )

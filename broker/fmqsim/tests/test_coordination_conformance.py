@@ -1,0 +1,58 @@
+"""The coordination port's conformance suite, run with the simulated adapter."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from fmqport.coordination import Coordination
+from fmqport.tests.test_coordination_conformance import *  # noqa: F403
+from fmqport.tests.test_coordination_conformance import Harness
+from fmqsim.loop import SimLoop
+from fmqsim.tests.conftest import a_process
+from fmqsim.zookeeper import Ensemble, Route
+
+pytestmark = pytest.mark.filterwarnings()  # no process is started
+
+
+class SimHarness:
+    """The simulated adapter, each session on a machine of its own."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.ensemble = Ensemble(loop)
+        self._sessions: list[Coordination] = []
+        self._routes: dict[Coordination, Route] = {}
+
+    async def session(self) -> Coordination:
+        process = a_process(f"client{len(self._sessions)}")
+        made = self.ensemble.session(process, 2000)
+        self._sessions.append(made)
+        self._routes[made] = self.ensemble.route(process.node.name)
+        await made.start(30)
+        return made
+
+    async def expire(self, session: Coordination) -> None:
+        self.ensemble.expire(session.session_id)
+
+    def cut(self, session: Coordination) -> None:
+        self._routes[session].cut()
+
+    def hold(self, session: Coordination) -> None:
+        self._routes[session].hold()
+
+    def resume(self, session: Coordination) -> None:
+        self._routes[session].heal()
+
+    async def close(self) -> None:
+        for session in self._sessions:
+            await session.close()
+
+
+@pytest.fixture  # type: ignore[no-redef]
+async def harness() -> AsyncIterator[Harness]:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop)
+    made = SimHarness(loop)
+    yield made
+    await made.close()
+    assert not loop.problems

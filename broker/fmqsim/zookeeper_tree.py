@@ -1,0 +1,114 @@
+"""ZooKeeper's tree, pure: nodes with versions and owners, transactions, and whom a change concerns.
+
+Rules and the order of checks are those of ZooKeeper's request processor. Knows no session but by
+number, no time, no network.
+"""
+
+from dataclasses import dataclass, field
+
+from fmqcore.errors import Unavailable
+from fmqport.coordination import BadVersion, Node, NodeExists, NoNode
+from fmqport.zk.steady import Request, Verb
+
+
+@dataclass(slots=True)
+class Znode:
+    """One node."""
+
+    data: bytes
+    version: int = 0
+    owner: int = 0
+    children: dict[str, None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Txn:
+    """One committed change; the same on every server. A session's end takes its nodes along."""
+
+    zxid: int
+    verb: Verb | None  # CREATE, WRITE, DELETE; None: a session begins or ends
+    paths: tuple[str, ...] = ()
+    data: bytes = b""
+    owner: int = 0
+    ended: int = 0  # the session that ends with it
+
+
+def parent_of(path: str) -> str:
+    """The path above."""
+    return path.rpartition("/")[0] or "/"
+
+
+class Tree:
+    """All nodes as one server knows them, up to `zxid`."""
+
+    def __init__(self) -> None:
+        self.zxid = 0
+        self.nodes: dict[str, Znode] = {"/": Znode(b"")}
+
+    def copy(self) -> "Tree":
+        """An independent one: a snapshot."""
+        made = Tree()
+        made.zxid = self.zxid
+        made.nodes = {
+            path: Znode(node.data, node.version, node.owner, dict(node.children))
+            for path, node in self.nodes.items()
+        }
+        return made
+
+    def get(self, path: str) -> Node | None:
+        """As a client reads it."""
+        node = self.nodes.get(path)
+        return None if node is None else Node(node.data, node.version, node.owner)
+
+    def owned_by(self, session: int) -> tuple[str, ...]:
+        """Its ephemerals."""
+        return tuple(path for path, node in self.nodes.items() if node.owner == session)
+
+    def refuse(self, request: Request) -> Exception | None:
+        """Why this write cannot be done; None if it can."""
+        path, node = request.path, self.nodes.get(request.path)
+        if request.verb is Verb.CREATE:
+            above = self.nodes.get(parent_of(path))
+            if above is None:
+                return NoNode(path)
+            if node is not None:
+                return NodeExists(path)
+            return Unavailable(f"refuses to {request}: no children there") if above.owner else None
+        if node is None:
+            return NoNode(path)
+        if request.version not in (-1, node.version):
+            return BadVersion(path)
+        if request.verb is Verb.DELETE and node.children:
+            return Unavailable(f"ZooKeeper refuses to {request}: it has children")
+        return None
+
+    def read(self, request: Request) -> object:
+        """What a read is answered. Raises `NoNode`."""
+        path, node = request.path, self.nodes.get(request.path)
+        if request.verb is Verb.WATCH:
+            return node is not None
+        if node is None:
+            raise NoNode(path)
+        if request.verb is Verb.READ:
+            return Node(node.data, node.version, node.owner)
+        return sorted(node.children)
+
+    def apply(self, txn: Txn) -> list[tuple[str, bool]]:
+        """Do it; say whom it concerns: (path, is it about the path's children)."""
+        self.zxid = txn.zxid
+        concerned: list[tuple[str, bool]] = []
+        for path in txn.paths:
+            above = parent_of(path)
+            if txn.verb is Verb.CREATE:
+                self.nodes[path] = Znode(txn.data, 0, txn.owner)
+                self.nodes[above].children[path.rpartition("/")[2]] = None
+                concerned += [(path, False), (above, True)]
+            elif txn.verb is Verb.WRITE:
+                self.nodes[path].data = txn.data
+                self.nodes[path].version += 1
+                concerned.append((path, False))
+            else:
+                del self.nodes[path]
+                del self.nodes[above].children[path.rpartition("/")[2]]
+                concerned += [(path, False), (path, True), (above, True)]
+        return concerned

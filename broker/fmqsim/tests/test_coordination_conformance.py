@@ -12,7 +12,7 @@ from fmqsim.loop import SimLoop
 from fmqsim.tests.conftest import a_process
 from fmqsim.zookeeper import Ensemble, Route
 
-pytestmark = pytest.mark.filterwarnings()  # no process is started
+pytestmark: list[pytest.MarkDecorator] = []  # type: ignore[no-redef]  # no process here
 
 
 class SimHarness:

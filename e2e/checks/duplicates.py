@@ -1,0 +1,76 @@
+"""I5: nothing is stored twice, and what is done does not come again.
+
+Delivery is at least once: what was not acknowledged may come again after a lost session. What a
+member has acknowledged never comes to that member again, and what was confirmed as stored never
+comes to anybody, but for what `takeover.excuse` names: the acks of a reader that died before it
+could hand them over, within its checkpoint's window.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from e2e.checks.facts import Facts
+from e2e.checks.findings import Check, Finding
+from e2e.checks.progress import Reading
+from e2e.checks.takeover import excuse
+from e2e.events import Delivered, Place, Stored
+
+
+def duplicates(facts: Facts) -> Iterator[Finding]:
+    """I5."""
+    yield from _stored_twice(facts)
+    for (readers, place), events in facts.progress.items():
+        reading = Reading(facts.truth(place).begin)
+        for event in events:
+            if isinstance(event, Delivered) and reading.known:
+                yield from _again(facts, readers, reading, event)
+            reading.take(event)
+
+
+def redelivered(facts: Facts) -> int:
+    """Deliveries of what the same consumer group had got before, but for nacks and seeks."""
+    count = 0
+    for (_, place), events in facts.progress.items():
+        reading = Reading(facts.truth(place).begin)
+        for event in events:
+            if isinstance(event, Delivered) and reading.known:
+                count += event.offset in reading.delivered and event.offset not in reading.nacked
+            reading.take(event)
+    return count
+
+
+def _stored_twice(facts: Facts) -> Iterator[Finding]:
+    """However often it was tried: one record, one place, one offset."""
+    seen: dict[int, set[tuple[Place, int]]] = defaultdict(set)
+    for outcome in facts.outcome.values():
+        if isinstance(outcome, Stored) and outcome.offset >= 0:
+            seen[outcome.record].add((outcome.place, outcome.offset))
+    for event in facts.delivered:
+        seen[event.record].add((event.place, event.offset))
+    for places in facts.truths.values():
+        for place, truth in places.items():
+            for offset, record in truth.records.items():
+                seen[record].add((place, offset))
+    for record, where in seen.items():
+        if len(where) > 1 and record in facts.sent:
+            sent = facts.sent[record]
+            told = ", ".join(f"{place} offset {offset}" for place, offset in sorted(where))
+            groups = sorted({place.group for place, _ in where})
+            text = f"stored {len(where)} times: {told}"
+            yield Finding(Check.I5, sent.at_ms, text, (sent.who, *groups), record=record)
+
+
+def _again(facts: Facts, readers: str, reading: Reading, event: Delivered) -> Iterator[Finding]:
+    offset = event.offset
+    confirmed = reading.confirmed.get(offset)
+    text = ""
+    if offset in reading.acked[event.who]:
+        text = f"delivered again to {event.who}, which had acknowledged it"
+    elif confirmed is not None and not excuse(facts, event.place, confirmed, event.at_ms):
+        text = (
+            f"delivered again to {event.who} of {readers}; the ack of {confirmed.who} was "
+            f"confirmed as stored at {confirmed.at_ms:.0f} ms"
+        )
+    if text:
+        about = (event.who, event.place.group)
+        yield Finding(Check.I5, event.at_ms, text, about, event.place, offset, event.record)

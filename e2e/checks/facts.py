@@ -1,0 +1,217 @@
+"""A history put in order once for all checks. Pure: no judgement here."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from e2e.checks.losses import Losses
+from e2e.events import (
+    Acked,
+    Committed,
+    Committing,
+    Delivered,
+    Down,
+    Ends,
+    Event,
+    Failed,
+    Fault,
+    Floor,
+    GroupSetup,
+    Joined,
+    Left,
+    Look,
+    Nacked,
+    Phase,
+    PhaseName,
+    Place,
+    Refusal,
+    Seeking,
+    Sent,
+    Serves,
+    Setup,
+    Sought,
+    State,
+    Stored,
+    Unsure,
+    Up,
+)
+from e2e.journals import Journal
+from fmqcore.batch import BatchType
+
+Readers = str
+
+
+class Confirmed(NamedTuple):
+    """An ack of `who` was said to be stored."""
+
+    at_ms: float
+    who: str
+    offset: int
+    acked_ms: float
+
+
+Progress = Delivered | Acked | Nacked | Confirmed | Seeking | Sought
+"""What can happen to one consumer group in one queue."""
+
+
+class Truth(NamedTuple):
+    """What a place holds in the end: offset → record, from `begin` on (before: deleted)."""
+
+    records: dict[int, int]
+    begin: int
+
+
+class Facts:
+    """The same events by kind, in the order in which they happened."""
+
+    def __init__(self, events: list[Event], journals: Mapping[str, Journal]) -> None:
+        self.journals: Final = journals
+        self.sent: dict[int, Sent] = {}
+        self.outcome: dict[int, Stored | Failed | Unsure] = {}
+        self.delivered: list[Delivered] = []
+        self.progress: dict[tuple[Readers, Place], list[Progress]] = defaultdict(list)
+        self.members: dict[Readers, list[Joined | Left]] = defaultdict(list)
+        self.states: dict[str, list[State]] = defaultdict(list)
+        self.serves: list[Serves] = []
+        self.looks: list[Look] = []
+        self.ends: dict[str, list[Ends]] = defaultdict(list)
+        self.lives: dict[str, list[Up | Down]] = defaultdict(list)
+        self.refusals: list[Refusal] = []
+        self.floors: list[Floor] = []
+        self.faults: list[Fault] = []
+        self.phases: list[Phase] = []
+        self.setups: list[Setup] = []
+        self.end_ms: float = events[-1].at_ms if events else 0.0
+        self._pending: dict[str, list[Acked]] = defaultdict(list)
+        self._asked: dict[str, int] = {}
+        for event in events:
+            self._take(event)
+        self.truths: Final = {g: self._truth(g) for g in self.group_names()}
+        self.losses: Final = Losses(self.faults, self.lives, self.ends)
+
+    # ---- looking
+    def group(self, name: str) -> GroupSetup | None:
+        """As it was configured last."""
+        for setup in reversed(self.setups):
+            for group in setup.groups:
+                if group.name == name:
+                    return group
+        return None
+
+    def group_names(self) -> list[str]:
+        """All that were ever heard of."""
+        named = {g.name for s in self.setups for g in s.groups}
+        return sorted(named | {j.group for j in self.journals.values()} | set(self.states))
+
+    def state_at(self, group: str, at_ms: float) -> State | None:
+        """What stood then."""
+        states = self.states.get(group, [])
+        at = bisect_right(states, at_ms, key=lambda state: state.at_ms)
+        return states[at - 1] if at else None
+
+    def states_between(self, group: str, from_ms: float, to_ms: float) -> list[State]:
+        """All that stood at some moment between the two."""
+        first = self.state_at(group, from_ms)
+        states = [s for s in self.states.get(group, []) if from_ms < s.at_ms <= to_ms]
+        return [first, *states] if first is not None else states
+
+    def truth(self, place: Place) -> Truth:
+        """What is in a place in the end."""
+        return self.truths.get(place.group, {}).get(place, Truth({}, 0))
+
+    def judged(self, group: str) -> bool:
+        """Whether a journal of the group was read in the end."""
+        return any(j.group == group for j in self.journals.values())
+
+    def spans(self, name: PhaseName) -> Iterator[tuple[float, float]]:
+        """The times in which the run was in such a phase."""
+        for at, phase in enumerate(self.phases):
+            if phase.name is name:
+                later = self.phases[at + 1 : at + 2]
+                yield phase.at_ms, later[0].at_ms if later else self.end_ms
+
+    def final_journal(self, group: str) -> Journal | None:
+        """Of who is master in the end; if that is not known, the longest."""
+        journals = sorted(
+            (j for j in self.journals.values() if j.group == group), key=lambda j: j.broker
+        )
+        states, setup = self.states.get(group), self.group(group)
+        master = states[-1].master if states else (setup.master if setup else "")
+        named = [j for j in journals if j.broker == master]
+        return named[0] if named else max(journals, key=lambda j: j.end, default=None)
+
+    # ---- inside
+    def _take(self, event: Event) -> None:
+        match event:
+            case Delivered():
+                self.delivered.append(event)
+                self.progress[event.readers, event.place].append(event)
+            case Acked():
+                self.progress[event.readers, event.place].append(event)
+                self._pending[event.who].append(event)
+            case Sent():
+                self.sent[event.record] = event
+            case Stored() | Failed() | Unsure():
+                self.outcome[event.record] = event
+            case Nacked() | Seeking() | Sought():
+                self.progress[event.readers, event.place].append(event)
+            case Committing():
+                self._asked[event.who] = len(self._pending[event.who])
+            case Committed():
+                self._committed(event)
+            case _:
+                self._take_of_cluster(event)
+
+    def _take_of_cluster(self, event: Event) -> None:
+        match event:
+            case Joined() | Left():
+                self.members[event.readers].append(event)
+            case State():
+                self.states[event.group].append(event)
+            case Serves():
+                self.serves.append(event)
+            case Look():
+                self.looks.append(event)
+            case Ends():
+                self.ends[event.broker].append(event)
+            case Up() | Down():
+                self.lives[event.broker].append(event)
+            case Refusal():
+                self.refusals.append(event)
+            case Floor():
+                self.floors.append(event)
+            case Fault():
+                self.faults.append(event)
+            case Phase():
+                self.phases.append(event)
+            case Setup():
+                self.setups.append(event)
+            case _:
+                raise AssertionError(f"{event} was taken before")
+
+    def _committed(self, event: Committed) -> None:
+        if event.why and not event.stale:
+            return  # it may still be stored later: asked again
+        count = self._asked.pop(event.who, 0)
+        pending = self._pending[event.who]
+        acks, self._pending[event.who] = pending[:count], pending[count:]
+        if event.stale:
+            return
+        for ack in acks:
+            confirmed = Confirmed(event.at_ms, event.who, ack.offset, ack.at_ms)
+            self.progress[ack.readers, ack.place].append(confirmed)
+
+    def _truth(self, group: str) -> dict[Place, Truth]:
+        journal = self.final_journal(group)
+        if journal is None:
+            return {}
+        found = {place: Truth({}, begin) for place, begin in journal.begins.items()}
+        for batch in journal.batches:
+            header = batch.header
+            if header.type == BatchType.DATA:
+                place = journal.place(header)
+                truth = found.setdefault(place, Truth({}, 0))
+                for offset, record in enumerate(batch.records, header.base_offset):
+                    truth.records[offset] = record
+        return found

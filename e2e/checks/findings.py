@@ -1,0 +1,44 @@
+"""What a check says: something that must not be, with enough facts to tell its story. Pure."""
+
+from enum import Enum
+from typing import NamedTuple
+
+from e2e.events import Place
+
+
+class Check(Enum):
+    """I1 to I12 of DESIGN §14."""
+
+    I1 = "inconsistent offset"
+    I2 = "lost"
+    I3 = "phantom"
+    I4 = "aborted read"
+    I5 = "duplicate"
+    I6 = "order"
+    I7 = "offsets went back"
+    I8 = "two at once"
+    I9 = "divergent replicas"
+    I10 = "recovery"
+    I11 = "not healed"
+    I12 = "not calm"
+
+
+class Finding(NamedTuple):
+    """`at_ms`: when it showed. `about`: brokers, groups and clients that its story needs."""
+
+    check: Check
+    at_ms: float
+    text: str
+    about: tuple[str, ...] = ()
+    place: Place | None = None
+    offset: int = -1
+    record: int = -1
+
+    def __str__(self) -> str:
+        where = "" if self.place is None else f"{self.place}"
+        if self.offset >= 0:
+            where += f" offset {self.offset}"
+        if self.record >= 0:
+            where += f" record {self.record}"
+        told = f"{where.strip()}: {self.text}" if where else self.text
+        return f"{self.check.name} {self.check.value}: {told}"

@@ -1,0 +1,84 @@
+"""I11: when every fault is over, all comes to a good end within a bound: the groups are whole,
+every send has an outcome, every consumer group has got all there is.
+"""
+
+from collections.abc import Iterator
+
+from e2e.checks.facts import Facts
+from e2e.checks.findings import Check, Finding
+from e2e.checks.progress import Reading
+from e2e.events import Joined, Phase, PhaseName, Sent, Stored
+
+
+def not_healed(facts: Facts, whole_ms: float) -> Iterator[Finding]:
+    """I11."""
+    yield from _whole(facts, whole_ms)
+    yield from _answered(facts)
+    if any(phase.name is PhaseName.DRAINED for phase in facts.phases):
+        yield from _delivered(facts)
+
+
+def _whole(facts: Facts, whole_ms: float) -> Iterator[Finding]:
+    waiting: Phase | None = None
+    for phase in facts.phases:
+        if phase.name is PhaseName.HEALED:
+            waiting = phase
+        elif waiting is not None and phase.name is PhaseName.WHOLE:
+            if phase.at_ms - waiting.at_ms > whole_ms:
+                took_s = (phase.at_ms - waiting.at_ms) / 1000
+                text = f"whole {took_s:.1f} s after the last fault was over; {_last(facts)}"
+                yield Finding(Check.I11, phase.at_ms, text)
+            waiting = None
+    if waiting is not None and facts.end_ms - waiting.at_ms > whole_ms:
+        waited_s = (facts.end_ms - waiting.at_ms) / 1000
+        text = f"not whole {waited_s:.1f} s after the last fault was over; {_last(facts)}"
+        yield Finding(Check.I11, facts.end_ms, text, tuple(facts.group_names()))
+
+
+def _last(facts: Facts) -> str:
+    """The last that was seen of each group."""
+    told = []
+    for group in facts.group_names():
+        states = facts.states.get(group)
+        if states:
+            s = states[-1]
+            isr = ", ".join(s.isr) or "nobody"
+            told.append(
+                f"{group}: {s.mode.value}({s.epoch}), reader {s.reader}, in sync {isr}: {s.why}"
+            )
+    return "; ".join(told) or "no state was seen"
+
+
+def _answered(facts: Facts) -> Iterator[Finding]:
+    open_ = [sent for sent in facts.sent.values() if sent.record not in facts.outcome]
+    if open_:
+        first: Sent = open_[0]
+        text = f"{len(open_)} records never got an outcome, the first of {first.who}"
+        yield Finding(Check.I11, facts.end_ms, text, (first.who,), record=first.record)
+
+
+def _delivered(facts: Facts) -> Iterator[Finding]:
+    """To every consumer group that began at the beginning: all that is there, and was told."""
+    for readers, members in sorted(facts.members.items()):
+        topics = {m.topic for m in members if isinstance(m, Joined)}
+        late = {m.topic for m in members if isinstance(m, Joined) and m.start != "earliest"}
+        places = {place for group in facts.truths.values() for place in group}
+        for place in sorted(p for p in places if p.topic in topics - late):
+            reading = Reading(facts.truth(place).begin)
+            for event in facts.progress.get((readers, place), ()):
+                reading.take(event)
+            records = facts.truth(place).records
+            missed = [o for o in records if o not in reading.ever and o >= reading.skipped_to]
+            if missed:
+                offset = min(missed)
+                text = f"{len(missed)} messages never came to {readers}, the first is this"
+                record = records[offset]
+                about = (readers, place.group)
+                yield Finding(
+                    Check.I11, _stored_ms(facts, record), text, about, place, offset, record
+                )
+
+
+def _stored_ms(facts: Facts, record: int) -> float:
+    outcome = facts.outcome.get(record)
+    return outcome.at_ms if isinstance(outcome, Stored) else facts.end_ms

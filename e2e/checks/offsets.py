@@ -1,0 +1,96 @@
+"""I7: a consumer group's committed offset never goes back but by a seek, and passes nothing that
+nobody acknowledged. Held against what brokers told while they served reads, and what is stored in
+the end.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from e2e.checks.facts import Confirmed, Facts
+from e2e.checks.findings import Check, Finding
+from e2e.checks.progress import Reading
+from e2e.checks.takeover import excuse
+from e2e.events import Floor, Place
+from fmqcore.cluster import Mode
+
+
+class _Promised(NamedTuple):
+    """From then on everything up to `floor` is promised; `by` None: nothing is (a seek)."""
+
+    at_ms: float
+    floor: int
+    by: Confirmed | None
+
+
+def offsets(facts: Facts) -> Iterator[Finding]:
+    """I7."""
+    told: dict[tuple[str, Place], list[Floor]] = {}
+    for look in facts.floors:
+        told.setdefault((look.readers, look.place), []).append(look)
+    for (readers, place), events in facts.progress.items():
+        reading = Reading(facts.truth(place).begin)
+        promises: list[_Promised] = []
+        for event in events:
+            floor = reading.floor
+            reading.take(event)
+            if not reading.known:
+                promises.append(_Promised(event.at_ms, -1, None))
+            elif isinstance(event, Confirmed) and reading.floor > floor:
+                promises.append(_Promised(event.at_ms, reading.floor, event))
+        for look in told.get((readers, place), ()):
+            yield from _told(facts, promises, look)
+        yield from _final(facts, promises, readers, place)
+        yield from _passed(facts, reading, readers, place)
+
+
+def _told(facts: Facts, promises: list[_Promised], look: Floor) -> Iterator[Finding]:
+    at = bisect_right(promises, look.asked_ms, key=lambda p: p.at_ms)
+    until = bisect_right(promises, look.at_ms, key=lambda p: p.at_ms)
+    if at == 0 or any(p.by is None for p in promises[at - 1 : until]):
+        return
+    promised = promises[at - 1]
+    if promised.by is None or look.committed >= promised.floor:
+        return
+    if not excuse(facts, look.place, promised.by, look.at_ms):
+        text = (
+            f"{look.broker} serves reads and says {look.readers} is at {look.committed}; "
+            f"{promised.floor} was confirmed to {promised.by.who} at {promised.at_ms:.0f} ms"
+        )
+        about = (look.broker, look.place.group, promised.by.who)
+        yield Finding(Check.I7, look.at_ms, text, about, look.place, look.committed)
+
+
+def _final(
+    facts: Facts, promises: list[_Promised], readers: str, place: Place
+) -> Iterator[Finding]:
+    journal = facts.final_journal(place.group)
+    states = facts.states.get(place.group)
+    if journal is None or not promises or (states and states[-1].mode is not Mode.MASTER):
+        return
+    promised, stored = promises[-1], journal.floors.get((readers, place), 0)
+    if promised.by is None or stored >= promised.floor:
+        return
+    if not excuse(facts, place, promised.by, facts.end_ms):
+        text = (
+            f"{readers} is stored at {stored} in the end; {promised.floor} was confirmed to "
+            f"{promised.by.who} at {promised.at_ms:.0f} ms"
+        )
+        about = (place.group, promised.by.who)
+        yield Finding(Check.I7, facts.end_ms, text, about, place, stored)
+
+
+def _passed(facts: Facts, reading: Reading, readers: str, place: Place) -> Iterator[Finding]:
+    """What lies below the committed offset was acknowledged by somebody, or jumped over."""
+    journal = facts.final_journal(place.group)
+    if journal is None or not reading.ever:
+        return
+    stored = journal.floors.get((readers, place), 0)
+    low = max(facts.truth(place).begin, min(reading.ever), reading.skipped_to)
+    missing = [offset for offset in range(low, stored) if offset not in reading.acked_ever]
+    if missing:
+        text = (
+            f"{readers} is stored at {stored} in the end, but nobody acknowledged "
+            f"{len(missing)} messages below, the first at {missing[0]}"
+        )
+        yield Finding(Check.I7, facts.end_ms, text, (place.group,), place, missing[0])

@@ -1,0 +1,62 @@
+"""I6: order. In a queue, messages come first in the order of their offsets; what one producer sent
+in order (one key, or one queue that it named) is stored in that order, in each queue by itself.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from e2e.checks.facts import Facts
+from e2e.checks.findings import Check, Finding
+from e2e.checks.progress import Reading
+from e2e.events import Delivered, Place, Stored
+
+
+def order(facts: Facts) -> Iterator[Finding]:
+    """I6."""
+    yield from _delivered(facts)
+    yield from _stored(facts)
+
+
+def _delivered(facts: Facts) -> Iterator[Finding]:
+    """First deliveries rise; what was delivered before may come again."""
+    for (readers, place), events in facts.progress.items():
+        reading = Reading(facts.truth(place).begin)
+        newest = -1
+        for event in events:
+            known = reading.known
+            had = isinstance(event, Delivered) and event.offset in reading.delivered
+            reading.take(event)
+            if not isinstance(event, Delivered) or not reading.known:
+                continue
+            if not known or event.offset > newest:  # a seek has come to its end
+                newest = event.offset
+            elif not had:
+                text = f"delivered to {readers} for the first time after offset {newest}"
+                about = (event.who, place.group)
+                yield Finding(Check.I6, event.at_ms, text, about, place, event.offset, event.record)
+
+
+def _stored(facts: Facts) -> Iterator[Finding]:
+    """Records of one order rise with their offsets in each place."""
+    where: dict[Place, dict[int, int]] = defaultdict(dict)
+    for outcome in facts.outcome.values():
+        if isinstance(outcome, Stored) and outcome.offset >= 0:
+            where[outcome.place][outcome.offset] = outcome.record
+    for places in facts.truths.values():
+        for place, truth in places.items():
+            where[place] |= truth.records
+    for place, records in sorted(where.items()):
+        newest: dict[tuple[str, str], int] = {}
+        for offset in sorted(records):
+            sent = facts.sent.get(records[offset])
+            if sent is None or not sent.order:
+                continue
+            line = (sent.who, sent.order)
+            before = newest.get(line, -1)
+            newest[line] = max(before, sent.record)
+            if sent.record < before:
+                text = (
+                    f"stored after record {before} of {sent.who}, which was sent later ({line[1]})"
+                )
+                about = (sent.who, place.group)
+                yield Finding(Check.I6, sent.at_ms, text, about, place, offset, sent.record)

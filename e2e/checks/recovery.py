@@ -1,0 +1,84 @@
+"""I10: a broker that starts again has all that was durable when it ended, and starts at all.
+
+What a disk that we hurt did to it is no finding: there it may refuse, and say why.
+"""
+
+from collections.abc import Iterator
+
+from e2e.checks.facts import Facts
+from e2e.checks.findings import Check, Finding
+from e2e.checks.promise import Copy
+from e2e.events import Down, Ending, Up
+
+
+def recovery(facts: Facts) -> Iterator[Finding]:
+    """I10."""
+    for broker, life in sorted(facts.lives.items()):
+        up: Up | None = None
+        down: Down | None = None
+        for event in life:
+            if isinstance(event, Down):
+                down = event
+                continue
+            if up is not None:
+                yield from _came_back(facts, broker, up, down, event)
+            up, down = event, None
+    yield from _refused(facts)
+    yield from _ended_itself(facts)
+
+
+def _came_back(
+    facts: Facts, broker: str, before: Up, down: Down | None, up: Up
+) -> Iterator[Finding]:
+    hurt = any(
+        loss.broker == broker
+        and loss.takes is Copy.DISK
+        and before.at_ms <= loss.from_ms <= up.at_ms
+        for loss in facts.losses.all
+    )
+    if hurt:
+        return
+    durable, source = _durable(facts, broker, before, down, up)
+    if up.end < durable:
+        text = f"{broker} came back with its journal to {up.end}; {durable} was durable ({source})"
+        yield Finding(Check.I10, up.at_ms, text, (broker, up.group))
+    if up.log_start > durable:
+        text = f"{broker} came back with its journal from {up.log_start}, it had ended at {durable}"
+        yield Finding(Check.I10, up.at_ms, text, (broker, up.group))
+
+
+def _durable(facts: Facts, broker: str, before: Up, down: Down | None, up: Up) -> tuple[int, str]:
+    """What it must have: as told at its end, else what it had both durable and committed."""
+    if down is not None and down.durable_end >= 0:
+        return down.durable_end, "when it ended"
+    seen = [e for e in facts.ends.get(broker, ()) if before.at_ms <= e.asked_ms <= up.at_ms]
+    if not seen:
+        return min(before.durable_end, before.end), "at its start before"
+    last = seen[-1]
+    return min(last.durable_end, last.commit_end), f"seen at {last.at_ms:.0f} ms"
+
+
+def _refused(facts: Facts) -> Iterator[Finding]:
+    """Only damage is a reason to wait for a person."""
+    for refusal in facts.refusals:
+        group = next((e.group for e in facts.lives.get(refusal.broker, ())), "")
+        setup = facts.group(group) if group else None
+        brokers = setup.members if setup is not None else (refusal.broker,)
+        if not facts.losses.damaged(brokers, refusal.at_ms):
+            text = f"{refusal.broker} refuses, and no disk was hurt: {refusal.why}"
+            yield Finding(Check.I10, refusal.at_ms, text, (refusal.broker, group))
+
+
+def _ended_itself(facts: Facts) -> Iterator[Finding]:
+    """A broker ends itself only when its disk fails it."""
+    for broker, life in sorted(facts.lives.items()):
+        for event in life:
+            if not isinstance(event, Down) or event.how is not Ending.FATAL:
+                continue
+            failed = any(
+                loss.broker == broker and loss.takes >= Copy.CACHE and loss.from_ms <= event.at_ms
+                for loss in facts.losses.all
+            )
+            if not failed:
+                text = f"{broker} ended itself, and no disk had failed: {event.why}"
+                yield Finding(Check.I10, event.at_ms, text, (broker, event.group))

@@ -1,0 +1,80 @@
+"""I9: the journals of a group are one journal: equal batch by batch (each header holds the checksum
+of its payload and of the batch before it), up to the commit end at the least; and whole.
+"""
+
+from collections.abc import Iterator
+
+from e2e.checks.facts import Facts
+from e2e.checks.findings import Check, Finding
+from e2e.events import Down, Ending
+from e2e.journals import Journal
+
+
+def divergent(facts: Facts) -> Iterator[Finding]:
+    """I9."""
+    for group in facts.group_names():
+        truth = facts.final_journal(group)
+        if truth is None:
+            continue
+        committed = max(
+            (e.commit_end for b, ends in facts.ends.items() for e in ends if e.group == group),
+            default=0,
+        )
+        for broker, journal in sorted(facts.journals.items()):
+            if journal.group != group:
+                continue
+            yield from _unreadable(facts, journal)
+            if broker != truth.broker:
+                yield from _different(facts, truth, journal)
+            if _complete(facts, broker) and journal.end < committed:
+                text = f"{broker} ends at {journal.end}; {committed} was committed"
+                if not facts.losses.damaged((broker, truth.broker)) or broker == truth.broker:
+                    yield Finding(Check.I9, facts.end_ms, text, (group, broker))
+
+
+def _unreadable(facts: Facts, journal: Journal) -> Iterator[Finding]:
+    if journal.trouble and not facts.losses.damaged((journal.broker,)):
+        text = f"the journal of {journal.broker}: {journal.trouble[0]}"
+        yield Finding(Check.I9, facts.end_ms, text, (journal.group, journal.broker))
+
+
+def _different(facts: Facts, truth: Journal, other: Journal) -> Iterator[Finding]:
+    """Both, where both are: the same batches at the same positions."""
+    begin = max(truth.log_start, other.log_start)
+    end = min(truth.end, other.end)
+    ours = {b.header.position: b.header for b in truth.batches}
+    theirs = {b.header.position: b.header for b in other.batches}
+    for position in sorted(ours.keys() | theirs.keys()):
+        if not begin <= position < end:
+            continue
+        one, two = ours.get(position), theirs.get(position)
+        if one != two:
+            text = (
+                f"{truth.broker} and {other.broker} differ at position {position}: "
+                f"{_brief(truth, position)}; {_brief(other, position)}"
+            )
+            about = (truth.group, truth.broker, other.broker)
+            yield Finding(Check.I9, facts.end_ms, text, about)
+            return
+
+
+def _brief(journal: Journal, position: int) -> str:
+    for batch in journal.batches:
+        if batch.header.position == position:
+            header = batch.header
+            return (
+                f"type {header.type}, epoch {header.epoch}, queue {header.topic_id}/"
+                f"{header.queue_id}, offset {header.base_offset}, records {batch.records[:5]}"
+            )
+    return "no batch begins there"
+
+
+def _complete(facts: Facts, broker: str) -> bool:
+    """Whether it ran at the end, or stopped in order: then it has all that was committed."""
+    if any(r.broker == broker for r in facts.refusals):
+        return False
+    lives = facts.lives.get(broker)
+    if not lives:
+        return True
+    last = lives[-1]
+    return not isinstance(last, Down) or last.how is Ending.STOPPED

@@ -1,0 +1,143 @@
+"""The verdict over a run: ok, broken, or unknown because too little happened to say so. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import pairwise
+
+from e2e.checks.calm import not_calm
+from e2e.checks.content import aborted, inconsistent, lost, phantom
+from e2e.checks.duplicates import duplicates, redelivered
+from e2e.checks.facts import Facts
+from e2e.checks.findings import Check, Finding
+from e2e.checks.liveness import not_healed
+from e2e.checks.offsets import offsets
+from e2e.checks.order import order
+from e2e.checks.recovery import recovery
+from e2e.checks.replicas import divergent
+from e2e.checks.serving import two_at_once
+from e2e.events import Event, Failed, Place, Step, Stored, Unsure
+from e2e.journals import Journal
+
+
+class Outcome(Enum):
+    """What a run shows."""
+
+    OK = "ok"
+    BROKEN = "broken"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Below these a run shows nothing; `whole_ms`: so long may it take to heal."""
+
+    acked_records: int = 10_000
+    acked_batches: int = 0
+    reader_changes: int = 3
+    whole_ms: float = 60_000.0
+
+
+REAL = Limits()
+SIMULATED = Limits(acked_records=0, acked_batches=300)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`findings`: what must not be, in the order in which it showed; `reasons`: what is missing."""
+
+    outcome: Outcome
+    findings: tuple[Finding, ...] = ()
+    reasons: tuple[str, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [self.outcome.value, *map(str, self.findings), *self.reasons]
+        told = ", ".join(f"{count} {name}" for name, count in self.counts.items())
+        return "\n".join([*lines, told])
+
+
+def judge(events: Iterable[Event], journals: Iterable[Journal], limits: Limits = REAL) -> Verdict:
+    """Everything that can be said of a run, from its history and the journals that it left."""
+    facts = Facts(list(events), {journal.broker: journal for journal in journals})
+    findings = sorted(check_all(facts, limits), key=lambda finding: finding.at_ms)
+    counts = _counts(facts)
+    reasons = tuple(_too_little(facts, counts, limits))
+    outcome = Outcome.BROKEN if findings else Outcome.UNKNOWN if reasons else Outcome.OK
+    return Verdict(outcome, tuple(findings), reasons, counts)
+
+
+def check_all(facts: Facts, limits: Limits = REAL) -> Iterator[Finding]:
+    """I1 to I12."""
+    yield from inconsistent(facts)
+    yield from lost(facts)
+    yield from phantom(facts)
+    yield from aborted(facts)
+    yield from duplicates(facts)
+    yield from order(facts)
+    yield from offsets(facts)
+    yield from two_at_once(facts)
+    yield from divergent(facts)
+    yield from recovery(facts)
+    yield from not_healed(facts, limits.whole_ms)
+    yield from not_calm(facts)
+
+
+def checks_of(findings: Iterable[Finding]) -> list[Check]:
+    """Which were broken."""
+    return sorted({finding.check for finding in findings}, key=lambda check: int(check.name[1:]))
+
+
+def _counts(facts: Facts) -> dict[str, int]:
+    stored = [o for o in facts.outcome.values() if isinstance(o, Stored) and o.offset >= 0]
+    return {
+        "sent": len(facts.sent),
+        "acknowledged": len(stored),
+        "batches acknowledged": _batches(facts, stored),
+        "unknown": sum(isinstance(o, Unsure) for o in facts.outcome.values()),
+        "failed": sum(isinstance(o, Failed) for o in facts.outcome.values()),
+        "delivered": len(facts.delivered),
+        "delivered again": redelivered(facts),
+        "changes of reader": _reader_changes(facts),
+        "faults": len({f.number for f in facts.faults if f.step is Step.FIRED}),
+    }
+
+
+def _batches(facts: Facts, stored: list[Stored]) -> int:
+    """As the journals have them; of what is not there, answers at one moment."""
+    told = {(o.place, o.offset) for o in stored}
+    found: set[tuple[Place, int]] = set()
+    heads = 0
+    for group in facts.group_names():
+        journal = facts.final_journal(group)
+        if journal is None:
+            continue
+        for batch in journal.batches:
+            if not batch.records:
+                continue
+            place, base = journal.place(batch.header), batch.header.base_offset
+            heads += (place, base) in told
+            found |= {(place, base + at) for at in range(len(batch.records))}
+    return heads + len({(o.place, o.at_ms) for o in stored if (o.place, o.offset) not in found})
+
+
+def _reader_changes(facts: Facts) -> int:
+    changes = 0
+    for group in facts.group_names():
+        states = facts.states.get(group, ())
+        changes += sum(one.reader != two.reader for one, two in pairwise(states))
+    return changes
+
+
+def _too_little(facts: Facts, counts: Mapping[str, int], limits: Limits) -> Iterator[str]:
+    for name, least in (
+        ("acknowledged", limits.acked_records),
+        ("batches acknowledged", limits.acked_batches),
+        ("changes of reader", limits.reader_changes),
+    ):
+        if counts[name] < least:
+            yield f"only {counts[name]} {name}, at least {least} show something"
+    fired = {fault.number for fault in facts.faults if fault.step is Step.FIRED}
+    for fault in facts.faults:
+        if fault.step is Step.SCHEDULED and fault.number not in fired:
+            yield f"fault {fault.number} ({fault.kind.value} of {fault.on}) never fired"

@@ -34,7 +34,7 @@ test-fast: $(STAMP) ## the tests that start no process
 check: $(STAMP) ## lint, format, types, layers, sizes, ports, generated stubs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(PACKAGES) tools bench conftest.py
+	$(BIN)/mypy $(PACKAGES) tools bench e2e conftest.py
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/check_sizes.py
 	$(BIN)/python tools/check_ports.py

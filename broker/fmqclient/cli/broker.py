@@ -1,16 +1,25 @@
-"""`fmq broker`: run a broker. The one place where the client's command line starts a broker."""
+"""`fmq broker`: run a broker, change what one may serve.
+
+The one place where the client's command line starts a broker.
+"""
 
 import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 
-from fmqcore.words import NAME_RULE
+from fmqclient.cli.cluster import Cluster, ZooKeeper, cluster_name, quietly
+from fmqclient.cli.cluster_file import differences, permission_of
+from fmqclient.cli.common import talk
+from fmqclient.cli.registry import registry
+from fmqcore.cluster import GroupConfig
+from fmqcore.words import NAME_RULE, BrokerId
 
-app = typer.Typer(no_args_is_help=True, help="Run a broker.")
+app = typer.Typer(no_args_is_help=True, help="Run a broker; change what one may serve.")
 
 USAGE = 64
 """Exit status for settings that cannot be (sysexits' EX_USAGE)."""
@@ -77,6 +86,29 @@ def settings() -> None:
     for name, field in BrokerSettings.model_fields.items():
         default = "(required)" if field.is_required() else field.default
         typer.echo(f"{name} = {default}")
+
+
+@app.command()
+def permit(
+    broker: Annotated[str, typer.Argument(help="its id")],
+    permission: Annotated[str, typer.Argument(help="the most it may serve: FULL, READ, ...")],
+    zookeeper: ZooKeeper = "",
+    cluster: Cluster = "",
+) -> None:
+    """Change what a broker may serve at most: FULL, WRITE, READ or NONE."""
+    wanted, name = permission_of(permission, "the permission"), cluster_name(cluster)
+
+    def change(config: GroupConfig) -> GroupConfig:
+        members = [replace(m, permission=wanted) if m.id == broker else m for m in config.members]
+        return replace(config, members=tuple(members))
+
+    async def work() -> tuple[GroupConfig, GroupConfig]:
+        async with registry(zookeeper, name) as groups:
+            return await groups.edit(BrokerId(broker), change)
+
+    before, after = quietly(work)
+    for said in differences(before, after) or [f"{broker}: permission {wanted.name} already"]:
+        talk(said)
 
 
 def _settings(given: dict[str, Any]) -> Any:

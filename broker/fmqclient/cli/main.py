@@ -17,7 +17,8 @@ from fmqclient.cli import common, consume, groups, produce, status, topics
 from fmqclient.cli.common import FAILED, INTERRUPTED, NO_READER, TERMINATED, USAGE, talk
 
 _ELSEWHERE: Final = {
-    "broker": "Run a broker.",
+    "broker": "Run a broker; change what one may serve.",
+    "cluster": "What the broker groups consist of, in your ZooKeeper: apply, show.",
     "journal": "Look at a broker's data directory: offline, read-only.",
     "dev": "A cluster on this machine to write programs against.",
     "demo": "The main job on this machine: a cluster, data, a killed master, a verdict.",

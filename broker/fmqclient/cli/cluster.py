@@ -1,0 +1,138 @@
+"""`fmq cluster`: what the broker groups consist of, in your own ZooKeeper.
+
+The only commands, with `fmq broker permit`, that talk to ZooKeeper and not to a broker: they work
+before there is one. Data on standard output, talk on standard error.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import structlog
+import typer
+
+from fmqclient.cli.cluster_file import ClusterSpec, as_data, differences
+from fmqclient.cli.common import Output, OutputOption, run, show, talk
+from fmqclient.cli.registry import Registry, changed, registry
+from fmqcore.cluster import GroupConfig, Versioned
+from fmqcore.errors import InvalidArgument
+from fmqcore.policy import AckPolicy
+from fmqcore.words import GroupName, is_name, no_name
+
+app = typer.Typer(no_args_is_help=True, help="What the broker groups consist of, in ZooKeeper.")
+
+ZooKeeper = Annotated[
+    str,
+    typer.Option(
+        "--zookeeper",
+        "-z",
+        envvar="FMQ_ZOOKEEPER",
+        metavar="HOSTS",
+        help="host:port, or several separated by commas; /root after the last",
+    ),
+]
+Cluster = Annotated[
+    str, typer.Option("--cluster", "-c", envvar="FMQ_CLUSTER", help="the cluster's name")
+]
+
+
+@app.command()
+def apply(
+    file: Annotated[Path, typer.Option("--file", "-f", help="a .toml or .json file")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would change")] = False,
+    zookeeper: ZooKeeper = "",
+    cluster: Cluster = "",
+) -> None:
+    """Bring the groups in ZooKeeper to what a file says. Groups that it does not name stay.
+
+    A file looks like what `fmq cluster show -o json` prints, or like the one in README.md.
+    """
+    spec = ClusterSpec(file)
+    name = cluster_name(cluster or spec.cluster)
+
+    async def work() -> None:
+        async with registry(zookeeper or spec.zookeeper, name) as groups:
+            await _apply(groups, spec, dry_run=dry_run)
+
+    quietly(work)
+    talk(f"cluster {name}: {'would be' if dry_run else 'is'} as {file} says")
+
+
+@app.command("show")
+def show_cluster(
+    output: OutputOption = Output.TABLE, zookeeper: ZooKeeper = "", cluster: Cluster = ""
+) -> None:
+    """Show the groups as they are configured (`fmq status`: how they are)."""
+    name = cluster_name(cluster)
+
+    async def work() -> dict[GroupName, Versioned[GroupConfig]]:
+        async with registry(zookeeper, name) as groups:
+            return await groups.groups()
+
+    found = quietly(work)
+    columns = ("GROUP", "BROKER", "ADDRESS", "ZONE", "PERMISSION", "MASTER", "POLICY")
+    rows = [
+        (g, m.id, m.address, m.zone, m.permission.name, "yes" if m.id == c.value.master else "",
+         _policy(c.value.policy))
+        for g, c in found.items()
+        for m in c.value.members
+    ]  # fmt: skip
+    data = {"cluster": name, "groups": {g: as_data(c.value, c.version) for g, c in found.items()}}
+    show(output, columns, rows, data)
+    if not found:
+        talk(f"ZooKeeper has no group of cluster {name}; make some: fmq cluster apply -f FILE")
+
+
+async def _apply(groups: Registry, spec: ClusterSpec, *, dry_run: bool) -> None:
+    now = await groups.groups()
+    for group, version in spec.versions.items():
+        if version != (now[group].version if group in now else -1):
+            raise changed(group)
+    _check_apart(spec, now)
+    for config in spec.groups:
+        before = now.get(config.group)
+        changes = ["new"] if before is None else differences(before.value, config)
+        if changes and not dry_run:
+            await groups.write(config, -1 if before is None else before.version)
+        for change in changes or ["no change"]:
+            talk(f"group {config.group}: {change}")
+    for other in now.keys() - {config.group for config in spec.groups}:
+        talk(f"group {other} is not in the file and stays as it is")
+
+
+def _check_apart(spec: ClusterSpec, now: dict[GroupName, Versioned[GroupConfig]]) -> None:
+    """No broker of the file has the name or the address of one in a group that stays."""
+    ours = {config.group for config in spec.groups}
+    others = [m for g, c in now.items() if g not in ours for m in c.value.members]
+    there: set[str] = {m.id for m in others} | {m.address for m in others}
+    for config in spec.groups:
+        for member in config.members:
+            if twice := there & {member.id, member.address}:
+                raise InvalidArgument(
+                    f"group {config.group}: {', '.join(twice)} belongs to another group of the "
+                    "cluster already: fmq cluster show"
+                )
+
+
+def _policy(policy: AckPolicy) -> str:
+    """`fsync, durable on one`."""
+    if policy.how_many.value == "none":
+        return f"{policy.flush.value}, no slave"
+    strict = " strict" if policy.strict else ""
+    return f"{policy.flush.value}, {policy.counts.value} on {policy.how_many.value}{strict}"
+
+
+def cluster_name(text: str) -> str:
+    """As given. Raises `InvalidArgument`."""
+    if not text:
+        raise InvalidArgument("say which cluster: --cluster NAME, or FMQ_CLUSTER")
+    if not is_name(text):
+        raise InvalidArgument(no_name("cluster", text))
+    return text
+
+
+def quietly(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """Run it without the log of the ZooKeeper session: what fails is said in one line."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    return run(work)

@@ -1,0 +1,201 @@
+"""A cluster as a file describes it: read, checked, compared, written. Nothing of ZooKeeper here.
+
+    [groups.g1]                       # TOML, or the same as JSON
+    master = "g1-0"                   # left out: the first member
+    members = [{id = "g1-0", address = "10.0.0.1:9876", zone = "a"}, ...]
+    [groups.g1.policy]                # left out: the file's [policy]; that left out: the defaults
+
+Every mistake is told with the place where it stands. What `fmq cluster show -o json` prints has
+this form too, with the `version` of each group: a file that names it is refused once the group
+has changed.
+"""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fmqcore.cluster import GroupConfig, Member
+from fmqcore.errors import InvalidArgument
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts, can_meet
+from fmqcore.words import NAME_PATTERN, NAME_RULE, BrokerId, GroupName, Permission
+
+_LOADS: Final = {".toml": tomllib.loads, ".json": json.loads}
+_PROBLEMS: Final = {
+    "missing": "must be given",
+    "extra_forbidden": "there is no field of that name",
+    "string_pattern_mismatch": f"is no name: {NAME_RULE}",
+    "too_short": "must not be empty",
+}
+
+Name = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Policy(_Part):
+    flush: Flush = AckPolicy().flush
+    flush_interval_ms: Annotated[int, Field(ge=1, le=3_600_000)] = AckPolicy().flush_interval_ms
+    counts: SlaveCounts = AckPolicy().counts
+    how_many: HowMany = AckPolicy().how_many
+    strict: bool = AckPolicy().strict
+
+
+class _Member(_Part):
+    id: Name
+    address: str
+    zone: str = ""
+    permission: str = Permission.FULL.name or ""
+
+
+class _Group(_Part):
+    master: Name | None = None
+    members: Annotated[tuple[_Member, ...], Field(min_length=1)]
+    policy: _Policy | None = None
+    strict_takeover: bool = False
+    version: int | None = None
+
+
+class _File(_Part):
+    cluster: Name | None = None
+    zookeeper: str = ""
+    policy: _Policy = _Policy()
+    groups: Annotated[dict[Name, _Group], Field(min_length=1)]
+
+
+class ClusterSpec:
+    """What a file says. `versions`: of groups that must not have changed since."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        file = self._parsed()
+        self.cluster, self.zookeeper = file.cluster or "", file.zookeeper
+        self.versions = {
+            GroupName(g): of.version for g, of in file.groups.items() if of.version is not None
+        }
+        self.groups = [self._group(name, of, file.policy) for name, of in file.groups.items()]
+        self._check_apart()
+
+    def _parsed(self) -> _File:
+        loads = _LOADS.get(self._path.suffix)
+        if loads is None:
+            raise InvalidArgument(f"{self._path}: a cluster file ends in .toml or .json")
+        try:
+            data = loads(self._path.read_text())
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise InvalidArgument(f"{self._path}: {why}") from None
+        try:
+            return _File.model_validate(data)
+        except ValidationError as error:
+            found = error.errors()[0]
+            place = ".".join(str(part) for part in found["loc"] if part != "[key]")
+            problem = _PROBLEMS.get(found["type"], found["msg"])
+            raise self._wrong(place or "the file", problem) from None
+
+    def _group(self, name: str, of: _Group, policy: _Policy) -> GroupConfig:
+        members = tuple(
+            Member(
+                BrokerId(m.id),
+                self._address(f"groups.{name}.members.{at}.address", m.address),
+                m.zone,
+                permission_of(m.permission, f"{self._path}: groups.{name}.members.{at}.permission"),
+            )
+            for at, m in enumerate(of.members)
+        )
+        config = GroupConfig(
+            GroupName(name),
+            BrokerId(of.master or members[0].id),
+            members,
+            AckPolicy(**dict(of.policy or policy)),
+            of.strict_takeover,
+        )
+        master = config.member(config.master)
+        if master is None:
+            known = ", ".join(m.id for m in members)
+            raise self._wrong(f"groups.{name}.master", f"{of.master!r} is no member; {known} are")
+        zones = {m.id: m.zone for m in config.slaves}
+        if why := can_meet(config.policy, zones, master.zone, frozenset(zones)):
+            raise self._wrong(
+                f"groups.{name}.policy",
+                f"can never be met, not even with all slaves in sync ({why.partition(';')[0]}): "
+                "add slaves, or ask for less",
+            )
+        return config
+
+    def _address(self, place: str, text: str) -> str:
+        host, _, port = text.rpartition(":")
+        if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+            raise self._wrong(
+                place, f"{text!r} is not host:port, as clients and other brokers reach it"
+            )
+        return text
+
+    def _check_apart(self) -> None:
+        """No two brokers have the same name, or the same address."""
+        seen: dict[str, str] = {}
+        for config in self.groups:
+            for member in config.members:
+                for what, value in (("id", member.id), ("address", member.address)):
+                    if before := seen.get(value):
+                        raise self._wrong(
+                            f"groups.{config.group}.members",
+                            f"the {what} {value} is given twice, the first time in group {before}",
+                        )
+                    seen[value] = config.group
+
+    def _wrong(self, place: str, problem: str) -> InvalidArgument:
+        return InvalidArgument(f"{self._path}: {place}: {problem}")
+
+
+def permission_of(text: str, where: str) -> Permission:
+    """FULL, WRITE, READ or NONE."""
+    try:
+        return Permission[text.upper()]
+    except KeyError:
+        raise InvalidArgument(f"{where}: {text!r} is none of FULL, WRITE, READ, NONE") from None
+
+
+def as_data(config: GroupConfig, version: int) -> dict[str, Any]:
+    """One group, in the file's form."""
+    policy = config.policy
+    return {
+        "version": version,
+        "master": config.master,
+        "members": [
+            {"id": m.id, "address": m.address, "zone": m.zone, "permission": m.permission.name}
+            for m in config.members
+        ],
+        "policy": {
+            "flush": policy.flush.value,
+            "flush_interval_ms": policy.flush_interval_ms,
+            "counts": policy.counts.value,
+            "how_many": policy.how_many.value,
+            "strict": policy.strict,
+        },
+        "strict_takeover": config.strict_takeover,
+    }
+
+
+def differences(old: GroupConfig, new: GroupConfig) -> list[str]:
+    """What changes, for people."""
+    before, after = as_data(old, 0), as_data(new, 0)
+    names = {m["id"]: m for m in before.pop("members")}
+    found = []
+    for member in after.pop("members"):
+        was = names.pop(member["id"], None)
+        if was is None:
+            found.append(f"+ {member['id']} at {member['address']}")
+        else:
+            found += _changes(member["id"], was, member)
+    found += [f"- {name}" for name in names]
+    found += _changes("policy", before.pop("policy"), after.pop("policy"))
+    return found + _changes("group", before, after)
+
+
+def _changes(what: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    return [f"{what}: {k} {old[k]} -> {new[k]}" for k in old if old[k] != new[k]]

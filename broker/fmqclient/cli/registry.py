@@ -1,0 +1,133 @@
+"""What ZooKeeper holds of a cluster's groups, as an administrator changes it.
+
+Every write is a compare-and-set on what was read: of two writers one is told that it was too late.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from fmqcore import paths
+from fmqcore.cluster import (
+    GroupConfig,
+    GroupState,
+    Versioned,
+    config_from_json,
+    config_to_json,
+    state_from_json,
+)
+from fmqcore.errors import InvalidArgument, NotFound, Unavailable
+from fmqcore.words import BrokerId, GroupName
+from fmqport.coordination import BadVersion, Coordination, NodeExists, NoNode
+from fmqport.zk.session import ZooKeeperSession
+
+_START_S: Final = 10.0
+_TRIES: Final = 10
+
+
+class Registry:
+    """The groups of one cluster."""
+
+    def __init__(self, coordination: Coordination, cluster: str) -> None:
+        self._coordination = coordination
+        self._cluster = cluster
+
+    async def groups(self) -> dict[GroupName, Versioned[GroupConfig]]:
+        """All groups, by name."""
+        names = await self._coordination.children(paths.groups_node(self._cluster))
+        read = [(GroupName(name), await self.group(GroupName(name))) for name in names]
+        return {name: config for name, config in read if config is not None}
+
+    async def group(self, name: GroupName) -> Versioned[GroupConfig] | None:
+        """One group; None if it is not configured."""
+        node = await self._coordination.get(paths.config_node(self._cluster, name))
+        return None if node is None else Versioned(config_from_json(node.data), node.version)
+
+    async def state(self, name: GroupName) -> GroupState:
+        """Who serves it."""
+        node = await self._coordination.get(paths.state_node(self._cluster, name))
+        return GroupState() if node is None else state_from_json(node.data)
+
+    async def write(self, config: GroupConfig, version: int) -> None:
+        """Write it if it is still as it was read (`version`; -1: not there).
+
+        Raises `InvalidArgument` if it is not, or if a running group cannot be changed so.
+        """
+        node = paths.config_node(self._cluster, config.group)
+        if version >= 0:
+            before = await self.group(config.group)
+            if before is not None:
+                _check_running(before.value, config, await self.state(config.group))
+        try:
+            if version < 0:
+                await self._coordination.create(node, config_to_json(config), make_parents=True)
+            else:
+                await self._coordination.set(node, config_to_json(config), version)
+        except (BadVersion, NodeExists, NoNode):
+            raise changed(config.group) from None
+
+    async def edit(
+        self, broker: BrokerId, change: Callable[[GroupConfig], GroupConfig]
+    ) -> tuple[GroupConfig, GroupConfig]:
+        """Change the group that has this broker, again if others change it meanwhile.
+
+        Returns it before and after; raises `NotFound`.
+        """
+        for _ in range(_TRIES):
+            groups = await self.groups()
+            found = next((g for g in groups.values() if g.value.member(broker)), None)
+            if found is None:
+                known = [m.id for g in groups.values() for m in g.value.members]
+                raise NotFound(
+                    f"cluster {self._cluster} has no broker {broker!r}; "
+                    f"there are: {', '.join(known) or 'none'}"
+                )
+            try:
+                after = change(found.value)
+                await self.write(after, found.version)
+                return found.value, after
+            except Changed:
+                continue
+        raise Unavailable(f"the group of {broker} is being changed all the time: try again")
+
+
+class Changed(InvalidArgument):
+    """The group is not as it was read."""
+
+
+def changed(group: GroupName) -> Changed:
+    """What to tell who was too late."""
+    return Changed(
+        f"group {group} was changed by somebody else meanwhile and is left as it is now: look at "
+        "it (fmq cluster show -o json), bring your file up to that, and apply it again"
+    )
+
+
+def _check_running(old: GroupConfig, new: GroupConfig, state: GroupState) -> None:
+    """What brokers at work cannot follow."""
+    if state.epoch == 0:
+        return
+    if old.master != new.master:
+        raise InvalidArgument(
+            f"group {new.group} is in service with master {old.master}: this version cannot give "
+            "the mastership to another broker"
+        )
+    gone = {m.id for m in old.members} - {m.id for m in new.members}
+    if held := sorted(gone & (state.isr | {state.master, state.reader})):
+        raise InvalidArgument(
+            f"group {new.group}: {', '.join(held)} is in sync or serves and cannot be taken out: "
+            "stop it, wait until `fmq status` shows ISR no, and apply again"
+        )
+
+
+@asynccontextmanager
+async def registry(zookeeper: str, cluster: str) -> AsyncIterator[Registry]:
+    """A session for one command."""
+    if not zookeeper:
+        raise InvalidArgument("say where ZooKeeper is: --zookeeper host:port, or FMQ_ZOOKEEPER")
+    session = ZooKeeperSession(zookeeper, timeout_ms=10_000)
+    await session.start(_START_S)
+    try:
+        yield Registry(session, cluster)
+    finally:
+        await session.close()

@@ -52,6 +52,7 @@ class FileDisk:
         self._directory = worker("fmq-directory", 1)
         self._reader = worker("fmq-read", 2)
         self._health = Health()
+        self._opens: dict[OpenFile, None] = {}
         self._lock: _Lock | None = None
 
     @property
@@ -105,6 +106,7 @@ class FileDisk:
 
     async def close(self) -> None:
         """See `Disk`. A lock still held is released at the end."""
+        await asyncio.gather(*(file.close() for file in list(self._opens)))
         await asyncio.gather(self._reader.stop(), self._writer.stop(), self._directory.stop())
         if self._lock is not None:
             self._lock.release()
@@ -147,7 +149,9 @@ class FileDisk:
         )
 
     def _opened(self, path: str, fd: int) -> OpenFile:
-        return OpenFile(path, fd, self._calls, self._writer, self._reader, self._health)
+        return OpenFile(
+            path, fd, self._calls, self._writer, self._reader, self._health, self._opens
+        )
 
     def _open(self, path: str) -> OpenFile:
         return self._opened(path, self._calls.open(path, os.O_RDWR))
@@ -254,5 +258,7 @@ class _Lock:
         """See `DiskLock`."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            self._calls.truncate(fd, 0)
-            self._calls.close(fd)
+            try:
+                self._calls.truncate(fd, 0)
+            finally:
+                self._calls.close(fd)

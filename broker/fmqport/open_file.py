@@ -51,6 +51,7 @@ class OpenFile:
         writer: Worker,
         reader: Worker,
         health: Health,
+        opens: "dict[OpenFile, None]",
     ) -> None:
         self._path = path
         self._fd = fd
@@ -62,6 +63,8 @@ class OpenFile:
         self._users = 1  # this object itself, and each read under way: the last closes the fd
         self._guard = threading.Lock()
         self._closed = False
+        self._opens = opens
+        opens[self] = None
 
     @property
     def name(self) -> str:
@@ -122,6 +125,7 @@ class OpenFile:
         with self._guard:
             self._users -= 1
             if self._users == 0:
+                self._opens.pop(self, None)
                 self._calls.close(self._fd)
 
     # ---- on the threads

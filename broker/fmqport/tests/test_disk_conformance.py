@@ -194,6 +194,15 @@ async def test_a_file_closed_while_it_is_read(disk: Disk) -> None:
         await file.read(0, 1)
 
 
+async def test_close_closes_what_is_open(disk: Disk) -> None:
+    file = await disk.create("a", 4)
+    again = await disk.open("a")
+    await disk.close()
+    for closed in (file, again):
+        with pytest.raises(ValueError, match="closed"):
+            await closed.read(0, 1)
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a", "../a", "a\0", "lock", "x.tmp", "-r"])
 async def test_only_plain_names(disk: Disk, name: str) -> None:
     file = await disk.create("good", 1)

@@ -1,8 +1,8 @@
 """A broker: the parts, put together, from its start to its end.
 
 Start: the data directory is locked and its journal recovered → ZooKeeper is reached (waited for,
-for ever) → the group and the cluster are read → the port is opened → all parts run, failover
-decides what is served.
+for ever) → the group and the cluster are read → nobody else lives under this broker's id
+(`identity.py`) → the port is opened → all parts run, failover decides what is served.
 
 Orderly stop (SIGTERM), order of effects: new batches are refused and those that wait are
 acknowledged → failover gives the role up, flushes and takes the live node away, so that a slave
@@ -27,6 +27,7 @@ from fmqbroker.failover import Failover
 from fmqbroker.fetch import FetchService
 from fmqbroker.gate import Gate
 from fmqbroker.group_store import GroupStore
+from fmqbroker.identity import begin
 from fmqbroker.journal import Journal
 from fmqbroker.offset_store import OffsetStore
 from fmqbroker.produce import ProduceService
@@ -86,8 +87,16 @@ class Broker:
                 BrokerId(settings.broker),
             )
             view = ClusterView(ports.coordination, settings.cluster)
-            if await self._unless_stopped(self._read_cluster(group, view)):
-                await _Parts(settings, ports, journal, group, view).run()
+            if incarnation := await self._unless_stopped(self._arrive(group, view)):
+                await _Parts(settings, ports, journal, group, view, incarnation).run()
+
+    async def _arrive(self, group: GroupStore, view: ClusterView) -> str:
+        """Read the cluster, and see that my name is free; who I am from now on."""
+        await self._read_cluster(group, view)
+        me, ports = BrokerId(self._settings.broker), self._ports
+        identity = await begin(me, group, ports.disk, ports.clock)
+        group.replaces(identity.earlier)
+        return identity.incarnation
 
     async def _read_cluster(self, group: GroupStore, view: ClusterView) -> None:
         """First contact: wait for ZooKeeper as long as it takes, then read what it holds of us."""
@@ -117,16 +126,15 @@ class Broker:
             _log.warning("waiting_for_zookeeper", address=self._settings.zookeeper)
             await self._ports.clock.sleep(_TELL_S)
 
-    async def _unless_stopped(self, work: Awaitable[None]) -> bool:
-        """Do it, unless we are asked to stop meanwhile; tell whether it was done."""
+    async def _unless_stopped(self, work: Awaitable[str]) -> str:
+        """Do it, unless we are asked to stop meanwhile: "" then."""
         doing = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self._ports.lifecycle.stopping.wait())
         try:
             await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
             if not doing.done():
-                return False
-            await doing
-            return True
+                return ""
+            return await doing
         finally:
             stopping.cancel()
             doing.cancel()
@@ -143,9 +151,9 @@ class _Parts:
         journal: Journal,
         group: GroupStore,
         view: ClusterView,
+        incarnation: str,
     ) -> None:
         clock = ports.clock
-        incarnation = f"{clock.random_id():016x}"
         self._settings = settings
         self._ports = ports
         self._journal = journal

@@ -182,6 +182,10 @@ class GroupStore:
         return Proof(sent_ms, before if before == self.standing else 0)
 
     # ---- my live node
+    def replaces(self, earlier: frozenset[str]) -> None:
+        """These incarnations of mine are dead: a live node of theirs may be replaced."""
+        self._mine.earlier = earlier
+
     async def announce(self, live: LiveBroker) -> None:
         """Create or update my ephemeral node (again after a session's expiry, by `run`).
 

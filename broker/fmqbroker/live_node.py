@@ -2,9 +2,9 @@
 
 It is made again after every expiry. Each time it stands anew it gets a new number (`standing`):
 whoever looked in between saw it gone, so nothing that rests on it may simply go on
-(`fmqcore.failover.claims`). Only the first time does it take the place of another incarnation's
-node (mine from before a restart: it is mine by name); later such a node means that another process
-took my name (`superseded`).
+(`fmqcore.failover.claims`). It takes the place of a node of an earlier incarnation of mine, which
+is dead (`identity.py` knows which); any other node there means that another process lives under my
+name (`superseded`): it is left alone until it goes.
 """
 
 import asyncio
@@ -32,12 +32,14 @@ class LiveNode:
         self, coordination: Coordination, clock: Clock, path: str, me: BrokerId, changed: Signal
     ) -> None:
         self.superseded = False  # another process announces itself under my name
+        self.earlier: frozenset[str] = frozenset()  # my incarnations that are dead
         self._coordination = coordination
         self._clock = clock
         self._path = path
         self._me = me
         self._changed = changed
         self._mine: LiveBroker | None = None  # what I announce; None = nothing
+        self._said: LiveBroker | None = None  # what the node says, as far as that is known
         self._session = 0  # in which it stands; 0 = it does not
         self._number = 0
         self._lock = asyncio.Lock()
@@ -51,11 +53,11 @@ class LiveNode:
     async def announce(self, live: LiveBroker) -> None:
         """Say this from now on. Raises `Unavailable`; `keep` says it later then."""
         self._mine = live
-        await self._stand(update=True)
+        await self._stand()
 
     async def keep(self) -> None:
-        """Make it stand, if it does not. Raises `Unavailable`."""
-        await self._stand(update=False)
+        """Make it stand and say what it should, if it does not. Raises `Unavailable`."""
+        await self._stand()
 
     async def withdraw(self) -> None:
         """Take it away, for good."""
@@ -75,13 +77,13 @@ class LiveNode:
         self._session = 0  # somebody took it away, or put another in its place
         return False
 
-    async def _stand(self, *, update: bool) -> None:
+    async def _stand(self) -> None:
         async with self._lock:
             while (mine := self._mine) is not None:
                 session = self._coordination.session_id
                 if self._coordination.state is not SessionState.CONNECTED:
                     return
-                if session == self._session and not update:
+                if session == self._session and self._said == mine:
                     return
                 try:
                     if await self._try(mine, session):
@@ -100,15 +102,16 @@ class LiveNode:
         if node.owner == session:
             if node.data != data:
                 await self._coordination.set(self._path, data, -1)
-            self._stands(session)
+            self._stands(session, mine)
             return True
-        if self._number and not _is_of(node.data, mine.incarnation):
+        if _incarnation(node.data) not in self.earlier | {mine.incarnation}:
             self._lose_name()
             return True
         await self._coordination.delete(self._path, node.version)
         return False
 
-    def _stands(self, session: int) -> None:
+    def _stands(self, session: int, said: LiveBroker) -> None:
+        self._said = said
         if self._session != session:
             self._session = session
             self._number += 1
@@ -122,8 +125,8 @@ class LiveNode:
         self._changed.notify()
 
 
-def _is_of(raw: bytes, incarnation: str) -> bool:
+def _incarnation(raw: bytes) -> str | None:
     try:
-        return live_from_json(raw).incarnation == incarnation
+        return live_from_json(raw).incarnation
     except Malformed:
-        return False
+        return None

@@ -31,6 +31,7 @@ EXIT_STATUS: Final[tuple[tuple[type[FmqError], int], ...]] = (
     (DiskFailed, 74),  # EX_IOERR
     (errors.StorageFull, 74),
     (errors.DirectoryLocked, 75),  # EX_TEMPFAIL: another broker works on the data directory
+    (errors.NameTaken, 75),  # or lives under this broker's id
     (errors.NotFound, 78),  # EX_CONFIG: no such group
     (errors.InvalidArgument, 78),
     (errors.Malformed, 78),  # the group's configuration does not decode

@@ -155,6 +155,10 @@ class DirectoryLocked(FmqError):
     """Another process works on this data directory."""
 
 
+class NameTaken(FmqError):
+    """Another live process has announced itself under this broker's id."""
+
+
 _BY_CODE: dict[int, type[FmqError]] = {
     int(kind.code): kind
     for kind in FmqError.__subclasses__()

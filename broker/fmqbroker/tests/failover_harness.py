@@ -17,6 +17,7 @@ from fmqbroker.commit import CommitFrontier
 from fmqbroker.failover import Failover
 from fmqbroker.gate import Gate
 from fmqbroker.group_store import GroupStore
+from fmqbroker.identity import begin
 from fmqbroker.journal import BatchDraft, Journal
 from fmqbroker.offset_store import OffsetStore
 from fmqbroker.replication_view import LinkView, UpstreamView
@@ -162,6 +163,9 @@ class Node:
             await self.session.start(GENEROUS_S)
             self.group = GroupStore(self.session, clock, CLUSTER, GROUP, self.me)
             await self.group.load()
+            identity = await begin(self.me, self.group, disk, clock)
+            self.group.replaces(identity.earlier)
+            self.incarnation = identity.incarnation
             self.offsets = OffsetStore(
                 disk, self.journal, self.commit, self.group, self.settings, clock
             )
@@ -176,7 +180,7 @@ class Node:
                 self.settings,
                 clock,
                 self.life,
-                f"{clock.random_id():x}",
+                identity.incarnation,
             )
             self.alive = True
             async with asyncio.TaskGroup() as tasks:

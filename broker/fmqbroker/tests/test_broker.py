@@ -146,6 +146,29 @@ async def test_a_second_broker_on_the_directory_refuses(broker: Process, tmp_pat
     assert broker.alive
 
 
+async def test_a_second_broker_of_the_same_id_refuses(broker: Process, tmp_path: Path) -> None:
+    """On another directory and port; it names who has the id, and that one serves on."""
+    await (await broker.start()).says("master_opened")
+    (tmp_path / "other").mkdir()
+    other = Process(tmp_path / "other", broker._zookeeper)
+    await (await other.start(listen=other.address)).says("name_in_use")
+    assert await other.ended() == 75
+    incarnation = (broker.data / "incarnations").read_text().split()[0]
+    assert f"incarnation {incarnation} at {broker.address}" in other.log
+    assert "Traceback" not in other.log
+    async with fmqclient.connect(f"fmq://{broker.address}") as client:
+        await client.admin().create_topic("orders", queues=1)
+    assert "term_over" not in broker.log
+
+
+async def test_after_a_crash_it_is_back_at_once(broker: Process) -> None:
+    """Its old session has not run out: the node under its name is its own."""
+    await (await broker.start()).says("master_opened")
+    await broker.stop(signal.SIGKILL)
+    await (await broker.start()).says("nobody had taken over")
+    assert "name_in_use" not in broker.log
+
+
 async def test_a_damaged_journal_is_a_clear_refusal(broker: Process) -> None:
     await (await broker.start()).says("master_opened")
     async with fmqclient.connect(f"fmq://{broker.address}") as client:

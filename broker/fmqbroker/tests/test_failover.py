@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from fmqbroker.group_store import GroupStore
+from fmqbroker.identity import NAME, begin
 from fmqbroker.tests.failover_harness import (
+    CLUSTER,
     GENEROUS_S,
+    GROUP,
     KEY,
     SESSION_MS,
     M,
@@ -18,8 +22,9 @@ from fmqbroker.tests.failover_harness import (
     whole,
 )
 from fmqcore.cluster import Mode
-from fmqcore.errors import NoPermission
+from fmqcore.errors import NameTaken, NoPermission
 from fmqcore.words import Permission
+from fmqport.files import FileDisk
 
 pytestmark = pytest.mark.processes
 
@@ -325,11 +330,40 @@ async def test_an_orderly_stop_of_the_master_is_quick(zookeeper: str, tmp_path: 
 
 
 async def test_a_second_process_of_the_same_name(zookeeper: str, tmp_path: Path) -> None:
+    """On another directory: it does not start, and the first one serves on undisturbed."""
     async with group_of(zookeeper, tmp_path, M) as net:
         (master,) = await whole(net)
+        epoch = master.state.epoch
         twin = Node(net, M, data_dir=str(tmp_path / "twin"))
-        del net.nodes[M]
-        await twin.start()
-        await until(lambda: master.gate.permission() is NONE)
-        await until(lambda: "another process announces itself as g1-0" in master.gate.why)
+        with pytest.raises(NameTaken, match=f"broker id g1-0 is in use: .*{master.incarnation}"):
+            await twin.start()
+        net.nodes[M] = master
+        assert (master.serves, master.state.epoch) == (FULL, epoch)
+        assert not master.group.superseded
+
+
+async def test_a_new_directory_waits_for_the_old_session(zookeeper: str, tmp_path: Path) -> None:
+    """Its disk was lost: nothing tells that the node under its name is its own, but it goes."""
+    async with group_of(zookeeper, tmp_path, M) as net:
+        (master,) = await whole(net)
         await master.kill()
+        fresh = await Node(net, M, data_dir=str(tmp_path / "fresh")).start()
+        assert fresh.incarnation != master.incarnation
+        await until(lambda: fresh.group.standing)
+
+
+async def test_a_start_that_got_no_further_forgets_nobody(zookeeper: str, tmp_path: Path) -> None:
+    """It ends before it is announced, again and again: the node is still of its last life."""
+    async with group_of(zookeeper, tmp_path, M) as net:
+        (master,) = await whole(net)
+        await master.kill()
+        disk = FileDisk(master.settings.data_dir)
+        group = GroupStore(net.admin, net.clock, CLUSTER, GROUP, M)
+        await group.load()
+        for _ in range(3):
+            identity = await begin(M, group, disk, net.clock)
+            assert master.incarnation in identity.earlier
+        kept = await disk.read_file(NAME)
+        assert kept is not None
+        assert len(kept.split()) == 2
+        await disk.close()

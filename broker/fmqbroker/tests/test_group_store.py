@@ -283,6 +283,7 @@ async def test_a_node_from_before_a_restart_is_replaced(
     async with store_of(admin) as before:
         await before.announce(live(M, "before"))
     async with session_of(zookeeper) as session, store_of(session) as store:
+        store.replaces(frozenset({"before"}))
         await store.announce(live(M, "after"))
         assert store.standing
         await until(lambda: store.live.get(M) == live(M, "after"))
@@ -298,16 +299,48 @@ async def test_a_node_taken_away_stands_anew(zookeeper: str, admin: ZooKeeperSes
         assert await admin.get(f"{ROOT}/live/{M}") is not None
 
 
-async def test_a_second_process_takes_the_name(zookeeper: str, admin: ZooKeeperSession) -> None:
+async def test_a_second_process_does_not_take_the_name(
+    zookeeper: str, admin: ZooKeeperSession
+) -> None:
+    """Two started at the same moment: the first to announce itself has the name."""
     async with session_of(zookeeper) as session, store_of(session) as store:
         await store.announce(live(M, "a"))
         async with store_of(admin) as twin:
             await twin.announce(live(M, "b"))
+            assert twin.superseded
+            assert (store.superseded, store.standing) == (False, 1)
+            await store.withdraw()  # and gives it back
+            await until(lambda: twin.standing and not twin.superseded)
+
+
+async def test_another_that_took_the_name_is_noticed(
+    zookeeper: str, admin: ZooKeeperSession
+) -> None:
+    """It was told that I am dead."""
+    async with session_of(zookeeper) as session, store_of(session) as store:
+        await store.announce(live(M, "a"))
+        async with store_of(admin) as twin:
+            twin.replaces(frozenset({"a"}))
+            await twin.announce(live(M, "b"))
             await until(lambda: store.superseded)
             assert store.standing == 0
-            assert not twin.superseded
-            await twin.withdraw()  # and gives it back
-            await until(lambda: store.standing and not store.superseded)
+
+
+async def test_what_the_node_says_is_mended_when_its_answer_was_lost(
+    admin: ZooKeeperSession,
+) -> None:
+    """The session went on: the node stands, and says what was said before."""
+    lossy = Lossy(admin, done=False, reads=True)
+    store = GroupStore(lossy, SystemClock(), CLUSTER, GROUP, M)
+    await store.load()
+    running = asyncio.create_task(store.run())
+    await store.announce(live(M, "a"))
+    await store.announce(live(M, "a", 9))
+    assert store.live.get(M) != live(M, "a", 9)
+    lossy.lossy = False
+    await until(lambda: store.live.get(M) == live(M, "a", 9))
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_proof_counts_only_while_the_live_node_stands(

@@ -1,0 +1,85 @@
+"""Who I am: one incarnation for each start, and whether my name is free (DESIGN §6).
+
+A live node that stands under my name at the start is either left from my own last life, its
+session not yet expired, or it belongs to another process that was given the same broker id. The
+data directory tells: it remembers the incarnations of its brokers, and I hold its lock, so those
+are dead. Any other node is left alone: it goes away by itself if its process is dead (its directory
+was lost or replaced), and if it does not, this broker refuses to start. It must not take the name:
+the node of one of the two would stand for the other, and nobody would take over from it.
+
+Order of effects: the name is looked at, the new incarnation is remembered, then it is announced
+(`live_node.py`). Leaves the file `incarnations` in the data directory, two short lines at most.
+"""
+
+from typing import Final, NamedTuple
+
+import structlog
+
+from fmqbroker.group_store import GroupStore
+from fmqcore.cluster import LiveBroker
+from fmqcore.errors import NameTaken, StorageFull, Unavailable
+from fmqcore.words import BrokerId
+from fmqport.clock import Clock
+from fmqport.disk import Disk
+
+NAME: Final = "incarnations"
+_LOOK_S: Final = 0.1
+_SESSIONS: Final = 2
+"""A session ends within two of its timeouts: ZooKeeper looks at its sessions once a tick, and a
+timeout is two ticks at least."""
+
+_log = structlog.get_logger()
+
+
+class Identity(NamedTuple):
+    """Of this start."""
+
+    incarnation: str
+    earlier: frozenset[str]  # of processes that are dead: their live node may be replaced
+
+
+async def begin(me: BrokerId, group: GroupStore, disk: Disk, clock: Clock) -> Identity:
+    """Be somebody new. Raises `NameTaken` if another process lives under my name.
+
+    The group is loaded, and the directory is locked. May take as long as a session needs to expire.
+    """
+    earlier = frozenset((await disk.read_file(NAME) or b"").decode("ascii", "replace").split())
+    node = await _wait_for_name(me, group, earlier, clock)
+    incarnation = f"{clock.random_id():016x}"
+    kept = [incarnation, *([node.incarnation] if node is not None else [])]
+    try:
+        await disk.replace_file(NAME, "".join(f"{line}\n" for line in kept).encode())
+    except StorageFull as error:  # reads go on with a full disk; the next start may have to wait
+        _log.warning("incarnation_not_remembered", error=str(error))
+    return Identity(incarnation, earlier)
+
+
+async def _wait_for_name(
+    me: BrokerId, group: GroupStore, earlier: frozenset[str], clock: Clock
+) -> LiveBroker | None:
+    """Until no stranger's node stands; returns the one of my own last life, if it still does."""
+    until_ms = clock.monotonic_ms() + _SESSIONS * group.session_timeout_ms
+    told = False
+    while (node := group.live.get(me)) is not None and node.incarnation not in earlier:
+        if clock.monotonic_ms() >= until_ms:
+            raise NameTaken(
+                f"broker id {me} is in use: incarnation {node.incarnation or '?'} at "
+                f"{node.address or 'an unknown address'} lives under it in ZooKeeper; stop that "
+                "process, or start this one with an id of its own"
+            )
+        if not told:
+            told = True
+            _log.warning(
+                "name_in_use",
+                broker=me,
+                incarnation=node.incarnation,
+                address=node.address,
+                waiting_ms=_SESSIONS * group.session_timeout_ms,
+                why="its session may be over soon: it is not of this data directory's last broker",
+            )
+        await clock.sleep(_LOOK_S)
+        try:
+            await group.refresh()
+        except Unavailable:  # no answer tells nothing: sessions do not run out meanwhile either
+            until_ms = clock.monotonic_ms() + _SESSIONS * group.session_timeout_ms
+    return node

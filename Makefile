@@ -5,7 +5,7 @@ PYTHON ?= $(or $(shell for python in python3 python3.13 python3.12 python3.11; d
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PACKAGES := broker/fmq broker/fmqcore broker/fmqport broker/fmqbroker broker/fmqclient
+PACKAGES := broker/fmq broker/fmqcore broker/fmqport broker/fmqbroker broker/fmqclient broker/fmqsim
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-fast check format proto bench clean

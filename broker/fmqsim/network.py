@@ -24,6 +24,7 @@ class Network:
     def __init__(self, loop: SimLoop, *, window_bytes: int = 4 * 1024 * 1024) -> None:
         self.loop = loop
         self.window_bytes = window_bytes
+        self.delay_s, self.jitter_s, self.loss = 0.0002, 0.0003, 0.0  # of a link that is whole
         self.dark: set[str] = set()  # hosts without power: they do not even refuse
         self._links: dict[tuple[str, str], Link] = {}
         self._servers: dict[str, SimServer] = {}
@@ -44,6 +45,7 @@ class Network:
         link = self._links.get((source, target))
         if link is None:
             link = self._links[source, target] = Link(source, target)
+            self.calm(link)
         return link
 
     # ---- faults
@@ -82,8 +84,12 @@ class Network:
         for source, target in list(self._links):
             link = self._links[source, target]
             link.lose_next_reply = 0
-            link.loss = 0.0
+            self.calm(link)
             self.heal(source, target)
+
+    def calm(self, link: Link) -> None:
+        """It is as quick and sound as any."""
+        link.delay_s, link.jitter_s, link.loss = self.delay_s, self.jitter_s, self.loss
 
     # ---- silence
 

@@ -11,8 +11,8 @@ from fmqsim.loop import SimLoop
 from fmqsim.tests.conftest import a_process
 
 
-@pytest.fixture
-async def clock() -> Clock:  # type: ignore[no-redef]
+@pytest.fixture  # type: ignore[no-redef]
+async def clock() -> Clock:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimLoop)
     return SimClock(loop, a_process())

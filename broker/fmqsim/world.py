@@ -1,0 +1,287 @@
+"""One simulated cluster: machines, network, ZooKeeper, clients, and the history of its run.
+
+`World(scene).run()` is a whole run in virtual time: begin → trouble (`faults.py`) → heal → all is
+whole again → all sends are answered → all is drained → the end. Nothing here judges.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from e2e.doors import Door
+from e2e.events import Ends, Phase, PhaseName, Serves, Setup, State, Up
+from e2e.history import History
+from e2e.journals import Journal as StoredJournal
+from e2e.journals import load
+from e2e.traffic import Traffic
+from fmqbroker.journal import Journal
+from fmqcore import paths
+from fmqcore.cluster import GroupConfig, GroupState, Mode, state_from_json
+from fmqcore.errors import FmqError
+from fmqcore.words import GroupName, Permission
+from fmqport.coordination import Coordination
+from fmqsim.faults import Trouble
+from fmqsim.hosts import BrokerHost, ClientHost
+from fmqsim.loop import SimLoop
+from fmqsim.network import Network
+from fmqsim.node import Process, current
+from fmqsim.scene import CLUSTER, Scene, setup_of
+from fmqsim.stand_in import NAME, Operator
+from fmqsim.watch import Watcher, watching
+from fmqsim.zookeeper import Ensemble
+
+_POLL_S: Final = 0.05
+START_S: Final = 30.0
+WHOLE_S: Final = 60.0
+ANSWER_S: Final = 60.0
+DRAIN_S: Final = 60.0
+STOP_S: Final = 30.0
+
+
+class World:
+    """A cluster and its clients."""
+
+    def __init__(self, scene: Scene, loop: SimLoop) -> None:
+        self.scene = scene
+        self.loop = loop
+        self.history = History()
+        weather = scene.weather
+        self.network = Network(loop, window_bytes=weather.window_bytes)
+        self.network.delay_s = weather.delay_ms / 1000
+        self.network.jitter_s = weather.jitter_ms / 1000
+        self.network.loss = weather.loss
+        self.ensemble = Ensemble(loop)
+        self.traffic = Traffic(self.history, lambda: loop.now_ms, scene.seed)
+        self.watcher = Watcher(loop, self._serves, self._opened)
+        self.brokers: dict[str, BrokerHost] = {}
+        self.configs: dict[str, GroupConfig] = {str(g.group): g for g in scene.groups}
+        for group in scene.groups:
+            for member in group.members:
+                self.add_broker(str(member.id), str(group.group))
+        self.url = "fmq://" + ",".join(str(g.members[0].address) for g in scene.groups)
+        self.clients: dict[str, ClientHost] = {}
+        self.operator = Operator(self)
+        self._states: dict[str, bytes] = {}
+        self._ends: dict[str, tuple[int, ...]] = {}
+        self.reader_changes = 0
+
+    def add_broker(self, name: str, group: str) -> BrokerHost:
+        """A machine for a broker; its disk is empty."""
+        host = self.brokers[name] = BrokerHost(self, name, group)
+        host.storage.speed.write_ms = self.scene.weather.write_ms
+        return host
+
+    def session(self, process: Process, timeout_ms: int) -> Coordination:
+        """A ZooKeeper session of a process."""
+        return self.ensemble.session(process, timeout_ms)
+
+    # ---- the run
+    async def run(self) -> None:
+        """All of it."""
+        with watching(self.watcher), _Logging(self):
+            looking = asyncio.create_task(self._look())
+            try:
+                await self._begin()
+                await Trouble(self).run()
+                await self._end()
+            finally:
+                looking.cancel()
+
+    def phase(self, name: PhaseName) -> None:
+        """A part of the run begins."""
+        self.history.add(Phase(self.loop.now_ms, name))
+        self.loop.note(f"phase {name.value}")
+
+    def told_setup(self) -> None:
+        """The cluster is configured as `configs` say from now on."""
+        groups = tuple(setup_of(config) for config in self.configs.values())
+        checkpoint_ms = self.scene.settings["takeover_checkpoint_ms"]
+        self.history.add(Setup(self.loop.now_ms, groups, checkpoint_ms))
+
+    async def _begin(self) -> None:
+        self.phase(PhaseName.TROUBLE)
+        self.operator.prepare()
+        for broker in self.brokers.values():
+            broker.start()
+        if not await self.until(self.whole, START_S):
+            raise AssertionError(f"a healthy cluster does not start: {self.why_not_whole()}")
+        making = self._client(NAME, self.operator.make_topics)
+        await self.until(lambda: making.done, START_S)
+        plan = self.scene.plan
+        for sending in plan.sending:
+            self._client(sending.name, partial(self.traffic.produce, sending))
+        for member in plan.members:
+            self._client(member.name, partial(self.traffic.consume, member))
+        for seeks in plan.seeking:
+            self._client(seeks.name, partial(self.traffic.seek, seeks))
+
+    def _client(self, name: str, work: Callable[[Door], Any]) -> ClientHost:
+        host = self.clients[name] = ClientHost(self, name, work)
+        host.start()
+        return host
+
+    async def _end(self) -> None:
+        self.phase(PhaseName.HEALED)
+        if await self.until(self.whole, WHOLE_S):
+            self.phase(PhaseName.WHOLE)
+        self.traffic.stop_sending()
+        senders = [self.clients[s.name] for s in self.scene.plan.sending]
+        await self.until(lambda: all(s.done for s in senders), ANSWER_S)
+        self.phase(PhaseName.ANSWERED)
+        readers = sorted({m.readers for m in self.scene.plan.members})
+        draining = self._client("drain", lambda door: self.traffic.drained(door, readers, DRAIN_S))
+        await self.until(lambda: draining.done, DRAIN_S + 1)
+        self.phase(PhaseName.DRAINED)
+        self.traffic.stop_consuming()
+        await self.until(lambda: all(c.done for c in self.clients.values()), STOP_S)
+        self.phase(PhaseName.OVER)
+        await self._stop_all()
+
+    async def _stop_all(self) -> None:
+        for broker in self.brokers.values():
+            broker.hold()
+            broker.stop()
+        if not await self.until(
+            lambda: not any(b.node.alive for b in self.brokers.values()), STOP_S
+        ):
+            alive = [b.name for b in self.brokers.values() if b.node.alive]
+            self.loop.problems.append(f"asked to stop, {', '.join(alive)} did not in {STOP_S} s")
+
+    def journals(self) -> list[StoredJournal]:
+        """What lies on the disks."""
+        found = []
+        for host in self.brokers.values():
+            files = host.storage.files.names
+            named = [(name, bytes(files[name].data)) for name in sorted(files)]
+            found.append(load(host.name, host.group, named))
+        return found
+
+    # ---- looking
+    async def until(self, true: Callable[[], object], within_s: float) -> bool:
+        """Wait for it; tell whether it came."""
+        until = self.loop.now + within_s
+        while not true():
+            if self.loop.now >= until:
+                return False
+            await asyncio.sleep(_POLL_S)
+        return True
+
+    def state(self, group: str) -> GroupState:
+        """As ZooKeeper's leader has it."""
+        raw = self.ensemble.peek(paths.state_node(CLUSTER, GroupName(group)))
+        return state_from_json(raw) if raw else GroupState()
+
+    def quiet(self) -> bool:
+        """Whole, and every machine works: a time to be calm."""
+        hosts = [*self.brokers.values(), *self.clients.values()]
+        return all(h.node.alive or not h.wanted for h in hosts) and self.whole()
+
+    def whole(self) -> bool:
+        """Every group is as configured, all in sync, all up."""
+        return not self.why_not_whole()
+
+    def why_not_whole(self) -> str:
+        """What is not as it should be; "" = nothing."""
+        for name, config in self.configs.items():
+            state = self.state(name)
+            if state.mode is not Mode.MASTER or state.master != config.master:
+                return (
+                    f"{name} is in mode {state.mode.value}, its master {state.master}: {state.why}"
+                )
+            missing = {str(m.id) for m in config.slaves} - set(state.isr)
+            if missing:
+                return f"{name}: not in sync: {', '.join(sorted(missing))}"
+            served = self.permission(str(config.master))
+            if served is not Permission.FULL:
+                return f"{config.master} serves {served.name}"
+        return ""
+
+    def permission(self, broker: str) -> Permission:
+        """What a broker serves now."""
+        process = self.brokers[broker].node.process
+        gate = None if process is None else self.watcher.of(process).gate
+        return Permission.NONE if gate is None else gate.permission()
+
+    async def _look(self) -> None:
+        """Write down how far journals go, and each state of each group."""
+        while True:
+            await asyncio.sleep(_POLL_S)
+            for group in self.configs:
+                self._look_at_state(group)
+            for host in self.brokers.values():
+                self._look_at_ends(host)
+
+    def _look_at_state(self, group: str) -> None:
+        raw = self.ensemble.peek(paths.state_node(CLUSTER, GroupName(group)))
+        if not raw or raw == self._states.get(group):
+            return
+        self._states[group] = raw
+        s = state_from_json(raw)
+        isr = tuple(sorted(map(str, s.isr)))
+        self.history.add(
+            State(
+                self.loop.now_ms, group, s.mode, s.epoch, s.master, s.reader, isr, s.degraded, s.why
+            )
+        )
+
+    def _look_at_ends(self, host: BrokerHost) -> None:
+        process = host.node.process
+        if process is None:
+            return
+        seen = self.watcher.of(process)
+        if seen.journal is None or seen.commit is None:
+            return
+        journal = seen.journal
+        ends = (
+            int(journal.log_start),
+            int(journal.end),
+            int(journal.durable_end),
+            int(seen.commit.commit_end),
+        )
+        if ends != self._ends.get(host.name):
+            self._ends[host.name] = ends
+            now = self.loop.now_ms
+            self.history.add(Ends(now, now, host.name, host.group, *ends))
+
+    # ---- what brokers are seen to do
+    def _serves(self, process: Process, permission: Permission, epoch: int) -> None:
+        host = self.brokers[process.node.name]
+        self.loop.note(f"{host.name} serves {permission.name} in epoch {epoch}")
+        self.history.add(Serves(self.loop.now_ms, host.name, host.group, permission, epoch))
+
+    def _opened(self, process: Process, journal: Journal) -> None:
+        host = self.brokers[process.node.name]
+        ends = (int(journal.log_start), int(journal.end), int(journal.durable_end))
+        self.history.add(Up(self.loop.now_ms, host.name, host.group, *ends, journal.clean))
+
+
+class _Logging:
+    """What brokers log goes into the trace."""
+
+    def __init__(self, world: World) -> None:
+        self._loop = world.loop
+        self._before: dict[str, Any] = {}
+
+    def __enter__(self) -> None:
+        self._before = structlog.get_config()
+        structlog.configure(
+            processors=[self._take],
+            logger_factory=structlog.ReturnLoggerFactory(),
+            cache_logger_on_first_use=False,
+        )
+
+    def __exit__(self, *_: object) -> None:
+        structlog.configure(**self._before)
+
+    def _take(self, _logger: Any, method: str, event: Any) -> Any:
+        process = current.get()
+        if process is None or process.alive:
+            error = event.pop("exc_info", None)
+            said = " ".join(f"{key}={value}" for key, value in event.items() if key != "event")
+            self._loop.note(f"{process} {method} {event['event']} {said}")
+            if isinstance(error, BaseException) and not isinstance(error, FmqError):
+                self._loop.problems.append(f"{process}: {event['event']}: {error!r}")
+        raise structlog.DropEvent

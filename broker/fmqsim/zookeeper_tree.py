@@ -73,7 +73,9 @@ class Tree:
                 return NoNode(path)
             if node is not None:
                 return NodeExists(path)
-            return Unavailable(f"refuses to {request}: no children there") if above.owner else None
+            if above.owner:
+                return Unavailable(f"ZooKeeper refuses to {request}: its parent is an ephemeral")
+            return None
         if node is None:
             return NoNode(path)
         if request.version not in (-1, node.version):

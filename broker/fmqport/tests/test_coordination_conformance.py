@@ -1,6 +1,10 @@
-"""What every adapter of the coordination port must do: one harness an adapter, the same tests."""
+"""What every adapter of the coordination port must do: one harness an adapter, the same tests.
+
+`fmqsim/tests` runs them with the simulated adapter.
+"""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Protocol
 
@@ -34,6 +38,10 @@ class Harness(Protocol):
 
     def resume(self, session: Coordination) -> None: ...
 
+    async def wedge(self, seconds: float) -> None:
+        """The event loop of every session turns no more for so long."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -64,6 +72,9 @@ class ZooKeeperHarness:
 
     def resume(self, session: Coordination) -> None:
         self._links[session].resume()
+
+    async def wedge(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - that is what it is for
 
     async def close(self) -> None:
         for session in self._links:
@@ -338,3 +349,74 @@ async def test_a_closed_session_refuses_and_closes_again(harness: Harness) -> No
 
 async def test_the_timeout_is_the_negotiated_one(harness: Harness) -> None:
     assert (await harness.session()).session_timeout_ms == 2000
+
+
+async def test_silence_ends_the_session_and_only_the_server_says_so(harness: Harness) -> None:
+    one, two = await harness.session(), await harness.session()
+    states: list[SessionState] = []
+    await one.create("/e", b"", ephemeral=True)
+    first = one.session_id
+    one.on_state(states.append)
+    harness.hold(one)
+    async with asyncio.timeout(30):
+        while await two.get("/e") is not None:
+            await asyncio.sleep(0.05)
+            await two.sync("/e")
+    assert SessionState.LOST not in states  # nobody has told it
+    harness.resume(one)
+    await until(lambda: one.state is SessionState.CONNECTED and one.session_id != first)
+    assert SessionState.LOST in states
+
+
+async def test_a_wedged_event_loop_keeps_its_session(harness: Harness) -> None:
+    one, two = await harness.session(), await harness.session()
+    states: list[SessionState] = []
+    one.on_state(states.append)
+    await one.create("/e", b"", ephemeral=True)
+    mine = one.session_id
+    await harness.wedge(3)
+    await one.sync("/")
+    assert (one.session_id, states) == (mine, [])
+    node = await two.get("/e")
+    assert node is not None
+    assert node.owner == mine
+
+
+async def test_requests_of_one_session_keep_their_order(harness: Harness) -> None:
+    one = await harness.session()
+    await one.create("/a", b"")
+    calls = [
+        one.set("/a", b"1", 0),
+        one.get("/a"),
+        one.set("/a", b"2", 1),
+        one.get("/a"),
+        one.delete("/a", 2),
+        one.get("/a"),
+    ]
+    done = await asyncio.gather(*calls)
+    versions = [None if node is None else node.version for node in done[1::2]]  # type: ignore[union-attr]
+    assert (done[0::2], versions) == ([1, 2, None], [1, 2, None])
+
+
+async def test_a_node_made_again_begins_anew(harness: Harness) -> None:
+    one = await harness.session()
+    await one.create("/a", b"")
+    await one.set("/a", b"", 0)
+    await one.delete("/a")
+    await one.create("/a", b"again")
+    with pytest.raises(BadVersion):
+        await one.set("/a", b"", 1)
+    assert await one.set("/a", b"", 0) == 1
+
+
+async def test_an_ephemeral_has_no_children(harness: Harness) -> None:
+    one = await harness.session()
+    await one.create("/e", b"", ephemeral=True)
+    with pytest.raises(Unavailable, match="refuses to create"):
+        await one.create("/e/c", b"")
+
+
+async def test_any_version_may_be_written(harness: Harness) -> None:
+    one = await harness.session()
+    await one.create("/a", b"")
+    assert [await one.set("/a", b"", -1) for _ in range(3)] == [1, 2, 3]

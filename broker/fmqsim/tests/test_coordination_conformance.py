@@ -9,6 +9,7 @@ from fmqport.coordination import Coordination
 from fmqport.tests.test_coordination_conformance import *  # noqa: F403
 from fmqport.tests.test_coordination_conformance import Harness
 from fmqsim.loop import SimLoop
+from fmqsim.node import Node
 from fmqsim.tests.conftest import a_process
 from fmqsim.zookeeper import Ensemble, Route
 
@@ -21,12 +22,14 @@ class SimHarness:
     def __init__(self, loop: SimLoop) -> None:
         self.ensemble = Ensemble(loop)
         self._sessions: list[Coordination] = []
+        self._nodes: list[Node] = []
         self._routes: dict[Coordination, Route] = {}
 
     async def session(self) -> Coordination:
         process = a_process(f"client{len(self._sessions)}")
         made = self.ensemble.session(process, 2000)
         self._sessions.append(made)
+        self._nodes.append(process.node)
         self._routes[made] = self.ensemble.route(process.node.name)
         await made.start(30)
         return made
@@ -42,6 +45,13 @@ class SimHarness:
 
     def resume(self, session: Coordination) -> None:
         self._routes[session].heal()
+
+    async def wedge(self, seconds: float) -> None:
+        for node in self._nodes:
+            node.wedge()
+        await asyncio.sleep(seconds)
+        for node in self._nodes:
+            node.resume()
 
     async def close(self) -> None:
         for session in self._sessions:

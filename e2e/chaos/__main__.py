@@ -7,19 +7,21 @@ import sys
 import tempfile
 from pathlib import Path
 
+from e2e.chaos.arena import Options, arena
+from e2e.chaos.failovers import Failovers
 from e2e.chaos.fault import Fault
 from e2e.chaos.faults import FAULTS
 from e2e.chaos.ground import Ground, enter
-from e2e.chaos.judge import Verdict
-from e2e.chaos.report import last_line, table
-from e2e.chaos.run import Options, Run
+from e2e.chaos.report import last_line, table, whole_run
+from e2e.chaos.run import Run
+from e2e.chaos.soaking import soak
 
 
 def main(arguments: list[str]) -> int:
     """0 if nothing failed."""
     enter(arguments)
     given = _parse(arguments)
-    ground = Ground()
+    ground = Ground(loopback=given.loopback)
     if given.list:
         for fault in FAULTS:
             reason = fault.available(ground)
@@ -29,7 +31,7 @@ def main(arguments: list[str]) -> int:
     options = Options(
         directory,
         seed=given.seed,
-        seconds=given.seconds,
+        seconds=given.soak or given.seconds,
         groups=given.groups,
         slaves=given.slaves,
         zookeepers=given.zookeepers,
@@ -37,19 +39,44 @@ def main(arguments: list[str]) -> int:
     )
     where = "in network namespaces" if ground.namespaces is None else "on loopback"
     _say(f"{where}; seed {given.seed}; logs and data: {directory}")
+    good = False
+    try:
+        good = asyncio.run(_do(given, options, ground))
+    finally:
+        if good and not given.dir:
+            shutil.rmtree(directory, ignore_errors=True)
+        elif not good:
+            _say(f"kept: {directory}")
+    return 0 if good else 1
+
+
+async def _do(given: argparse.Namespace, options: Options, ground: Ground) -> bool:
+    if given.soak:
+        came = await soak(options, ground)
+        print("\n".join(came.lines()))
+        return not came.findings and not came.too_little
+    if given.failovers:
+        return await _failovers(given, options, ground)
     run = Run(options, ground)
     try:
-        asyncio.run(run.play(_chosen(given.only)))
-    except KeyboardInterrupt:
-        _say("interrupted")
-    print(table(run.outcomes))
-    failed = any(o.verdict in (Verdict.FAILED, Verdict.UNKNOWN) for o in run.outcomes)
-    if not failed and not given.dir:
-        shutil.rmtree(directory, ignore_errors=True)
-    elif failed:
-        print(f"kept: {directory}; again: python -m e2e.chaos --seed {given.seed} --only NAME")
-    print(last_line(run.outcomes))
-    return 1 if failed else 0
+        await run.play(_chosen(given.only))
+    finally:
+        print(table(run.outcomes))
+        good, told = whole_run(run.outcomes, run.findings, all_faults=not given.only)
+        print(told)
+        print(last_line(run.outcomes))
+    return good
+
+
+async def _failovers(given: argparse.Namespace, options: Options, ground: Ground) -> bool:
+    options.settings = {}
+    async with arena(options, ground, options.directory / "failovers", disks=False) as found:
+        measuring = Failovers(found.cluster)
+        try:
+            await measuring.run(given.failovers, max(1, given.failovers // 5), _say)
+        finally:
+            print("\n".join(measuring.figures.lines()))
+    return True
 
 
 def _say(text: str) -> None:
@@ -59,12 +86,15 @@ def _say(text: str) -> None:
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m e2e.chaos", description=__doc__)
     parser.add_argument("--list", action="store_true", help="the faults, and which can be made")
-    parser.add_argument("--only", action="append", default=[], help="this fault (or many)")
+    parser.add_argument("--only", action="append", default=[], help="this fault; more than once")
     parser.add_argument("--seconds", type=float, default=10.0, help="each fault stands so long")
+    parser.add_argument("--soak", type=float, help="trouble by chance for so many seconds")
+    parser.add_argument("--failovers", type=int, help="measure so many kills of a master")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--groups", type=int, default=2)
     parser.add_argument("--slaves", type=int, default=1)
     parser.add_argument("--zookeepers", type=int, default=3)
+    parser.add_argument("--loopback", action="store_true", help="as if we were not root")
     parser.add_argument("--dir", help="where logs and data lie; kept")
     return parser.parse_args(arguments)
 

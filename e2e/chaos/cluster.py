@@ -5,6 +5,7 @@ plays which part at the moment.
 """
 
 import asyncio
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -103,6 +104,13 @@ class ChaosCluster(DevCluster):
     def is_alive(self, part: str) -> bool:
         """Whether its process is there."""
         return self.ensemble.alive(part) if self.is_zookeeper(part) else self.alive(part)
+
+    def signal_part(self, part: str, number: signal.Signals) -> None:
+        """Send a signal to its process, if it is there."""
+        if self.is_zookeeper(part):
+            self.ensemble.child(part).send(number)
+        else:
+            self.kill(part, number)
 
     def start_part(self, part: str) -> None:
         """Start its process, unless it runs."""

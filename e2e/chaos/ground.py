@@ -45,11 +45,15 @@ def _no_namespaces() -> str | None:
 
 @dataclass
 class Ground:
-    """Asked once each."""
+    """Asked once each. `loopback`: no namespaces and no disks, as if we were not root."""
+
+    loopback: bool = False
 
     @cached_property
     def namespaces(self) -> str | None:
         """Network namespaces and their packet filter."""
+        if self.loopback:
+            return "--loopback was asked for"
         if not os.environ.get(_INSIDE):
             return _no_namespaces() or "this process has no namespaces of its own"
         if gone := missing(("ip", "nft"), "iproute2 nftables"):
@@ -65,6 +69,8 @@ class Ground:
     @cached_property
     def disks(self) -> str | None:
         """File systems on loop devices."""
+        if self.loopback:
+            return "--loopback was asked for"
         if os.geteuid() != 0:
             return f"{_NOT_ROOT} (a file system on a loop device)"
         if not os.environ.get(_INSIDE):

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from e2e.chaos.judge import Outcome, Verdict
+from e2e.chaos.judge import CHANGES_IN_ALL, ENOUGH_IN_ALL, Outcome, Verdict
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
@@ -17,6 +17,21 @@ def table(outcomes: Sequence[Outcome]) -> str:
         lines.append(_row(o.name, o.verdict.value, f"{o.acked:,}", *times, o.told))
         lines += [f"    {finding}" for finding in o.findings[:10]]
     return "\n".join(lines)
+
+
+def whole_run(
+    outcomes: Sequence[Outcome], findings: Sequence[str], *, all_faults: bool
+) -> tuple[bool, str]:
+    """Whether it is good, and a line or more: over all rounds."""
+    acked, changes = sum(o.acked for o in outcomes), sum(o.switches for o in outcomes)
+    bad = any(o.verdict in (Verdict.FAILED, Verdict.UNKNOWN) for o in outcomes)
+    told = f"{acked:,} acknowledged, {changes} changes of reader"
+    little = acked < ENOUGH_IN_ALL or changes < CHANGES_IN_ALL
+    if bad or findings:
+        return False, "\n".join([*findings, f"the whole run: failed; {told}"])
+    if all_faults and little:
+        return False, f"the whole run: unknown, too little happened; {told}"
+    return True, f"the whole run: passed; {told}"
 
 
 def last_line(outcomes: Sequence[Outcome]) -> str:

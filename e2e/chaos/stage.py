@@ -6,6 +6,7 @@ Everything that is done and seen goes into one history. A stage judges nothing.
 import asyncio
 import random
 import signal
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from fmqclient.dev.one_broker import tail
 from fmqcore.cluster import GroupState, Mode
 from fmqcore.errors import FmqError
 from fmqcore.words import Permission
+from fmqport.coordination import ConnectionLost
 
 BOUND_S: Final = 60.0
 _POLL_S: Final = 0.05
@@ -107,7 +109,13 @@ class Stage:
 
     async def whole(self, within_s: float = BOUND_S) -> None:
         """Every group as configured and in sync. Raises `ClusterFailed`, which says what lacks."""
-        await self.cluster.wait_healthy(within_s=within_s)
+        until_s = time.monotonic() + within_s
+        while True:
+            try:
+                await self.cluster.wait_healthy(within_s=max(0.1, until_s - time.monotonic()))
+                return
+            except ConnectionLost:  # our own session, too, has to come back first
+                await asyncio.sleep(_POLL_S)
 
     # ---- waiting
     def serves(self, broker: str, need: Permission) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from e2e.chaos.cluster import ChaosCluster
-from e2e.events import Ends, Floor, Look, Place, State
+from e2e.events import Ends, Floor, Look, Place, State, Up
 from e2e.history import History
 from fmqclient.dev.plan import BrokerPlan
 from fmqclient.dev.verdict import Seen
@@ -53,6 +53,7 @@ class Watch:
         self._cluster = cluster
         self._history = history
         self._readers = readers
+        self._uptimes: dict[str, int] = {}
 
     async def run(self) -> None:
         """Look at all of them side by side."""
@@ -90,6 +91,10 @@ class Watch:
         self.seen.append(Seen(at_ms if permission else asked_ms, plan.group, plan.id, permission))
         who = (asked_ms, at_ms, str(plan.id), str(plan.group))
         self._history.add(Look(*who, permission, reply.epoch))
+        if reply.uptime_ms < self._uptimes.get(plan.id, 1 << 62):
+            up = (str(plan.id), str(plan.group), reply.log_start, reply.end, reply.durable_end)
+            self._history.add(Up(at_ms, *up))
+        self._uptimes[plan.id] = reply.uptime_ms
         ends = (reply.log_start, reply.end, reply.durable_end, reply.commit_end)
         self._history.add(Ends(*who, *ends))
         return Permission.READ in permission
@@ -122,6 +127,11 @@ class Watch:
                     self.states[group] = state
                     self._history.add(state_event(group, state))
             await asyncio.sleep(_STATE_S)
+
+    def has_seen_all(self) -> bool:
+        """Every broker answered once, and every group's state is known."""
+        states = all(group in self.states for group in self._cluster.group_names)
+        return states and all(sight.mode for sight in self.latest.values())
 
     def serves(self, broker: str, need: Permission) -> bool:
         """Whether the newest look at it says so."""

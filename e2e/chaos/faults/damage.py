@@ -15,9 +15,11 @@ from e2e.events import Ending, FaultKind, Refusal
 from fmqclient.dev.one_broker import tail
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_base
+from fmqcore.words import BrokerId
 
 _DATA_ERROR: Final = 65
 _REFUSES_S: Final = 20.0
+_ENOUGH: Final = 100_000
 
 
 class _Damage(Fault):
@@ -36,14 +38,16 @@ class _Damage(Fault):
         """It must refuse, or be whole again by itself."""
         self._victim = broker
         self.ended.add(broker)
+        data = stage.cluster.brokers[BrokerId(broker)].data
+        await stage.until(lambda: _durable(data) > _ENOUGH, f"{broker} has something to damage")
         stage.kill(broker)
         await stage.has_ended(broker)
-        told = self.damage(stage, stage.cluster.brokers[broker].data)
+        told = self.damage(stage, data)
         stage.cluster.start_part(broker)
         self._refused = await stage.has_ended(broker, _REFUSES_S)
         if not self._refused:
             return f"{told}; it started"
-        log = stage.cluster.brokers[broker].log
+        log = stage.cluster.brokers[BrokerId(broker)].log
         status = stage.cluster.exit_status(broker)
         if status != _DATA_ERROR:
             stage.wrong(f"{broker} ended with status {status}, not {_DATA_ERROR}: {tail(log, 2)}")
@@ -53,7 +57,7 @@ class _Damage(Fault):
     async def heal(self, stage: Stage) -> None:
         """If it refused: the disk is emptied, as its message says."""
         if self._refused:
-            empty(stage.cluster.brokers[self._victim].data)
+            empty(stage.cluster.brokers[BrokerId(self._victim)].data)
         if self._victim:
             stage.cluster.start_part(self._victim)
 
@@ -63,7 +67,12 @@ def durable_segment(data: Path) -> tuple[Path, int]:
     checkpoint = decode_checkpoint((data / CHECKPOINT).read_bytes())
     bases = [(base, p) for p in data.iterdir() if (base := segment_base(p.name)) is not None]
     base, path = max((base, p) for base, p in bases if base < checkpoint.durable_end)
-    return path, checkpoint.durable_end - base
+    length = path.stat().st_size
+    return path, min(length, checkpoint.durable_end - base)
+
+
+def _durable(data: Path) -> int:
+    return decode_checkpoint((data / CHECKPOINT).read_bytes()).durable_end
 
 
 def empty(data: Path) -> None:
@@ -142,7 +151,7 @@ class _EmptyDisk(Fault):
         stage.kill(broker, Ending.POWER)
         if not await stage.has_ended(broker):
             raise NotFired(f"{broker} lives on after SIGKILL")
-        empty(stage.cluster.brokers[broker].data)
+        empty(stage.cluster.brokers[BrokerId(broker)].data)
         return f"{broker} has an empty disk"
 
     async def heal(self, stage: Stage) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import subprocess
+import time
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,7 @@ from e2e.events import Ending, FaultKind
 from fmqcore.words import Permission
 
 _FATAL: Final = 70
-_FULL_S: Final = 60.0
+_QUIET_S: Final = 1.5
 
 
 class _SyncFails(Fault):
@@ -101,6 +102,17 @@ class _DiskFull(Fault):
 class DiskFullOnMaster(_DiskFull):
     """It refuses writes by itself, serves reads, and takes writes again when there is room."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._stored, self._since_s = -1, 0.0
+
+    def _refused(self, stage: Stage, group: str) -> bool:
+        """Nothing new has been stored there for a while."""
+        stored, now_s = stage.flow.stored(group), time.monotonic()
+        if stored != self._stored:
+            self._stored, self._since_s = stored, now_s
+        return now_s - self._since_s > _QUIET_S
+
     name = "disk-full-master"
     what = "a master's disk is full: it refuses writes and serves reads"
 
@@ -109,11 +121,7 @@ class DiskFullOnMaster(_DiskFull):
         group, master = await stage.some_master()
         self._full = master
         taken = await asyncio.to_thread(stage.cluster.disks[master].fill)
-        before = stage.flow.stored(group)
-        async with asyncio.timeout(_FULL_S):
-            while stage.flow.stored(group) > before:
-                before = stage.flow.stored(group)
-                await asyncio.sleep(1.5)
+        await stage.until(lambda: self._refused(stage, group), f"{master} refuses writes")
         if not stage.serves(master, Permission.READ):
             stage.wrong(f"{master} serves no reads while its disk is full")
         return f"filled the disk of {master} with {taken >> 20} MiB: no more writes there"

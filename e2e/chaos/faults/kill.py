@@ -62,6 +62,7 @@ class KillTaker(_Kill):
         group, master = await stage.some_master()
         await self._kill(stage, master)
         taker = await stage.taken_over(group)
+        stage.on.append(taker)
         await stage.until(lambda: stage.serves(taker, Permission.READ), f"{taker} serves reads")
         await self._kill(stage, taker)
         return f"killed {master}, then {taker}"
@@ -76,6 +77,7 @@ class KillZooKeeperLeader(_Kill):
     async def inject(self, stage: Stage) -> str:
         """See `Fault`."""
         leader = await stage.cluster.ensemble.leader() or stage.cluster.ensemble.names[0]
+        stage.on.append(leader)
         await self._kill(stage, leader)
         return f"killed {leader}"
 
@@ -89,5 +91,6 @@ class KillAll(_Kill):
     async def inject(self, stage: Stage) -> str:
         """See `Fault`."""
         parts = stage.cluster.parts
+        stage.on += parts
         await self._kill(stage, *parts)
         return f"killed {', '.join(parts)}"

@@ -69,5 +69,6 @@ class PowerLossAll(_Power):
 
     async def inject(self, stage: Stage) -> str:
         """See `Fault`."""
+        stage.on += stage.cluster.brokers
         await self._cut_power(stage, *stage.cluster.brokers)
         return "all brokers lost their power"

@@ -22,17 +22,15 @@ class QuorumLost(Fault):
         """See `Fault`."""
         names = stage.cluster.ensemble.names
         self._dead = some_of(names, len(names) // 2 + 1, stage.random)
+        stage.on += self._dead
         for name in self._dead:
             stage.kill(name)
-        await stage.until_async(self._nobody_leads(stage), "nobody leads")
-        return f"killed {', '.join(self._dead)}: no quorum"
 
-    @staticmethod
-    def _nobody_leads(stage: Stage):  # type: ignore[no-untyped-def]
-        async def nobody() -> bool:
+        async def nobody_leads() -> bool:
             return not await stage.cluster.ensemble.leader()
 
-        return nobody
+        await stage.until_async(nobody_leads, "nobody leads")
+        return f"killed {', '.join(self._dead)}: no quorum"
 
     async def heal(self, stage: Stage) -> None:
         """Start them again."""
@@ -50,11 +48,14 @@ class _Expire(Fault):
         for session in old.values():
             stage.cluster.ensemble.expire(session)
         for broker, session in old.items():
+            await self._another(stage, broker, session)
 
-            async def another(broker: str = broker, session: int = session) -> bool:
-                return await stage.cluster.session_of(broker) not in (0, session)
+    @staticmethod
+    async def _another(stage: Stage, broker: str, old: int) -> None:
+        async def another() -> bool:
+            return await stage.cluster.session_of(broker) not in (0, old)
 
-            await stage.until_async(another, f"{broker} has another session")
+        await stage.until_async(another, f"{broker} has another session")
 
     async def heal(self, stage: Stage) -> None:
         """It is over with itself."""
@@ -81,5 +82,6 @@ class AllSessionsExpired(_Expire):
 
     async def inject(self, stage: Stage) -> str:
         """See `Fault`."""
+        stage.on += stage.cluster.brokers
         await self._expire(stage, *stage.cluster.brokers)
         return "expired the sessions of all brokers"

@@ -1,0 +1,22 @@
+"""`fmq journal verify` on what every broker left, as a person would run it."""
+
+import asyncio
+import sys
+
+from e2e.chaos.cluster import ChaosCluster
+
+
+async def verify_all(cluster: ChaosCluster) -> list[str]:
+    """What it finds that is no warning."""
+    found = []
+    for broker, plan in cluster.brokers.items():
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "fmqclient.cli.main", "journal", "verify", str(plan.data)),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        said, _ = await process.communicate()
+        if process.returncode not in (0, 1):  # 1: warnings, which heal at the next start
+            found.append(f"fmq journal verify {broker}: {said.decode(errors='replace')[-500:]}")
+    return found

@@ -110,7 +110,7 @@ def promise_of(
     """
     master = master or setup.master
     policy = setup.policy
-    flush_ms = float(policy.flush_interval_ms) if policy.flush is Flush.INTERVAL else None
+    flush_ms = None if policy.flush is Flush.OS_CACHE else float(policy.flush_interval_ms)
     alone: tuple[frozenset[str], ...] = (frozenset(),)
     match level:
         case "one_way":

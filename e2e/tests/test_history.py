@@ -1,0 +1,150 @@
+"""Histories as lines, values that tell themselves apart, journals out of bytes."""
+
+import typing
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from e2e.events import Delivered, Event, Place, Sent, Setup
+from e2e.history import History, from_line, to_line
+from e2e.journals import load
+from e2e.tests.kit import MASTER, READERS, Kit, place, sound
+from e2e.values import NOBODYS, record_of, value_of
+from fmqcore.batch import BatchType
+from fmqcore.journal.checkpoint import encode_checkpoint
+from fmqcore.journal.segments import CHECKPOINT
+from fmqcore.tests.journal_writer import JournalWriter
+from fmqcore.words import Position
+
+
+def test_every_event_survives_its_line() -> None:
+    seen = set()
+    for event in sound().events:
+        assert from_line(to_line(event)) == event
+        assert type(from_line(to_line(event))) is type(event)
+        seen.add(type(event))
+    assert Setup in seen
+    assert Delivered in seen
+
+
+@pytest.mark.parametrize("kind", typing.get_args(Event))
+def test_every_kind_of_event_has_a_line(kind: type) -> None:
+    event = kind(*(_sample(hint) for hint in typing.get_type_hints(kind).values()))
+    assert from_line(to_line(event)) == event
+
+
+def _sample(hint: Any) -> Any:
+    if typing.get_origin(hint) is tuple:
+        return (_sample(typing.get_args(hint)[0]),)
+    if hasattr(hint, "__members__"):
+        return next(iter(hint))
+    if hasattr(hint, "_fields"):
+        return hint(*(_sample(each) for each in typing.get_type_hints(hint).values()))
+    return {int: 7, float: 1.5, str: "text", bool: True}[hint] if hint in _PLAIN else hint()
+
+
+_PLAIN = (int, float, str, bool)
+
+
+def test_nonsense_is_refused() -> None:
+    with pytest.raises(ValueError, match="Nonsense is no event"):
+        from_line('["Nonsense",1]')
+    with pytest.raises(ValueError, match="Phase has 2 fields"):
+        from_line('["Phase",1,"calm",3]')
+
+
+def test_a_sink_hears_of_everything_at_once() -> None:
+    heard: list[Event] = []
+    history = History(sink=heard.append)
+    for event in sound().events:
+        history.add(event)
+    assert heard == history.events
+
+
+# ---- values
+
+
+@given(st.integers(0, 10**9), st.integers(0, 9000))
+def test_a_value_says_which_record_it_is(record: int, size: int) -> None:
+    value = value_of(record, size)
+    assert record_of(value) == record
+    assert len(value) >= size
+
+
+@given(st.integers(0, 10**6), st.integers(30, 300), st.data())
+def test_a_damaged_value_is_nobodys(record: int, size: int, data: st.DataObject) -> None:
+    value = bytearray(value_of(record, size))
+    at = data.draw(st.integers(0, len(value) - 1))
+    flip = data.draw(st.integers(1, 255))
+    value[at] ^= flip
+    assert record_of(bytes(value)) in (NOBODYS, _other(bytes(value), record))
+    assert record_of(value_of(record, size)[:-1]) == NOBODYS
+    assert record_of(b"") == NOBODYS
+
+
+def _other(value: bytes, record: int) -> int:
+    """A flip in the number may make another record's value, if that one looks the same."""
+    found = record_of(value)
+    return found if found != record and value_of(found, len(value)) == value else NOBODYS
+
+
+# ---- journals
+
+
+def test_a_directory_is_read_as_it_is() -> None:
+    kit = sound()
+    journal = kit.journal(MASTER)
+    assert journal.trouble == ()
+    assert journal.end == kit.writer.end
+    assert journal.floors == {(READERS, place(0)): 8, (READERS, place(1)): 2}
+    data = [b for b in journal.batches if b.header.type == BatchType.DATA]
+    assert [b.records for b in data] == [(1, 2, 3), (4, 5), (6, 7), (8, 9, 10)]
+    assert {journal.place(b.header) for b in data} == {place(0), place(1)}
+    assert [b.opened_by for b in journal.batches if b.opened_by] == [MASTER, MASTER]
+
+
+def test_what_was_deleted_is_known_by_the_first_snap() -> None:
+    kit = Kit()
+    kit.produce(3)
+    kit.writer.roll()
+    base = kit.writer.last_base
+    kit.produce(2)
+    files = kit.writer.files(kit.writer.checkpoint(log_start=base))
+    journal = load(MASTER, "g1", list(files.items()))
+    assert journal.trouble == ()
+    assert journal.log_start == base
+    assert journal.begins == {place(0): 3}
+    assert journal.topics == {7: "orders"}
+    assert load(MASTER, "g1", []).end == 0
+
+
+def test_what_is_being_cut_is_void() -> None:
+    kit = Kit()
+    kit.produce(3)
+    end = kit.writer.end
+    kit.produce(2)
+    files = kit.writer.files(kit.writer.checkpoint(drop_from=end))
+    assert load(MASTER, "g1", list(files.items())).end == end
+
+
+def test_damage_and_gaps_are_told() -> None:
+    writer = JournalWriter()
+    writer.open_epoch(1, MASTER)
+    writer.roll()
+    writer.roll()
+    files = writer.files()
+    names = sorted(name for name in files if name.endswith("journal"))
+    damaged = dict(files)
+    damaged[names[0]] = bytes([*files[names[0]][:100], 1, *files[names[0]][101:]])
+    assert "at " in load(MASTER, "g1", list(damaged.items())).trouble[0]
+    gap = {name: data for name, data in files.items() if name != names[1]}
+    assert "no segment at" in load(MASTER, "g1", list(gap.items())).trouble[0]
+    files[CHECKPOINT] = encode_checkpoint(writer.checkpoint(durable_end=Position(8)))[:-1]
+    assert "checkpoint" in load(MASTER, "g1", list(files.items())).trouble[0]
+
+
+def test_the_same_names_everywhere() -> None:
+    assert str(Place("t", "g", 1)) == "t g/1"
+    assert Sent(1, "p", 2, "t", "all").order == ""

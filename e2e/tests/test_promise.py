@@ -1,0 +1,214 @@
+"""What an OK promises, and what may break it: a table, and laws that hold for all of it."""
+
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from e2e.checks.losses import Losses
+from e2e.checks.promise import TAKES, Copy, Loss, may_lose, promise_of
+from e2e.events import Down, Ending, Ends, Fault, FaultKind, GroupSetup, Step, Up
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+
+ALL3 = ("m", "a", "b")
+SENT, TOLD = 100.0, 200.0
+LEVELS = ("received", "persisted", "replicated", "all")
+
+
+def group(policy: AckPolicy | None = None, members: tuple[str, ...] = ALL3) -> GroupSetup:
+    return GroupSetup("g", "m", members, policy or AckPolicy(), ("here", "here", "there"))
+
+
+def lost(broker: str, takes: Copy, from_ms: float = 300.0, until_ms: float = inf) -> Loss:
+    return Loss(broker, from_ms, until_ms, takes, from_ms)
+
+
+def excuse(level: str, policy: AckPolicy, *losses: Loss, isr: tuple[str, ...] = ("a", "b")) -> bool:
+    promise = promise_of(level, group(policy), [frozenset(isr)], SENT, TOLD)
+    return bool(may_lose(promise, losses))
+
+
+FSYNC_ONE = AckPolicy()
+CACHE_ONE = AckPolicy(Flush.OS_CACHE)
+CACHE_RECEIVED = AckPolicy(Flush.OS_CACHE, counts=SlaveCounts.RECEIVED)
+CACHE_SENT = AckPolicy(Flush.OS_CACHE, counts=SlaveCounts.SENT)
+CACHE_ALONE = AckPolicy(Flush.OS_CACHE, how_many=HowMany.NONE)
+FSYNC_ALONE = AckPolicy(how_many=HowMany.NONE)
+CACHE_ALL = AckPolicy(Flush.OS_CACHE, how_many=HowMany.ALL)
+CACHE_MAJORITY = AckPolicy(Flush.OS_CACHE, how_many=HowMany.MAJORITY)
+CACHE_ZONES = AckPolicy(Flush.OS_CACHE, how_many=HowMany.ZONES)
+
+KILL, POWER, DISK = Copy.MEMORY, Copy.CACHE, Copy.DISK
+TABLE: list[tuple[str, AckPolicy, tuple[Loss, ...], bool]] = [
+    # one_way is never excusable the other way round: nothing was promised
+    ("one_way", FSYNC_ONE, (), True),
+    ("received", FSYNC_ONE, (), False),
+    ("received", FSYNC_ONE, (lost("m", KILL),), True),
+    ("received", FSYNC_ONE, (lost("a", DISK),), False),
+    ("persisted", FSYNC_ONE, (lost("m", POWER),), False),
+    ("persisted", FSYNC_ONE, (lost("m", DISK),), True),
+    ("replicated", FSYNC_ONE, (lost("m", POWER), lost("a", POWER), lost("b", POWER)), False),
+    ("replicated", FSYNC_ONE, (lost("m", DISK),), False),
+    ("replicated", FSYNC_ONE, (lost("m", DISK), lost("a", DISK)), True),
+    ("replicated", FSYNC_ALONE, (lost("m", DISK),), True),
+    ("replicated", FSYNC_ALONE, (lost("m", POWER),), False),
+    ("replicated", CACHE_ONE, (lost("m", POWER),), False),
+    ("replicated", CACHE_ONE, (lost("m", POWER), lost("a", POWER)), False),
+    ("replicated", CACHE_ONE, (lost("m", POWER), lost("a", DISK)), True),
+    ("replicated", CACHE_ALONE, (lost("m", KILL),), False),
+    ("replicated", CACHE_ALONE, (lost("m", POWER),), True),
+    ("replicated", CACHE_RECEIVED, (lost("m", POWER), lost("a", KILL)), True),
+    ("replicated", CACHE_RECEIVED, (lost("m", KILL), lost("a", KILL)), False),
+    ("replicated", CACHE_SENT, (lost("m", POWER),), True),
+    ("replicated", CACHE_ALL, (lost("m", POWER), lost("a", DISK)), False),
+    ("replicated", CACHE_ALL, (lost("m", POWER), lost("a", DISK), lost("b", DISK)), True),
+    ("replicated", CACHE_MAJORITY, (lost("m", POWER), lost("b", DISK)), True),
+    ("replicated", CACHE_ZONES, (lost("m", POWER), lost("b", DISK)), False),
+    ("replicated", CACHE_ZONES, (lost("m", POWER), lost("a", DISK), lost("b", DISK)), True),
+    ("all", CACHE_ALONE, (lost("m", POWER), lost("a", POWER), lost("b", POWER)), False),
+    ("all", CACHE_ALONE, (lost("m", DISK), lost("a", DISK)), False),
+    ("all", CACHE_ALONE, (lost("m", DISK), lost("a", DISK), lost("b", DISK)), True),
+]
+
+
+@pytest.mark.parametrize(("level", "policy", "losses", "wanted"), TABLE)
+def test_the_table(level: str, policy: AckPolicy, losses: tuple[Loss, ...], wanted: bool) -> None:
+    assert excuse(level, policy, *losses) is wanted
+
+
+def test_a_loss_before_it_was_sent_is_no_excuse() -> None:
+    assert not excuse("replicated", CACHE_ALONE, lost("m", POWER, SENT - 1))
+    assert excuse("replicated", CACHE_ALONE, lost("m", POWER, SENT))
+
+
+def test_the_copies_must_be_gone_at_one_moment() -> None:
+    first, second = lost("m", POWER, 300, 400), lost("a", DISK, 350, 500)
+    assert excuse("replicated", CACHE_ONE, first, second)
+    assert not excuse("replicated", CACHE_ONE, lost("m", POWER, 300, 340), second)
+    assert not excuse("replicated", CACHE_ONE, lost("m", POWER, 300, 350), second)
+
+
+def test_only_slaves_in_sync_count() -> None:
+    losses = lost("m", DISK), lost("b", DISK)
+    assert excuse("replicated", FSYNC_ONE, *losses, isr=("a", "b"))
+    assert not excuse("replicated", FSYNC_ONE, *losses, isr=("a",))
+
+
+def test_every_set_that_stood_may_have_made_it() -> None:
+    isrs = [frozenset("a"), frozenset("b")]
+    promise = promise_of("replicated", group(), isrs, SENT, TOLD)
+    assert may_lose(promise, [lost("m", DISK), lost("b", DISK)])
+    assert may_lose(promise, [lost("m", DISK), lost("a", DISK)])
+    assert not may_lose(promise, [lost("m", DISK)])
+
+
+def test_strict_means_every_configured_slave() -> None:
+    strict = AckPolicy(how_many=HowMany.ALL, strict=True)
+    losses = lost("m", DISK), lost("a", DISK)
+    assert not excuse("replicated", strict, *losses, isr=("a",))
+
+
+def test_what_waits_in_memory_or_cache_is_on_the_disk_after_a_while() -> None:
+    interval = AckPolicy(Flush.INTERVAL, 500, how_many=HowMany.NONE)
+    assert excuse("replicated", interval, lost("m", POWER, TOLD + 2400))
+    assert not excuse("replicated", interval, lost("m", POWER, TOLD + 2600))
+    assert excuse("received", FSYNC_ONE, lost("m", KILL, TOLD + 1900))
+    assert not excuse("received", FSYNC_ONE, lost("m", KILL, TOLD + 2100))
+    stood = Loss("m", TOLD + 2600, inf, POWER, TOLD + 100)
+    assert excuse("replicated", interval, stood), "it stood still meanwhile"
+
+
+def test_every_fault_says_what_it_takes() -> None:
+    assert set(TAKES) == set(FaultKind)
+
+
+def test_an_unknown_level_is_no_promise_to_guess() -> None:
+    with pytest.raises(ValueError, match="acks=most"):
+        promise_of("most", group(), [], SENT, TOLD)
+
+
+# ---- laws
+
+policies = st.builds(
+    AckPolicy,
+    st.sampled_from(Flush),
+    st.just(500),
+    st.sampled_from(SlaveCounts),
+    st.sampled_from(HowMany),
+    st.booleans(),
+)
+losses_ = st.lists(
+    st.builds(
+        lambda broker, takes, at, lasts: Loss(broker, at, at + lasts, takes, at),
+        st.sampled_from(ALL3),
+        st.sampled_from([Copy.MEMORY, Copy.CACHE, Copy.DISK]),
+        st.floats(0, 9000),
+        st.floats(1, 9000),
+    ),
+    max_size=6,
+)
+
+
+@given(st.sampled_from(LEVELS), policies, losses_, losses_)
+def test_more_losses_excuse_no_less(
+    level: str, policy: AckPolicy, some: list[Loss], more: list[Loss]
+) -> None:
+    if excuse(level, policy, *some):
+        assert excuse(level, policy, *some, *more)
+
+
+@given(st.sampled_from(LEVELS), policies, losses_)
+def test_without_a_loss_of_the_master_nothing_is_excused(
+    level: str, policy: AckPolicy, some: list[Loss]
+) -> None:
+    assert not excuse(level, policy, *(x for x in some if x.broker != "m"))
+
+
+@given(policies, losses_)
+def test_all_promises_no_less_than_the_policy(policy: AckPolicy, some: list[Loss]) -> None:
+    if excuse("all", policy, *some):
+        assert excuse("persisted", policy, *some)
+        if policy.how_many is HowMany.ONE:
+            assert excuse("replicated", policy, *some)
+
+
+@given(st.sampled_from(LEVELS), policies, losses_)
+def test_a_better_flush_excuses_no_more(level: str, policy: AckPolicy, some: list[Loss]) -> None:
+    better = AckPolicy(Flush.FSYNC, 500, SlaveCounts.DURABLE, policy.how_many, policy.strict)
+    if excuse(level, better, *some):
+        assert excuse(level, policy, *some)
+
+
+# ---- losses out of a history
+
+
+def _at(broker: str, at_ms: float, end: int) -> Ends:
+    return Ends(at_ms, at_ms, broker, "g", 0, end, end, end)
+
+
+def test_a_broker_is_whole_again_when_it_has_what_anybody_had() -> None:
+    lives: dict[str, list[Up | Down]] = {
+        "m": [Down(300, "m", "g", Ending.POWER), Up(400, "m", "g", 0, 10, 10)]
+    }
+    ends = {
+        "m": [_at("m", 290, 50), _at("m", 410, 40), _at("m", 420, 60)],
+        "a": [_at("a", 295, 60)],
+    }
+    (loss,) = Losses([], lives, ends).all
+    assert loss == Loss("m", 300, 420, Copy.CACHE, 300)
+    (loss,) = Losses([], lives, {"m": ends["m"][:2], "a": ends["a"]}).all
+    assert loss.until_ms == inf
+
+
+def test_a_standstill_reaches_back_to_its_beginning() -> None:
+    faults = [
+        Fault(100, 1, FaultKind.PAUSE, "m", Step.FIRED),
+        Fault(300, 2, FaultKind.POWER, "m", Step.FIRED),
+        Fault(400, 1, FaultKind.PAUSE, "m", Step.HEALED),
+        Fault(500, 3, FaultKind.POWER, "m", Step.FIRED),
+        Fault(500, 4, FaultKind.CUT, "m", Step.FIRED),
+    ]
+    losses = Losses(faults, {}, {}).all
+    assert [loss.stood_since_ms for loss in losses] == [100, 500]
+    assert not Losses(faults, {}, {}).damaged(("m",))

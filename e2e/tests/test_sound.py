@@ -1,0 +1,99 @@
+"""Runs with nothing wrong: no check may find anything."""
+
+from e2e.checks.verdict import Limits, Outcome
+from e2e.events import Ending, FaultKind, Left, Nacked, PhaseName, Seeking, Sought, Unsure
+from e2e.tests.kit import ANY, MASTER, MEMBER, READERS, SLAVE, Kit, place, sound
+from fmqcore.policy import AckPolicy, Flush
+
+
+def test_a_sound_run_has_no_finding() -> None:
+    verdict = sound().judge(Limits(acked_records=10, acked_batches=4, reader_changes=2))
+    assert verdict.outcome is Outcome.OK, verdict
+    assert verdict.counts["acknowledged"] == 10
+    assert verdict.counts["batches acknowledged"] == 4
+    assert verdict.counts["changes of reader"] == 2
+
+
+def test_too_little_is_unknown_and_says_what() -> None:
+    verdict = sound().judge(Limits(acked_records=11, acked_batches=5, reader_changes=3))
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert len(verdict.reasons) == 3
+
+
+def test_an_unknown_outcome_may_be_there_or_not() -> None:
+    kit = Kit()
+    there, gone = kit.send(2), kit.send(2)
+    kit.store(there)
+    for record in there + gone:
+        kit.add(Unsure(kit.at(), "p", record, "no answer"))
+    kit.consume([0, 1])
+    kit.drained()
+    assert kit.judge().outcome is Outcome.OK
+
+
+def test_what_was_not_acknowledged_may_come_again() -> None:
+    kit = Kit()
+    kit.produce(3)
+    kit.deliver([0, 1, 2])
+    kit.add(Left(kit.at(), MEMBER, READERS, orderly=False))
+    kit.consume([0, 1, 2], who="m.2")
+    kit.drained()
+    verdict = kit.judge()
+    assert verdict.outcome is Outcome.OK, verdict
+    assert verdict.counts["delivered again"] == 3
+
+
+def test_what_was_given_back_comes_again_also_when_it_is_calm() -> None:
+    kit = Kit()
+    kit.phase(PhaseName.CALM)
+    kit.produce(3)
+    kit.deliver([0, 1, 2])
+    kit.add(Nacked(kit.at(), MEMBER, READERS, place(), 1))
+    kit.deliver([1])
+    kit.ack([0, 1, 2])
+    kit.commit(3)
+    kit.drained()
+    verdict = kit.judge()
+    assert verdict.outcome is Outcome.OK, verdict
+    assert verdict.counts["delivered again"] == 0
+
+
+def test_a_seek_makes_everything_before_it_void() -> None:
+    kit = Kit()
+    kit.produce(4)
+    kit.consume([0, 1, 2])
+    kit.add(Seeking(kit.at(), "s", READERS, place(), 1))
+    kit.deliver([3])  # was on its way
+    kit.ack([3])
+    kit.add(Sought(kit.at(), "s", READERS, place()))
+    kit.commit()
+    kit.store_floor(1)
+    kit.floor_seen(1)
+    kit.consume([1, 2, 3])
+    kit.drained()
+    assert kit.judge().outcome is Outcome.OK, kit.judge()
+
+
+def test_acks_that_no_policy_covers_may_be_lost_by_what_they_do_not_cover() -> None:
+    kit = Kit()
+    records = kit.send(2, level="received")
+    header = kit.store([9])  # takes their place once they are gone
+    kit.told(records, header, 5)
+    kit.fault(FaultKind.KILL, MASTER)
+    kit.end(MASTER, Ending.KILLED)
+    kit.up(MASTER, 0)
+    kit.events = [e for e in kit.events if getattr(e, "record", 0) != 9]
+    assert {f.check.name for f in kit.judge().findings} == {"I3"}, "only the stranger"
+
+
+def test_power_lost_everywhere_may_lose_what_only_caches_held() -> None:
+    kit = Kit(AckPolicy(flush=Flush.OS_CACHE))
+    records = kit.send(2)
+    kit.told(records, kit.writer.headers[0], 5 - kit.writer.headers[0].base_offset)
+    for broker in (MASTER, SLAVE):
+        kit.fault(FaultKind.POWER, broker, number=1 + (broker == SLAVE))
+        kit.end(broker, Ending.POWER, 0)
+    findings = kit.judge().findings
+    assert [f.check.name for f in findings] == ["I2", "I2"], "the slave had it on its disk"
+    kit.fault(FaultKind.DISK_EMPTY, SLAVE, number=3)
+    assert kit.judge(ANY).outcome is Outcome.OK, kit.judge()

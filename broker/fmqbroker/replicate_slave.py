@@ -1,7 +1,8 @@
 """The slave's half of replication (DESIGN §5): dial my master, for ever. Owner: replication.
 
 One stream is `replicate_upstream.py`; here is what goes on between streams: whom to dial, how long
-to wait before the next try, what failover may know. Whatever happens to a stream ends here as one
+to wait before the next try, what failover may know. A master that comes (its live node is new) is
+dialed at once; the growing, jittered pause is for all else. Whatever happens to a stream ends here as one
 line in the log, and the next dial. Leaves nothing on disk itself.
 """
 
@@ -16,7 +17,7 @@ from fmqbroker.journal import Journal
 from fmqbroker.replicate_upstream import Upstream
 from fmqbroker.replication_view import UpstreamView
 from fmqbroker.settings import BrokerSettings
-from fmqbroker.signal import Signal
+from fmqbroker.signal import Signal, wait_any
 from fmqcore.batch import BadBatch
 from fmqcore.cluster import Member
 from fmqcore.errors import FmqError
@@ -59,6 +60,7 @@ class SlaveReplication:
         self._me = BrokerId(settings.broker)
         self._delay_ms = settings.redial_min_ms
         self._complained: set[str] = set()  # since the last welcome
+        self._dialed: str | None = None  # who had announced itself as my master at the last dial
         commit.advance(min(journal.known_commit_end, journal.end), NOTHING)
 
     async def hand_over(self, epoch: Epoch, offsets: bytes, timeout_s: float) -> str:
@@ -102,10 +104,11 @@ class SlaveReplication:
                     self._complained.clear()
                 self._complained.add(why)
                 _log.info("master_not_followed", master=master.id, address=master.address, why=why)
-            await self._clock.sleep(self._next_delay_ms() / 1000)
+            await self._pause(self._next_delay_ms())
 
     async def _one_stream(self, master: Member) -> str:
         """Dial, follow until it breaks, leave nothing open; say why it broke."""
+        self._dialed = self._announced()
         upstream = Upstream(
             settings=self._settings,
             clock=self._clock,
@@ -127,6 +130,24 @@ class SlaveReplication:
                 self._delay_ms = self._settings.redial_min_ms
                 self._complained.clear()
             await connection.close()
+
+    async def _pause(self, delay_ms: float) -> None:
+        """Until the next try: so long, or until my master announces itself anew (it listens then).
+
+        Each slave does so once for each time the master comes, and a little apart from the others.
+        """
+        until_ms = self._clock.monotonic_ms() + delay_ms
+        while (left_ms := until_ms - self._clock.monotonic_ms()) > 0:
+            if self._announced() not in (None, self._dialed):
+                self._delay_ms = self._settings.redial_min_ms
+                await self._clock.sleep(self._clock.uniform(0, self._delay_ms) / 1000)
+                return
+            await wait_any(self._group.changed, timeout_s=left_ms / 1000)
+
+    def _announced(self) -> str | None:
+        """The incarnation of my master that says it is there; None if none does."""
+        live = self._group.live.get(self._group.config.master)
+        return None if live is None else live.incarnation
 
     def _next_delay_ms(self) -> float:
         """Twice as long at each failure, up to the bound; jittered, so that slaves spread out."""

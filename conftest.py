@@ -7,7 +7,10 @@ Mark a test that uses them `@pytest.mark.processes`.
 """
 
 import itertools
+import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -17,11 +20,26 @@ if TYPE_CHECKING:
     from fmqport.zk.embedded import EmbeddedZooKeeper
 
 _ROOTS = itertools.count(1)
+_BYTECODE = pytest.StashKey[str]()
 
 
-def pytest_configure() -> None:
-    """A run started in the background of a script ignores SIGINT, and so would its children."""
+def pytest_configure(config: pytest.Config) -> None:
+    """What the processes that tests start get from this one.
+
+    A run started in the background of a script ignores SIGINT, and so would its children. Where
+    Python may not leave bytecode beside its sources, each of a hundred processes would compile all
+    of them anew: they get a folder for it, which goes with the run.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        config.stash[_BYTECODE] = tempfile.mkdtemp(prefix="fmq-bytecode-")
+        os.environ["PYTHONPYCACHEPREFIX"] = config.stash[_BYTECODE]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Nothing of the run is left."""
+    if folder := config.stash.get(_BYTECODE, ""):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -79,7 +79,7 @@ async def test_a_torn_tail_at_every_byte(tmp_path: Path) -> None:
     raw = (origin / name).read_bytes()
     (origin / "checkpoint").unlink()  # else it may know of a durable end past the cut
     for cut in range(ends[0], ends[-1]):
-        for after in (b"", b"\xff" * 64):
+        for after in (b"", b"\xff" * 64)[: 1 if cut % 8 else 2]:  # garbage: at some of them
             path = tmp_path / "torn"
             shutil.copytree(origin, path)
             torn = raw[:cut] + after + bytes(len(raw) - cut - len(after))

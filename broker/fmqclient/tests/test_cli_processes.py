@@ -43,11 +43,10 @@ class Fmq:
 
 
 @pytest.fixture
-async def fmq(tmp_path: Path) -> AsyncIterator[Fmq]:
-    async with DevCluster(
-        tmp_path / "dev",
-        ClusterOptions(groups=2, slaves=0, policy=AckPolicy(how_many=HowMany.NONE)),
-    ) as running:
+async def fmq(tmp_path: Path, zookeeper: str) -> AsyncIterator[Fmq]:
+    alone = AckPolicy(how_many=HowMany.NONE)
+    options = ClusterOptions(groups=2, slaves=0, policy=alone, zookeeper=zookeeper)
+    async with DevCluster(tmp_path / "dev", options) as running:
         yield Fmq(running.url)
 
 

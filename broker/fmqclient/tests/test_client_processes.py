@@ -10,6 +10,7 @@ import pytest
 
 import fmqclient
 from fmqclient.dev.cluster import DevCluster
+from fmqclient.dev.plan import ClusterOptions
 from fmqclient.tests.double import until
 from fmqcore.words import BrokerId
 
@@ -18,8 +19,8 @@ G1_MASTER = BrokerId("g1-0")
 
 
 @pytest.fixture
-async def dev(tmp_path: Path) -> AsyncIterator[DevCluster]:
-    async with DevCluster(tmp_path / "dev") as running:
+async def dev(tmp_path: Path, zookeeper: str) -> AsyncIterator[DevCluster]:
+    async with DevCluster(tmp_path / "dev", ClusterOptions(zookeeper=zookeeper)) as running:
         yield running
 
 

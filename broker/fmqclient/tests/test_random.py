@@ -2,7 +2,8 @@
 
 Batches are refused, answered as unknown, their streams cut before or after they were appended;
 permissions come and go; consumers lose sessions with acks on the way. What must hold is checked at
-the end; a seed that fails can be run again by its number.
+the end; a seed that fails can be run again by its number. Few seeds, as whole clusters are simulated
+with thousands of them elsewhere.
 """
 
 import asyncio
@@ -105,7 +106,7 @@ def check_stored(
     assert [places[(str(r.group), r.queue, int(r.offset))] for r in results] == list(numbers)
 
 
-@pytest.mark.parametrize("seed", [*range(30), 130, 155, 212, 503])  # these found something
+@pytest.mark.parametrize("seed", [*range(8), 130, 155, 212, 503])  # these found something
 def test_producer(seed: int) -> None:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(produce(seed))
@@ -134,7 +135,7 @@ async def produce(seed: int) -> None:
         check_stored(double, results, range(RECORDS))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_consumer(seed: int) -> None:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(consume(seed))

@@ -1,6 +1,7 @@
 """Reconcile: each row of the table, and all pairs of short histories against an oracle."""
 
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import combinations, product
 from typing import Any
 
@@ -29,14 +30,18 @@ class Toy:
 
     @property
     def epochs(self) -> list[EpochStart]:
-        starts = sorted({(e, s) for e, s, _ in self.data if e})
-        return [(Epoch(e), Position(s)) for e, s in starts] if self.log_start < self.end else []
+        return list(starts_of(self.data)) if self.log_start < self.end else []
 
     def chain(self, position: int) -> int | None:
         """As a journal knows it: of every batch that ends inside, and the one before the first."""
         if not self.log_start <= position <= self.end:
             return None
         return hash(self.data[:position]) if position else 0
+
+
+@cache
+def starts_of(data: tuple[Byte, ...]) -> tuple[EpochStart, ...]:
+    return tuple((Epoch(e), Position(s)) for e, s in sorted({(e, s) for e, s, _ in data if e}))
 
 
 def histories(length: int, epochs: tuple[int, ...]) -> list[tuple[Byte, ...]]:
@@ -82,8 +87,13 @@ def meet(slave: Toy, master: Toy, floor: int, *, opening: bool, fits: bool = Tru
 
 
 def same_bytes(one: Toy, other: Toy) -> int:
-    both = zip(one.data, other.data, strict=False)
-    return next((n for n, (a, b) in enumerate(both) if a != b), min(one.end, other.end))
+    return in_common(one.data, other.data)
+
+
+@cache
+def in_common(one: tuple[Byte, ...], other: tuple[Byte, ...]) -> int:
+    both = zip(one, other, strict=False)
+    return next((n for n, (a, b) in enumerate(both) if a != b), min(len(one), len(other)))
 
 
 def told_end(slave: Toy, master: Toy) -> int:

@@ -228,11 +228,11 @@ async def test_connections_that_come_and_go_leave_no_descriptor_or_thread(server
     def held() -> tuple[int, int]:
         return len(os.listdir("/proc/self/fd")), threading.active_count()
 
-    for _ in range(20):
+    for _ in range(10):
         await once(True)
         await once(False)
     before = held()
-    for _ in range(200):
+    for _ in range(50):
         await once(True)
         await once(False)
     for _ in range(100):  # gRPC closes behind us

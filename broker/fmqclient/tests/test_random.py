@@ -2,8 +2,8 @@
 
 Batches are refused, answered as unknown, their streams cut before or after they were appended;
 permissions come and go; consumers lose sessions with acks on the way. What must hold is checked at
-the end; a seed that fails can be run again by its number. Few seeds, as whole clusters are simulated
-with thousands of them elsewhere.
+the end; a seed that fails can be run again by its number. Few seeds, as whole clusters are
+simulated with thousands of them elsewhere.
 """
 
 import asyncio

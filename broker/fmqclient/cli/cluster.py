@@ -93,6 +93,7 @@ async def _apply(groups: Registry, spec: ClusterSpec, *, dry_run: bool) -> None:
     for config in spec.groups:
         before = now.get(config.group)
         changes = ["new"] if before is None else differences(before.value, config)
+        await groups.check(config)
         if changes and not dry_run:
             await groups.write(config, -1 if before is None else before.version)
         for change in changes or ["no change"]:

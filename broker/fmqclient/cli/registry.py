@@ -54,10 +54,7 @@ class Registry:
         Raises `InvalidArgument` if it is not, or if a running group cannot be changed so.
         """
         node = paths.config_node(self._cluster, config.group)
-        if version >= 0:
-            before = await self.group(config.group)
-            if before is not None:
-                _check_running(before.value, config, await self.state(config.group))
+        await self.check(config)
         try:
             if version < 0:
                 await self._coordination.create(node, config_to_json(config), make_parents=True)
@@ -65,6 +62,12 @@ class Registry:
                 await self._coordination.set(node, config_to_json(config), version)
         except (BadVersion, NodeExists, NoNode):
             raise changed(config.group) from None
+
+    async def check(self, config: GroupConfig) -> None:
+        """Raise `InvalidArgument` if the group is in service and cannot become this."""
+        before = await self.group(config.group)
+        if before is not None:
+            _check_running(before.value, config, await self.state(config.group))
 
     async def edit(
         self, broker: BrokerId, change: Callable[[GroupConfig], GroupConfig]
@@ -116,7 +119,7 @@ def _check_running(old: GroupConfig, new: GroupConfig, state: GroupState) -> Non
     if held := sorted(gone & (state.isr | {state.master, state.reader})):
         raise InvalidArgument(
             f"group {new.group}: {', '.join(held)} is in sync or serves and cannot be taken out: "
-            "stop it, wait until `fmq status` shows ISR no, and apply again"
+            "stop it, wait until `fmq status` no longer says ISR yes of it, and apply again"
         )
 
 

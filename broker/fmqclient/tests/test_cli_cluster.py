@@ -185,6 +185,8 @@ async def test_what_a_group_in_service_cannot_follow(zookeeper: str, tmp_path: P
         await groups._coordination.create(state_node("prod", G1), state_to_json(state))
         with pytest.raises(InvalidArgument, match="mastership"):
             await groups.write(replace(config, master=slave.id), 0)
+        with pytest.raises(InvalidArgument, match="mastership"):
+            await groups.check(replace(config, master=slave.id))
         alone = replace(config, members=(master,), policy=AckPolicy(how_many=HowMany.NONE))
         with pytest.raises(InvalidArgument, match="g1-1 is in sync or serves"):
             await groups.write(alone, 0)

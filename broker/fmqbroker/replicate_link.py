@@ -32,7 +32,7 @@ from fmqbroker.signal import Signal, wait_any
 from fmqbroker.silence import Silence
 from fmqcore.batch import HEADER_LEN, BadBatch, parse_header
 from fmqcore.errors import FmqError
-from fmqcore.replication.frames import end_of_batches
+from fmqcore.replication.frames import end_of_batches, leading_control
 from fmqcore.replication.history import EpochStart
 from fmqcore.replication.isr import Lag
 from fmqcore.replication.reconcile import Action, Decision, MasterView, SlaveView, reconcile
@@ -43,6 +43,8 @@ from fmqproto.v1 import replication_pb2 as wire
 
 _log = structlog.get_logger()
 
+_CONTROL_BYTES: Final = 128 * 1024
+"""So much control a slave gets without credit: its disk is full, and yet it must know the term."""
 COMMIT_LINGER_MS: Final = 10
 """A commit end that no append carries is told so much later: one message for many moves."""
 
@@ -127,6 +129,7 @@ class MasterLink:
         self._next = Position(0)  # the next position to send
         self._received = Position(0)
         self._credit = 0
+        self._answered = False  # it has sent an ack: what the Welcome told it is done
         self._not_before_ms = 0  # a learner is throttled until then
         self._told_ms = 0
         self._told_commit = Position(0)
@@ -232,14 +235,18 @@ class MasterLink:
         """Whole batches to send now; none if there are none, or no credit, or a throttle."""
         room = self._received + self._credit - self._next
         if room < MAX_MESSAGE_BYTES or self._clock.monotonic_ms() < self._not_before_ms:
+            if self._credit or not self._answered or self._next != self._received:
+                return b""
+            return leading_control(await self._read_chunk(_CONTROL_BYTES))
+        return await self._read_chunk(MAX_MESSAGE_BYTES)
+
+    async def _read_chunk(self, max_bytes: int) -> bytes:
+        journal, position, end = self._journal, self._next, self._host.ship_end()
+        if position >= end:
             return b""
-        end = self._host.ship_end()
-        if self._next >= end:
-            return b""
-        journal, position = self._journal, self._next
-        chunk = journal.read_tail(position, MAX_MESSAGE_BYTES)
+        chunk = journal.read_tail(position, max_bytes)
         if chunk is None:
-            chunk = await journal.read(position, MAX_MESSAGE_BYTES)
+            chunk = await journal.read(position, max_bytes)
         # An EOF is the last of a chunk, so up to `end` bytes and positions run alike.
         return chunk if position + len(chunk) <= end else chunk[: end - position]
 
@@ -318,7 +325,7 @@ class MasterLink:
             )
         view.received_end, view.durable_end = received, durable
         view.epoch = Epoch(ack.epoch)
-        self._received, self._credit = received, ack.credit_bytes
+        self._received, self._credit, self._answered = received, ack.credit_bytes, True
         if ack.grant_ms:
             view.lease_until_ms = max(view.lease_until_ms, ack.echo_ms + ack.grant_ms)
         counted, end = self._host.counted_end(view), self._host.ship_end()

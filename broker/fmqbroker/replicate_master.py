@@ -323,8 +323,8 @@ class MasterReplication:
         """Why no term of mine can be opened now: a reader must not stop for me then."""
         if self._group.unsettled and self._left_over():
             return f"{self._me} does not know yet whether its term stands"
-        full = "" if self._epoch else self._journal.full
-        return full and f"{self._me} cannot open a term: {full}"
+        stuck = "" if self._epoch else self._journal.stuck
+        return stuck and f"{self._me} cannot open a term: {stuck}"
 
     # ---- the commit end, and what the in-sync set rests on
     def _compute(self) -> None:

@@ -135,7 +135,11 @@ class FileDisk:
                 f"{self._path} is in use by {holder}: stop it, or use another directory"
             ) from None
         calls.truncate(fd, 0)
-        calls.pwritev(fd, [f"{owner} (process {calls.process_id()})\n".encode()], 0)
+        try:
+            calls.pwritev(fd, [f"{owner} (process {calls.process_id()})\n".encode()], 0)
+        except OSError as error:  # a full disk may hold a journal that can still be read
+            if error.errno not in FULL:
+                raise
         for name, _ in sorted(calls.scan(self._path)):
             if name.endswith(_TMP):
                 calls.unlink(os.path.join(self._path, name))

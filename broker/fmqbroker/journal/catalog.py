@@ -26,6 +26,7 @@ from fmqcore.journal.scan import Cursor, Scan, Stop
 from fmqcore.journal.segments import index_name
 from fmqcore.journal.state import snap_next_offsets
 from fmqcore.words import Offset, Position
+from fmqport.disk import DiskFull
 
 MAX_HOT_BYTES: Final = 48 * 1024 * 1024
 MAX_COLD_BYTES: Final = 32 * 1024 * 1024
@@ -245,7 +246,10 @@ class Catalog:
                 why = str(error)
         log.warning("journal: an index is built anew from its segment", file=name, why=why)
         index = await self._rebuild(segment)
-        await self._write(segment, index)
+        try:
+            await self._write(segment, index)
+        except DiskFull as error:  # reads need no room
+            log.warning("journal: an index is not kept on the disk", file=name, why=str(error))
         return index
 
     async def _rebuild(self, segment: StoredSegment) -> SegmentIndex:

@@ -55,16 +55,30 @@ class Checkpoints:
                 await wait_any(self._noted, self._flusher.flushed)
             await self._clock.sleep(self._interval_s)
             try:
-                await self._store.check_space()
+                await self._store.space.check()
                 await self.write()
             except DiskFull as error:  # the old one stays, and stays true
-                self._store.note_full(str(error))
+                self._store.space.note_full(str(error))
 
     async def write(self, *, clean: bool = False, drop_from: Position | None = None) -> None:
         """Write it now. Raises `DiskFull`, `DiskFailed`."""
         checkpoint = self._now()._replace(clean=clean, drop_from=drop_from)
         await self._store.disk.replace_file(CHECKPOINT, encode_checkpoint(checkpoint))
         self._written = checkpoint
+
+    async def write_at_start(self, *, needed: bool) -> None:
+        """Write it before the first append; on a full disk an old one that says no more will do.
+
+        `needed`: what is there says something that will not be true any more. Raises `DiskFull`.
+        """
+        try:
+            await self.write()
+        except DiskFull as error:
+            if needed:
+                if not await self._store.space.use_reserve():
+                    raise
+                await self.write()
+            self._store.space.note_full(str(error))
 
     async def write_reset(self, position: Position) -> None:
         """Say that all there is is void and the journal is empty at `position`."""

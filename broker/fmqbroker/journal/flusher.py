@@ -88,7 +88,7 @@ class Flusher:
             try:
                 await self.flush_once()
             except DiskFull as error:
-                self._store.note_full(str(error))
+                self._store.space.note_stuck(str(error))
                 await self._clock.sleep(FULL_RETRY_S)
 
     async def flush_all(self) -> None:
@@ -128,7 +128,7 @@ class Flusher:
             pieces = [block.data for block in blocks]
             sync = sync or end == segment.end
             await file.write([(start - segment.base, pieces)], sync=sync)
-            self._store.note_room()
+            self._store.space.note_unstuck()
             self.written_end, self._written_crc = end, last_crc(blocks[-1])
         elif sync and self.durable_end < self.written_end:
             file = await self._store.writable(self._store.segment_of(self.durable_end))

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from fmqbroker.journal.catalog import Catalog, SegmentStart
 from fmqbroker.journal.recover import Loaded
+from fmqbroker.journal.space import KEPT_FOR_TERMS, Claim, control_segment
 from fmqbroker.journal.store import SegmentStore
 from fmqbroker.journal.tail import Tail
 from fmqcore.batch import (
@@ -28,7 +29,7 @@ from fmqcore.errors import Malformed, StorageFull, TooLarge
 from fmqcore.journal.control import decode_epoch, decode_offsets, decode_topic
 from fmqcore.journal.scan import Cursor, check_batches
 from fmqcore.journal.segments import Segment, eof_batch, max_payload, max_snap, snap_batch
-from fmqcore.journal.state import JournalState
+from fmqcore.journal.state import MAX_SNAP, JournalState
 from fmqcore.words import Epoch, Offset, Position, TopicId
 from fmqport.clock import Clock
 
@@ -78,6 +79,7 @@ class Head:
         self.last_header_crc = 0
         self._tail = tail
         self._store = store
+        self._space = store.space
         self._catalog = catalog
         self._clock = clock
         self._segment_bytes = segment_bytes
@@ -109,11 +111,10 @@ class Head:
         total_len = (HEADER_LEN + length + 7) & -8
         # D10
         assert not self.being_cut, "who cuts the journal back has closed the writes before"
-        if self._store.full:
-            raise StorageFull(self._store.full)
         rest = self._segment_end - self.end - total_len
-        if rest and rest < HEADER_LEN:  # `segments.fits`, inlined: it runs for every batch
-            self._roll(length)
+        # `segments.fits`, inlined: it runs for every batch
+        if (rest and rest < HEADER_LEN) or self._space.tight:
+            self._make_way(kind, length, rest)
             rest = self._segment_end - self.end - total_len
         position, epoch, base_offset, chain = self.end, self.epoch, Offset(0), self.last_header_crc
         if kind == BatchType.DATA:
@@ -140,13 +141,36 @@ class Head:
             self._tail.close_segment()
         return Appended(position, self.end, base_offset, store_ms)
 
-    def _roll(self, payload_len: int) -> None:
+    def _make_way(self, kind: BatchType, payload_len: int, rest: int) -> None:
+        """Roll if need be, as far as there is room (the table of `space.py`).
+
+        `rest` is what remains of the segment behind the batch. Raises `StorageFull`.
+        """
+        space = self._space
+        space.follows = False
+        fits = not rest or rest >= HEADER_LEN
+        if not space.tight:
+            self._roll(payload_len, Claim.DATA)
+        elif kind == BatchType.EPOCH:
+            if not fits:
+                self._roll(payload_len, Claim.TERM)
+        elif kind == BatchType.DATA:
+            if space.no_data or not fits or rest < KEPT_FOR_TERMS:
+                raise StorageFull(space.tight)
+        elif space.no_control:
+            raise StorageFull(space.no_control)
+        elif not fits or rest < KEPT_FOR_TERMS:
+            if not space.affords(control_segment(MAX_SNAP, self._segment_bytes)):
+                raise StorageFull(space.tight)
+            self._roll(payload_len, Claim.CONTROL)
+
+    def _roll(self, payload_len: int, claim: Claim) -> None:
         """Close the segment and open the next one, with room for so much payload."""
-        if self._store.roll_blocked:
-            raise StorageFull(self._store.roll_blocked)
         size = self._segment_bytes
         now_ms = self._now_ms()
         snap = self.state.to_snap(now_ms, max_snap(size))
+        if claim is not Claim.DATA:
+            size = control_segment(len(snap), size)
         if payload_len > max_payload(size, len(snap)):
             raise TooLarge(
                 f"a batch of {payload_len} bytes does not fit a segment of {size} bytes, of which "
@@ -173,7 +197,7 @@ class Head:
         )
         header = parse_header(raw)
         self.state.apply(header, snap)
-        self._begin_segment(header)
+        self._begin_segment(header, claim)
         self._note(header)
         self._tail.add((raw,), len(raw), self.end)
 
@@ -185,19 +209,16 @@ class Head:
             raise BadBatch(
                 BatchFault.POSITION, f"batches for position {position}, the end is {self.end}"
             )
-        if self._store.full:
-            raise StorageFull(self._store.full)
+        self._space.follows = True
         data = bytes(data)  # no copy if it is that already
         headers = check_batches(data, self._cursor())  # R1: it chains to what is here, to the bit
         payloads = _control_payloads(headers, data)
-        blocked = self._store.roll_blocked
-        if blocked and any(header.type == BatchType.SNAP for header in headers):
-            raise StorageFull(blocked)
+        claim = self._claim_of(headers)
         at, first, starts = 0, 0, list[int]()
         for header, payload in zip(headers, payloads, strict=True):
             self.state.apply(header, payload)
             if header.type == BatchType.SNAP:
-                self._begin_segment(header)
+                self._begin_segment(header, claim)
             self._note(header)
             starts.append(header.position)
             at += header.stored_len
@@ -208,6 +229,18 @@ class Head:
         if starts:
             self._tail.add_stored(data[first:], starts, self.end)
         self._last_ms = max(self._last_ms, headers[-1].store_ms if headers else 0)
+
+    def _claim_of(self, headers: Sequence[BatchHeader]) -> Claim:
+        """With little room a slave takes what is not DATA. Raises `StorageFull`."""
+        space = self._space
+        if not space.tight:
+            return Claim.DATA
+        for header in headers:
+            data = header.type == BatchType.DATA
+            rolls = header.type == BatchType.SNAP and not space.affords(header.base_offset)
+            if space.no_control or (data and space.no_data) or rolls:
+                raise StorageFull(space.tight)
+        return Claim.CONTROL
 
     def _cursor(self) -> Cursor:
         segment = None
@@ -226,10 +259,12 @@ class Head:
         )
 
     # ---- both
-    def _begin_segment(self, snap: BatchHeader) -> None:
+    def _begin_segment(self, snap: BatchHeader, claim: Claim) -> None:
         end = Position(snap.position + snap.base_offset)
-        segment = self._store.add(snap.position, end)
-        self._store.next_bytes = segment.size
+        segment = self._store.add(snap.position, end, claim)
+        self._space.spend(segment.size)
+        if claim is Claim.DATA:
+            self._store.next_bytes = segment.size
         self._segment_end = end
         # A copy: the state's own goes on, this one stays as the segment found it.
         self._catalog.begin(segment, SegmentStart(dict(self.state.next_offsets), snap.store_ms))

@@ -95,9 +95,11 @@ class Journal:
         lock = await disk.lock(f"broker {settings.broker} of group {settings.group}")
         store = SegmentStore(disk, settings.segment_bytes, settings.min_free_bytes)
         try:
-            journal = cls(await recover(disk, store), lock, settings, clock, lifecycle)
+            recovered = await recover(disk, store)
+            journal = cls(recovered, lock, settings, clock, lifecycle)
+            await store.space.check()
             # From the first append on, this start is not an orderly stop.
-            await journal._parts.checkpoints.write()
+            await journal._parts.checkpoints.write_at_start(needed=not recovered.unclean)
         except BaseException:
             await store.close()
             lock.release()
@@ -162,16 +164,22 @@ class Journal:
 
     @property
     def full(self) -> str:
-        """Empty, or why appends are refused now (`StorageFull`): for people."""
-        return self._parts.store.full or self._parts.store.roll_blocked
+        """Empty, or why messages are refused now (`StorageFull`): for people."""
+        return self._parts.store.space.tight
+
+    @property
+    def stuck(self) -> str:
+        """Empty, or why not even a term can be opened: the writer finds no room."""
+        return self._parts.store.space.no_control
 
     # ---- writing
     def append(self, draft: BatchDraft) -> Appended:
         """Append one batch in the journal's current epoch (master). Never blocks.
 
-        Raises `StorageFull`, `TooLarge`, `Malformed` (a control payload that does not decode; no
-        records). Updates `state` and the index; the flusher is woken once per turn of the loop. An
-        EPOCH draft opens its epoch (the payload names it).
+        Raises `StorageFull` (with little room: for DATA; an EPOCH always finds some), `TooLarge`,
+        `Malformed` (a control payload that does not decode; no records). Updates `state` and the
+        index; the flusher is woken once per turn of the loop. An EPOCH draft opens its epoch (the
+        payload names it).
         """
         appended = self._head.append(draft)
         self._flusher.wake()
@@ -300,7 +308,9 @@ class Journal:
         try:
             await self._flusher.flush_all()
             await self._parts.catalog.save(self.durable_end, self.known_commit_end)
-            await self._parts.checkpoints.write(clean=True)
+            # With little room the next start might find none to take "clean" back.
+            space = self._parts.store.space
+            await self._parts.checkpoints.write(clean=space.reserved and not space.tight)
         except DiskFull as error:
             # What could not be stored was never called stored; the next start is an unclean one.
             log.error("journal: closed without room to finish", why=str(error))

@@ -24,24 +24,25 @@ class Keeper:
     async def run(self) -> None:
         """Until cancelled."""
         store, catalog, flusher = self._parts.store, self._parts.catalog, self._parts.flusher
+        space = store.space
         while True:
             try:
                 await self._look_for_room()
+                await space.keep_reserve()
                 await store.make_spare(flusher.written_end)
                 await catalog.save(flusher.durable_end, self._parts.checkpoints.commit_end)
             except DiskFull as error:
-                store.note_full(str(error))
-            if store.full or store.roll_blocked:
+                space.note_full(str(error))
+            if space.tight:
                 await self._clock.sleep(SPACE_RETRY_S)
             elif not store.spare_due(flusher.written_end) and not catalog.needs_save(
                 flusher.durable_end
             ):
-                await wait_any(store.needs_care)
+                await wait_any(store.needs_care, space.changed)
 
     async def _look_for_room(self) -> None:
-        store = self._parts.store
-        if store.full:
-            await store.check_space()
-            # A write that found no room clears this itself; if none is waiting, nobody else would.
-            if not store.low and self._parts.flusher.written_end == self._parts.tail.end:
-                store.note_room()
+        space = self._parts.store.space
+        if space.tight:
+            await space.check()
+            if not space.low and not space.no_control:
+                space.note_room()

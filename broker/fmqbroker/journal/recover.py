@@ -11,6 +11,7 @@ import structlog
 
 from fmqbroker.journal.catalog import Catalog
 from fmqbroker.journal.segment_scan import scan_segment
+from fmqbroker.journal.space import RESERVE
 from fmqbroker.journal.store import SPARE, SegmentStore, StoredSegment
 from fmqcore.batch import BatchHeader
 from fmqcore.errors import CorruptJournal, Malformed
@@ -35,6 +36,7 @@ from fmqcore.journal.state import JournalState
 from fmqcore.words import Epoch, Position
 from fmqport.disk import Disk, DiskFile
 
+_ALIKE: Final = 4
 _STEP: Final = 4 * 1024 * 1024
 log = structlog.get_logger()
 
@@ -72,6 +74,7 @@ class Recovered(NamedTuple):
     loaded: Loaded | None
     known_commit_end: Position
     clean: bool
+    unclean: bool  # the checkpoint on the disk says no more than that all this was durable
 
 
 async def recover(disk: Disk, store: SegmentStore) -> Recovered:
@@ -90,13 +93,18 @@ async def recover(disk: Disk, store: SegmentStore) -> Recovered:
     clean = checkpoint is not None and checkpoint.clean
     loaded, whole = await _recover_last(disk, store, found, clean)
     if loaded is not None:
-        store.next_bytes = store.segments[-1].size  # as a slave's master has it
-    if (size := dict(listing).get(SPARE)) is not None:
+        # As a slave's master has it; a few small ones may be from times without room.
+        store.next_bytes = max(segment.size for segment in store.segments[-_ALIKE:])
+    files = dict(listing)
+    if (size := files.get(SPARE)) is not None:
         await store.adopt_spare(size)
+    if RESERVE in files:
+        store.space.adopt_reserve()
     catalog = Catalog(store)
     commit_end = checkpoint.commit_end if checkpoint else Position(0)
     await fill_catalog(store, catalog, loaded, commit_end)
-    return Recovered(store, catalog, loaded, commit_end, clean and whole)
+    unclean = checkpoint is not None and not clean and checkpoint.drop_from is None
+    return Recovered(store, catalog, loaded, commit_end, clean and whole, unclean)
 
 
 async def load_segment(

@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from fmqbroker.journal.space import Claim, Space
 from fmqbroker.signal import Signal
 from fmqcore.errors import CorruptJournal, NotFound
 from fmqcore.journal.findings import REFILL
@@ -31,11 +32,12 @@ log = structlog.get_logger()
 class StoredSegment:
     """One segment: [base, end), and its file once there is one."""
 
-    __slots__ = ("base", "end", "on_disk")
+    __slots__ = ("base", "claim", "end", "on_disk")
 
-    def __init__(self, base: Position, end: Position, *, on_disk: bool) -> None:
+    def __init__(self, base: Position, end: Position, claim: Claim, *, on_disk: bool) -> None:
         self.base = base
         self.end = end
+        self.claim = claim
         self.on_disk = on_disk
 
     @property
@@ -53,55 +55,11 @@ class SegmentStore:
         self.needs_care = Signal()  # the keeper has something to do
         self.segments: list[StoredSegment] = []
         self.log_start = Position(0)  # the base of the first, or where the first will be
-        self.roll_blocked = ""  # why no further segment can be had now
-        self._min_free_bytes = min_free_bytes
+        self.space = Space(disk, segment_bytes, min_free_bytes)
         self._bases: list[int] = []
         self._open: OrderedDict[Position, DiskFile] = OrderedDict()
         self._spare: DiskFile | None = None
         self.changing = asyncio.Lock()  # around making and removing files
-        self._no_room = ""  # the disk itself said so
-        self._low = ""  # less is free than the settings want to keep
-
-    # ---- space
-    @property
-    def full(self) -> str:
-        """Empty, or why nothing more is taken now."""
-        return self._no_room or self._low
-
-    def note_full(self, why: str) -> None:
-        """A write or a new file found no room: refuse appends until it does."""
-        if not self._no_room:
-            log.error("journal: no room, appends are refused, reads go on", why=why)
-        self._no_room = why
-        self.needs_care.notify()
-
-    @property
-    def low(self) -> str:
-        """Empty, or how much less is free than the settings want to keep."""
-        return self._low
-
-    def note_room(self) -> None:
-        """A write went through."""
-        if self._no_room:
-            log.info("journal: there is room again")
-            self._no_room = ""
-
-    async def check_space(self) -> None:
-        """Look at what is free; below `min_free_bytes` nothing more is taken."""
-        free = await self.disk.free_bytes()
-        low = self._too_low(free)
-        if low and not self._low:
-            log.error("journal: little room, appends are refused, reads go on", why=low)
-            self.needs_care.notify()
-        self._low = low
-
-    def _too_low(self, free: int) -> str:
-        if free >= self._min_free_bytes:
-            return ""
-        return (
-            f"{max(free, 0)} bytes are free at {self.disk.path}, min_free_bytes keeps "
-            f"{self._min_free_bytes}: make room, or shorten the retention"
-        )
 
     # ---- which segments
     @property
@@ -109,11 +67,18 @@ class SegmentStore:
         """The newest; None if there is none."""
         return self.segments[-1] if self.segments else None
 
-    def add(self, base: Position, end: Position, *, on_disk: bool = False) -> StoredSegment:
+    def add(
+        self,
+        base: Position,
+        end: Position,
+        claim: Claim = Claim.DATA,
+        *,
+        on_disk: bool = False,
+    ) -> StoredSegment:
         """A segment follows the last one, in memory; `writable` makes its file."""
         # D8
         assert not self.segments or self.segments[-1].end == base, "segments without gaps"
-        segment = StoredSegment(base, end, on_disk=on_disk)
+        segment = StoredSegment(base, end, claim, on_disk=on_disk)
         self.segments.append(segment)
         self._bases.append(base)
         return segment
@@ -164,11 +129,11 @@ class SegmentStore:
         return self._open[base]
 
     def spare_due(self, written_end: Position) -> bool:
-        """Is the newest segment half full, and no file behind it yet?"""
+        """Is the newest segment half full (or was there no room), and no file behind it yet?"""
         last = self.last
         if last is None or self._spare is not None or not last.on_disk:
             return False
-        return 2 * (written_end - last.base) > last.size
+        return bool(self.space.roll_blocked) or 2 * (written_end - last.base) > last.size
 
     async def make_spare(self, written_end: Position) -> None:
         """Make the file behind the newest segment; note if there is no room for it."""
@@ -179,13 +144,13 @@ class SegmentStore:
             if self._spare is not None or self.last is not last:
                 return
             try:
-                await self._require_room(self.next_bytes)
+                await self.space.require(self.next_bytes, Claim.DATA)
                 self._spare = await self._create(SPARE, self.next_bytes)
-                self.roll_blocked = ""
+                self.space.roll_blocked = ""
             except DiskFull as error:
-                if not self.roll_blocked:
+                if not self.space.roll_blocked:
                     log.error("journal: no room for the next segment", why=str(error))
-                self.roll_blocked = str(error)
+                self.space.roll_blocked = str(error)
 
     async def adopt_spare(self, size: int) -> None:
         """At start: the spare that an earlier run left, of so many bytes."""
@@ -231,8 +196,7 @@ class SegmentStore:
             await self._drop_spare()
         name = segment_name(segment.base)
         if self._spare is None:
-            await self._require_room(segment.size)
-            return await self._create(name, segment.size)
+            return await self._create_claimed(name, segment)
         try:
             await self.disk.rename(self._spare, name)
         except FileExistsError:
@@ -241,9 +205,14 @@ class SegmentStore:
         file, self._spare = self._spare, None
         return file
 
-    async def _require_room(self, size: int) -> None:
-        if low := self._too_low(await self.disk.free_bytes() - size):
-            raise DiskFull(f"a segment of {size} bytes is wanted: {low}")
+    async def _create_claimed(self, name: str, segment: StoredSegment) -> DiskFile:
+        try:
+            await self.space.require(segment.size, segment.claim)
+            return await self._create(name, segment.size)
+        except DiskFull:
+            if segment.claim is not Claim.TERM or not await self.space.use_reserve():
+                raise
+            return await self._create(name, segment.size)
 
     async def _create(self, name: str, size: int) -> DiskFile:
         try:

@@ -15,7 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
+from fmqbroker.tests.journal_kit import headers
 from fmqbroker.tests.replication_harness import Cluster, Node, Zoo, cluster, turns, until
+from fmqcore.batch import BatchType
 from fmqcore.cluster import GroupConfig, GroupState, Member
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.words import BrokerId, GroupName, Permission
@@ -142,7 +144,7 @@ async def test_a_stalled_slave_costs_no_memory_and_no_more_than_its_credit(tmp_p
         await c.equal()
 
 
-async def test_without_credit_nothing_is_sent(tmp_path: Path) -> None:
+async def test_without_credit_no_messages_are_sent(tmp_path: Path) -> None:
     async with cluster(tmp_path, 1, NOBODY, in_sync=False) as c:
         await c.slaves[0].stop()
         await c.master.open_term()
@@ -150,13 +152,15 @@ async def test_without_credit_nothing_is_sent(tmp_path: Path) -> None:
         connection = GrpcTransport().connect(c.master.address)
         stream = await say_hello(connection, c)
         await send_ack(stream, credit_bytes=0, epoch=1)
-        for _ in range(3):
-            message = await stream.receive()  # heartbeats
-            assert not message.HasField("append")
-        await send_ack(stream, credit_bytes=1 << 20, epoch=1)
+        control = b""
+        for _ in range(4):
+            message = await stream.receive()  # heartbeats, and how the term was opened
+            control += message.append.batches
+        assert [h.type for h in headers(control)] == [BatchType.SNAP, BatchType.EPOCH]
+        await send_ack(stream, credit_bytes=2 << 20, epoch=1)
         while not message.HasField("append"):
             message = await stream.receive()
-        assert message.append.position == 0
+        assert message.append.position == len(control)
         assert message.end == c.master.journal.end
         await connection.close()
 
@@ -177,7 +181,7 @@ async def send_ack(stream: Stream, **fields: Any) -> None:
 @pytest.mark.parametrize(
     "ack",
     [
-        {"received_end": 8},  # never sent
+        {"received_end": 1 << 40},  # never sent
         {"durable_end": 8},  # more durable than received
         {"epoch": 9},
         {"echo_ms": 2**60},

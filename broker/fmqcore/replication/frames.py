@@ -12,6 +12,10 @@ from fmqcore.words import Position
 
 _TOTAL_LEN: Final = Struct("<I")
 _TYPE_AT: Final = 7
+_BASE_OFFSET: Final = Struct("<Q")
+_BASE_OFFSET_AT: Final = 40
+SMALL_SEGMENT: Final = 8 * 1024 * 1024
+"""A segment that is no longer than this may be one for control batches alone."""
 
 
 def end_of_batches(position: Position, batches: bytes) -> Position:
@@ -23,3 +27,21 @@ def end_of_batches(position: Position, batches: bytes) -> Position:
             return Position(position + at + length)
         at += length
     return Position(position + at)
+
+
+def leading_control(batches: bytes) -> bytes:
+    """What of `batches` stands before the first DATA, or before a segment of ordinary length."""
+    at, size = 0, len(batches)
+    while at < size:
+        (length,) = _TOTAL_LEN.unpack_from(batches, at)
+        kind = batches[at + _TYPE_AT]
+        if kind == BatchType.DATA:
+            break
+        if kind == BatchType.SNAP:
+            (segment,) = _BASE_OFFSET.unpack_from(batches, at + _BASE_OFFSET_AT)
+            if segment > SMALL_SEGMENT:
+                break
+        at += length
+        if kind == BatchType.EOF:
+            return batches
+    return batches[:at]

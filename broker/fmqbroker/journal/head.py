@@ -266,6 +266,7 @@ class Head:
         if claim is Claim.DATA:
             self._store.next_bytes = segment.size
         self._segment_end = end
+        self._chained = True  # the first SNAP after a reset was taken as it is; now it counts
         # A copy: the state's own goes on, this one stays as the segment found it.
         self._catalog.begin(segment, SegmentStart(dict(self.state.next_offsets), snap.store_ms))
 

@@ -233,6 +233,10 @@ async def test_a_slave_below_the_log_start_begins_at_a_segment(tmp_path: Path, e
         await c.equal()
         assert told == [wire.RESET_TO]
         assert slave.journal.log_start == start
+        for _ in range(3):  # one message more or many: it follows as any other
+            c.master.produce(20)
+            await c.equal()
+        assert told == [wire.RESET_TO], "it was never sent away again"
         assert slave.journal.state.next_offsets == c.master.journal.state.next_offsets
         assert slave.journal.state.epochs == c.master.journal.state.epochs
 

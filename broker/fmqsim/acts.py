@@ -316,12 +316,18 @@ async def failing_write(act: Act) -> None:
 async def _fails(act: Act, what: str) -> None:
     host = act.target
     files = host.storage.files
+    files.on_failure = act.fired  # at that moment: what was in the cache may be gone from then on
     setattr(files, what, 1)
     if not await act.world.until(lambda: not getattr(files, what), 5):
         setattr(files, what, 0)
         host.kill()  # it wrote nothing, perhaps it was down: at the least it is killed
-    act.fired()
+        act.fired("killed instead")
+    files.on_failure = _nothing
     act.healed()
+
+
+def _nothing() -> None:
+    return None
 
 
 async def full_disk(act: Act) -> None:

@@ -15,7 +15,7 @@ Pure: chance comes in as a `Random`. The system calls themselves are in `disk.py
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
@@ -145,6 +145,7 @@ class FileSystem:
         self.failing_syncs = 0  # so many syncs to come say EIO
         self.failing_writes = 0
         self.failing_reads = 0
+        self.on_failure: Callable[[], object] = _nothing  # told when one of them comes true
         self.locks: dict[int, object] = {}  # inode number → who holds it
         self._on_disk: dict[str, Inode] = {}
         self._pending: list[tuple[tuple[str, Inode | None], ...]] = []  # names, not yet synced
@@ -250,6 +251,7 @@ class FileSystem:
         """As much as there is room for. Raises `OSError`."""
         if self.failing_writes:
             self.failing_writes -= 1
+            self.on_failure()
             raise OSError(errno.EIO, "input/output error")
         end = at + sum(map(len, pieces))
         room = end if end <= inode.blocks else inode.blocks + self.free
@@ -266,6 +268,7 @@ class FileSystem:
         """Raise what the disk says to a sync now."""
         if self.failing_syncs:
             self.failing_syncs -= 1
+            self.on_failure()
             raise OSError(errno.EIO, "input/output error")
 
     # ---- within
@@ -284,3 +287,7 @@ def _apply(names: dict[str, Inode], change: tuple[tuple[str, Inode | None], ...]
             names.pop(name, None)
         else:
             names[name] = inode
+
+
+def _nothing() -> None:
+    return None

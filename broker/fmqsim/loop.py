@@ -53,8 +53,7 @@ class SimLoop(_Base):
         self.nodes: dict[str, Node] = {}
         self.graveyard: list[Process] = []
         self.problems: list[str] = []  # errors that nobody caught: bugs
-        self.keep_trace = False
-        self.trace: list[str] = []
+        self.on_note: Callable[[str], object] | None = None  # gets every line of the trace
         self.turns = 0
         self._shuffle = Random(seed) if shuffle else None
         self._hash = blake2b(digest_size=8)
@@ -86,8 +85,8 @@ class SimLoop(_Base):
         """Something happened: part of the trace that two runs of one seed must share."""
         line = f"{self.now:.6f} {text}\n"
         self._hash.update(line.encode())
-        if self.keep_trace:
-            self.trace.append(line)
+        if self.on_note is not None:
+            self.on_note(line)
 
     def trace_hash(self) -> str:
         """Of all notes so far, and of how much was run."""

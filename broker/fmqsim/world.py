@@ -23,6 +23,7 @@ from fmqcore.cluster import GroupConfig, GroupState, Mode, state_from_json
 from fmqcore.errors import FmqError
 from fmqcore.words import GroupName, Permission
 from fmqport.coordination import Coordination
+from fmqport.zk.steady import Verb
 from fmqsim.faults import Trouble
 from fmqsim.hosts import BrokerHost, ClientHost
 from fmqsim.loop import SimLoop
@@ -32,6 +33,7 @@ from fmqsim.scene import CLUSTER, Scene, setup_of
 from fmqsim.stand_in import NAME, Operator
 from fmqsim.watch import Watcher, watching
 from fmqsim.zookeeper import Ensemble
+from fmqsim.zookeeper_tree import Txn
 
 _POLL_S: Final = 0.05
 START_S: Final = 30.0
@@ -53,7 +55,8 @@ class World:
         self.network.delay_s = weather.delay_ms / 1000
         self.network.jitter_s = weather.jitter_ms / 1000
         self.network.loss = weather.loss
-        self.ensemble = Ensemble(loop)
+        self.ensemble = _Ensemble(loop)
+        self.ensemble.told = self._wrote
         self.traffic = Traffic(self.history, lambda: loop.now_ms, scene.seed)
         self.watcher = Watcher(loop, self._serves, self._opened)
         self.brokers: dict[str, BrokerHost] = {}
@@ -64,7 +67,7 @@ class World:
         self.url = "fmq://" + ",".join(str(g.members[0].address) for g in scene.groups)
         self.clients: dict[str, ClientHost] = {}
         self.operator = Operator(self)
-        self._states: dict[str, bytes] = {}
+        self._states: dict[str, State] = {}
         self._ends: dict[str, tuple[int, ...]] = {}
         self.reader_changes = 0
 
@@ -206,26 +209,25 @@ class World:
         return Permission.NONE if gate is None else gate.permission()
 
     async def _look(self) -> None:
-        """Write down how far journals go, and each state of each group."""
+        """Write down how far journals go, and nothing else: the rest is told."""
         while True:
             await asyncio.sleep(_POLL_S)
-            for group in self.configs:
-                self._look_at_state(group)
             for host in self.brokers.values():
                 self._look_at_ends(host)
 
-    def _look_at_state(self, group: str) -> None:
-        raw = self.ensemble.peek(paths.state_node(CLUSTER, GroupName(group)))
-        if not raw or raw == self._states.get(group):
+    def _wrote(self, path: str, data: bytes) -> None:
+        """Something was written in ZooKeeper."""
+        if not path.endswith("/state") or not data:
             return
-        self._states[group] = raw
-        s = state_from_json(raw)
+        group, s = path.split("/")[-2], state_from_json(data)
         isr = tuple(sorted(map(str, s.isr)))
-        self.history.add(
-            State(
-                self.loop.now_ms, group, s.mode, s.epoch, s.master, s.reader, isr, s.degraded, s.why
-            )
+        event = State(
+            self.loop.now_ms, group, s.mode, s.epoch, s.master, s.reader, isr, s.degraded, s.why
         )
+        seen = event._replace(at_ms=0.0)
+        if seen != self._states.get(group):
+            self._states[group] = seen
+            self.history.add(event)
 
     def _look_at_ends(self, host: BrokerHost) -> None:
         process = host.node.process
@@ -256,6 +258,22 @@ class World:
         host = self.brokers[process.node.name]
         ends = (int(journal.log_start), int(journal.end), int(journal.durable_end))
         self.history.add(Up(self.loop.now_ms, host.name, host.group, *ends, journal.clean))
+
+
+class _Ensemble(Ensemble):
+    """Tells of every write."""
+
+    told: Callable[[str, bytes], None]
+
+    def commit(
+        self, verb: Verb | None, paths: tuple[str, ...] = (), data: bytes = b"", owner: int = 0,
+        ended: int = 0,
+    ) -> Txn:  # fmt: skip
+        """See `Servers`."""
+        txn = super().commit(verb, paths, data, owner, ended)
+        for path in paths:
+            self.told(path, data)
+        return txn
 
 
 class _Logging:

@@ -1,0 +1,188 @@
+"""`python -m fmqsim`: many seeds, or one.
+
+Says while it runs how far it is and how fast (a bar on a terminal, plain lines elsewhere), tells
+the story of each seed that failed, and ends with `N seeds, N failed`. Exit status: 0 nothing
+failed, 1 something did, 2 too many seeds showed nothing (over `UNKNOWN_SHARE` of them).
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from e2e.checks.verdict import Outcome
+from fmqsim.run import Result, forked, simulate
+
+UNKNOWN_SHARE: Final = 0.1
+"""A run of seeds of which more than this share showed nothing is not green."""
+_EVERY_S: Final = 10.0
+
+
+def main() -> int:
+    """Run what was asked for."""
+    asked = _arguments()
+    if asked.seed is not None:
+        return _one(asked.seed, asked.trace)
+    seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
+    return Campaign(seeds, asked.jobs, asked.twice_every, asked.stop_after).run()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m fmqsim", description="Simulate clusters.")
+    add = parser.add_argument
+    add("--seeds", type=int, default=100, help="how many (default 100)")
+    add("--first-seed", type=int, default=0, help="where to begin (default 0)")
+    add("--seed", type=int, help="this one only, here; see --trace")
+    add("--trace", metavar="FILE", help="with --seed: write all that happens to a file")
+    add("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
+    add("--twice-every", type=int, default=50, help="so often a seed runs twice (0 = never)")
+    add("--stop-after", type=int, default=0, help="stop after so many failures (0 = never)")
+    return parser.parse_args()
+
+
+def _one(seed: int, trace: str | None) -> int:
+    if trace is None:
+        result = simulate(seed)
+    else:
+        with open(trace, "w", encoding="utf-8") as file:
+            result = simulate(seed, trace=file.write)
+    _print(result.story or f"seed {seed}: {result.outcome.value}")
+    for line in (*result.findings[:20], *result.reasons):
+        _print(f"  {line}")
+    _print("  " + ", ".join(f"{count} {name}" for name, count in result.counts.items()))
+    speed = result.virtual_s / max(result.cpu_s, 1e-9)
+    _print(
+        f"  {result.virtual_s:.1f} s simulated in {result.cpu_s:.2f} s ({speed:.0f} s a second), "
+        f"trace {result.trace_hash}"
+    )
+    failed = result.outcome is Outcome.BROKEN
+    _print(f"1 seeds, {int(failed)} failed")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(int(failed))
+
+
+class Campaign:
+    """Many seeds, and what they showed."""
+
+    def __init__(self, seeds: Iterable[int], jobs: int, twice_every: int, stop_after: int) -> None:
+        self._seeds = list(seeds)
+        self._jobs = jobs
+        self._twice_every = twice_every
+        self._stop_after = stop_after
+        self._hashes: dict[int, str] = {}
+        self._failed: dict[int, tuple[str, ...]] = {}
+        self._unknown: Counter[str] = Counter()
+        self._unknown_seeds: list[int] = []
+        self._counts: Counter[str] = Counter()
+        self._done = self._again = 0
+        self._virtual_s = 0.0
+        self._started = self._told = time.monotonic()
+
+    def run(self) -> int:
+        """All of them; the exit status."""
+        results = forked(self._schedule(), self._jobs)
+        for result in results:
+            self._take(result)
+            self._tell()
+            if self._stop_after and len(self._failed) >= self._stop_after:
+                results.close()
+                break
+        return self._end()
+
+    def _schedule(self) -> Iterable[int]:
+        for number, seed in enumerate(self._seeds):
+            yield seed
+            if self._twice_every and number % self._twice_every == 0:
+                yield seed
+
+    def _take(self, result: Result) -> None:
+        seed = result.seed
+        if seed in self._hashes:
+            self._again += 1
+            if self._hashes[seed] != result.trace_hash:
+                self._fail(seed, ("replay",), f"seed {seed}: two runs differ: it is no simulation")
+            return
+        self._hashes[seed] = result.trace_hash
+        self._done += 1
+        self._virtual_s += result.virtual_s
+        self._counts.update(result.counts)
+        if result.outcome is Outcome.BROKEN:
+            self._fail(seed, result.broken, result.story)
+        elif result.outcome is Outcome.UNKNOWN:
+            self._unknown_seeds.append(seed)
+            self._unknown.update({_kind_of(reason) for reason in result.reasons})
+
+    def _fail(self, seed: int, broken: tuple[str, ...], story: str) -> None:
+        self._failed[seed] = broken
+        self._clear()
+        _print(f"\n{story}\n")
+
+    def _tell(self) -> None:
+        now = time.monotonic()
+        whole = len(self._seeds)
+        line = (
+            f"{self._done}/{whole} seeds, {len(self._failed)} failed, "
+            f"{len(self._unknown_seeds)} unknown, {self._speed():.0f} simulated s a second"
+        )
+        if sys.stderr.isatty():
+            filled = 30 * self._done // max(1, whole)
+            sys.stderr.write(f"\r[{'#' * filled}{'.' * (30 - filled)}] {line}\x1b[K")
+            sys.stderr.flush()
+        elif now - self._told >= _EVERY_S:
+            self._told = now
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
+
+    def _clear(self) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def _speed(self) -> float:
+        return self._virtual_s / max(time.monotonic() - self._started, 1e-9)
+
+    def _end(self) -> int:
+        self._clear()
+        took_s = time.monotonic() - self._started
+        told = ", ".join(f"{self._counts[name]} {name}" for name in self._counts)
+        _print(told)
+        _print(
+            f"{self._virtual_s:.0f} s simulated in {took_s:.0f} s: {self._speed():.0f} s a second; "
+            f"{self._again} seeds ran twice"
+        )
+        for reason, count in self._unknown.most_common():
+            _print(f"unknown in {count} seeds: {reason}")
+        if self._unknown_seeds:
+            _print(f"unknown: {_some(self._unknown_seeds)}")
+        checks = Counter(check for broken in self._failed.values() for check in broken)
+        if self._failed:
+            _print(f"failed: {_some(sorted(self._failed))}; broken: {dict(checks.most_common())}")
+        status = 1 if self._failed else 0
+        if not status and len(self._unknown_seeds) > UNKNOWN_SHARE * max(1, self._done):
+            _print(f"not green: over {UNKNOWN_SHARE:.0%} of the seeds showed nothing")
+            status = 2
+        _print(f"{self._done} seeds, {len(self._failed)} failed")
+        return status
+
+
+def _kind_of(reason: str) -> str:
+    words = reason.split(", at least")[0].split()
+    return " ".join(word for word in words if not word.isdigit())
+
+
+def _some(seeds: list[int]) -> str:
+    more = f" and {len(seeds) - 30} more" if len(seeds) > 30 else ""
+    return ", ".join(map(str, seeds[:30])) + more
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

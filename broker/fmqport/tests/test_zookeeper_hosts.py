@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from fmqcore.errors import InvalidArgument
 from fmqport.coordination import ConnectionLost
-from fmqport.zk.hosts import nobody_answers, unresolved
+from fmqport.zk.hosts import check_address, nobody_answers, unresolved
 from fmqport.zk.session import ZooKeeperSession
 
 
@@ -37,6 +38,19 @@ def names(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 async def test_the_names_that_do_not_resolve(address: str, wrong: list[str]) -> None:
     assert list(await unresolved(address)) == wrong
+
+
+@pytest.mark.parametrize(
+    "address", ["", ":2181", "a:b", "a:0", "a:99999", "a:1,", "a:1:2", "[::1]:x"]
+)
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(InvalidArgument, match="is not host:port"):
+        ZooKeeperSession(address, timeout_ms=1000)
+
+
+@pytest.mark.parametrize("address", ["a", "a:1/b", " a:1, b:2", "[::1]:1", "[::1]"])
+def test_what_is_one_is_taken(address: str) -> None:
+    assert check_address(address) == address
 
 
 async def test_they_are_told() -> None:

@@ -1,10 +1,25 @@
-"""Why nobody answers: which names in a ZooKeeper address do not resolve. For people only."""
+"""ZooKeeper addresses: whether one is well-formed, and which of its names do not resolve."""
 
 import asyncio
 import socket
 from typing import Final
 
+from fmqcore.errors import InvalidArgument
+
 _LOOK_S: Final = 5.0
+
+
+def check_address(address: str) -> str:
+    """`host[:port][,host[:port]...][/root]`, as given. Raises `InvalidArgument`."""
+    for text in address.partition("/")[0].split(","):
+        port = text.strip().rpartition("]")[2].partition(":")[2]
+        plain = port.isascii() and port.isdigit() and 0 < int(port) < 65536
+        if not _host(text) or not (plain or ":" not in text.rpartition("]")[2]):
+            raise InvalidArgument(
+                f"ZooKeeper address {address!r}: {text!r} is not host:port, e.g. "
+                "zk1:2181,zk2:2181,zk3:2181, or with a root zk1:2181/fmq"
+            )
+    return address
 
 
 async def unresolved(address: str) -> dict[str, str]:

@@ -46,7 +46,7 @@ from fmqport.coordination import (
     SessionExpired,
     SessionState,
 )
-from fmqport.zk.hosts import nobody_answers, unresolved
+from fmqport.zk.hosts import check_address, nobody_answers, unresolved
 from fmqport.zk.steady import Answer, Request, SteadySession, Verb
 from fmqport.zk.watches import Watch
 
@@ -74,7 +74,7 @@ class ZooKeeperSession(SteadySession):
     """
 
     def __init__(self, address: str, *, timeout_ms: int, auth: str = "") -> None:
-        hosts, _, root = address.partition("/")
+        hosts, _, root = check_address(address).partition("/")
         self._kazoo = _KazooLink(hosts, timeout_ms, auth)
         super().__init__(self._kazoo, address, root)
 

@@ -2,8 +2,8 @@
 
 One stream is `replicate_upstream.py`; here is what goes on between streams: whom to dial, how long
 to wait before the next try, what failover may know. A master that comes (its live node is new) is
-dialed at once; the growing, jittered pause is for all else. Whatever happens to a stream ends here as one
-line in the log, and the next dial. Leaves nothing on disk itself.
+dialed at once; the growing, jittered pause is for all else. Whatever happens to a stream ends here
+as one line in the log, and the next dial. Leaves nothing on disk itself.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """When a slave dials again: at once if its master has come, else after a growing pause."""
 
 from pathlib import Path
-from typing import Any
+
+import pytest
 
 from fmqbroker.tests.replication_harness import Cluster, cluster, turns, until
 from fmqcore.cluster import LiveBroker
@@ -17,14 +18,16 @@ def announced(c: Cluster, incarnation: str) -> None:
     c.slaves[0].group.changed.notify()
 
 
-async def test_a_master_that_comes_is_dialed_at_once(tmp_path: Path) -> None:
+async def test_a_master_that_comes_is_dialed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not when the pause between two tries is over; and once, not again and again."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         patient = {"redial_min_ms": HOUR_MS, "redial_max_ms": HOUR_MS}
-        half_an_hour: Any = lambda low, high: low  # noqa: E731
         slave.slave._settings = slave.settings.model_copy(update=patient)
-        slave.slave._delay_ms, slave.clock.uniform = HOUR_MS, half_an_hour
+        slave.slave._delay_ms = HOUR_MS
+        monkeypatch.setattr(slave.clock, "uniform", lambda low, high: low)  # half an hour, or at once
         announced(c, "one")
         await c.master.stop(crash=True)
         await until(lambda: not slave.slave.upstream.connected)

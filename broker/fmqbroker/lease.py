@@ -8,8 +8,9 @@ lasts two ticks at least). The server ends the session no earlier than its timeo
 so whoever waits for my live node to go away waits for longer than I serve.
 
 Renewals are gated on the progress of the event loop: ZooKeeper's client keeps the session alive
-from a thread of its own, so a wedged broker would look healthy. A renewal in whose window the loop
-stalled for longer than `loop_stall_ms` does not count.
+from a thread of its own, so a wedged broker looks healthy until the coordination port gives the
+session up (`fmqport/coordination.py`). A renewal in whose window the loop stalled for longer than
+`loop_stall_ms` does not count.
 
 Order of effects: the state is read, cached and looked at, then the lease is extended.
 Leaves nothing behind.

@@ -1,7 +1,13 @@
 """Port: coordination. A small tree of versioned nodes with compare-and-set, ephemerals, watches.
 
-The model is ZooKeeper's. Ephemerals are evidence, never truth. After `ConnectionLost` an operation
-may or may not have been applied: read, compare the writer's own token, then decide.
+The model is ZooKeeper's. A session lives as long as its process *works*: it is bound to the event
+loop's own progress. A loop that has not turned for a whole session timeout counts as wedged, and
+from then on nothing keeps the session, whatever threads of the client library still run: it ends
+within three timeouts after the loop stopped. (A process that is stopped altogether loses it as soon
+as the server has heard nothing for one timeout.)
+
+Ephemerals are evidence, never truth. After `ConnectionLost` an operation may or may not have been
+applied: read, compare the writer's own token, then decide.
 """
 
 from collections.abc import Callable

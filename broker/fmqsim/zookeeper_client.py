@@ -4,7 +4,8 @@
 kazoo's connection thread does: it dials the servers in random order with a growing back-off, pings
 when it has been quiet for long enough, drops a connection that leaves a ping unanswered, and asks
 for a new session when it is told that the old one has expired. A process that is paused does
-none of this; one whose event loop is wedged does all of it, and only the telling waits.
+none of this; one whose event loop is wedged goes on for a session's timeout, and neither pings nor
+dials any more after that.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from fmqsim.node import Process
 from fmqsim.zookeeper_servers import Servers
 from fmqsim.zookeeper_wire import Connection, Route
 
+_UNKNOWN_MS: Final = 10_000
 _REDIAL_S: Final = (0.05, 1.0)
 _SPREAD: Final = (0.6, 1.4)  # kazoo's max_jitter is 0.4
 
@@ -58,6 +60,7 @@ class SimLink:
         self._sent_at = 0.0
         self._deadline = 0.0
         self._ping_out = False
+        self._turned_at = 0.0
         self._frozen: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         process.on_death(self._die)
         process.node.on_stand.append(self._thaw)
@@ -67,7 +70,12 @@ class SimLink:
         """See `Link`."""
         self._process.check()
         self._told = told
+        self.turns()
         self._thread(0.0, self._dial)
+
+    def turns(self) -> None:
+        """See `Link`."""
+        self._turned_at = self._clock()
 
     def send(self, request: Request, answer: Answer) -> None:
         """See `Link`."""
@@ -125,6 +133,9 @@ class SimLink:
     # ---- kazoo's thread
     def _dial(self) -> None:
         if self._stopped:
+            return
+        if self._wedged():
+            self._thread(_REDIAL_S[1], self._dial)
             return
         if not self._cycle:
             self._cycle = list(range(len(self._ensemble.servers)))
@@ -203,8 +214,9 @@ class SimLink:
 
     def _ping_if_due(self, connection: Connection) -> None:
         if self._clock() >= self._deadline:
-            self._ping_out = True
-            connection.ping()
+            if not self._wedged():
+                self._ping_out = True
+                connection.ping()
             self._sent_at = self._clock()
 
     def _heard(self, connection: Connection) -> bool:
@@ -240,6 +252,9 @@ class SimLink:
             self._loop.on_node(self._process, watch.fire)
 
     # ---- within
+    def _wedged(self) -> bool:
+        return (self._clock() - self._turned_at) * 1000 > (self.timeout_ms or _UNKNOWN_MS)
+
     def _clock(self) -> float:
         return self._process.node.monotonic()
 

@@ -21,13 +21,13 @@ from fmqport.zk.embedded import EmbeddedZooKeeper
 
 NONE, READ, WRITE, FULL = Permission.NONE, Permission.READ, Permission.WRITE, Permission.FULL
 MASTER, SLAVE = BrokerId("g1-0"), BrokerId("g1-1")
-SESSION_MS: Final = 1200
+SESSION_MS: Final = 2000
 SETTINGS: Final[Mapping[str, str | int]] = {
     "segment_bytes": 1 << 20,
     "session_timeout_ms": SESSION_MS,
-    "grant_ms": 800,
+    "grant_ms": 1500,
     "heartbeat_ms": 100,
-    "dead_after_ms": 1200,
+    "dead_after_ms": 3000,
     "claim_interval_ms": 100,
     "redial_max_ms": 200,
     "takeover_wait_ms": 500,

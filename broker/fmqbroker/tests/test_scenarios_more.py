@@ -1,7 +1,9 @@
 """More scenarios with real processes: a frozen master, a lost slave, brokers that die together."""
 
 import asyncio
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from fmqbroker.tests.scenario_harness import (
 )
 from fmqbroker.tests.scenario_watch import READERS, TOPIC
 from fmqclient.dev.cluster import ZOOKEEPER
+from fmqclient.dev.one_broker import broker_command
 from fmqcore.cluster import Mode
 from fmqcore.errors import ErrorCode
 from fmqport.methods import OFFSETS, STATUS
@@ -47,6 +50,51 @@ async def test_master_frozen_and_woken(tmp_path: Path, zookeeper_server: Embedde
         assert status.result().permission == NONE, "its first answer after it woke"
         assert reading.result().error.code == client_pb2.NO_PERMISSION
         assert codes == [ErrorCode.NO_PERMISSION] * len(LEVELS)
+        await switched(stage, epoch)
+        await stage.flow()
+        await stage.verdict()
+
+
+WEDGEABLE = """
+import signal, sys, time
+from fmqclient.cli.main import main
+
+wedged = False
+
+def wedge(*_):  # in the thread of the event loop, which is at a standstill then; others go on
+    global wedged
+    wedged = True
+    while wedged:
+        time.sleep(0.01)
+
+def go_on(*_):
+    global wedged
+    wedged = False
+
+signal.signal(signal.SIGUSR1, wedge)
+signal.signal(signal.SIGUSR2, go_on)
+sys.exit(main())
+"""
+
+
+async def test_master_wedged(
+    tmp_path: Path, zookeeper_server: EmbeddedZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its event loop stands still and all its threads live: the slave takes over all the same."""
+
+    def wedgeable(*arguments: Any) -> list[str]:
+        python, *_, broker, run = (command := broker_command(*arguments))[:5]
+        return [python, "-c", WEDGEABLE, broker, run, *command[5:]]
+
+    monkeypatch.setattr("fmqclient.dev.cluster.broker_command", wedgeable)
+    async with scenario(tmp_path, zookeeper_server) as stage:
+        epoch = (await stage.state()).epoch
+        await stage.gather_backlog()
+        stage.cluster.kill(MASTER, signal.SIGUSR1)
+        await stage.serves(SLAVE, READ)
+        await stage.consume_backlog()
+        assert stage.cluster.alive(MASTER)
+        stage.cluster.kill(MASTER, signal.SIGUSR2)
         await switched(stage, epoch)
         await stage.flow()
         await stage.verdict()

@@ -368,13 +368,22 @@ async def test_silence_ends_the_session_and_only_the_server_says_so(harness: Har
     assert SessionState.LOST in states
 
 
-async def test_a_wedged_event_loop_keeps_its_session(harness: Harness) -> None:
+@pytest.mark.parametrize(("seconds", "keeps"), [(2.5, True), (7, False)])
+async def test_a_session_lives_as_long_as_its_event_loop_turns(
+    harness: Harness, seconds: float, keeps: bool
+) -> None:
+    """A stall of little more than a session's timeout costs nothing; a wedged loop costs it."""
     one, two = await harness.session(), await harness.session()
     states: list[SessionState] = []
     one.on_state(states.append)
     await one.create("/e", b"", ephemeral=True)
-    mine = one.session_id
-    await harness.wedge(3)
+    mine, theirs = one.session_id, two.session_id
+    await harness.wedge(seconds)
+    if not keeps:
+        await until(lambda: one.session_id not in (0, mine) and two.session_id not in (0, theirs))
+        await two.sync("/")
+        assert await two.get("/e") is None
+        return
     await one.sync("/")
     assert (one.session_id, states) == (mine, [])
     node = await two.get("/e")

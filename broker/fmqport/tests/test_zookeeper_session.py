@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import sys
 import threading
 
 import psutil
@@ -58,6 +59,41 @@ async def test_nodes_of_an_authenticated_session_are_its_own(zookeeper: str) -> 
     finally:
         await owner.close()
         await stranger.close()
+
+
+WEDGED = """
+import asyncio, ctypes, sys, time
+from fmqport.zk.session import ZooKeeperSession
+
+async def main():
+    session = ZooKeeperSession(sys.argv[1], timeout_ms=1000)
+    await session.start(30)
+    await session.create("/mine", b"", ephemeral=True)
+    if sys.argv[2] == "holding the lock":
+        ctypes.PyDLL(None).sleep(300)  # no other thread of this process runs meanwhile
+    time.sleep(300)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("how", ["alone", "holding the lock"])
+async def test_a_process_whose_loop_is_wedged_loses_its_session(zookeeper: str, how: str) -> None:
+    """kazoo's threads run on, or not even they do: either way its ephemerals go."""
+    witness = ZooKeeperSession(zookeeper, timeout_ms=2000)
+    await witness.start(30)
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", WEDGED, zookeeper, how)
+    try:
+        async with asyncio.timeout(60):
+            while await witness.get("/mine") is None:
+                await asyncio.sleep(0.01)
+            while await witness.get("/mine") is not None:
+                await asyncio.sleep(0.01)
+        assert process.returncode is None, "it lives"
+    finally:
+        process.kill()
+        await process.wait()
+        await witness.close()
 
 
 async def test_a_hundred_sessions_leave_nothing_behind(zookeeper: str) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -57,6 +58,7 @@ _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 _QUIET.setLevel(logging.CRITICAL)
 
+_UNKNOWN_MS: Final = 10_000  # the session's timeout, until it was negotiated
 _REDIAL_MIN_S: Final = 0.05
 _REDIAL_MAX_S: Final = 1.0
 
@@ -93,9 +95,15 @@ class ZooKeeperSession(SteadySession):
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection thread, which here never gives up and tells the negotiated timeout."""
+    """kazoo's connection thread, which here never gives up and tells the negotiated timeout.
+
+    While the event loop is wedged it neither pings nor dials: a ping, or a connection made anew,
+    would keep the session. (A loop that is wedged with the interpreter's lock in its hand holds
+    this thread up, too.)
+    """
 
     negotiated_ms = 0
+    turned_s = 0.0  # by the monotonic clock: when the loop was last known to turn
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         answer = super()._invoke(timeout, request, xid)
@@ -103,7 +111,16 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             self.negotiated_ms = int(answer[0].time_out)
         return answer
 
+    def _wedged(self) -> bool:
+        return (time.monotonic() - self.turned_s) * 1000 > (self.negotiated_ms or _UNKNOWN_MS)
+
+    def _send_ping(self, connect_timeout: float) -> None:
+        if not self._wedged():
+            super()._send_ping(connect_timeout)
+
     def _connect_attempt(self, host: str, hostip: str, port: int, retry: KazooRetry) -> Any:
+        if self._wedged():
+            return None
         try:
             status = super()._connect_attempt(host, hostip, port, retry)
         except Exception as error:  # noqa: BLE001 - garbage from the other end: dial again
@@ -159,8 +176,13 @@ class _KazooLink:
         """See `Link`."""
         self._loop = asyncio.get_running_loop()
         self._told = told
+        self.turns()
         self._client.add_listener(self._on_thread_state)
         self._client.start_async()
+
+    def turns(self) -> None:
+        """See `Link`."""
+        self._connection.turned_s = time.monotonic()
 
     def close(self) -> "asyncio.Future[None]":
         """See `Link`."""

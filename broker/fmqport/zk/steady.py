@@ -30,6 +30,8 @@ from fmqport.zk.watches import Watch, Watches
 
 _log = structlog.get_logger()
 _CLOSE_S: Final = 5.0
+_TURNS: Final = 5  # so often within a session's timeout the link is told that the loop turns
+_FIRST_S: Final = 0.2  # the timeout is not known yet
 
 
 class Verb(Enum):
@@ -64,7 +66,11 @@ Answer = Callable[[Any, Exception | None], None]
 
 
 class Link(Protocol):
-    """A client library's session: it connects again by itself and pings on its own."""
+    """A client library's session: it connects again by itself and pings on its own.
+
+    It does neither while nobody has said `turns` for a session's timeout: the loop is wedged, and
+    the server must get to know it.
+    """
 
     @property
     def session_id(self) -> int:
@@ -78,6 +84,10 @@ class Link(Protocol):
 
     def open(self, told: Callable[[SessionState], None]) -> None:
         """Connect, for ever; `told` hears every change of state, on the loop and in order."""
+        ...
+
+    def turns(self) -> None:
+        """The event loop turns."""
         ...
 
     def send(self, request: Request, answer: Answer) -> None:
@@ -100,7 +110,7 @@ class SteadySession:
         self._server = server
         self._root = f"/{root.strip('/')}" if root.strip("/") else ""
         self._started = self._open = False
-        self._keeper: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._connected = asyncio.Event()
         self._waiting: dict[asyncio.Future[Any], None] = {}
         self._watches = Watches()
@@ -140,7 +150,10 @@ class SteadySession:
         assert not self._started, "a session is started once"
         self._started = self._open = True
         self._link.open(self._on_state)
-        self._keeper = asyncio.create_task(self._watches.run(self._arm), name="zookeeper watches")
+        self._tasks = [
+            asyncio.create_task(self._turn(), name="zookeeper turns"),
+            asyncio.create_task(self._watches.run(self._arm), name="zookeeper watches"),
+        ]
         try:
             async with asyncio.timeout(timeout_s):
                 await self._connected.wait()
@@ -166,9 +179,9 @@ class SteadySession:
         self._state, self._session_id = SessionState.LOST, 0
         self._fail_waiting(ConnectionLost, "the ZooKeeper session was closed")
         ended = self._link.close()
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait([self._keeper])
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
                 await ended
@@ -220,6 +233,12 @@ class SteadySession:
         return self._watches.add(self._root + path, changed)
 
     # ---- within
+    async def _turn(self) -> None:
+        """Show the link that the loop turns, for as long as it does."""
+        while True:
+            self._link.turns()
+            await asyncio.sleep(self._link.timeout_ms / 1000 / _TURNS or _FIRST_S)
+
     async def _make_path(self, full: str) -> None:
         """Make each missing node down to `full` (a path with its root)."""
         names = full.strip("/").split("/")

@@ -31,7 +31,7 @@ class SimHarness:
         self._sessions.append(made)
         self._nodes.append(process.node)
         self._routes[made] = self.ensemble.route(process.node.name)
-        await made.start(30)
+        await self.ensemble.loop.spawn(process, made.start(30))  # its duties are that process's
         return made
 
     async def expire(self, session: Coordination) -> None:

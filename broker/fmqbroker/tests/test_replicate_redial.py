@@ -27,7 +27,7 @@ async def test_a_master_that_comes_is_dialed_at_once(
         patient = {"redial_min_ms": HOUR_MS, "redial_max_ms": HOUR_MS}
         slave.slave._settings = slave.settings.model_copy(update=patient)
         slave.slave._delay_ms = HOUR_MS
-        monkeypatch.setattr(slave.clock, "uniform", lambda low, high: low)  # half an hour, or at once
+        monkeypatch.setattr(slave.clock, "uniform", lambda low, high: low)  # half an hour, or none
         announced(c, "one")
         await c.master.stop(crash=True)
         await until(lambda: not slave.slave.upstream.connected)

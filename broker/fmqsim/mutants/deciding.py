@@ -1,0 +1,152 @@
+"""Mistakes in failover: who serves, and with what right."""
+
+from typing import Final
+
+from fmqsim.mutants.mutant import Mutant, mutant
+
+GUARDS: Final = "fmqcore/failover/guards.py"
+MACHINE: Final = "fmqcore/failover/machine.py"
+CLAIMS: Final = "fmqcore/failover/claims.py"
+TERMS: Final = "fmqbroker/terms.py"
+LEASE: Final = "fmqbroker/lease.py"
+
+DECIDING: Final[tuple[Mutant, ...]] = (
+    mutant(
+        "READ given on the watch",
+        "a state that was only seen gives a permission: the old reader serves beside the new one",
+        (
+            MACHINE,
+            "    if member is None or not g.HELD.holds(case):\n"
+            "        return Permission.NONE, LeaseRule.NONE\n",
+            "    if member is None:\n        return Permission.NONE, LeaseRule.NONE\n",
+        ),
+    ),
+    mutant(
+        "claim without lease expiry",
+        "a slave that has promised to wait does not: the master still serves by its grants",
+        (
+            GUARDS,
+            "    lambda c: c.now_ms > c.evidence.promised_until_ms,\n",
+            "    lambda c: True,\n",
+        ),
+    ),
+    mutant(
+        "promises forgotten on restart",
+        "a slave that is restarted claims although it had just bound itself to its master",
+        (
+            "fmqbroker/failover_evidence.py",
+            "promised_until_ms=max(upstream.promised_until_ms, self._promised_before_ms),",
+            "promised_until_ms=upstream.promised_until_ms,",
+        ),
+        (
+            "fmqbroker/replicate_slave.py",
+            "UpstreamView(promised_until_ms=clock.monotonic_ms() + settings.grant_ms)",
+            "UpstreamView()",
+        ),
+    ),
+    mutant(
+        "lease renewed by a wedged loop",
+        "ZooKeeper's client keeps the session of a broker that does nothing: it never loses it",
+        (
+            LEASE,
+            "            and not self._stalled_since(sent_ms)\n",
+            "",
+        ),
+    ),
+    mutant(
+        "lease counts from its answer",
+        "an answer that was long on its way gives a right that is over",
+        (
+            LEASE,
+            "self._gate.extend_lease(proof.sent_ms + lease_ms(",
+            "self._gate.extend_lease(self._clock.monotonic_ms() + lease_ms(",
+        ),
+    ),
+    mutant(
+        "lease for the whole session",
+        "it runs out when the session does, not before: another may have claimed already",
+        (LEASE, "return session_timeout_ms * 2 // 3", "return session_timeout_ms * 2"),
+    ),
+    mutant(
+        "a grant without a lease",
+        "the role alone lets a broker serve, however long it has heard nothing of ZooKeeper",
+        (
+            "fmqbroker/gate.py",
+            "return self._permission if self._permission and self.leased() else Permission.NONE",
+            "return self._permission",
+        ),
+    ),
+    mutant(
+        "any slave's grant is enough",
+        "one that did not grant may claim while the master serves on",
+        (
+            CLAIMS,
+            "return min((links.get(b, Link()).lease_until_ms for b in isr), default=FOREVER)",
+            "return max((links.get(b, Link()).lease_until_ms for b in isr), default=FOREVER)",
+        ),
+    ),
+    mutant(
+        "a grant while claiming",
+        "a slave binds itself to a master that it is about to replace",
+        (
+            "fmqbroker/replicate_upstream.py",
+            "        if view.claiming or not serves:\n",
+            "        if not serves:\n",
+        ),
+    ),
+    mutant(
+        "claim ignores the master's live node",
+        "a slave that is only cut off from its master takes the reads from it",
+        (
+            GUARDS,
+            "    lambda c: c.state.master not in c.evidence.live,\n",
+            "    lambda c: not c.evidence.upstream_connected,\n",
+        ),
+    ),
+    mutant(
+        "claim out of sync",
+        "a slave that was left behind takes over without what was acknowledged since",
+        (GUARDS, "    lambda c: c.me in c.state.isr,\n", "    lambda c: True,\n"),
+    ),
+    mutant(
+        "claim on a stale look",
+        "evidence of a moment ago is taken for the present: no synced read before the step",
+        (
+            MACHINE,
+            "    if not evidence.fresh and row.action not in _WITHOUT_LOOK:\n",
+            "    if not evidence.fresh and row.action is Action.LOOK:\n",
+        ),
+    ),
+    mutant(
+        "a term survives its session",
+        "its live node was gone for a while: somebody may have claimed meanwhile",
+        (
+            CLAIMS,
+            "return Tenure(tenure.epoch, standing) if granted_now else None",
+            "return Tenure(tenure.epoch, standing)",
+        ),
+    ),
+    mutant(
+        "opened without hearing the slaves",
+        "a master that lost its cache serves without what only its slaves have",
+        (GUARDS, "    if not case.evidence.may_lack:\n        return True\n", "    return True\n"),
+    ),
+    mutant(
+        "opened before its journal is durable",
+        "a power cut takes the EPOCH batch: the next term gets the number of this one",
+        (
+            TERMS,
+            "        await p.journal.wait_durable(p.journal.end)\n        standing",
+            "        standing",
+        ),
+    ),
+    mutant(
+        "a change without an answer counts as not made",
+        "it may stand: the in-sync set is another than the one that is waited for",
+        (
+            "fmqbroker/group_store.py",
+            "        except Unavailable:\n            return await self._settle(new.txn)\n",
+            "        except Unavailable:\n            self._settled()\n            return False\n",
+        ),
+    ),
+)

@@ -1,0 +1,141 @@
+"""Plants one mutant in a copy of the sources and lets the simulator (or tests) look for it.
+
+A seed counts only if the sources as they are pass it: what fails anyway catches nothing. Leaves
+nothing: each copy lies in a temporary directory and goes with it.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from fmqsim.mutants.mutant import Mutant
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+"""Of the sources."""
+_COPIED: Final = ("broker", "e2e", "proto")
+_FILES: Final = ("pyproject.toml", "conftest.py")
+_SKIPPED: Final = shutil.ignore_patterns("*.egg-info", ".mypy_cache", ".ruff_cache")
+
+
+@dataclass(frozen=True, slots=True)
+class Catch:
+    """What became of a mutant."""
+
+    mutant: Mutant
+    by: tuple[str, ...] = ()  # checks, or tests; empty: it survived
+    seed: int | None = None
+    tried: int = 0  # seeds, the one that caught it included
+    took_s: float = 0.0
+    why: str = ""
+
+    @property
+    def caught(self) -> bool:
+        """Something failed because of it."""
+        return bool(self.by)
+
+
+@contextmanager
+def copied(mutant: Mutant | None) -> Iterator[Path]:
+    """A copy of the sources with the mistake in it."""
+    with tempfile.TemporaryDirectory(prefix="fmq-mutant-") as folder:
+        root = Path(folder)
+        for name in _COPIED:
+            shutil.copytree(ROOT / name, root / name, ignore=_SKIPPED)
+        for name in _FILES:
+            shutil.copy2(ROOT / name, root / name)
+        if mutant is not None:
+            mutant.plant(root)
+        yield root
+
+
+class Hunter:
+    """Hunts mutants; what the sources as they are do with a seed is asked once."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit  # seeds for one mutant at most
+        self._clean: dict[int, bool] = {}
+        self._asking = Lock()
+
+    def hunt(self, mutant: Mutant, seeds: Sequence[int] | None = None) -> Catch:
+        """Look for it with its known seeds, then with others; or with these only."""
+        began = time.monotonic()
+        with copied(mutant) as root:
+            catch = self._by_tests(mutant, root) if mutant.tests else None
+            if catch is None:
+                catch = self._by_seeds(mutant, root, seeds)
+        took_s = time.monotonic() - began
+        return Catch(mutant, catch.by, catch.seed, catch.tried, took_s, catch.why)
+
+    def _by_seeds(self, mutant: Mutant, root: Path, seeds: Sequence[int] | None) -> Catch:
+        if seeds is None:
+            others = [seed for seed in range(self._limit) if seed not in mutant.seeds]
+            seeds = [*mutant.seeds, *others][: self._limit]
+        tried = 0
+        while tried < len(seeds):
+            for seed, broken, why in _probe(root, seeds[tried:]):
+                tried += 1
+                if broken and self._passes(seed):
+                    return Catch(mutant, broken, seed, tried, why=why)
+                if broken:
+                    break  # it fails anyway: go on behind it
+            else:
+                break
+        return Catch(mutant, tried=tried)
+
+    def _by_tests(self, mutant: Mutant, root: Path) -> Catch:
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=line", *mutant.tests]
+        with _started(root, command) as process:
+            said, _ = process.communicate()
+        failed = [line for line in said.splitlines() if line.startswith("FAILED")]
+        by = tuple(line.split()[1].rpartition("::")[2] for line in failed)
+        return Catch(mutant, by, why=said[-500:])
+
+    def _passes(self, seed: int) -> bool:
+        """Whether the sources as they are pass that seed."""
+        with self._asking:
+            if seed not in self._clean:
+                with copied(None) as root:
+                    self._clean[seed] = not any(broken for _, broken, _ in _probe(root, [seed]))
+            return self._clean[seed]
+
+
+def _probe(root: Path, seeds: Sequence[int]) -> Iterator[tuple[int, tuple[str, ...], str]]:
+    """(seed, what was broken, what was found) for each seed, up to the first that is broken."""
+    command = [sys.executable, "-m", "fmqsim.mutants.probe", *map(str, seeds)]
+    with _started(root, command) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            said = json.loads(line)
+            yield said["seed"], tuple(said["broken"]), said["why"]
+
+
+@contextmanager
+def _started(root: Path, command: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
+    """A process that finds nothing of the real sources before the copy; ended on the way out."""
+    path = os.pathsep.join(str(root / name) for name in ("broker", "proto", ""))
+    process = subprocess.Popen(
+        command,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -1,0 +1,139 @@
+"""Mistakes in the journal, its files and what recovery makes of them."""
+
+from typing import Final
+
+from fmqsim.mutants.mutant import Mutant, mutant
+
+FLUSHER: Final = "fmqbroker/journal/flusher.py"
+FILES: Final = "fmqport/files.py"
+CUTTING: Final = "fmqbroker/journal/cutting.py"
+
+JOURNAL: Final[tuple[Mutant, ...]] = (
+    mutant(
+        "ack before fsync",
+        "the durable end moves though nothing was synced: a power cut takes what had an OK",
+        (
+            FLUSHER,
+            "await file.write([(start - segment.base, pieces)], sync=sync)",
+            "await file.write([(start - segment.base, pieces)], sync=False)",
+        ),
+    ),
+    mutant(
+        "retry after a failed fsync",
+        "the kernel has dropped the pages: the second fsync says yes to what is not on the disk",
+        (
+            "fmqport/open_file.py",
+            'raise self._health.failure(f"fdatasync {self._path}", error) from error',
+            "self._calls.fdatasync(self._fd)",
+        ),
+    ),
+    mutant(
+        "go on after a failed fsync",
+        "what was written before is in doubt, and the broker serves on as if it were there",
+        (
+            FLUSHER,
+            'self._lifecycle.fatal(f"the journal cannot be written: {error}")',
+            "self.durable_end = self.written_end = self._tail.end; str(error)",
+        ),
+    ),
+    mutant(
+        "directory not fsynced after a roll",
+        "the new segment has its old name after a power cut: its batches are gone",
+        (
+            FILES,
+            "            file.move(path)\n            self._sync_directory(self._path)\n",
+            "            file.move(path)\n",
+        ),
+    ),
+    mutant(
+        "checkpoint not atomic",
+        "written in its place: a crash in the middle leaves neither the old nor the new one",
+        (
+            FILES,
+            "        aside = path + _TMP\n        try:\n            fd =",
+            "        aside = path\n        try:\n            fd =",
+        ),
+    ),
+    mutant(
+        "a replaced file not fsynced before the rename",
+        "after a power cut the name is there and the bytes are not",
+        (
+            FILES,
+            "        self._calls.fsync(fd)\n        self._calls.rename",
+            "        self._calls.rename",
+        ),
+    ),
+    mutant(
+        "checkpoint counts what is only written",
+        "it names as durable what a power cut takes: the next start sees damage and refuses",
+        (
+            "fmqbroker/journal/checkpoints.py",
+            "durable_end = max(flusher.durable_end, store.log_start)",
+            "durable_end = max(flusher.written_end, store.log_start)",
+        ),
+    ),
+    mutant(
+        "full segment not synced before the next",
+        "two segments may be torn, and only the newest is looked at",
+        (FLUSHER, "sync = sync or end == segment.end", "sync = bool(sync)"),
+    ),
+    mutant(
+        "a torn tail is kept",
+        "what a crash left behind the last good batch is not wiped: a later start meets it",
+        (
+            "fmqbroker/journal/recover.py",
+            "        await store.wipe_from(segment, loaded.end)\n",
+            "        pass\n",
+        ),
+    ),
+    mutant(
+        "cut without saying so first",
+        "a crash in the middle of a cut leaves a journal that is neither the old nor the new one",
+        (
+            CUTTING,
+            "    await parts.checkpoints.write(drop_from=position)\n    with",
+            "    with",
+        ),
+    ),
+    mutant(
+        "retention tells nobody",
+        "the index still offers what was deleted: a consumer far behind is led into nothing",
+        (CUTTING, "    await parts.catalog.forget_first()\n", ""),
+    ),
+    mutant(
+        "retention deletes before it says so",
+        "a crash in between leaves a journal whose checkpoint names segments that are gone",
+        (
+            CUTTING,
+            "    await parts.checkpoints.write()\n    parts.tail.drop_below(store.log_start)\n",
+            "    parts.tail.drop_below(store.log_start)\n",
+        ),
+    ),
+    mutant(
+        "dedup table not restored from SNAP",
+        "a retry after a restart is taken for something new and stored twice",
+        (
+            "fmqcore/journal/state.py",
+            "        self.producers = other.producers\n",
+            "        self.producers = ProducerTable()\n",
+        ),
+    ),
+    mutant(
+        "next offsets not restored from SNAP",
+        "a queue without a batch in the newest segment begins at 0 again after a restart",
+        (
+            "fmqcore/journal/state.py",
+            "        self.next_offsets = other.next_offsets\n",
+            "",
+        ),
+    ),
+    mutant(
+        "queue index passes the commit end",
+        "consumers read what may still be taken back",
+        (
+            "fmqbroker/journal/journal.py",
+            "        if commit_end >= self.end:\n            return",
+            "        if commit_end <= self.end:\n            return",
+        ),
+    ),
+)

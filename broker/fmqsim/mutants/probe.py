@@ -1,0 +1,26 @@
+"""Runs in a copy of the sources, as a process of its own: seeds, until one fails.
+
+Writes a line of JSON for each seed to standard output: `{"seed": 7, "broken": ["I2"], "why": …}`.
+"""
+
+import json
+import sys
+from collections.abc import Iterable
+
+from e2e.checks.verdict import Outcome
+from fmqsim.run import forked
+
+
+def main(seeds: Iterable[int]) -> None:
+    """Run them in order, one at a time; stop at the first that is broken."""
+    for result in forked(seeds, 1):
+        broken = list(result.broken) if result.outcome is Outcome.BROKEN else []
+        why = result.findings[0] if result.findings else ""
+        sys.stdout.write(json.dumps({"seed": result.seed, "broken": broken, "why": why}) + "\n")
+        sys.stdout.flush()
+        if broken:
+            return
+
+
+if __name__ == "__main__":
+    main([int(seed) for seed in sys.argv[1:]])

@@ -1,0 +1,179 @@
+"""Mistakes between master and slave."""
+
+from typing import Final
+
+from fmqsim.mutants.mutant import Mutant, mutant
+
+LINK: Final = "fmqbroker/replicate_link.py"
+MASTER: Final = "fmqbroker/replicate_master.py"
+UPSTREAM: Final = "fmqbroker/replicate_upstream.py"
+ISR: Final = "fmqbroker/replicate_isr.py"
+RECONCILE: Final = "fmqcore/replication/reconcile.py"
+
+REPLICATING: Final[tuple[Mutant, ...]] = (
+    mutant(
+        "slave acks before its fsync",
+        "it calls durable what it only received: its power cut takes what had an OK",
+        (
+            UPSTREAM,
+            "            durable_end=journal.durable_end,\n            credit_bytes",
+            "            durable_end=journal.end,\n            credit_bytes",
+        ),
+    ),
+    mutant(
+        "no epoch check on append",
+        "a master of the past writes into the journal of a slave that has a newer one",
+        (
+            UPSTREAM,
+            "if append.epoch < journal.epoch:",
+            "if append.epoch < 0:",
+        ),
+        (
+            UPSTREAM,
+            'if message.epoch >= seen or message.HasField("welcome"):',
+            "if message.epoch >= 0:",
+        ),
+    ),
+    mutant(
+        "no epoch check on ack",
+        "what a slave said in another term counts in this one",
+        (
+            "fmqcore/policy.py",
+            "        if ends.epoch == master.epoch\n",
+            "        if ends.epoch <= master.epoch\n",
+        ),
+    ),
+    mutant(
+        "acks counted from an old stream",
+        "a slave that came back with less still counts with what it had before",
+        (
+            MASTER,
+            "        view.sent_end = view.received_end = view.durable_end = NOTHING\n"
+            "        view.epoch = Epoch(0)\n",
+            "",
+        ),
+    ),
+    mutant(
+        "in-sync set expanded early",
+        "a learner enters before it holds what was committed: it may take over without it",
+        (
+            ISR,
+            "if joining is None or facts[joining.broker].counted_end < joining.mark:",
+            "if joining is None:",
+        ),
+        (
+            "fmqcore/replication/isr.py",
+            "        and master_end - facts.counted_end <= limits.in_sync_lag_bytes\n",
+            "",
+        ),
+    ),
+    mutant(
+        "in-sync set shrunk after, not before, its waiters are answered",
+        "the policy holds without a slave that ZooKeeper still lets take over",
+        (
+            ISR,
+            "return [current] if asked is None or asked == current else [current, asked]",
+            "return [current] if asked is None or asked == current else [asked]",
+        ),
+    ),
+    mutant(
+        "a lost slave fails nobody",
+        "what waits for it waits until its time is out, instead of being told at once",
+        (
+            ISR,
+            "            self._commit.refuse(why, self._journal.end)\n",
+            "            pass\n",
+        ),
+    ),
+    mutant(
+        "truncation to the wrong epoch",
+        "a slave is cut to where the common epoch begins: it loses more than the difference",
+        (
+            RECONCILE,
+            'return _cut(slave, master, common.end, f"the journals part at {common.end}")',
+            'return _cut(slave, master, common.start, f"the journals part at {common.end}")',
+        ),
+    ),
+    mutant(
+        "truncation below the commit end",
+        "a slave cuts away what was committed, and perhaps served",
+        (
+            RECONCILE,
+            "    if lost_from < slave.floor:",
+            "    if lost_from < Position(0):",
+        ),
+        (
+            UPSTREAM,
+            "        if position < self._commit.commit_end:\n",
+            "        if position < 0:\n",
+        ),
+        (
+            "fmqbroker/journal/cutting.py",
+            "    if position < parts.checkpoints.commit_end and position < parts.tail.end:\n",
+            "    if position < 0:\n",
+        ),
+    ),
+    mutant(
+        "slave ahead is truncated instead of read",
+        "a master that lost its cache takes away from its slaves what they alone still have",
+        (
+            RECONCILE,
+            "    if common.end == master.end and master.opening:\n",
+            "    if common.end == master.end and not master.opening:\n",
+        ),
+    ),
+    mutant(
+        "a suffix is not made durable before the term",
+        "the master opens on what a power cut takes from it again",
+        (
+            LINK,
+            '        await journal.wait_durable(journal.end)\n        _log.info("suffix_pulled"',
+            '        _log.info("suffix_pulled"',
+        ),
+    ),
+    mutant(
+        "what is appended for a term leaves before it stands",
+        "a slave holds an epoch that another broker may open, too",
+        (
+            MASTER,
+            "return self._journal.end if self._epoch else self._settled_end",
+            "return self._journal.end",
+        ),
+    ),
+    mutant(
+        "retention deletes under a slave's feet",
+        "a slave in sync that is a little behind must drop all it has and begin anew",
+        (
+            MASTER,
+            "return min([self._journal.durable_end, *ends])",
+            "return max([self._journal.durable_end, *ends])",
+        ),
+    ),
+    mutant(
+        "a learner counts",
+        "slaves out of sync make an OK, and none of them may be there when it matters",
+        (
+            "fmqcore/policy.py",
+            "for broker in slaves if broker in isr]",
+            "for broker in slaves if broker in isr or counted]",
+        ),
+    ),
+    mutant(
+        "the commit end may fall",
+        "a reader sees what it has seen vanish",
+        (
+            "fmqbroker/commit.py",
+            "        self.commit_end = max(self.commit_end, commit_end)\n",
+            "        self.commit_end = commit_end\n",
+        ),
+    ),
+    mutant(
+        "an ack of one level is taken for another's",
+        "acks=all is told as soon as the group's own policy holds",
+        (
+            "fmqbroker/produce_acks.py",
+            "ends = (commit.commit_end, end, end, journal.durable_end, commit.all_end)",
+            "ends = (commit.commit_end, end, end, journal.durable_end, commit.commit_end)",
+        ),
+    ),
+)

@@ -1,0 +1,193 @@
+"""Mistakes in what is told to producers and consumers."""
+
+from typing import Final
+
+from fmqsim.mutants.mutant import Mutant, mutant
+
+OFFSETS: Final = "fmqbroker/offset_store.py"
+ACKS: Final = "fmqbroker/produce_acks.py"
+
+SERVING: Final[tuple[Mutant, ...]] = (
+    mutant(
+        "offsets not shipped",
+        "what was consumed from the slave is consumed again once the master is back",
+        (
+            "fmqbroker/terms.py",
+            "            await p.offsets.install(received.payload)\n",
+            "            pass\n",
+        ),
+    ),
+    mutant(
+        "stale offsets overwrite newer",
+        "of two entries the one that came last wins, not the one of the later change",
+        (
+            "fmqcore/journal/offsets.py",
+            "        if old is None or entry > old:\n",
+            "        if old is None or entry != old:\n",
+        ),
+    ),
+    mutant(
+        "versions do not rise with the epoch",
+        "what a reader in slave-consume stores loses against what its lost master had stored",
+        (
+            "fmqcore/journal/offsets.py",
+            "return max(entry.version + 1 if entry else 1, epoch << _VERSION_EPOCH_SHIFT)",
+            "return max(entry.version + 1 if entry else 1, epoch)",
+        ),
+    ),
+    mutant(
+        "consumer acks confirmed before they are stored",
+        "a crash takes an ack that its consumer was told to be safe",
+        (
+            OFFSETS,
+            "        await self._take_in(entries).wait()\n",
+            "        self._take_in(entries)\n",
+        ),
+    ),
+    mutant(
+        "takeover journal not synced",
+        "a reader's power cut takes the acks that it had confirmed",
+        (
+            "fmqbroker/takeover.py",
+            "await self._file.write([(self._end, [data])], sync=True)",
+            "await self._file.write([(self._end, [data])], sync=False)",
+        ),
+    ),
+    mutant(
+        "takeover record not checkpointed",
+        "if the reader dies too, all that was consumed from it is consumed again",
+        (
+            OFFSETS,
+            "return replace(state, offsets=record) if mine else None",
+            "return None if mine else None",
+        ),
+    ),
+    mutant(
+        "takeover begins from nothing",
+        "the second reader does not go on from what the first one had checkpointed",
+        (
+            OFFSETS,
+            "            earlier = decode_record(record)\n",
+            "            earlier = decode_record(record) and {}\n",
+        ),
+    ),
+    mutant(
+        "offsets frozen before the reads have stopped",
+        "acks that come in between are confirmed and not handed over",
+        (
+            "fmqbroker/terms.py",
+            "        p, held = self._parts, self.held\n"
+            "        p.gate.close(why)\n        self._give_up()\n",
+            "        p, held = self._parts, self.held\n",
+        ),
+    ),
+    mutant(
+        "OK over an epoch's end",
+        "an ack of a term that is over: what it told may have been taken back",
+        (
+            ACKS,
+            "elif first.end <= ends[first.level] and first.epoch == epoch:  # P1, P2",
+            "elif first.end <= ends[first.level]:",
+        ),
+    ),
+    mutant(
+        "out of time is OK",
+        "a wait that ends without the policy having held is told as stored",
+        (
+            ACKS,
+            "                ack = _failed(first, client_pb2.DELIVERY_UNKNOWN, why)\n",
+            "                ack = client_pb2.ProduceAck(\n"
+            "                    correlation=first.correlation,\n"
+            "                    base_offset=first.base_offset,\n"
+            "                )\n",
+        ),
+    ),
+    mutant(
+        "a retry is new",
+        "a batch that is sent again is stored again",
+        (
+            "fmqcore/journal/producers.py",
+            "            if batch[0] == base_sequence and batch[1] == count:\n"
+            "                return ProducedBatch._make(batch)\n",
+            "            if batch[0] == base_sequence and batch[1] == count:\n"
+            "                return None\n",
+        ),
+    ),
+    mutant(
+        "a retry is acknowledged at once",
+        "the first try is not committed yet, and the second gets an OK",
+        (
+            "fmqbroker/produce.py",
+            "            level,\n            done.end,\n",
+            "            level,\n            done.end if size else Position(0),\n",
+        ),
+    ),
+    mutant(
+        "a queue that moved is delivered all the same",
+        "two consumers of a group work on the same messages, one of them for nothing",
+        (
+            "fmqbroker/delivery.py",
+            "if batch is None or group.delivering(session, pick.queue) != pick.generation:",
+            "if batch is None:",
+        ),
+    ),
+    mutant(
+        "a queue moves while it is in flight",
+        "what its old holder acknowledges counts for nothing, and comes again",
+        (
+            "fmqcore/consume/assign.py",
+            "        if busy and now_ms < holding.draining_until_ms:\n",
+            "        if busy and now_ms < 0:\n",
+        ),
+    ),
+    mutant(
+        "an ack passes what was not acknowledged",
+        "the floor jumps over messages that nobody has done",
+        (
+            "fmqcore/consume/inflight.py",
+            "            if first <= self.floor:\n",
+            "            if first >= 0:\n",
+        ),
+    ),
+    mutant(
+        "a nacked message is forgotten",
+        "what a consumer could not handle never comes again, and nothing behind it is ever done",
+        (
+            "fmqcore/consume/inflight.py",
+            "            if due_ms <= now_ms:\n                self._due.put(",
+            "            if due_ms <= now_ms:\n                (lambda *_: None)(",
+        ),
+    ),
+    mutant(
+        "more leaves beside an unknown outcome",
+        "the client sends what follows while it does not know of what went before: order is lost",
+        (
+            "fmqclient/lane.py",
+            "            and not any(f.unknown for f in flights)\n",
+            "",
+        ),
+    ),
+    mutant(
+        "what was refused goes last",
+        "the client lets later records of a key pass the one that it must send again",
+        (
+            "fmqclient/lane.py",
+            "        self.piles.extendleft(reversed(turned_back))\n",
+            "        self.piles.extend(turned_back)\n",
+        ),
+    ),
+    mutant(
+        "many flights before the first is accepted",
+        "an unknown producer may begin anywhere: a lost first batch leaves a hole that nobody sees",
+        ("fmqclient/lane.py", "            self.proven\n            and not", "            not"),
+    ),
+    mutant(
+        "a lane goes on after an abandoned flight",
+        "nobody knows whether it is stored, and what follows takes its sequence",
+        (
+            "fmqclient/lane.py",
+            "        self._over(flight)\n        self.poisoned = True\n",
+            "        self._over(flight)\n",
+        ),
+    ),
+)

@@ -1,0 +1,11 @@
+"""All mutants."""
+
+from typing import Final
+
+from fmqsim.mutants.deciding import DECIDING
+from fmqsim.mutants.journal import JOURNAL
+from fmqsim.mutants.mutant import Mutant
+from fmqsim.mutants.replicating import REPLICATING
+from fmqsim.mutants.serving import SERVING
+
+MUTANTS: Final[tuple[Mutant, ...]] = (*JOURNAL, *REPLICATING, *DECIDING, *SERVING)

@@ -33,9 +33,10 @@ from fmqbroker.offset_store import OffsetStore
 from fmqbroker.produce import ProduceService
 from fmqbroker.replicate_master import MasterReplication
 from fmqbroker.replicate_slave import SlaveReplication
+from fmqbroker.retention import Retention
 from fmqbroker.server import calls_of, streams_of
 from fmqbroker.settings import BrokerSettings
-from fmqcore.errors import FmqError, InvalidArgument, Unavailable
+from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.words import BrokerId
 from fmqport.clock import Clock
 from fmqport.coordination import Coordination
@@ -50,7 +51,6 @@ _GRACE_S: Final = 0.1  # and what was sent may still be read
 _TELL_S: Final = 5.0  # how often we say that we still wait for ZooKeeper
 _AGAIN_S: Final = 1.0
 _FOR_EVER_S: Final = 1e9
-_RETIRE_S: Final = 10.0  # how often old segments are looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +167,8 @@ class _Parts:
         self._slave = SlaveReplication(
             settings, clock, ports.transport, journal, self._commit, group, incarnation
         )
+        me = BrokerId(settings.broker)
+        self._retention = Retention(me, journal, self._commit, group, self._master, clock)
         self._failover = Failover(
             self._gate,
             group,
@@ -213,7 +215,7 @@ class _Parts:
                         self._fetch.run(),
                         self._master.run(),
                         self._slave.run(),
-                        self._retire(),
+                        self._retention.run(),
                     )
                 ]
                 failover = tasks.create_task(self._failover.run())
@@ -240,22 +242,6 @@ class _Parts:
         )
         _log.info("listening", broker=settings.broker, group=settings.group, address=address)
         return server
-
-    async def _retire(self) -> None:
-        """Delete old segments, none that a slave in sync, or the next master, still needs."""
-        while True:
-            await self._ports.clock.sleep(_RETIRE_S)
-            if self._group.state.value.master == self._settings.broker:
-                keep_from = self._master.keep_from()
-            else:
-                keep_from = min(self._commit.commit_end, self._journal.durable_end)
-            try:
-                freed = await self._journal.retire(keep_from, self._ports.clock.wall_ms())
-            except FmqError as error:
-                _log.warning("retention_failed", error=str(error))
-            else:
-                if freed:
-                    _log.info("old_segments_deleted", bytes=freed, start=self._journal.log_start)
 
 
 class _Departure:

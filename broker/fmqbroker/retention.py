@@ -1,0 +1,87 @@
+"""Old segments go: by time and size, whole, and none that somebody in the group still needs.
+
+A master keeps what its slowest in-sync slave lacks, and anyone keeps what is not committed. At the
+disk limit (messages are refused for want of room) an in-sync slave holds nothing back any more: it
+is left behind, loses its stream when it comes to what is gone, and with it its place in the in-sync
+set, and is then told RESET_TO. A person is told at once, by a log line and `left_behind`.
+
+Leaves on disk what `Journal.retire` does.
+"""
+
+from typing import Final
+
+import structlog
+
+from fmqbroker.commit import CommitFrontier
+from fmqbroker.group_store import GroupStore
+from fmqbroker.journal import Journal
+from fmqbroker.replication_view import MasterReplication
+from fmqcore.errors import FmqError
+from fmqcore.words import BrokerId, Position
+from fmqport.clock import Clock
+
+EVERY_S: Final = 10.0
+"""How often old segments are looked for."""
+
+_log = structlog.get_logger()
+
+
+class Retention:
+    """`left_behind` counts, per slave, how often the disk limit took what it still needed."""
+
+    def __init__(
+        self,
+        me: BrokerId,
+        journal: Journal,
+        commit: CommitFrontier,
+        group: GroupStore,
+        master: MasterReplication,
+        clock: Clock,
+    ) -> None:
+        self.left_behind: dict[BrokerId, int] = {}
+        self._me = me
+        self._journal = journal
+        self._commit = commit
+        self._group = group
+        self._master = master
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._clock.sleep(EVERY_S)
+            await self.look()
+
+    async def look(self) -> int:
+        """Delete what may go; how many bytes went."""
+        journal = self._journal
+        ours = min(self._commit.commit_end, journal.durable_end)
+        keep_from, masters = ours, self._group.state.value.master == self._me
+        if masters:
+            keep_from = min(self._master.keep_from(), journal.durable_end)
+        try:
+            freed = await journal.retire(keep_from, self._clock.wall_ms())
+            if not freed and masters and journal.full and keep_from < ours:
+                freed = await journal.retire(ours, self._clock.wall_ms())
+                self._tell_left_behind(journal.log_start if freed else Position(0))
+        except FmqError as error:
+            _log.warning("retention_failed", error=str(error))
+            return 0
+        if freed:
+            _log.info("old_segments_deleted", bytes=freed, start=journal.log_start)
+        return freed
+
+    def _tell_left_behind(self, log_start: Position) -> None:
+        isr = self._group.state.value.isr
+        for broker, view in sorted(self._master.links.items()):
+            if broker in isr and view.received_end < log_start:
+                self.left_behind[broker] = self.left_behind.get(broker, 0) + 1
+                _log.error(
+                    "slave_left_behind",
+                    slave=broker,
+                    its_end=view.received_end,
+                    log_start=log_start,
+                    times=self.left_behind[broker],
+                    why="the disk is full, and retention deleted what it still needed; it will "
+                    "drop its journal and fill itself anew",
+                )

@@ -1,0 +1,57 @@
+"""Retention in a group: what a slave needs stays, until the disk is full."""
+
+from pathlib import Path
+
+from fmqbroker.retention import Retention
+from fmqbroker.tests.replication_harness import Node, cluster, until
+from fmqcore.policy import AckPolicy, HowMany
+
+NOBODY = AckPolicy(how_many=HowMany.NONE)
+
+
+def retention(node: Node) -> Retention:
+    return Retention(node.name, node.journal, node.commit, node.group, node.master, node.clock)
+
+
+async def test_an_in_sync_slave_holds_retention_back_until_the_disk_is_full(
+    tmp_path: Path,
+) -> None:
+    async with cluster(
+        tmp_path,
+        2,
+        NOBODY,
+        segment_bytes=64 * 1024,
+        retention_bytes=100_000,
+        dead_after_ms=60_000,
+        credit_bytes=2 << 20,
+    ) as c:
+        slow, quick = c.slaves
+        await c.equal()
+        slow.tap.reading.clear()
+        before = slow.journal.end
+        while c.master.journal.end < before + (6 << 20):  # more than may be under way to it
+            c.master.produce(20, size=30_000)
+            await quick.reaches(c.master.journal.end)
+            await c.acked(quick, c.master.journal.end)
+        keeping = retention(c.master)
+        await keeping.look()
+        held = c.master.journal.log_start
+        assert held <= c.master.master.links[slow.name].received_end
+        assert await keeping.look() == 0
+        assert c.isr == {slow.name, quick.name}
+
+        space = c.master.journal._parts.store.space
+        space._min_free = 1 << 62
+        await space.check()
+        assert await keeping.look() > 0
+        assert keeping.left_behind == {slow.name: 1}
+        assert c.master.journal.log_start > c.master.master.links[slow.name].received_end
+        space._min_free = 0
+        await space.check()
+
+        slow.tap.reading.set()
+        c.master.produce(5)
+        await c.equal()
+        assert slow.journal.log_start > held
+        await c.in_sync(2)
+        await until(lambda: c.isr == {slow.name, quick.name})

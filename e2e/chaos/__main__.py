@@ -12,7 +12,7 @@ from e2e.chaos.failovers import Failovers
 from e2e.chaos.fault import Fault
 from e2e.chaos.faults import FAULTS
 from e2e.chaos.ground import Ground, enter
-from e2e.chaos.report import last_line, table, whole_run
+from e2e.chaos.report import OUTCOMES, last_line, table, whole_run, write
 from e2e.chaos.run import Run
 from e2e.chaos.soaking import soak
 
@@ -61,6 +61,7 @@ async def _do(given: argparse.Namespace, options: Options, ground: Ground) -> bo
     try:
         await run.play(_chosen(given.only))
     finally:
+        write(options.directory / OUTCOMES, run.outcomes)
         print(table(run.outcomes))
         good, told = whole_run(run.outcomes, run.findings, all_faults=not given.only)
         print(told)

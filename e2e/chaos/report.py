@@ -1,9 +1,23 @@
 """What a run says at its end: a table, and one line."""
 
+import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
 
 from e2e.chaos.judge import CHANGES_IN_ALL, ENOUGH_IN_ALL, Outcome, Verdict
+
+OUTCOMES: Final = "outcomes.json"
+"""What came of each fault, for programs."""
+
+
+def write(path: Path, outcomes: Sequence[Outcome]) -> None:
+    """Leave it in a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [{**asdict(o), "verdict": o.verdict.value} for o in outcomes]
+    path.write_text(json.dumps(rows, indent=2))
 
 
 def table(outcomes: Sequence[Outcome]) -> str:

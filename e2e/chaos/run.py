@@ -20,8 +20,7 @@ from e2e.chaos.stage import BOUND_S, Stage
 from e2e.chaos.verify import verify_all
 from e2e.chaos.watch import now_ms
 from e2e.doors import Door
-from e2e.events import Fault as FaultStep
-from e2e.events import Phase, PhaseName, Step
+from e2e.events import Phase, PhaseName
 from fmqclient.dev.verdict import CLUSTER, outages
 from fmqcore.errors import FmqError
 from fmqport.rpc import GrpcTransport
@@ -94,18 +93,18 @@ class Run:
         door = Door(cluster.url, GrpcTransport())
         topic = f"{kind.name}-{number}"
         flow = Flow(history, door, topic, self.options.seed, number * _RECORDS_A_ROUND)
-        stage = Stage(cluster, found.watch, flow, history, rng, cluster.directory)
+        stage = Stage(
+            cluster, found.watch, flow, history, rng, cluster.directory, kind.kind, self._numbers
+        )
         begin = len(history)
         history.add(Phase(now_ms(), PhaseName.CALM))
-        unsure = False
+        fired = False
         try:
             await flow.start()
             await flow.moved(_WARM, cluster.group_names, BOUND_S)
-            await self._hurt(kind(), stage, outcome)
+            fired = await self._hurt(kind(), stage, outcome)
             await flow.moved(_WARM, cluster.group_names, BOUND_S)
             outcome.findings += await flow.finish(_DRAIN_S)
-        except NotFired as error:
-            outcome.told, unsure = f"did not fire: {error}", True
         except FmqError as error:
             outcome.findings.append(f"{type(error).__name__}: {error}")
         finally:
@@ -116,25 +115,26 @@ class Run:
         outcome.switches = verdict.counts["changes of reader"]
         if outcome.findings:
             outcome.verdict = Verdict.FAILED
-        elif not unsure and outcome.acked >= ENOUGH:
+        elif fired and outcome.acked >= ENOUGH:
             outcome.verdict = Verdict.PASSED
 
-    async def _hurt(self, fault: Fault, stage: Stage, outcome: Outcome) -> None:
-        """Inject, hold, heal, wait until all is whole."""
+    async def _hurt(self, fault: Fault, stage: Stage, outcome: Outcome) -> bool:
+        """Inject, hold, heal, wait until all is whole; whether it fired."""
         from_ms = now_ms()
         stage.history.add(Phase(from_ms, PhaseName.TROUBLE))
-        numbers: dict[str, int] = {}
+        fired = False
         try:
             outcome.told = await fault.inject(stage)
-            numbers = {part: next(self._numbers) for part in stage.on}
-            for step in (Step.SCHEDULED, Step.FIRED):
-                self._step(fault, stage, numbers, step, outcome.told)
+            fired = True
+            stage.fired(outcome.told)
             await asyncio.sleep(self.options.seconds * fault.patience)
             stage.flow.check()
             stage.unexpected_ends(fault.ended)
+        except NotFired as error:
+            outcome.told = f"did not fire: {error}"
         finally:
             await fault.heal(stage)
-            self._step(fault, stage, numbers, Step.HEALED)
+            stage.healed()
         stage.history.add(Phase(now_ms(), PhaseName.HEALED))
         healed_s = time.monotonic()
         await stage.whole()
@@ -145,10 +145,4 @@ class Run:
                 outcome.reads_ms = max(outcome.reads_ms, outage.reads_ms)
                 outcome.writes_ms = max(outcome.writes_ms, outage.writes_ms)
         stage.watch.seen.clear()
-
-    @staticmethod
-    def _step(
-        fault: Fault, stage: Stage, numbers: dict[str, int], step: Step, detail: str = ""
-    ) -> None:
-        for part, number in numbers.items():
-            stage.history.add(FaultStep(now_ms(), number, fault.kind, part, step, detail))
+        return fired

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final
 
 from e2e.chaos.arena import Arena, Options, arena
@@ -14,7 +15,7 @@ from e2e.chaos.stage import BOUND_S, Stage
 from e2e.chaos.verify import verify_all
 from e2e.chaos.watch import now_ms
 from e2e.doors import Door
-from e2e.events import Phase, PhaseName
+from e2e.events import FaultKind, Phase, PhaseName
 from fmqcore.errors import FmqError
 from fmqport.rpc import GrpcTransport
 
@@ -60,7 +61,9 @@ async def _under_traffic(options: Options, ground: Ground, found: Arena, came: S
     door = Door(cluster.url, GrpcTransport())
     flow = Flow(history, door, "soak", options.seed, 0)
     rng = random.Random(f"{options.seed}/soak")
-    stage = Stage(cluster, found.watch, flow, history, rng, cluster.directory)
+    stage = Stage(
+        cluster, found.watch, flow, history, rng, cluster.directory, FaultKind.KILL, count(1)
+    )
     hands = Soak(stage, disks=ground.disks is None)
     try:
         await flow.start()

@@ -7,7 +7,7 @@ import asyncio
 import random
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ from e2e.chaos.cluster import ChaosCluster
 from e2e.chaos.flow import Flow
 from e2e.chaos.machines import Network
 from e2e.chaos.watch import Watch, now_ms
-from e2e.events import Down, Ending
+from e2e.events import Down, Ending, Fault, FaultKind, Step
 from e2e.history import History
 from fmqclient.dev.one_broker import tail
 from fmqcore.cluster import GroupState, Mode
@@ -44,6 +44,8 @@ class Stage:
         history: History,
         rng: random.Random,
         directory: Path,
+        kind: FaultKind,
+        numbers: Iterator[int],
     ) -> None:
         self.cluster = cluster
         self.watch = watch
@@ -51,7 +53,10 @@ class Stage:
         self.history = history
         self.random = rng
         self.directory = directory
-        self.on: list[str] = []  # what the fault was done to
+        self._kind = kind
+        self._next = numbers
+        self.on: list[str] = []  # what the fault is done to
+        self._numbers: dict[str, int] = {}  # of these, what it was done to already
         self.faults: list[str] = []  # what must not be, seen on the way
 
     @property
@@ -62,6 +67,22 @@ class Stage:
     def wrong(self, what: str) -> None:
         """Something was seen that must not be."""
         self.faults.append(what)
+
+    def fired(self, detail: str = "") -> None:
+        """It was done to all in `on`; said once of each. Say it before anything comes of it."""
+        for part in self.on:
+            if part not in self._numbers:
+                self._numbers[part] = next(self._next)
+                self._step(part, Step.SCHEDULED, detail)
+                self._step(part, Step.FIRED, detail)
+
+    def healed(self) -> None:
+        """It is over."""
+        for part in self._numbers:
+            self._step(part, Step.HEALED, "")
+
+    def _step(self, part: str, step: Step, detail: str) -> None:
+        self.history.add(Fault(now_ms(), self._numbers[part], self._kind, part, step, detail))
 
     # ---- whom
     async def some_master(self) -> tuple[str, str]:

@@ -43,6 +43,7 @@ class _Damage(Fault):
         stage.kill(broker)
         await stage.has_ended(broker)
         told = self.damage(stage, data)
+        stage.fired(told)
         stage.cluster.start_part(broker)
         self._refused = await stage.has_ended(broker, _REFUSES_S)
         if not self._refused:
@@ -148,6 +149,7 @@ class _EmptyDisk(Fault):
     async def _replace(self, stage: Stage, broker: str) -> str:
         self._victim = broker
         self.ended.add(broker)
+        stage.fired("an empty disk")
         stage.kill(broker, Ending.POWER)
         if not await stage.has_ended(broker):
             raise NotFired(f"{broker} lives on after SIGKILL")

@@ -25,6 +25,7 @@ class _SyncFails(Fault):
 
     async def _fail(self, stage: Stage, broker: str) -> str:
         self.ended.add(broker)
+        stage.fired("fdatasync fails with EIO")
         told = stage.directory / f"{self.name}.strace"
         calls = "fsync,fdatasync"
         command = ["strace", "-f", "-qq", "-o", str(told), "-e", f"trace={calls}"]

@@ -136,7 +136,7 @@ def _file(path: Path) -> dict[str, Any]:
     try:
         data = loads(path.read_text())
     except (OSError, ValueError) as error:
-        _say(f"{path}: {error}")
+        _say(f"{path}: {(isinstance(error, OSError) and error.strerror) or error}")
         raise typer.Exit(USAGE) from None
     if not isinstance(data, dict):
         _say(f"{path}: holds no table of settings")

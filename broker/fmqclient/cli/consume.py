@@ -82,7 +82,8 @@ def consume(
     except NobodyReads:
         raise  # quietly: who read has seen enough
     except BaseException:
-        printer.say()
+        if printer.printed:
+            printer.say()
         raise
     printer.say()
     if count and printer.printed < count:

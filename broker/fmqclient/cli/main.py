@@ -89,8 +89,14 @@ def _failed(error: Exception) -> int:
     if code is None:
         talk(f"this is a bug: {cause!r}; run it again with --debug and report what it says")
         return FAILED
-    talk(str(cause) or type(cause).__name__)
+    talk(_said(cause) or type(cause).__name__)
     return code
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _first(error: BaseException) -> BaseException:

@@ -67,13 +67,14 @@ def produce(
     headers = dict(_header(text) for text in header or [])
     fixed: dict[str, Any] = {"headers": headers or None, "group": group, "queue": queue}
     fixed["tag"] = None if tag is None else tag.encode()
-    separator = None if key_separator is None else key_separator.encode().decode("unicode_escape")
+    separator = None if key_separator is None else _separator(key_separator)
     job = _Job(topic, key, separator, fixed, rate, count, output, results)
 
     async def work() -> int:
         with ExitStack() as files:
             fd = files.enter_context(file.open("rb")).fileno() if file else sys.stdin.fileno()
             async with client(brokers) as connected:
+                await connected.admin().topic(topic)  # before the first line is typed
                 async with connected.producer(acks=acks, linger_ms=linger_ms) as producer:
                     watching = asyncio.create_task(job.watch(producer))
                     try:
@@ -188,6 +189,15 @@ class _Job:
         rate = f", {self._sent / seconds:,.0f} a second" if seconds > 0.1 else ""
         lost = f", {self.failed:,} not" if self.failed else ""
         talk(f"{self._stored:,} stored{lost} in {seconds:.2f} s{rate}")
+
+
+def _separator(text: str) -> str:
+    try:
+        if separator := text.encode().decode("unicode_escape"):
+            return separator
+    except UnicodeDecodeError:
+        pass
+    raise InvalidArgument(f"--key-separator {text!r} is no text: one like ':' or '\\t'")
 
 
 def _header(text: str) -> tuple[str, str]:

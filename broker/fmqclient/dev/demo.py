@@ -227,12 +227,21 @@ class _Demo:
 
     # ---- waiting
     async def _until(self, happened: Callable[[], bool], what: str) -> None:
+        """Wait for it, on however slow a machine: as long as anything moves."""
+        moved, loop = self._moved(), asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(_PATIENCE_S):
-                while not happened():  # noqa: ASYNC110 - several clocks and processes are looked at
+            async with asyncio.timeout(_PATIENCE_S) as patience:
+                while not happened():
                     await asyncio.sleep(_POLL_S)
+                    if moved != (moved := self._moved()):
+                        patience.reschedule(loop.time() + _PATIENCE_S)
         except TimeoutError:
-            raise DemoFailed(f"not in {_PATIENCE_S:g} s: {what}") from None
+            raise DemoFailed(
+                f"waited in vain for: {what}; nothing has moved for {_PATIENCE_S:g} s"
+            ) from None
+
+    def _moved(self) -> tuple[int, int]:
+        return self._producing.acked, self._consuming.consumed
 
     async def _all_consumed(self) -> None:
         """Until nothing acknowledged is missing; if that does not come, the verdict says so."""

@@ -91,8 +91,9 @@ async def produce_and_consume(fmq: Fmq, tmp_path: Path) -> None:
     places = [line.split() for line in out.splitlines()]
     assert places[0][:2] == places[1][:2]  # one key, one queue
     assert int(places[1][2]) == int(places[0][2]) + 1
-    code, _, err = await fmq("produce", "nope", stdin=b"x\n")
-    assert (code, "there is no topic 'nope'" in err) == (1, True)
+    for lines in (b"x\n", b""):  # also before anything is typed
+        code, _, err = await fmq("produce", "nope", stdin=lines)
+        assert (code, "there is no topic 'nope'" in err) == (1, True)
     code, out, err = await fmq(
         "consume", "orders", "-g", "billing", "-e", "--format", r"%k|%v|%h\n"
     )

@@ -1,5 +1,6 @@
 """The demo from outside: a short run, an interrupted one, and how it talks."""
 
+import asyncio
 import io
 import signal
 import subprocess
@@ -11,9 +12,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from fmqclient.dev import demo as demo_module
 from fmqclient.dev.replicas import Compared
 from fmqclient.dev.show import Report, Show, print_report
-from fmqclient.dev.verdict import CLUSTER, Finding, Outage, Traffic
+from fmqclient.dev.traffic import Consuming, Producing
+from fmqclient.dev.verdict import CLUSTER, Finding, History, Outage, Traffic
 from fmqclient.tests.test_dev_cluster import processes_of
 
 
@@ -73,6 +76,24 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
     assert demo.returncode != 0
     assert "is not empty and holds no cluster" in talk
     assert precious.read_text() == "mine"
+
+
+async def test_a_slow_machine_is_waited_for_and_one_that_stands_still_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(demo_module, "_PATIENCE_S", 0.5)
+    demo = object.__new__(demo_module._Demo)  # its waiting alone: there is no cluster
+    demo._producing = Producing(History(), "t", limit=0)
+    demo._consuming = Consuming(History(), "t", "g")
+    until = 1.5 + asyncio.get_running_loop().time()  # three times its patience
+
+    def slowly() -> bool:
+        demo._producing.acked += 1
+        return asyncio.get_running_loop().time() > until
+
+    await demo._until(slowly, "so many")
+    with pytest.raises(demo_module.DemoFailed, match="nothing has moved"):
+        await demo._until(lambda: False, "more")
 
 
 # ---- how it talks

@@ -47,7 +47,7 @@ async def test_an_in_sync_slave_holds_retention_back_until_the_disk_is_full(
         assert keeping.left_behind == {slow.name: 1}
         assert c.master.journal.log_start > c.master.master.links[slow.name].received_end
         space._min_free = 0
-        await space.check()
+        await until(lambda: not c.master.journal.full)
 
         slow.tap.reading.set()
         c.master.produce(5)

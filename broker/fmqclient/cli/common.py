@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
-from fmqclient.address import DEFAULT_URL
+from fmqclient.address import DEFAULT_PORT, DEFAULT_URL
 from fmqclient.cli.reader import ReaderWatch
 from fmqclient.settings import Start
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
@@ -136,8 +136,22 @@ async def client(url: str) -> "AsyncIterator[Any]":
     """A connected client, called `fmq` in the brokers' lists."""
     import fmqclient  # only now: `fmq --help` needs no gRPC
 
-    async with fmqclient.connect(url, timeout_s=3, name="fmq") as connected:
+    async with fmqclient.connect(_known(url), timeout_s=3, name="fmq") as connected:
         yield connected
+
+
+def _known(url: str) -> str:
+    """Nobody said which brokers: besides the usual one, those of a `fmq dev` cluster that has it.
+
+    The usual one may be the very broker that was killed to see what happens.
+    """
+    if url != DEFAULT_URL:
+        return url
+    from fmqclient.dev.plan import broker_ports, state_folder
+
+    ports = broker_ports(state_folder("dev"))
+    others = "".join(f",127.0.0.1:{p}" for p in ports if p != DEFAULT_PORT)
+    return url + others if DEFAULT_PORT in ports else url
 
 
 def write(data: bytes) -> None:

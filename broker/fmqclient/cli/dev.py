@@ -155,7 +155,7 @@ async def _up(folder: Path, options: ClusterOptions) -> None:
     if options.first_port not in (0, first.port):
         talk(f"port {options.first_port} is taken: the first broker listens on {first.port}")
     talk(f"logs and data are in {folder}; it runs until: fmq dev down")
-    typer.echo(f"fmq://{first.address}")
+    typer.echo(cluster.url)
 
 
 async def _down(folder: Path, *, wipe: bool) -> None:

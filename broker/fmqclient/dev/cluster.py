@@ -159,8 +159,9 @@ class DevCluster:
         """ZooKeeper's and the brokers'; as they were in this folder, where those are free."""
         names = [ZOOKEEPER, *(broker for _, broker, _ in broker_names(self.options))]
         before = [known.port_of(name) if known else 0 for name in names]
-        if self.options.first_port:
-            before[1] = self.options.first_port
+        if first := self.options.first_port:
+            wanted = [before[0], *(old or first + n for n, old in enumerate(before[1:]))]
+            before = [wanted[0], first, *wanted[2:]]
         return free_ports(len(names), before)
 
     async def _start_zookeeper(self, port: int) -> None:

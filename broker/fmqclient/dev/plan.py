@@ -170,6 +170,16 @@ def read_file(directory: Path) -> ClusterFile | None:
     )
 
 
+def broker_ports(directory: Path) -> list[int]:
+    """Where the brokers of the cluster in this folder listen; none if there is no such cluster."""
+    try:
+        known = read_file(directory)
+    except (OSError, ValueError, KeyError, TypeError):
+        return []  # of another version, perhaps: nothing depends on it
+    brokers = {broker for _, broker, _ in broker_names(known.options)} if known else set()
+    return [p.port for p in known.processes if p.name in brokers] if known else []
+
+
 def _options(data: dict[str, Any]) -> ClusterOptions:
     policy = data["policy"]
     return ClusterOptions(

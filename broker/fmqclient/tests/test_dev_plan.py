@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fmqclient.address import DEFAULT_URL
+from fmqclient.cli import common
 from fmqclient.dev.plan import (
     BrokerPlan,
     ClusterFile,
@@ -44,6 +46,24 @@ def test_the_state_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
     write_file(tmp_path, file)
     assert read_file(tmp_path) == file
     assert (file.port_of("g1-0"), file.port_of("g9-9")) == (1, 0)
+
+
+def test_the_command_line_knows_all_brokers_of_the_usual_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The usual one may be the one that was killed."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    folder = tmp_path / "fmq" / "dev"
+    folder.mkdir(parents=True)
+    assert common._known(DEFAULT_URL) == DEFAULT_URL
+    running = [Running("zookeeper", 2181, 7, 1.5), Running("g1-0", 9876, 8, 2)]
+    write_file(folder, ClusterFile(FULL_OPTIONS, [*running, Running("g1-1", 1, 9, 2)]))
+    assert common._known(DEFAULT_URL) == "fmq://127.0.0.1:9876,127.0.0.1:1"
+    assert common._known("fmq://127.0.0.1:1") == "fmq://127.0.0.1:1"
+    write_file(folder, ClusterFile(FULL_OPTIONS, [Running("g1-0", 9000, 8, 2)]))
+    assert common._known(DEFAULT_URL) == DEFAULT_URL, "another cluster"
+    (folder / "cluster.json").write_text("{}")
+    assert common._known(DEFAULT_URL) == DEFAULT_URL
 
 
 def test_names_zones_and_configurations(tmp_path: Path) -> None:

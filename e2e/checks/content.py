@@ -6,24 +6,30 @@ not stored. I4: what was once delivered is there: a consumer never sees what is 
 """
 
 from collections.abc import Iterator
-from itertools import chain
 
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.promise import may_lose, promise_of
-from e2e.events import Delivered, Failed, Place, Sent, Stored
+from e2e.events import Delivered, Failed, Place, Stored
 from e2e.values import NOBODYS
-from fmqcore.batch import BatchType
 
 
 def inconsistent(facts: Facts) -> Iterator[Finding]:
-    """I1."""
-    known: dict[tuple[Place, int], tuple[int, str]] = {}
-    for at_ms, source, place, offset, record in chain(_told(facts), _stored(facts)):
-        before = known.setdefault((place, offset), (record, source))
-        if before[0] != record:
-            text = f"record {record} for {source}, record {before[0]} for {before[1]}"
-            yield Finding(Check.I1, at_ms, text, (place.group, source, before[1]), place, offset)
+    """I1. (Replicas among each other: I9.)"""
+    known: dict[tuple[Place, int], _Told] = {}
+    for told in _told(facts):
+        truth = facts.truth(told.place).records.get(told.offset)
+        if truth is not None and truth != told.record and not _lost(facts, told):
+            text = f"record {told.record} for {told.who}, record {truth} in the end"
+            yield _of(Check.I1, told, text)
+        before = known.setdefault((told.place, told.offset), told)
+        if before.record == told.record or truth is not None:
+            continue
+        if _lost(facts, before):  # its offset was given again
+            known[told.place, told.offset] = told
+        elif not _lost(facts, told):
+            text = f"record {told.record} for {told.who}, record {before.record} for {before.who}"
+            yield _of(Check.I1, told, text)
     for event in facts.delivered:
         sent = facts.sent.get(event.record)
         if sent is not None and sent.key != event.key:
@@ -31,21 +37,23 @@ def inconsistent(facts: Facts) -> Iterator[Finding]:
             yield _of(Check.I1, event, text)
 
 
-def _told(facts: Facts) -> Iterator[tuple[float, str, Place, int, int]]:
-    for outcome in facts.outcome.values():
-        if isinstance(outcome, Stored) and outcome.offset >= 0:
-            yield outcome.at_ms, outcome.who, outcome.place, outcome.offset, outcome.record
-    for event in facts.delivered:
-        yield event.at_ms, event.who, event.place, event.offset, event.record
+_Told = Stored | Delivered
 
 
-def _stored(facts: Facts) -> Iterator[tuple[float, str, Place, int, int]]:
-    for broker, journal in sorted(facts.journals.items()):
-        for batch in journal.batches:
-            if batch.header.type == BatchType.DATA:
-                place = journal.place(batch.header)
-                for offset, record in enumerate(batch.records, batch.header.base_offset):
-                    yield facts.end_ms, broker, place, offset, record
+def _told(facts: Facts) -> Iterator[_Told]:
+    """Whoever was told where a record is, in the order of time."""
+    stored = [o for o in facts.outcome.values() if isinstance(o, Stored) and o.offset >= 0]
+    told: list[_Told] = [*stored, *facts.delivered]
+    yield from sorted(told, key=lambda event: event.at_ms)
+
+
+def _lost(facts: Facts, told: _Told) -> str:
+    """Why this record may have been lost after it was told; then its offset is free again."""
+    sent = facts.sent.get(told.record)
+    if sent is None:
+        return ""
+    level = sent.level if isinstance(told, Stored) else "replicated"
+    return _excused(facts, told.place.group, level, sent.at_ms, told.at_ms)
 
 
 def lost(facts: Facts) -> Iterator[Finding]:
@@ -134,11 +142,6 @@ def _excused(facts: Facts, group: str, level: str, since_ms: float, told_ms: flo
     return ""
 
 
-def excused(facts: Facts, group: str, sent: Sent, told_ms: float) -> str:
-    """Why this record, told at that moment to be stored, may be lost; "" = it may not."""
-    return _excused(facts, group, sent.level, sent.at_ms, told_ms)
-
-
-def _of(check: Check, event: Delivered, text: str) -> Finding:
+def _of(check: Check, event: _Told, text: str) -> Finding:
     about = (event.who, event.place.group)
     return Finding(check, event.at_ms, text, about, event.place, event.offset, event.record)

@@ -60,6 +60,9 @@ class Track:
             self._forget()
         if not self.held:
             self.paused = False
+        self._gather()
+        for first, end in self._fresh:  # acked while no session was open
+            self.done.add(first, end)
         self.held, self.revoked, self.lost_acks = True, False, False
         self.ours = True
         self.generation = generation

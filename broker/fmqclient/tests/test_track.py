@@ -1,0 +1,35 @@
+"""What a consumer knows of its progress in one queue (L7), without a broker."""
+
+from fmqclient.track import Track
+from fmqcore.words import Offset
+
+
+def held(begins_at: int = 0) -> Track:
+    track = Track("g1", 0)
+    track.assigned(1, Offset(begins_at))
+    return track
+
+
+def test_what_is_acked_while_no_session_is_open_is_said_and_not_shown_again() -> None:
+    track = held()
+    track.ack(0, track.term)
+    assert track.take_fresh() == [(0, 1)]
+    track.session_lost()
+    track.ack(1, track.term)
+    track.ack(5, track.term)
+    assert track.take_fresh() == [], "nobody listens"
+    assert track.unstored
+    track.assigned(1, Offset(0))
+    assert track.take_fresh() == [(0, 2), (5, 6)]
+    assert track.not_done(0, 8, track.term) == [(2, 5), (6, 8)]
+
+
+def test_what_is_acked_meanwhile_is_void_if_the_group_was_moved_back() -> None:
+    track = held(4)
+    term = track.term
+    track.session_lost()
+    track.ack(4, term)
+    track.assigned(1, Offset(2))
+    assert not track.ack(5, term)
+    assert track.take_fresh() == []
+    assert track.not_done(2, 8, track.term) == [(2, 8)]

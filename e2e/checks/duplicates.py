@@ -9,7 +9,7 @@ could hand them over, within its checkpoint's window.
 from collections import defaultdict
 from collections.abc import Iterator
 
-from e2e.checks.facts import Facts
+from e2e.checks.facts import Confirmed, Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.progress import Reading
 from e2e.checks.takeover import excuse
@@ -63,14 +63,16 @@ def _stored_twice(facts: Facts) -> Iterator[Finding]:
 def _again(facts: Facts, readers: str, reading: Reading, event: Delivered) -> Iterator[Finding]:
     offset = event.offset
     confirmed = reading.confirmed.get(offset)
-    text = ""
     if offset in reading.acked[event.who]:
-        text = f"delivered again to {event.who}, which had acknowledged it"
-    elif confirmed is not None and not excuse(facts, event.place, confirmed, event.at_ms):
+        # Its client may have been told that it is stored: it asks by itself now and then.
+        acked_ms = reading.acked[event.who][offset]
+        confirmed = confirmed or Confirmed(event.at_ms, event.who, offset, acked_ms)
+        text = f"delivered again to {event.who}, which had acknowledged it at {acked_ms:.0f} ms"
+    elif confirmed is not None:
         text = (
             f"delivered again to {event.who} of {readers}; the ack of {confirmed.who} was "
             f"confirmed as stored at {confirmed.at_ms:.0f} ms"
         )
-    if text:
+    if confirmed is not None and not excuse(facts, event.place, confirmed, event.at_ms):
         about = (event.who, event.place.group)
         yield Finding(Check.I5, event.at_ms, text, about, event.place, offset, event.record)

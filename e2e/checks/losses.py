@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Final
 
-from e2e.checks.promise import ENDS_TAKE, STANDSTILL, TAKES, Copy, Loss
-from e2e.events import Down, Ends, Fault, Step, Up
+from e2e.checks.promise import ENDS_TAKE, FROZEN, STANDSTILL, TAKES, Copy, Loss
+from e2e.events import Down, Ends, Fault, FaultKind, Step, Up
 
 _LATE_MS: Final = 500.0
 """What was stored just before is seen in a sample a moment later."""
@@ -22,7 +22,8 @@ class Losses:
     ) -> None:
         self._lives = lives
         self._ends = ends
-        self._standstills = _standstills(faults)
+        self._standstills = _spans(faults, STANDSTILL)
+        self.frozen = _spans(faults, FROZEN)
         self.all: list[Loss] = []
         for fault in faults:
             if fault.step is Step.FIRED and TAKES[fault.kind] > Copy.NONE:
@@ -76,10 +77,11 @@ class Losses:
         return next((e.at_ms for e in own if e.asked_ms >= up_ms and e.durable_end >= had), inf)
 
 
-def _standstills(faults: Sequence[Fault]) -> list[tuple[str, float, float]]:
+def _spans(faults: Sequence[Fault], kinds: frozenset[FaultKind]) -> list[tuple[str, float, float]]:
+    """(broker, from, to) of faults of some kinds."""
     found = []
     for fault in faults:
-        if fault.kind in STANDSTILL and fault.step is Step.FIRED:
+        if fault.kind in kinds and fault.step is Step.FIRED:
             healed = (f.at_ms for f in faults if f.number == fault.number and f.step is Step.HEALED)
             found.append((fault.on, fault.at_ms, next(healed, inf)))
     return found

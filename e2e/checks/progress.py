@@ -20,7 +20,9 @@ class Reading:
         self.ever: set[int] = set()  # offsets delivered at all
         self.acked_ever: set[int] = set()
         self.skipped_to = 0  # a seek went forward up to there
-        self.acked: dict[str, set[int]] = defaultdict(set)  # who → said to be done
+        self.acked: dict[str, dict[int, float]] = defaultdict(
+            dict
+        )  # who → offset → when it said so
         self.nacked: set[int] = set()  # to come again
         self.confirmed: dict[int, Confirmed] = {}
         self.first = -1  # the lowest offset delivered since the last seek
@@ -43,11 +45,11 @@ class Reading:
             case Acked():
                 self.acked_ever.add(event.offset)
                 if self.known:
-                    self.acked[event.who].add(event.offset)
+                    self.acked[event.who].setdefault(event.offset, event.at_ms)
                     self._counted.add((event.who, event.offset))
             case Nacked():
                 self.nacked.add(event.offset)
-                self.acked[event.who].discard(event.offset)
+                self.acked[event.who].pop(event.offset, None)
             case Confirmed():
                 if self.known and (event.who, event.offset) in self._counted:
                     self._confirm(event)

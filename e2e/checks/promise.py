@@ -68,9 +68,10 @@ ENDS_TAKE: Final[dict[Ending, Copy]] = {
     Ending.FATAL: Copy.MEMORY,
 }
 
-STANDSTILL: Final = frozenset(
-    {FaultKind.PAUSE, FaultKind.WEDGE, FaultKind.DISK_SLOW, FaultKind.DISK_FULL}
-)
+FROZEN: Final = frozenset({FaultKind.PAUSE, FaultKind.WEDGE})
+"""While one of these lasts, the broker does nothing at all."""
+
+STANDSTILL: Final = FROZEN | {FaultKind.DISK_SLOW, FaultKind.DISK_FULL}
 """While one of these lasts, nothing needs to get from memory to the disk."""
 
 

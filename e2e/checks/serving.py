@@ -1,9 +1,10 @@
 """I8: of one group at most one broker serves reads, and one serves writes, at any moment; nobody
 serves an epoch again that another has served, or an older one than was served before.
 
-Exact knowledge (`Serves`) is a span of time. Samples (`Look`) are sound in pairs: a broker that
-holds a permission in two samples of one epoch held it in between. So two brokers are wrong when
-their spans overlap, or a sample of one lies wholly within a span of the other.
+A process that stands still serves nobody, whatever it would say. Exact knowledge (`Serves`) is a
+span of time. Samples (`Look`) are sound in pairs: a broker that holds a permission in two samples
+of one epoch held it in between. So two brokers are wrong when their spans overlap, or a sample of
+one lies wholly within a span of the other.
 """
 
 from collections import defaultdict
@@ -33,7 +34,8 @@ def two_at_once(facts: Facts) -> Iterator[Finding]:
     """I8."""
     for group in facts.group_names():
         for bit in BITS:
-            spans = sorted([*_exact(facts, group, bit), *_paired(facts, group, bit)])
+            held = [*_exact(facts, group, bit), *_paired(facts, group, bit)]
+            spans = sorted(part for span in held for part in _awake(facts, span))
             samples = _samples(facts, group, bit)
             yield from _overlaps(group, bit, spans)
             yield from _within(group, bit, spans, samples)
@@ -57,6 +59,19 @@ def _exact(facts: Facts, group: str, bit: Permission) -> Iterator[Span]:
         for event, to_ms in zip(line, ends, strict=True):
             if isinstance(event, Serves) and event.permission & bit and to_ms > event.at_ms:
                 yield Span(event.at_ms, to_ms, broker, event.epoch)
+
+
+def _awake(facts: Facts, span: Span) -> Iterator[Span]:
+    """The parts of it in which the broker could do anything."""
+    begin = span.from_ms
+    for broker, from_ms, to_ms in sorted(facts.losses.frozen):
+        if broker != span.broker or to_ms <= begin or from_ms >= span.to_ms:
+            continue
+        if from_ms > begin:
+            yield span._replace(from_ms=begin, to_ms=from_ms)
+        begin = min(to_ms, span.to_ms)
+    if begin < span.to_ms or begin == span.from_ms:
+        yield span._replace(from_ms=begin)
 
 
 def _samples(facts: Facts, group: str, bit: Permission) -> list[Look]:

@@ -1,19 +1,24 @@
-"""Which confirmed acks of consumers may be lost. Pure.
+"""Which acks of consumers may count for nothing, although they were stored. Pure.
 
-With a master an ack is stored as the group's policy says. With a slave that reads in its place it
-is in that slave's fsynced side journal, and in ZooKeeper a moment later (`checkpoint_ms`): if the
-slave does not live to hand its offsets over, what it confirmed since may come again (ADR 0007).
+With a master an ack is stored as the group's policy says: the slaves that made it so have it. A
+slave that takes over without being one of them reads from what it has itself, and what it says of
+a consumer's progress wins from then on. With a slave as the reader an ack is in that slave's
+fsynced side journal, and in ZooKeeper a moment later (`checkpoint_ms`): if it does not live to
+hand its offsets over, what it confirmed since may come again (ADR 0007).
 """
 
+from math import inf
 from typing import Final
 
 from e2e.checks.facts import Confirmed, Facts
-from e2e.checks.promise import may_lose, promise_of
-from e2e.events import Down, Place, State
+from e2e.checks.promise import Promise, may_lose, promise_of
+from e2e.events import Down, GroupSetup, Place, State, Step
 from fmqcore.cluster import Mode
 
 LEASE_MS: Final = 3000.0
 """A reader that lost ZooKeeper may confirm without a checkpoint for as long as its lease holds."""
+_BEFORE_MS: Final = 3000.0
+"""What was done to a broker so long ago may still keep it from claiming."""
 
 
 def excuse(facts: Facts, place: Place, confirmed: Confirmed, now_ms: float) -> str:
@@ -25,15 +30,54 @@ def excuse(facts: Facts, place: Place, confirmed: Confirmed, now_ms: float) -> s
         if state.mode in (Mode.SLAVE_CONSUME, Mode.HANDOVER):
             why = _taker_lost(facts, state, confirmed.at_ms, now_ms)
         else:
-            isr = frozenset(state.isr)
-            master = state.master or setup.master
-            promise = promise_of(
-                "replicated", setup, [isr], confirmed.acked_ms, confirmed.at_ms, master
-            )
-            why = may_lose(promise, facts.losses.all) if facts.losses.all else ""
+            why = _not_with_the_taker(facts, setup, state, confirmed, now_ms)
         if why:
             return why
     return ""
+
+
+def _not_with_the_taker(
+    facts: Facts, setup: GroupSetup, state: State, confirmed: Confirmed, now_ms: float
+) -> str:
+    """The policy held, and then somebody else read than those who had made it hold."""
+    times = confirmed.acked_ms, confirmed.at_ms
+    isrs = [frozenset(state.isr)]
+    promise = promise_of("replicated", setup, isrs, *times, state.master or setup.master)
+    if promise is None:
+        return ""
+    if why := may_lose(promise, facts.losses.all):
+        return why
+    later = facts.states_between(setup.name, confirmed.acked_ms, now_ms)
+    takers = {s.reader for s in later if s.mode is Mode.SLAVE_CONSUME}
+    for taker in sorted(takers):
+        for way in promise.ways:
+            if all(_kept_away(facts, promise, who, taker, now_ms) for who in sorted(way)):
+                return f"{taker} took over, and {', '.join(sorted(way)) or 'nobody'} had it"
+    return ""
+
+
+def _kept_away(facts: Facts, promise: Promise, who: str, taker: str, now_ms: float) -> bool:
+    """Whether a holder may not have been able to take over with it, or not have it any more."""
+    since_ms = promise.since_ms - _BEFORE_MS
+    lost = any(
+        loss.broker == who and loss.takes >= promise.slave_copy and loss.from_ms >= since_ms
+        for loss in facts.losses.all
+    )
+    if lost or who == taker:
+        return lost
+    disturbed = any(
+        fault.step is Step.FIRED
+        and fault.at_ms <= now_ms
+        and _healed_ms(facts, fault.number) >= since_ms
+        for fault in facts.faults
+    )
+    ended = any(since_ms <= e.at_ms <= now_ms for e in facts.lives.get(who, ()))
+    return disturbed or ended
+
+
+def _healed_ms(facts: Facts, number: int) -> float:
+    healed = (f.at_ms for f in facts.faults if f.number == number and f.step is Step.HEALED)
+    return next(healed, inf)
 
 
 def _taker_lost(facts: Facts, state: State, confirmed_ms: float, now_ms: float) -> str:

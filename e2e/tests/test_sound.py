@@ -1,9 +1,20 @@
 """Runs with nothing wrong: no check may find anything."""
 
 from e2e.checks.verdict import Limits, Outcome
-from e2e.events import Ending, FaultKind, Left, Nacked, PhaseName, Seeking, Sought, Unsure
-from e2e.tests.kit import ANY, MASTER, MEMBER, READERS, SLAVE, Kit, place, sound
-from fmqcore.policy import AckPolicy, Flush
+from e2e.events import (
+    Ending,
+    FaultKind,
+    Left,
+    Nacked,
+    PhaseName,
+    Seeking,
+    Sought,
+    Step,
+    Unsure,
+)
+from e2e.tests.kit import ANY, MASTER, MEMBER, NONE, READ, READERS, SLAVE, Kit, place, sound
+from fmqcore.cluster import Mode
+from fmqcore.policy import AckPolicy, Flush, HowMany
 
 
 def test_a_sound_run_has_no_finding() -> None:
@@ -72,6 +83,39 @@ def test_a_seek_makes_everything_before_it_void() -> None:
     kit.consume([1, 2, 3])
     kit.drained()
     assert kit.judge().outcome is Outcome.OK, kit.judge()
+
+
+def test_who_stands_still_serves_nobody() -> None:
+    kit = Kit()
+    kit.fault(FaultKind.WEDGE, MASTER)
+    kit.epoch += 1
+    kit.state(Mode.SLAVE_CONSUME, SLAVE)
+    kit.serves(SLAVE, READ)
+    kit.serves(MASTER, NONE)
+    kit.wait(100)
+    kit.fault(FaultKind.WEDGE, MASTER, step=Step.HEALED)
+    assert kit.broken() == set()
+
+
+def test_an_offset_whose_record_may_be_lost_is_free_again() -> None:
+    kit = Kit(AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE))
+    header = kit.produce(1)
+    lost, kept = kit.send(1), kit.send(1)
+    kit.told(lost, header, 1)
+    kit.fault(FaultKind.POWER, MASTER)
+    kit.end(MASTER, Ending.POWER, 0)
+    kit.up(MASTER)
+    kit.told(kept, kit.store(kept))
+    assert kit.broken() == set()
+
+
+def test_what_only_the_master_had_may_come_again_when_another_reads() -> None:
+    kit = Kit(AckPolicy(how_many=HowMany.NONE))
+    kit.produce(3)
+    kit.consume([0, 1, 2])
+    kit.take_over()
+    kit.deliver([1, 2])
+    assert kit.broken() == set()
 
 
 def test_acks_that_no_policy_covers_may_be_lost_by_what_they_do_not_cover() -> None:

@@ -135,6 +135,7 @@ class MasterLink:
         self._told_commit = Position(0)
         self._told_in_sync = False
         self._commit_due_ms = 0
+        self._farewell = ""  # why the slave is sent away: the last that it is told
 
     # ---- Hello and Welcome
     async def reconcile(self) -> Decision:
@@ -205,7 +206,8 @@ class MasterLink:
     # ---- the stream
     async def run(self) -> str:
         """Serve it until it breaks; say why it did."""
-        return await until_broken(self._send(), self._receive(), self._watch())
+        why = await until_broken(self._send(), self._receive(), self._watch())
+        return self._farewell or why
 
     def cancel(self) -> None:
         """Tear the stream down."""
@@ -222,7 +224,7 @@ class MasterLink:
 
     async def _send(self) -> None:
         signals = (self._journal.appended, self._commit.changed, self._wake)
-        while True:
+        while not self._farewell:
             chunk = await self._chunk()
             now = self._clock.monotonic_ms()
             wait_ms = 0 if chunk else self._wait_ms(now)
@@ -230,6 +232,8 @@ class MasterLink:
                 await wait_any(*signals, timeout_s=wait_ms / 1000)
                 continue
             await self._tell(chunk, now)
+        await self.reject(self._farewell)
+        await self._clock.sleep(self._settings.dead_after_ms / 1000)  # `_watch` ends it before
 
     async def _chunk(self) -> bytes:
         """Whole batches to send now; none if there are none, or no credit, or a throttle."""
@@ -343,7 +347,14 @@ class MasterLink:
             if silence.beat(self.heard_ms):
                 raise LinkBroken(f"{self.broker} has said nothing for {silence.silent_ms} ms")
             if why := self._host.still_mine(self.broker):
-                raise LinkBroken(why)
+                raise await self._send_away(why)
+
+    async def _send_away(self, why: str) -> LinkBroken:
+        """Its last message says why; the stream ends a little later, or would overtake it."""
+        self._farewell = why
+        self._wake.notify()
+        await self._clock.sleep(self._settings.heartbeat_ms / 1000)
+        return LinkBroken(why)
 
 
 async def _chain_at(journal: Journal, position: Position) -> int | None:

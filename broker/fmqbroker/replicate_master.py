@@ -190,15 +190,17 @@ class MasterReplication:
     async def _welcome_and_run(self, link: MasterLink) -> str:
         async with self.reconciling:  # one suffix at a time, and no decision on a moving end
             decision = await link.reconcile()
+        refused_before = link.view.refused
         link.view.refused = decision.reason if decision.action is Action.REJECT else ""
-        log = _log.error if decision.alarm else _log.info
-        log(
-            "slave_welcomed" if not link.view.refused else "slave_refused",
-            slave=link.broker,
-            action=decision.action.name,
-            position=decision.position,
-            why=decision.reason,
-        )
+        if not refused_before or refused_before != link.view.refused:  # once, not at each dial
+            log = _log.error if decision.alarm else _log.info
+            log(
+                "slave_welcomed" if not link.view.refused else "slave_refused",
+                slave=link.broker,
+                action=decision.action.name,
+                position=decision.position,
+                why=decision.reason,
+            )
         if link.view.refused:
             return decision.reason
         if self._streams.get(link.broker) is not link:

@@ -117,9 +117,8 @@ class Upstream:
             welcome = message.welcome
             position = Position(welcome.position)
             action = self._action(welcome)
-            if action is not Action.APPEND_FROM:
-                log = _log.warning if action is not Action.REJECT else _log.info
-                log("welcome", action=action.name, position=position, why=welcome.reason)
+            if action not in (Action.APPEND_FROM, Action.REJECT):
+                _log.warning("welcome", action=action.name, position=position, why=welcome.reason)
             match action:
                 case Action.APPEND_FROM:
                     if position != self._journal.end:
@@ -189,6 +188,8 @@ class Upstream:
     async def _receive(self, stream: Stream) -> None:
         while True:
             message = await self._read(stream)
+            if message.HasField("welcome"):  # its last message: it sends me away
+                raise LinkBroken(f"refused by {self._master.id}: {message.welcome.reason}")
             if message.HasField("append"):
                 self._append(message.append)
             self._told_commit = max(self._told_commit, Position(message.commit_end))

@@ -1,5 +1,6 @@
 """Whom a master lets in: what a Hello must say, who is turned away, who takes over whose stream."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from fmqport.rpc import GrpcTransport
 from fmqproto.v1 import replication_pb2 as wire
 
 
-async def refusal(c: Cluster, **changes: Any) -> str:
+async def refusal(c: Cluster, slow_s: float = 0, **changes: Any) -> str:
     """Dial the master by hand; why it turns such a Hello away."""
     fields: dict[str, Any] = {
         "cluster": "c",
@@ -26,6 +27,7 @@ async def refusal(c: Cluster, **changes: Any) -> str:
     try:
         stream = await connection.open(REPLICATE, 5.0)
         await stream.send(wire.SlaveMessage(hello=wire.Hello(**{**fields, **changes})))
+        await asyncio.sleep(slow_s)
         message = await stream.receive()
         stream.cancel()
     finally:
@@ -46,6 +48,20 @@ async def test_who_is_turned_away(tmp_path: Path) -> None:
         c.master.group.look()
         assert "not the configured master" in await refusal(c, broker="x")
         c.zoo.config = replace(c.zoo.config, master=MASTER)
+
+
+async def test_the_reason_arrives_at_the_slave(tmp_path: Path) -> None:
+    """Also when it is sent away in the middle of its stream."""
+    async with cluster(tmp_path) as c:
+        for slow_s in (0, 0.01, 0.1):
+            assert "another process lives" in await refusal(c, slow_s)
+        slave = c.slaves[0]
+        slave.group.blind = True
+        members = tuple(m for m in c.zoo.config.members if m.id != slave.name)
+        c.zoo.config = replace(c.zoo.config, members=members)
+        c.zoo.tell()
+        told = slave.slave._complained
+        await until(lambda: any("no member of group g1 any more" in why for why in told), "why")
 
 
 async def test_a_newer_stream_of_the_same_process_takes_over(tmp_path: Path) -> None:

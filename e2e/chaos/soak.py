@@ -143,7 +143,7 @@ class Soak:
                 if await self._stage.has_ended(broker, _STOP_S):
                     self._stage.down(broker, Ending.STOPPED)
                     status = self._cluster.exit_status(broker)
-                    if status:
+                    if status not in (0, -signal.SIGTERM):  # the latter: it was just starting
                         self._stage.wrong(f"{broker} ended with status {status} after SIGTERM")
                 else:
                     self._stage.wrong(f"{broker} lives on {_STOP_S:g} s after SIGTERM")

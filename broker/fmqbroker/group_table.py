@@ -67,6 +67,7 @@ class GroupTable:
         self._epoch = Epoch(0)  # in which they were made
         self._left: dict[OffsetKey, OffsetEntry] = {}  # to be stored, of groups that are gone
         self._waiters: list[Waiter] = []
+        self._storing = False
         self._unsaved = Signal()
         offsets.add_source(self._collect)
 
@@ -145,7 +146,10 @@ class GroupTable:
         self._unsaved.notify()
 
     async def stored(self) -> None:
-        """Until all that is dirty now is stored; raises why it cannot be."""
+        """Until all that is dirty now is stored, if anything is; raises why it cannot be."""
+        dirty = self._left or any(group.dirty for group in self._groups.values())
+        if not (dirty or self._storing or self._waiters):
+            return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def settle(error: FmqError | None) -> None:
@@ -214,6 +218,7 @@ class GroupTable:
             entries = self._collect()
             waiters, self._waiters = self._waiters, []
             error: FmqError | None = None
+            self._storing = True
             try:
                 await self._offsets.put(entries)
             except NoPermission as refused:
@@ -226,6 +231,7 @@ class GroupTable:
                 self._waiters = waiters + self._waiters
                 await self._clock.sleep(_RETRY_S)
                 continue
+            self._storing = False
             for waiter in waiters:
                 waiter(error)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from fmqbroker.tests.consume_harness import (
     TOPIC,
@@ -222,6 +223,14 @@ async def test_an_orderly_stop_stores_what_was_acked(tmp_path: Path) -> None:
         async with consuming(rig, "late") as late:
             assert late.opened is not None
             assert late.opened.error.code == client_pb2.NO_PERMISSION
+
+
+async def test_a_slave_that_stops_has_nothing_to_complain_of(tmp_path: Path) -> None:
+    """Nobody consumes here, so no acks can be left."""
+    async with running(Rig(tmp_path), lead=False) as rig:
+        with capture_logs() as logs:
+            await rig.fetch.drain(10.0)
+        assert not logs
 
 
 # ---- everything at once

@@ -31,7 +31,7 @@ from e2e.chaos.faults.disk_errors import (
 )
 from e2e.chaos.faults.kill import KillAll, KillMaster, KillSlave, KillTaker, KillZooKeeperLeader
 from e2e.chaos.faults.pause import PauseMaster, PauseSlave
-from e2e.chaos.faults.power import PowerLossAll, PowerLossMaster, PowerLossSlave
+from e2e.chaos.faults.power import PowerLossAll, PowerLossMaster, PowerLossSlave, PowerLossUnflushed
 from e2e.chaos.faults.wedge import WedgeMaster
 from e2e.chaos.faults.zookeeper import AllSessionsExpired, QuorumLost, SessionExpired
 
@@ -58,6 +58,7 @@ FAULTS: Final[Sequence[type[Fault]]] = (
     PowerLossMaster,
     PowerLossSlave,
     PowerLossAll,
+    PowerLossUnflushed,
     SyncFailsOnMaster,
     SyncFailsOnSlave,
     DiskFullOnMaster,

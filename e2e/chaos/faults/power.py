@@ -4,9 +4,16 @@ The broker's file system is shut down while its process stands still, so nothing
 last write and the end.
 """
 
+from dataclasses import replace
+from typing import Final
+
 from e2e.chaos.fault import Fault, NotFired
-from e2e.chaos.stage import Stage
-from e2e.events import FaultKind
+from e2e.chaos.stage import BOUND_S, Stage
+from e2e.events import Ending, FaultKind
+from fmqcore.cluster import GroupConfig
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+
+_UNFLUSHED: Final = 100
 
 
 class _Power(Fault):
@@ -21,7 +28,7 @@ class _Power(Fault):
         for broker in brokers:
             cluster.disks[broker].lose_power()
         for broker in brokers:
-            stage.kill(broker)
+            stage.kill(broker, Ending.POWER)
         for broker in brokers:
             if not await stage.has_ended(broker):
                 raise NotFired(f"{broker} lives on after SIGKILL")
@@ -72,3 +79,43 @@ class PowerLossAll(_Power):
         stage.on += stage.cluster.brokers
         await self._cut_power(stage, *stage.cluster.brokers)
         return "all brokers lost their power"
+
+
+class PowerLossUnflushed(_Power):
+    """Its slave has what the master's disk never saw, and gives it back before a term is opened."""
+
+    name = "power-loss-unflushed"
+    what = "a master of a group that fsyncs nothing loses its power; its slave is ahead then"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._before: GroupConfig | None = None
+
+    async def inject(self, stage: Stage) -> str:
+        """See `Fault`."""
+        cluster = stage.cluster
+        group, master = await stage.some_master()
+        self._before = config = await cluster.groups.config(group)
+        lazy = AckPolicy(Flush.OS_CACHE, counts=SlaveCounts.RECEIVED, how_many=HowMany.ONE)
+        await cluster.groups.put_config(replace(config, policy=lazy))
+        await stage.until_async(lambda: self._unflushed(stage, master), f"{master} fsyncs nothing")
+        await stage.flow.moved(_UNFLUSHED, [group], BOUND_S)
+        [slave, *_] = await cluster.slaves_of(group)
+        here, there = await cluster.broker_status(master), await cluster.broker_status(slave)
+        await self._cut_power(stage, master)
+        if here is None or there is None or here.durable_end >= there.end:
+            raise NotFired(f"{master} had all on its disk that {slave} has")
+        taker = await stage.taken_over(group)
+        ahead = there.end - here.durable_end
+        return f"{master} lost its power and {ahead:,} bytes; {taker} had them and took over"
+
+    @staticmethod
+    async def _unflushed(stage: Stage, master: str) -> bool:
+        reply = await stage.cluster.broker_status(master)
+        return reply is not None and reply.commit_end > reply.durable_end
+
+    async def heal(self, stage: Stage) -> None:
+        """Switched on, and as careful as before."""
+        if self._before is not None:
+            await stage.cluster.groups.put_config(self._before)
+        await super().heal(stage)

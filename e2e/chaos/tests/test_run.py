@@ -17,7 +17,7 @@ from e2e.chaos.report import OUTCOMES
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(280)]
 ROOT = Path(__file__).parents[3]
-SHORT = ("power-loss-all", "fsync-eio-master", "disk-full-slave")
+SHORT = ("power-loss-all", "power-loss-unflushed", "fsync-eio-master", "disk-full-master")
 
 
 def start(directory: Path, *options: str) -> "subprocess.Popen[str]":

@@ -29,7 +29,7 @@ from fmqcore.errors import Malformed, StorageFull, TooLarge
 from fmqcore.journal.control import decode_epoch, decode_offsets, decode_topic
 from fmqcore.journal.scan import Cursor, check_batches
 from fmqcore.journal.segments import Segment, eof_batch, max_payload, max_snap, snap_batch
-from fmqcore.journal.state import MAX_SNAP, JournalState
+from fmqcore.journal.state import MAX_SNAP, JournalState, Snapshot
 from fmqcore.words import Epoch, Offset, Position, TopicId
 from fmqport.clock import Clock
 
@@ -168,7 +168,8 @@ class Head:
         """Close the segment and open the next one, with room for so much payload."""
         size = self._segment_bytes
         now_ms = self._now_ms()
-        snap = self.state.to_snap(now_ms, max_snap(size))
+        snapshot = self.state.snapshot(now_ms, max_snap(size))
+        snap = snapshot.payload
         if claim is not Claim.DATA:
             size = control_segment(len(snap), size)
         if payload_len > max_payload(size, len(snap)):
@@ -196,7 +197,7 @@ class Head:
             store_ms=now_ms,
         )
         header = parse_header(raw)
-        self.state.apply(header, snap)
+        self.state.settle(snapshot)
         self._begin_segment(header, claim)
         self._note(header)
         self._tail.add((raw,), len(raw), self.end)
@@ -212,11 +213,15 @@ class Head:
         self._space.follows = True
         data = bytes(data)  # no copy if it is that already
         headers = check_batches(data, self._cursor())  # R1: it chains to what is here, to the bit
-        payloads = _control_payloads(headers, data)
+        snapshot = self._own_snapshot(headers, data)
+        payloads = _control_payloads(headers, data, known=snapshot is not None)
         claim = self._claim_of(headers)
         at, first, starts = 0, 0, list[int]()
         for header, payload in zip(headers, payloads, strict=True):
-            self.state.apply(header, payload)
+            if snapshot is not None and not at:
+                self.state.settle(snapshot)
+            else:
+                self.state.apply(header, payload)
             if header.type == BatchType.SNAP:
                 self._begin_segment(header, claim)
             self._note(header)
@@ -229,6 +234,15 @@ class Head:
         if starts:
             self._tail.add_stored(data[first:], starts, self.end)
         self._last_ms = max(self._last_ms, headers[-1].store_ms if headers else 0)
+
+    def _own_snapshot(self, headers: Sequence[BatchHeader], data: bytes) -> Snapshot | None:
+        """A SNAP that comes first, if I would write it to the byte: then it is not decoded."""
+        if not headers or headers[0].type != BatchType.SNAP or not self._chained:
+            return None
+        snap = headers[0]
+        own = self.state.snapshot(snap.store_ms, max_snap(snap.base_offset))
+        same = own.payload == data[HEADER_LEN : HEADER_LEN + snap.payload_len]
+        return own if same else None
 
     def _claim_of(self, headers: Sequence[BatchHeader]) -> Claim:
         """With little room a slave takes what is not DATA. Raises `StorageFull`."""
@@ -282,13 +296,16 @@ class Head:
         return self._last_ms
 
 
-def _control_payloads(headers: Sequence[BatchHeader], data: bytes) -> list[bytes]:
-    """The payloads that the state needs, decoded once so that nothing half-applied can remain."""
+def _control_payloads(headers: Sequence[BatchHeader], data: bytes, *, known: bool) -> list[bytes]:
+    """The payloads that the state needs, decoded once so that nothing half-applied can remain.
+
+    `known`: the first one is taken in without decoding.
+    """
     payloads, at = [], 0
     for header in headers:
         payload = b""
         check = _CONTROL.get(header.type)
-        if check is not None:
+        if check is not None and (at or not known):
             payload = data[at + HEADER_LEN : at + HEADER_LEN + header.payload_len]
             try:
                 check(payload)

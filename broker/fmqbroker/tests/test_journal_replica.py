@@ -18,9 +18,9 @@ from fmqbroker.tests.journal_kit import (
     segment_files,
 )
 from fmqcore.batch import HEADER_LEN, BadBatch, BatchFault, BatchType, seal_header
-from fmqcore.crc import crc32c
+from fmqcore.crc import Buffer, crc32c
 from fmqcore.journal.control import encode_offsets, encode_topic
-from fmqcore.journal.state import OffsetEntry, OffsetKey
+from fmqcore.journal.state import JournalState, OffsetEntry, OffsetKey
 from fmqcore.words import Offset, Position, TopicId
 
 
@@ -161,3 +161,35 @@ async def test_a_control_batch_of_nonsense_is_refused_whole(tmp_path: Path) -> N
         assert caught.value.fault is BatchFault.CONTENT
         assert (slave.end, slave.next_offset(TOPIC, 0)) == (0, 0)
         assert first.base_offset == 0
+
+
+async def test_a_snap_that_a_slave_would_write_itself_is_not_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decoding a large state is a long pause, and at a roll every broker has it already."""
+    decoded = []
+    real = JournalState.from_snap
+
+    def from_snap(payload: Buffer) -> JournalState:
+        decoded.append(len(payload))
+        return real(payload)
+
+    async with running(tmp_path / "m") as master, running(tmp_path / "s") as slave:
+        master.append(epoch(1))
+        slave.append_replica(slave.end, await master.read(slave.end, 1 << 20))
+        monkeypatch.setattr(JournalState, "from_snap", from_snap)
+        for number in range(300):
+            more = {"producer_id": 1 + number % 7, "base_sequence": number // 7}
+            master.append(data(bytes(1000), queue=number % 3, **more))
+        while slave.end < master.end:
+            slave.append_replica(slave.end, await master.read(slave.end, 1 << 20))
+        assert len(segment_starts(master)) > 4
+        assert not decoded
+        assert slave.state == master.state
+        await slave.wait_durable(slave.end)
+    async with running(tmp_path / "s") as slave:
+        assert slave.state == master.state
+
+
+def segment_starts(journal: Journal) -> list[int]:
+    return [segment.base for segment in journal._parts.store.segments]

@@ -78,9 +78,18 @@ def encode_offsets(entries: Mapping[OffsetKey, OffsetEntry]) -> bytes:
 
 def decode_offsets(payload: Buffer) -> dict[OffsetKey, OffsetEntry]:
     """Decode; raise `Malformed`."""
+    return {key: entry for key, (entry, _) in decode_offsets_packed(payload).items()}
+
+
+def decode_offsets_packed(payload: Buffer) -> dict[OffsetKey, tuple[OffsetEntry, bytes]]:
+    """Decode, each entry with its own bytes; raise `Malformed`."""
     fields = Fields(payload, "OFFSETS payload")
     (count,) = fields.take(_COUNT)
-    entries = dict(decode_entry(fields) for _ in range(count))
+    entries: dict[OffsetKey, tuple[OffsetEntry, bytes]] = {}
+    for _ in range(count):
+        at = fields.at
+        key, entry = decode_entry(fields)
+        entries[key] = (entry, fields.since(at))
     fields.done()
     if len(entries) != count:
         raise Malformed("OFFSETS payload does not decode: a key occurs twice")

@@ -44,6 +44,15 @@ class Fields:
             raise self.malformed(f"{raw!r} is no name")
         return text
 
+    @property
+    def at(self) -> int:
+        """How many bytes have been taken."""
+        return self._at
+
+    def since(self, at: int) -> bytes:
+        """The bytes taken since then, as they are."""
+        return self._data[at : self._at]
+
     def done(self) -> None:
         """All bytes must have been taken."""
         if self._at != len(self._data):

@@ -27,7 +27,10 @@ IDLE_MS: Final = 24 * 3600 * 1000
 _SEQUENCES: Final = 2**32
 _BATCH: Final = Struct("<IIQQQ")
 _ENTRY: Final = Struct("<QIHHI")
-_KEPT_BYTES: Final = KEPT_BATCHES * _BATCH.size
+_EPOCH: Final = Struct("<H")
+_EPOCH_AT: Final = 14
+_STORE_MS: Final = Struct("<Q")
+_FULL: Final = _ENTRY.size + KEPT_BATCHES * _BATCH.size
 _COUNT: Final = Struct("<I")
 
 
@@ -48,7 +51,8 @@ class ProducerTable:
 
     def __init__(self, limit: int = MAX_PRODUCERS) -> None:
         self._limit = limit
-        self._entries: OrderedDict[tuple[int, int, int], tuple[int, bytes]] = OrderedDict()
+        # As SNAP holds them: a header, then the batches, oldest first.
+        self._entries: OrderedDict[tuple[int, int, int], bytes] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -68,17 +72,22 @@ class ProducerTable:
             return
         key = (header.producer_id, header.topic_id, header.queue_id)
         entries = self._entries
-        epoch, kept = entries.get(key, (header.producer_epoch, b""))
-        if epoch != header.producer_epoch:
-            kept = b""  # a newer session begins its own window
-        kept += _BATCH.pack(
+        entry = entries.get(key, b"")
+        batch = _BATCH.pack(
             header.base_sequence,
             header.record_count,
             header.base_offset,
             header.position + header.total_len,
             header.store_ms,
         )
-        entries[key] = (header.producer_epoch, kept[-_KEPT_BYTES:])
+        epoch = header.producer_epoch
+        if entry and _EPOCH.unpack_from(entry, _EPOCH_AT)[0] != epoch:
+            entry = b""  # a newer session begins its own window
+        if len(entry) == _FULL:
+            entries[key] = entry[: _ENTRY.size] + entry[_ENTRY.size + _BATCH.size :] + batch
+        else:
+            kept = entry[_ENTRY.size :] + batch
+            entries[key] = _ENTRY.pack(*key, epoch, len(kept) // _BATCH.size) + kept
         entries.move_to_end(key)
         if len(entries) > self._limit:
             entries.popitem(last=False)
@@ -90,7 +99,7 @@ class ProducerTable:
         entry = self._entries.get((producer_id, *key)) if producer_id else None
         if entry is None:
             return None
-        epoch, kept = entry
+        (epoch,) = _EPOCH.unpack_from(entry, _EPOCH_AT)
         if producer_epoch != epoch:
             if producer_epoch > epoch:
                 return None
@@ -98,11 +107,11 @@ class ProducerTable:
                 f"producer {producer_id} writes to topic {key[0]} queue {key[1]} in session "
                 f"{producer_epoch}, but session {epoch} is at work: open a new producer"
             )
-        last_sequence, last_count, *_ = _BATCH.unpack_from(kept, len(kept) - _BATCH.size)
+        last_sequence, last_count, *_ = _BATCH.unpack_from(entry, len(entry) - _BATCH.size)
         expected = (last_sequence + last_count) % _SEQUENCES
         if base_sequence == expected:
             return None
-        for batch in _BATCH.iter_unpack(kept):
+        for batch in _BATCH.iter_unpack(entry[_ENTRY.size :]):
             if batch[0] == base_sequence and batch[1] == count:
                 return ProducedBatch._make(batch)
         raise OutOfSequence(
@@ -111,21 +120,28 @@ class ProducerTable:
             f"{KEPT_BATCHES} batches: open a new producer"
         )
 
-    def encode(self, now_ms: int, max_bytes: int) -> bytes:
-        """The table as SNAP holds it: nobody idle for a day, and the newest of what fits."""
-        parts: list[bytes] = []
+    def encode(self, now_ms: int, max_bytes: int) -> tuple[bytes, int]:
+        """The table as SNAP holds it, and how many of those idle for longest are left out.
+
+        Left out is who is idle for a day, and then as many as it takes to fit `max_bytes`.
+        """
+        entries = list(self._entries.values())
+        total, out = sum(map(len, entries)), 0
         room = max_bytes - _COUNT.size
-        for (producer_id, topic_id, queue_id), (epoch, kept) in reversed(self._entries.items()):
-            *_, store_ms = _BATCH.unpack_from(kept, len(kept) - _BATCH.size)
-            if now_ms - store_ms > IDLE_MS:
-                continue
-            room -= _ENTRY.size + len(kept)
-            if room < 0:
+        # Store times never fall in a journal, so whoever is idle stands in front.
+        for entry in entries:
+            (store_ms,) = _STORE_MS.unpack_from(entry, len(entry) - _STORE_MS.size)
+            if total <= room and now_ms - store_ms <= IDLE_MS:
                 break
-            batches = len(kept) // _BATCH.size
-            parts.append(_ENTRY.pack(producer_id, topic_id, queue_id, epoch, batches) + kept)
-        parts.append(_COUNT.pack(len(parts)))
-        return b"".join(reversed(parts))
+            total -= len(entry)
+            out += 1
+        kept = entries[out:]
+        return _COUNT.pack(len(kept)) + b"".join(kept), out
+
+    def drop_oldest(self, count: int) -> None:
+        """Forget so many of those idle for longest."""
+        for _ in range(count):
+            self._entries.popitem(last=False)
 
     @classmethod
     def decode(cls, fields: Fields) -> "ProducerTable":
@@ -136,8 +152,9 @@ class ProducerTable:
             producer_id, topic_id, queue_id, epoch, batches = fields.take(_ENTRY)
             if not 1 <= batches <= KEPT_BATCHES or not producer_id:
                 raise fields.malformed(f"producer {producer_id} has {batches} batches")
+            head = _ENTRY.pack(producer_id, topic_id, queue_id, epoch, batches)
             kept = fields.raw(batches * _BATCH.size)
-            table._entries[(producer_id, TopicId(topic_id), queue_id)] = (epoch, kept)
+            table._entries[(producer_id, TopicId(topic_id), queue_id)] = head + kept
         if len(table) != count:
             raise fields.malformed("a producer occurs twice")
         return table

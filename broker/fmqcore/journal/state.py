@@ -7,20 +7,20 @@ tombstones) is gone on every replica at the same position.
 
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from fmqcore.batch import BatchHeader, BatchType
 from fmqcore.crc import Buffer
-from fmqcore.journal.control import decode_offsets, decode_topic
+from fmqcore.journal.control import decode_offsets_packed, decode_topic
 from fmqcore.journal.fields import Fields, encode_name
 from fmqcore.journal.offsets import (
     OffsetEntry,
     OffsetKey,
     QueueKey,
     decode_entry,
-    encode_entry,
     merge,
 )
+from fmqcore.journal.packed import PackedOffsets
 from fmqcore.journal.producers import ProducedBatch, ProducerTable
 from fmqcore.words import MAX_QUEUES, Epoch, Offset, Position, TopicId
 
@@ -41,6 +41,14 @@ _QUEUE: Final = Struct("<IHQ")
 _MS: Final = Struct("<Q")
 
 
+class Snapshot(NamedTuple):
+    """A SNAP payload, and what it leaves out."""
+
+    payload: bytes
+    tombstones: tuple[OffsetKey, ...]
+    producers: int  # so many of those idle for longest
+
+
 @dataclass(slots=True)
 class JournalState:
     """Next offsets, consumer offsets, topics, producers, epochs: as of one position.
@@ -55,6 +63,7 @@ class JournalState:
     epochs: list[tuple[Epoch, Position]] = field(default_factory=list)  # ascending; EPOCH's place
     producers: ProducerTable = field(default_factory=ProducerTable)
     deleted_ms: dict[OffsetKey, int] = field(default_factory=dict)  # when a tombstone came
+    _packed: PackedOffsets = field(default_factory=PackedOffsets, compare=False, repr=False)
 
     def apply(self, header: BatchHeader, payload: Buffer) -> None:
         """Take in one batch, in journal order. DATA, EPOCH, EOF need no payload: pass b"".
@@ -69,7 +78,7 @@ class JournalState:
             case BatchType.EPOCH:
                 self._apply_epoch(header.epoch, header.position)
             case BatchType.OFFSETS:
-                self._apply_offsets(decode_offsets(payload), header.store_ms)
+                self._apply_offsets(decode_offsets_packed(payload), header.store_ms)
             case BatchType.CONFIG:
                 self._apply_topic(payload)
             case BatchType.SNAP:
@@ -94,16 +103,18 @@ class JournalState:
         return None if entry is None or entry.deleted else entry
 
     def to_snap(self, now_ms: int, max_bytes: int = MAX_SNAP) -> bytes:
+        """Encode as a SNAP payload: see `snapshot`."""
+        return self.snapshot(now_ms, max_bytes).payload
+
+    def snapshot(self, now_ms: int, max_bytes: int = MAX_SNAP) -> Snapshot:
         """Encode as a SNAP payload; producers idle for a day and old tombstones are left out.
 
         Producers idle for longest are left out too until it has at most `max_bytes`
-        (`segments.max_snap`); nothing else is.
+        (`segments.max_snap`); nothing else is. It is a pause between two appends: all that is
+        many is kept as bytes, and joined here.
         """
-        kept = [
-            (key, entry)
-            for key, entry in sorted(self.offsets.items())
-            if now_ms - self.deleted_ms.get(key, now_ms) <= TOMBSTONE_MS
-        ]
+        deleted = self.deleted_ms
+        old = [key for key, ms in deleted.items() if now_ms - ms > TOMBSTONE_MS]
         parts = [
             _SNAP.pack(
                 _SNAP_VERSION,
@@ -111,7 +122,7 @@ class JournalState:
                 len(self.next_offsets),
                 len(self.epochs),
                 len(self.topics),
-                len(kept),
+                len(self.offsets) - len(old),
             )
         ]
         parts += [
@@ -123,12 +134,26 @@ class JournalState:
             _TOPIC.pack(topic_id, queues) + encode_name(name)
             for topic_id, (name, queues) in sorted(self.topics.items())
         ]
-        for key, entry in kept:
-            parts.append(encode_entry(key, entry))
-            if entry.deleted:
-                parts.append(_MS.pack(self.deleted_ms[key]))
-        parts.append(self.producers.encode(now_ms, max_bytes - sum(map(len, parts))))
-        return b"".join(parts)
+        packed = self._packed.items(self.offsets)
+        if deleted:
+            gone = frozenset(old)
+            for key, raw in packed:
+                if key not in gone:
+                    parts.append(raw + _MS.pack(deleted[key]) if key in deleted else raw)
+        else:
+            parts += [raw for _, raw in packed]
+        producers, idle = self.producers.encode(now_ms, max_bytes - sum(map(len, parts)))
+        parts.append(producers)
+        return Snapshot(b"".join(parts), tuple(old), idle)
+
+    def settle(self, snapshot: Snapshot) -> None:
+        """The snapshot, taken just now, is stored: what it left out is gone here too.
+
+        The same as to `apply` it, without decoding it.
+        """
+        for key in snapshot.tombstones:
+            del self.offsets[key], self.deleted_ms[key]
+        self.producers.drop_oldest(snapshot.producers)
 
     @classmethod
     def from_snap(cls, payload: Buffer) -> "JournalState":
@@ -142,8 +167,10 @@ class JournalState:
             topic_id, count = fields.take(_TOPIC)
             state.topics[TopicId(topic_id)] = (fields.name(), count)
         for _ in range(offsets):
+            at = fields.at
             key, entry = decode_entry(fields)
             state.offsets[key] = entry
+            state._packed.put(key, entry, fields.since(at))
             if entry.deleted:
                 (state.deleted_ms[key],) = fields.take(_MS)
         state.producers = ProducerTable.decode(fields)
@@ -165,8 +192,12 @@ class JournalState:
         self.epochs.append((epoch, position))
         del self.epochs[:-MAX_EPOCHS]
 
-    def _apply_offsets(self, entries: dict[OffsetKey, OffsetEntry], store_ms: int) -> None:
+    def _apply_offsets(
+        self, packed: dict[OffsetKey, tuple[OffsetEntry, bytes]], store_ms: int
+    ) -> None:
+        entries = {key: entry for key, (entry, _) in packed.items()}
         for key in merge(self.offsets, entries):
+            self._packed.put(key, *packed[key])
             if entries[key].deleted:
                 self.deleted_ms[key] = store_ms
             else:
@@ -189,6 +220,7 @@ class JournalState:
         self.epochs = other.epochs
         self.producers = other.producers
         self.deleted_ms = other.deleted_ms
+        self._packed = other._packed
 
 
 def snap_next_offsets(payload: Buffer) -> dict[QueueKey, Offset]:

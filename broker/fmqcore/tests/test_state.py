@@ -79,6 +79,22 @@ def test_any_snap_and_what_follows_equal_the_whole_journal(
     assert again.to_snap(writer.now_ms) == writer.state.to_snap(writer.now_ms)
 
 
+@given(OPERATIONS, st.integers(0, 3000), st.integers(0, 2))
+@settings(max_examples=60, deadline=None)
+def test_to_settle_a_snapshot_is_to_decode_it(
+    operations: list[tuple[str, int, int, int]], max_bytes: int, days: int
+) -> None:
+    writer = JournalWriter()
+    _play(writer, operations)
+    state, now_ms = writer.state, writer.now_ms + days * DAY_MS
+    snapshot = state.snapshot(now_ms, max_bytes)
+    decoded = JournalState.from_snap(snapshot.payload)
+    state.settle(snapshot)
+    assert state == decoded
+    again = state.to_snap(now_ms, max_bytes)
+    assert again == decoded.to_snap(now_ms, max_bytes) == snapshot.payload
+
+
 def test_a_snap_holds_all() -> None:
     writer = sample()
     state = writer.state

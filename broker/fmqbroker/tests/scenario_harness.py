@@ -180,22 +180,8 @@ class Scenario:
         self.cluster.broker_links[MASTER].cut(broker)
 
     def only_one_connection(self, broker: str) -> list[int]:
-        """What that slave opens to the master beside its stream is cut; returns what is, live."""
-        link, others, refused = self.cluster.broker_links[MASTER], f"{broker}+", []
-        ask = link._who
-        assert ask is not None
-
-        def who(port: int) -> str:
-            if ask(port) != broker:
-                return ask(port)
-            if broker not in link._open.values():
-                return broker
-            refused.append(port)
-            return others
-
-        link._who = who
-        link.cut(others)
-        return refused
+        """What that slave opens to the master beside its stream is reset; returns what is, live."""
+        return self.cluster.broker_links[MASTER].only_one(broker)
 
     def let_stream_through(self, broker: str) -> None:
         """Undo `cut_from_master`, and nothing else."""
@@ -212,11 +198,9 @@ class Scenario:
 
     def heal(self) -> None:
         """Every link is whole again."""
-        for link in self.cluster.zookeeper_links.values():
-            link.resume()
-        for link in self.cluster.broker_links.values():
-            for who in list(link._modes):
-                link.resume(who)
+        links = self.cluster.zookeeper_links, self.cluster.broker_links
+        for link in (link for some in links for link in some.values()):
+            link.heal()
 
     # ---- the verdict
     async def verdict(self) -> None:
@@ -290,7 +274,7 @@ async def scenario(
     """A healthy cluster of one group (unless told otherwise) with traffic in flow."""
     given: dict[str, Any] = {"groups": 1, "cluster": f"s{next(_clusters)}", **options}
     given["settings"] = {**SETTINGS, **(settings or {})}
-    given["zookeeper"] = server.address if server is not None else ""
+    given["zookeeper"] = f"{server.address}/{given['cluster']}" if server is not None else ""
     cluster = LateCluster(path / "cluster", ClusterOptions(**given), late)
     await cluster.start()
     stage: Scenario | None = None

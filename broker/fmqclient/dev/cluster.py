@@ -58,7 +58,7 @@ class DevCluster:
         self.directory = directory.absolute()
         self.options = options or ClusterOptions()
         self.brokers: dict[str, BrokerPlan] = {}
-        self.zookeeper_links: dict[str, Link] = {}  # if proxied: broker → ZooKeeper
+        self.zookeeper_links: dict[str, Link] = {}  # if proxied: broker → a ZooKeeper server
         self.broker_links: dict[str, Link] = {}  # if proxied: anybody → broker, by caller
         self._detach = detach
         self._children: dict[str, Child] = {}
@@ -187,9 +187,10 @@ class DevCluster:
             )
             if proxies is not None:
                 self.broker_links[broker] = proxies.link(plan.listen, who=self._who_calls)
-                self.zookeeper_links[broker] = proxies.link(self.zookeeper_address)
+                servers, slash, root = self.zookeeper_address.partition("/")
+                self.zookeeper_links[broker] = proxies.link(servers.split(",")[0])
                 plan.address = self.broker_links[broker].address
-                plan.zookeeper = self.zookeeper_links[broker].address
+                plan.zookeeper = self.zookeeper_links[broker].address + slash + root
             self.brokers[broker] = plan
 
     def _who_calls(self, port: int) -> str:

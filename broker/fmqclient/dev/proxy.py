@@ -38,6 +38,7 @@ class Link:
         self._proxies = proxies
         self._who = who
         self._modes: dict[str, _Mode] = {}
+        self._refused: dict[str, list[int]] = {}  # of those who may have one connection only
         self._changed = asyncio.Event()
         self._open: dict[asyncio.StreamWriter, str] = {}
         self._server: asyncio.Server | None = None
@@ -59,6 +60,17 @@ class Link:
         """Let everything through again (of `who`), what was held first."""
         self._proxies.run(self._set, who, _Mode.PASS)
 
+    def only_one(self, who: str) -> list[int]:
+        """While one connection of `who` is open, more are reset; their ports, as they come.
+
+        Until `heal`.
+        """
+        return self._proxies.run(self._limit, who)
+
+    def heal(self) -> None:
+        """As new: everything of everybody gets through, what was held first."""
+        self._proxies.run(self._heal)
+
     # ---- in the proxies' thread
     async def _listen(self, port: int) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
@@ -71,6 +83,23 @@ class Link:
                 writer.transport.abort()
         self._changed.set()
         self._changed = asyncio.Event()
+
+    async def _limit(self, who: str) -> list[int]:
+        return self._refused.setdefault(who, [])
+
+    async def _heal(self) -> None:
+        self._refused = {}
+        self._modes = {}
+        await self._set(ANYBODY, _Mode.PASS)
+
+    def _is_one_more(self, writer: asyncio.StreamWriter, who: str) -> bool:
+        """Whether it is one too many; if so it is noted."""
+        refused = self._refused.get(who)
+        others = [w for w, caller in self._open.items() if caller == who and w is not writer]
+        if refused is None or not others:
+            return False
+        refused.append(writer.get_extra_info("peername")[1])
+        return True
 
     def _is(self, mode: _Mode, who: str) -> bool:
         return mode in (self._modes.get(ANYBODY), self._modes.get(who))
@@ -87,7 +116,7 @@ class Link:
                 port = writer.get_extra_info("peername")[1]
                 who = self._open[writer] = await asyncio.to_thread(self._who, port)
             await self._while_held(who)
-            if not self._is(_Mode.CUT, who):
+            if not self._is(_Mode.CUT, who) and not self._is_one_more(writer, who):
                 await self._forward(who, reader, writer)
         except (OSError, ExceptionGroup):
             pass  # an end went away: the other learns it by the reset

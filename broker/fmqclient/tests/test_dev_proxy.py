@@ -121,3 +121,31 @@ async def test_a_target_that_is_away_is_a_reset(proxies: Proxies) -> None:
     caller = await Caller.dial(proxies.link(f"127.0.0.1:{port}"))
     assert await caller.is_reset()
     caller.close()
+
+
+async def test_only_one_connection_at_a_time(proxies: Proxies, echo: str) -> None:
+    """Of one caller; others are not touched. Healed, all may again."""
+    names: dict[int, str] = {}
+    link = proxies.link(echo, who=lambda port: names.get(port, ""))
+
+    async def dial(name: str) -> Caller:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        names[port] = name
+        here = ("127.0.0.1", port)
+        return Caller(*await asyncio.open_connection("127.0.0.1", link.port, local_addr=here))
+
+    refused = link.only_one("slave")
+    first, other, second = await dial("slave"), await dial("client"), await dial("slave")
+    assert await first.answer(b"stream") == b"stream"
+    assert await second.is_reset()
+    assert await other.answer(b"hello") == b"hello"
+    assert [names[port] for port in refused] == ["slave"]
+    link.cut("slave")
+    link.heal()
+    both = await dial("slave"), await dial("slave")
+    for one in both:
+        assert await one.answer(b"again") == b"again"
+    for one in (first, other, second, *both):
+        one.close()

@@ -127,7 +127,8 @@ async def test_sliding_window_under_a_stalled_slave(
 
 async def test_idle_heartbeats(tmp_path: Path, zookeeper_server: EmbeddedZooKeeper) -> None:
     """Nothing to send for longer than a dead link takes to be noticed: the link stands."""
-    async with scenario(tmp_path, zookeeper_server, proxied=True) as stage:
+    soon = {"dead_after_ms": 1200}
+    async with scenario(tmp_path, zookeeper_server, proxied=True, settings=soon) as stage:
         await stage.stop_consumer()
         stage.traffic.enough.set()
         state, link = await stage.state(), stage.cluster.broker_links[MASTER]

@@ -138,9 +138,14 @@ class Track:
         """The parts of a delivered range that the program has not done yet."""
         if term != self.term:
             return []
-        if not len(self.done):
-            return [(Offset(first), Offset(end))]
-        return self.done.gaps(Offset(first), Offset(end))
+        left = [(Offset(first), Offset(end))]
+        if len(self.done):
+            left = self.done.gaps(*left[0])
+        for acked, acked_end in (*self._fresh, (self._first, self._end)):  # not said yet
+            if acked < end and first < acked_end:
+                said = RangeSet([(Offset(acked), Offset(acked_end))])
+                left = [gap for part in left for gap in said.gaps(*part)]
+        return left
 
     def _gather(self) -> None:
         if self._first != _NONE:

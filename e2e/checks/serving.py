@@ -10,7 +10,7 @@ one lies wholly within a span of the other.
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
@@ -18,7 +18,9 @@ from e2e.events import Down, Look, Serves, State
 from fmqcore.batch import BatchType
 from fmqcore.words import Permission
 
-BITS = (Permission.READ, Permission.WRITE)
+BITS: Final = (Permission.READ, Permission.WRITE)
+_WAKE_MS: Final = 1.0
+"""Who wakes up looks at its clock before it does anything."""
 
 
 class Span(NamedTuple):
@@ -69,7 +71,7 @@ def _awake(facts: Facts, span: Span) -> Iterator[Span]:
             continue
         if from_ms > begin:
             yield span._replace(from_ms=begin, to_ms=from_ms)
-        begin = min(to_ms, span.to_ms)
+        begin = min(to_ms + _WAKE_MS, span.to_ms)
     if begin < span.to_ms or begin == span.from_ms:
         yield span._replace(from_ms=begin)
 

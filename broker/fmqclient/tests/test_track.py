@@ -33,3 +33,14 @@ def test_what_is_acked_meanwhile_is_void_if_the_group_was_moved_back() -> None:
     assert not track.ack(5, term)
     assert track.take_fresh() == []
     assert track.not_done(2, 8, track.term) == [(2, 8)]
+
+
+def test_a_copy_is_not_shown_though_the_ack_of_the_first_has_not_been_said_yet() -> None:
+    track = held()
+    for offset in (0, 1, 4, 7):
+        track.ack(offset, track.term)
+    assert track.not_done(0, 9, track.term) == [(2, 4), (5, 7), (8, 9)]
+    assert track.not_done(2, 4, track.term) == [(2, 4)]
+    assert track.take_fresh() == [(0, 2), (4, 5), (7, 8)]
+    track.ack(2, track.term)
+    assert track.not_done(0, 9, track.term) == [(3, 4), (5, 7), (8, 9)]

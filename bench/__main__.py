@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 import shutil
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from bench import raw
-from bench.cells import POLICIES, Cell, all_cells, chosen, median_run, row
+from bench.cells import POLICIES, Cell, all_cells, chosen, median_cpu, median_run, row
 from bench.load import Load
 from fmqclient.dev.cluster import DevCluster
 from fmqclient.dev.plan import ClusterOptions
@@ -32,6 +33,9 @@ _COLUMNS = {
     "p50_ms": "p50 ms",
     "p99_ms": "p99 ms",
     "p999_ms": "p999 ms",
+    "client_cpu_us": "client CPU µs",
+    "master_cpu_us": "master",
+    "slave_cpu_us": "slave",
     "raw_fdatasync_per_s": "raw fdatasync/s",
     "raw_stream_messages_per_s": "raw stream/s",
 }
@@ -61,7 +65,7 @@ def main(
     out.parent.mkdir(parents=True, exist_ok=True)
     rows = asyncio.run(_measure(cells, runs, seconds, out.parent))
     out.write_text(json.dumps(rows, indent=1) + "\n")
-    Console(width=None if sys.stdout.isatty() else 140).print(_table(rows))
+    Console(width=None if sys.stdout.isatty() else 160).print(_table(rows))
     typer.echo(f"written to {out}", err=True)
 
 
@@ -76,12 +80,14 @@ async def _measure(
             progress.update(task, description=f"logs of the brokers: {folder}/cluster")
             options = ClusterOptions(groups=1, slaves=1, policy=POLICIES[policy])
             async with DevCluster(folder / "cluster", options) as cluster:
-                load = Load(cluster.url)
+                pids = [os.getpid(), *(cluster.pid(broker) for broker in cluster.brokers)]
+                load = Load(cluster.url, pids)
                 for cell in some:
                     progress.update(task, description=cell.name)
                     machine = await raw.measure(cell, folder, min(1.0, seconds / 2))
                     done = [await load.run(cell, seconds) for _ in range(runs)]
-                    rows.append(row(cell, median_run(done), machine))
+                    rates, cpus = zip(*done, strict=True)
+                    rows.append(row(cell, median_run(rates), median_cpu(cpus), machine))
                     progress.advance(task)
             shutil.rmtree(folder)  # kept, with its logs, if anything went wrong
     return rows

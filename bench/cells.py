@@ -52,6 +52,15 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Cpu:
+    """CPU (user and system) of each process per message: steady where rates are not."""
+
+    client_cpu_us: float
+    master_cpu_us: float
+    slave_cpu_us: float
+
+
+@dataclass(frozen=True, slots=True)
 class Raw:
     """What the machine itself does at that size, measured right before."""
 
@@ -93,7 +102,16 @@ def median_run(runs: Sequence[Run]) -> Run:
     return next(run for run in runs if run.messages_per_s == rate)
 
 
-def row(cell: Cell, run: Run, raw: Raw) -> dict[str, Any]:
+def median_cpu(runs: Sequence[Cpu]) -> Cpu:
+    """Each process's median."""
+    return Cpu(
+        median_low(run.client_cpu_us for run in runs),
+        median_low(run.master_cpu_us for run in runs),
+        median_low(run.slave_cpu_us for run in runs),
+    )
+
+
+def row(cell: Cell, run: Run, cpu: Cpu, raw: Raw) -> dict[str, Any]:
     """One row of `build/bench.json`."""
-    values = asdict(cell) | asdict(run) | asdict(raw)
+    values = asdict(cell) | asdict(run) | asdict(cpu) | asdict(raw)
     return {k: round(v, 3) if isinstance(v, float) else v for k, v in values.items()}

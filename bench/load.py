@@ -6,8 +6,10 @@ import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 
+import psutil
+
 import fmqclient
-from bench.cells import OUTSTANDING, Cell, Run, run_of
+from bench.cells import OUTSTANDING, Cell, Cpu, Run, run_of
 from fmqclient.producer import Producer
 
 _QUEUES = 8
@@ -18,11 +20,12 @@ _ALL_CONSUMED_S = 120.0
 class Load:
     """Runs cells against one cluster. Topics are made anew for each run."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, pids: Sequence[int]) -> None:
         self._url = url
+        self._pids = pids  # of client, master, slave
         self._made = 0
 
-    async def run(self, cell: Cell, seconds: float) -> Run:
+    async def run(self, cell: Cell, seconds: float) -> tuple[Run, Cpu]:
         """One run of about so long."""
         self._made += 1
         names = [f"bench-{self._made}-{number}" for number in range(cell.topics)]
@@ -33,16 +36,37 @@ class Load:
                 value = bytes(range(256)) * (cell.size_bytes // 256 + 1)
                 sender = Sender(producer, names, value[: cell.size_bytes])
                 await sender.run(_WARM_UP_S)
+                cpu = _Meter(self._pids)
                 if not cell.consume:
                     elapsed_s = await sender.run(seconds)
-                    return run_of(sender.latencies_s, elapsed_s)
+                    used = cpu.per_message(len(sender.latencies_s))
+                    return run_of(sender.latencies_s, elapsed_s), used
                 async with Consumer(self._url, names) as consumer:
                     before, start = sender.total, time.perf_counter()
                     await sender.run(seconds)
                     await consumer.wait_for(sender.total)
                     elapsed_s = time.perf_counter() - start
                     assert sender.total - before == len(sender.latencies_s)
-                    return run_of(sender.latencies_s, elapsed_s)
+                    used = cpu.per_message(len(sender.latencies_s))
+                    return run_of(sender.latencies_s, elapsed_s), used
+
+
+class _Meter:
+    """The CPU that client, master and slave use from now on."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        self._processes = [psutil.Process(pid) for pid in pids]
+        self._before = [_cpu_s(process) for process in self._processes]
+
+    def per_message(self, count: int) -> Cpu:
+        """Microseconds of each since then, for each of so many messages."""
+        used = zip(self._processes, self._before, strict=True)
+        return Cpu(*(1e6 * (_cpu_s(process) - before) / count for process, before in used))
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
 
 
 class Sender:

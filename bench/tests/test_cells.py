@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench import raw
-from bench.cells import Raw, Run, all_cells, chosen, median_run, row, run_of
+from bench.cells import Cpu, Raw, Run, all_cells, chosen, median_cpu, median_run, row, run_of
 
 KEYS = {
     "topics",
@@ -17,6 +17,9 @@ KEYS = {
     "p50_ms",
     "p99_ms",
     "p999_ms",
+    "client_cpu_us",
+    "master_cpu_us",
+    "slave_cpu_us",
     "raw_fdatasync_per_s",
     "raw_stream_messages_per_s",
 }
@@ -43,8 +46,13 @@ def test_a_run_is_summed_up_and_the_median_run_is_one_that_was() -> None:
     assert median_run(runs) == runs[2]
 
 
+def test_cpu_is_the_median_of_each_process_by_itself() -> None:
+    runs = [Cpu(1.0, 30.0, 200.0), Cpu(2.0, 10.0, 300.0), Cpu(3.0, 20.0, 100.0)]
+    assert median_cpu(runs) == Cpu(2.0, 20.0, 200.0)
+
+
 def test_a_row_has_the_keys_that_were_agreed() -> None:
-    made = row(all_cells()[0], Run(1.23456, 1.0, 2.0, 3.0), Raw(4.0, 5.0))
+    made = row(all_cells()[0], Run(1.23456, 1.0, 2.0, 3.0), Cpu(6.0, 9.0, 7.0), Raw(4.0, 5.0))
     assert set(made) == KEYS
     assert made["messages_per_s"] == 1.235
 

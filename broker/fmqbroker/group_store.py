@@ -162,6 +162,7 @@ class GroupStore:
             node = await self._coordination.get(f"{self._root}/config")
             if node is not None:
                 self.config = self._decoded("config", node.data, config_from_json, self.config)
+            # F12: the live nodes after the state: what is judged together is never older than it.
             await self._read_state()
             standing = self.standing
             self.live = await self._read_live()

@@ -100,6 +100,7 @@ class Terms:
 
     async def open(self, edit: GroupState, version: int) -> bool:
         """Open my term as master: see the top of the file. False: another change came first."""
+        # F14: what a slave has more is in before the EPOCH batch, or it could not come any more.
         async with self._parts.master.reconciling:
             return await self._open(edit, version)
 

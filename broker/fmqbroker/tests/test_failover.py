@@ -316,6 +316,19 @@ async def test_a_master_that_restarts_at_once(zookeeper: str, tmp_path: Path) ->
         assert slave.state.epoch == 2  # nobody claimed
 
 
+async def test_no_term_opens_while_a_suffix_is_pulled(zookeeper: str, tmp_path: Path) -> None:
+    """What a slave has more comes before the new term's first batch, or could come no more."""
+    async with group_of(zookeeper, tmp_path, M) as net:
+        master = Node(net, M)
+        pulling = master.master.reconciling
+        async with pulling:
+            await master.start()
+            await until(lambda: pulling._waiters, "it wants to open its term")
+            assert master.journal.end == 0, "nothing of a term is appended yet"
+            assert master.serves is NONE
+        await until(lambda: master.serves is FULL)
+
+
 async def test_an_orderly_stop_of_the_master_is_quick(zookeeper: str, tmp_path: Path) -> None:
     async with group_of(zookeeper, tmp_path, M, S) as net:
         master, slave = await whole(net, S)

@@ -1,7 +1,7 @@
 """The group store on a real ZooKeeper: cache, compare-and-set, lost answers, live nodes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -27,6 +27,7 @@ from fmqcore.cluster import (
     Member,
     Mode,
     config_to_json,
+    live_to_json,
     state_from_json,
     state_to_json,
 )
@@ -252,6 +253,35 @@ async def test_a_state_that_vanishes_is_kept_and_made_again(
         node = await admin.get(f"{ROOT}/state")
         assert node is not None
         assert state_from_json(node.data).epoch == 5
+
+
+class Between:
+    """A session that lets something happen right after the state was read."""
+
+    def __init__(self, session: ZooKeeperSession, happens: Callable[[], Awaitable[object]]) -> None:
+        self._session = session
+        self._happens = happens
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    async def get(self, path: str) -> Any:
+        node = await self._session.get(path)
+        if path.endswith("/state"):
+            await self._happens()
+        return node
+
+
+async def test_a_look_shows_live_nodes_that_are_newer_than_its_state(
+    admin: ZooKeeperSession,
+) -> None:
+    """A reader that goes while one looks is not taken for live under the state that was read."""
+    await admin.create(f"{ROOT}/live/{S}", live_to_json(live(S, "a")), make_parents=True)
+    store = GroupStore(
+        Between(admin, lambda: admin.delete(f"{ROOT}/live/{S}")), SystemClock(), CLUSTER, GROUP, M
+    )
+    await store.load()
+    assert S not in store.live
 
 
 # ---- live nodes

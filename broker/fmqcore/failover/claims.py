@@ -32,6 +32,7 @@ def after_announce(tenure: Tenure | None, standing: int, *, granted_now: bool) -
     `granted_now`: at this moment, after the node stood, every in-sync slave is bound by a grant
     to me as master (never true for a reader).
     """
+    # F13: in a gap of the node somebody may have claimed, so the term is over unless nobody could.
     if tenure is None or tenure.standing == standing:
         return tenure
     return Tenure(tenure.epoch, standing) if granted_now else None

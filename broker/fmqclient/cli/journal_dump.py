@@ -1,18 +1,21 @@
-"""The walk behind `fmq journal dump`: one row a batch, filtered, until the end or damage."""
+"""The walk behind `fmq journal dump`: one row a batch, filtered, also behind damage."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from fmqclient.cli import journal_show as show
-from fmqclient.cli.journal_files import DataDirectory
+from fmqclient.cli.journal_files import DataDirectory, SegmentBytes
 from fmqcore.batch import BatchHeader, BatchType
 from fmqcore.columns import BadColumns
 from fmqcore.crc import Buffer
 from fmqcore.errors import Malformed
 from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
 from fmqcore.journal.control import decode_topic
+from fmqcore.journal.findings import FAULT_CODES, error
 from fmqcore.journal.recovery import Cut, Refuse, SegmentFile, judge, judge_sealed, survey
+from fmqcore.journal.resync import resync
 from fmqcore.journal.scan import Cursor, Fault, Scan, Stop, begin_next
+from fmqcore.journal.segments import Segment
 from fmqcore.journal.state import JournalState
 from fmqcore.words import Position, TopicId
 
@@ -51,17 +54,35 @@ class Dump:
             if cursor.position != file.base or cursor.segment is not None:
                 cursor = Cursor(file.base)
             with self._opened.segment(file.name) as data:
-                scan = Scan(data, file.base, cursor)
-                for header in scan:
-                    row = self._row(header, scan.payload(header))
-                    if row is None:
-                        continue
+                for row in self._segment(file, data, cursor):
                     yield row
                     shown += 1
                     if shown == self._wanted.limit:
                         return
-            if scan.stop is not None:
-                self._judge(scan.stop, file)
+
+    def _segment(self, file: SegmentFile, data: SegmentBytes, cursor: Cursor) -> Iterator[show.Row]:
+        while True:
+            scan = Scan(data, file.base, cursor)
+            for header in scan:
+                row = self._row(header, scan.payload(header))
+                if row is not None:
+                    yield row
+            if not (isinstance(scan.stop, Fault) and self._go_on(scan.stop, file, data, cursor)):
+                break
+        if scan.stop is not None:
+            self._judge(scan.stop, file)
+
+    def _go_on(self, fault: Fault, file: SegmentFile, data: SegmentBytes, cursor: Cursor) -> bool:
+        """Behind damage that is not the end: where the next batch begins for sure."""
+        last = file == self._survey.segments[-1]
+        if last and fault.position >= self._survey.durable_end:
+            return False
+        skipped = resync(fault, data, Segment(file.base, file.end), cursor)
+        if skipped is None:
+            return False
+        sentence = f"{fault.sentence}; {skipped} bytes are not shown, up to {cursor.position}"
+        self._stop(2, str(error(FAULT_CODES[fault.fault], file.name, fault.position, sentence)))
+        return True
 
     def _row(self, header: BatchHeader, payload: Buffer) -> show.Row | None:
         self._learn(header, payload)

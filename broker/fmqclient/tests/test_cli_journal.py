@@ -20,7 +20,7 @@ from fmqclient.tests.journal_directory import (
     write,
     writer,
 )
-from fmqcore.batch import BatchType
+from fmqcore.batch import HEADER_LEN, BatchType, seal_header
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
 from fmqcore.tests.journal_writer import JournalWriter
 from fmqcore.words import Position
@@ -101,10 +101,63 @@ def test_damage_below_the_durable_end_is_inconsistent(
     assert (finding["code"], finding["position"]) == (code, victim.position)
     assert finding["file"] == segment_name(base)
     assert "move the whole data directory away" in finding["remedy"]
-    # A bad payload hides nothing else; a bad header hides the rest of its segment.
-    assert (found["coverage"]["bytes_not_read"] > 0) is (code == "J001")
+    # A bad payload hides nothing else; a bad header hides its own batch.
+    hidden = victim.total_len if code == "J001" else 0
+    assert found["coverage"]["bytes_not_read"] == hidden
+    assert found["coverage"]["bytes_read"] == writer.end - hidden
+    assert found["coverage"]["batches"] == len(writer.headers) - (1 if hidden else 0)
+    assert len(found["findings"]) == 1
+    if hidden:
+        assert f"{hidden} bytes cannot be read, up to position {victim.end}" in finding["sentence"]
     out = run("verify", directory)[1]
     assert f"{segment_name(base)}, position {victim.position}" in out
+
+
+@pytest.mark.parametrize("what", ["the SNAP", "a long range", "the last before the EOF", "all"])
+def test_verify_goes_on_behind_damage(directory: Path, writer: JournalWriter, what: str) -> None:
+    second = list(writer.segments)[1]
+    inside = [h for h in writer.headers if h.end <= second]
+    batches = {
+        "the SNAP": inside[:1],
+        "a long range": inside[3:9],
+        "the last before the EOF": inside[-2:-1],
+        "all": inside,
+    }[what]
+    for batch in batches:
+        flip(directory / FIRST, batch.position + 60)
+    code, found = verify(directory)
+    assert code == 2
+    hidden = batches[-1].end - batches[0].position
+    assert found["coverage"]["bytes_not_read"] == hidden
+    assert found["coverage"]["batches"] == len(writer.headers) - len(batches)
+    (finding,) = [f for f in found["findings"] if f["code"] == "J001"]
+    assert finding["position"] == batches[0].position
+
+
+def test_a_batch_that_does_not_follow_is_told_and_read(
+    directory: Path, writer: JournalWriter
+) -> None:
+    raw = bytearray((directory / FIRST).read_bytes())
+    victim = [h for h in writer.headers if h.type == BatchType.DATA][3]
+    at = victim.position
+    raw[at : at + HEADER_LEN], _ = seal_header(tuple(victim._replace(prev_header_crc=7)))
+    (directory / FIRST).write_bytes(raw)
+    code, found = verify(directory)
+    assert code == 2
+    # Its own chain, and that of the one behind it.
+    assert codes(found) == ["J003"]
+    assert [f["position"] for f in found["findings"]] == [at, victim.end]
+    assert found["coverage"]["bytes_not_read"] == 0
+    assert found["coverage"]["batches"] == len(writer.headers)
+
+
+def test_bytes_behind_an_eof_are_told(directory: Path, writer: JournalWriter) -> None:
+    eof = next(h for h in writer.headers if h.type == BatchType.EOF)
+    assert eof.total_len > HEADER_LEN
+    flip(directory / FIRST, eof.end - 1)
+    code, found = verify(directory)
+    assert (code, codes(found)) == (1, ["J005"])
+    assert found["findings"][0]["position"] == eof.end - 1
 
 
 def test_two_bad_payloads_are_both_told(directory: Path, writer: JournalWriter) -> None:

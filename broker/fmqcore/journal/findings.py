@@ -40,6 +40,9 @@ REFILL: Final = (
     "from a copy"
 )
 """The remedy for damage below the durable end."""
+NOBODY_READS: Final = (
+    "nothing is lost, nobody reads these bytes; but something has changed the disk: look at it"
+)
 CUT_AT_START: Final = "nothing: the broker cuts it at its next start"
 REMADE_AT_START: Final = "nothing: the broker makes it again at its next start"
 

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from fmqcore.batch import BatchFault, BatchHeader, BatchType
+from fmqcore.batch import HEADER_LEN, BatchFault, BatchHeader, BatchType
 from fmqcore.crc import Buffer
 from fmqcore.errors import Malformed
 from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
 from fmqcore.journal.findings import (
     FAULT_CODES,
+    NOBODY_READS,
     REMADE_AT_START,
     Code,
     Finding,
@@ -32,6 +33,7 @@ from fmqcore.journal.recovery import (
     judge_sealed,
     survey,
 )
+from fmqcore.journal.resync import resync
 from fmqcore.journal.scan import (
     Blank,
     Cursor,
@@ -44,7 +46,7 @@ from fmqcore.journal.scan import (
     first_nonzero,
     payload_of,
 )
-from fmqcore.journal.segments import CHECKPOINT
+from fmqcore.journal.segments import CHECKPOINT, Segment
 from fmqcore.journal.state import JournalState
 from fmqcore.journal.verify_index import IndexState, check_index
 from fmqcore.words import Position
@@ -58,8 +60,9 @@ class SegmentReport:
     """What was found in one segment."""
 
     file: SegmentFile
-    used: int = 0  # bytes from the base to the end of the last good batch
-    unread_bytes: int = 0  # behind damage: not checked
+    used: int = 0  # bytes of good batches
+    unread_bytes: int = 0  # within or behind damage: not checked
+    skipped_bytes: int = 0  # of these, before the last good batch
     batches: int = 0
     records: int = 0
     first_ms: int = 0
@@ -117,13 +120,15 @@ class Verifier:
         walk = _Walk(self, report, data, again, progress)
         stop = walk.run()
         report.sealed = isinstance(stop, Sealed)
-        report.used = self._cursor.position - file.base
+        report.used = self._cursor.position - file.base - report.skipped_bytes
+        report.unread_bytes = report.skipped_bytes
         if isinstance(stop, Fault):
             report.unread_bytes = file.size - report.used
         if not report.moving:
             self._judge(report, stop, data)
         pending = self._live and file in self.segments[-2:]
-        check_index(report, walk.index, index_file, pending=pending)
+        if not walk.resynced:  # else nobody knows what should be in it
+            check_index(report, walk.index, index_file, pending=pending)
         self.findings += report.findings
         return report
 
@@ -168,14 +173,14 @@ class Verifier:
         if isinstance(verdict, Cut | Refuse):
             report.findings.append(verdict.finding)
         if isinstance(verdict, Cut):
-            report.unread_bytes = 0  # void: it was never acknowledged as stored
+            report.unread_bytes = report.skipped_bytes  # void: never acknowledged as stored
         length = check_length(self._cursor.segment, file)
         if length:
             report.findings.append(length)
 
 
 class _Walk:
-    """One segment's walk: the scan kernel, but it goes on behind a bad payload."""
+    """One segment's walk: the scan kernel, but it goes on behind damage."""
 
     def __init__(
         self,
@@ -186,6 +191,7 @@ class _Walk:
         progress: Callable[[int], None],
     ) -> None:
         self.index = SegmentIndex(report.file.base)
+        self.resynced = False
         self._verifier = verifier
         self._report = report
         self._data = data
@@ -208,6 +214,7 @@ class _Walk:
                 self._take(found)
                 if found.type == BatchType.EOF:
                     stop = Sealed(cursor.position)
+                    self._look_behind(found)
             elif isinstance(found, Fault):
                 stop = self._fault(found, last)
             else:
@@ -225,8 +232,10 @@ class _Walk:
                 return None
             self._report.moving = True
             return Blank(fault.position)
-        if tail or fault.fault not in _PAYLOAD_FAULTS:
+        if tail:
             return fault
+        if fault.fault not in _PAYLOAD_FAULTS:
+            return self._go_on_behind(fault)
         header = advance(self._data, self._report.file.base, self._verifier._cursor, payloads=False)
         if not isinstance(header, BatchHeader):
             return fault
@@ -237,6 +246,35 @@ class _Walk:
         elif header.type != BatchType.DATA:
             self._verifier._state = None  # what it held is not known any more
         return None
+
+    def _go_on_behind(self, fault: Fault) -> Stop | None:
+        """A header is damaged: tell it, and go on where the next batch begins for sure."""
+        report, verifier = self._report, self._verifier
+        file = report.file
+        skipped = resync(fault, self._data, Segment(file.base, file.end), verifier._cursor)
+        if skipped is None:
+            return fault
+        sentence = fault.sentence
+        if skipped:
+            sentence += (
+                f"; {skipped} bytes cannot be read, up to position {verifier._cursor.position}"
+            )
+        report.findings.append(error(FAULT_CODES[fault.fault], file.name, fault.position, sentence))
+        report.skipped_bytes += skipped
+        self.resynced, verifier._state = True, None
+        return None
+
+    def _look_behind(self, eof: BatchHeader) -> None:
+        """Behind an EOF's header nothing was ever written."""
+        base = self._report.file.base
+        if not self._verifier._payloads:
+            return
+        at = first_nonzero(self._data, eof.position - base + HEADER_LEN)
+        if at is not None:
+            place = Position(base + at)
+            sentence = "behind the end of the segment there must be zeros"
+            found = warning(Code.J005, self._report.file.name, place, sentence, NOBODY_READS)
+            self._report.findings.append(found)
 
     def _take(self, header: BatchHeader) -> None:
         self._count(header)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
-from e2e.checks.progress import Reading
-from e2e.events import Delivered, Down, Look, PhaseName, Serves, Stored
+from e2e.checks.progress import read_all
+from e2e.events import Down, Look, PhaseName, Serves, Stored
 from fmqcore.words import Permission
 
 
@@ -61,15 +61,11 @@ def _outcomes(facts: Facts, from_ms: float, to_ms: float) -> Iterator[Finding]:
 
 
 def _again(facts: Facts, from_ms: float, to_ms: float) -> Iterator[Finding]:
-    for (readers, place), events in facts.progress.items():
+    for readers, place, read in read_all(facts):
         moves = [m.at_ms for m in facts.members.get(readers, ()) if m.at_ms <= to_ms]
-        reading = Reading(facts.truth(place).begin)
-        for event in events:
-            offset = getattr(event, "offset", -1)
-            before = reading.delivered.get(offset) if isinstance(event, Delivered) else None
-            nacked = offset in reading.nacked
-            reading.take(event)
-            if before is None or nacked or not isinstance(event, Delivered) or not reading.known:
+        for arrival in read.arrivals:
+            event, before = arrival.event, arrival.before
+            if before is None or arrival.nacked:
                 continue
             if not from_ms < before.at_ms <= event.at_ms <= to_ms:
                 continue
@@ -77,7 +73,7 @@ def _again(facts: Facts, from_ms: float, to_ms: float) -> Iterator[Finding]:
                 continue  # members came or went
             text = f"delivered to {readers} twice: {before.at_ms:.0f} and {event.at_ms:.0f} ms"
             about = (before.who, event.who, place.group)
-            yield Finding(Check.I12, event.at_ms, text, about, place, offset, event.record)
+            yield Finding(Check.I12, event.at_ms, text, about, place, event.offset, event.record)
 
 
 _DRAIN_MS = 5000.0

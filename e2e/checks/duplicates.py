@@ -11,32 +11,26 @@ from collections.abc import Iterator
 
 from e2e.checks.facts import Confirmed, Facts
 from e2e.checks.findings import Check, Finding
-from e2e.checks.progress import Reading
+from e2e.checks.progress import Arrival, read_all
 from e2e.checks.takeover import excuse
-from e2e.events import Delivered, Place, Stored
+from e2e.events import Place, Stored
 
 
 def duplicates(facts: Facts) -> Iterator[Finding]:
     """I5."""
     yield from _stored_twice(facts)
-    for (readers, place), events in facts.progress.items():
-        reading = Reading(facts.truth(place).begin)
-        for event in events:
-            if isinstance(event, Delivered) and reading.known:
-                yield from _again(facts, readers, reading, event)
-            reading.take(event)
+    for readers, _, read in read_all(facts):
+        for arrival in read.arrivals:
+            yield from _again(facts, readers, arrival)
 
 
 def redelivered(facts: Facts) -> int:
     """Deliveries of what the same consumer group had got before, but for nacks and seeks."""
-    count = 0
-    for (_, place), events in facts.progress.items():
-        reading = Reading(facts.truth(place).begin)
-        for event in events:
-            if isinstance(event, Delivered) and reading.known:
-                count += event.offset in reading.delivered and event.offset not in reading.nacked
-            reading.take(event)
-    return count
+    return sum(
+        arrival.before is not None and not arrival.nacked
+        for _, _, read in read_all(facts)
+        for arrival in read.arrivals
+    )
 
 
 def _stored_twice(facts: Facts) -> Iterator[Finding]:
@@ -60,13 +54,13 @@ def _stored_twice(facts: Facts) -> Iterator[Finding]:
             yield Finding(Check.I5, sent.at_ms, text, (sent.who, *groups), record=record)
 
 
-def _again(facts: Facts, readers: str, reading: Reading, event: Delivered) -> Iterator[Finding]:
-    offset = event.offset
-    confirmed = reading.confirmed.get(offset)
-    if offset in reading.acked[event.who]:
+def _again(facts: Facts, readers: str, arrival: Arrival) -> Iterator[Finding]:
+    event, confirmed = arrival.event, arrival.confirmed
+    text = ""
+    if arrival.acked_ms is not None:
         # Its client may have been told that it is stored: it asks by itself now and then.
-        acked_ms = reading.acked[event.who][offset]
-        confirmed = confirmed or Confirmed(event.at_ms, event.who, offset, acked_ms)
+        acked_ms = arrival.acked_ms
+        confirmed = confirmed or Confirmed(event.at_ms, event.who, event.offset, acked_ms)
         text = f"delivered again to {event.who}, which had acknowledged it at {acked_ms:.0f} ms"
     elif confirmed is not None:
         text = (
@@ -75,4 +69,4 @@ def _again(facts: Facts, readers: str, reading: Reading, event: Delivered) -> It
         )
     if confirmed is not None and not excuse(facts, event.place, confirmed, event.at_ms):
         about = (event.who, event.place.group)
-        yield Finding(Check.I5, event.at_ms, text, about, event.place, offset, event.record)
+        yield Finding(Check.I5, event.at_ms, text, about, event.place, event.offset, event.record)

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from e2e.checks.losses import Losses
 from e2e.events import (
@@ -38,6 +38,9 @@ from e2e.events import (
 )
 from e2e.journals import Journal
 from fmqcore.batch import BatchType
+
+if TYPE_CHECKING:
+    from e2e.checks.progress import Read
 
 Readers = str
 
@@ -83,6 +86,7 @@ class Facts:
         self.phases: list[Phase] = []
         self.setups: list[Setup] = []
         self.end_ms: float = events[-1].at_ms if events else 0.0
+        self.read: dict[tuple[Readers, Place], Read] = {}  # made by `progress.read_all`
         self._pending: dict[str, list[Acked]] = defaultdict(list)
         self._asked: dict[str, int] = {}
         for event in events:

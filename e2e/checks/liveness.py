@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
-from e2e.checks.progress import Reading
+from e2e.checks.progress import Read, read_all
 from e2e.events import Joined, Phase, PhaseName, Sent, Stored
 
 
@@ -59,16 +59,15 @@ def _answered(facts: Facts) -> Iterator[Finding]:
 
 def _delivered(facts: Facts) -> Iterator[Finding]:
     """To every consumer group that began at the beginning: all that is there, and was told."""
+    reads = {(readers, place): read for readers, place, read in read_all(facts)}
     for readers, members in sorted(facts.members.items()):
         topics = {m.topic for m in members if isinstance(m, Joined)}
         late = {m.topic for m in members if isinstance(m, Joined) and m.start != "earliest"}
         places = {place for group in facts.truths.values() for place in group}
         for place in sorted(p for p in places if p.topic in topics - late):
-            reading = Reading(facts.truth(place).begin)
-            for event in facts.progress.get((readers, place), ()):
-                reading.take(event)
+            read = reads.get((readers, place)) or Read((), 0)
             records = facts.truth(place).records
-            missed = [o for o in records if o not in reading.ever and o >= reading.skipped_to]
+            missed = [o for o in records if o not in read.ever and o >= read.skipped_to]
             if missed:
                 offset = min(missed)
                 text = f"{len(missed)} messages never came to {readers}, the first is this"

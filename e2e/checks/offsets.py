@@ -5,22 +5,13 @@ the end.
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from e2e.checks.facts import Confirmed, Facts
+from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
-from e2e.checks.progress import Reading
+from e2e.checks.progress import Promised, Read, read_all
 from e2e.checks.takeover import excuse
 from e2e.events import Floor, Place
 from fmqcore.cluster import Mode
-
-
-class _Promised(NamedTuple):
-    """From then on everything up to `floor` is promised; `by` None: nothing is (a seek)."""
-
-    at_ms: float
-    floor: int
-    by: Confirmed | None
 
 
 def offsets(facts: Facts) -> Iterator[Finding]:
@@ -28,23 +19,14 @@ def offsets(facts: Facts) -> Iterator[Finding]:
     told: dict[tuple[str, Place], list[Floor]] = {}
     for look in facts.floors:
         told.setdefault((look.readers, look.place), []).append(look)
-    for (readers, place), events in facts.progress.items():
-        reading = Reading(facts.truth(place).begin)
-        promises: list[_Promised] = []
-        for event in events:
-            floor = reading.floor
-            reading.take(event)
-            if not reading.known:
-                promises.append(_Promised(event.at_ms, -1, None))
-            elif isinstance(event, Confirmed) and reading.floor > floor:
-                promises.append(_Promised(event.at_ms, reading.floor, event))
+    for readers, place, read in read_all(facts):
         for look in told.get((readers, place), ()):
-            yield from _told(facts, promises, look)
-        yield from _final(facts, promises, readers, place)
-        yield from _passed(facts, reading, readers, place)
+            yield from _told(facts, read.promises, look)
+        yield from _final(facts, read.promises, readers, place)
+        yield from _passed(facts, read, readers, place)
 
 
-def _told(facts: Facts, promises: list[_Promised], look: Floor) -> Iterator[Finding]:
+def _told(facts: Facts, promises: list[Promised], look: Floor) -> Iterator[Finding]:
     at = bisect_right(promises, look.asked_ms, key=lambda p: p.at_ms)
     until = bisect_right(promises, look.at_ms, key=lambda p: p.at_ms)
     if at == 0 or any(p.by is None for p in promises[at - 1 : until]):
@@ -61,9 +43,7 @@ def _told(facts: Facts, promises: list[_Promised], look: Floor) -> Iterator[Find
         yield Finding(Check.I7, look.at_ms, text, about, look.place, look.committed)
 
 
-def _final(
-    facts: Facts, promises: list[_Promised], readers: str, place: Place
-) -> Iterator[Finding]:
+def _final(facts: Facts, promises: list[Promised], readers: str, place: Place) -> Iterator[Finding]:
     journal = facts.final_journal(place.group)
     states = facts.states.get(place.group)
     if journal is None or not promises or (states and states[-1].mode is not Mode.MASTER):
@@ -80,14 +60,14 @@ def _final(
         yield Finding(Check.I7, facts.end_ms, text, about, place, stored)
 
 
-def _passed(facts: Facts, reading: Reading, readers: str, place: Place) -> Iterator[Finding]:
+def _passed(facts: Facts, read: Read, readers: str, place: Place) -> Iterator[Finding]:
     """What lies below the committed offset was acknowledged by somebody, or jumped over."""
     journal = facts.final_journal(place.group)
-    if journal is None or not reading.ever:
+    if journal is None or not read.ever:
         return
     stored = journal.floors.get((readers, place), 0)
-    low = max(facts.truth(place).begin, min(reading.ever), reading.skipped_to)
-    missing = [offset for offset in range(low, stored) if offset not in reading.acked_ever]
+    low = max(facts.truth(place).begin, min(read.ever), read.skipped_to)
+    missing = [offset for offset in range(low, stored) if offset not in read.acked]
     if missing:
         text = (
             f"{readers} is stored at {stored} in the end, but nobody acknowledged "

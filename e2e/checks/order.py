@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
-from e2e.checks.progress import Reading
-from e2e.events import Delivered, Place, Stored
+from e2e.checks.progress import read_all
+from e2e.events import Place, Stored
 
 
 def order(facts: Facts) -> Iterator[Finding]:
@@ -19,18 +19,13 @@ def order(facts: Facts) -> Iterator[Finding]:
 
 def _delivered(facts: Facts) -> Iterator[Finding]:
     """First deliveries rise; what was delivered before may come again."""
-    for (readers, place), events in facts.progress.items():
-        reading = Reading(facts.truth(place).begin)
+    for readers, place, read in read_all(facts):
         newest = -1
-        for event in events:
-            known = reading.known
-            had = isinstance(event, Delivered) and event.offset in reading.delivered
-            reading.take(event)
-            if not isinstance(event, Delivered) or not reading.known:
-                continue
-            if not known or event.offset > newest:  # a seek has come to its end
+        for arrival in read.arrivals:
+            event = arrival.event
+            if arrival.first or event.offset > newest:
                 newest = event.offset
-            elif not had:
+            elif arrival.before is None:
                 text = f"delivered to {readers} for the first time after offset {newest}"
                 about = (event.who, place.group)
                 yield Finding(Check.I6, event.at_ms, text, about, place, event.offset, event.record)

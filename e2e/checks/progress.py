@@ -7,12 +7,79 @@ one meanwhile) nothing is known any more (`blurred`).
 """
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from e2e.checks.facts import Confirmed, Progress
-from e2e.events import Acked, Delivered, Nacked, Seeking, Sought
+from e2e.checks.facts import Confirmed, Facts, Progress
+from e2e.events import Acked, Delivered, Nacked, Place, Seeking, Sought
 
 
-class Reading:
+class Arrival(NamedTuple):
+    """A message came: what was known of it when it did."""
+
+    event: Delivered
+    first: bool  # the first after a seek that shows where it went
+    before: Delivered | None  # the same message, since the last seek
+    nacked: bool  # it was to come again
+    acked_ms: float | None  # when the same member had said that it is done with it
+    confirmed: Confirmed | None
+
+
+class Promised(NamedTuple):
+    """From then on everything up to `floor` is promised; `by` None: nothing is (a seek)."""
+
+    at_ms: float
+    floor: int
+    by: Confirmed | None
+
+
+class Read:
+    """Everything that the checks ask of one consumer group in one queue, in one pass."""
+
+    __slots__ = ("acked", "arrivals", "ever", "promises", "skipped_to")
+
+    def __init__(self, events: Iterable[Progress], begin: int) -> None:
+        reading = _Reading(begin)
+        self.arrivals: list[Arrival] = []  # but those of which nothing is known
+        self.promises: list[Promised] = []
+        for event in events:
+            if isinstance(event, Delivered):
+                self._arrive(reading, event)
+                continue
+            floor = reading.floor
+            reading.take(event)
+            if isinstance(event, Confirmed):
+                if reading.floor > floor:
+                    self.promises.append(Promised(event.at_ms, reading.floor, event))
+            elif not reading.known:
+                self.promises.append(Promised(event.at_ms, -1, None))
+        self.ever = reading.ever
+        self.acked = reading.acked_ever
+        self.skipped_to = reading.skipped_to
+
+    def _arrive(self, reading: "_Reading", event: Delivered) -> None:
+        offset = event.offset
+        known, before = reading.known, reading.delivered.get(offset)
+        nacked = offset in reading.nacked
+        acked_ms = reading.acked[event.who].get(offset)
+        confirmed = reading.confirmed.get(offset)
+        reading.take(event)
+        if reading.known:
+            self.arrivals.append(Arrival(event, not known, before, nacked, acked_ms, confirmed))
+        else:
+            self.promises.append(Promised(event.at_ms, -1, None))
+
+
+def read_all(facts: Facts) -> Iterator[tuple[str, Place, Read]]:
+    """Every consumer group in every queue; read once, however often it is asked for."""
+    if not facts.read:
+        for key, events in facts.progress.items():
+            facts.read[key] = Read(events, facts.truth(key[1]).begin)
+    for (readers, place), read in facts.read.items():
+        yield readers, place, read
+
+
+class _Reading:
     """Feed it the events in their order."""
 
     def __init__(self, begin: int) -> None:

@@ -127,7 +127,7 @@ class Trouble:
         length_s = dice.uniform(*TROUBLE_S)
         async with asyncio.TaskGroup() as acts:
             for at in range(dice.choice((1, 1, 2, 3))):
-                table = self._takeovers if at == 0 and dice.random() < 0.5 else self._table
+                table = self._takeovers if at == 0 and dice.random() < 0.7 else self._table
                 entry = dice.choices(table, [entry.weight for entry in table])[0]
                 acts.create_task(self._play(entry, dice.uniform(0, length_s / 2)))
             await asyncio.sleep(length_s)

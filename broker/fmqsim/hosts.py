@@ -11,6 +11,7 @@ from e2e.events import Down, Ending, Refusal
 from fmqbroker.broker import Broker, Ports
 from fmqbroker.settings import BrokerSettings
 from fmqcore.errors import FmqError
+from fmqport.disk import DiskFailed, DiskFull
 from fmqsim.clock import SimClock
 from fmqsim.disk import Storage
 from fmqsim.lifecycle import SimLifecycle
@@ -129,7 +130,9 @@ class BrokerHost(Host):
         event = Down(world.loop.now_ms, self.name, self.group, how, why, durable_end)
         world.history.add(event)
         error = process.error
-        if error is not None and _of(error, FmqError):
+        if error is not None and _of(error, (DiskFailed, DiskFull)):
+            pass  # it may start again when the disk works
+        elif error is not None and _of(error, FmqError):
             world.history.add(Refusal(world.loop.now_ms, self.name, str(_first(error))))
         elif error is not None:
             world.loop.problems.append(f"{process}: {why}: {_first(error)!r}")
@@ -183,7 +186,7 @@ def _first(error: BaseException) -> BaseException:
     return error
 
 
-def _of(error: BaseException, kind: type[BaseException]) -> bool:
+def _of(error: BaseException, kind: type[FmqError] | tuple[type[FmqError], ...]) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return all(_of(each, kind) for each in error.exceptions)
     return isinstance(error, kind)

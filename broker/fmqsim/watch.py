@@ -22,6 +22,8 @@ from fmqsim.loop import SimLoop
 from fmqsim.node import Process, current
 
 _A_BIT_S: Final = 1e-6
+_SHRINKS_S: Final = 0.05
+"""Grants may end earlier than they were to, when a slave comes in sync: look again so soon."""
 Told = Callable[[Process, Permission, int], None]
 Opened = Callable[[Process, Journal], None]
 
@@ -147,7 +149,8 @@ class _Gate(Gate):
         if permission and not self._timed:
             self._timed = True
             ends = process.node.in_world(self.leased_until_ms() / 1000)
-            watcher.loop.at_time(ends + _A_BIT_S, self._expired)
+            at = min(ends + _A_BIT_S, watcher.loop.now + _SHRINKS_S)
+            watcher.loop.at_time(at, self._expired)
 
     def _expired(self) -> None:
         self._timed = False

@@ -26,12 +26,15 @@ from fmqport.zk.embedded import EmbeddedZooKeeper
 from fmqproto.v1 import admin_pb2, client_pb2
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+SOON = {"session_timeout_ms": 1200, "grant_ms": 800, "dead_after_ms": 1200}
+"""It must be noticed before gRPC notices it, which would close what waits in the sockets."""
 LEVELS = (client_pb2.REPLICATED, client_pb2.PERSISTED, client_pb2.RECEIVED)
 
 
 async def test_master_frozen_and_woken(tmp_path: Path, zookeeper_server: EmbeddedZooKeeper) -> None:
     """What waited in its sockets finds it without its lease: nothing is served, nothing is OK."""
-    async with scenario(tmp_path, zookeeper_server) as stage, stage.raw(MASTER) as raw:
+    soon = scenario(tmp_path, zookeeper_server, settings=SOON)
+    async with soon as stage, stage.raw(MASTER) as raw:
         epoch = (await stage.state()).epoch
         ask = raw.connection.call
         assert (await ask(STATUS, admin_pb2.StatusRequest(), 10)).permission == FULL

@@ -18,7 +18,7 @@ class Arrival(NamedTuple):
     """A message came: what was known of it when it did."""
 
     event: Delivered
-    first: bool  # the first after a seek that shows where it went
+    first: bool  # what came before says nothing: a seek, an offset that was given again
     before: Delivered | None  # the same message, since the last seek
     nacked: bool  # it was to come again
     acked_ms: float | None  # when the same member had said that it is done with it
@@ -59,7 +59,8 @@ class Read:
 
     def _arrive(self, reading: "_Reading", event: Delivered) -> None:
         offset = event.offset
-        known, before = reading.known, reading.delivered.get(offset)
+        known = reading.known and not reading.forget_another(event)
+        before = reading.delivered.get(offset)
         nacked = offset in reading.nacked
         acked_ms = reading.acked[event.who].get(offset)
         confirmed = reading.confirmed.get(offset)
@@ -124,6 +125,18 @@ class _Reading:
                 self._seek(event)
             case Sought():
                 self.blurred |= bool(event.why)
+
+    def forget_another(self, event: Delivered) -> bool:
+        """An offset that was lost and given again: what was known is of another message (I1)."""
+        offset, before = event.offset, self.delivered.get(event.offset)
+        if before is None or before.record == event.record:
+            return False
+        del self.delivered[offset]
+        self.nacked.discard(offset)
+        self.confirmed.pop(offset, None)
+        for acked in self.acked.values():
+            acked.pop(offset, None)
+        return True
 
     def _deliver(self, event: Delivered) -> None:
         offset = event.offset

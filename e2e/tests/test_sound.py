@@ -2,6 +2,7 @@
 
 from e2e.checks.verdict import Limits, Outcome
 from e2e.events import (
+    Delivered,
     Ending,
     FaultKind,
     Left,
@@ -141,3 +142,18 @@ def test_power_lost_everywhere_may_lose_what_only_caches_held() -> None:
     assert [f.check.name for f in findings] == ["I2", "I2"], "the slave had it on its disk"
     kit.fault(FaultKind.DISK_EMPTY, SLAVE, number=3)
     assert kit.judge(ANY).outcome is Outcome.OK, kit.judge()
+
+
+def test_another_message_at_a_lost_offset_is_no_duplicate() -> None:
+    kit = Kit(AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE))
+    kit.produce(1)
+    lost, kept = kit.send(1), kit.send(1)
+    kit.add(Delivered(kit.at(), MEMBER, READERS, place(), 1, lost[0], 1, "k"))
+    kit.ack([1])
+    kit.add(Unsure(kit.at(), "p", lost[0], "no answer"))
+    kit.fault(FaultKind.POWER, MASTER)
+    kit.end(MASTER, Ending.POWER, 0)
+    kit.up(MASTER)
+    kit.told(kept, kit.store(kept))
+    kit.deliver([1])
+    assert kit.broken() == set()

@@ -13,7 +13,7 @@ from typing import Final
 
 from e2e.chaos.tools import run
 
-SIZE: Final = 1 << 30
+SIZE: Final = 1 << 28
 """Of an image; sparse, so only what is written takes room."""
 
 _SHUTDOWN: Final = 2 << 30 | 4 << 16 | ord("X") << 8 | 125  # _IOR('X', 125, __u32)

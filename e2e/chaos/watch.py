@@ -5,7 +5,7 @@ without reads and writes are counted from the same looks.
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,7 +46,7 @@ class Watch:
     """`run` until cancelled."""
 
     def __init__(self, cluster: ChaosCluster, history: History, readers: str) -> None:
-        self.latest: dict[str, Sight] = {broker: Sight() for broker in cluster.brokers}
+        self.latest: dict[str, Sight] = defaultdict(Sight)
         self.looks: Counter[str] = Counter()
         self.seen: list[Seen] = []
         self.states: dict[str, GroupState] = {}
@@ -131,7 +131,7 @@ class Watch:
     def has_seen_all(self) -> bool:
         """Every broker answered once, and every group's state is known."""
         states = all(group in self.states for group in self._cluster.group_names)
-        return states and all(sight.mode for sight in self.latest.values())
+        return states and all(self.latest[broker].mode for broker in self._cluster.brokers)
 
     def serves(self, broker: str, need: Permission) -> bool:
         """Whether the newest look at it says so."""

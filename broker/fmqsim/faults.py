@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 CALM_SHARE: Final = 0.25
 CALM_S: Final = (1.0, 2.5)
 TROUBLE_S: Final = (2.0, 4.5)
-PERIODS: Final = (6, 9)
+PERIODS: Final = (5, 8)
+ENOUGH_BATCHES: Final = 350
 WHOLE_S: Final = 30.0
+TAKEOVER_S: Final = (2.3, 4.0)
+MORE: Final = 8
+"""So many periods may follow until enough has happened to show something."""
 
 
 class Act:
@@ -37,6 +41,7 @@ class Act:
         self.kind = kind
         self.name = name
         self.on = ""
+        self.long = False  # so long that somebody else takes over
         self._number = number
         self._say(Step.SCHEDULED)
         self._fired = False
@@ -59,6 +64,8 @@ class Act:
 
     async def last(self, low_s: float, high_s: float) -> None:
         """Let it last so long."""
+        if self.long:
+            low_s, high_s = max(low_s, TAKEOVER_S[0]), max(high_s, TAKEOVER_S[1])
         await asyncio.sleep(self.dice.uniform(low_s, high_s))
 
     def peers(self) -> list[str]:
@@ -103,7 +110,7 @@ class Trouble:
 
     async def run(self) -> None:
         """All periods; afterwards nothing is wrong any more."""
-        dice = self.dice
+        dice, world = self.dice, self.world
         periods = dice.randint(*PERIODS)
         await self._calm()
         for _ in range(periods):
@@ -111,6 +118,13 @@ class Trouble:
                 await self._calm()
             else:
                 await self._trouble()
+        for _ in range(MORE):
+            if world.reader_changes >= 3 and world.traffic.batches >= ENOUGH_BATCHES:
+                break
+            if world.reader_changes < 3:
+                await self._trouble(takeover=True)
+            else:
+                await self._calm()
         self.heal()
 
     async def _calm(self) -> None:
@@ -122,22 +136,25 @@ class Trouble:
         await asyncio.sleep(self.dice.uniform(*CALM_S))
         world.phase(PhaseName.TROUBLE)
 
-    async def _trouble(self) -> None:
+    async def _trouble(self, *, takeover: bool = False) -> None:
         dice = self.dice
         length_s = dice.uniform(*TROUBLE_S)
         async with asyncio.TaskGroup() as acts:
             for at in range(dice.choice((1, 1, 2, 3))):
-                table = self._takeovers if at == 0 and dice.random() < 0.7 else self._table
+                long = at == 0 and (takeover or dice.random() < 0.5)
+                table = self._takeovers if long else self._table
                 entry = dice.choices(table, [entry.weight for entry in table])[0]
-                acts.create_task(self._play(entry, dice.uniform(0, length_s / 2)))
+                acts.create_task(self._play(entry, dice.uniform(0, length_s / 2), long=long))
             await asyncio.sleep(length_s)
 
-    async def _play(self, entry: Entry, after_s: float) -> None:
+    async def _play(self, entry: Entry, after_s: float, *, long: bool) -> None:
         self._number += 1
         act = Act(self, self._number, entry.kind, entry.name)
+        act.long = long
         await asyncio.sleep(after_s)
         if entry.roles:
-            act.on = self._target(self.dice.choice(entry.roles))
+            role = "reader" if long else self.dice.choice(entry.roles)
+            act.on = self._target(role)
         await entry.do(act)
 
     def _target(self, role: str) -> str:

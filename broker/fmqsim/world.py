@@ -226,6 +226,8 @@ class World:
         )
         seen = event._replace(at_ms=0.0)
         if seen != self._states.get(group):
+            before = self._states.get(group)
+            self.reader_changes += before is not None and before.reader != s.reader
             self._states[group] = seen
             self.history.add(event)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Final
 
-from e2e.checks.promise import ENDS_TAKE, FROZEN, STANDSTILL, TAKES, Copy, Loss
+from e2e.checks.promise import ENDS_TAKE, FAILING, FROZEN, STANDSTILL, TAKES, Copy, Loss
 from e2e.events import Down, Ends, Fault, FaultKind, Step, Up
 
 _LATE_MS: Final = 500.0
@@ -24,6 +24,7 @@ class Losses:
         self._ends = ends
         self._standstills = _spans(faults, STANDSTILL)
         self.frozen = _spans(faults, FROZEN)
+        self.failing = _spans(faults, FAILING)
         self.all: list[Loss] = []
         for fault in faults:
             if fault.step is Step.FIRED and TAKES[fault.kind] > Copy.NONE:

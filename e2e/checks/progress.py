@@ -98,6 +98,7 @@ class _Reading:
         self.blurred = False
         self._begin = begin  # what lies below was deleted in the end
         self._waiting: int | None = None
+        self._got: set[tuple[str, int]] = set()  # delivered since the last seek: who, offset
         self._counted: set[tuple[str, int]] = set()  # acks that are not void
 
     @property
@@ -112,7 +113,7 @@ class _Reading:
                 self._deliver(event)
             case Acked():
                 self.acked_ever.add(event.offset)
-                if self.known:
+                if self.known and (event.who, event.offset) in self._got:
                     self.acked[event.who].setdefault(event.offset, event.at_ms)
                     self._counted.add((event.who, event.offset))
             case Nacked():
@@ -144,6 +145,7 @@ class _Reading:
             self._waiting = None
         if self.known:
             self.delivered[offset] = event
+            self._got.add((event.who, offset))
             self.nacked.discard(offset)
             if self.first < 0 or offset < self.first:
                 self.first = self.floor = offset
@@ -162,5 +164,6 @@ class _Reading:
         self.acked.clear()
         self.nacked.clear()
         self.confirmed.clear()
+        self._got.clear()
         self._counted.clear()
         self.first = self.floor = -1

@@ -71,6 +71,9 @@ ENDS_TAKE: Final[dict[Ending, Copy]] = {
 FROZEN: Final = frozenset({FaultKind.PAUSE, FaultKind.WEDGE})
 """While one of these lasts, the broker does nothing at all."""
 
+FAILING: Final = frozenset({FaultKind.DISK_ERROR, FaultKind.DISK_FULL})
+"""While one of these lasts, a broker may not be able to start."""
+
 STANDSTILL: Final = FROZEN | {FaultKind.DISK_SLOW, FaultKind.DISK_FULL}
 """While one of these lasts, nothing needs to get from memory to the disk."""
 

@@ -59,12 +59,16 @@ def _durable(facts: Facts, broker: str, before: Up, down: Down | None, up: Up) -
 
 
 def _refused(facts: Facts) -> Iterator[Finding]:
-    """Only damage is a reason to wait for a person."""
+    """Only damage is a reason to wait for a person, or a disk that fails at this moment."""
     for refusal in facts.refusals:
         group = next((e.group for e in facts.lives.get(refusal.broker, ())), "")
         setup = facts.group(group) if group else None
         brokers = setup.members if setup is not None else (refusal.broker,)
-        if not facts.losses.damaged(brokers, refusal.at_ms):
+        failing = any(
+            broker == refusal.broker and from_ms <= refusal.at_ms <= to_ms
+            for broker, from_ms, to_ms in facts.losses.failing
+        )
+        if not failing and not facts.losses.damaged(brokers, refusal.at_ms):
             text = f"{refusal.broker} refuses, and no disk was hurt: {refusal.why}"
             yield Finding(Check.I10, refusal.at_ms, text, (refusal.broker, group))
 

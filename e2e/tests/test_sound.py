@@ -8,6 +8,7 @@ from e2e.events import (
     Left,
     Nacked,
     PhaseName,
+    Refusal,
     Seeking,
     Sought,
     Step,
@@ -156,4 +157,29 @@ def test_another_message_at_a_lost_offset_is_no_duplicate() -> None:
     kit.up(MASTER)
     kit.told(kept, kit.store(kept))
     kit.deliver([1])
+    assert kit.broken() == set()
+
+
+def test_a_broker_may_refuse_while_its_disk_fails() -> None:
+    kit = Kit()
+    kit.fault(FaultKind.DISK_ERROR, SLAVE)
+    kit.add(Refusal(kit.at(), SLAVE, "input/output error"))
+    assert kit.broken() == set()
+    kit.fault(FaultKind.DISK_ERROR, SLAVE, step=Step.HEALED)
+    kit.add(Refusal(kit.at(), SLAVE, "damage at position 96"))
+    assert {c.name for c in kit.broken()} == {"I10"}
+
+
+def test_an_ack_of_what_came_before_a_seek_is_void_also_when_it_comes_later() -> None:
+    kit = Kit()
+    kit.produce(4)
+    kit.deliver([0, 1, 2, 3])
+    kit.add(Seeking(kit.at(), "s", READERS, place(), 0))
+    kit.deliver([0, 1])
+    kit.ack([2, 3])
+    kit.commit()
+    kit.add(Sought(kit.at(), "s", READERS, place()))
+    kit.deliver([2, 3])
+    kit.ack([0, 1, 2, 3])
+    kit.commit(4)
     assert kit.broken() == set()

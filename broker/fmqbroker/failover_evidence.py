@@ -9,7 +9,7 @@ from fmqbroker.settings import BrokerSettings
 from fmqbroker.terms import Parts, Terms
 from fmqcore.cluster import Mode
 from fmqcore.failover import Evidence, Link
-from fmqcore.failover.claims import granted_until, record_term
+from fmqcore.failover.claims import granted_until, promise_ms, record_term
 from fmqcore.words import BrokerId, Epoch
 from fmqport.clock import Clock
 
@@ -23,7 +23,7 @@ class Gatherer:
         self._clock = clock
         self._reader_gone: tuple[BrokerId, int] | None = None
         # Whoever ran before me under this name may have promised just before it died.
-        self._promised_before_ms = clock.monotonic_ms() + settings.grant_ms
+        self._promised_before_ms = clock.monotonic_ms() + promise_ms(settings.grant_ms)
 
     def evidence(self, *, fresh: bool, stopping: bool, checks: int, next_check_ms: int) -> Evidence:
         """As of this moment; `fresh`: the group was just read, in the order that counts."""

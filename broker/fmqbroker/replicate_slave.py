@@ -21,6 +21,7 @@ from fmqbroker.signal import Signal, wait_any
 from fmqcore.batch import BadBatch
 from fmqcore.cluster import Member
 from fmqcore.errors import FmqError
+from fmqcore.failover.claims import promise_ms
 from fmqcore.policy import NOTHING, flush_mode
 from fmqcore.words import BrokerId, Epoch
 from fmqport.clock import Clock
@@ -48,7 +49,8 @@ class SlaveReplication:
         incarnation: str,
     ) -> None:
         # A promise of my life before this start may still run: it is as long as any that I make.
-        self.upstream = UpstreamView(promised_until_ms=clock.monotonic_ms() + settings.grant_ms)
+        promised_until_ms = clock.monotonic_ms() + promise_ms(settings.grant_ms)
+        self.upstream = UpstreamView(promised_until_ms=promised_until_ms)
         self.changed = Signal()
         self._settings = settings
         self._clock = clock

@@ -23,6 +23,7 @@ from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal, wait_any
 from fmqbroker.silence import Silence
 from fmqcore.cluster import Member, Mode
+from fmqcore.failover.claims import promise_ms
 from fmqcore.policy import NOTHING, SlaveCounts
 from fmqcore.replication.frames import end_of_batches
 from fmqcore.replication.reconcile import Action
@@ -75,7 +76,7 @@ class Upstream:
         """Dial, agree, follow; say why it ended. Raises what the transport raises."""
         stream = await connection.open(REPLICATE, self._settings.dead_after_ms / 1000)
         try:
-            await stream.send(wire.SlaveMessage(hello=self._hello()))
+            await self._send_in_time(stream, wire.SlaveMessage(hello=self._hello()))
             await self._agree(stream)
             self.welcomed = self._view.connected = True
             self._note()
@@ -182,7 +183,15 @@ class Upstream:
             suffix = wire.Suffix(position=position, batches=chunk)
             position = end_of_batches(position, chunk)
             suffix.last = position >= end
-            await stream.send(wire.SlaveMessage(suffix=suffix))
+            await self._send_in_time(stream, wire.SlaveMessage(suffix=suffix))
+
+    async def _send_in_time(self, stream: Stream, message: wire.SlaveMessage) -> None:
+        """Before the stream runs nobody watches it: a master that hangs takes nothing in."""
+        try:
+            async with asyncio.timeout(self._settings.dead_after_ms / 1000):
+                await stream.send(message)
+        except TimeoutError:
+            raise LinkBroken(f"master {self._master.id} does not take what I send") from None
 
     # ---- receive
     async def _receive(self, stream: Stream) -> None:
@@ -273,8 +282,7 @@ class Upstream:
         serves = state.mode is Mode.MASTER and state.master == self._master.id
         if view.claiming or not serves:
             return 0
-        # Longer than what is granted: the two clocks may not run alike.
-        view.promised_until_ms = max(view.promised_until_ms, now + grant_ms + grant_ms // 16)
+        view.promised_until_ms = max(view.promised_until_ms, now + promise_ms(grant_ms))
         return grant_ms
 
     # ---- watch

@@ -1,12 +1,17 @@
 """When a slave dials again: at once if its master has come, else after a growing pause."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from fmqbroker.tests.replication_harness import Cluster, cluster, turns, until
+from fmqbroker.tests.replication_harness import MASTER, Cluster, cluster, turns, until
 from fmqcore.cluster import LiveBroker
 from fmqcore.words import Epoch, Position
+from fmqport.methods import REPLICATE
+from fmqport.rpc import GrpcTransport
+from fmqport.transport import Stream
+from fmqproto.v1 import replication_pb2 as wire
 
 HOUR_MS = 3_600_000
 
@@ -44,3 +49,37 @@ async def test_a_master_that_comes_is_dialed_at_once(
             announced(c, "two")  # something else has changed: it was dialed since it came
             await turns()
         assert slave.tap.dials == dials + 1
+
+
+async def test_a_master_that_takes_no_suffix_in_is_left(tmp_path: Path) -> None:
+    """It asks for one and hangs: what is sent fills the wire, and nobody waits for ever."""
+
+    async def hang(stream: Stream) -> None:
+        await stream.receive()
+        welcome = wire.Welcome(action=wire.SEND_SUFFIX, position=0, master=MASTER)
+        await stream.send(wire.MasterMessage(welcome=welcome))
+        await asyncio.Event().wait()
+
+    async with cluster(tmp_path, dead_after_ms=300) as c:
+        slave = c.slaves[0]
+        await c.committed(c.master.produce(count=120, size=200_000))
+        await c.master.stop(crash=True)
+        server = await GrpcTransport().serve(c.master.address, calls={}, streams={REPLICATE: hang})
+        dials = slave.tap.dials
+        await until(lambda: slave.tap.dials > dials + 1, "it dials again")
+        told = slave.slave._complained
+        assert "master g1-0 does not take what I send" in told
+        await server.close(0)
+
+
+async def test_a_promise_outlives_a_restart_by_as_much_as_it_was_made_for(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        await until(lambda: slave.slave.upstream.promised_until_ms > slave.clock.monotonic_ms())
+        await slave.stop(crash=True)
+        now_ms, grant_ms = slave.clock.monotonic_ms(), slave.settings.grant_ms
+        c.master.master.close_writes()
+        slave.tap.reading.clear()
+        await slave.start()
+        assert slave.slave.upstream.promised_until_ms >= now_ms + grant_ms + grant_ms // 16
+        slave.tap.reading.set()

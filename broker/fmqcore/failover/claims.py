@@ -44,6 +44,11 @@ def granted_until(isr: Iterable[BrokerId], links: Mapping[BrokerId, Link]) -> in
     return min((links.get(b, Link()).lease_until_ms for b in isr), default=FOREVER)
 
 
+def promise_ms(grant_ms: int) -> int:
+    """How long a slave keeps a promise that it grants for `grant_ms`: the clocks may differ."""
+    return grant_ms + grant_ms // 16
+
+
 def record_term(state: GroupState) -> Epoch:
     """The slave-consume term whose record is to be handed over; 0 = none."""
     if state.mode is Mode.SLAVE_CONSUME:

@@ -25,6 +25,7 @@ class Track:
         "done",
         "floor",
         "generation",
+        "gone_acks",
         "group",
         "held",
         "lost_acks",
@@ -51,11 +52,14 @@ class Track:
         self.done = RangeSet()  # acked, and not known to be stored
         self.under_token: RangeSet | None = None  # the part of `done` that a token was sent for
         self.lost_acks = False  # a session was lost with acks that were not stored
+        self.gone_acks = False  # and they will not be said again: the queue had moved away
         self._fresh: list[Range] = []  # acked, not said to the broker
         self._first = self._end = _NONE  # the newest of them
 
     def assigned(self, generation: int, begins_at: Offset) -> None:
         """It is ours from now on, from that offset."""
+        if self.revoked and (self._fresh or self._first != _NONE):
+            self.gone_acks = True  # not even said before the queue moved away
         if self.held or self.revoked or begins_at < self.floor:
             self._forget()
         if not self.held:
@@ -84,11 +88,11 @@ class Track:
             self.done.add(first, end)
         self._fresh = []
         self.under_token = None
+        self.lost_acks = len(self.done) > 0  # also those of a queue that was moving away
         if self.revoked:
             self._forget()
         self.held = self.revoked = False
         self.renewed = True
-        self.lost_acks = len(self.done) > 0
 
     def ack(self, offset: int, term: int) -> bool:
         """One message is done; True if the broker should hear of it."""
@@ -115,6 +119,15 @@ class Track:
     def unstored(self) -> bool:
         """Whether some ack is not known to be stored."""
         return bool(self._fresh) or self._first != _NONE or len(self.done) > 0
+
+    @property
+    def stale(self) -> bool:
+        """Whether acks were lost: their messages go to whoever holds the queue."""
+        return self.gone_acks or (self.lost_acks and not self.held)
+
+    def told_stale(self) -> None:
+        """The program knows."""
+        self.lost_acks = self.gone_acks = False
 
     def token_sent(self) -> None:
         """All that was said so far is asked for."""

@@ -44,3 +44,52 @@ def test_a_copy_is_not_shown_though_the_ack_of_the_first_has_not_been_said_yet()
     assert track.take_fresh() == [(0, 2), (4, 5), (7, 8)]
     track.ack(2, track.term)
     assert track.not_done(0, 9, track.term) == [(3, 4), (5, 7), (8, 9)]
+
+
+def test_acks_that_are_lost_with_the_session_while_the_queue_moves_away_are_told() -> None:
+    """Nobody says them again: the next commit must not say that all is stored."""
+    track = held()
+    track.ack(0, track.term)
+    assert track.take_fresh() == [(0, 1)]
+    track.taken()
+    track.session_lost()
+    assert not track.unstored
+    assert track.lost_acks
+
+
+def test_acks_of_a_queue_that_moved_away_are_lost_with_the_session_and_it_is_told() -> None:
+    track = held()
+    track.ack(0, track.term)
+    track.take_fresh()
+    track.taken()
+    track.session_lost()
+    assert track.stale
+    track.assigned(2, Offset(0))
+    assert track.stale, "it came back, its acks did not"
+    assert track.not_done(0, 1, track.term) == [(0, 1)]
+    track.told_stale()
+    assert not track.stale
+
+
+def test_acks_not_said_before_a_queue_came_back_are_lost_and_it_is_told() -> None:
+    track = held()
+    track.ack(0, track.term)
+    track.taken()
+    track.assigned(2, Offset(0))
+    assert track.stale
+    said = held()
+    said.ack(0, said.term)
+    said.take_fresh()
+    said.taken()
+    said.assigned(2, Offset(1))
+    assert not said.stale, "the broker has heard them in time"
+
+
+def test_acks_that_are_said_again_are_not_lost() -> None:
+    track = held()
+    track.ack(0, track.term)
+    track.take_fresh()
+    track.session_lost()
+    assert track.stale, "as long as nobody has given the queue back to us"
+    track.assigned(1, Offset(0))
+    assert not track.stale

@@ -19,8 +19,9 @@ from e2e.chaos.soaking import soak
 
 def main(arguments: list[str]) -> int:
     """0 if nothing failed."""
-    enter(arguments)
     given = _parse(arguments)
+    if not given.loopback:
+        enter(arguments)
     ground = Ground(loopback=given.loopback)
     if given.list:
         for fault in FAULTS:

@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -197,7 +197,9 @@ class DevCluster:
         """The broker whose process has this port; "" if it is none of ours (a client)."""
         for broker in self.brokers:
             child = self._children.get(broker)
-            if child is not None and child.alive():
+            if child is None or not child.alive():
+                continue
+            with suppress(psutil.NoSuchProcess):  # it has just ended
                 connections = psutil.Process(child.pid).net_connections("tcp")
                 if any(c.laddr and c.laddr.port == port for c in connections):
                     return broker

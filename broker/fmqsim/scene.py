@@ -27,7 +27,7 @@ _SETTINGS: Final[dict[str, Any]] = {
     "dead_after_ms": 1200,
     "claim_interval_ms": 100,
     "redial_max_ms": 300,
-    "takeover_wait_ms": 500,
+    "takeover_wait_ms": 8000,
     "takeover_checkpoint_ms": 150,
     "loop_stall_ms": 400,
     "ack_timeout_ms": 3000,

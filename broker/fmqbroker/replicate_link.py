@@ -276,9 +276,11 @@ class MasterLink:
         self._told_in_sync, self._commit_due_ms = message.in_sync, 0
         await self._stream.send(message)
         if chunk:
+            counted = self._host.counted_end(self.view)
             self.view.sent_end = self._next
             self._throttle(len(chunk))
-            self._host.acked(self)
+            if self._host.counted_end(self.view) != counted:  # the policy counts what is sent
+                self._host.acked(self)
 
     def _message(self, now: int) -> wire.MasterMessage:
         return wire.MasterMessage(

@@ -182,8 +182,8 @@ class Journal:
         payload names it).
         """
         appended = self._head.append(draft)
+        self.appended.notify()  # the way through a slave is the longer one: it begins first
         self._flusher.wake()
-        self.appended.notify()
         return appended
 
     def append_replica(self, position: Position, data: bytes) -> None:

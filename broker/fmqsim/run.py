@@ -55,7 +55,7 @@ def simulate(seed: int, *, trace: Callable[[str], object] | None = None) -> Resu
         loop.problems.append(f"the simulation broke off: {error!r}\n{traceback.format_exc()}")
     result = _judged(world, seed)
     cpu_s = time.process_time() - before
-    _bury(loop)
+    bury(loop)
     return Result(**{**result, "cpu_s": cpu_s})
 
 
@@ -82,7 +82,7 @@ def _judged(world: World, seed: int) -> dict[str, Any]:
     }
 
 
-def _bury(loop: SimLoop) -> None:
+def bury(loop: SimLoop) -> None:
     """Let go of the dead, in silence: what they do on their way out has no effect any more."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:

@@ -2,7 +2,8 @@
 
 The decisions are pure (`fmqcore.journal.recovery`); here is the reading between them and their
 execution: leftovers are removed, a torn tail is cut and the rest of its file zeroed durably, what
-remains is fsynced. Damage below the durable end is never cut: `CorruptJournal`.
+remains is written again where it may never have reached the disk, and fsynced. Damage below the
+durable end is never cut: `CorruptJournal`.
 """
 
 from typing import Final, NamedTuple
@@ -93,6 +94,7 @@ async def recover(disk: Disk, store: SegmentStore) -> Recovered:
     clean = checkpoint is not None and checkpoint.clean
     loaded, whole = await _recover_last(disk, store, found, clean)
     if loaded is not None:
+        await _make_durable(store, loaded.end, loaded.end if clean else found.durable_end)
         # As a slave's master has it; a few small ones may be from times without room.
         store.next_bytes = max(segment.size for segment in store.segments[-_ALIKE:])
     files = dict(listing)
@@ -169,7 +171,6 @@ async def _recover_last(
         segment.end = loaded.cursor.segment.end
     if isinstance(verdict, Cut):
         await store.wipe_from(segment, loaded.end)
-    await file.write([], sync=True)
     return loaded, isinstance(verdict, Clean)
 
 
@@ -181,8 +182,23 @@ async def _recover_sealed(disk: Disk, store: SegmentStore) -> Loaded | None:
     loaded = await load_segment(store, segment)
     if refuse := judge_sealed(loaded.stop, SegmentFile(segment.base, segment.size)):
         _refuse(disk, refuse.finding)
-    await (await store.readable(segment)).write([], sync=True)
     return loaded
+
+
+async def _make_durable(store: SegmentStore, end: Position, durable_end: Position) -> None:
+    """D3: sync what was found, and write again what is not known to be durable.
+
+    If an fsync failed before this start, the kernel shows these bytes, calls them clean and has
+    not written them: to sync them would change nothing.
+    """
+    segment = store.segments[-1]
+    file = await store.readable(segment)
+    at = max(durable_end, segment.base)
+    while at < end:
+        data = await file.read(at - segment.base, min(_STEP, end - at))
+        await file.write([(at - segment.base, [data])], sync=False)
+        at = Position(at + len(data))
+    await file.write([], sync=True)
 
 
 async def _read_checkpoint(disk: Disk) -> Checkpoint | None:

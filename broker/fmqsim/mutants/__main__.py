@@ -28,7 +28,7 @@ def main() -> int:
     if asked.search:
         chosen = [replace(mutant, seeds=()) for mutant in chosen]
     with ThreadPoolExecutor(asked.jobs) as pool:
-        hunts = [pool.submit(hunter.hunt, mutant) for mutant in chosen]
+        hunts = [pool.submit(hunter.hunt, mutant, asked.seeds) for mutant in chosen]
         for hunt in as_completed(hunts):
             catch = hunt.result()
             caught += catch.caught
@@ -43,6 +43,7 @@ def _arguments() -> argparse.Namespace:
     add("--only", nargs="*", default=[], metavar="TEXT", help="those with this in their names")
     add("--jobs", type=int, default=os.cpu_count() or 1, help="at a time (default: one a core)")
     add("--limit", type=int, default=60, help="seeds for one mutant at most (default 60)")
+    add("--seeds", nargs="*", type=int, metavar="SEED", help="these only")
     add("--search", action="store_true", help="try seeds 0, 1, 2… instead of the known ones")
     add("--why", action="store_true", help="say what was found")
     add("--list", action="store_true", help="only say what they are")

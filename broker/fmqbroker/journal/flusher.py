@@ -12,12 +12,14 @@ refused, and the same bytes are tried again until there is room.
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 from fmqbroker.journal.store import SegmentStore
-from fmqbroker.journal.tail import Tail, last_crc
+from fmqbroker.journal.tail import Block, Tail, last_crc
 from fmqbroker.signal import Signal
+from fmqcore.crc import extend
 from fmqcore.errors import DeliveryUnknown
 from fmqcore.words import Position
 from fmqport.clock import Clock
@@ -34,12 +36,22 @@ class Flusher:
     """`durable_end` ≤ `written_end` ≤ the tail's end."""
 
     def __init__(
-        self, tail: Tail, store: SegmentStore, clock: Clock, lifecycle: Lifecycle, crc: int
+        self,
+        tail: Tail,
+        store: SegmentStore,
+        clock: Clock,
+        lifecycle: Lifecycle,
+        crc: int,
+        raw_crc: int | None = None,
     ) -> None:
         self.written_end = tail.end
         self.durable_end = tail.end
         self.durable_crc = crc  # header CRC of the batch that ends at `durable_end`
         self._written_crc = crc
+        self._raw_crc = raw_crc  # of the newest segment's bytes below `written_end`; None: unknown
+        self._mark = Position(0)
+        self.marked_crc: int | None = None
+        self.care_at = Position(0)  # the keeper is woken when `written_end` has passed this
         self.flushed = Signal()
         self.turn = asyncio.Lock()  # held while files change: by a flush, or by a cut
         self._tail = tail
@@ -51,7 +63,7 @@ class Flusher:
         self._interval_ms = 0
         self._sync_due_ms: int | None = None
         self._forced = Position(0)
-        self._cuts = 0
+        self.cuts = 0  # how often what was there became void
 
     def wake(self) -> None:
         """There is more to write. Many calls in one turn of the loop are one wake-up."""
@@ -66,7 +78,7 @@ class Flusher:
 
     async def wait_durable(self, position: Position) -> None:
         """See `Journal.wait_durable`."""
-        cuts = self._cuts
+        cuts = self.cuts
         while self.durable_end < position:
             if position > self._tail.end:
                 raise DeliveryUnknown(
@@ -76,7 +88,7 @@ class Flusher:
                 self._forced = position
                 self.wake()
             await self.flushed.wait()
-            if cuts != self._cuts:  # what stands there now may be something else
+            if cuts != self.cuts:  # what stands there now may be something else
                 raise DeliveryUnknown(
                     f"the journal was cut while position {position} was not yet durable"
                 )
@@ -106,11 +118,31 @@ class Flusher:
             self._lifecycle.fatal(f"the journal cannot be written: {error}")
         self.flushed.notify()
 
+    def mark(self, position: Position) -> None:
+        """Note in `marked_crc` the checksum of its segment's bytes below `position`, a block's end.
+
+        None if it is not known.
+        """
+        self._mark = position
+        self.marked_crc = self._raw_crc if position == self.written_end else None
+
+    def _sum_up(self, blocks: Sequence[Block], base: Position) -> None:
+        if blocks[0].start == base:
+            self._raw_crc = 0
+        if self._raw_crc is None:
+            return
+        for block in blocks:
+            self._raw_crc = extend(self._raw_crc, block.data)
+            if block.end == self._mark:
+                self.marked_crc = self._raw_crc
+
     def cut(self, position: Position, crc: int) -> None:
         """The journal now ends at `position`, durably. The caller holds `turn`."""
         self.written_end = self.durable_end = position
         self.durable_crc = self._written_crc = crc
-        self._cuts += 1
+        self._raw_crc = self.marked_crc = None
+        self._mark = Position(0)
+        self.cuts += 1
         self._forced = min(self._forced, position)
         self._sync_due_ms = None
         self.flushed.notify()
@@ -128,6 +160,7 @@ class Flusher:
             pieces = [block.data for block in blocks]
             sync = sync or end == segment.end
             await file.write([(start - segment.base, pieces)], sync=sync)
+            self._sum_up(blocks, segment.base)
             self._store.space.note_unstuck()
             self.written_end, self._written_crc = end, last_crc(blocks[-1])
         elif sync and self.durable_end < self.written_end:
@@ -141,7 +174,8 @@ class Flusher:
         # D1: nothing is called durable that was not written (R3's local half).
         assert self.durable_end <= self.written_end <= self._tail.end
         self._tail.evict(self.written_end)
-        if self._store.spare_due(self.written_end) or (blocks and blocks[-1].closes_segment):
+        closed = bool(blocks) and blocks[-1].closes_segment
+        if closed or self.written_end >= self.care_at or self._store.spare_due(self.written_end):
             self._store.needs_care.notify()
 
     def _must_sync(self) -> bool:

@@ -102,6 +102,11 @@ class Head:
         self._last_ms = max(self._last_ms, loaded.last_ms)
         self._chained = True
 
+    @property
+    def last_ms(self) -> int:
+        """When the last batch was stored, at the latest."""
+        return self._last_ms
+
     # ---- master
     def append(self, draft: BatchDraft) -> Appended:
         """See `Journal.append`."""

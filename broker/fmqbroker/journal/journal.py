@@ -23,6 +23,7 @@ from fmqbroker.journal.keeper import Keeper
 from fmqbroker.journal.parts import Parts
 from fmqbroker.journal.reader import Reader
 from fmqbroker.journal.recover import Recovered, recover
+from fmqbroker.journal.resumes import Resumes
 from fmqbroker.journal.store import SegmentStore
 from fmqbroker.journal.tail import Tail
 from fmqbroker.settings import BrokerSettings
@@ -70,7 +71,8 @@ class Journal:
         tail = Tail(loaded.end if loaded else store.log_start, settings.tail_cache_bytes)
         self._head = Head(tail, store, catalog, clock, settings.segment_bytes)
         self._head.adopt(loaded)
-        self._flusher = Flusher(tail, store, clock, lifecycle, self.last_header_crc)
+        raw_crc = loaded.raw_crc if loaded else None
+        self._flusher = Flusher(tail, store, clock, lifecycle, self.last_header_crc, raw_crc)
         self.flushed = self._flusher.flushed  # `written_end` or `durable_end` moved
         checkpoints = Checkpoints(
             store,
@@ -82,6 +84,7 @@ class Journal:
         )
         reader = Reader(tail, store, self._flusher)
         self._parts = Parts(store, tail, self._flusher, catalog, checkpoints, reader)
+        self._resumes = Resumes(store, tail, self._flusher, catalog, self._head)
 
     @classmethod
     async def open(
@@ -111,7 +114,7 @@ class Journal:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._flusher.run())
             group.create_task(self._or_die(self._parts.checkpoints.run()))
-            group.create_task(self._or_die(Keeper(self._parts, self._clock).run()))
+            group.create_task(self._or_die(Keeper(self._parts, self._resumes, self._clock).run()))
 
     async def close(self) -> None:
         """Flush all, write a clean checkpoint, let the directory go."""
@@ -308,6 +311,7 @@ class Journal:
         try:
             await self._flusher.flush_all()
             await self._parts.catalog.save(self.durable_end, self.known_commit_end)
+            await self._resumes.at_close()
             # With little room the next start might find none to take "clean" back.
             space = self._parts.store.space
             await self._parts.checkpoints.write(clean=space.reserved and not space.tight)

@@ -6,6 +6,7 @@ One task, asleep until there is something: a journal at rest does nothing here.
 from typing import Final
 
 from fmqbroker.journal.parts import Parts
+from fmqbroker.journal.resumes import Resumes
 from fmqbroker.signal import wait_any
 from fmqport.clock import Clock
 from fmqport.disk import DiskFull
@@ -17,8 +18,9 @@ SPACE_RETRY_S: Final = 1.0
 class Keeper:
     """See the module."""
 
-    def __init__(self, parts: Parts, clock: Clock) -> None:
+    def __init__(self, parts: Parts, resumes: Resumes, clock: Clock) -> None:
         self._parts = parts
+        self._resumes = resumes
         self._clock = clock
 
     async def run(self) -> None:
@@ -31,12 +33,15 @@ class Keeper:
                 await space.keep_reserve()
                 await store.make_spare(flusher.written_end)
                 await catalog.save(flusher.durable_end, self._parts.checkpoints.commit_end)
+                await self._resumes.look()
             except DiskFull as error:
                 space.note_full(str(error))
             if space.tight:
                 await self._clock.sleep(SPACE_RETRY_S)
-            elif not store.spare_due(flusher.written_end) and not catalog.needs_save(
-                flusher.durable_end
+            elif not (
+                store.spare_due(flusher.written_end)
+                or catalog.needs_save(flusher.durable_end)
+                or self._resumes.due()
             ):
                 await wait_any(store.needs_care, space.changed)
 

@@ -15,9 +15,10 @@ from fmqbroker.journal.segment_scan import scan_segment
 from fmqbroker.journal.space import RESERVE
 from fmqbroker.journal.store import SPARE, SegmentStore, StoredSegment
 from fmqcore.batch import BatchHeader
+from fmqcore.crc import extend
 from fmqcore.errors import CorruptJournal, Malformed
 from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
-from fmqcore.journal.findings import Finding, Severity
+from fmqcore.journal.findings import Code, Finding, Severity, warning
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.recovery import (
     Clean,
@@ -31,8 +32,9 @@ from fmqcore.journal.recovery import (
     replay,
     survey,
 )
+from fmqcore.journal.resume import RESUME, Resume, decode_resume
 from fmqcore.journal.scan import Blank, Cursor, Scan, Stop
-from fmqcore.journal.segments import CHECKPOINT
+from fmqcore.journal.segments import CHECKPOINT, Segment
 from fmqcore.journal.state import JournalState
 from fmqcore.words import Epoch, Position
 from fmqport.disk import Disk, DiskFile
@@ -53,6 +55,7 @@ class Loaded(NamedTuple):
     last_ms: int
     stop: Stop
     cursor: Cursor
+    raw_crc: int | None = None  # of the file's bytes below `end`, if that was looked at
 
 
 class _Index(SegmentIndex):
@@ -110,11 +113,16 @@ async def recover(disk: Disk, store: SegmentStore) -> Recovered:
 
 
 async def load_segment(
-    store: SegmentStore, segment: StoredSegment, until: Position | None = None
+    store: SegmentStore,
+    segment: StoredSegment,
+    until: Position | None = None,
+    resume: Resume | None = None,
 ) -> Loaded:
-    """Scan a segment in full, or up to `until`, adding up state and index."""
+    """Scan a segment in full, or from `resume` on, or up to `until`, adding up state and index."""
     file = await store.readable(segment)
     cursor, state, index = Cursor(segment.base), JournalState(), _Index(segment.base)
+    if resume is not None:
+        cursor, state, index = _resumed(resume)
 
     def visit(scan: Scan) -> Stop:
         return replay(scan, state, index)
@@ -151,8 +159,12 @@ async def _recover_last(
     segment = store.last
     if segment is None:
         return None, True
-    loaded = await load_segment(store, segment, found.cut_at)
     file = await store.readable(segment)
+    resume = await _read_resume(disk, file, segment, found.cut_at)
+    loaded = await load_segment(store, segment, found.cut_at, resume)
+    at, crc = (resume.position, resume.raw_crc) if resume else (segment.base, 0)
+    raw_crc = await _raw_crc(file, at - segment.base, loaded.end - segment.base, crc)
+    loaded = loaded._replace(raw_crc=raw_crc)
     dirty = isinstance(loaded.stop, Blank) and not await _is_zero(file, loaded.end - segment.base)
     verdict = judge(loaded.stop, file.name, durable_end=found.durable_end, clean=clean, dirty=dirty)
     match verdict:
@@ -210,6 +222,52 @@ async def _read_checkpoint(disk: Disk) -> Checkpoint | None:
     except Malformed as error:
         log.warning("journal: the checkpoint is unreadable and does not count", why=str(error))
         return None
+
+
+async def _read_resume(
+    disk: Disk, file: DiskFile, segment: StoredSegment, until: Position | None
+) -> Resume | None:
+    """The resume file, if what it tells of is what is in the segment's file."""
+    data = await disk.read_file(RESUME)
+    if data is None:
+        return None
+    try:
+        resume = decode_resume(data)
+    except Malformed as error:
+        log.warning("journal: the resume file is unreadable and does not count", why=str(error))
+        return None
+    if resume.base != segment.base or (until is not None and until < resume.position):
+        return None  # of an older segment, or of what is being cut
+    if await _raw_crc(file, 0, resume.position - segment.base, 0) != resume.raw_crc:
+        sentence = f"it does not tell of what is below {resume.position} in {file.name}"
+        finding = warning(Code.M001, RESUME, None, sentence, "nothing: the segment is scanned")
+        log.warning("journal: recovery", finding=str(finding))
+        return None
+    return resume
+
+
+def _resumed(resume: Resume) -> tuple[Cursor, JournalState, "_Index"]:
+    state, index = JournalState.from_snap(resume.snap), _Index.decode(resume.entries)
+    index.last_ms = resume.last_ms
+    cursor = Cursor(
+        resume.position,
+        resume.last_header_crc,
+        resume.epoch,
+        Segment(resume.base, resume.end),
+        dict(state.next_offsets),
+        complete=True,
+    )
+    return cursor, state, index
+
+
+async def _raw_crc(file: DiskFile, at: int, end: int, crc: int) -> int:
+    while at < end:
+        data = await file.read(at, min(_STEP, end - at))
+        if not data:
+            break
+        crc = extend(crc, data)
+        at += len(data)
+    return crc
 
 
 async def _is_zero(file: DiskFile, at: int) -> bool:

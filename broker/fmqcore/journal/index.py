@@ -10,7 +10,7 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from fmqcore.batch import BatchHeader, BatchType
 from fmqcore.crc import Buffer, crc32c
@@ -179,7 +179,7 @@ class SegmentIndex:
         return head[:8] + Struct("<I").pack(crc32c(body)) + body
 
     @classmethod
-    def decode(cls, data: Buffer) -> "SegmentIndex":
+    def decode(cls, data: Buffer) -> Self:
         """The other way; raise `Malformed`."""
         raw = bytes(data)
         if len(raw) < _HEADER.size:

@@ -1,0 +1,154 @@
+"""A start from the resume file is the same as one from the segment's beginning, only shorter."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fmqbroker.journal import Journal, recover, resumes
+from fmqbroker.tests.fault_disk import Loss
+from fmqbroker.tests.journal_kit import (
+    TOPIC,
+    data,
+    epoch,
+    everything,
+    fill,
+    running,
+    segment_files,
+    until,
+)
+from fmqbroker.tests.test_journal_full import offsets
+from fmqbroker.tests.test_journal_recover import (
+    refused,
+)
+from fmqbroker.tests.test_journal_recover import (
+    test_a_crash_at_every_step_loses_nothing_durable as crash_at_every_step,
+)
+from fmqcore.journal import recovery
+from fmqcore.journal.resume import RESUME, Resume, decode_resume
+from fmqcore.words import Offset, Position
+
+LARGE = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resumes, "EVERY_BYTES", 32 * 1024)
+
+
+@pytest.fixture
+def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many batches each window of a scan had."""
+    counts: list[int] = []
+    real = recovery.replay
+
+    def replay(scan, state, index):  # type: ignore[no-untyped-def]
+        before = len(index)
+        stop = real(scan, state, index)
+        counts.append(len(index) - before)
+        return stop
+
+    monkeypatch.setattr(recover, "replay", replay)
+    return counts
+
+
+async def crashed(path: Path) -> None:
+    """A journal of one large segment whose process died; its resume file tells of most of it."""
+    async with running(path, segment_bytes=LARGE, crash=True) as journal:
+        journal.append(epoch(1))
+        for number in range(30):
+            journal.append(offsets(number + 1))
+            journal.append(data(b"p", producer_id=1 + number % 3, base_sequence=number // 3))
+            fill(journal, 15)
+            await journal.wait_durable(journal.end)
+        await until(lambda: (path / RESUME).exists())
+        await until(lambda: resume_of(path).position > journal.end - 80_000)
+
+
+def resume_of(path: Path) -> Resume:
+    return decode_resume((path / RESUME).read_bytes())
+
+
+async def look(journal: Journal) -> tuple[object, ...]:
+    found = [tuple(await journal.find(TOPIC, q, Offset(0), 10_000)) for q in range(3)]
+    state = journal.state.to_snap(0, 1 << 40)
+    return state, journal.end, journal.last_header_crc, found, await everything(journal)
+
+
+async def test_a_start_scans_only_what_came_after(tmp_path: Path, scanned: list[int]) -> None:
+    await crashed(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    (tmp_path / "b" / RESUME).unlink()
+    async with running(tmp_path / "a", segment_bytes=LARGE) as journal:
+        assert sum(scanned) < 120
+        short = await look(journal)
+        fill(journal, 20)
+        await journal.wait_durable(journal.end)
+        again = await look(journal)
+    scanned.clear()
+    async with running(tmp_path / "b", segment_bytes=LARGE) as journal:
+        assert sum(scanned) == 480
+        assert await look(journal) == short
+    scanned.clear()
+    async with running(tmp_path / "a", segment_bytes=LARGE) as journal:
+        assert sum(scanned) == 0  # an orderly stop writes it too
+        assert await look(journal) == again
+
+
+async def test_damage_below_it_is_found_and_refused_all_the_same(tmp_path: Path) -> None:
+    await crashed(tmp_path)
+    (name,) = segment_files(tmp_path)
+    segment = tmp_path / name
+    raw = bytearray(segment.read_bytes())
+    raw[40_000] ^= 1
+    segment.write_bytes(raw)
+    await refused(tmp_path, segment.name, "position")
+
+
+async def test_one_of_another_history_or_unreadable_does_not_count(
+    tmp_path: Path, scanned: list[int]
+) -> None:
+    await crashed(tmp_path / "a")
+    async with running(tmp_path / "b", segment_bytes=LARGE, crash=True) as journal:
+        journal.append(epoch(3))
+        fill(journal, 500, size=900)
+        await journal.wait_durable(journal.end)
+        stored, state = await everything(journal), journal.state
+    raw = bytearray((tmp_path / "a" / RESUME).read_bytes())
+    for flipped in (0, 50):
+        raw[50] ^= flipped
+        (tmp_path / "b" / RESUME).write_bytes(raw)
+        scanned.clear()
+        async with running(tmp_path / "b", segment_bytes=LARGE, crash=True) as journal:
+            assert sum(scanned) == 500
+            assert await everything(journal) == stored
+            assert journal.state == state
+
+
+async def test_after_a_cut_it_tells_nothing_wrong(tmp_path: Path) -> None:
+    async with running(tmp_path, segment_bytes=LARGE, crash=True) as journal:
+        journal.append(epoch(1))
+        ends = fill(journal, 100)
+        await until(lambda: (tmp_path / RESUME).exists())
+        await journal.truncate(ends[20])
+        for number in range(90):
+            journal.append(data(b"%d other" % number * 100, queue=number % 2))
+            await journal.wait_durable(journal.end)
+        before = await look(journal)
+    async with running(tmp_path, segment_bytes=LARGE) as journal:
+        assert await look(journal) == before
+        await journal.reset(Position(0))
+        journal.append(epoch(2))
+        fill(journal, 100, size=1234)
+        await journal.wait_durable(journal.end)
+        before = await look(journal)
+    async with running(tmp_path, segment_bytes=LARGE) as journal:
+        assert await look(journal) == before
+
+
+@pytest.mark.parametrize("loss", list(Loss))
+async def test_a_crash_at_every_step_with_it(
+    tmp_path: Path, loss: Loss, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resumes, "EVERY_BYTES", 6000)
+    await crash_at_every_step(tmp_path, loss)

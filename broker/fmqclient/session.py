@@ -290,11 +290,11 @@ class Session(Acker):
         for waiter in self._committing.pop(token, []):
             if waiter.done():
                 continue
-            lost = [t for t in self.tracks.values() if t.lost_acks and not t.held]
+            lost = [t for t in self.tracks.values() if t.stale]
             if lost:
                 waiter.set_exception(StaleAssignment(lost_acks(lost)))
                 for track in lost:
-                    track.lost_acks = False
+                    track.told_stale()
             else:
                 waiter.set_result(None)
 

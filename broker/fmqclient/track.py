@@ -88,8 +88,9 @@ class Track:
             self.done.add(first, end)
         self._fresh = []
         self.under_token = None
-        self.lost_acks = len(self.done) > 0  # also those of a queue that was moving away
+        self.lost_acks = len(self.done) > 0
         if self.revoked:
+            self.gone_acks |= self.lost_acks
             self._forget()
         self.held = self.revoked = False
         self.renewed = True

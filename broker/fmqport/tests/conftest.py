@@ -1,11 +1,13 @@
-"""The fixture of the transport's conformance suite: `node`, once for each adapter."""
+"""The fixtures of the conformance suites: `node` (transport), `harness` (coordination)."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
+from fmqclient.dev.proxy import Proxies
+from fmqport.tests.coordination_kit import Harness, ZooKeeperHarness
 from fmqport.tests.transport_kit import ADAPTERS, Node
 
 
@@ -30,3 +32,18 @@ async def _left(before: "set[asyncio.Task[Any]]") -> "set[asyncio.Task[Any]]":
             break
         await asyncio.sleep(0.01)
     return left
+
+
+@pytest.fixture
+def proxies() -> Iterator[Proxies]:
+    with Proxies() as made:
+        yield made
+
+
+@pytest.fixture(params=[ZooKeeperHarness])
+async def harness(
+    request: pytest.FixtureRequest, zookeeper: str, proxies: Proxies
+) -> AsyncIterator[Harness]:
+    made = request.param(zookeeper, proxies)
+    yield made
+    await made.close()

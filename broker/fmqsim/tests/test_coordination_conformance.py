@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fmqport.coordination import Coordination
+from fmqport.tests.coordination_kit import Harness
 from fmqport.tests.test_coordination_conformance import *  # noqa: F403
-from fmqport.tests.test_coordination_conformance import Harness
+from fmqport.tests.test_coordination_ends_conformance import *  # noqa: F403
 from fmqsim.loop import SimLoop
 from fmqsim.node import Node
 from fmqsim.tests.conftest import a_process
@@ -58,7 +59,7 @@ class SimHarness:
             await session.close()
 
 
-@pytest.fixture  # type: ignore[no-redef]
+@pytest.fixture
 async def harness() -> AsyncIterator[Harness]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimLoop)

@@ -1,0 +1,85 @@
+"""What the coordination port's conformance suite needs: a harness an adapter, and waiting."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from fmqclient.dev.proxy import Link, Proxies
+from fmqport.coordination import Coordination
+from fmqport.zk.session import ZooKeeperSession
+
+
+class Harness(Protocol):
+    """Makes sessions on one empty tree, each with a network of its own, and what may befall it."""
+
+    async def session(self) -> Coordination: ...
+
+    async def expire(self, session: Coordination) -> None: ...
+
+    def cut(self, session: Coordination) -> None: ...
+
+    def hold(self, session: Coordination) -> None: ...
+
+    def resume(self, session: Coordination) -> None: ...
+
+    async def wedge(self, seconds: float) -> None:
+        """The event loop of every session turns no more for so long."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class ZooKeeperHarness:
+    """The real adapter, each session through a link that can be cut."""
+
+    def __init__(self, address: str, proxies: Proxies) -> None:
+        self._server, _, self._root = address.partition("/")
+        self._proxies = proxies
+        self._links: dict[Coordination, Link] = {}
+
+    async def session(self) -> Coordination:
+        link = self._proxies.link(self._server)
+        made = ZooKeeperSession(f"{link.address}/{self._root}", timeout_ms=2000)
+        self._links[made] = link
+        await made.start(30)
+        return made
+
+    async def expire(self, session: Coordination) -> None:
+        assert isinstance(session, ZooKeeperSession)
+        await session.expire()
+
+    def cut(self, session: Coordination) -> None:
+        self._links[session].cut()
+
+    def hold(self, session: Coordination) -> None:
+        self._links[session].hold()
+
+    def resume(self, session: Coordination) -> None:
+        self._links[session].resume()
+
+    async def wedge(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - that is what it is for
+
+    async def close(self) -> None:
+        for session in self._links:
+            await session.close()
+
+
+async def until(condition: Callable[[], object], within_s: float = 30) -> None:
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+class Calls:
+    """Counts calls of a watch, and waits for the next."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
+
+    async def more_than(self, before: int) -> None:
+        await until(lambda: self.count > before)

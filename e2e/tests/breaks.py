@@ -1,0 +1,19 @@
+"""Where histories that break a promise are gathered, each with the checks that must find it."""
+
+from collections.abc import Callable
+
+from e2e.checks.findings import Check
+from e2e.tests.kit import Kit
+
+Break = Callable[[], Kit]
+BREAKS: list[tuple[str, set[Check], Break]] = []
+
+
+def breaks(*checks: Check) -> Callable[[Break], Break]:
+    """What finds it: the first is what it is about, the others cannot but see it too."""
+
+    def take(build: Break) -> Break:
+        BREAKS.append((build.__name__, set(checks), build))
+        return build
+
+    return take

@@ -1,0 +1,184 @@
+"""What clients see and must not: I1 to I6."""
+
+from e2e.checks.findings import Check
+from e2e.events import (
+    Delivered,
+    Ending,
+    Failed,
+    FaultKind,
+    Sent,
+    Stored,
+    Unsure,
+)
+from e2e.tests.breaks import breaks
+from e2e.tests.kit import (
+    MASTER,
+    MEMBER,
+    READERS,
+    Kit,
+    place,
+)
+from fmqcore.policy import AckPolicy, Flush, HowMany
+
+# ---- I1
+
+
+@breaks(Check.I1, Check.I5)
+def delivered_is_not_what_was_acknowledged_there() -> Kit:
+    kit = Kit()
+    kit.produce(3)
+    kit.consume([0, 1, 2])
+    kit.change(Stored, 0, offset=1)
+    kit.change(Stored, 1, offset=0)
+    return kit
+
+
+@breaks(Check.I1, Check.I5)
+def one_offset_told_to_two_records() -> Kit:
+    kit = Kit()
+    kit.produce(2)
+    kit.change(Stored, 1, offset=0)
+    return kit
+
+
+@breaks(Check.I1)
+def another_key_comes_out() -> Kit:
+    kit = Kit()
+    kit.produce(2)
+    kit.consume([0, 1])
+    kit.change(Delivered, 1, key="x")
+    return kit
+
+
+# ---- I2
+
+
+@breaks(Check.I2)
+def acknowledged_and_not_there() -> Kit:
+    kit = Kit()
+    header = kit.produce(2)
+    kit.told(kit.send(1), header, 2)
+    return kit
+
+
+@breaks(Check.I2)
+def lost_by_the_death_of_the_master_alone() -> Kit:
+    kit = acknowledged_and_not_there()
+    kit.fault(FaultKind.POWER, MASTER)
+    kit.end(MASTER, Ending.POWER)
+    return kit
+
+
+@breaks(Check.I2)
+def lost_in_caches_one_after_the_other_though_the_first_had_it_again() -> Kit:
+    kit = Kit(AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE))
+    header = kit.produce(2)
+    kit.fault(FaultKind.POWER, MASTER)
+    kit.end(MASTER, Ending.POWER)
+    kit.up(MASTER)
+    kit.ends(MASTER)
+    kit.told(kit.send(1), header, 2)
+    return kit
+
+
+# ---- I3
+
+
+@breaks(Check.I3)
+def stored_and_delivered_but_never_sent() -> Kit:
+    kit = Kit()
+    kit.store([77])
+    kit.deliver([0])
+    return kit
+
+
+@breaks(Check.I3)
+def stored_though_it_was_refused() -> Kit:
+    kit = Kit()
+    records = kit.send(1)
+    kit.store(records)
+    kit.add(Failed(kit.at(), "p", records[0], "not enough replicas"))
+    return kit
+
+
+@breaks(Check.I3)
+def stored_in_another_topic() -> Kit:
+    kit = Kit()
+    kit.produce(1)
+    kit.change(Sent, 0, topic="other")
+    return kit
+
+
+# ---- I4
+
+
+@breaks(Check.I4)
+def delivered_and_taken_back() -> Kit:
+    kit = Kit()
+    kit.produce(2)
+    records = kit.send(1)
+    kit.add(Delivered(kit.at(), MEMBER, READERS, place(), 2, records[0], 1, "k"))
+    kit.add(Unsure(kit.at(), "p", records[0], "no answer"))
+    return kit
+
+
+# ---- I5
+
+
+@breaks(Check.I5)
+def a_retry_is_stored_twice() -> Kit:
+    kit = Kit()
+    kit.produce(2)
+    kit.store([1, 2], queue=1)
+    return kit
+
+
+@breaks(Check.I5)
+def acknowledged_and_delivered_again_to_the_same_member() -> Kit:
+    kit = Kit()
+    kit.produce(3)
+    kit.deliver([0, 1, 2])
+    kit.ack([0, 1, 2])
+    kit.deliver([1])
+    return kit
+
+
+@breaks(Check.I5)
+def confirmed_and_delivered_again_to_another_member() -> Kit:
+    kit = Kit()
+    kit.produce(3)
+    kit.consume([0, 1, 2])
+    kit.deliver([2], who="m.2")
+    return kit
+
+
+@breaks(Check.I5)
+def confirmed_and_delivered_again_after_a_clean_hand_over() -> Kit:
+    kit = Kit()
+    kit.produce(3)
+    kit.take_over()
+    kit.consume([0, 1, 2])
+    kit.hand_over()
+    kit.deliver([2], who="m.2")
+    return kit
+
+
+# ---- I6
+
+
+@breaks(Check.I6)
+def delivered_out_of_order() -> Kit:
+    kit = Kit()
+    kit.produce(3)
+    kit.deliver([0, 2, 1])
+    return kit
+
+
+@breaks(Check.I6)
+def stored_out_of_the_order_of_its_key() -> Kit:
+    kit = Kit()
+    records = kit.send(3)
+    kit.told([records[1]], kit.store([records[1]]))
+    kit.told([records[0]], kit.store([records[0]]))
+    kit.told([records[2]], kit.store([records[2]]))
+    return kit

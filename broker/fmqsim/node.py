@@ -65,6 +65,8 @@ class Process:
     def die(self, why: str) -> None:
         """It ends now; use `Node.crash` or `Node.exit`."""
         self.alive, self.ended = False, why
+        for task in self._tasks:
+            asyncio.tasks._unregister_task(task)  # nobody shall wait for it, or cancel it
         callbacks, self._on_death = self._on_death, []
         for callback in callbacks:
             callback()

@@ -1,0 +1,208 @@
+"""What can go wrong on the simulated network, and how each end learns of it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from fmqport import methods
+from fmqport.tests.transport_kit import answered, asked, echo
+from fmqport.transport import Connection, Stream, TransportError
+from fmqproto.v1 import client_pb2
+from fmqsim.loop import SimLoop
+from fmqsim.network import Network
+from fmqsim.node import Node, Process
+
+ADDRESS = "server:9000"
+
+
+class Stage:
+    """A server's machine and a client's, and a network between them."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        self.loop = loop
+        self.network = Network(loop)
+        self.server, self.client = Node(loop, "server"), Node(loop, "client")
+        self.calls = 0
+        self.ended: list[str] = []
+
+    async def start(self) -> None:
+        async def serve(process: Process) -> None:
+            await self.network.transport(process).serve(
+                ADDRESS, calls={methods.ROUTES: self.routes}, streams={methods.PRODUCE: self.handle}
+            )
+            await self.loop.create_future()
+
+        self.server.start(serve)
+        await asyncio.sleep(0.01)
+
+    async def routes(self, _: client_pb2.RouteRequest) -> client_pb2.RouteReply:
+        self.calls += 1
+        return client_pb2.RouteReply(cluster="c")
+
+    async def handle(self, stream: Stream) -> None:
+        try:
+            await echo(stream)
+        except TransportError as error:
+            self.ended.append(str(error))
+            raise
+
+    async def as_client(self, work: Callable[[Connection], Awaitable[Any]]) -> Any:
+        """Run it on the client's machine; tell what came of it."""
+        done = self.loop.create_future()
+
+        async def main(process: Process) -> None:
+            try:
+                done.set_result(await work(self.network.transport(process).connect(ADDRESS)))
+            except TransportError as error:
+                done.set_exception(error)
+            await self.loop.create_future()
+
+        self.client.crash("another one comes")
+        self.client.start(main)
+        return await done
+
+    async def stream(self) -> Stream:
+        stream: Stream = await self.as_client(lambda c: c.open(methods.PRODUCE, 5))
+        await self.spoken(stream, 1)
+        return stream
+
+    async def spoken(self, stream: Stream, number: int) -> None:
+        await stream.send(asked(number))
+        assert await stream.receive() == answered(number, "0")
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    stage = Stage()
+    await stage.start()
+    yield stage
+    for node in (stage.server, stage.client):
+        node.crash("the test is over")
+
+
+async def refused(stage: Stage, within_s: float) -> None:
+    before = stage.loop.now
+    with pytest.raises(TransportError, match=ADDRESS):
+        await stage.as_client(lambda c: c.open(methods.PRODUCE, 30))
+    assert stage.loop.now - before < within_s
+
+
+async def test_a_dead_process_refuses_and_a_dark_machine_is_silent(stage: Stage) -> None:
+    stage.server.crash("kill -9")
+    await refused(stage, 0.1)
+    stage.network.dark.add("server")
+    before = stage.loop.now
+    await refused(stage, 1.1)
+    assert stage.loop.now - before > 0.9
+
+
+async def test_a_killed_peer_is_noticed_at_once_one_without_power_after_a_while(
+    stage: Stage,
+) -> None:
+    stream = await stage.stream()
+    before = stage.loop.now
+    stage.server.crash("kill -9")
+    with pytest.raises(TransportError):
+        await stream.receive()
+    assert stage.loop.now - before < 0.1
+
+    await stage.start()
+    stream = await stage.stream()
+    stage.network.dark.add("server")
+    before = stage.loop.now
+    stage.server.crash("power")
+    with pytest.raises(TransportError, match="keepalive"):
+        await stream.receive()
+    assert 1.9 < stage.loop.now - before < 4.1
+
+
+@pytest.mark.parametrize("way", [("client", "server"), ("server", "client")])
+async def test_a_cut_in_either_direction_ends_the_stream_at_both_ends(
+    stage: Stage, way: tuple[str, str]
+) -> None:
+    stream = await stage.stream()
+    before = stage.loop.now
+    stage.network.cut(*way)
+    await stream.send(asked(2))
+    with pytest.raises(TransportError, match="keepalive"):
+        await stream.receive()
+    assert 1.9 < stage.loop.now - before < 4.1
+    await asyncio.sleep(3)
+    assert stage.ended, "the server has noticed, too"
+    await refused(stage, 1.1)
+
+
+async def test_what_a_short_cut_held_up_comes_afterwards_in_order(stage: Stage) -> None:
+    stream = await stage.stream()
+    stage.network.cut("client", "server")
+    for number in range(2, 6):
+        await stream.send(asked(number))
+    await asyncio.sleep(1)
+    stage.network.heal("client", "server")
+    for number in range(2, 6):
+        assert (await stream.receive()).acks[0].correlation == number
+    await asyncio.sleep(10)
+    await stage.spoken(stream, 6)
+
+
+async def test_a_stall_holds_data_back_and_ends_nothing(stage: Stage) -> None:
+    stream = await stage.stream()
+    stage.network.stall("client", "server")
+    await stream.send(asked(2))
+    await asyncio.sleep(30)
+    assert not stage.ended
+    stage.network.heal("client", "server")
+    assert (await stream.receive()).acks[0].correlation == 2
+
+
+async def test_a_reset_fails_both_ends_at_once(stage: Stage) -> None:
+    stream = await stage.stream()
+    assert stage.network.reset("client", "server") == 1
+    with pytest.raises(TransportError, match="reset"):
+        await stream.receive()
+    await asyncio.sleep(0.1)
+    assert stage.ended
+
+
+async def test_a_lost_reply_leaves_its_effect(stage: Stage) -> None:
+    stage.network.link("server", "client").lose_next_reply = 1
+    with pytest.raises(TransportError):
+        await stage.as_client(lambda c: c.call(methods.ROUTES, client_pb2.RouteRequest(), 5))
+    assert stage.calls == 1
+
+
+async def test_a_stopped_peer_is_noticed_a_wedged_one_is_not(stage: Stage) -> None:
+    stream = await stage.stream()
+    stage.server.wedge()
+    await stream.send(asked(2))
+    await asyncio.sleep(30)
+    stage.server.resume()
+    assert (await stream.receive()).acks[0].correlation == 2
+    stage.server.pause()
+    with pytest.raises(TransportError, match="keepalive"):
+        await stream.receive()
+    await refused(stage, 1.1)
+
+
+async def test_lost_packets_cost_time_and_no_message(stage: Stage) -> None:
+    for link in (stage.network.link("client", "server"), stage.network.link("server", "client")):
+        link.loss = 0.3
+    stream = await stage.stream()
+    before = stage.loop.now
+    for number in range(2, 52):
+        await stream.send(asked(number))
+    got = [(await stream.receive()).acks[0].correlation for _ in range(50)]
+    assert got == list(range(2, 52))
+    assert stage.loop.now - before > 0.2
+
+
+async def test_messages_are_copies(stage: Stage) -> None:
+    stream = await stage.stream()
+    message = asked(2, 10)
+    await stream.send(message)
+    message.batches[0].correlation = 99
+    assert (await stream.receive()).acks[0].correlation == 2

@@ -1,6 +1,6 @@
 """What may be found in a data directory: codes, severity, where, why, and what to do. Pure.
 
-The same table serves recovery, `fmq journal verify` and later the Spark check.
+The same table serves recovery, `fmq journal verify` and `fmq job check` (R and O are its alone).
 """
 
 from enum import Enum
@@ -23,6 +23,14 @@ class Code(Enum):
     I003 = "index lacks batches of the journal"
     I004 = "index names batches that the journal does not have"
     I005 = "index entry differs from the journal"
+    R001 = "replicas differ: other content in the same place and epoch"
+    R002 = "replicas differ: their histories part"
+    R003 = "a replica lacks what others know to be committed"
+    R004 = "replicas have nothing in common to compare"
+    O001 = "consumer progress beyond the end of its queue"
+    O002 = "consumer progress in a queue that is not there"
+    O003 = "two versions of consumer progress contradict each other"
+    O004 = "the side journal of a takeover"
     M001 = "checkpoint missing, unreadable, or not what the journal says"
     M002 = "a file that belongs to nothing"
 
@@ -72,15 +80,18 @@ class Finding(NamedTuple):
     position: Position | None  # in the journal; None: the file as a whole
     sentence: str
     remedy: str
+    end: Position | None = None  # one past the damage, if that is known
 
     def __str__(self) -> str:
         where = self.file if self.position is None else f"{self.file}, position {self.position}"
         return f"{self.code.name} {where}: {self.sentence}; remedy: {self.remedy}"
 
 
-def error(code: Code, file: str, position: Position | None, sentence: str) -> Finding:
+def error(
+    code: Code, file: str, position: Position | None, sentence: str, end: Position | None = None
+) -> Finding:
     """Damage that no restart heals."""
-    return Finding(code, Severity.ERROR, file, position, sentence, REFILL)
+    return Finding(code, Severity.ERROR, file, position, sentence, REFILL, end)
 
 
 def warning(

@@ -129,12 +129,17 @@ class Scan:
 
 
 def advance(
-    data: Readable, origin: Position, cursor: Cursor, *, payloads: bool = True
+    data: Readable,
+    origin: Position,
+    cursor: Cursor,
+    *,
+    payloads: bool = True,
+    data_payloads: bool = True,
 ) -> BatchHeader | Stop:
     """Check the batch at the cursor and move the cursor behind it; or say why not.
 
     At the end of a segment: `Sealed`, while `cursor.segment` still is that segment. `begin_next`
-    goes on to the one behind it.
+    goes on to the one behind it. `data_payloads=False`: of the payloads only the control batches'.
     """
     position, segment = cursor.position, cursor.segment
     at = position - origin
@@ -146,7 +151,7 @@ def advance(
     try:
         header = parse_header(head)
         segment = _check_place(header, cursor)
-        if payloads:
+        if payloads and (data_payloads or header.type != BatchType.DATA):
             _check_payload(header, data, at, cursor)
         _check_content(header, cursor)
     except BadBatch as bad:

@@ -54,6 +54,9 @@ from fmqcore.words import Position
 _PAYLOAD_FAULTS: Final = (BatchFault.PAYLOAD_CRC, BatchFault.CONTENT)
 _TELL_BYTES: Final = 4 * 1024 * 1024
 
+Watch = Callable[[BatchHeader, Buffer, JournalState], None]
+"""Sees a control batch before the state takes it in. May raise `Malformed`."""
+
 
 @dataclass(slots=True)
 class SegmentReport:
@@ -84,14 +87,19 @@ class Verifier:
         empty: str | None = None,
         live: bool = False,
         payloads: bool = True,
+        data_payloads: bool = True,
+        watch: Watch | None = None,
     ) -> None:
         """`empty`: see `survey`. `live`: a broker is at work here, its newest segment moves.
 
-        `payloads=False`: headers and indexes only, quick.
+        `payloads=False`: headers and indexes only, quick; `data_payloads=False`: control batches'
+        payloads, too. `watch` sees every control batch, and the state that it is about to change.
         """
         self.findings: list[Finding] = []
         self._live = live
         self._payloads = payloads
+        self._data_payloads = data_payloads
+        self._watch = watch
         self._checkpoint = self._read_checkpoint(checkpoint)
         self._survey = survey(listing, self._checkpoint, empty=empty)
         self.segments = self._survey.segments
@@ -131,6 +139,21 @@ class Verifier:
             check_index(report, walk.index, index_file, pending=pending)
         self.findings += report.findings
         return report
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where it stands: behind the last good batch."""
+        return self._cursor
+
+    @property
+    def state(self) -> JournalState | None:
+        """What the journal adds up to there; None: not known behind damage, or without payloads."""
+        return self._state
+
+    @property
+    def durable_end(self) -> Position:
+        """Below it everything must be there."""
+        return self._survey.durable_end
 
     def finish(self) -> None:
         """Hold the checkpoint against the journal's end."""
@@ -209,7 +232,13 @@ class _Walk:
             if until is not None and cursor.position >= until:
                 stop = Blank(cursor.position)
                 break
-            found = advance(self._data, base, cursor, payloads=verifier._payloads)
+            found = advance(
+                self._data,
+                base,
+                cursor,
+                payloads=verifier._payloads,
+                data_payloads=verifier._data_payloads,
+            )
             if isinstance(found, BatchHeader):
                 self._take(found)
                 if found.type == BatchType.EOF:
@@ -259,7 +288,9 @@ class _Walk:
             sentence += (
                 f"; {skipped} bytes cannot be read, up to position {verifier._cursor.position}"
             )
-        report.findings.append(error(FAULT_CODES[fault.fault], file.name, fault.position, sentence))
+        end = Position(fault.position + skipped) if skipped else None
+        code = FAULT_CODES[fault.fault]
+        report.findings.append(error(code, file.name, fault.position, sentence, end))
         report.skipped_bytes += skipped
         self.resynced, verifier._state = True, None
         return None
@@ -267,7 +298,7 @@ class _Walk:
     def _look_behind(self, eof: BatchHeader) -> None:
         """Behind an EOF's header nothing was ever written."""
         base = self._report.file.base
-        if not self._verifier._payloads:
+        if not (self._verifier._payloads and self._verifier._data_payloads):
             return
         at = first_nonzero(self._data, eof.position - base + HEADER_LEN)
         if at is not None:
@@ -280,8 +311,14 @@ class _Walk:
         self._count(header)
         if not self._verifier._payloads:
             return
+        if header.type == BatchType.DATA:
+            if self._verifier._state is not None:
+                self._verifier._state.apply(header, b"")
+            return
         payload = payload_of(header, self._data, self._report.file.base)
         try:
+            if self._verifier._watch is not None and self._verifier._state is not None:
+                self._verifier._watch(header, payload, self._verifier._state)
             if header.type == BatchType.SNAP:
                 self._take_snap(header, payload)
             elif self._verifier._state is not None:
@@ -307,7 +344,8 @@ class _Walk:
         self.index.add(header)
 
     def _add(self, code: Code, header: BatchHeader, sentence: str) -> None:
-        self._report.findings.append(error(code, self._report.file.name, header.position, sentence))
+        name = self._report.file.name
+        self._report.findings.append(error(code, name, header.position, sentence, header.end))
 
 
 def fresh_cursor(log_start: Position) -> Cursor:

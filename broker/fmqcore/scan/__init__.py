@@ -1,0 +1,1 @@
+"""Scanning many segments for many readers: packed headers, columns, digests. Pure."""

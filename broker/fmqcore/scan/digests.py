@@ -1,0 +1,62 @@
+"""Digests of a journal's blocks, so that equal replicas cost little to compare (DESIGN §11). Pure.
+
+A block is the batches of one segment that begin in one stretch of `BLOCK` bytes. Its digest is
+made of their headers: a header holds the payload's CRC, so what two equal digests do not prove is
+that each replica's payload is what its header says; that is the replica's own check (J002).
+"""
+
+from bisect import bisect_left
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from fmqcore.batch import HEADER_LEN
+from fmqcore.scan.headers import HeaderBlock
+from fmqcore.words import Epoch, Position
+
+BLOCK: Final = 1024 * 1024
+"""Bytes of journal that one digest is about."""
+_DIGEST_LEN: Final = 16
+
+
+class Digest(NamedTuple):
+    """One block of one replica."""
+
+    first: Position  # where its first batch begins
+    end: Position  # where its last one ends
+    digest: str
+
+
+class Batch(NamedTuple):
+    """What of a header a comparison needs."""
+
+    position: Position
+    end: Position
+    epoch: Epoch
+    digest: str
+
+
+def digests(headers: HeaderBlock, block: int = BLOCK) -> list[Digest]:
+    """The blocks of consecutive headers, ascending."""
+    positions = headers.column("position")
+    found = []
+    at = 0
+    while at < len(positions):
+        limit = (positions[at] // block + 1) * block
+        until = bisect_left(positions, limit, at)
+        raw = headers.raw[at * HEADER_LEN : until * HEADER_LEN]
+        end = positions[until - 1] + headers.column("total_len")[until - 1]
+        found.append(Digest(Position(positions[at]), Position(end), _digest(raw)))
+        at = until
+    return found
+
+
+def batches(headers: HeaderBlock) -> list[Batch]:
+    """Header by header, for drilling down."""
+    return [
+        Batch(header.position, header.end, header.epoch, _digest(headers.header_bytes(i)))
+        for i, header in enumerate(headers.headers())
+    ]
+
+
+def _digest(raw: bytes) -> str:
+    return blake2b(raw, digest_size=_DIGEST_LEN).hexdigest()

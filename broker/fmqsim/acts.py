@@ -36,34 +36,6 @@ async def stop(act: Act) -> None:
     act.healed()
 
 
-async def cut_power(act: Act) -> None:
-    """The machine goes dark."""
-    await _dark(act, [act.on])
-
-
-async def cut_power_of_group(act: Act) -> None:
-    """All machines of a group at once."""
-    await _dark(act, [act.on, *act.peers()])
-
-
-async def cut_power_of_all(act: Act) -> None:
-    """The whole house."""
-    await _dark(act, list(act.world.brokers))
-
-
-async def _dark(act: Act, names: Iterable[str]) -> None:
-    hosts = [act.world.brokers[name] for name in names]
-    for host in hosts:
-        host.hold()
-        host.cut_power()
-    act.fired(", ".join(host.name for host in hosts))
-    await act.last(0.2, 3.0)
-    for host in hosts:
-        host.power_on()
-        host.let_go()
-    act.healed()
-
-
 async def pause(act: Act) -> None:
     """SIGSTOP, perhaps past its session, and on."""
     node = act.target.node

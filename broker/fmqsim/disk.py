@@ -111,6 +111,7 @@ class SimCalls:
 
     def __init__(self, files: FileSystem, process: Process | None) -> None:
         self.dead = False
+        self.trapped = False  # it died in the middle of a call
         self.fuse: int | None = None  # so many more calls before it is dead
         self.tear: Random | None = None  # then a write may be done by half
         self._files = files
@@ -120,7 +121,7 @@ class SimCalls:
 
     def open(self, path: str, flags: int) -> int:
         """See `Syscalls`."""
-        self._step()
+        self._step("open")
         inode: Inode | None = None
         if not flags & os.O_DIRECTORY:
             name = os.path.basename(path)
@@ -162,8 +163,10 @@ class SimCalls:
         if self.tear is not None and self.fuse == 0 and not self.dead:
             whole = b"".join(pieces)
             self._files.write(inode, [whole[: self.tear.randrange(len(whole) + 1)]], at)
-        self._step()
-        return self._files.write(inode, pieces, at)
+        self._step("pwritev")
+        done = self._files.write(inode, pieces, at)
+        self._behind("pwritev")
+        return done
 
     def fdatasync(self, fd: int) -> None:
         """See `Syscalls`."""
@@ -171,27 +174,31 @@ class SimCalls:
 
     def fsync(self, fd: int) -> None:
         """See `Syscalls`."""
-        self._step()
         inode = self._open[fd]
+        kind = "fsync directory" if inode is None else "fsync"
+        self._step(kind)
         if inode is None:
             self._files.sync_names()
-            return
-        try:
-            self._files.check_sync()
-        except OSError:
-            inode.fail_sync()
-            raise
-        inode.sync()
+        else:
+            try:
+                self._files.check_sync()
+            except OSError:
+                inode.fail_sync()
+                raise
+            inode.sync()
+        self._behind(kind)
 
     def allocate(self, fd: int, size: int) -> None:
         """See `Syscalls`."""
-        self._step()
+        self._step("allocate")
         self._files.allocate(self._inode(fd), size)
+        self._behind("allocate")
 
     def truncate(self, fd: int, size: int) -> None:
         """See `Syscalls`."""
-        self._step()
+        self._step("truncate")
         self._inode(fd).truncate(size)
+        self._behind("truncate")
 
     def next_data(self, fd: int, at: int) -> int:
         """See `Syscalls`."""
@@ -210,13 +217,15 @@ class SimCalls:
 
     def rename(self, path: str, to: str) -> None:
         """See `Syscalls`."""
-        self._step()
+        self._step("rename")
         self._files.rename(os.path.basename(path), os.path.basename(to))
+        self._behind("rename")
 
     def unlink(self, path: str) -> None:
         """See `Syscalls`."""
-        self._step()
+        self._step("unlink")
         self._files.unlink(os.path.basename(path))
+        self._behind("unlink")
 
     def exists(self, path: str) -> bool:
         """See `Syscalls`."""
@@ -243,12 +252,22 @@ class SimCalls:
         assert inode is not None, "a directory has no bytes"
         return inode
 
-    def _step(self) -> None:
+    def _step(self, kind: str = "") -> None:
         if self.dead or self.fuse == 0:
             self.dead = True
             raise PowerOff
         if self.fuse is not None:
             self.fuse -= 1
+        elif self._files.springs(kind, behind=False):
+            self._die_here()
+
+    def _behind(self, kind: str) -> None:
+        if self.fuse is None and self._files.springs(kind, behind=True):
+            self._die_here()
+
+    def _die_here(self) -> None:
+        self.dead = self.trapped = True
+        raise PowerOff
 
 
 _Job = tuple["asyncio.Future[Any]", Callable[[], Any], Callable[[Any], None]]
@@ -298,7 +317,9 @@ class SimWorker:
         """Its process is dead: what is under way is done in part, what waits is not."""
         self._jobs.clear()
         jobs, self._under_way = self._under_way, []
-        for _, call, _ in jobs if self._name != "fmq-read" else ():
+        if self._calls.trapped or self._name == "fmq-read":
+            return  # as far as they came; a read leaves nothing
+        for _, call, _ in jobs:
             self._calls.dead = False
             self._calls.tear = self._storage.random
             self._calls.fuse = self._storage.random.randrange(_FUSE)

@@ -104,8 +104,10 @@ class Trouble:
 
         self.world = world
         self.dice = random.Random(f"{world.scene.seed}/faults")
-        self._table = TABLE
-        self._takeovers = [entry for entry in TABLE if entry.name in TAKEOVERS]
+        wanted = world.scene.faults
+        self._table = [entry for entry in TABLE if not wanted or entry.name in wanted]
+        takeovers = [entry for entry in self._table if entry.name in TAKEOVERS]
+        self._takeovers = takeovers or self._table
         self._number = 0
 
     async def run(self) -> None:
@@ -118,7 +120,7 @@ class Trouble:
                 await self._calm()
             else:
                 await self._trouble()
-        for _ in range(MORE):
+        for _ in range(0 if world.scene.faults else MORE):
             if world.reader_changes >= 3 and world.traffic.batches >= ENOUGH_BATCHES:
                 break
             if world.reader_changes < 3:

@@ -16,6 +16,7 @@ Pure: chance comes in as a `Random`. The system calls themselves are in `disk.py
 import errno
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Final
 
@@ -24,6 +25,16 @@ from fmqport.disk import Chunk
 PAGE: Final = 4096
 SECTOR: Final = 512
 _LARGEST: Final = 1 << 40
+
+
+@dataclass
+class Trap:
+    """The power goes at a certain system call: before the `after`-th of that kind, or behind it."""
+
+    kind: str  # pwritev, fsync, fsync directory, rename, unlink, open, truncate, allocate
+    after: int
+    behind: bool
+    spring: Callable[[], None]  # told in the middle of the call: nothing of the process runs on
 
 
 class Inode:
@@ -145,6 +156,7 @@ class FileSystem:
         self.failing_syncs = 0  # so many syncs to come say EIO
         self.failing_writes = 0
         self.failing_reads = 0
+        self.trap: Trap | None = None
         self.on_failure: Callable[[], object] = _nothing  # told when one of them comes true
         self.locks: dict[int, object] = {}  # inode number → who holds it
         self._on_disk: dict[str, Inode] = {}
@@ -171,6 +183,18 @@ class FileSystem:
             self.names[name].cut_power(random)
         self._orphans.clear()
         self.locks.clear()
+
+    def springs(self, kind: str, *, behind: bool) -> bool:
+        """Whether the power goes here."""
+        trap = self.trap
+        if trap is None or (trap.kind, trap.behind) != (kind, behind):
+            return False
+        trap.after -= 1
+        if trap.after > 0:
+            return False
+        self.trap = None
+        trap.spring()
+        return True
 
     def wipe(self) -> None:
         """Another, empty disk in its place."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from e2e.checks.verdict import SIMULATED, Outcome, judge
 from fmqsim.loop import SimLoop
-from fmqsim.scene import draw
+from fmqsim.scene import Focus, draw
 from fmqsim.story import tell
 from fmqsim.world import World
 
@@ -42,10 +42,12 @@ class Result:
     cpu_s: float = 0.0
 
 
-def simulate(seed: int, *, trace: Callable[[str], object] | None = None) -> Result:
+def simulate(
+    seed: int, *, trace: Callable[[str], object] | None = None, focus: Focus | None = None
+) -> Result:
     """Run one seed here, and judge it. `trace` gets every line of what happens."""
     before = time.process_time()
-    scene = draw(seed)
+    scene = draw(seed, focus)
     loop = SimLoop(seed, shuffle=scene.shuffle)
     loop.on_note = trace
     world = World(scene, loop)

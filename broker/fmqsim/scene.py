@@ -4,7 +4,7 @@ What goes wrong when is in `faults.py`, drawn from the same seed.
 """
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from e2e.events import GroupSetup
@@ -70,12 +70,26 @@ class Scene:
     weather: Weather
     plan: Plan
     shuffle: bool
+    faults: tuple[str, ...] = ()  # only these, by their names in the table; none: all
 
 
-def draw(seed: int) -> Scene:
+@dataclass(frozen=True, slots=True)
+class Focus:
+    """Narrows what a seed may draw, to meet one kind of mistake in few seeds."""
+
+    slaves: int = 0  # one group, with so many; 0: as drawn
+    policy: AckPolicy | None = None
+    settings: tuple[tuple[str, Any], ...] = ()
+    faults: tuple[str, ...] = ()
+
+
+def draw(seed: int, focus: Focus | None = None) -> Scene:
     """The scene of a seed."""
     dice = random.Random(f"{seed}/scene")
-    groups = _groups(dice)
+    focus = focus or Focus()
+    groups = (_group(dice, "g1", focus.slaves),) if focus.slaves else _groups(dice)
+    if focus.policy is not None:
+        groups = tuple(replace(group, policy=focus.policy) for group in groups)
     topics = tuple(Topic(f"t{n}", dice.choice((1, 2, 3))) for n in range(dice.choice((1, 2))))
     settings = {
         **_SETTINGS,
@@ -93,7 +107,8 @@ def draw(seed: int) -> Scene:
         drift=dice.choice((0.0, 0.0001, 0.01)),
     )
     plan = _plan(dice, groups, topics)
-    return Scene(seed, groups, settings, topics, weather, plan, dice.random() < 0.5)
+    settings |= dict(focus.settings)
+    return Scene(seed, groups, settings, topics, weather, plan, dice.random() < 0.5, focus.faults)
 
 
 def setup_of(config: GroupConfig) -> GroupSetup:

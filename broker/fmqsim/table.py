@@ -3,7 +3,7 @@
 from typing import Final
 
 from e2e.events import FaultKind
-from fmqsim import acts
+from fmqsim import acts, power
 from fmqsim.faults import Entry
 
 _ANY: Final = ("reader", "master", "slave", "any")
@@ -12,9 +12,10 @@ _SERVING: Final = ("reader", "reader", "master")
 TABLE: Final = (
     Entry("kill", FaultKind.KILL, 4, ("reader", *_ANY), acts.kill),
     Entry("stop", FaultKind.STOP, 2, ("reader", *_ANY), acts.stop),
-    Entry("cut the power", FaultKind.POWER, 2, _ANY, acts.cut_power),
-    Entry("cut the group's power", FaultKind.POWER, 1, _ANY, acts.cut_power_of_group),
-    Entry("cut all power", FaultKind.POWER, 0.7, _ANY, acts.cut_power_of_all),
+    Entry("cut the power", FaultKind.POWER, 2, _ANY, power.cut_power),
+    Entry("cut the group's power", FaultKind.POWER, 1, _ANY, power.cut_power_of_group),
+    Entry("cut all power", FaultKind.POWER, 0.7, _ANY, power.cut_power_of_all),
+    Entry("cut the power at a step", FaultKind.POWER, 2, _ANY, power.cut_power_at_step),
     Entry("pause", FaultKind.PAUSE, 3, ("reader", *_ANY), acts.pause),
     Entry("wedge", FaultKind.WEDGE, 2, ("reader", *_ANY), acts.wedge),
     Entry("kill client", FaultKind.CLIENT, 1.5, (), acts.kill_client),

@@ -2,7 +2,20 @@
 
 from typing import Final
 
-from fmqsim.mutants.mutant import Mutant, mutant
+from fmqsim.mutants.mutant import (
+    CACHE_ONE,
+    DURABLE_ALL,
+    DURABLE_ONE,
+    ISOLATION,
+    NETWORK,
+    POWER,
+    STANDSTILL,
+    TAKEOVER,
+    ZOOKEEPER,
+    Mutant,
+    mutant,
+)
+from fmqsim.scene import Focus
 
 GUARDS: Final = "fmqcore/failover/guards.py"
 MACHINE: Final = "fmqcore/failover/machine.py"
@@ -20,6 +33,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "        return Permission.NONE, LeaseRule.NONE\n",
             "    if member is None:\n        return Permission.NONE, LeaseRule.NONE\n",
         ),
+        focus=Focus(2, DURABLE_ONE, (), (*ZOOKEEPER, *STANDSTILL)),
     ),
     mutant(
         "claim without lease expiry",
@@ -29,6 +43,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "    lambda c: c.now_ms > c.evidence.promised_until_ms,\n",
             "    lambda c: True,\n",
         ),
+        focus=Focus(1, DURABLE_ONE, (), ISOLATION),
     ),
     mutant(
         "promises forgotten on restart",
@@ -40,8 +55,14 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         ),
         (
             "fmqbroker/replicate_slave.py",
-            "UpstreamView(promised_until_ms=clock.monotonic_ms() + settings.grant_ms)",
-            "UpstreamView()",
+            "self.upstream = UpstreamView(promised_until_ms=promised_until_ms)",
+            "self.upstream = UpstreamView()",
+        ),
+        focus=Focus(
+            2,
+            DURABLE_ONE,
+            (),
+            (*ISOLATION, "kill"),
         ),
     ),
     mutant(
@@ -52,6 +73,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "            and not self._stalled_since(sent_ms)\n",
             "",
         ),
+        focus=Focus(1, DURABLE_ONE, (), STANDSTILL),
     ),
     mutant(
         "lease counts from its answer",
@@ -61,11 +83,13 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "self._gate.extend_lease(proof.sent_ms + lease_ms(",
             "self._gate.extend_lease(self._clock.monotonic_ms() + lease_ms(",
         ),
+        focus=Focus(1, DURABLE_ONE, (), (*ZOOKEEPER, *STANDSTILL)),
     ),
     mutant(
         "lease for the whole session",
         "it runs out when the session does, not before: another may have claimed already",
         (LEASE, "return session_timeout_ms * 2 // 3", "return session_timeout_ms * 2"),
+        focus=Focus(1, DURABLE_ONE, (), (*ZOOKEEPER, *STANDSTILL)),
     ),
     mutant(
         "a grant without a lease",
@@ -75,6 +99,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "return self._permission if self._permission and self.leased() else Permission.NONE",
             "return self._permission",
         ),
+        focus=Focus(1, DURABLE_ONE, (), (*ZOOKEEPER, *STANDSTILL)),
     ),
     mutant(
         "any slave's grant is enough",
@@ -84,6 +109,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "return min((links.get(b, Link()).lease_until_ms for b in isr), default=FOREVER)",
             "return max((links.get(b, Link()).lease_until_ms for b in isr), default=FOREVER)",
         ),
+        focus=Focus(2, DURABLE_ONE, (), ISOLATION),
     ),
     mutant(
         "a grant while claiming",
@@ -93,6 +119,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "        if view.claiming or not serves:\n",
             "        if not serves:\n",
         ),
+        focus=Focus(1, DURABLE_ONE, (), ISOLATION),
     ),
     mutant(
         "claim ignores the master's live node",
@@ -102,11 +129,13 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "    lambda c: c.state.master not in c.evidence.live,\n",
             "    lambda c: not c.evidence.upstream_connected,\n",
         ),
+        focus=Focus(1, DURABLE_ONE, (), NETWORK),
     ),
     mutant(
         "claim out of sync",
         "a slave that was left behind takes over without what was acknowledged since",
         (GUARDS, "    lambda c: c.me in c.state.isr,\n", "    lambda c: True,\n"),
+        focus=Focus(2, DURABLE_ONE, (), (*TAKEOVER, *NETWORK)),
     ),
     mutant(
         "claim on a stale look",
@@ -116,6 +145,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "    if not evidence.fresh and row.action not in _WITHOUT_LOOK:\n",
             "    if not evidence.fresh and row.action is Action.LOOK:\n",
         ),
+        focus=Focus(2, DURABLE_ONE, (), (*ZOOKEEPER, *STANDSTILL)),
     ),
     mutant(
         "a term survives its session",
@@ -125,11 +155,13 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "return Tenure(tenure.epoch, standing) if granted_now else None",
             "return Tenure(tenure.epoch, standing)",
         ),
+        focus=Focus(2, DURABLE_ONE, (), (*ZOOKEEPER, *STANDSTILL)),
     ),
     mutant(
         "opened without hearing the slaves",
         "a master that lost its cache serves without what only its slaves have",
         (GUARDS, "    if not case.evidence.may_lack:\n        return True\n", "    return True\n"),
+        focus=Focus(1, CACHE_ONE, (), POWER),
     ),
     mutant(
         "opened before its journal is durable",
@@ -139,6 +171,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "        await p.journal.wait_durable(p.journal.end)\n        standing",
             "        standing",
         ),
+        focus=Focus(1, CACHE_ONE, (), POWER),
     ),
     mutant(
         "a change without an answer counts as not made",
@@ -148,5 +181,6 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "        except Unavailable:\n            return await self._settle(new.txn)\n",
             "        except Unavailable:\n            self._settled()\n            return False\n",
         ),
+        focus=Focus(2, DURABLE_ALL, (), (*ZOOKEEPER, *NETWORK)),
     ),
 )

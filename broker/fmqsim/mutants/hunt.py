@@ -20,6 +20,7 @@ from threading import Lock
 from typing import Final
 
 from fmqsim.mutants.mutant import Mutant
+from fmqsim.scene import Focus
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 """Of the sources."""
@@ -64,7 +65,7 @@ class Hunter:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit  # seeds for one mutant at most
-        self._clean: dict[int, bool] = {}
+        self._clean: dict[tuple[Focus | None, int], bool] = {}
         self._asking = Lock()
 
     def hunt(self, mutant: Mutant, seeds: Sequence[int] | None = None) -> Catch:
@@ -83,9 +84,9 @@ class Hunter:
             seeds = [*mutant.seeds, *others][: self._limit]
         tried = 0
         while tried < len(seeds):
-            for seed, broken, why in _probe(root, seeds[tried:]):
+            for seed, broken, why in _probe(root, mutant, seeds[tried:]):
                 tried += 1
-                if broken and self._passes(seed):
+                if broken and self._passes(mutant, seed):
                     return Catch(mutant, broken, seed, tried, why=why)
                 if broken:
                     break  # it fails anyway: go on behind it
@@ -101,18 +102,22 @@ class Hunter:
         by = tuple(line.split()[1].rpartition("::")[2] for line in failed)
         return Catch(mutant, by, why=said[-500:])
 
-    def _passes(self, seed: int) -> bool:
+    def _passes(self, mutant: Mutant, seed: int) -> bool:
         """Whether the sources as they are pass that seed."""
+        key = mutant.focus, seed
         with self._asking:
-            if seed not in self._clean:
+            if key not in self._clean:
                 with copied(None) as root:
-                    self._clean[seed] = not any(broken for _, broken, _ in _probe(root, [seed]))
-            return self._clean[seed]
+                    found = [broken for _, broken, _ in _probe(root, mutant, [seed])]
+                self._clean[key] = not any(found)
+            return self._clean[key]
 
 
-def _probe(root: Path, seeds: Sequence[int]) -> Iterator[tuple[int, tuple[str, ...], str]]:
+def _probe(
+    root: Path, mutant: Mutant, seeds: Sequence[int]
+) -> Iterator[tuple[int, tuple[str, ...], str]]:
     """(seed, what was broken, what was found) for each seed, up to the first that is broken."""
-    command = [sys.executable, "-m", "fmqsim.mutants.probe", *map(str, seeds)]
+    command = [sys.executable, "-m", "fmqsim.mutants.probe", mutant.name, *map(str, seeds)]
     with _started(root, command) as process:
         assert process.stdout is not None
         for line in process.stdout:

@@ -2,7 +2,19 @@
 
 from typing import Final
 
-from fmqsim.mutants.mutant import Mutant, mutant
+from fmqsim.mutants.mutant import (
+    CACHE_ONE,
+    DISK,
+    DURABLE_ONE,
+    MASTER_ALONE,
+    NETWORK,
+    POWER,
+    ROLLS,
+    SHORT,
+    Mutant,
+    mutant,
+)
+from fmqsim.scene import Focus
 
 FLUSHER: Final = "fmqbroker/journal/flusher.py"
 FILES: Final = "fmqport/files.py"
@@ -17,6 +29,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "await file.write([(start - segment.base, pieces)], sync=sync)",
             "await file.write([(start - segment.base, pieces)], sync=False)",
         ),
+        focus=Focus(1, DURABLE_ONE, (), POWER),
     ),
     mutant(
         "retry after a failed fsync",
@@ -26,6 +39,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             'raise self._health.failure(f"fdatasync {self._path}", error) from error',
             "self._calls.fdatasync(self._fd)",
         ),
+        focus=Focus(1, MASTER_ALONE, (), (*POWER, *DISK)),
     ),
     mutant(
         "go on after a failed fsync",
@@ -35,6 +49,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             'self._lifecycle.fatal(f"the journal cannot be written: {error}")',
             "self.durable_end = self.written_end = self._tail.end; str(error)",
         ),
+        focus=Focus(1, MASTER_ALONE, (), (*POWER, *DISK)),
     ),
     mutant(
         "directory not fsynced after a roll",
@@ -44,6 +59,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "            file.move(path)\n            self._sync_directory(self._path)\n",
             "            file.move(path)\n",
         ),
+        focus=Focus(1, DURABLE_ONE, ROLLS, POWER),
     ),
     mutant(
         "checkpoint not atomic",
@@ -53,6 +69,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "        aside = path + _TMP\n        try:\n            fd =",
             "        aside = path\n        try:\n            fd =",
         ),
+        focus=Focus(1, DURABLE_ONE, ROLLS, POWER),
     ),
     mutant(
         "a replaced file not fsynced before the rename",
@@ -62,6 +79,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "        self._calls.fsync(fd)\n        self._calls.rename",
             "        self._calls.rename",
         ),
+        focus=Focus(1, DURABLE_ONE, ROLLS, POWER),
     ),
     mutant(
         "checkpoint counts what is only written",
@@ -71,11 +89,13 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "durable_end = max(flusher.durable_end, store.log_start)",
             "durable_end = max(flusher.written_end, store.log_start)",
         ),
+        focus=Focus(1, CACHE_ONE, (), POWER),
     ),
     mutant(
         "full segment not synced before the next",
         "two segments may be torn, and only the newest is looked at",
         (FLUSHER, "sync = sync or end == segment.end", "sync = bool(sync)"),
+        focus=Focus(1, CACHE_ONE, ROLLS, POWER),
     ),
     mutant(
         "a torn tail is kept",
@@ -85,6 +105,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "        await store.wipe_from(segment, loaded.end)\n",
             "        pass\n",
         ),
+        focus=Focus(1, DURABLE_ONE, (), POWER),
     ),
     mutant(
         "cut without saying so first",
@@ -94,11 +115,13 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "    await parts.checkpoints.write(drop_from=position)\n    with",
             "    with",
         ),
+        focus=Focus(2, DURABLE_ONE, (), (*POWER, *NETWORK)),
     ),
     mutant(
         "retention tells nobody",
         "the index still offers what was deleted: a consumer far behind is led into nothing",
         (CUTTING, "    await parts.catalog.forget_first()\n", ""),
+        focus=Focus(1, DURABLE_ONE, SHORT, POWER),
     ),
     mutant(
         "retention deletes before it says so",
@@ -108,6 +131,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "    await parts.checkpoints.write()\n    parts.tail.drop_below(store.log_start)\n",
             "    parts.tail.drop_below(store.log_start)\n",
         ),
+        focus=Focus(1, DURABLE_ONE, SHORT, POWER),
     ),
     mutant(
         "dedup table not restored from SNAP",
@@ -117,6 +141,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "        self.producers = other.producers\n",
             "        self.producers = ProducerTable()\n",
         ),
+        focus=Focus(1, DURABLE_ONE, ROLLS, (*POWER, *NETWORK)),
     ),
     mutant(
         "next offsets not restored from SNAP",
@@ -126,6 +151,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "        self.next_offsets = other.next_offsets\n",
             "",
         ),
+        focus=Focus(1, DURABLE_ONE, ROLLS, POWER),
     ),
     mutant(
         "queue index passes the commit end",

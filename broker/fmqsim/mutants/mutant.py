@@ -8,6 +8,39 @@ must fail instead, and says why in `alone`.
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqsim.scene import Focus
+
+POWER: Final = (
+    "cut the power",
+    "cut the group's power",
+    "cut all power",
+    "cut the power at a step",
+    "kill",
+)
+ZOOKEEPER: Final = (
+    "cut from zookeeper",
+    "isolate",
+    "expire",
+    "lose zookeeper's answer",
+    "late zookeeper",
+    "stop zookeeper",
+)
+ISOLATION: Final = ("isolate", "cut from zookeeper", "cut from group", "expire")
+STANDSTILL: Final = ("pause", "wedge")
+NETWORK: Final = ("cut from group", "reset", "lose reply", "stall", "slow network")
+DISK: Final = ("failing fsync", "failing write", "slow disk")
+TAKEOVER: Final = ("kill", "stop", "isolate", "pause")
+ROLLS: Final = (("segment_bytes", 1 << 16), ("retention_bytes", 0))
+SHORT: Final = (("segment_bytes", 1 << 16), ("retention_bytes", 1 << 17))
+
+DURABLE_ONE: Final = AckPolicy(Flush.FSYNC, 300, SlaveCounts.DURABLE, HowMany.ONE)
+DURABLE_ALL: Final = AckPolicy(Flush.FSYNC, 300, SlaveCounts.DURABLE, HowMany.ALL)
+MASTER_ALONE: Final = AckPolicy(Flush.FSYNC, 300, SlaveCounts.SENT, HowMany.NONE)
+CACHE_ONE: Final = AckPolicy(Flush.OS_CACHE, 300, SlaveCounts.DURABLE, HowMany.ONE)
+CACHE_RECEIVED: Final = AckPolicy(Flush.OS_CACHE, 300, SlaveCounts.RECEIVED, HowMany.ONE)
 
 
 class Misplaced(Exception):
@@ -32,11 +65,12 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A mistake. `seeds`: known to catch it, tried first."""
+    """A mistake. `seeds`: known to catch it, tried first; `focus` narrows what a seed may draw."""
 
     name: str
     why: str
     edits: tuple[Edit, ...]
+    focus: Focus | None = None
     seeds: tuple[int, ...] = ()
     tests: tuple[str, ...] = ()
     alone: str = ""  # why only tests can catch it
@@ -59,10 +93,11 @@ def mutant(
     name: str,
     why: str,
     *edits: tuple[str, str, str],
+    focus: Focus | None = None,
     seeds: tuple[int, ...] = (),
     tests: tuple[str, ...] = (),
     alone: str = "",
 ) -> Mutant:
     """One line of a table; files are named from `broker/` on."""
     planted = tuple(Edit(f"broker/{file}", old, new) for file, old, new in edits)
-    return Mutant(name, why, planted, seeds, tests, alone)
+    return Mutant(name, why, planted, focus, seeds, tests, alone)

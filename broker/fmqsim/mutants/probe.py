@@ -6,14 +6,17 @@ Writes a line of JSON for each seed to standard output: `{"seed": 7, "broken": [
 import json
 import sys
 from collections.abc import Iterable
+from functools import partial
 
 from e2e.checks.verdict import Outcome
-from fmqsim.run import forked
+from fmqsim.mutants.table import MUTANTS
+from fmqsim.run import forked, simulate
 
 
-def main(seeds: Iterable[int]) -> None:
-    """Run them in order, one at a time; stop at the first that is broken."""
-    for result in forked(seeds, 1):
+def main(name: str, seeds: Iterable[int]) -> None:
+    """Run them in order, one at a time, with that mutant's focus; stop at the first broken one."""
+    (focus,) = {mutant.focus for mutant in MUTANTS if mutant.name == name}
+    for result in forked(seeds, 1, partial(simulate, focus=focus)):
         broken = list(result.broken) if result.outcome is Outcome.BROKEN else []
         why = result.findings[0] if result.findings else ""
         sys.stdout.write(json.dumps({"seed": result.seed, "broken": broken, "why": why}) + "\n")
@@ -23,4 +26,4 @@ def main(seeds: Iterable[int]) -> None:
 
 
 if __name__ == "__main__":
-    main([int(seed) for seed in sys.argv[1:]])
+    main(sys.argv[1], [int(seed) for seed in sys.argv[2:]])

@@ -2,7 +2,22 @@
 
 from typing import Final
 
-from fmqsim.mutants.mutant import Mutant, mutant
+from fmqsim.mutants.mutant import (
+    CACHE_ONE,
+    CACHE_RECEIVED,
+    DURABLE_ALL,
+    DURABLE_ONE,
+    MASTER_ALONE,
+    NETWORK,
+    POWER,
+    SHORT,
+    STANDSTILL,
+    TAKEOVER,
+    ZOOKEEPER,
+    Mutant,
+    mutant,
+)
+from fmqsim.scene import Focus
 
 LINK: Final = "fmqbroker/replicate_link.py"
 MASTER: Final = "fmqbroker/replicate_master.py"
@@ -19,6 +34,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "            durable_end=journal.durable_end,\n            credit_bytes",
             "            durable_end=journal.end,\n            credit_bytes",
         ),
+        focus=Focus(1, CACHE_ONE, (), (*POWER, "slow disk")),
     ),
     mutant(
         "no epoch check on append",
@@ -33,6 +49,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             'if message.epoch >= seen or message.HasField("welcome"):',
             "if message.epoch >= 0:",
         ),
+        focus=Focus(2, DURABLE_ONE, (), (*ZOOKEEPER, *STANDSTILL)),
     ),
     mutant(
         "no epoch check on ack",
@@ -42,6 +59,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "        if ends.epoch == master.epoch\n",
             "        if ends.epoch <= master.epoch\n",
         ),
+        focus=Focus(2, DURABLE_ONE, (), (*ZOOKEEPER, *STANDSTILL)),
     ),
     mutant(
         "acks counted from an old stream",
@@ -52,6 +70,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "        view.epoch = Epoch(0)\n",
             "",
         ),
+        focus=Focus(1, CACHE_RECEIVED, (), (*POWER, *NETWORK)),
     ),
     mutant(
         "in-sync set expanded early",
@@ -66,6 +85,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "        and master_end - facts.counted_end <= limits.in_sync_lag_bytes\n",
             "",
         ),
+        focus=Focus(2, DURABLE_ALL, (), (*TAKEOVER, *NETWORK)),
     ),
     mutant(
         "in-sync set shrunk after, not before, its waiters are answered",
@@ -75,6 +95,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "return [current] if asked is None or asked == current else [current, asked]",
             "return [current] if asked is None or asked == current else [asked]",
         ),
+        focus=Focus(2, DURABLE_ALL, (), (*TAKEOVER, *NETWORK)),
     ),
     mutant(
         "a lost slave fails nobody",
@@ -84,6 +105,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "            self._commit.refuse(why, self._journal.end)\n",
             "            pass\n",
         ),
+        focus=Focus(1, DURABLE_ONE, (), (*POWER, *NETWORK)),
     ),
     mutant(
         "truncation to the wrong epoch",
@@ -93,6 +115,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             'return _cut(slave, master, common.end, f"the journals part at {common.end}")',
             'return _cut(slave, master, common.start, f"the journals part at {common.end}")',
         ),
+        focus=Focus(2, CACHE_ONE, (), POWER),
     ),
     mutant(
         "truncation below the commit end",
@@ -112,6 +135,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "    if position < parts.checkpoints.commit_end and position < parts.tail.end:\n",
             "    if position < 0:\n",
         ),
+        focus=Focus(2, CACHE_ONE, (), POWER),
     ),
     mutant(
         "slave ahead is truncated instead of read",
@@ -121,6 +145,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "    if common.end == master.end and master.opening:\n",
             "    if common.end == master.end and not master.opening:\n",
         ),
+        focus=Focus(1, CACHE_ONE, (), POWER),
     ),
     mutant(
         "a suffix is not made durable before the term",
@@ -130,6 +155,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             '        await journal.wait_durable(journal.end)\n        _log.info("suffix_pulled"',
             '        _log.info("suffix_pulled"',
         ),
+        focus=Focus(1, CACHE_ONE, (), POWER),
     ),
     mutant(
         "what is appended for a term leaves before it stands",
@@ -139,6 +165,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "return self._journal.end if self._epoch else self._settled_end",
             "return self._journal.end",
         ),
+        focus=Focus(2, DURABLE_ONE, (), ZOOKEEPER),
     ),
     mutant(
         "retention deletes under a slave's feet",
@@ -148,6 +175,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "return min([self._journal.durable_end, *ends])",
             "return max([self._journal.durable_end, *ends])",
         ),
+        focus=Focus(2, DURABLE_ONE, SHORT, NETWORK),
     ),
     mutant(
         "a learner counts",
@@ -157,6 +185,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "for broker in slaves if broker in isr]",
             "for broker in slaves if broker in isr or counted]",
         ),
+        focus=Focus(2, DURABLE_ONE, (), (*TAKEOVER, *NETWORK)),
     ),
     mutant(
         "the commit end may fall",
@@ -166,6 +195,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "        self.commit_end = max(self.commit_end, commit_end)\n",
             "        self.commit_end = commit_end\n",
         ),
+        focus=Focus(2, DURABLE_ALL, (), (*TAKEOVER, *NETWORK)),
     ),
     mutant(
         "an ack of one level is taken for another's",
@@ -175,5 +205,6 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "ends = (commit.commit_end, end, end, journal.durable_end, commit.all_end)",
             "ends = (commit.commit_end, end, end, journal.durable_end, commit.commit_end)",
         ),
+        focus=Focus(2, MASTER_ALONE, (), POWER),
     ),
 )

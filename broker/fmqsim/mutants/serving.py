@@ -2,7 +2,18 @@
 
 from typing import Final
 
-from fmqsim.mutants.mutant import Mutant, mutant
+from fmqsim.mutants.mutant import (
+    CACHE_ONE,
+    DURABLE_ONE,
+    NETWORK,
+    POWER,
+    STANDSTILL,
+    TAKEOVER,
+    ZOOKEEPER,
+    Mutant,
+    mutant,
+)
+from fmqsim.scene import Focus
 
 OFFSETS: Final = "fmqbroker/offset_store.py"
 ACKS: Final = "fmqbroker/produce_acks.py"
@@ -16,6 +27,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "            await p.offsets.install(received.payload)\n",
             "            pass\n",
         ),
+        focus=Focus(1, DURABLE_ONE, (), TAKEOVER),
     ),
     mutant(
         "stale offsets overwrite newer",
@@ -25,6 +37,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "        if old is None or entry > old:\n",
             "        if old is None or entry != old:\n",
         ),
+        focus=Focus(1, DURABLE_ONE, (), TAKEOVER),
     ),
     mutant(
         "versions do not rise with the epoch",
@@ -34,6 +47,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "return max(entry.version + 1 if entry else 1, epoch << _VERSION_EPOCH_SHIFT)",
             "return max(entry.version + 1 if entry else 1, epoch)",
         ),
+        focus=Focus(1, DURABLE_ONE, (), TAKEOVER),
     ),
     mutant(
         "consumer acks confirmed before they are stored",
@@ -43,6 +57,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "        await self._take_in(entries).wait()\n",
             "        self._take_in(entries)\n",
         ),
+        focus=Focus(1, DURABLE_ONE, (), POWER),
     ),
     mutant(
         "takeover journal not synced",
@@ -52,6 +67,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "await self._file.write([(self._end, [data])], sync=True)",
             "await self._file.write([(self._end, [data])], sync=False)",
         ),
+        focus=Focus(1, DURABLE_ONE, (), POWER),
     ),
     mutant(
         "takeover record not checkpointed",
@@ -61,6 +77,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "return replace(state, offsets=record) if mine else None",
             "return None if mine else None",
         ),
+        focus=Focus(2, DURABLE_ONE, (), TAKEOVER),
     ),
     mutant(
         "takeover begins from nothing",
@@ -70,6 +87,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "            earlier = decode_record(record)\n",
             "            earlier = decode_record(record) and {}\n",
         ),
+        focus=Focus(2, DURABLE_ONE, (), TAKEOVER),
     ),
     mutant(
         "offsets frozen before the reads have stopped",
@@ -80,6 +98,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "        p.gate.close(why)\n        self._give_up()\n",
             "        p, held = self._parts, self.held\n",
         ),
+        focus=Focus(1, DURABLE_ONE, (), TAKEOVER),
     ),
     mutant(
         "OK over an epoch's end",
@@ -89,6 +108,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "elif first.end <= ends[first.level] and first.epoch == epoch:  # P1, P2",
             "elif first.end <= ends[first.level]:",
         ),
+        focus=Focus(1, CACHE_ONE, (), (*ZOOKEEPER, *STANDSTILL)),
     ),
     mutant(
         "out of time is OK",
@@ -101,6 +121,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "                    base_offset=first.base_offset,\n"
             "                )\n",
         ),
+        focus=Focus(1, DURABLE_ONE, (), (*POWER, *NETWORK)),
     ),
     mutant(
         "a retry is new",
@@ -112,6 +133,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "            if batch[0] == base_sequence and batch[1] == count:\n"
             "                return None\n",
         ),
+        focus=Focus(1, DURABLE_ONE, (), (*NETWORK, "kill")),
     ),
     mutant(
         "a retry is acknowledged at once",
@@ -121,6 +143,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "            level,\n            done.end,\n",
             "            level,\n            done.end if size else Position(0),\n",
         ),
+        focus=Focus(1, DURABLE_ONE, (), (*POWER, *NETWORK)),
     ),
     mutant(
         "a queue that moved is delivered all the same",

@@ -58,7 +58,8 @@ async def test_slave_starts_after_the_master_fenced_itself(
     tmp_path: Path, zookeeper_server: EmbeddedZooKeeper, linked: bool
 ) -> None:
     """Without its master it takes over; with it, it grants, and the master serves on by that."""
-    long = {"grant_ms": 3000, "dead_after_ms": 3000} if linked else {}
+    # It must find its master before it may claim: that takes as long as the machine needs.
+    long = {"grant_ms": 3000, "dead_after_ms": 3000, "claim_checks": 100} if linked else {}
     async with scenario(tmp_path, zookeeper_server, proxied=True, settings=long) as stage:
         epoch = (await stage.state()).epoch
         stage.cut_from_zookeeper(MASTER)

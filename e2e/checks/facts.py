@@ -63,6 +63,11 @@ class Truth(NamedTuple):
 
     records: dict[int, int]
     begin: int
+    bases: list[int]  # of its batches, ascending
+    positions: list[int]  # one past each of them
+
+
+_NOTHING: Final = Truth({}, 0, [], [])
 
 
 class Facts:
@@ -122,7 +127,18 @@ class Facts:
 
     def truth(self, place: Place) -> Truth:
         """What is in a place in the end."""
-        return self.truths.get(place.group, {}).get(place, Truth({}, 0))
+        return self.truths.get(place.group, {}).get(place, _NOTHING)
+
+    def position_after(self, place: Place, offset: int) -> int | None:
+        """The position one past the batch that holds it in the end; None if none does."""
+        truth = self.truth(place)
+        if offset not in truth.records:
+            return None
+        return truth.positions[bisect_right(truth.bases, offset) - 1]
+
+    def setups_of(self, name: str) -> list[GroupSetup]:
+        """As it was configured in the course of time."""
+        return [group for setup in self.setups for group in setup.groups if group.name == name]
 
     def judged(self, group: str) -> bool:
         """Whether a journal of the group was read in the end."""
@@ -210,12 +226,14 @@ class Facts:
         journal = self.final_journal(group)
         if journal is None:
             return {}
-        found = {place: Truth({}, begin) for place, begin in journal.begins.items()}
+        found = {place: Truth({}, begin, [], []) for place, begin in journal.begins.items()}
         for batch in journal.batches:
             header = batch.header
             if header.type == BatchType.DATA:
                 place = journal.place(header)
-                truth = found.setdefault(place, Truth({}, 0))
+                truth = found.setdefault(place, Truth({}, 0, [], []))
+                truth.bases.append(header.base_offset)
+                truth.positions.append(header.end)
                 for offset, record in enumerate(batch.records, header.base_offset):
                     truth.records[offset] = record
         return found

@@ -8,6 +8,7 @@ from itertools import pairwise
 from e2e.checks.calm import not_calm
 from e2e.checks.content import aborted, inconsistent, lost, phantom
 from e2e.checks.duplicates import duplicates, redelivered
+from e2e.checks.early import read_early, told_early
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.liveness import not_healed
@@ -71,8 +72,10 @@ def check_all(facts: Facts, limits: Limits = REAL) -> Iterator[Finding]:
     """I1 to I12."""
     yield from inconsistent(facts)
     yield from lost(facts)
+    yield from told_early(facts)
     yield from phantom(facts)
     yield from aborted(facts)
+    yield from read_early(facts)
     yield from duplicates(facts)
     yield from order(facts)
     yield from offsets(facts)

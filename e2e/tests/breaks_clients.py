@@ -15,9 +15,11 @@ from e2e.tests.kit import (
     MASTER,
     MEMBER,
     READERS,
+    SLAVE,
     Kit,
     place,
 )
+from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, Flush, HowMany
 
 # ---- I1
@@ -81,6 +83,65 @@ def lost_in_caches_one_after_the_other_though_the_first_had_it_again() -> Kit:
     return kit
 
 
+def _told_before(short: str, level: str = "replicated", asked_ago: float = 0) -> Kit:
+    """The broker `short` has it only a second later."""
+    kit = Kit()
+    kit.produce(1)
+    before = int(kit.writer.end)
+    records = kit.send(1, level=level)
+    header = kit.store(records)
+    kit.told(records, header)
+    for name in kit.names:
+        kit.ends(name, before if name == short else -1, before, asked_ago)
+    kit.wait(1000)
+    for name in kit.names:
+        kit.ends(name, asked_ago=asked_ago)
+    return kit
+
+
+@breaks(Check.I2)
+def told_before_a_slave_had_it() -> Kit:
+    return _told_before(SLAVE)
+
+
+@breaks(Check.I2)
+def told_before_a_slave_had_it_as_samples_show() -> Kit:
+    return _told_before(SLAVE, asked_ago=4)
+
+
+@breaks(Check.I2)
+def told_before_the_master_had_it_on_its_disk() -> Kit:
+    return _told_before(MASTER, "persisted")
+
+
+@breaks(Check.I2)
+def told_before_all_had_it() -> Kit:
+    return _told_before(SLAVE, "all")
+
+
+@breaks(Check.I2)
+def told_and_then_the_slave_died_without_it() -> Kit:
+    kit = Kit()
+    kit.produce(1)
+    before = int(kit.writer.end)
+    records = kit.send(1)
+    kit.told(records, kit.store(records))
+    kit.ends(MASTER)
+    kit.end(SLAVE, Ending.KILLED, before)
+    kit.up(SLAVE)
+    kit.ends(SLAVE)
+    return kit
+
+
+@breaks(Check.I2)
+def told_while_no_slave_was_in_sync() -> Kit:
+    kit = Kit()
+    kit.state(Mode.MASTER, MASTER, isr=())
+    kit.wait(1000)
+    kit.produce(1)
+    return kit
+
+
 # ---- I3
 
 
@@ -119,6 +180,23 @@ def delivered_and_taken_back() -> Kit:
     records = kit.send(1)
     kit.add(Delivered(kit.at(), MEMBER, READERS, place(), 2, records[0], 1, "k"))
     kit.add(Unsure(kit.at(), "p", records[0], "no answer"))
+    return kit
+
+
+@breaks(Check.I4)
+def delivered_before_anybody_committed_it() -> Kit:
+    kit = Kit()
+    kit.produce(1)
+    before = int(kit.writer.end)
+    records = kit.send(1)
+    header = kit.store(records)
+    kit.deliver([1])
+    for name in kit.names:
+        kit.ends(name, -1, before)
+    kit.wait(1000)
+    for name in kit.names:
+        kit.ends(name)
+    kit.told(records, header)
     return kit
 
 

@@ -108,9 +108,11 @@ class Kit:
         end = int(self.writer.end) if end is None else end
         self.add(Up(self.at(), broker, GROUP, 0, end, end))
 
-    def ends(self, broker: str) -> None:
-        now, end = self.at(), int(self.writer.end)
-        self.add(Ends(now, now, broker, GROUP, 0, end, end, end))
+    def ends(self, broker: str, end: int = -1, commit_end: int = -1, asked_ago: float = 0) -> None:
+        """All of the journal, or up to there."""
+        now, end = self.at(), int(self.writer.end) if end < 0 else end
+        commit_end = end if commit_end < 0 else commit_end
+        self.add(Ends(now - asked_ago, now, broker, GROUP, 0, end, end, commit_end))
 
     def phase(self, name: PhaseName) -> None:
         self.add(Phase(self.at(), name))
@@ -168,8 +170,9 @@ class Kit:
         """All of it."""
         records = self.send(count, queue, level)
         header = self.store(records, queue)
+        for name in self.names:
+            self.ends(name)
         self.told(records, header)
-        self.ends(MASTER)
         return header
 
     def deliver(self, offsets: Sequence[int], queue: int = 0, who: str = MEMBER) -> None:

@@ -183,3 +183,18 @@ def test_an_ack_of_what_came_before_a_seek_is_void_also_when_it_comes_later() ->
     kit.ack([0, 1, 2, 3])
     kit.commit(4)
     assert kit.broken() == set()
+
+
+def test_what_a_broker_that_just_ended_had_is_not_guessed() -> None:
+    kit = Kit()
+    kit.produce(1)
+    before = int(kit.writer.end)
+    records = kit.send(1)
+    kit.told(records, kit.store(records))
+    kit.ends(MASTER)
+    kit.end(SLAVE, Ending.KILLED)
+    kit.up(SLAVE, before)
+    kit.ends(SLAVE, before)
+    kit.wait(1000)
+    kit.ends(SLAVE)
+    assert {c.name for c in kit.broken()} == set()

@@ -1,6 +1,7 @@
 """The headers-only kernel: sees what the full scan sees, and stops where it stops."""
 
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 
@@ -24,12 +25,12 @@ def scan_file(data: bytes, base: int = 0) -> tuple[list[object], Stop | None]:
     return list(block.headers()), scan.stop
 
 
-@pytest.fixture(scope="module", params=[sample, lambda: large()], ids=["small", "large"])
-def writer(request: pytest.FixtureRequest) -> JournalWriter:
-    made = request.param
-    return made() if made is not sample else sample(batches=200)
+@cache
+def small() -> JournalWriter:
+    return sample(batches=200)
 
 
+@cache
 def large() -> JournalWriter:
     """Batches so large that headers are read one by one, small ones between them."""
     writer = JournalWriter(4 * 1024 * 1024)
@@ -37,6 +38,11 @@ def large() -> JournalWriter:
     for n in range(400):
         writer.data(7, n % 3, [b"x" * (60_000 if n % 100 < 80 else 10)])
     return writer
+
+
+@pytest.fixture(params=[False, True], ids=["small", "large"])
+def writer(request: pytest.FixtureRequest) -> JournalWriter:
+    return large() if request.param else small()
 
 
 def test_every_header_of_every_segment_is_seen_as_written(writer: JournalWriter) -> None:
@@ -86,7 +92,7 @@ def test_a_range_begins_and_ends_where_it_is_told(writer: JournalWriter) -> None
 @pytest.mark.parametrize("header", [0, 1, 5, 30])
 @pytest.mark.parametrize("byte", range(0, HEADER_LEN, 3))
 def test_each_damaged_header_stops_it_where_it_stops_the_full_scan(header: int, byte: int) -> None:
-    writer = sample(batches=200)
+    writer = small()
     data = bytearray(writer.files()[segment_name(Position(0))])
     data[writer.headers[header].position + byte] ^= 1
     full = Scan(bytes(data), Position(0), Cursor(Position(0)), payloads=False)
@@ -99,7 +105,7 @@ def test_each_damaged_header_stops_it_where_it_stops_the_full_scan(header: int, 
 
 
 def test_a_swapped_batch_breaks_the_chain() -> None:
-    writer = sample(batches=200)
+    writer = small()
     victim = next(h for h in writer.headers[8:] if h.type == BatchType.DATA)
     data = bytearray(writer.files()[segment_name(Position(0))])
     at = victim.position
@@ -114,7 +120,7 @@ def test_a_swapped_batch_breaks_the_chain() -> None:
 
 @pytest.mark.parametrize("cut", [0, 1, 95, 96, 97, 5000, MIN_SEGMENT - 1])
 def test_a_segment_cut_anywhere_never_looks_sealed(cut: int) -> None:
-    writer = sample(batches=200)
+    writer = small()
     data = writer.files()[segment_name(Position(0))][:cut]
     wanted = ScanRange(Segment(Position(0), Position(MIN_SEGMENT)), Position(0), Position(cut))
     _, scan = scan_headers(reader(data), wanted)

@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := broker/fmq broker/fmqcore broker/fmqport broker/fmqbroker broker/fmqclient broker/fmqsim
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast check format proto chaos bench clean
+.PHONY: help install demo test test-fast check format proto sim chaos bench clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ format: $(STAMP) ## let ruff put the code in shape
 
 proto: $(STAMP) ## generate the stubs from proto/
 	$(BIN)/python tools/generate_proto.py
+
+sim: $(STAMP) ## simulate clusters by seed; make sim SEEDS=1000 FIRST_SEED=0
+	$(BIN)/python -m fmqsim --seeds $(or $(SEEDS),100) --first-seed $(or $(FIRST_SEED),0) $(SIM)
 
 chaos: $(STAMP) ## hurt real processes in every way this machine allows; CHAOS='--only NAME --seconds N'
 	$(BIN)/python -m e2e.chaos $(CHAOS)

@@ -1,0 +1,106 @@
+"""The simulator as a whole: a seed shows something, is always the same; what is wrong is told."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from e2e.checks.verdict import Outcome
+from e2e.events import PhaseName, Sent, Serves, Stored
+from fmqcore.words import Permission
+from fmqsim.run import Result, forked
+from fmqsim.scene import draw
+from fmqsim.world import World
+
+ROOT = Path(__file__).resolve().parents[3]
+SEED = 7
+
+
+def _run(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
+    paths = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    return subprocess.run(
+        [sys.executable, "-m", "fmqsim", *arguments],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=280,
+    )
+
+
+def _trace_of(said: str) -> str:
+    return said.rpartition("trace ")[2].split()[0]
+
+
+@pytest.mark.processes
+def test_a_seed_is_the_same_under_another_hash_seed_and_alone_or_among_others() -> None:
+    other = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+    one = _run("--seed", str(SEED), hash_seed=other)
+    assert one.returncode == 0, one.stdout
+    assert one.stdout.endswith("1 seeds, 0 failed\n")
+    (among,) = forked([SEED], 1)
+    assert among.trace_hash == _trace_of(one.stdout)
+    assert among.outcome is Outcome.OK
+    assert among.counts["batches acknowledged"] >= 300
+    assert among.counts["changes of reader"] >= 3
+
+
+def test_results_come_from_processes_of_their_own_and_a_silent_one_has_failed() -> None:
+    def run(seed: int) -> Result:
+        if seed == 2:
+            os._exit(3)
+        if seed == 3:
+            raise ValueError("a bug")
+        return Result(seed, Outcome.OK, story=str(os.getpid()))
+
+    results = {result.seed: result for result in forked(range(5), 2, run)}
+    assert sorted(results) == list(range(5))
+    assert [s for s, r in sorted(results.items()) if r.outcome is Outcome.BROKEN] == [2, 3]
+    assert "a bug" in results[3].story
+    assert len({results[s].story for s in (0, 1, 4)} | {str(os.getpid())}) == 4
+
+
+class _Liar(World):
+    """A world in which a broker that was lost had said OK to something that is nowhere."""
+
+    async def _end(self) -> None:
+        await super()._end()
+        sent = next(e for e in self.history.events if isinstance(e, Sent))
+        stored = next(e for e in self.history.events if isinstance(e, Stored))
+        serves = next(e for e in self.history.events if isinstance(e, Serves))
+        at_ms = self.loop.now_ms
+        self.history.add(Sent(at_ms, sent.who, 10**9, sent.topic, "replicated"))
+        self.history.add(Stored(at_ms, sent.who, 10**9, stored.place, 10**6))
+        other = self.brokers[serves.broker]
+        slave = next(b for b in self.brokers.values() if b.group == other.group and b is not other)
+        for name in (other.name, slave.name):
+            self.history.add(Serves(at_ms, name, other.group, Permission.READ, 10**6))
+        await self.until(lambda: False, 0.1)
+        self.phase(PhaseName.OVER)
+
+
+def test_what_is_wrong_is_found_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(seed: int) -> Result:
+        monkeypatch.setattr("fmqsim.run.World", _Liar)
+        from fmqsim.run import simulate
+
+        return simulate(seed)
+
+    (result,) = forked([SEED], 1, run)
+    assert result.outcome is Outcome.BROKEN
+    assert {"I2", "I8"} <= set(result.broken)
+    assert f"again: python -m fmqsim --seed {SEED}" in result.story
+    assert "serves READ" in result.story
+
+
+def test_seeds_draw_all_kinds_of_clusters_and_what_is_drawn_is_fixed() -> None:
+    scenes = [draw(seed) for seed in range(300)]
+    assert [draw(seed) for seed in range(300)] == scenes
+    sizes = {len(g.members) for scene in scenes for g in scene.groups}
+    assert sizes == {1, 2, 3, 4}
+    policies = {(g.policy.how_many, g.policy.counts) for scene in scenes for g in scene.groups}
+    assert len(policies) >= 8
+    assert all(len(scene.groups[0].members) > 1 for scene in scenes), "somebody can take over"

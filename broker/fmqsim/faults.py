@@ -134,6 +134,14 @@ class Trouble:
         self.heal()
         if not await world.until(world.quiet, WHOLE_S):
             return  # in vain; whether it is whole in the end will be seen
+        before = {record for records in world.traffic.open.values() for record in records}
+
+        def answered() -> bool:  # clients have found their ways, too
+            return not any(before & records for records in world.traffic.open.values())
+
+        await world.until(answered, WHOLE_S)
+        if not world.quiet():
+            return
         world.phase(PhaseName.CALM)
         await asyncio.sleep(self.dice.uniform(*CALM_S))
         world.phase(PhaseName.TROUBLE)

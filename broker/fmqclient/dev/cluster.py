@@ -11,13 +11,11 @@ import os
 import shutil
 import signal
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
-
-import psutil
 
 from fmqclient.dev.groups import Groups
 from fmqclient.dev.one_broker import BrokerStatus, ask, broker_command, tail
@@ -32,7 +30,7 @@ from fmqclient.dev.plan import (
     read_file,
     write_file,
 )
-from fmqclient.dev.processes import Child, holders, is_locked
+from fmqclient.dev.processes import Child, holders, is_locked, owner_of
 from fmqclient.dev.proxy import Link, Proxies
 from fmqcore.cluster import Mode
 from fmqcore.errors import Unavailable
@@ -195,15 +193,8 @@ class DevCluster:
 
     def _who_calls(self, port: int) -> str:
         """The broker whose process has this port; "" if it is none of ours (a client)."""
-        for broker in self.brokers:
-            child = self._children.get(broker)
-            if child is None or not child.alive():
-                continue
-            with suppress(psutil.NoSuchProcess):  # it has just ended
-                connections = psutil.Process(child.pid).net_connections("tcp")
-                if any(c.laddr and c.laddr.port == port for c in connections):
-                    return broker
-        return ""
+        alive = (broker for broker in self.brokers if self.alive(broker))
+        return owner_of(port, {str(broker): self.pid(broker) for broker in alive})
 
     async def stop(self) -> None:
         """Stop all in order: masters, slaves, ZooKeeper. Nothing of it is left running."""

@@ -9,7 +9,7 @@ import contextlib
 import fcntl
 import signal
 import subprocess
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -102,3 +102,23 @@ def is_locked(path: Path) -> bool:
     except BlockingIOError:
         return True
     return False
+
+
+def owner_of(port: int, pids: Mapping[str, int]) -> str:
+    """Which of these processes has a TCP socket with this local port; "" if none has (Linux).
+
+    Asked for every connection of a link that is cut, so it may not cost much: each socket is in the
+    kernel's table once, whoever has it.
+    """
+    wanted = f":{port:04X}"
+    sockets = set()
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        with contextlib.suppress(OSError), table.open() as lines:
+            rows = (line.split() for line in lines)
+            sockets |= {f"socket:[{row[9]}]" for row in rows if row[1].endswith(wanted)}
+    for name, pid in pids.items():
+        for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
+            with contextlib.suppress(OSError):  # it, or all of the process, has just gone
+                if str(descriptor.readlink()) in sockets:
+                    return name
+    return ""

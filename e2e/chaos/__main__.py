@@ -43,11 +43,13 @@ def main(arguments: list[str]) -> int:
     good = False
     try:
         good = asyncio.run(_do(given, options, ground))
+    except KeyboardInterrupt:
+        _say("interrupted")
     finally:
         if good and not given.dir:
             shutil.rmtree(directory, ignore_errors=True)
         elif not good:
-            _say(f"kept: {directory}")
+            _say(f"kept: {directory}; again: python -m e2e.chaos --seed {given.seed} ...")
     return 0 if good else 1
 
 

@@ -25,9 +25,9 @@ from fmqcore.cluster import Mode
 TOPIC: Final = "failovers"
 VICTIM: Final = "g1"
 QUEUES: Final = 4
-_BACKLOG: Final = 1500
+_BACKLOG: Final = 2000
 _VALUE: Final = b"x" * 200
-_PACE_S: Final = 0.01
+_PACE_S: Final = 0.04
 _BUFFERED_S: Final = 0.2
 _BOUND_S: Final = 60.0
 

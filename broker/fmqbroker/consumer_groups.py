@@ -28,6 +28,7 @@ class Session:
         self.ready: dict[int, None] = {}  # queues that may have something for it, in turn
         self.assigned: list[tuple[Move, Offset]] = []
         self.revoked: list[Move] = []
+        self.ignored: set[tuple[int, int]] = set()  # (queue, generation) of acks that came too late
         self.tokens: list[int] = []  # to be answered: stored
         self.open_tokens = 0  # asked and not answered
         self.heartbeat = False
@@ -39,6 +40,11 @@ class Session:
         self.working_ms = now_ms  # it acked or nacked something
         self.wake = Signal()
         self.stirred = False  # something changed since its deliverer last looked
+
+    @property
+    def has_news(self) -> bool:
+        """There is something to tell it, beside deliveries."""
+        return bool(self.assigned or self.revoked or self.ignored or self.tokens)
 
     def stir(self) -> None:
         """Its deliverer shall look again."""
@@ -133,6 +139,8 @@ class ConsumerGroup:
     ) -> None:
         """Done with a range, whoever had delivered it."""
         if not self._current(session, queue, generation):
+            if self.holder(queue) is not session:  # else a seek made it void
+                session.ignored.add((queue, generation))
             return
         progress = self._touch(session, queue, first, end, now_ms)
         up_to = self._appended(self.topic_id, queue) if end > progress.next else progress.next

@@ -263,7 +263,7 @@ class FetchService:
             if session.error is None:
                 return None
             return client_pb2.ConsumeReply(error=as_error(session.error), epoch=self._gate.epoch)
-        if something or session.assigned or session.revoked or session.tokens:
+        if something or session.has_news:
             something = True
             self._add_news(session, reply)
         if session.leaving and not session.open_tokens:
@@ -300,8 +300,11 @@ class FetchService:
             reply.assigned.add(
                 queue_id=move.queue_id, generation=move.generation, next_offset=begins_at
             )
+        for queue, generation in sorted(session.ignored):
+            reply.ignored.add(queue_id=queue, generation=generation)
         reply.committed_tokens.extend(session.tokens)
         session.revoked, session.assigned, session.tokens = [], [], []
+        session.ignored.clear()
 
     # ---- time
     def _check_later(self, session: Session) -> None:

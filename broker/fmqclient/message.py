@@ -95,6 +95,16 @@ class Acker:
         raise NotImplementedError
 
 
+def control_of(track: Track) -> client_pb2.QueueControl:
+    """Paused or not, as it is said to the broker."""
+    return client_pb2.QueueControl(
+        queue_id=track.queue,
+        generation=track.generation,
+        pause=track.paused,
+        resume=not track.paused,
+    )
+
+
 class Message:
     """One message. `value` and `key` are there; the rest is looked up when asked for."""
 

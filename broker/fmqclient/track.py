@@ -81,6 +81,12 @@ class Track:
         self.held, self.revoked = False, True
         self.ours = False
 
+    def came_too_late(self, generation: int) -> None:
+        """The broker had given the queue away before it heard of acks under that generation."""
+        self.gone_acks = True
+        if self.revoked and self.generation == generation:
+            self._forget()
+
     def session_lost(self) -> None:
         """Nobody listens; what is done stays known."""
         self._gather()

@@ -225,6 +225,7 @@ class Consumer:
         self.begins: dict[int, int] = {}
         self.got: list[client_pb2.Delivery] = []
         self.tokens: list[int] = []
+        self.ignored: list[tuple[int, int]] = []  # (queue, generation)
         self.error: client_pb2.Error | None = None
         self.left = False
         self.heartbeats = 0
@@ -243,6 +244,7 @@ class Consumer:
         for delivery in reply.deliveries:
             assert self.held[delivery.queue_id] == delivery.generation, "delivered unassigned"
             self.got.append(delivery)
+        self.ignored += [(each.queue_id, each.generation) for each in reply.ignored]
         self.tokens += reply.committed_tokens
         if reply.HasField("error"):
             self.error = reply.error

@@ -86,6 +86,7 @@ async def test_a_queue_that_moves_is_drained_so_nothing_comes_twice(tmp_path: Pa
             a.ack_range(moving[1], 0, 2, generation=generations[moving[1]], token=5)
             await until(lambda: a.tokens)
             assert stored(rig, moving[1]).floor == 0, "an ack of an older generation is ignored"
+            assert a.ignored == [(moving[1], generations[moving[1]])], "and that is told"
 
 
 async def test_what_is_nacked_while_draining_goes_to_the_next_holder(tmp_path: Path) -> None:

@@ -93,3 +93,14 @@ def test_acks_that_are_said_again_are_not_lost() -> None:
     assert track.stale, "as long as nobody has given the queue back to us"
     track.assigned(1, Offset(0))
     assert not track.stale
+
+
+def test_acks_that_came_too_late_are_told() -> None:
+    track = held()
+    track.ack(0, track.term)
+    track.take_fresh()
+    track.taken()
+    track.came_too_late(1)
+    assert track.stale
+    assert not track.unstored
+    assert not track.ack(1, 0), "nor do more of them count"

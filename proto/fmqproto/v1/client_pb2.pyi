@@ -241,7 +241,7 @@ class QueueControl(_message.Message):
     def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., pause: _Optional[bool] = ..., resume: _Optional[bool] = ...) -> None: ...
 
 class ConsumeReply(_message.Message):
-    __slots__ = ("opened", "assigned", "revoked", "deliveries", "committed_tokens", "error", "left", "epoch", "heartbeat")
+    __slots__ = ("opened", "assigned", "revoked", "deliveries", "committed_tokens", "error", "left", "epoch", "heartbeat", "ignored")
     OPENED_FIELD_NUMBER: _ClassVar[int]
     ASSIGNED_FIELD_NUMBER: _ClassVar[int]
     REVOKED_FIELD_NUMBER: _ClassVar[int]
@@ -251,6 +251,7 @@ class ConsumeReply(_message.Message):
     LEFT_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    IGNORED_FIELD_NUMBER: _ClassVar[int]
     opened: ConsumeOpened
     assigned: _containers.RepeatedCompositeFieldContainer[Assignment]
     revoked: _containers.RepeatedCompositeFieldContainer[Assignment]
@@ -260,7 +261,8 @@ class ConsumeReply(_message.Message):
     left: bool
     epoch: int
     heartbeat: bool
-    def __init__(self, opened: _Optional[_Union[ConsumeOpened, _Mapping]] = ..., assigned: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., revoked: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., committed_tokens: _Optional[_Iterable[int]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., left: _Optional[bool] = ..., epoch: _Optional[int] = ..., heartbeat: _Optional[bool] = ...) -> None: ...
+    ignored: _containers.RepeatedCompositeFieldContainer[Assignment]
+    def __init__(self, opened: _Optional[_Union[ConsumeOpened, _Mapping]] = ..., assigned: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., revoked: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., committed_tokens: _Optional[_Iterable[int]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., left: _Optional[bool] = ..., epoch: _Optional[int] = ..., heartbeat: _Optional[bool] = ..., ignored: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
 
 class ConsumeOpened(_message.Message):
     __slots__ = ("error", "topic_id", "queues", "heartbeat_ms")

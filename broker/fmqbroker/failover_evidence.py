@@ -42,6 +42,7 @@ class Gatherer:
             has_records=group.state.value.mode is Mode.NEW and bool(journal.state.next_offsets),
             stopping=stopping,
             may_lack=not journal.clean and not terms.opened_once,
+            tail_cut=journal.tail_cut,
             upstream_connected=upstream.connected,
             upstream_caught_up=upstream.caught_up,
             promised_until_ms=max(upstream.promised_until_ms, self._promised_before_ms),

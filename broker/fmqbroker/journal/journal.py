@@ -61,6 +61,7 @@ class Journal:
     ) -> None:
         """Use `open`."""
         self.clean = recovered.clean  # the stop before this start was orderly (False: none was)
+        self.tail_cut = recovered.tail_cut  # this start cut away what it could not read
         self.appended = Signal()  # `end` moved (or went back: truncate, reset)
         self._settings = settings
         self._clock = clock

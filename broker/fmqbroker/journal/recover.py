@@ -79,6 +79,7 @@ class Recovered(NamedTuple):
     known_commit_end: Position
     clean: bool
     unclean: bool  # the checkpoint on the disk says no more than that all this was durable
+    tail_cut: bool  # what lay behind the end could not be read: an unfinished write, or damage
 
 
 async def recover(disk: Disk, store: SegmentStore) -> Recovered:
@@ -109,7 +110,7 @@ async def recover(disk: Disk, store: SegmentStore) -> Recovered:
     commit_end = checkpoint.commit_end if checkpoint else Position(0)
     await fill_catalog(store, catalog, loaded, commit_end)
     unclean = checkpoint is not None and not clean and checkpoint.drop_from is None
-    return Recovered(store, catalog, loaded, commit_end, clean and whole, unclean)
+    return Recovered(store, catalog, loaded, commit_end, clean and whole, unclean, not whole)
 
 
 async def load_segment(

@@ -77,6 +77,7 @@ class Evidence:
     has_records: bool = False
     stopping: bool = False  # an orderly stop was asked for
     may_lack: bool = False  # unclean start, and no term opened since: a slave may be ahead
+    tail_cut: bool = False  # that start cut away what it could not read
     # as slave
     upstream_connected: bool = False
     upstream_caught_up: bool = False

@@ -11,7 +11,7 @@ from typing import Final
 from fmqcore.cluster import GroupConfig, GroupState, Mode
 from fmqcore.failover.claims import is_best, reads, record_term
 from fmqcore.failover.evidence import Evidence, Params
-from fmqcore.policy import slaves_to_hear
+from fmqcore.policy import Flush, slaves_to_hear
 from fmqcore.words import BrokerId, Epoch
 
 
@@ -86,11 +86,24 @@ JOURNAL_FITS: Final = Guard(
 
 
 def _enough_heard(case: Case) -> bool:
+    """So many that every set which can have made an acknowledgement is met.
+
+    Two cases in which whoever is there is heard, also if no acknowledgement asked for a slave: a
+    tail that could not be read may have been durable and acknowledged, and damaged since (only a
+    slave can tell it from an unfinished write); and a master that acknowledges before it fsyncs may
+    have lost with its power what its slaves hold and served as committed. A term opened without
+    that would leave them ahead for ever: nothing below a known commit end is cut (R5).
+    """
     if not case.evidence.may_lack:
         return True
-    links = case.evidence.links
-    heard = sum(1 for b in case.state.isr if b in links and links[b].heard)
-    return heard >= slaves_to_hear(case.config.policy, len(case.state.isr), len(case.config.slaves))
+    links, isr = case.evidence.links, case.state.isr
+    heard = {b for b in isr if b in links and links[b].heard}
+    lossy = case.evidence.tail_cut or case.config.policy.flush is not Flush.FSYNC
+    if lossy and not heard >= isr & case.evidence.live.keys():
+        return False
+    return len(heard) >= slaves_to_hear(
+        case.config.policy, len(case.state.isr), len(case.config.slaves)
+    )
 
 
 def _journal_whole(case: Case) -> bool:

@@ -13,16 +13,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from fmqclient.commits import Commits
 from fmqclient.connections import Backoff, Connections, open_at_first
-from fmqclient.message import Acker, Chunk, control_of
+from fmqclient.message import Acker, Chunk
 from fmqclient.routes import Routes
 from fmqclient.settings import ConsumerSettings
 from fmqclient.tasks import until_one_fails
-from fmqclient.track import Track, lost_acks
+from fmqclient.track import Track
 from fmqcore.errors import (
     FmqError,
     InvalidArgument,
-    StaleAssignment,
     Unavailable,
     UnknownTopic,
     Unsupported,
@@ -36,8 +36,6 @@ from fmqport.transport import Stream, TransportError
 from fmqproto.v1 import client_pb2
 
 ACK_LINGER_S: Final = 0.005
-TOKEN_EVERY_MS: Final = 500
-"""So often a broker is asked by itself whether the acks so far are stored."""
 PROBE_TIMEOUT_S: Final = 1.5
 STRANGE_MS: Final = 5000
 """A topic that the routes know and a broker does not: so long until it must have heard."""
@@ -78,11 +76,7 @@ class Session(Acker):
         self._nacks: list[client_pb2.NackRange] = []
         self._controls: list[client_pb2.QueueControl] = []
         self._news = False  # some track has acks to say
-        self._token = 0  # the newest sent
-        self._answered = 0  # the newest answered
-        self._token_ms = 0  # when it was sent
-        self._commits: list[asyncio.Future[None]] = []  # who waits for a token not sent yet
-        self._committing: dict[int, list[asyncio.Future[None]]] = {}
+        self._commits = Commits(clock)
         self._leaving = False  # to be said
         self._gone = False  # we want to leave, or have left: do not open again
         self.left = asyncio.Event()
@@ -123,13 +117,12 @@ class Session(Acker):
         """Deliver nothing of a queue for a while, or go on."""
         track.paused = pause
         if track.held:
-            self._controls.append(control_of(track))
+            self._controls.append(_control(track))
             self._wake.set()
 
     def commit(self) -> "asyncio.Future[None]":
         """Ends when all acks so far are stored; goes on through a lost session."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._commits.append(waiter)
+        waiter = self._commits.wait()
         self._hurry = True
         self._wake.set()
         return waiter
@@ -222,10 +215,7 @@ class Session(Acker):
         self._nacks, self._controls = [], []
         for track in self.tracks.values():
             track.session_lost()
-        for waiters in self._committing.values():
-            self._commits += waiters
-        self._committing = {}
-        self._answered = self._token
+        self._commits.stream_lost()
         self._dropped(self, None)
         if self._gone:
             self.left.set()
@@ -244,9 +234,6 @@ class Session(Acker):
                 self._assign(move)
             for delivery in reply.deliveries:
                 self._take(delivery)
-            for move in reply.ignored:
-                if (late := self.tracks.get(move.queue_id)) is not None:
-                    late.came_too_late(move.generation)
             for token in reply.committed_tokens:
                 self._stored(token)
             if reply.HasField("error"):
@@ -262,9 +249,7 @@ class Session(Acker):
         self._dropped(self, track)
         track.assigned(move.generation, Offset(move.next_offset))
         if track.unstored:  # said again: a token that is under way was sent before that
-            for waiters in self._committing.values():
-                self._commits += waiters
-            self._committing = {}
+            self._commits.again()
             self.acked()
         if track.paused:
             self.control(track, pause=True)
@@ -283,23 +268,12 @@ class Session(Acker):
         self._deliver(Chunk(self._settings.topic, track, self, delivery))
 
     def _stored(self, token: int) -> None:
-        self._answered = max(self._answered, token)
-        if self._commits:  # for acks that came after it
+        if self._commits.waiting:  # for acks that came after it
             self._wake.set()
         for track in self.tracks.values():
             if track.renewed:
                 self._refine(track)
-            track.token_answered()
-        for waiter in self._committing.pop(token, []):
-            if waiter.done():
-                continue
-            lost = [t for t in self.tracks.values() if t.stale]
-            if lost:
-                waiter.set_exception(StaleAssignment(lost_acks(lost)))
-                for track in lost:
-                    track.told_stale()
-            else:
-                waiter.set_result(None)
+        self._commits.answered(token, self.tracks.values())
 
     # ---- writing
 
@@ -329,8 +303,9 @@ class Session(Acker):
         if self._news:
             self._news = False
             something |= self._add_acks(request)
-        if self._wants_token():
-            request.commit_token = self._next_token()
+        tracks = self.tracks.values()
+        if self._commits.wanted(tracks, now=self._leaving):
+            request.commit_token = self._commits.next(tracks)
             something = True
         if self._leaving and not self.left.is_set():
             request.leave = something = True
@@ -352,26 +327,6 @@ class Session(Acker):
                 )
         return len(request.acks) > 0
 
-    def _wants_token(self) -> bool:
-        if self._token != self._answered:
-            return False
-        if self._commits or self._leaving:
-            return True
-        due_ms = self._token_ms + TOKEN_EVERY_MS
-        return self._clock.monotonic_ms() >= due_ms and any(
-            len(t.done) for t in self.tracks.values()
-        )
-
-    def _next_token(self) -> int:
-        self._token += 1
-        self._token_ms = self._clock.monotonic_ms()
-        for track in self.tracks.values():
-            track.token_sent()
-        if self._commits:
-            self._committing[self._token] = self._commits
-            self._commits = []
-        return self._token
-
     # ---- silence
 
     def _check_route(self) -> None:
@@ -392,3 +347,12 @@ class Session(Acker):
                     ROUTES, client_pb2.RouteRequest(), PROBE_TIMEOUT_S
                 )
                 self._heard_ms = self._clock.monotonic_ms()
+
+
+def _control(track: Track) -> client_pb2.QueueControl:
+    return client_pb2.QueueControl(
+        queue_id=track.queue,
+        generation=track.generation,
+        pause=track.paused,
+        resume=not track.paused,
+    )

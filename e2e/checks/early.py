@@ -13,7 +13,7 @@ from typing import Final
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.promise import Copy, Promise, promise_of
-from e2e.events import Down, Ends, Stored, Up
+from e2e.events import Down, Ends, Place, Stored, Up
 
 _LATER_MS: Final = 250.0
 _SHOULD_MS: Final = 2000.0
@@ -59,12 +59,17 @@ def _at_its_end(down: Down) -> Ends:
 def told_early(facts: Facts) -> Iterator[Finding]:
     """I2: an OK before its policy held."""
     ends = _all_ends(facts)
+    seen: set[tuple[Place, int | None, float]] = set()
     for outcome in facts.outcome.values():
         if not isinstance(outcome, Stored) or outcome.offset < 0:
             continue
         position = facts.position_after(outcome.place, outcome.offset)
+        batch = (outcome.place, position, outcome.at_ms)
+        if position is None or batch in seen:
+            continue  # one answer for all of its records
+        seen.add(batch)
         promise = _promise(facts, outcome)
-        if position is None or promise is None:
+        if promise is None:
             continue
         if why := _not_held(promise, position, ends, outcome.at_ms):
             sent = facts.sent[outcome.record]
@@ -123,13 +128,18 @@ def _short(ends: dict[str, _Ends], broker: str, copy: Copy, position: int, at_ms
 def read_early(facts: Facts) -> Iterator[Finding]:
     """I4: delivered although nobody had committed it."""
     ends = _all_ends(facts)
+    checked: dict[tuple[Place, int | None], float] = {}  # batch → its first delivery
     for event in facts.delivered:
         position = facts.position_after(event.place, event.offset)
+        batch = (event.place, position)
+        if position is None or checked.get(batch, event.at_ms + 1) <= event.at_ms:
+            continue  # it was committed before
         setup = facts.group(event.place.group)
-        if position is None or setup is None:
+        if setup is None:
             continue
         if facts.truth(event.place).records.get(event.offset) != event.record:
             continue
+        checked[batch] = event.at_ms
         seen = [ends[name].later(event.at_ms) if name in ends else None for name in setup.members]
         if all(each is not None and each.commit_end < position for each in seen):
             committed = max(each.commit_end for each in seen if each is not None)

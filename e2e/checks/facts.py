@@ -90,6 +90,7 @@ class Facts:
         self.faults: list[Fault] = []
         self.phases: list[Phase] = []
         self.setups: list[Setup] = []
+        self._groups: dict[str, GroupSetup] = {}
         self.end_ms: float = events[-1].at_ms if events else 0.0
         self.read: dict[tuple[Readers, Place], Read] = {}  # made by `progress.read_all`
         self._pending: dict[str, list[Acked]] = defaultdict(list)
@@ -102,11 +103,7 @@ class Facts:
     # ---- looking
     def group(self, name: str) -> GroupSetup | None:
         """As it was configured last."""
-        for setup in reversed(self.setups):
-            for group in setup.groups:
-                if group.name == name:
-                    return group
-        return None
+        return self._groups.get(name)
 
     def group_names(self) -> list[str]:
         """All that were ever heard of."""
@@ -207,6 +204,7 @@ class Facts:
                 self.phases.append(event)
             case Setup():
                 self.setups.append(event)
+                self._groups |= {group.name: group for group in event.groups}
             case _:
                 raise AssertionError(f"{event} was taken before")
 

@@ -58,6 +58,7 @@ class Storage:
         self.loop = loop
         self.files = FileSystem(path, capacity)
         self.speed = Speed()
+        self.hurt = False  # somebody has damaged what lay on it
         self.random = Random(loop.random.getrandbits(64))
 
     def disk(self, process: Process | None = None) -> "SimDisk":
@@ -77,6 +78,7 @@ class Storage:
             if used:
                 at = self.random.randrange(max(1, int(used * below)))
                 self.files.flip_bit(name, at, self.random.randrange(8))
+                self.hurt = True
                 return f"{name} at byte {at}"
         return ""
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from e2e.events import FaultKind
-from fmqsim import acts, power
+from fmqsim import acts, damage, power
 from fmqsim.faults import Entry
 
 _ANY: Final = ("reader", "master", "slave", "any")
@@ -34,6 +34,8 @@ TABLE: Final = (
     Entry("slow network", FaultKind.DELAY, 1, _ANY, acts.slow_network),
     Entry("failing fsync", FaultKind.DISK_ERROR, 1.5, _ANY, acts.failing_sync),
     Entry("failing write", FaultKind.DISK_ERROR, 0.7, _ANY, acts.failing_write),
+    Entry("flip a bit", FaultKind.DISK_DAMAGE, 0.5, _ANY, damage.flip_a_bit),
+    Entry("empty the disk", FaultKind.DISK_EMPTY, 0.5, _ANY, damage.empty_the_disk),
     Entry("full disk", FaultKind.DISK_FULL, 1, _ANY, acts.full_disk),
     Entry("slow disk", FaultKind.DISK_SLOW, 1.5, _ANY, acts.slow_disk),
     Entry("set clock", FaultKind.CLOCK, 1, _ANY, acts.set_clock),

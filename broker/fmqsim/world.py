@@ -278,10 +278,25 @@ class _Ensemble(Ensemble):
         return txn
 
 
+_DAMAGE: Final = frozenset(
+    {
+        "journal: the checkpoint is unreadable and does not count",
+        "journal: the resume file is unreadable and does not count",
+        "takeover_journal_unreadable",
+        "takeover_record_unreadable",
+        "node_malformed",
+        "state_vanished",
+        "name_taken",
+    }
+)
+"""What no broker may have to say, unless somebody has damaged its disk."""
+
+
 class _Logging:
-    """What brokers log goes into the trace."""
+    """What brokers log goes into the trace; to complain of damage that nobody did is wrong."""
 
     def __init__(self, world: World) -> None:
+        self._world = world
         self._loop = world.loop
         self._before: dict[str, Any] = {}
 
@@ -304,4 +319,14 @@ class _Logging:
             self._loop.note(f"{process} {method} {event['event']} {said}")
             if isinstance(error, BaseException) and not isinstance(error, FmqError):
                 self._loop.problems.append(f"{process}: {event['event']}: {error!r}")
+            if process is not None and self._is_damage(event):
+                host = self._world.brokers.get(process.node.name)
+                if host is not None and not host.storage.hurt:
+                    problem = f"{process} complains, and no disk was hurt: {event['event']} {said}"
+                    self._loop.problems.append(problem)
         raise structlog.DropEvent
+
+    @staticmethod
+    def _is_damage(event: Any) -> bool:
+        rebuilt = event["event"] == "journal: an index is built anew from its segment"
+        return event["event"] in _DAMAGE or (rebuilt and event.get("why") != "it is missing")

@@ -5,10 +5,11 @@ PYTHON ?= $(or $(shell for python in python3 python3.13 python3.12 python3.11; d
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PACKAGES := broker/fmq broker/fmqcore broker/fmqport broker/fmqbroker broker/fmqclient broker/fmqsim
+SPARK_STAMP := $(VENV)/.installed-spark
+PACKAGES := broker/fmq broker/fmqcore broker/fmqport broker/fmqbroker broker/fmqclient broker/fmqsim spark/fmqspark
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast check format proto sim chaos bench clean
+.PHONY: help install demo test test-fast test-spark check format proto sim chaos bench clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,7 +30,15 @@ test: $(STAMP) ## all tests
 	$(BIN)/python -m pytest
 
 test-fast: $(STAMP) ## the tests that start no process
-	$(BIN)/python -m pytest -m 'not processes'
+	$(BIN)/python -m pytest -m 'not processes and not spark'
+
+$(SPARK_STAMP): $(STAMP)
+	@echo "installing what the Spark jobs need into $(VENV) (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark]'
+	@touch $(SPARK_STAMP)
+
+test-spark: $(SPARK_STAMP) ## the tests that start Spark
+	$(BIN)/python -m pytest -m spark spark
 
 check: $(STAMP) ## lint, format, types, layers, sizes, ports, generated stubs
 	$(BIN)/ruff check .

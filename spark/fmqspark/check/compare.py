@@ -1,0 +1,302 @@
+"""Compare replicas by the digests of their blocks; where they differ, batch by batch. Pure.
+
+Two steps. `suspects` says which blocks are not equal on all that have them: these alone are read
+again (`Drill`), so equal terabytes cost their headers once. `judge` turns what was drilled into
+findings: R001 and R002 where content parts, R003 for who lacks what is committed, R004 where there
+is nothing to compare. What lies within one replica's own damage is that damage's finding, not a
+difference; it counts as not compared.
+
+Blamed is who is not with the majority; of two, who was named later: name the master first.
+"""
+
+import itertools
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from fmqcore.journal.findings import Code, Severity
+from fmqcore.journal.segments import segment_name
+from fmqcore.scan.digests import BLOCK, Batch, Digest
+from fmqcore.words import Epoch, Position
+from fmqspark.check.rows import NOT_OK, Covered, Found, SegmentResult, State
+
+MAX_DRILLS: Final = 64
+"""Of a stretch of differing blocks, so many are looked at batch by batch; the rest as a whole."""
+
+_DIFFERS: Final = (
+    "find out which one is right (fmq journal dump of both, there); then stop the other broker, "
+    "move its data directory away and let it fill itself from the master"
+)
+_PARTED: Final = (
+    "nothing: it is above what is committed, and is cut when the replica meets its master"
+)
+_BEHIND: Final = "let the replica run until it has caught up; if it is stopped, start it"
+_NOTHING: Final = "name data directories of brokers of one group, or wait until they overlap again"
+
+Key = tuple[int, int]
+"""(the segment's base, number of the block)"""
+
+
+@dataclass(slots=True)
+class Replica:
+    """One replica as it was read."""
+
+    name: str
+    start: int
+    end: int
+    commit_end: int
+    bases: list[int] = field(default_factory=list)
+    blocks: dict[Key, list[Digest]] = field(default_factory=dict)
+    holes: list[tuple[int, int]] = field(default_factory=list)  # not readable, ascending
+
+    def readable(self, begin: int, end: int) -> bool:
+        """Is it all there and free of damage?"""
+        return (
+            self.start <= begin
+            and end <= self.end
+            and not any(a < end and begin < b for a, b in self.holes)
+        )
+
+    def base_of(self, position: int) -> int:
+        """The base of the segment that holds a position."""
+        return self.bases[max(bisect_right(self.bases, position) - 1, 0)]
+
+
+class Drill(NamedTuple):
+    """A block to read again on one replica, batch by batch."""
+
+    replica: str
+    base: int
+    first: int
+    end: int
+    key: Key
+
+
+def replica_of(name: str, results: Iterable[SegmentResult], commit_end: int) -> Replica:
+    """Put a replica's segments together."""
+    ordered = sorted((r for r in results if not r.retired), key=lambda r: r.base)
+    start = ordered[0].base if ordered else 0
+    replica = Replica(name, start, start, commit_end)
+    for result in ordered:
+        if replica.bases and result.base > replica.end:
+            replica.holes.append((replica.end, result.base))  # a file is missing
+        replica.bases.append(result.base)
+        replica.end = max(replica.end, result.end)
+        for digest in result.digests:
+            key = (result.base, digest.first // BLOCK)
+            replica.blocks.setdefault(key, []).append(digest)
+        bad = [c for c in result.coverage if c.state in [state.value for state in NOT_OK]]
+        replica.holes += [(c.begin, c.end) for c in bad]
+        # Where the newest segment cannot be read nobody knows where it ends.
+        replica.end = max([replica.end, *(c.end for c in bad if c.state == State.UNREAD.value)])
+    return replica
+
+
+def suspects(replicas: Sequence[Replica]) -> list[Key]:
+    """Blocks that are not the same on all replicas that could have them, ascending."""
+    found = []
+    for key in sorted({key for replica in replicas for key in replica.blocks}):
+        told = [replica.blocks.get(key) for replica in replicas]
+        some = next(digests for digests in told if digests)
+        if len({tuple(digests) for digests in told if digests}) > 1 or any(
+            digests is None and replica.start <= some[0].first < replica.end
+            for digests, replica in zip(told, replicas, strict=True)
+        ):
+            found.append(key)
+    return found
+
+
+def drills(replicas: Sequence[Replica], keys: Sequence[Key]) -> list[Drill]:
+    """What to read again: at most `MAX_DRILLS` blocks of one stretch."""
+    made = []
+    run, before = 0, None
+    for key in keys:
+        run = run + 1 if before is not None and key[1] - before[1] <= 1 else 1
+        before = key
+        if run > MAX_DRILLS:
+            continue
+        for replica in replicas:
+            made += [
+                Drill(replica.name, key[0], digest.first, digest.end, key)
+                for digest in replica.blocks.get(key, [])
+            ]
+    return made
+
+
+_Difference = tuple[Batch | None, Batch]
+"""(what the reference has in its place, what differs)"""
+
+
+class Comparison(NamedTuple):
+    """What comparing gave."""
+
+    findings: list[Found]
+    coverage: list[Covered]
+
+
+def judge(
+    replicas: Sequence[Replica],
+    keys: Sequence[Key],
+    drilled: Mapping[tuple[str, Key], Sequence[Batch]],
+) -> Comparison:
+    """Findings and what was not compared, from the drilled blocks."""
+    committed = max((replica.commit_end for replica in replicas), default=0)
+    findings: list[Found] = []
+    differing: dict[str, list[_Difference]] = {r.name: [] for r in replicas}
+    for key in keys:
+        told = {r.name: list(drilled[r.name, key]) for r in replicas if (r.name, key) in drilled}
+        if told:
+            reference = _reference(replicas, key)
+            _differences(replicas, reference, told, differing)
+        else:
+            _whole(replicas, key, differing)
+    for replica in replicas:
+        findings += _ranges(replica, differing[replica.name], committed)
+    return Comparison(findings + _ends(replicas, committed), _not_compared(replicas))
+
+
+def _reference(replicas: Sequence[Replica], key: Key) -> Replica:
+    """Whose content counts as right: the majority's; of equally many, the first one named."""
+    having = [r for r in replicas if key in r.blocks]
+    counts = Counter(tuple(r.blocks[key]) for r in having)
+    most = max(counts.values())
+    return next(r for r in having if counts[tuple(r.blocks[key])] == most)
+
+
+def _differences(
+    replicas: Sequence[Replica],
+    reference: Replica,
+    told: Mapping[str, Sequence[Batch]],
+    into: dict[str, list[_Difference]],
+) -> None:
+    """Note where each replica parts from the reference."""
+    right = {batch.position: batch for batch in told[reference.name]}
+    for replica in replicas:
+        if replica is reference:
+            continue
+        own = {batch.position: batch for batch in told.get(replica.name, [])}
+        for position in sorted(right.keys() | own.keys()):
+            mine, other = own.get(position), right.get(position)
+            batch = mine or other
+            assert batch is not None
+            if mine == other or not (
+                replica.readable(batch.position, batch.end)
+                and reference.readable(batch.position, batch.end)
+            ):
+                continue
+            into[replica.name].append((other, batch))
+
+
+def _whole(
+    replicas: Sequence[Replica],
+    key: Key,
+    into: dict[str, list[_Difference]],
+) -> None:
+    """A block far into a long difference: told as a whole."""
+    reference = _reference(replicas, key)
+    for replica in replicas:
+        if replica is reference or replica.blocks.get(key) == reference.blocks[key]:
+            continue
+        some = replica.blocks.get(key) or reference.blocks[key]
+        if replica.readable(some[0].first, some[-1].end):
+            batch = Batch(some[0].first, some[-1].end, Epoch(0), some[0].digest)
+            into[replica.name].append((None, batch))
+
+
+def _ranges(
+    replica: Replica,
+    differing: Sequence[_Difference],
+    committed: int,
+) -> list[Found]:
+    """Join what lies side by side; the first batch of a range says what kind it is."""
+    found: list[Found] = []
+    for other, batch in sorted(differing, key=lambda piece: piece[1].position):
+        if found and found[-1].end is not None and found[-1].end >= batch.position:
+            found[-1] = found[-1]._replace(end=max(found[-1].end, batch.end))
+            continue
+        parts = other is not None and other.epoch != batch.epoch
+        code = Code.R002 if parts else Code.R001
+        sure = code is Code.R001 or batch.position < committed
+        sentence = f"{code.value}; all below {committed} is known to be committed"
+        if parts and other is not None:
+            sentence = f"epoch {batch.epoch}, the others have {other.epoch}: {sentence}"
+        found.append(
+            Found(
+                replica.name,
+                code.name,
+                (Severity.ERROR if sure else Severity.WARNING).value,
+                segment_name(Position(replica.base_of(batch.position))),
+                batch.position,
+                batch.end,
+                sentence,
+                _DIFFERS if sure else _PARTED,
+            )
+        )
+    return found
+
+
+def _ends(replicas: Sequence[Replica], committed: int) -> list[Found]:
+    """Who lacks what is committed, and who has nothing in common with the first."""
+    found: list[Found] = []
+    furthest = max(replica.end for replica in replicas)
+    for replica in replicas[1:]:
+        first = replicas[0]
+        if max(first.start, replica.start) >= min(first.end, replica.end):
+            sentence = (
+                f"it holds [{replica.start}, {replica.end}) of its journal, "
+                f"{first.name} [{first.start}, {first.end})"
+            )
+            file = segment_name(Position(replica.start))
+            found.append(
+                Found(
+                    replica.name,
+                    Code.R004.name,
+                    Severity.WARNING.value,
+                    file,
+                    replica.start,
+                    replica.end,
+                    sentence,
+                    _NOTHING,
+                )
+            )
+    for replica in replicas:
+        lacks = min(committed, furthest)
+        if replica.end < lacks:
+            sentence = f"it ends at {replica.end}; all below {committed} is known to be committed"
+            file = segment_name(Position(replica.base_of(replica.end) if replica.bases else 0))
+            found.append(
+                Found(
+                    replica.name,
+                    Code.R003.name,
+                    Severity.WARNING.value,
+                    file,
+                    replica.end,
+                    lacks,
+                    sentence,
+                    _BEHIND,
+                )
+            )
+    return found
+
+
+def _not_compared(replicas: Sequence[Replica]) -> list[Covered]:
+    """What only one replica has, or only one could read."""
+    edges = sorted(
+        {edge for r in replicas for edge in (r.start, r.end)}
+        | {edge for r in replicas for hole in r.holes for edge in hole}
+    )
+    rows: list[Covered] = []
+    for begin, end in itertools.pairwise(edges):
+        having = [r for r in replicas if r.readable(begin, end)]
+        if len(having) != 1:
+            continue
+        last = rows[-1] if rows else None
+        if last is not None and (last.replica, last.end) == (having[0].name, begin):
+            rows[-1] = last._replace(end=end)
+            continue
+        file = segment_name(Position(having[0].base_of(begin)))
+        why = "no other replica has it, or could be read there"
+        rows.append(Covered(having[0].name, file, begin, end, State.NOT_COMPARED.value, why))
+    return rows

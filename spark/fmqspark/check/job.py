@@ -1,0 +1,267 @@
+"""The check: directories in, an outcome with findings, coverage and a verdict out.
+
+1. look at every directory: what its listing and its checkpoint say (M, J005);
+2. check each segment (`segment.py`), on whichever engine;
+3. compare the replicas' digests, and read again only what differs (`compare.py`).
+
+Beside a broker at work damage is looked at twice: it may have cut its journal meanwhile.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from fmqcore.errors import InvalidArgument, Malformed
+from fmqcore.journal.checkpoint import decode_checkpoint
+from fmqcore.journal.segments import Segment, segment_name
+from fmqcore.journal.verify import Verifier
+from fmqcore.scan.digests import Batch, batches
+from fmqcore.scan.headers import ScanRange, scan_headers
+from fmqcore.words import Position
+from fmqspark.check import compare
+from fmqspark.check.progress import Progress
+from fmqspark.check.rows import (
+    NOT_OK,
+    Covered,
+    Found,
+    Level,
+    SegmentResult,
+    State,
+    found_on,
+    is_error,
+)
+from fmqspark.check.segment import SegmentTask, check_segment
+from fmqspark.engines import Engine
+from fmqspark.files import DataDirectory, Throttle, look, open_segment
+
+CLEAN: Final = 0
+WARNINGS: Final = 1
+INCONSISTENT: Final = 2
+INCOMPLETE: Final = 3
+VERDICTS: Final = ("clean", "warnings", "inconsistent", "incomplete")
+"""By exit code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to check and how."""
+
+    directories: tuple[Path, ...]
+    level: Level = Level.STANDARD
+    bytes_per_s: float = 0
+    """Read at most so much, all workers together; 0: as fast as it goes."""
+    folder: Path | None = None
+    """Where reports and the progress go."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a check found and what it looked at."""
+
+    level: Level
+    replicas: list[str]
+    live: list[str]
+    findings: list[Found] = field(default_factory=list)
+    coverage: list[Covered] = field(default_factory=list)
+    segments: list[SegmentResult] = field(default_factory=list)
+    reused: int = 0
+    took_s: float = 0
+
+    @property
+    def exit_code(self) -> int:
+        """What is not read is not OK; what is wrong comes first."""
+        if any(map(is_error, self.findings)):
+            return INCONSISTENT
+        not_ok = {state.value for state in NOT_OK}
+        if any(covered.state in not_ok for covered in self.coverage):
+            return INCOMPLETE
+        return WARNINGS if self.findings else CLEAN
+
+    def bytes_by_state(self) -> dict[str, int]:
+        """How much of the journals is what to this check."""
+        total = dict.fromkeys((state.value for state in State), 0)
+        for covered in self.coverage:
+            total[covered.state] += covered.bytes
+        return total
+
+    def summary(self) -> dict[str, Any]:
+        """For `summary.json`."""
+        counts: dict[str, int] = {}
+        for found in self.findings:
+            counts[found.code] = counts.get(found.code, 0) + 1
+        return {
+            "verdict": VERDICTS[self.exit_code],
+            "exit_code": self.exit_code,
+            "level": self.level.value,
+            "replicas": self.replicas,
+            "live": self.live,
+            "findings": counts,
+            "segments": len(self.segments),
+            "segments_done_before": self.reused,
+            "batches": sum(segment.batches for segment in self.segments),
+            "records": sum(segment.records for segment in self.segments),
+            "bytes": self.bytes_by_state(),
+            "bytes_read": sum(segment.bytes_read for segment in self.segments),
+            "took_s": round(self.took_s, 3),
+        }
+
+
+def run_check(
+    options: Options, engine: Engine, tell: Callable[[int, int], None] = lambda *_: None
+) -> Outcome:
+    """Run it. `tell(done, of)` is told of segments. Raises `InvalidArgument`, `EngineFailed`."""
+    began = time.monotonic()
+    views = {str(path): look(path) for path in options.directories}
+    if len({Path(path).resolve() for path in views}) != len(options.directories):
+        raise InvalidArgument("the same directory is named twice: name each replica once")
+    outcome = Outcome(options.level, list(views), [n for n, v in views.items() if v.live])
+    rate = options.bytes_per_s / engine.workers
+    with Progress(options.folder) as progress:
+        results = _segments(views, options.level, rate, engine, progress, outcome, tell)
+        for name, view in list(views.items()):
+            if view.live and any(is_error(found) for r in results[name] for found in r.findings):
+                views[name] = look(Path(view.path))
+                again = {name: views[name]}
+                results |= _segments(again, options.level, rate, engine, progress, outcome, tell)
+        for name, view in views.items():
+            outcome.findings += [found_on(name, f) for f in Verifier(*_listed(view)).findings]
+            outcome.coverage += _gaps(name, results[name])
+            for result in results[name]:
+                outcome.segments.append(result)
+                outcome.findings += result.findings
+                outcome.coverage += result.coverage
+        if len(views) > 1:
+            _compare(views, results, rate, engine, outcome)
+        progress.finished()
+    outcome.findings.sort(key=lambda f: (f.replica, f.begin or 0, f.code, f.file, f.sentence))
+    outcome.took_s = time.monotonic() - began
+    return outcome
+
+
+def _listed(view: DataDirectory) -> tuple[tuple[tuple[str, int], ...], bytes | None]:
+    """As `Verifier` takes it; what is empty is no segment and no leftover."""
+    return tuple(pair for pair in view.listing if pair[0] != view.empty), view.checkpoint
+
+
+def _tasks(view: DataDirectory, name: str, level: Level, rate: float) -> list[SegmentTask]:
+    """One a segment, ascending."""
+    files = Verifier(*_listed(view)).segments
+    made = []
+    for i, file in enumerate(files):
+        near = sorted({file, *files[i + 1 : i + 2], *files[-2:]})
+        made.append(
+            SegmentTask(
+                name,
+                view.path,
+                file.base,
+                file.size,
+                level,
+                tuple((each.name, each.size) for each in near),
+                view.checkpoint,
+                view.empty,
+                view.live,
+                newest=i == len(files) - 1,
+                bytes_per_s=rate,
+            )
+        )
+    return made
+
+
+def _segments(
+    views: dict[str, DataDirectory],
+    level: Level,
+    rate: float,
+    engine: Engine,
+    progress: Progress,
+    outcome: Outcome,
+    tell: Callable[[int, int], None],
+) -> dict[str, list[SegmentResult]]:
+    """Check every segment of these replicas, but for those that were done before."""
+    tasks = [task for name, view in views.items() for task in _tasks(view, name, level, rate)]
+    results: dict[str, list[SegmentResult]] = {name: [] for name in views}
+    todo = {}
+    for task in tasks:
+        before = progress.done(task)
+        if before is None:
+            todo[task.replica, task.base] = task
+        else:
+            results[task.replica].append(before)
+            outcome.reused += 1
+    done = len(tasks) - len(todo)
+    tell(done, len(tasks))
+    for result in engine.run(check_segment, list(todo.values())):
+        results[result.replica].append(result)
+        progress.add(todo[result.replica, result.base], result)
+        done += 1
+        tell(done, len(tasks))
+    for found in results.values():
+        found.sort(key=lambda result: result.base)
+    return results
+
+
+def _gaps(name: str, results: Sequence[SegmentResult]) -> list[Covered]:
+    """Where a segment's file is missing."""
+    return [
+        Covered(
+            name,
+            segment_name(Position(one.base + one.size)),
+            one.base + one.size,
+            two.base,
+            State.UNREAD.value,
+            "the file is missing",
+        )
+        for one, two in itertools.pairwise(results)
+        if one.base + one.size < two.base
+    ]
+
+
+# ---- replicas
+@dataclass(frozen=True, slots=True)
+class DrillTask:
+    """A block to read batch by batch."""
+
+    path: str
+    drill: compare.Drill
+    bytes_per_s: float
+
+
+def read_block(task: DrillTask) -> tuple[compare.Drill, list[Batch]]:
+    """The batches of a block; none if it cannot be read any more."""
+    drill = task.drill
+    base = Position(drill.base)
+    try:
+        with open_segment(task.path, segment_name(base), Throttle(task.bytes_per_s)) as data:
+            segment = Segment(base, Position(base + len(data)))
+            wanted = ScanRange(segment, Position(drill.first), Position(drill.end))
+            block, _ = scan_headers(data.read, wanted)
+            return drill, batches(block)
+    except OSError:
+        return drill, []
+
+
+def _compare(
+    views: dict[str, DataDirectory],
+    results: dict[str, list[SegmentResult]],
+    rate: float,
+    engine: Engine,
+    outcome: Outcome,
+) -> None:
+    replicas = [compare.replica_of(n, results[n], _commit_end(v)) for n, v in views.items()]
+    keys = compare.suspects(replicas)
+    tasks = [DrillTask(views[d.replica].path, d, rate) for d in compare.drills(replicas, keys)]
+    drilled: dict[tuple[str, compare.Key], list[Batch]] = {}
+    for drill, found in engine.run(read_block, tasks):
+        drilled.setdefault((drill.replica, drill.key), []).extend(found)
+    comparison = compare.judge(replicas, keys, drilled)
+    outcome.findings += comparison.findings
+    outcome.coverage += comparison.coverage
+
+
+def _commit_end(view: DataDirectory) -> int:
+    try:
+        return decode_checkpoint(view.checkpoint).commit_end if view.checkpoint else 0
+    except Malformed:
+        return 0

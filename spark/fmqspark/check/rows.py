@@ -1,0 +1,123 @@
+"""The rows of a check: what was found, and what was looked at. Pure; both travel as JSON."""
+
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+from fmqcore.journal.findings import Finding, Severity
+from fmqcore.scan.digests import Digest
+from fmqcore.words import Position
+
+
+class Level(Enum):
+    """How deep a check looks."""
+
+    QUICK = "quick"  # every header, every index, the checkpoint
+    STANDARD = "standard"  # and the control batches' payloads: snapshots, consumer progress
+    DEEP = "deep"  # and every payload's checksum, and that nothing stands where nothing may
+
+
+class State(Enum):
+    """What a range of a replica's journal is to this check."""
+
+    CHECKED = "checked"  # everything that the level asks for
+    DAMAGED = "damaged"  # looked at, and a finding says what is wrong there
+    UNREAD = "unread"  # could not be read, or lies within damage: not OK
+    MOVING = "moving"  # the end kept moving under a broker at work: not OK
+    VOID = "void"  # torn or cut: never acknowledged as stored
+    EMPTY = "empty"  # not written yet
+    RETIRED = "retired"  # deleted by retention while the check was under way
+    NOT_COMPARED = "not compared"  # no other replica has it, or none could read it
+
+
+NOT_OK = (State.UNREAD, State.MOVING)
+"""Whoever was to read these could not: a check with them is not complete."""
+
+
+class Found(NamedTuple):
+    """A finding on a replica."""
+
+    replica: str
+    code: str
+    severity: str
+    file: str
+    begin: int | None
+    end: int | None
+    sentence: str
+    remedy: str
+
+    def __str__(self) -> str:
+        where = "" if self.begin is None else f" at {self.begin}"
+        where += f"–{self.end}" if self.end is not None and self.end != self.begin else ""
+        return f"{self.severity}: {self.code} {self.replica}/{self.file}{where}: {self.sentence}"
+
+
+class Covered(NamedTuple):
+    """A range of a replica's journal, and what was done with it."""
+
+    replica: str
+    file: str
+    begin: int
+    end: int
+    state: str
+    why: str = ""
+
+    @property
+    def bytes(self) -> int:
+        """How many it is about."""
+        return self.end - self.begin
+
+
+@dataclass(slots=True)
+class SegmentResult:
+    """What one task tells of one segment."""
+
+    replica: str
+    base: int
+    size: int
+    end: int  # one past the last good batch
+    sealed: bool = False
+    batches: int = 0
+    records: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
+    index: str = "-"
+    bytes_read: int = 0
+    retired: bool = False
+    findings: list[Found] = field(default_factory=list)
+    coverage: list[Covered] = field(default_factory=list)
+    digests: list[Digest] = field(default_factory=list)
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> "SegmentResult":
+        """The other way. Raises `TypeError`, `KeyError` or `ValueError` for what it is not."""
+        made = cls(**data)
+        made.findings = [Found(*row) for row in data["findings"]]
+        made.coverage = [Covered(*row) for row in data["coverage"]]
+        made.digests = [
+            Digest(Position(first), Position(end), digest) for first, end, digest in data["digests"]
+        ]
+        return made
+
+
+def found_on(replica: str, finding: Finding) -> Found:
+    """A finding as a row."""
+    return Found(
+        replica,
+        finding.code.name,
+        finding.severity.value,
+        finding.file,
+        finding.position,
+        finding.end,
+        finding.sentence,
+        finding.remedy,
+    )
+
+
+def is_error(found: Found) -> bool:
+    """Does it need a person or a replica?"""
+    return found.severity == Severity.ERROR.value

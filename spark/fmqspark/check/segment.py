@@ -1,0 +1,242 @@
+"""Check one segment of one replica: the task that every engine runs.
+
+Everything about a segment is found where its bytes are; what travels back is small. A segment
+stands for itself, because its SNAP holds the state of all before it; that it follows from the one
+before is checked by that one's task, which reads the first batch behind its end, too.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from fmqcore.batch import BatchFault, BatchHeader
+from fmqcore.consume.sidefile import NAME as SIDE_JOURNAL
+from fmqcore.errors import Malformed
+from fmqcore.journal.findings import FAULT_CODES, Code, Finding, error
+from fmqcore.journal.recovery import SegmentFile
+from fmqcore.journal.scan import Blank, Fault, advance, begin_next, payload_of
+from fmqcore.journal.segments import Segment, index_name, segment_name
+from fmqcore.journal.state import JournalState
+from fmqcore.journal.verify import SegmentReport, Verifier, disagreement
+from fmqcore.journal.verify_offsets import OffsetHistory, check_offsets, check_side_journal
+from fmqcore.scan.digests import Digest, digests
+from fmqcore.scan.headers import ScanRange, scan_headers
+from fmqcore.words import Position
+from fmqspark.check.rows import Covered, Level, SegmentResult, State, found_on
+from fmqspark.files import SegmentBytes, Throttle, open_segment, read_small
+
+_LOOKS: Final = 10
+_LOOK_AGAIN_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTask:
+    """What to check. `listing` holds only the files that this segment's verdict depends on."""
+
+    replica: str
+    path: str
+    base: int
+    size: int
+    level: Level
+    listing: tuple[tuple[str, int], ...]
+    checkpoint: bytes | None
+    empty: str | None
+    live: bool
+    newest: bool
+    bytes_per_s: float = 0
+
+    @property
+    def file(self) -> SegmentFile:
+        """The segment's file."""
+        return SegmentFile(Position(self.base), self.size)
+
+
+def check_segment(task: SegmentTask) -> SegmentResult:
+    """Check it; an I/O error is part of the result, not raised."""
+    file = task.file
+    throttle = Throttle(task.bytes_per_s)
+    result = SegmentResult(task.replica, task.base, task.size, task.base)
+    sparse = task.level is not Level.DEEP
+    try:
+        with open_segment(task.path, file.name, throttle, sparse=sparse) as data:
+            try:
+                _Check(task, result, data).run()
+            finally:
+                result.bytes_read = data.bytes_read
+    except FileNotFoundError as failed:
+        result.retired = task.live and not task.newest
+        _not_read(result, file, State.RETIRED if result.retired else State.UNREAD, failed)
+    except OSError as failed:
+        _not_read(result, file, State.UNREAD, failed)
+    return result
+
+
+def _not_read(result: SegmentResult, file: SegmentFile, state: State, failed: OSError) -> None:
+    why = failed.strerror or str(failed)
+    result.coverage = [Covered(result.replica, file.name, file.base, file.end, state.value, why)]
+    result.digests = []
+
+
+class _Check:
+    def __init__(self, task: SegmentTask, result: SegmentResult, data: SegmentBytes) -> None:
+        self._task = task
+        self._result = result
+        self._data = data
+        self._looks = _LOOKS
+        self._file = task.file
+        self._history = OffsetHistory(self._file.name)
+        self._payloads = task.level is not Level.QUICK
+        self._verifier = Verifier(
+            task.listing,
+            task.checkpoint,
+            empty=task.empty,
+            live=task.live,
+            payloads=self._payloads,
+            data_payloads=task.level is Level.DEEP,
+            watch=self._history,
+        )
+
+    def run(self) -> None:
+        task, verifier, result = self._task, self._verifier, self._result
+        index = read_small(task.path, index_name(self._file.base))
+        report = verifier.segment(self._file, self._data, index, again=self._again)
+        findings = list(report.findings) + self._history.findings
+        if task.newest:
+            findings += self._at_the_end()
+        elif report.sealed:
+            findings += self._next()
+        result.findings = [found_on(task.replica, finding) for finding in findings]
+        result.end = verifier.cursor.position
+        result.sealed = report.sealed
+        result.batches, result.records = report.batches, report.records
+        result.first_ms, result.last_ms = report.first_ms, report.last_ms
+        result.index = report.index.value
+        unread = _unread(report, verifier.cursor.position)
+        result.coverage = _coverage(task, report, verifier.cursor.position, unread)
+        result.digests = self._digests(verifier.cursor.position, unread)
+
+    def _again(self) -> bool:
+        """Look again at a moving end, a few times."""
+        if not self._looks:
+            return False
+        self._looks -= 1
+        time.sleep(_LOOK_AGAIN_S)
+        self._data.refresh()
+        return True
+
+    def _at_the_end(self) -> list[Finding]:
+        """Of the newest segment: checkpoint, consumer progress, side journal."""
+        verifier, before = self._verifier, len(self._verifier.findings)
+        verifier.finish()
+        found = verifier.findings[before:]
+        if not self._payloads:
+            return found
+        state = verifier.state
+        if state is not None:
+            found += check_offsets(state, self._file.name, verifier.cursor.position)
+        side = read_small(self._task.path, SIDE_JOURNAL)
+        if side is not None:
+            found += check_side_journal(side, None if self._task.live else state)
+        return found
+
+    def _next(self) -> list[Finding]:
+        """Does the next segment's first batch follow from this one?"""
+        cursor, state = self._verifier.cursor, self._verifier.state
+        base = self._file.end
+        name = segment_name(base)
+        if name == self._task.empty or all(n != name for n, _ in self._task.listing):
+            return []
+        begin_next(cursor)
+        position = cursor.position
+        try:
+            with open_segment(self._task.path, name, Throttle(0), sparse=True) as data:
+                found = advance(data, base, cursor, payloads=self._payloads)
+                if isinstance(found, BatchHeader) and self._payloads and state is not None:
+                    snap = JournalState.from_snap(payload_of(found, data, base))
+                    return _disagrees(state, snap, found, name)
+        except (OSError, Malformed):
+            return []  # told by that segment's own task
+        finally:
+            cursor.position = position
+        if isinstance(found, Fault) and found.fault in _LINK:
+            return [error(FAULT_CODES[found.fault], name, base, found.sentence)]
+        return []
+
+    def _digests(self, end: Position, unread: list[tuple[int, int]]) -> list[Digest]:
+        """Of the stretches between damage."""
+        made: list[Digest] = []
+        begin = int(self._file.base)
+        segment = Segment(self._file.base, self._file.end)
+        for hole, behind in [*unread, (end, end)]:
+            while begin < hole:
+                wanted = ScanRange(segment, Position(begin), Position(min(hole, end)))
+                block, scan = scan_headers(self._data.read, wanted)
+                made += digests(block) if len(block) else []
+                if scan.position == begin or isinstance(scan.stop, Blank):
+                    break
+                begin = scan.position
+            begin = max(begin, behind)
+        return made
+
+
+_LINK: Final = (BatchFault.CHAIN, BatchFault.EPOCH, BatchFault.OFFSET)
+"""What only both segments together can tell; other faults are the next one's own."""
+
+
+def _disagrees(
+    state: JournalState, snap: JournalState, header: BatchHeader, name: str
+) -> list[Finding]:
+    why = disagreement(state, snap)
+    if not why:
+        return []
+    sentence = f"SNAP is not what the journal before it adds up to: {why}"
+    return [error(Code.M001, name, header.position, sentence, header.end)]
+
+
+def _unread(report: SegmentReport, end: Position) -> list[tuple[int, int]]:
+    """Ranges within and behind damage, ascending."""
+    holes = [
+        (finding.position, finding.end)
+        for finding in report.findings
+        if finding.position is not None
+        and finding.end is not None
+        and finding.code in _HEADER_CODES
+        and finding.file == report.file.name
+    ]
+    if report.unread_bytes > report.skipped_bytes:
+        holes.append((end, report.file.end))
+    return sorted((int(a), int(b)) for a, b in holes)
+
+
+_HEADER_CODES: Final = (Code.J001, Code.J003, Code.J005)
+
+
+def _coverage(
+    task: SegmentTask, report: SegmentReport, end: Position, unread: list[tuple[int, int]]
+) -> list[Covered]:
+    """The whole file, range by range."""
+    name, replica = report.file.name, task.replica
+    bad = [(a, b, State.UNREAD) for a, b in unread]
+    bad += [
+        (finding.position, finding.end, State.DAMAGED)
+        for finding in report.findings
+        if finding.code is Code.J002 and finding.position is not None and finding.end is not None
+    ]
+    rows: list[Covered] = []
+    at = int(report.file.base)
+    for begin, until, state in sorted(bad, key=lambda piece: piece[0]):
+        if at < begin:
+            rows.append(Covered(replica, name, at, begin, State.CHECKED.value))
+        rows.append(Covered(replica, name, begin, until, state.value, "damage"))
+        at = until
+    if at < end:
+        rows.append(Covered(replica, name, at, end, State.CHECKED.value))
+        at = end
+    if at < report.file.end:
+        state = State.EMPTY
+        if report.moving:
+            state = State.MOVING
+        elif any("torn" in f.sentence or "unfinished" in f.sentence for f in report.findings):
+            state = State.VOID
+        rows.append(Covered(replica, name, at, report.file.end, state.value))
+    return rows

@@ -1,0 +1,277 @@
+"""`fmq job ...` and `python -m fmqspark ...`: the jobs on the command line, same options.
+
+Data goes to standard output, talk to standard error. Exit codes:
+
+    0 clean   1 warnings   2 inconsistent   3 incomplete   64 wrong usage   69 unavailable
+    130 interrupted
+"""
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from fmqcore.errors import DirectoryLocked, FmqError, InvalidArgument, Unavailable
+from fmqspark.check.job import INCOMPLETE, INCONSISTENT, Options, Outcome, run_check
+from fmqspark.check.rows import Level
+from fmqspark.engines import open_engine
+from fmqspark.rebuild import Done, IndexResult, rebuild
+
+USAGE: Final = 64
+UNAVAILABLE: Final = 69
+INTERRUPTED: Final = 130
+_UNITS: Final = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3}
+_SHOWN: Final = 50
+
+app = typer.Typer(
+    name="job",
+    help="Data jobs: check a journal and its replicas, rebuild indexes.",
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+class Output(Enum):
+    """How results are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+class EngineName(Enum):
+    """Where the work is done."""
+
+    LOCAL = "local"
+    POOL = "pool"
+    SPARK = "spark"
+
+
+Directories = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="DIR...",
+        help="data directories of the brokers of one group, the master's first",
+    ),
+]
+EngineOption = Annotated[
+    EngineName, typer.Option("--engine", help="this process, a pool of processes, or Spark")
+]
+Workers = Annotated[int, typer.Option(min=0, help="tasks at a time; 0 = as many as cores")]
+Master = Annotated[
+    str, typer.Option(help="Spark's master; left out: this machine, or spark-submit's")
+]
+Rate = Annotated[
+    str, typer.Option(help="read at most so many bytes a second, all together: 50M, 1G; 0 = all")
+]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="how to print results")]
+
+
+@app.callback()
+def _app() -> None:
+    """Data jobs."""
+
+
+@app.command()
+def check(
+    directories: Directories,
+    level: Annotated[
+        Level, typer.Option(help="headers; control batches, too; every checksum")
+    ] = Level.STANDARD,
+    engine: EngineOption = EngineName.LOCAL,
+    workers: Workers = 0,
+    master: Master = "",
+    rate: Rate = "0",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="folder for summary.json, findings and coverage.parquet, report.html"),
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Check a journal: batches, indexes, offsets, checkpoint; several directories: replicas."""
+    with _told():
+        if out is not None:
+            from fmqspark.check.tables import require_arrow
+
+            require_arrow()
+        options = Options(tuple(directories), level, _bytes(rate), out)
+        with open_engine(engine.value, workers, master) as running:
+            outcome = run_check(options, running, _progress("checked"))
+        if out is not None:
+            from fmqspark.check.reports import write_reports
+
+            write_reports(out, outcome)
+        if output is Output.JSON:
+            _write(json.dumps(_as_data(outcome), indent=1) + "\n")
+        else:
+            _write(_text(outcome, out))
+    raise typer.Exit(outcome.exit_code)
+
+
+@app.command("rebuild-index")
+def rebuild_index(
+    directories: Directories,
+    engine: EngineOption = EngineName.LOCAL,
+    workers: Workers = 0,
+    master: Master = "",
+    rate: Rate = "0",
+    live: Annotated[bool, typer.Option("--live", help="beside a broker at work, too")] = False,
+    dry: Annotated[bool, typer.Option("--dry-run", help="only say what would be done")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Make the index files of full segments anew where they are missing or not right."""
+    with _told():
+        with open_engine(engine.value, workers, master) as running:
+            found = rebuild(directories, running, bytes_per_s=_bytes(rate), live=live, dry=dry)
+        code = _rebuild_code(found)
+        if output is Output.JSON:
+            rows = [
+                {
+                    "directory": r.path,
+                    "index": r.name,
+                    "done": r.done.name.lower(),
+                    "batches": r.batches,
+                    "why": r.why,
+                }
+                for r in found
+            ]
+            _write(json.dumps({"exit_code": code, "indexes": rows}, indent=1) + "\n")
+        else:
+            _write(_rebuild_text(found))
+    raise typer.Exit(code)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """`python -m fmqspark`; never returns."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        code = app(args=given, prog_name="python -m fmqspark", standalone_mode=False)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        usage = getattr(error, "format_message", None)  # click's own, wherever typer keeps it
+        if usage is None:
+            raise
+        if said := str(usage()):
+            _say(said)
+        sys.exit(USAGE)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Every failure is one line and an exit code, here and under `fmq`."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(INCOMPLETE) from None
+    except (FmqError, OSError) as error:
+        if os.environ.get("FMQ_DEBUG", "") not in ("", "0"):
+            traceback.print_exc()
+        _say(_sentence(error))
+        raise typer.Exit(_code(error)) from None
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__
+
+
+def _code(error: Exception) -> int:
+    if isinstance(error, InvalidArgument):
+        return USAGE
+    return UNAVAILABLE if isinstance(error, Unavailable | DirectoryLocked) else INCOMPLETE
+
+
+def _bytes(text: str) -> float:
+    """`50M` and its like."""
+    number, unit = text.strip().lower().removesuffix("b"), ""
+    if number and number[-1] in _UNITS:
+        number, unit = number[:-1], number[-1]
+    try:
+        rate = float(number) * _UNITS[unit]
+    except ValueError:
+        rate = -1
+    if not 0 <= rate < float("inf"):
+        raise InvalidArgument(f"--rate {text}: bytes a second, like 50M or 1.5G; 0 = no limit")
+    return rate
+
+
+def _progress(what: str) -> Callable[[int, int], None]:
+    """A line that is written over, on a terminal only."""
+    if not sys.stderr.isatty():
+        return lambda *_: None
+
+    def tell(done: int, of: int) -> None:
+        sys.stderr.write(f"\r{what} {done} of {of} segments\x1b[K" + ("\r" if done == of else ""))
+        sys.stderr.flush()
+
+    return tell
+
+
+def _as_data(outcome: Outcome) -> dict[str, Any]:
+    return outcome.summary() | {
+        "findings": [found._asdict() for found in outcome.findings],
+        "coverage": [covered._asdict() for covered in outcome.coverage],
+    }
+
+
+def _text(outcome: Outcome, out: Path | None) -> str:
+    summary = outcome.summary()
+    lines = []
+    for found in outcome.findings[:_SHOWN]:
+        lines += [str(found), f"  remedy: {found.remedy}"]
+    more = len(outcome.findings) - _SHOWN
+    if more > 0:
+        lines.append(f"... and {more} more findings; all of them: --out FOLDER, or -o json")
+    for name in outcome.live:
+        lines.append(f"{name}: a broker is at work there: what was read is as of now")
+    told = ", ".join(f"{n:,} {state}" for state, n in summary["bytes"].items() if n)
+    lines.append(
+        f"{len(outcome.replicas)} replica(s), {summary['segments']} segments, "
+        f"{summary['batches']} batches, {summary['records']} records; bytes: {told or '0'}"
+    )
+    if out is not None:
+        lines.append(f"reports: {out}")
+    lines.append(f"verdict ({outcome.level.value}): {summary['verdict']}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _rebuild_code(found: Sequence[IndexResult]) -> int:
+    done = {result.done for result in found}
+    if Done.DAMAGED in done:
+        return INCONSISTENT
+    if Done.UNREAD in done:
+        return INCOMPLETE
+    return 1 if Done.WOULD in done else 0
+
+
+def _rebuild_text(found: Sequence[IndexResult]) -> str:
+    lines = [
+        f"{r.path}/{r.name}: {r.done.value}{': ' + r.why if r.why else ''}"
+        for r in found
+        if r.done not in (Done.SAME, Done.OPEN)
+    ]
+    counts = [(done.value, sum(r.done is done for r in found)) for done in Done]
+    lines.append("; ".join(f"{count} {what}" for what, count in counts if count) or "no segment")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"fmq job: {text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,103 @@
+"""Where a job's tasks run: in this process, in a pool of processes, or on Spark.
+
+The same function over the same tasks on all three; results come as they are ready, in no order.
+A task and its result are small and picklable: what is read stays where it is read.
+"""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
+
+from fmqcore.errors import FmqError, InvalidArgument, Unavailable
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class EngineFailed(FmqError):
+    """The engine, not the work, gave up: a worker died. What was finished is kept."""
+
+
+class Engine(Protocol):
+    """Runs a function over tasks."""
+
+    workers: int
+    """Tasks at work at a time."""
+
+    def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
+        """Results as they come, one a task. Raises `EngineFailed`."""
+        ...
+
+
+class LocalEngine:
+    """One task after the other, in this process."""
+
+    workers = 1
+
+    def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
+        """See `Engine`."""
+        return map(work, tasks)
+
+
+class PoolEngine:
+    """Processes of this machine."""
+
+    def __init__(self, pool: ProcessPoolExecutor, workers: int) -> None:
+        self.workers = workers
+        self._pool = pool
+
+    def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
+        """See `Engine`."""
+        try:
+            for done in as_completed([self._pool.submit(work, task) for task in tasks]):
+                yield done.result()
+        except BrokenProcessPool as error:
+            raise EngineFailed(
+                "a process of the pool died (killed, or out of memory): run the same command "
+                "again, it goes on where this one ended if it has an --out folder"
+            ) from error
+
+
+NAMES = ("local", "pool", "spark")
+"""What `--engine` may be."""
+
+
+@contextmanager
+def open_engine(name: str, workers: int = 0, master: str = "") -> Iterator[Engine]:
+    """An engine by its name; `workers` 0: as many as there are cores.
+
+    `master` is Spark's. Raises `Unavailable` if what it needs is not installed.
+    """
+    count = workers or len(os.sched_getaffinity(0))
+    match name:
+        case "local":
+            yield LocalEngine()
+        case "pool":
+            # Not forked: a process that has run gRPC or Java must not be copied as it stands.
+            context = multiprocessing.get_context("spawn")
+            pool = ProcessPoolExecutor(count, mp_context=context)
+            try:
+                yield PoolEngine(pool, count)
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+        case "spark":
+            with _spark(count, master) as engine:
+                yield engine
+        case _:
+            raise InvalidArgument(f"--engine {name}: must be one of {', '.join(NAMES)}")
+
+
+@contextmanager
+def _spark(workers: int, master: str) -> Iterator[Engine]:
+    try:
+        from fmqspark.spark.engine import spark_engine
+    except ImportError as error:
+        raise Unavailable(
+            f"Spark is not installed ({error}): pip install 'fmq[spark]', or use --engine pool"
+        ) from None
+    with spark_engine(workers, master) as engine:
+        yield engine

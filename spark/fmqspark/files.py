@@ -1,0 +1,214 @@
+"""Data directories as the jobs see them: read-only, offline, also beside a broker at work.
+
+Files are read with `pread`, not mapped: a bad disk block becomes an error to tell, not a signal
+that ends the process. The lock is only looked at (`directory_lock` alone takes it). Leaves nothing
+on disk.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from fmqcore.batch import HEADER_LEN
+from fmqcore.errors import DirectoryLocked, InvalidArgument, Malformed
+from fmqcore.journal.checkpoint import decode_checkpoint
+from fmqcore.journal.segments import CHECKPOINT, segment_base
+
+LOCK: Final = "lock"
+_LOOKS: Final = 20
+_WINDOW: Final = 1024 * 1024
+_FAR: Final = 4096  # a jump over more than this: only what is asked for is read
+_SLEEP_FROM_S: Final = 0.002
+
+
+class Throttle:
+    """At most so many bytes a second, on average since it was made; 0: as fast as it goes."""
+
+    def __init__(self, bytes_per_s: float) -> None:
+        self._rate = bytes_per_s
+        self._began = time.monotonic()
+        self._bytes = 0
+
+    def read(self, count: int) -> None:
+        """So many bytes were read: wait until that is not too many."""
+        if not self._rate:
+            return
+        self._bytes += count
+        ahead_s = self._bytes / self._rate - (time.monotonic() - self._began)
+        if ahead_s > _SLEEP_FROM_S:
+            time.sleep(ahead_s)
+
+
+class SegmentBytes:
+    """One segment file: `len()` and slices (`scan.Readable`), and `read` (`scan.headers.Read`)."""
+
+    def __init__(self, fd: int, throttle: Throttle, *, sparse: bool = False) -> None:
+        """`sparse`: far jumps read only what is asked for, because payloads are not."""
+        self.bytes_read = 0
+        self._fd = fd
+        self._throttle = throttle
+        self._sparse = sparse
+        self._size = os.fstat(fd).st_size
+        self._window = b""
+        self._window_at = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, piece: slice) -> bytes:
+        begin, end, _ = piece.indices(self._size)
+        length = end - begin
+        if length <= 0:
+            return b""
+        at = begin - self._window_at
+        if at < 0 or at + length > len(self._window):
+            far = self._sparse and abs(at) > _FAR
+            self._window = self.read(length if far else max(length, _WINDOW), begin)
+            self._window_at, at = begin, 0
+        return self._window[at : at + length]
+
+    def read(self, length: int, at: int) -> bytes:
+        """So many bytes from there on, fewer at the end. Raises `OSError`."""
+        parts = []
+        while length > 0:
+            piece = os.pread(self._fd, length, at)
+            if not piece:
+                break
+            parts.append(piece)
+            length -= len(piece)
+            at += len(piece)
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        self.bytes_read += len(data)
+        self._throttle.read(len(data))
+        return data
+
+    def identity(self) -> tuple[int, int]:
+        """Which file it is, whatever its name is now."""
+        found = os.fstat(self._fd)
+        return found.st_dev, found.st_ino
+
+    def refresh(self) -> None:
+        """Forget what was read: the file may have grown."""
+        self._window = b""
+        self._size = os.fstat(self._fd).st_size
+
+
+class DataDirectory(NamedTuple):
+    """What a data directory holds, as of one moment."""
+
+    path: str
+    listing: tuple[tuple[str, int], ...]
+    checkpoint: bytes | None
+    empty: str | None  # the newest segment file if nothing of it was stored
+    live: bool  # a broker is at work here
+
+    def read(self, name: str) -> bytes | None:
+        """A small file whole; None if there is none. Raises `OSError`."""
+        return read_small(self.path, name)
+
+
+def look(path: Path) -> DataDirectory:
+    """Look at a directory. Raises `InvalidArgument` if it is none or holds no journal."""
+    if not path.is_dir():
+        raise InvalidArgument(f"{path} is no directory: name a broker's data directory")
+    listing, checkpoint = _look(path)
+    names = [name for name, _ in listing]
+    segments = [name for name in names if segment_base(name) is not None]
+    if CHECKPOINT not in names and not segments:
+        raise InvalidArgument(
+            f"{path} holds no journal: no checkpoint and no <position>.journal files; "
+            "name a broker's data directory"
+        )
+    empty = segments[-1] if segments and _is_blank(path / segments[-1]) else None
+    return DataDirectory(str(path), tuple(listing), checkpoint, empty, _is_locked(path / LOCK))
+
+
+def read_small(path: str, name: str) -> bytes | None:
+    """A small file of a directory, whole; None if there is none. Raises `OSError`."""
+    try:
+        return Path(path, name).read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+@contextmanager
+def open_segment(
+    path: str, name: str, throttle: Throttle, *, sparse: bool = False
+) -> Iterator[SegmentBytes]:
+    """A segment file's bytes. Raises `OSError`, also while they are read."""
+    fd = os.open(Path(path, name), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield SegmentBytes(fd, throttle, sparse=sparse)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def directory_lock(path: str) -> Iterator[None]:
+    """Keep brokers out of the directory meanwhile. Raises `DirectoryLocked`."""
+    fd = os.open(Path(path, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DirectoryLocked(f"{path}: a broker is at work there") from None
+        yield
+    finally:
+        os.close(fd)
+
+
+def _look(path: Path) -> tuple[list[tuple[str, int]], bytes | None]:
+    """Files and checkpoint that belong together, though a broker may be at work."""
+    for _ in range(_LOOKS):
+        before = read_small(str(path), CHECKPOINT)
+        listing = _listing(path)
+        after = read_small(str(path), CHECKPOINT)
+        if before == after or _files_named(before) == _files_named(after):
+            break
+    return listing, after
+
+
+def _listing(path: Path) -> list[tuple[str, int]]:
+    found = []
+    with os.scandir(path) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # gone meanwhile
+                if entry.is_file():
+                    found.append((entry.name, entry.stat().st_size))
+    return sorted(found)
+
+
+def _files_named(checkpoint: bytes | None) -> object:
+    """What a checkpoint says of which files there are."""
+    try:
+        found = decode_checkpoint(checkpoint or b"")
+    except Malformed:
+        return checkpoint
+    return found.log_start, found.bases, found.drop_from
+
+
+def _is_blank(file: Path) -> bool:
+    try:
+        with file.open("rb") as opened:
+            return not any(opened.read(HEADER_LEN))
+    except OSError:
+        return False  # told where it is read as a segment
+
+
+def _is_locked(path: Path) -> bool:
+    """Is a broker at work? Holds the lock itself for a moment, shared, only if none is."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False

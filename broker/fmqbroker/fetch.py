@@ -31,7 +31,7 @@ from fmqbroker.journal import Journal
 from fmqbroker.offset_store import OffsetStore
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.timers import Timers
-from fmqcore.cluster import TopicConfig
+from fmqcore.cluster import Mode, TopicConfig
 from fmqcore.errors import (
     FmqError,
     InvalidArgument,
@@ -219,7 +219,9 @@ class FetchService:
     def _answer_when_stored(self, session: Session, token: int) -> None:
         def stored(error: FmqError | None) -> None:
             session.open_tokens -= 1
-            if error is None:
+            # A reader in slave-consume may lack what was acked: it is the master's to store.
+            lacks = session.unstorable and self._gate.mode is not Mode.MASTER
+            if error is None and not lacks:
                 session.tokens.append(token)
                 session.stir()
 

@@ -15,6 +15,7 @@ from typing import Final
 
 from e2e.checks.verdict import Outcome
 from fmqsim.run import Result, forked, simulate
+from fmqsim.scene import Focus
 
 UNKNOWN_SHARE: Final = 0.1
 """A run of seeds of which more than this share showed nothing is not green."""
@@ -25,7 +26,7 @@ def main() -> int:
     """Run what was asked for."""
     asked = _arguments()
     if asked.seed is not None:
-        return _one(asked.seed, asked.trace)
+        return _one(asked.seed, asked.trace, Focus(settings=tuple(asked.set)))
     seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
     return Campaign(seeds, asked.jobs, asked.twice_every, asked.stop_after).run()
 
@@ -37,18 +38,25 @@ def _arguments() -> argparse.Namespace:
     add("--first-seed", type=int, default=0, help="where to begin (default 0)")
     add("--seed", type=int, help="this one only, here; see --trace")
     add("--trace", metavar="FILE", help="with --seed: write all that happens to a file")
+    add("--set", metavar="NAME=N", type=_setting, action="append", default=[],
+        help="with --seed: another value of a broker's setting")  # fmt: skip
     add("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
     add("--twice-every", type=int, default=50, help="so often a seed runs twice (0 = never)")
     add("--stop-after", type=int, default=0, help="stop after so many failures (0 = never)")
     return parser.parse_args()
 
 
-def _one(seed: int, trace: str | None) -> int:
+def _setting(text: str) -> tuple[str, int]:
+    name, _, value = text.partition("=")
+    return name, int(value)
+
+
+def _one(seed: int, trace: str | None, focus: Focus) -> int:
     if trace is None:
-        result = simulate(seed)
+        result = simulate(seed, focus=focus)
     else:
         with open(trace, "w", encoding="utf-8") as file:
-            result = simulate(seed, trace=file.write)
+            result = simulate(seed, trace=file.write, focus=focus)
     _print(result.story or f"seed {seed}: {result.outcome.value}")
     for line in (*result.findings[:20], *result.reasons):
         _print(f"  {line}")

@@ -141,6 +141,31 @@ async def test_slave_consume_serves_below_its_commit_end_and_hands_acks_back(
             await until(lambda: consumer.error)
 
 
+async def test_a_reader_that_has_less_than_what_was_acked_does_not_call_it_stored(
+    tmp_path: Path,
+) -> None:
+    """A slave that took over and lags; the acks are said again to the master (C5)."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"x", b"y")
+        await rig.committed()
+    rig = Rig(tmp_path)
+    async with running(rig, lead=False):
+        rig.group.become(Mode.SLAVE_CONSUME, 2, reader=ME)
+        rig.gate.mode = Mode.SLAVE_CONSUME
+        await rig.offsets.become_taker("")
+        rig.permit(Permission.READ, epoch=2)
+        async with consuming(rig, "a") as able, consuming(rig, "b") as lost:
+            await until(lambda: len(able.held) == len(lost.held) == 2)
+            mine, other = min(able.held), min(lost.held)
+            able.ack_range(mine, 0, 2 if mine == 0 else 0, token=1)
+            lost.ack_range(other, 0, 9, token=1)
+            await until(lambda: able.tokens == [1])
+            lost.send(ConsumeRequest(commit_token=2))
+            able.send(ConsumeRequest(commit_token=2))
+            await until(lambda: able.tokens == [1, 2])
+            assert not lost.tokens
+
+
 @pytest.mark.parametrize("dropped_first", [False, True])
 async def test_acks_that_were_accepted_and_not_yet_stored_are_handed_over(
     tmp_path: Path, dropped_first: bool

@@ -11,6 +11,7 @@ from e2e.chaos.arena import Options, arena
 from e2e.chaos.failovers import Failovers
 from e2e.chaos.fault import Fault
 from e2e.chaos.faults import FAULTS
+from e2e.chaos.filling import Filling
 from e2e.chaos.ground import Ground, enter
 from e2e.chaos.report import OUTCOMES, last_line, table, whole_run, write
 from e2e.chaos.run import Run
@@ -58,6 +59,8 @@ async def _do(given: argparse.Namespace, options: Options, ground: Ground) -> bo
         came = await soak(options, ground)
         print("\n".join(came.lines()))
         return not came.findings and not came.too_little
+    if given.fill:
+        return await _fill(given, options, ground)
     if given.failovers:
         return await _failovers(given, options, ground)
     run = Run(options, ground)
@@ -83,6 +86,13 @@ async def _failovers(given: argparse.Namespace, options: Options, ground: Ground
     return True
 
 
+async def _fill(given: argparse.Namespace, options: Options, ground: Ground) -> bool:
+    options.settings, options.slaves = {}, max(2, options.slaves)
+    async with arena(options, ground, options.directory / "fill", disks=False) as found:
+        print("\n".join(await Filling(found.cluster).run(given.fill, _say)))
+    return True
+
+
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -94,6 +104,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=10.0, help="each fault stands so long")
     parser.add_argument("--soak", type=float, help="trouble by chance for so many seconds")
     parser.add_argument("--failovers", type=int, help="measure so many kills of a master")
+    parser.add_argument("--fill", type=int, help="measure an empty slave that gets so many MiB")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--groups", type=int, default=2)
     parser.add_argument("--slaves", type=int, default=1)

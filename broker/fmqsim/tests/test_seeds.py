@@ -1,0 +1,41 @@
+"""Seeds that once failed, and why. They must pass now, and for ever.
+
+A seed means the same run only while nothing changes that draws from it; so each defect also has a
+test beside the code that was mended. Here the road stays open on which it was found.
+"""
+
+from dataclasses import dataclass
+
+import pytest
+
+from e2e.checks.verdict import Outcome
+from fmqsim.run import Result, forked, simulate
+from fmqsim.scene import Focus
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A seed and what it found."""
+
+    seed: int
+    why: str
+    focus: Focus | None = None
+
+
+FOUND = [
+    Found(
+        500,
+        "a slave that took over and lagged confirmed acks of what it did not have",
+        Focus(settings=(("takeover_wait_ms", 500),)),
+    ),
+    Found(246, "a calm that began while clients were still looking for their brokers"),
+]
+
+
+@pytest.mark.parametrize("found", FOUND, ids=lambda found: str(found.seed))
+def test_what_once_failed_passes(found: Found) -> None:
+    def run(seed: int) -> Result:
+        return simulate(seed, focus=found.focus)
+
+    (result,) = forked([found.seed], 1, run)
+    assert result.outcome is not Outcome.BROKEN, f"{found.why}\n{result.story}"

@@ -1,0 +1,66 @@
+"""Data directories for the tests of the jobs, damaged on purpose, and what a check says of them."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fmqcore.batch import BatchHeader, BatchType
+from fmqcore.journal.segments import MIN_SEGMENT, segment_name
+from fmqcore.tests.journal_writer import JournalWriter, sample
+from fmqcore.words import Position
+from fmqspark.check.job import Options, Outcome, run_check
+from fmqspark.check.rows import Level
+from fmqspark.engines import Engine, LocalEngine
+
+
+@cache
+def journal() -> JournalWriter:
+    """A journal of a dozen small segments with every type of batch. Only to be read."""
+    return sample(batches=300)
+
+
+def write(path: Path, writer: JournalWriter | None = None, **changes: Any) -> Path:
+    """A data directory; `changes` are the checkpoint's."""
+    writer = writer or journal()
+    path.mkdir(parents=True, exist_ok=True)
+    for name, data in writer.files(writer.checkpoint(**changes)).items():
+        (path / name).write_bytes(data)
+    return path
+
+
+def check(
+    *directories: Path,
+    level: Level = Level.DEEP,
+    engine: Engine | None = None,
+    folder: Path | None = None,
+) -> Outcome:
+    return run_check(Options(directories, level, folder=folder), engine or LocalEngine())
+
+
+def codes(outcome: Outcome) -> list[tuple[str, str, int | None]]:
+    """(code, replica's folder, where), as found."""
+    return [(f.code, Path(f.replica).name, f.begin) for f in outcome.findings]
+
+
+def file_of(directory: Path, position: int) -> tuple[Path, int]:
+    """The segment's file that holds a position, and which byte of it."""
+    base = position // MIN_SEGMENT * MIN_SEGMENT
+    return directory / segment_name(Position(base)), position - base
+
+
+def flip(directory: Path, position: int) -> None:
+    path, at = file_of(directory, position)
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def data_batch(number: int, writer: JournalWriter | None = None) -> BatchHeader:
+    """The so-many-th DATA batch that is not one of its segment's last."""
+    headers = (writer or journal()).headers
+    good = [
+        h
+        for h, behind in zip(headers, headers[2:], strict=False)
+        if h.type == BatchType.DATA and behind.type == BatchType.DATA
+    ]
+    return good[number]

@@ -1,0 +1,147 @@
+"""`python -m fmqspark` and `fmq job`: same commands, exit codes, one line for each failure."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmqclient.cli.main import run as run_fmq
+from fmqcore.journal.segments import MIN_SEGMENT
+from fmqspark import cli
+from fmqspark.tests.kit import data_batch, flip, journal, write
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, captured.out, captured.err
+
+
+def test_both_doors_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = write(tmp_path / "a"), write(tmp_path / "b")
+    flip(b, data_batch(50).position + 64)
+    for level, code in (("quick", 2), ("standard", 2), ("deep", 2)):
+        arguments = ["check", str(a), str(b), "--level", level, "-o", "json"]
+        here = run(capsys, *arguments)
+        assert run_fmq(["job", *arguments]) == here[0] == code
+        there = json.loads(capsys.readouterr().out)
+        said = json.loads(here[1])
+        assert said["verdict"] == "inconsistent"
+        assert [f["code"] for f in said["findings"]] == ["J001"]
+        assert there["findings"] == said["findings"]
+        assert there["coverage"] == said["coverage"]
+
+
+def test_a_clean_check_says_what_was_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, "check", write(tmp_path / "a"), "--rate", "10G")
+    assert (code, err) == (0, "")
+    assert f"{journal().end:,} checked" in out
+    assert out.endswith("verdict (standard): clean\n")
+
+
+def test_rebuild_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a = write(tmp_path / "a")
+    victim = a / f"{MIN_SEGMENT:020d}.index"
+    right = victim.read_bytes()
+    victim.unlink()
+    assert run(capsys, "rebuild-index", a, "--dry-run")[0] == 1
+    code, out, _ = run(capsys, "rebuild-index", a, "-o", "json")
+    assert code == 0
+    assert [r["done"] for r in json.loads(out)["indexes"]].count("rebuilt") == 1
+    assert victim.read_bytes() == right
+    flip(a, data_batch(20).position + 20)
+    code, out, _ = run(capsys, "rebuild-index", a)
+    assert code == 2
+    assert "damaged" in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check"],
+        ["check", "DIR", "--level", "deepest"],
+        ["check", "DIR", "--rate", "quick"],
+        ["check", "DIR", "--rate", "-1"],
+        ["check", "DIR", "--workers", "-1"],
+        ["check", "DIR", "DIR"],
+        ["check", "/nowhere/at/all"],
+        ["rebuild-index", "/nowhere/at/all"],
+        ["rebuild"],
+    ],
+)
+def test_wrong_usage_is_64_and_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    a = str(write(tmp_path / "a"))
+    given = [a if argument == "DIR" else argument for argument in arguments]
+    code, out, err = run(capsys, *given)
+    assert (code, out) == (64, "")
+    assert err.startswith("fmq job: ")
+    assert "Traceback" not in err
+    assert run_fmq(["job", *given]) == 64
+
+
+@pytest.mark.parametrize(
+    ("missing", "arguments"),
+    [("pyspark", ["--engine", "spark"]), ("pyarrow", ["--out", "OUT"])],
+)
+def test_what_is_not_installed_is_69_and_says_what_to_install(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    missing: str,
+    arguments: list[str],
+) -> None:
+    a = write(tmp_path / "a")
+    for name in [n for n in sys.modules if n.startswith("fmqspark.spark")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    given = [str(tmp_path / "out") if one == "OUT" else one for one in arguments]
+    code, _, err = run(capsys, "check", a, *given)
+    assert code == 69
+    assert "pip install 'fmq[spark]'" in err
+
+
+@pytest.mark.spark
+def test_no_java_is_69(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fmqport.zk.java import NoJava
+    from fmqspark.spark import session
+
+    def none() -> Path:
+        raise NoJava("no Java 17 or later: install a JRE")
+
+    monkeypatch.setattr(session, "find_java", none)
+    code, _, err = run(capsys, "check", write(tmp_path / "a"), "--engine", "spark")
+    assert (code, err) == (69, "fmq job: no Java 17 or later: install a JRE\n")
+
+
+@pytest.mark.spark
+def test_the_reports_hold_what_was_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import pyarrow.parquet as pq
+
+    a, b, out = write(tmp_path / "a"), write(tmp_path / "b"), tmp_path / "out"
+    flip(b, data_batch(50).position + 64)
+    code, text, _ = run(capsys, "check", a, b, "--out", out, "-o", "json")
+    said: dict[str, Any] = json.loads(text)
+    assert pq.read_table(out / "findings.parquet").to_pylist() == said["findings"]
+    assert pq.read_table(out / "coverage.parquet").to_pylist() == said["coverage"]
+    summary = json.loads((out / "summary.json").read_text())
+    assert (summary["exit_code"], summary["findings"]) == (code, {"J001": 1})
+    assert "inconsistent" in (out / "report.html").read_text()
+    assert sorted(p.name for p in out.iterdir()) == [
+        "coverage.parquet",
+        "findings.parquet",
+        "report.html",
+        "summary.json",
+    ]
+    b = write(tmp_path / "b")
+    assert run(capsys, "check", a, b, "--out", out)[0] == 0
+    assert pq.read_table(out / "findings.parquet").num_rows == 0

@@ -1,0 +1,218 @@
+"""The check as a whole: engines, resume, levels, live directories, what cannot be read."""
+
+import fcntl
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from fmqcore.errors import InvalidArgument
+from fmqcore.journal.segments import MIN_SEGMENT, index_name, segment_name
+from fmqcore.words import Position
+from fmqspark.check.job import Outcome
+from fmqspark.check.page import page
+from fmqspark.check.progress import NAME
+from fmqspark.check.rows import Level, SegmentResult
+from fmqspark.engines import LocalEngine, open_engine
+from fmqspark.files import LOCK, Throttle
+from fmqspark.tests.kit import check, codes, data_batch, flip, journal, write
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def damaged(tmp_path: Path) -> tuple[Path, Path]:
+    """Two replicas with a bit of everything."""
+    a, b = write(tmp_path / "a"), write(tmp_path / "b")
+    flip(b, data_batch(50).position + 64)
+    flip(b, data_batch(120).position + 100)
+    flip(a, data_batch(90).position + 20)
+    (a / index_name(Position(MIN_SEGMENT))).unlink()
+    return a, b
+
+
+def everything(outcome: Outcome) -> dict[str, Any]:
+    said = outcome.summary()
+    del said["took_s"]
+    return said | {
+        "findings": [tuple(f) for f in outcome.findings],
+        "coverage": [tuple(c) for c in outcome.coverage],
+    }
+
+
+def test_a_pool_finds_what_one_process_finds(tmp_path: Path) -> None:
+    a, b = damaged(tmp_path)
+    here = check(a, b)
+    assert {f.code for f in here.findings} == {"J001", "J002", "I001"}
+    with open_engine("pool", 2) as pool:
+        assert everything(check(a, b, engine=pool)) == everything(here)
+
+
+@pytest.mark.spark
+def test_spark_finds_what_one_process_finds(tmp_path: Path) -> None:
+    a, b = damaged(tmp_path)
+    with open_engine("spark", 2) as spark:
+        for level in Level:
+            there = check(a, b, level=level, engine=spark)
+            assert everything(there) == everything(check(a, b, level=level))
+
+
+class Dying(LocalEngine):
+    """Dies after so many results; counts what it was asked to do."""
+
+    def __init__(self, after: int) -> None:
+        self.asked: list[int] = []
+        self._after = after
+
+    def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
+        self.asked.append(len(tasks))
+        for i, task in enumerate(tasks):
+            if i == self._after:
+                raise KeyboardInterrupt
+            yield work(task)
+
+
+def test_a_killed_check_goes_on_where_it_was(tmp_path: Path) -> None:
+    a, b = damaged(tmp_path)
+    whole, out = check(a, b), tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        check(a, b, engine=Dying(7), folder=out)
+    with (out / NAME).open("a") as file:
+        file.write('{"version": 1, "key": "cut in the mid')
+    engine = Dying(1000)
+    outcome = check(a, b, engine=engine, folder=out)
+    assert engine.asked[0] == whole.summary()["segments"] - 7
+    assert outcome.reused == 7
+    assert [tuple(f) for f in outcome.findings] == [tuple(f) for f in whole.findings]
+    assert sorted(outcome.coverage) == sorted(whole.coverage)
+    assert not (out / NAME).exists()
+
+
+def test_what_has_changed_since_is_looked_at_again(tmp_path: Path) -> None:
+    a, out = write(tmp_path / "a"), tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        check(a, engine=Dying(5), folder=out)
+    victim = data_batch(10)
+    flip(a, victim.position + 64)
+    engine = Dying(1000)
+    assert codes(check(a, engine=engine, folder=out)) == [("J001", "a", victim.position)]
+    with pytest.raises(KeyboardInterrupt):
+        check(a, engine=Dying(5), folder=out)
+    assert check(a, level=Level.QUICK, folder=out).reused == 0
+
+
+def test_a_result_is_the_same_after_json(tmp_path: Path) -> None:
+    for segment in check(*damaged(tmp_path)).segments:
+        assert SegmentResult.from_data(json.loads(json.dumps(segment.as_data()))) == segment
+
+
+def test_what_cannot_be_read_is_incomplete_not_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, read, inode = write(tmp_path / "a"), os.pread, 0
+    victim = a / segment_name(Position(MIN_SEGMENT))
+    inode = victim.stat().st_ino
+
+    def broken(fd: int, length: int, at: int) -> bytes:
+        if os.fstat(fd).st_ino == inode and at + length > 5000:
+            raise OSError(5, "Input/output error")
+        return read(fd, length, at)
+
+    monkeypatch.setattr(os, "pread", broken)
+    outcome = check(a)
+    assert outcome.exit_code == 3
+    assert codes(outcome) == []
+    unread = [(c.begin, c.end, c.why) for c in outcome.coverage if c.state == "unread"]
+    assert unread == [(MIN_SEGMENT, 2 * MIN_SEGMENT, "Input/output error")]
+
+
+@pytest.mark.parametrize("cut", [0, 40, 96, 1000, MIN_SEGMENT // 2, MIN_SEGMENT - 8])
+@pytest.mark.parametrize("number", [0, 4, -1])
+def test_a_segment_cut_anywhere_is_never_clean(tmp_path: Path, cut: int, number: int) -> None:
+    a = write(tmp_path / "a")
+    base = sorted(journal().segments)[number]
+    os.truncate(a / segment_name(base), cut)
+    outcome = check(a)
+    assert outcome.exit_code in (1, 2)
+    assert outcome.findings
+
+
+def test_no_byte_is_left_out_or_counted_twice(tmp_path: Path) -> None:
+    a, b = damaged(tmp_path)
+    outcome = check(a, b)
+    for name in (str(a), str(b)):
+        rows = sorted(c for c in outcome.coverage if c.replica == name and "not" not in c.state)
+        edges = [(c.begin, c.end) for c in sorted(rows, key=lambda c: c.begin)]
+        assert edges[0][0] == 0
+        assert edges[-1][1] == len(journal().segments) * MIN_SEGMENT
+        assert all(one[1] == two[0] for one, two in itertools.pairwise(edges))
+
+
+def test_a_broker_at_work_is_told_and_its_moving_end_is_not_damage(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", durable_end=journal().headers[-3].position)
+    last = journal().headers[-1]
+    flip(a, last.position + 100)
+    with (a / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        outcome = check(a)
+    assert outcome.live == [str(a)]
+    assert (outcome.exit_code, codes(outcome)) == (3, [])
+    assert sum(c.bytes for c in outcome.coverage if c.state == "moving") > 0
+
+
+@pytest.mark.parametrize("make", [lambda p: None, Path.mkdir, lambda p: p.write_text("x")])
+def test_what_is_no_journal_is_wrong_usage(tmp_path: Path, make: Callable[[Path], Any]) -> None:
+    make(tmp_path / "x")
+    with pytest.raises(InvalidArgument, match="name a broker's data directory"):
+        check(tmp_path / "x")
+
+
+def test_one_directory_twice_is_wrong_usage(tmp_path: Path) -> None:
+    a = write(tmp_path / "a")
+    with pytest.raises(InvalidArgument, match="twice"):
+        check(a, tmp_path / "x" / ".." / "a")
+
+
+def test_the_check_changes_nothing(tmp_path: Path) -> None:
+    a, b = damaged(tmp_path)
+    paths = [*a.iterdir(), *b.iterdir()]
+    before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in paths}
+    check(a, b)
+    assert before == {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in paths}
+    assert {*a.iterdir(), *b.iterdir()} == set(paths)
+
+
+def test_the_throttle_waits_for_as_long_as_it_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, slept = [100.0], list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", sleep)
+    throttle = Throttle(1000)
+    for _ in range(10):
+        throttle.read(500)
+        now[0] += 0.1
+    assert now[0] - 100 == pytest.approx(5.1)
+    assert all(s > 0 for s in slept)
+    Throttle(0).read(10**12)
+    assert now[0] - 100 == pytest.approx(5.1)
+
+
+def test_the_page_shows_each_segment_and_each_finding(tmp_path: Path) -> None:
+    a, b = damaged(tmp_path)
+    outcome = check(a, b)
+    html = page(outcome.summary(), outcome.findings, outcome.coverage, outcome.segments)
+    assert html.count("<span style='background:") == len(outcome.segments) + 5
+    assert "inconsistent" in html
+    for found in outcome.findings:
+        assert f"<td>{found.code}" in html
+    assert "<script" not in html
+    assert "http" not in html.replace("https", "http").split("</style>")[1]

@@ -1,0 +1,145 @@
+"""`rebuild-index`: equal byte for byte, swapped at once, never of damage, never under a broker."""
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from fmqcore.errors import DirectoryLocked
+from fmqcore.journal.index import SegmentIndex
+from fmqcore.journal.segments import MIN_SEGMENT, index_name, segment_name
+from fmqcore.words import Position
+from fmqspark import rebuild as subject
+from fmqspark.engines import LocalEngine
+from fmqspark.files import LOCK
+from fmqspark.rebuild import Done, rebuild
+from fmqspark.tests.kit import check, codes, data_batch, flip, journal, write
+
+INDEXES = [index_name(base) for base in sorted(journal().segments)[:-1]]
+
+
+def indexes(directory: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in directory.glob("*.index*")}
+
+
+def test_missing_and_wrong_indexes_are_what_the_broker_would_write(tmp_path: Path) -> None:
+    a = write(tmp_path / "a")
+    right = indexes(a)
+    assert sorted(right) == INDEXES
+    (a / INDEXES[0]).unlink()
+    (a / INDEXES[1]).write_bytes(b"nonsense")
+    (a / INDEXES[2]).write_bytes(right[INDEXES[3]])
+    found = rebuild([a], LocalEngine())
+    assert indexes(a) == right
+    done = [result.done for result in found]
+    assert done[:3] == [Done.REBUILT] * 3
+    assert set(done[3:-1]) == {Done.SAME}
+    assert done[-1] is Done.OPEN
+    assert codes(check(a)) == []
+
+
+def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
+    a = write(tmp_path / "a")
+    (a / INDEXES[1]).unlink()
+    before = {p: p.stat().st_mtime_ns for p in a.iterdir()}
+    assert Done.WOULD in [result.done for result in rebuild([a], LocalEngine(), dry=True)]
+    assert before == {p: p.stat().st_mtime_ns for p in a.iterdir()}
+
+
+@pytest.mark.parametrize("byte", [2, 20, 44, 64])
+def test_of_a_damaged_segment_the_old_index_stays(tmp_path: Path, byte: int) -> None:
+    a = write(tmp_path / "a")
+    victim = data_batch(20)
+    name = index_name(Position(victim.position // MIN_SEGMENT * MIN_SEGMENT))
+    flip(a, victim.position + byte)
+    (a / name).write_bytes(b"old")
+    found = {result.name: result for result in rebuild([a], LocalEngine())}
+    assert found[name].done is Done.DAMAGED
+    assert str(victim.position) in found[name].why
+    assert (a / name).read_bytes() == b"old"
+
+
+def test_zeros_in_a_full_segment_are_damage(tmp_path: Path) -> None:
+    a = write(tmp_path / "a")
+    path = a / segment_name(Position(MIN_SEGMENT))
+    path.write_bytes(path.read_bytes()[:96] + bytes(MIN_SEGMENT - 96))
+    found = {result.name: result.done for result in rebuild([a], LocalEngine())}
+    assert found[INDEXES[1]] is Done.DAMAGED
+
+
+@pytest.mark.parametrize("step", ["fsync", "read_back", "rename"])
+def test_a_killed_run_leaves_the_old_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    a = write(tmp_path / "a")
+    right = indexes(a)[INDEXES[0]]
+    (a / INDEXES[0]).write_bytes(b"old")
+
+    def die(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        if step == "fsync":
+            patched.setattr(os, "fsync", die)
+        elif step == "read_back":
+            patched.setattr(SegmentIndex, "decode", die)
+        else:
+            patched.setattr(Path, "replace", die)
+        with pytest.raises(KeyboardInterrupt):
+            rebuild([a], LocalEngine())
+    assert (a / INDEXES[0]).read_bytes() == b"old"
+    rebuild([a], LocalEngine())
+    assert indexes(a)[INDEXES[0]] == right
+    assert sorted(indexes(a)) == INDEXES
+
+
+def test_under_a_broker_only_if_asked_and_never_its_newest(tmp_path: Path) -> None:
+    a = write(tmp_path / "a")
+    right = indexes(a)
+    (a / INDEXES[0]).unlink()
+    (a / INDEXES[-1]).unlink()
+    with (a / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(DirectoryLocked, match="--live"):
+            rebuild([a], LocalEngine())
+        rebuild([a], LocalEngine(), live=True)
+    assert (a / INDEXES[0]).read_bytes() == right[INDEXES[0]]
+    assert not (a / INDEXES[-1]).exists()
+
+
+def test_a_segment_that_was_cut_meanwhile_keeps_no_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = write(tmp_path / "a")
+    (a / INDEXES[0]).unlink()
+    swap = subject._swap
+
+    def cut_and_swap(folder: Path, name: str, raw: bytes) -> None:
+        (folder / segment_name(Position(0))).unlink()
+        swap(folder, name, raw)
+
+    monkeypatch.setattr(subject, "_swap", cut_and_swap)
+    with (a / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        rebuild([a], LocalEngine(), live=True)
+    assert not (a / INDEXES[0]).exists()
+
+
+def test_no_broker_starts_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a = write(tmp_path / "a")
+    seen = []
+    work = subject.rebuild_index
+
+    def look(task: subject.IndexTask) -> subject.IndexResult:
+        with (a / LOCK).open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                seen.append("free")
+            except BlockingIOError:
+                seen.append("held")
+        return work(task)
+
+    monkeypatch.setattr(subject, "rebuild_index", look)
+    rebuild([a], LocalEngine())
+    assert set(seen) == {"held"}

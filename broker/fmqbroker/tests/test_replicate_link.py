@@ -225,6 +225,26 @@ async def test_acks_never_fall_within_a_stream(tmp_path: Path) -> None:
         await connection.close()
 
 
+async def test_what_an_older_stream_acknowledged_counts_for_nothing(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1, in_sync=False, dead_after_ms=60_000) as c:
+        await c.slaves[0].stop()
+        await c.master.open_term()
+        connection = GrpcTransport().connect(c.master.address)
+        stream = await say_hello(connection, c)
+        await send_ack(stream, credit_bytes=1 << 20, epoch=1)
+        message = await stream.receive()
+        while not message.HasField("append"):
+            message = await stream.receive()
+        end, view = c.master.journal.end, c.master.master.links[BrokerId("g1-1")]
+        await send_ack(stream, received_end=end, durable_end=end, credit_bytes=1 << 20, epoch=1)
+        await c.committed(end)
+        again = await say_hello(connection, c)  # it came back, and has nothing any more
+        await until(lambda: view.connected)
+        assert (view.sent_end, view.received_end, view.durable_end, view.epoch) == (0, 0, 0, 0)
+        again.cancel()
+        await connection.close()
+
+
 async def test_a_silent_slave_is_noticed(tmp_path: Path) -> None:
     """Its stream is up, but nothing comes: SIGSTOP, or a cut without a word."""
     async with cluster(tmp_path, dead_after_ms=300) as c:

@@ -1,0 +1,64 @@
+"""The faults of `table.py` that damage what lies on a disk; then a person has to help.
+
+Done only to a group whose other members are all there and in sync: two damaged disks at once are
+more than a group promises to survive.
+"""
+
+from fmqcore.words import BrokerId
+from fmqsim.faults import Act
+from fmqsim.hosts import BrokerHost
+
+REFUSES_S = 3.0
+"""A broker that does not come up with a damaged disk within so long gets an empty one."""
+
+
+def _spare(act: Act) -> bool:
+    """The group can do without this broker's disk."""
+    world, group = act.world, act.target.group
+    config, state = world.configs[group], world.state(group)
+    members = {m.id for m in config.members}
+    whole = state.isr | {state.master} == members and len(members) > 1
+    return whole and all(world.brokers[str(m)].node.alive for m in members)
+
+
+async def flip_a_bit(act: Act) -> None:
+    """It is down, one bit of a file of its changes, it starts; a person empties what is refused."""
+    if not await act.world.until(lambda: _spare(act), 10):
+        return
+    host = act.target
+    host.hold()
+    host.kill()
+    files = sorted(name for name in host.storage.files.names if name.endswith(".journal"))
+    newest = max((name for name in files if name[0].isdigit()), default="checkpoint")
+    kind = act.dice.choice((newest, newest, ".index", "checkpoint", "takeover.journal"))
+    act.fired(host.storage.flip_some_bit(kind) or host.storage.flip_some_bit(newest))
+    host.let_go()
+    if not await act.world.until(lambda: _serves(act, host), REFUSES_S):
+        host.hold()
+        host.kill()
+        host.storage.files.wipe()
+        host.let_go()
+    await act.world.until(lambda: _serves(act, host), 20)
+    act.healed()
+
+
+async def empty_the_disk(act: Act) -> None:
+    """It is down, its disk is replaced by an empty one, it starts under its old name."""
+    if not await act.world.until(lambda: _spare(act), 10):
+        return
+    host = act.target
+    host.hold()
+    host.kill()
+    host.storage.files.wipe()
+    act.fired()
+    await act.last(0.1, 1.0)
+    host.let_go()
+    await act.world.until(lambda: _serves(act, host), 20)
+    act.healed()
+
+
+def _serves(act: Act, host: BrokerHost) -> bool:
+    """It is a part of its group again."""
+    state, process = act.world.state(host.group), host.node.process
+    back = BrokerId(host.name) in state.isr | {state.master}
+    return back and process is not None and act.world.watcher.of(process).journal is not None

@@ -4,14 +4,12 @@ from typing import Final
 
 from fmqsim.mutants.mutant import (
     CACHE_ONE,
-    CACHE_RECEIVED,
     DURABLE_ALL,
     DURABLE_ONE,
     MASTER_ALONE,
     NETWORK,
     POWER,
     SHORT,
-    STANDSTILL,
     TAKEOVER,
     ZOOKEEPER,
     Mutant,
@@ -49,7 +47,10 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             'if message.epoch >= seen or message.HasField("welcome"):',
             "if message.epoch >= 0:",
         ),
-        focus=Focus(2, DURABLE_ONE, (), (*ZOOKEEPER, *STANDSTILL)),
+        tests=(
+            "broker/fmqbroker/tests/test_replicate_link.py::test_an_append_that_does_not_fit_is_refused",
+        ),
+        alone="the stream of the past is closed before the newer epoch is known: a second guard",
     ),
     mutant(
         "no epoch check on ack",
@@ -59,7 +60,8 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "        if ends.epoch == master.epoch\n",
             "        if ends.epoch <= master.epoch\n",
         ),
-        focus=Focus(2, DURABLE_ONE, (), (*ZOOKEEPER, *STANDSTILL)),
+        tests=("broker/fmqcore/tests/test_policy.py::test_commit_end_is_what_the_definition_says",),
+        alone="streams do not outlive a term with another history: a second guard",
     ),
     mutant(
         "acks counted from an old stream",
@@ -70,7 +72,10 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "        view.epoch = Epoch(0)\n",
             "",
         ),
-        focus=Focus(1, CACHE_RECEIVED, (), (*POWER, *NETWORK)),
+        tests=(
+            "broker/fmqbroker/tests/test_replicate_link.py::test_what_an_older_stream_acknowledged_counts_for_nothing",
+        ),
+        alone="it counts from the Hello to the first ack of the new stream, some milliseconds",
     ),
     mutant(
         "in-sync set expanded early",
@@ -85,7 +90,10 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "        and master_end - facts.counted_end <= limits.in_sync_lag_bytes\n",
             "",
         ),
-        focus=Focus(2, DURABLE_ALL, (), (*TAKEOVER, *NETWORK)),
+        tests=(
+            "broker/fmqbroker/tests/test_replicate_isr.py::test_a_learner_enters_only_with_all_that_was_committed",
+        ),
+        alone="a simulated learner lacks so little that it has caught up before anything happens",
     ),
     mutant(
         "in-sync set shrunk after, not before, its waiters are answered",
@@ -95,7 +103,10 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "return [current] if asked is None or asked == current else [current, asked]",
             "return [current] if asked is None or asked == current else [asked]",
         ),
-        focus=Focus(2, DURABLE_ALL, (), (*TAKEOVER, *NETWORK)),
+        tests=(
+            "broker/fmqbroker/tests/test_replicate_isr.py::test_without_zookeeper_nothing_is_acknowledged_for_a_lost_slave",
+        ),
+        alone="it shows only while ZooKeeper does not answer, and is over with the lease",
     ),
     mutant(
         "a lost slave fails nobody",
@@ -105,7 +116,10 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "            self._commit.refuse(why, self._journal.end)\n",
             "            pass\n",
         ),
-        focus=Focus(1, DURABLE_ONE, (), (*POWER, *NETWORK)),
+        tests=(
+            "broker/fmqbroker/tests/test_replicate_isr.py::test_a_policy_that_cannot_be_met_refuses_at_once",
+        ),
+        alone="nothing wrong is ever told, only late",
     ),
     mutant(
         "truncation to the wrong epoch",
@@ -115,7 +129,8 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             'return _cut(slave, master, common.end, f"the journals part at {common.end}")',
             'return _cut(slave, master, common.start, f"the journals part at {common.end}")',
         ),
-        focus=Focus(2, CACHE_ONE, (), POWER),
+        tests=("broker/fmqcore/tests/test_reconcile.py::test_all_pairs_of_short_histories",),
+        alone="what is cut too far is sent again",
     ),
     mutant(
         "truncation below the commit end",
@@ -135,7 +150,8 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "    if position < parts.checkpoints.commit_end and position < parts.tail.end:\n",
             "    if position < 0:\n",
         ),
-        focus=Focus(2, CACHE_ONE, (), POWER),
+        tests=("broker/fmqcore/tests/test_reconcile.py::test_all_pairs_of_short_histories",),
+        alone="histories that part below a commit end need two mistakes: this guard is the second",
     ),
     mutant(
         "slave ahead is truncated instead of read",
@@ -144,16 +160,6 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             RECONCILE,
             "    if common.end == master.end and master.opening:\n",
             "    if common.end == master.end and not master.opening:\n",
-        ),
-        focus=Focus(1, CACHE_ONE, (), POWER),
-    ),
-    mutant(
-        "a suffix is not made durable before the term",
-        "the master opens on what a power cut takes from it again",
-        (
-            LINK,
-            '        await journal.wait_durable(journal.end)\n        _log.info("suffix_pulled"',
-            '        _log.info("suffix_pulled"',
         ),
         focus=Focus(1, CACHE_ONE, (), POWER),
     ),

@@ -20,6 +20,7 @@ from fmqsim.scene import Focus
 UNKNOWN_SHARE: Final = 0.1
 """A run of seeds of which more than this share showed nothing is not green."""
 _EVERY_S: Final = 10.0
+_STORIES: Final = 20  # are told whole
 
 
 def main() -> int:
@@ -127,7 +128,10 @@ class Campaign:
     def _fail(self, seed: int, broken: tuple[str, ...], story: str) -> None:
         self._failed[seed] = broken
         self._clear()
-        _print(f"\n{story}\n")
+        if len(self._failed) <= _STORIES:
+            _print(f"\n{story}\n")
+        else:
+            _print(f"seed {seed} failed, too: {', '.join(broken)}")
 
     def _tell(self) -> None:
         now = time.monotonic()

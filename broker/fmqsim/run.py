@@ -22,6 +22,7 @@ from fmqsim.scene import Focus, draw
 from fmqsim.story import tell
 from fmqsim.world import World
 
+_mortal: list[bool] = []  # this process ends with its simulation: nothing needs to be torn down
 TOO_LONG_S: Final = 180.0
 """Of real time: a simulation that needs longer turns in a circle."""
 
@@ -145,6 +146,7 @@ def _fork(seed: int, run: Callable[[int], Any]) -> tuple[int, _Child]:
 
 def _in_child(seed: int, run: Callable[[int], Any], write: int) -> None:
     """Never returns, and never cleans up."""
+    _mortal.append(True)
     try:
         said = pickle.dumps(run(seed))
     except BaseException:  # noqa: BLE001 - it must not go on as a second parent

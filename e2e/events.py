@@ -180,6 +180,7 @@ class Setup(NamedTuple):
     at_ms: float
     groups: tuple[GroupSetup, ...]
     checkpoint_ms: int = 1000  # `takeover_checkpoint_ms` of the brokers
+    retention_bytes: int = -1  # 0 = nothing may be deleted; -1 = not known
 
 
 class Serves(NamedTuple):

@@ -102,7 +102,8 @@ class World:
         """The cluster is configured as `configs` say from now on."""
         groups = tuple(setup_of(config) for config in self.configs.values())
         checkpoint_ms = self.scene.settings["takeover_checkpoint_ms"]
-        self.history.add(Setup(self.loop.now_ms, groups, checkpoint_ms))
+        retention_bytes = self.scene.settings["retention_bytes"]
+        self.history.add(Setup(self.loop.now_ms, groups, checkpoint_ms, retention_bytes))
 
     async def _begin(self) -> None:
         self.phase(PhaseName.TROUBLE)

@@ -1,12 +1,13 @@
 """I9: the journals of a group are one journal: equal batch by batch (each header holds the checksum
-of its payload and of the batch before it), up to the commit end at the least; and whole.
+of its payload and of the batch before it), up to the commit end at the least; and whole. Of the
+master's, nothing is deleted before its time (I2).
 """
 
 from collections.abc import Iterator
 
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
-from e2e.events import Down, Ending
+from e2e.events import Down, Ending, FaultKind
 from e2e.journals import Journal
 
 
@@ -30,6 +31,26 @@ def divergent(facts: Facts) -> Iterator[Finding]:
                 text = f"{broker} ends at {journal.end}; {committed} was committed"
                 if not facts.losses.damaged((broker, truth.broker)) or broker == truth.broker:
                     yield Finding(Check.I9, facts.end_ms, text, (group, broker))
+
+
+def deleted(facts: Facts) -> Iterator[Finding]:
+    """I2: of the master's journal retention leaves what it is told to leave."""
+    bytes_ = {setup.retention_bytes for setup in facts.setups}
+    if len(bytes_) != 1 or -1 in bytes_ or any(f.kind is FaultKind.CLOCK for f in facts.faults):
+        return  # a clock that jumps makes everything old
+    (kept,) = bytes_
+    for group in facts.group_names():
+        journal = facts.final_journal(group)
+        if journal is None or not journal.log_start or not journal.batches:
+            continue
+        held, segment = journal.end - journal.log_start, journal.batches[0].header.base_offset
+        if facts.losses.damaged((journal.broker,)) or (kept and held + segment > kept):
+            continue
+        text = (
+            f"{journal.broker} has deleted all below {journal.log_start} and keeps {held} bytes; "
+            f"retention is {kept or 'off'}"
+        )
+        yield Finding(Check.I2, facts.end_ms, text, (group, journal.broker))
 
 
 def _unreadable(facts: Facts, journal: Journal) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from e2e.checks.liveness import not_healed
 from e2e.checks.offsets import offsets
 from e2e.checks.order import order
 from e2e.checks.recovery import recovery
-from e2e.checks.replicas import divergent
+from e2e.checks.replicas import deleted, divergent
 from e2e.checks.serving import two_at_once
 from e2e.events import Event, Failed, Place, Step, Stored, Unsure
 from e2e.journals import Journal
@@ -80,6 +80,7 @@ def check_all(facts: Facts, limits: Limits = REAL) -> Iterator[Finding]:
     yield from order(facts)
     yield from offsets(facts)
     yield from two_at_once(facts)
+    yield from deleted(facts)
     yield from divergent(facts)
     yield from recovery(facts)
     yield from not_healed(facts, limits.whole_ms)

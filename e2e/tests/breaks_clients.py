@@ -142,6 +142,15 @@ def told_while_no_slave_was_in_sync() -> Kit:
     return kit
 
 
+@breaks(Check.I2)
+def deleted_though_nothing_may_be() -> Kit:
+    kit = Kit()
+    kit.produce(1)
+    kit.writer.roll()
+    kit.deleted_below = kit.writer.last_base
+    return kit
+
+
 # ---- I3
 
 

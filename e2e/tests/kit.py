@@ -43,7 +43,7 @@ from fmqcore.columns import encode
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey
 from fmqcore.policy import AckPolicy
 from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Offset, Permission, TopicId
+from fmqcore.words import Offset, Permission, Position, TopicId
 
 FULL, READ, NONE = Permission.FULL, Permission.READ, Permission.NONE
 GROUP, MASTER, SLAVE = "g1", "g1-0", "g1-1"
@@ -68,7 +68,8 @@ class Kit:
         self.floors: dict[int, int] = {}
         self.names = tuple(f"{GROUP}-{n}" for n in range(members))
         setup = GroupSetup(GROUP, MASTER, self.names, policy or AckPolicy())
-        self.add(Setup(self.at(), (setup,), 100))
+        self.add(Setup(self.at(), (setup,), 100, 0))
+        self.deleted_below = Position(0)
         for name in self.names:
             self.add(Up(self.at(), name, GROUP, 0, 0, 0))
         self.writer.open_epoch(1, MASTER)
@@ -219,7 +220,8 @@ class Kit:
     # ---- the end
     def journal(self, broker: str) -> Journal:
         writer = self.second if self.second is not None and broker != MASTER else self.writer
-        return load(broker, GROUP, list(writer.files().items()))
+        checkpoint = writer.checkpoint(log_start=self.deleted_below) if self.deleted_below else None
+        return load(broker, GROUP, list(writer.files(checkpoint).items()))
 
     def journals(self) -> list[Journal]:
         return [self.journal(name) for name in self.names]

@@ -10,6 +10,7 @@ from e2e.events import (
     PhaseName,
     Refusal,
     Seeking,
+    Setup,
     Sought,
     Step,
     Unsure,
@@ -198,3 +199,14 @@ def test_what_a_broker_that_just_ended_had_is_not_guessed() -> None:
     kit.wait(1000)
     kit.ends(SLAVE)
     assert {c.name for c in kit.broken()} == set()
+
+
+def test_what_retention_may_delete_is_not_missed() -> None:
+    kit = Kit()
+    kit.produce(1)
+    kit.writer.roll()
+    kit.deleted_below = kit.writer.last_base
+    kit.change(Setup, 0, retention_bytes=1 << 16)
+    assert kit.broken() == set()
+    kit.change(Setup, 0, retention_bytes=1 << 20)
+    assert {c.name for c in kit.broken()} == {"I2"}, "more must be left than that"

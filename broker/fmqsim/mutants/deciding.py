@@ -6,7 +6,8 @@ from fmqsim.mutants.mutant import (
     CACHE_ONE,
     DURABLE_ALL,
     DURABLE_ONE,
-    ISOLATION,
+    GRANTED,
+    LONG_GRANTS,
     NETWORK,
     POWER,
     STANDSTILL,
@@ -43,7 +44,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "    lambda c: c.now_ms > c.evidence.promised_until_ms,\n",
             "    lambda c: True,\n",
         ),
-        focus=Focus(1, DURABLE_ONE, (), ISOLATION),
+        focus=Focus(1, DURABLE_ONE, LONG_GRANTS, GRANTED),
     ),
     mutant(
         "promises forgotten on restart",
@@ -58,12 +59,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "self.upstream = UpstreamView(promised_until_ms=promised_until_ms)",
             "self.upstream = UpstreamView()",
         ),
-        focus=Focus(
-            2,
-            DURABLE_ONE,
-            (),
-            (*ISOLATION, "kill"),
-        ),
+        focus=Focus(1, DURABLE_ONE, LONG_GRANTS, (*GRANTED, "kill")),
     ),
     mutant(
         "lease renewed by a wedged loop",
@@ -89,7 +85,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         "lease for the whole session",
         "it runs out when the session does, not before: another may have claimed already",
         (LEASE, "return session_timeout_ms * 2 // 3", "return session_timeout_ms * 2"),
-        focus=Focus(1, DURABLE_ONE, (), (*ZOOKEEPER, *STANDSTILL)),
+        focus=Focus(1, DURABLE_ONE, (), ("isolate",)),
     ),
     mutant(
         "a grant without a lease",
@@ -109,7 +105,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "return min((links.get(b, Link()).lease_until_ms for b in isr), default=FOREVER)",
             "return max((links.get(b, Link()).lease_until_ms for b in isr), default=FOREVER)",
         ),
-        focus=Focus(2, DURABLE_ONE, (), ISOLATION),
+        focus=Focus(2, DURABLE_ONE, LONG_GRANTS, GRANTED),
     ),
     mutant(
         "a grant while claiming",
@@ -119,7 +115,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "        if view.claiming or not serves:\n",
             "        if not serves:\n",
         ),
-        focus=Focus(1, DURABLE_ONE, (), ISOLATION),
+        focus=Focus(1, DURABLE_ONE, LONG_GRANTS, GRANTED),
     ),
     mutant(
         "claim ignores the master's live node",

@@ -28,7 +28,9 @@ ZOOKEEPER: Final = (
     "late zookeeper",
     "stop zookeeper",
 )
-ISOLATION: Final = ("isolate", "cut from zookeeper", "cut from group", "expire")
+GRANTED: Final = ("cut from zookeeper", "cut from group", "isolate")
+"""A master that is cut from ZooKeeper serves by the grants of its slaves."""
+LONG_GRANTS: Final = (("grant_ms", 3000),)
 STANDSTILL: Final = ("pause", "wedge")
 NETWORK: Final = ("cut from group", "reset", "lose reply", "stall", "slow network")
 DISK: Final = ("failing fsync", "failing write", "slow disk")

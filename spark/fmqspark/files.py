@@ -8,8 +8,9 @@ on disk.
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -85,6 +86,11 @@ class SegmentBytes:
         self.bytes_read += len(data)
         self._throttle.read(len(data))
         return data
+
+    @property
+    def pread(self) -> Callable[[int, int], bytes]:
+        """`read` as fast as it can be; no throttle, not counted, and a signal may cut it short."""
+        return partial(os.pread, self._fd)
 
     def identity(self) -> tuple[int, int]:
         """Which file it is, whatever its name is now."""

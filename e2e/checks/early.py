@@ -88,8 +88,9 @@ def _promise(facts: Facts, outcome: Stored) -> Promise | None:
     sent, setup = facts.sent.get(outcome.record), facts.group(outcome.place.group)
     if sent is None or setup is None or sent.level not in _PROMISING:
         return None
-    until_ms = outcome.at_ms + _LATER_MS  # a change is seen a moment later
-    states = facts.states_between(setup.name, sent.at_ms - _LATER_MS, until_ms)
+    slack_ms = _SHOULD_MS if facts.looks else _LATER_MS  # a change is seen later, sampled or not
+    until_ms = outcome.at_ms + slack_ms
+    states = facts.states_between(setup.name, sent.at_ms - slack_ms, until_ms)
     masters = {state.master for state in states if state.master}
     if len(masters) > 1 or len({s.policy for s in facts.setups_of(setup.name)}) > 1:
         return None

@@ -347,3 +347,23 @@ async def permit(act: Act) -> None:
     if any(str(m.id) == act.on for m in world.configs[group].members):
         world.operator.permit(group, act.on, Permission.FULL)
     act.healed()
+
+
+async def remove_member(act: Act) -> None:
+    """A slave is taken out of its group and stopped; later it is a member again."""
+    world, name = act.world, act.target.group
+    config = world.configs[name]
+    slaves = [str(member.id) for member in config.slaves]
+    if not slaves:
+        return
+    act.on = act.on if act.on in slaves else act.dice.choice(slaves)
+    host = act.target
+    host.hold()
+    world.operator.remove(name, act.on)
+    act.fired()
+    await act.last(0.0, 0.5)
+    host.stop()
+    await act.last(0.3, 3.0)
+    world.operator.take_back(name, act.on, config)
+    host.let_go()
+    act.healed()

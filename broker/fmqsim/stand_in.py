@@ -53,3 +53,11 @@ class Operator:
         config = self._world.configs[group]
         members = tuple(m for m in config.members if m.id != broker)
         self.put(replace(config, members=members))
+
+    def take_back(self, group: str, broker: str, before: GroupConfig) -> None:
+        """A member again, where it was."""
+        now = {str(m.id): m for m in self._world.configs[group].members}
+        members = tuple(
+            now.get(str(m.id), m) for m in before.members if str(m.id) in now or m.id == broker
+        )
+        self.put(replace(self._world.configs[group], members=members))

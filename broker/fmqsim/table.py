@@ -40,6 +40,7 @@ TABLE: Final = (
     Entry("slow disk", FaultKind.DISK_SLOW, 1.5, _ANY, acts.slow_disk),
     Entry("set clock", FaultKind.CLOCK, 1, _ANY, acts.set_clock),
     Entry("permit", FaultKind.OPERATOR, 1.5, _ANY, acts.permit),
+    Entry("remove member", FaultKind.OPERATOR, 0.8, ("slave",), acts.remove_member),
 )
 TAKEOVERS: Final = frozenset({"kill", "stop", "cut the power", "pause", "wedge", "isolate"})
 """Those that make another broker the reader, if they last."""

@@ -119,11 +119,12 @@ class SimCalls:
         self._files = files
         self._process = process
         self._open: dict[int, Inode | None] = {}  # None: the directory
+        self._names: dict[int, str] = {}
         self._next = 3
 
     def open(self, path: str, flags: int) -> int:
         """See `Syscalls`."""
-        self._step("open")
+        self._step("open", os.path.basename(path))
         inode: Inode | None = None
         if not flags & os.O_DIRECTORY:
             name = os.path.basename(path)
@@ -136,12 +137,14 @@ class SimCalls:
             inode.opens += 1
         self._next += 1
         self._open[self._next] = inode
+        self._names[self._next] = os.path.basename(path)
         return self._next
 
     def close(self, fd: int) -> None:
         """See `Syscalls`."""
         self._step()
         inode = self._open.pop(fd)
+        del self._names[fd]
         if inode is not None:
             if self._files.locks.get(inode.number) is self:
                 del self._files.locks[inode.number]
@@ -165,9 +168,9 @@ class SimCalls:
         if self.tear is not None and self.fuse == 0 and not self.dead:
             whole = b"".join(pieces)
             self._files.write(inode, [whole[: self.tear.randrange(len(whole) + 1)]], at)
-        self._step("pwritev")
+        self._step("pwritev", self._names[fd])
         done = self._files.write(inode, pieces, at)
-        self._behind("pwritev")
+        self._behind("pwritev", self._names[fd])
         return done
 
     def fdatasync(self, fd: int) -> None:
@@ -178,7 +181,7 @@ class SimCalls:
         """See `Syscalls`."""
         inode = self._open[fd]
         kind = "fsync directory" if inode is None else "fsync"
-        self._step(kind)
+        self._step(kind, self._names[fd])
         if inode is None:
             self._files.sync_names()
         else:
@@ -188,19 +191,19 @@ class SimCalls:
                 inode.fail_sync()
                 raise
             inode.sync()
-        self._behind(kind)
+        self._behind(kind, self._names[fd])
 
     def allocate(self, fd: int, size: int) -> None:
         """See `Syscalls`."""
-        self._step("allocate")
+        self._step("allocate", self._names[fd])
         self._files.allocate(self._inode(fd), size)
-        self._behind("allocate")
+        self._behind("allocate", self._names[fd])
 
     def truncate(self, fd: int, size: int) -> None:
         """See `Syscalls`."""
-        self._step("truncate")
+        self._step("truncate", self._names[fd])
         self._inode(fd).truncate(size)
-        self._behind("truncate")
+        self._behind("truncate", self._names[fd])
 
     def next_data(self, fd: int, at: int) -> int:
         """See `Syscalls`."""
@@ -219,15 +222,15 @@ class SimCalls:
 
     def rename(self, path: str, to: str) -> None:
         """See `Syscalls`."""
-        self._step("rename")
+        self._step("rename", os.path.basename(path))
         self._files.rename(os.path.basename(path), os.path.basename(to))
-        self._behind("rename")
+        self._behind("rename", os.path.basename(path))
 
     def unlink(self, path: str) -> None:
         """See `Syscalls`."""
-        self._step("unlink")
+        self._step("unlink", os.path.basename(path))
         self._files.unlink(os.path.basename(path))
-        self._behind("unlink")
+        self._behind("unlink", os.path.basename(path))
 
     def exists(self, path: str) -> bool:
         """See `Syscalls`."""
@@ -254,17 +257,17 @@ class SimCalls:
         assert inode is not None, "a directory has no bytes"
         return inode
 
-    def _step(self, kind: str = "") -> None:
+    def _step(self, kind: str = "", name: str = "") -> None:
         if self.dead or self.fuse == 0:
             self.dead = True
             raise PowerOff
         if self.fuse is not None:
             self.fuse -= 1
-        elif self._files.springs(kind, behind=False):
+        elif self._files.springs(kind, name, behind=False):
             self._die_here()
 
-    def _behind(self, kind: str) -> None:
-        if self.fuse is None and self._files.springs(kind, behind=True):
+    def _behind(self, kind: str, name: str) -> None:
+        if self.fuse is None and self._files.springs(kind, name, behind=True):
             self._die_here()
 
     def _die_here(self) -> None:

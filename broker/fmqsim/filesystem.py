@@ -34,6 +34,7 @@ class Trap:
     kind: str  # pwritev, fsync, fsync directory, rename, unlink, open, truncate, allocate
     after: int
     behind: bool
+    small: bool  # of a file that is no segment
     spring: Callable[[], None]  # told in the middle of the call: nothing of the process runs on
 
 
@@ -42,6 +43,7 @@ class Inode:
 
     __slots__ = (
         "allocated",
+        "cut_to",
         "data",
         "dirty",
         "disk",
@@ -60,6 +62,7 @@ class Inode:
         self.lost: dict[int, None] = {}  # pages that a failed sync left clean and not written
         self.written: set[int] = set()  # pages that are no hole
         self.whole = False  # it was cut: on the disk it may still be longer
+        self.cut_to = 0  # so short it was meanwhile
         self.allocated = 0
         self.opens = 0
 
@@ -84,6 +87,7 @@ class Inode:
         """Cut or lengthen, in the page cache."""
         if size < len(self.data):
             del self.data[size:]
+            self.cut_to = min(size, self.cut_to) if self.whole else size
             self.whole, self.allocated = True, 0
             keep = -(-size // PAGE)
             self.dirty = {page: None for page in self.dirty if page < keep}
@@ -127,10 +131,10 @@ class Inode:
 
     def _let_some_through(self, random: Random) -> None:
         luck = random.choice((0.0, 0.5, 0.9, 1.0))
+        if self.whole and random.random() < 0.5:
+            del self.disk[self.cut_to :]
         if luck and len(self.disk) < len(self.data) and random.random() < 0.5 + luck / 2:
             self.disk.extend(bytes(len(self.data) - len(self.disk)))
-        if luck and self.whole and random.random() < 0.5:
-            del self.disk[len(self.data) :]
         ends = len(self.disk)
         in_order = random.random() < 0.5  # the oldest pages are written first; or any of them
         for page in self.dirty:
@@ -184,10 +188,12 @@ class FileSystem:
         self._orphans.clear()
         self.locks.clear()
 
-    def springs(self, kind: str, *, behind: bool) -> bool:
+    def springs(self, kind: str, name: str, *, behind: bool) -> bool:
         """Whether the power goes here."""
         trap = self.trap
         if trap is None or (trap.kind, trap.behind) != (kind, behind):
+            return False
+        if trap.small and (".journal" in name or name.startswith("spare")):
             return False
         trap.after -= 1
         if trap.after > 0:

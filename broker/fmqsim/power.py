@@ -38,7 +38,13 @@ async def cut_power_at_step(act: Act) -> None:
     """The machine goes dark in the middle of what it does with its files."""
     host, dice = act.target, act.dice
     kinds = ("pwritev", "fsync", "fsync directory", "rename", "rename", "unlink", "allocate")
-    trap = Trap(dice.choice(kinds), dice.randint(1, 3), dice.random() < 0.5, lambda: None)
+    trap = Trap(
+        kind=dice.choice(kinds),
+        after=dice.randint(1, 3),
+        behind=dice.random() < 0.5,
+        small=dice.random() < 0.5,
+        spring=lambda: None,
+    )
     sprung = False
 
     def dark() -> None:

@@ -34,7 +34,8 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "        return Permission.NONE, LeaseRule.NONE\n",
             "    if member is None:\n        return Permission.NONE, LeaseRule.NONE\n",
         ),
-        focus=Focus(2, DURABLE_ONE, (), (*ZOOKEEPER, *STANDSTILL)),
+        tests=("broker/fmqcore/tests/test_failover_machine.py::test_every_combination",),
+        alone="without a tenure no lease is renewed: a second guard",
     ),
     mutant(
         "claim without lease expiry",
@@ -69,7 +70,10 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "            and not self._stalled_since(sent_ms)\n",
             "",
         ),
-        focus=Focus(1, DURABLE_ONE, (), STANDSTILL),
+        tests=(
+            "broker/fmqbroker/tests/test_gate.py::test_a_renewal_in_whose_window_the_loop_stalled_does_not_count",
+        ),
+        alone="a lease counts from when its read was sent, and a session ends with its loop: two more guards",
     ),
     mutant(
         "lease counts from its answer",
@@ -79,7 +83,8 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "self._gate.extend_lease(proof.sent_ms + lease_ms(",
             "self._gate.extend_lease(self._clock.monotonic_ms() + lease_ms(",
         ),
-        focus=Focus(1, DURABLE_ONE, (), (*ZOOKEEPER, *STANDSTILL)),
+        tests=("broker/fmqbroker/tests/test_gate.py::test_a_renewal_counts_from_when_it_was_sent",),
+        alone="an answer that is late by so much comes over a connection that has been given up",
     ),
     mutant(
         "lease for the whole session",

@@ -4,13 +4,9 @@ from typing import Final
 
 from fmqsim.mutants.mutant import (
     CACHE_ONE,
-    DURABLE_ALL,
     DURABLE_ONE,
     MASTER_ALONE,
-    NETWORK,
     POWER,
-    SHORT,
-    TAKEOVER,
     ZOOKEEPER,
     Mutant,
     mutant,
@@ -181,7 +177,10 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "return min([self._journal.durable_end, *ends])",
             "return max([self._journal.durable_end, *ends])",
         ),
-        focus=Focus(2, DURABLE_ONE, SHORT, NETWORK),
+        tests=(
+            "broker/fmqbroker/tests/test_replication.py::test_retention_waits_for_the_slowest_in_sync_slave",
+        ),
+        alone="the slave begins anew and has all again: nothing is lost but time",
     ),
     mutant(
         "a learner counts",
@@ -191,7 +190,8 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "for broker in slaves if broker in isr]",
             "for broker in slaves if broker in isr or counted]",
         ),
-        focus=Focus(2, DURABLE_ONE, (), (*TAKEOVER, *NETWORK)),
+        tests=("broker/fmqcore/tests/test_policy.py::test_commit_end_is_what_the_definition_says",),
+        alone="a simulated slave is out of sync only for moments",
     ),
     mutant(
         "the commit end may fall",
@@ -201,7 +201,10 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "        self.commit_end = max(self.commit_end, commit_end)\n",
             "        self.commit_end = commit_end\n",
         ),
-        focus=Focus(2, DURABLE_ALL, (), (*TAKEOVER, *NETWORK)),
+        tests=(
+            "broker/fmqbroker/tests/test_replication.py::test_every_policy_holds_back_until_enough_slaves_count",
+        ),
+        alone="what it is computed from does not fall within a stream: a second guard",
     ),
     mutant(
         "an ack of one level is taken for another's",

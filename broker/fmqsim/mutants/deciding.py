@@ -73,7 +73,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         tests=(
             "broker/fmqbroker/tests/test_gate.py::test_a_renewal_in_whose_window_the_loop_stalled_does_not_count",
         ),
-        alone="a lease counts from when its read was sent, and a session ends with its loop: two more guards",
+        alone="the lease counts from its sending, and a session ends with its loop: more guards",
     ),
     mutant(
         "lease counts from its answer",

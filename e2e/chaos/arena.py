@@ -6,7 +6,7 @@ Leaves in its folder: `cluster.json`, a folder a broker (log, data), a folder a 
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +17,9 @@ from e2e.chaos.ensemble import Ensemble
 from e2e.chaos.flow import READERS
 from e2e.chaos.ground import Ground
 from e2e.chaos.machines import Loopback, Namespaces, Network
-from e2e.chaos.watch import Watch, now_ms
+from e2e.chaos.watch import Watch, now_ms, setup_of
 from e2e.checks.verdict import Limits, Verdict, judge
-from e2e.events import Down, Ending, Event, GroupSetup, Setup, State
+from e2e.events import Down, Ending, Event, State
 from e2e.history import History, to_line
 from e2e.journals import Journal, load_directory
 from fmqclient.dev.plan import ClusterOptions
@@ -92,7 +92,7 @@ async def arena(
             found = Arena(cluster, Watch(cluster, history, READERS), history)
             try:
                 await cluster.start()
-                history.add(setup_of(cluster))
+                history.add(await setup_of(cluster))
                 async with _watched(found.watch):
                     yield found
             finally:
@@ -140,12 +140,3 @@ def _bring_out(cluster: ChaosCluster) -> None:
             disk.folder.rmdir()
             aside.rename(disk.folder)
         disk.image.unlink(missing_ok=True)
-
-
-def setup_of(cluster: ChaosCluster) -> Setup:
-    """The cluster as configured."""
-    groups = []
-    for name in cluster.group_names:
-        plans: Sequence[str] = [str(plan.id) for plan in cluster.group(name)]
-        groups.append(GroupSetup(name, plans[0], tuple(plans), cluster.options.policy))
-    return Setup(now_ms(), tuple(groups))

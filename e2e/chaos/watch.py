@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from e2e.chaos.cluster import ChaosCluster
-from e2e.events import Ends, Floor, Look, Place, State, Up
+from e2e.events import Ends, Floor, GroupSetup, Look, Place, Setup, State, Up
 from e2e.history import History
 from fmqclient.dev.plan import BrokerPlan
 from fmqclient.dev.verdict import Seen
@@ -152,3 +152,13 @@ def state_event(group: str, state: GroupState) -> State:
         state.degraded,
         state.why,
     )
+
+
+async def setup_of(cluster: ChaosCluster) -> Setup:
+    """The cluster as configured now."""
+    configs = [await cluster.groups.config(name) for name in cluster.group_names]
+    groups = [
+        GroupSetup(str(c.group), str(c.master), tuple(str(m.id) for m in c.members), c.policy)
+        for c in configs
+    ]
+    return Setup(now_ms(), tuple(groups))

@@ -9,6 +9,7 @@ from typing import Final
 
 from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.stage import BOUND_S, Stage
+from e2e.chaos.watch import setup_of
 from e2e.events import Ending, FaultKind
 from fmqcore.cluster import GroupConfig
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
@@ -98,6 +99,7 @@ class PowerLossUnflushed(_Power):
         self._before = config = await cluster.groups.config(group)
         lazy = AckPolicy(Flush.OS_CACHE, counts=SlaveCounts.RECEIVED, how_many=HowMany.ONE)
         await cluster.groups.put_config(replace(config, policy=lazy))
+        stage.history.add(await setup_of(cluster))
         await stage.until_async(lambda: self._unflushed(stage, master), f"{master} fsyncs nothing")
         await stage.flow.moved(_UNFLUSHED, [group], BOUND_S)
         [slave, *_] = await cluster.slaves_of(group)
@@ -118,4 +120,5 @@ class PowerLossUnflushed(_Power):
         """Switched on, and as careful as before."""
         if self._before is not None:
             await stage.cluster.groups.put_config(self._before)
+            stage.history.add(await setup_of(stage.cluster))
         await super().heal(stage)

@@ -61,28 +61,28 @@ class SegmentBytes:
         return self._size
 
     def __getitem__(self, piece: slice) -> bytes:
-        begin, end, _ = piece.indices(self._size)
+        begin = piece.start or 0
+        end = self._size if piece.stop is None else min(piece.stop, self._size)
         length = end - begin
         if length <= 0:
             return b""
         at = begin - self._window_at
-        if at < 0 or at + length > len(self._window):
-            far = self._sparse and abs(at) > _FAR
-            self._window = self.read(length if far else max(length, _WINDOW), begin)
-            self._window_at, at = begin, 0
-        return self._window[at : at + length]
+        window = self._window
+        if at >= 0 and at + length <= len(window):
+            return window[at : at + length]
+        far = self._sparse and not -_FAR <= at - len(window) <= _FAR
+        self._window = self.read(length if far else max(length, _WINDOW), begin)
+        self._window_at = begin
+        return self._window[:length]
 
     def read(self, length: int, at: int) -> bytes:
         """So many bytes from there on, fewer at the end. Raises `OSError`."""
-        parts = []
-        while length > 0:
-            piece = os.pread(self._fd, length, at)
+        data = os.pread(self._fd, length, at)
+        while 0 < len(data) < length:
+            piece = os.pread(self._fd, length - len(data), at + len(data))
             if not piece:
                 break
-            parts.append(piece)
-            length -= len(piece)
-            at += len(piece)
-        data = parts[0] if len(parts) == 1 else b"".join(parts)
+            data += piece
         self.bytes_read += len(data)
         self._throttle.read(len(data))
         return data

@@ -89,17 +89,20 @@ class Verifier:
         payloads: bool = True,
         data_payloads: bool = True,
         watch: Watch | None = None,
+        seen: Callable[[BatchHeader], None] | None = None,
     ) -> None:
         """`empty`: see `survey`. `live`: a broker is at work here, its newest segment moves.
 
         `payloads=False`: headers and indexes only, quick; `data_payloads=False`: control batches'
-        payloads, too. `watch` sees every control batch, and the state that it is about to change.
+        payloads, too. `watch` sees every control batch, and the state that it is about to change;
+        `seen` every header that counts.
         """
         self.findings: list[Finding] = []
         self._live = live
         self._payloads = payloads
         self._data_payloads = data_payloads
         self._watch = watch
+        self._seen = seen
         self._checkpoint = self._read_checkpoint(checkpoint)
         self._survey = survey(listing, self._checkpoint, empty=empty)
         self.segments = self._survey.segments
@@ -342,6 +345,8 @@ class _Walk:
         report.first_ms = report.first_ms or header.store_ms
         report.last_ms = header.store_ms
         self.index.add(header)
+        if self._verifier._seen is not None:
+            self._verifier._seen(header)
 
     def _add(self, code: Code, header: BatchHeader, sentence: str) -> None:
         name = self._report.file.name

@@ -5,8 +5,10 @@ made of their headers: a header holds the payload's CRC, so what two equal diges
 that each replica's payload is what its header says; that is the replica's own check (J002).
 """
 
-from bisect import bisect_left
+from array import array
+from bisect import bisect_left, bisect_right
 from hashlib import blake2b
+from operator import add
 from typing import Final, NamedTuple
 
 from fmqcore.batch import HEADER_LEN
@@ -36,16 +38,22 @@ class Batch(NamedTuple):
 
 
 def digests(headers: HeaderBlock, block: int = BLOCK) -> list[Digest]:
-    """The blocks of consecutive headers, ascending."""
+    """The blocks of headers in ascending order; what is missing between two ends a block, too."""
     positions = headers.column("position")
+    ends = array("Q", map(add, positions, headers.column("total_len")))
+    breaks = []
+    if ends[:-1] != positions[1:]:
+        breaks = [i + 1 for i in range(len(ends) - 1) if ends[i] != positions[i + 1]]
     found = []
     at = 0
     while at < len(positions):
         limit = (positions[at] // block + 1) * block
         until = bisect_left(positions, limit, at)
+        broken = bisect_right(breaks, at)
+        if broken < len(breaks):
+            until = min(until, breaks[broken])
         raw = headers.raw[at * HEADER_LEN : until * HEADER_LEN]
-        end = positions[until - 1] + headers.column("total_len")[until - 1]
-        found.append(Digest(Position(positions[at]), Position(end), _digest(raw)))
+        found.append(Digest(Position(positions[at]), Position(ends[until - 1]), _digest(raw)))
         at = until
     return found
 

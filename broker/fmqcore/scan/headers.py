@@ -264,6 +264,22 @@ class HeaderScan:
             )
 
 
+class HeaderCollector:
+    """Puts headers that somebody else reads behind each other; `block` is what came so far."""
+
+    def __init__(self) -> None:
+        self._raw = bytearray()
+
+    def __call__(self, header: BatchHeader) -> None:
+        """The next one."""
+        self._raw += _FIELDS.pack(*header)
+
+    @property
+    def block(self) -> HeaderBlock:
+        """All of them."""
+        return HeaderBlock(bytes(self._raw))
+
+
 def scan_headers(read: Read, wanted: ScanRange) -> tuple[HeaderBlock, HeaderScan]:
     """All headers of a range in one block (96 bytes a batch), and the scan that was run."""
     scan = HeaderScan(read, wanted)

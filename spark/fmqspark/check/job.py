@@ -235,9 +235,14 @@ def read_block(task: DrillTask) -> tuple[compare.Drill, list[Batch]]:
     try:
         with open_segment(task.path, segment_name(base), Throttle(task.bytes_per_s)) as data:
             segment = Segment(base, Position(base + len(data)))
-            wanted = ScanRange(segment, Position(drill.first), Position(drill.end))
-            block, _ = scan_headers(data.read, wanted)
-            return drill, batches(block)
+            found: list[Batch] = []
+            at, before = drill.first, -1
+            while before < at < drill.end:  # a chain that breaks is that replica's own finding
+                wanted = ScanRange(segment, Position(at), Position(drill.end))
+                block, scan = scan_headers(data.read, wanted)
+                found += batches(block)
+                before, at = at, scan.position
+            return drill, found
     except OSError:
         return drill, []
 

@@ -14,13 +14,13 @@ from fmqcore.consume.sidefile import NAME as SIDE_JOURNAL
 from fmqcore.errors import Malformed
 from fmqcore.journal.findings import FAULT_CODES, Code, Finding, error
 from fmqcore.journal.recovery import SegmentFile
-from fmqcore.journal.scan import Blank, Fault, advance, begin_next, payload_of
-from fmqcore.journal.segments import Segment, index_name, segment_name
+from fmqcore.journal.scan import Fault, advance, begin_next, payload_of
+from fmqcore.journal.segments import index_name, segment_name
 from fmqcore.journal.state import JournalState
 from fmqcore.journal.verify import SegmentReport, Verifier, disagreement
 from fmqcore.journal.verify_offsets import OffsetHistory, check_offsets, check_side_journal
-from fmqcore.scan.digests import Digest, digests
-from fmqcore.scan.headers import ScanRange, scan_headers
+from fmqcore.scan.digests import digests
+from fmqcore.scan.headers import HeaderCollector
 from fmqcore.words import Position
 from fmqspark.check.rows import Covered, Level, SegmentResult, State, found_on
 from fmqspark.files import SegmentBytes, Throttle, open_segment, read_small
@@ -85,6 +85,7 @@ class _Check:
         self._looks = _LOOKS
         self._file = task.file
         self._history = OffsetHistory(self._file.name)
+        self._headers = HeaderCollector()
         self._payloads = task.level is not Level.QUICK
         self._verifier = Verifier(
             task.listing,
@@ -94,6 +95,7 @@ class _Check:
             payloads=self._payloads,
             data_payloads=task.level is Level.DEEP,
             watch=self._history,
+            seen=self._headers,
         )
 
     def run(self) -> None:
@@ -113,7 +115,8 @@ class _Check:
         result.index = report.index.value
         unread = _unread(report, verifier.cursor.position)
         result.coverage = _coverage(task, report, verifier.cursor.position, unread)
-        result.digests = self._digests(verifier.cursor.position, unread)
+        headers = self._headers.block
+        result.digests = digests(headers) if len(headers) else []
 
     def _again(self) -> bool:
         """Look again at a moving end, a few times."""
@@ -161,22 +164,6 @@ class _Check:
         if isinstance(found, Fault) and found.fault in _LINK:
             return [error(FAULT_CODES[found.fault], name, base, found.sentence)]
         return []
-
-    def _digests(self, end: Position, unread: list[tuple[int, int]]) -> list[Digest]:
-        """Of the stretches between damage."""
-        made: list[Digest] = []
-        begin = int(self._file.base)
-        segment = Segment(self._file.base, self._file.end)
-        for hole, behind in [*unread, (end, end)]:
-            while begin < hole:
-                wanted = ScanRange(segment, Position(begin), Position(min(hole, end)))
-                block, scan = scan_headers(self._data.read, wanted)
-                made += digests(block) if len(block) else []
-                if scan.position == begin or isinstance(scan.stop, Blank):
-                    break
-                begin = scan.position
-            begin = max(begin, behind)
-        return made
 
 
 _LINK: Final = (BatchFault.CHAIN, BatchFault.EPOCH, BatchFault.OFFSET)

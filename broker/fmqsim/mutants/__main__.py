@@ -10,7 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 
-from fmqsim.mutants.hunt import ROOT, Catch, Hunter
+from fmqsim.mutants.hunt import ROOT, Catch, Hunter, copied
 from fmqsim.mutants.table import MUTANTS
 
 
@@ -24,10 +24,11 @@ def main() -> int:
         for mutant in chosen:
             _print(f"{mutant.name}: {mutant.why}")
         return 0
-    hunter, caught = Hunter(asked.limit), 0
+    caught = 0
     if asked.search:
         chosen = [replace(mutant, seeds=()) for mutant in chosen]
-    with ThreadPoolExecutor(asked.jobs) as pool:
+    with copied(None) as source, ThreadPoolExecutor(asked.jobs) as pool:
+        hunter = Hunter(source, asked.limit)
         hunts = [pool.submit(hunter.hunt, mutant, asked.seeds) for mutant in chosen]
         for hunt in as_completed(hunts):
             catch = hunt.result()

@@ -130,7 +130,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "    lambda c: c.state.master not in c.evidence.live,\n",
             "    lambda c: not c.evidence.upstream_connected,\n",
         ),
-        focus=Focus(1, DURABLE_ONE, (), NETWORK),
+        focus=Focus(1, DURABLE_ONE, (), ("cut from group", "late zookeeper")),
     ),
     mutant(
         "claim out of sync",

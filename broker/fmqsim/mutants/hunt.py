@@ -47,23 +47,27 @@ class Catch:
 
 
 @contextmanager
-def copied(mutant: Mutant | None) -> Iterator[Path]:
+def copied(mutant: Mutant | None, source: Path = ROOT) -> Iterator[Path]:
     """A copy of the sources with the mistake in it."""
     with tempfile.TemporaryDirectory(prefix="fmq-mutant-") as folder:
         root = Path(folder)
         for name in _COPIED:
-            shutil.copytree(ROOT / name, root / name, ignore=_SKIPPED)
+            shutil.copytree(source / name, root / name, ignore=_SKIPPED)
         for name in _FILES:
-            shutil.copy2(ROOT / name, root / name)
+            shutil.copy2(source / name, root / name)
         if mutant is not None:
             mutant.plant(root)
         yield root
 
 
 class Hunter:
-    """Hunts mutants; what the sources as they are do with a seed is asked once."""
+    """Hunts mutants; what the sources as they are do with a seed is asked once.
 
-    def __init__(self, limit: int) -> None:
+    `source`: a copy of them, so that nobody who works on them meanwhile is taken for a mistake.
+    """
+
+    def __init__(self, source: Path, limit: int) -> None:
+        self._source = source
         self._limit = limit  # seeds for one mutant at most
         self._clean: dict[tuple[Focus | None, int], bool] = {}
         self._asking = Lock()
@@ -71,7 +75,7 @@ class Hunter:
     def hunt(self, mutant: Mutant, seeds: Sequence[int] | None = None) -> Catch:
         """Look for it with its known seeds, then with others; or with these only."""
         began = time.monotonic()
-        with copied(mutant) as root:
+        with copied(mutant, self._source) as root:
             catch = self._by_tests(mutant, root) if mutant.tests else None
             if catch is None:
                 catch = self._by_seeds(mutant, root, seeds)
@@ -107,8 +111,7 @@ class Hunter:
         key = mutant.focus, seed
         with self._asking:
             if key not in self._clean:
-                with copied(None) as root:
-                    found = [broken for _, broken, _ in _probe(root, mutant, [seed])]
+                found = [broken for _, broken, _ in _probe(self._source, mutant, [seed])]
                 self._clean[key] = not any(found)
             return self._clean[key]
 

@@ -26,6 +26,7 @@ class Session:
         self.ack_timeout_ms = ack_timeout_ms
         self.credit_bytes = 0
         self.ready: dict[int, None] = {}  # queues that may have something for it, in turn
+        self.resting = False  # it was just sent a little: more leaves in a moment (`pace.py`)
         self.assigned: list[tuple[Move, Offset]] = []
         self.revoked: list[Move] = []
         self.ignored: set[tuple[int, int]] = set()  # (queue, generation) of acks that came too late
@@ -46,6 +47,11 @@ class Session:
     def has_news(self) -> bool:
         """There is something to tell it, beside deliveries."""
         return bool(self.assigned or self.revoked or self.ignored or self.tokens)
+
+    @property
+    def hungry(self) -> bool:
+        """Whether something may leave for it now."""
+        return bool(self.ready) and self.credit_bytes > 0 and not self.resting
 
     def stir(self) -> None:
         """Its deliverer shall look again."""
@@ -216,7 +222,8 @@ class ConsumerGroup:
         holder = self.holder(queue)
         if holder is not None and self.delivering(holder, queue):
             holder.ready[queue] = None
-            holder.stir()
+            if not holder.resting:
+                holder.stir()
 
     # ---- inside
     def _eased(self, queue: int, now_ms: int) -> None:

@@ -29,6 +29,7 @@ from fmqbroker.gate import Gate
 from fmqbroker.group_table import GroupTable, as_error
 from fmqbroker.journal import Journal
 from fmqbroker.offset_store import OffsetStore
+from fmqbroker.pace import Pace
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.timers import Timers
 from fmqcore.cluster import Mode, TopicConfig
@@ -77,6 +78,7 @@ class FetchService:
         self._draining = False
         self._timers = Timers(clock)
         self._puller = Puller(journal, commit, clock)
+        self._pace = Pace()
         self.groups = GroupTable(
             settings, clock, journal, commit, gate, cluster, offsets, self._timers
         )
@@ -213,7 +215,7 @@ class FetchService:
             self.groups.changed(group)
         if group.dirty:
             self.groups.save_soon()
-        if session.leaving or (request.credit_bytes and session.ready):
+        if session.leaving or (request.credit_bytes and session.hungry):
             session.stir()
 
     def _answer_when_stored(self, session: Session, token: int) -> None:
@@ -259,7 +261,7 @@ class FetchService:
         """One message with all that is pending; None if nothing is."""
         reply = client_pb2.ConsumeReply(epoch=self._gate.epoch)
         something = False
-        if session.ready and session.credit_bytes > 0 and not (session.over or session.leaving):
+        if session.hungry and not (session.over or session.leaving):
             something = await self._pull(group, session, reply)
         if session.over:
             if session.error is None:
@@ -290,6 +292,7 @@ class FetchService:
             session.finish(error)
             return False
         if sent:
+            self._pace.sent(session, sent)
             self.groups.wake_at(group, self._clock.monotonic_ms() + session.ack_timeout_ms)
         if group.dirty:
             self.groups.save_soon()

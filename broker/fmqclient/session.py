@@ -35,7 +35,11 @@ from fmqport.methods import CONSUME, ROUTES
 from fmqport.transport import Stream, TransportError
 from fmqproto.v1 import client_pb2
 
-ACK_LINGER_S: Final = 0.005
+LINGER_MS: Final = 5
+"""So long is gathered what is to be said."""
+BUSY_LINGER_MS: Final = 25
+"""So long after the last message, if it is nothing but acks: a message costs the same whatever is
+in it."""
 PROBE_TIMEOUT_S: Final = 1.5
 STRANGE_MS: Final = 5000
 """A topic that the routes know and a broker does not: so long until it must have heard."""
@@ -70,7 +74,8 @@ class Session(Acker):
         self._dropped = dropped
         self._refine = refine
         self._wake = asyncio.Event()
-        self._hurry = False  # do not gather: somebody waits for a token, or we leave
+        self._hurry = asyncio.Event()  # do not gather: somebody waits for a token, or we leave
+        self._said_ms = 0  # when we last said something
         self._topic_id = 0
         self._credit = 0  # to give back
         self._nacks: list[client_pb2.NackRange] = []
@@ -123,13 +128,14 @@ class Session(Acker):
     def commit(self) -> "asyncio.Future[None]":
         """Ends when all acks so far are stored; goes on through a lost session."""
         waiter = self._commits.wait()
-        self._hurry = True
+        self._hurry.set()
         self._wake.set()
         return waiter
 
     def leave(self) -> None:
         """Say the last acks, give the queues back; `left` is set when the broker has both."""
-        self._leaving = self._hurry = self._gone = True
+        self._leaving = self._gone = True
+        self._hurry.set()
         self._wake.set()
 
     @property
@@ -288,12 +294,28 @@ class Session(Acker):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(beat_s):
                         await self._wake.wait()
-                        if not self._hurry:
-                            await self._clock.sleep(ACK_LINGER_S)
+                        await self._linger()
                 self._wake.clear()
                 self._check_route()
                 request = self._pending() or client_pb2.ConsumeRequest()
+            self._said_ms = self._clock.monotonic_ms()
             await stream.send(request)
+
+    async def _linger(self) -> None:
+        """Let more come together, unless somebody waits."""
+        linger_ms = LINGER_MS
+        moving = any(track.revoked for track in self.tracks.values())
+        if not (self._nacks or self._controls or moving or self._short_of_credit):
+            quiet_ms = self._clock.monotonic_ms() - self._said_ms
+            linger_ms = max(LINGER_MS, BUSY_LINGER_MS - quiet_ms)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(linger_ms / 1000):
+                await self._hurry.wait()
+
+    @property
+    def _short_of_credit(self) -> bool:
+        """The broker may have to wait soon."""
+        return self._credit * 2 >= self._settings.buffer_bytes
 
     def _pending(self) -> client_pb2.ConsumeRequest | None:
         """Everything there is to say."""
@@ -313,7 +335,7 @@ class Session(Acker):
         if self._leaving and not self.left.is_set():
             request.leave = something = True
             self._leaving = False
-        self._hurry = False
+        self._hurry.clear()
         if not something:
             return None
         self._credit, self._nacks, self._controls = 0, [], []

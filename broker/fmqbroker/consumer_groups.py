@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from fmqbroker.signal import Signal
 from fmqcore.consume.assign import Assignments, Move, Moves
 from fmqcore.consume.inflight import QueueProgress
+from fmqcore.consume.ranges import Range
 from fmqcore.errors import FmqError, UnknownQueue
 from fmqcore.journal.offsets import OffsetKey, QueueKey
 from fmqcore.words import Offset, TopicId
@@ -31,6 +32,8 @@ class Session:
         self.revoked: list[Move] = []
         self.ignored: set[tuple[int, int]] = set()  # (queue, generation) of acks that came too late
         self.tokens: list[int] = []  # to be answered: stored
+        self.skipped: list[tuple[int, Range]] = []  # (queue, range): deleted before it was acked
+        self.batch_once = False  # it knows deliveries without a batch
         self.open_tokens = 0  # asked and not answered
         self.unstorable = False  # it acked what is not here
         self.heartbeat = False
@@ -46,7 +49,8 @@ class Session:
     @property
     def has_news(self) -> bool:
         """There is something to tell it, beside deliveries."""
-        return bool(self.assigned or self.revoked or self.ignored or self.tokens)
+        news = (self.assigned, self.revoked, self.ignored, self.skipped, self.tokens)
+        return any(news)
 
     @property
     def hungry(self) -> bool:

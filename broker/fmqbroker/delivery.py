@@ -63,7 +63,7 @@ class Puller:
         if not picks:
             return 0
         batches = await self._read(picks)
-        sent = 0
+        sent, before = 0, None
         for pick in picks:
             first, end, deliveries = pick.lease
             batch = batches.get(pick.position)
@@ -71,6 +71,8 @@ class Puller:
                 now_ms = self._clock.monotonic_ms()
                 group.give_back(pick.queue, pick.generation, first, end, now_ms)
                 continue
+            if session.batch_once and pick.position == before:
+                batch = b""
             reply.deliveries.add(
                 queue_id=pick.queue,
                 generation=pick.generation,
@@ -79,7 +81,7 @@ class Puller:
                 delivery_count=deliveries,
                 batch=batch,
             )
-            sent += len(batch)
+            sent, before = sent + len(batch), pick.position
         session.credit_bytes -= sent
         return sent
 
@@ -94,7 +96,7 @@ class Puller:
             session.ready.pop(queue, None)  # to the end of the line
             taken = await self._pick_queue(group, session, queue, share, budget, not picks)
             picks += taken
-            budget -= sum(pick.total_len for pick in taken)
+            budget -= _size(taken, session.batch_once)
         return picks
 
     async def _pick_queue(
@@ -110,10 +112,16 @@ class Puller:
         picks: list[Pick] = []
         generation = group.delivering(session, queue)
         size = 0
-        while generation and (size < share or not size):
-            want = self._wanted(group, queue)
+        before: Sequence[Found] = ()  # the batch of the last pick, if it need not be sent again
+        while generation:
+            want = self._wanted(group, session, queue)
             if want is None:
                 return picks
+            if before and _holds(before[0], want):  # a further piece of it: at no cost
+                picks += self._lease(group, session, queue, generation, want, before)
+                continue
+            if size >= share and size:
+                break
             limit = self._limit(group, queue, share - size)
             found = await self._journal.find(group.topic_id, queue, want[0], limit)
             if group.delivering(session, queue) != generation:
@@ -126,12 +134,14 @@ class Puller:
             picks += self._lease(group, session, queue, generation, want, chosen)
             size += sum(each.total_len for each in chosen)
             alone = alone and not chosen
-            if len(chosen) < len(found) or not found:
+            before = chosen[-1:] if session.batch_once else ()
+            full = len(chosen) < len(found) and found[len(chosen)].base_offset < want[1]
+            if full or not chosen:
                 break
         session.ready[queue] = None
         return picks
 
-    def _wanted(self, group: ConsumerGroup, queue: int) -> Range | None:
+    def _wanted(self, group: ConsumerGroup, session: Session, queue: int) -> Range | None:
         """The next range to lease; None, and the queue starves, if nothing is to be had."""
         progress = group.progress[queue]
         begin = self._journal.begin_offset(group.topic_id, queue)
@@ -145,7 +155,7 @@ class Puller:
                 begin=begin,
                 why="retention has deleted what was not consumed",
             )
-            progress.skip_to(begin)
+            session.skipped += [(queue, left) for left in progress.skip_to(begin)]
             group.dirty[queue] = None
         commit_end = self._commit.commit_end
         up_to = self._journal.committed_offset(group.topic_id, queue, commit_end)
@@ -204,6 +214,18 @@ class Puller:
                 at += 1
             assert at > begun, "a read returns one whole batch at least"
         return batches
+
+
+def _size(picks: Sequence[Pick], batch_once: bool) -> int:
+    """Of what is sent for them; they are of one queue."""
+    if batch_once:
+        return sum({pick.position: pick.total_len for pick in picks}.values())
+    return sum(pick.total_len for pick in picks)
+
+
+def _holds(entry: Found, want: Range) -> bool:
+    """Whether all that is wanted lies in that batch."""
+    return entry.base_offset <= want[0] and want[1] <= entry.base_offset + entry.record_count
 
 
 def _choose(

@@ -146,6 +146,7 @@ class FetchService:
         timeout_ms = wanted.ack_timeout_ms or self._settings.consumer_ack_timeout_ms
         client = wanted.client[:_MAX_ID]
         session = Session(wanted.session_id, client, timeout_ms, now_ms, stream.cancel)
+        session.batch_once = wanted.batch_once
         older = group.join(session, now_ms, wanted.held)
         if older is not None:
             older.finish(StaleAssignment(f"session {session.id} has opened a newer stream"))
@@ -307,8 +308,10 @@ class FetchService:
             )
         for queue, generation in sorted(session.ignored):
             reply.ignored.add(queue_id=queue, generation=generation)
+        for queue, (first, end) in session.skipped:
+            reply.skipped.add(queue_id=queue, first_offset=first, end_offset=end)
         reply.committed_tokens.extend(session.tokens)
-        session.revoked, session.assigned, session.tokens = [], [], []
+        session.revoked, session.assigned, session.tokens, session.skipped = [], [], [], []
         session.ignored.clear()
 
     # ---- time

@@ -309,6 +309,18 @@ class Consumer:
         ]
 
     @property
+    def skipped(self) -> dict[Place, int]:
+        """Per (group, queue): how many messages retention deleted before our group acked them.
+
+        As told to this member: whoever holds the queue when it goes on behind them is told.
+        """
+        return {
+            (session.group, queue): count
+            for session in self._sessions.values()
+            for queue, count in session.skipped.items()
+        }
+
+    @property
     def connected(self) -> dict[str, str]:
         """Per group: "" while its session is open, else why it is not."""
         return {str(s.group): s.why for s in self._sessions.values()}

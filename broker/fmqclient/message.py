@@ -1,6 +1,7 @@
 """What a consumer gets: messages, each made when it is asked for, from a delivered batch."""
 
 from array import array
+from copy import copy
 
 from fmqclient.track import Track
 from fmqcore.batch import HEADER_LEN, BadBatch, BatchType, check_payload, parse_header
@@ -67,6 +68,18 @@ class Chunk:
         self.delivery_count = delivery.delivery_count
         self.store_ms = header.store_ms
         self.values, self.keys, self.tags, self.headers, self.born_ms = records
+
+    def another(self, delivery: client_pb2.Delivery) -> "Chunk":
+        """Another range of the same batch: taken apart already, and paid for in bytes."""
+        first, end = delivery.first_offset, delivery.end_offset
+        if not self.base <= first < end <= self.base + len(self.values):
+            raise Malformed(f"offset {first}: the batch before it does not hold [{first}, {end})")
+        chunk = copy(self)
+        chunk.ranges = [(Offset(first), Offset(end))]
+        chunk.nacked = set()
+        chunk.bytes = 0
+        chunk.delivery_count = delivery.delivery_count
+        return chunk
 
     def refine(self) -> list[Range]:
         """Leave out what is done already; what remains is to be handed out."""

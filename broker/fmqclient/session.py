@@ -9,6 +9,7 @@ the program has taken a delivery. Acks are gathered for a moment and said in one
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -45,6 +46,8 @@ STRANGE_MS: Final = 5000
 """A topic that the routes know and a broker does not: so long until it must have heard."""
 _FATAL: Final = (InvalidArgument, Unsupported)
 
+_log = logging.getLogger("fmqclient")
+
 
 class Session(Acker):
     """One group's session of one consumer. `run` until cancelled."""
@@ -65,6 +68,7 @@ class Session(Acker):
         self.why = "connecting"
         self.open = False
         self.tracks: dict[int, Track] = {}
+        self.skipped: dict[int, int] = {}  # queue -> messages deleted before they were acked
         self._session_id = session_id
         self._connections = connections
         self._routes = routes
@@ -190,6 +194,7 @@ class Session(Acker):
             start_ms=start_ms,
             ack_timeout_ms=int(settings.ack_timeout_s * 1000),
             held=[track.queue for track in self.tracks.values() if track.ours],
+            batch_once=True,
         )
         self._credit = 0
         broker, stream, answer = await open_at_first(
@@ -238,8 +243,11 @@ class Session(Acker):
                 self._revoke(move)
             for move in reply.assigned:
                 self._assign(move)
+            before: Chunk | None = None
             for delivery in reply.deliveries:
-                self._take(delivery)
+                before = self._take(delivery, before)
+            for each in reply.skipped:
+                self._note_skipped(each)
             for move in reply.ignored:
                 if (late := self.tracks.get(move.queue_id)) is not None:
                     late.came_too_late(move.generation)
@@ -269,12 +277,27 @@ class Session(Acker):
             self._dropped(self, track)  # what the program has not seen is given back
             track.taken()
 
-    def _take(self, delivery: client_pb2.Delivery) -> None:
+    def _take(self, delivery: client_pb2.Delivery, before: Chunk | None) -> Chunk | None:
         track = self.tracks.get(delivery.queue_id)
         if track is None or not track.held or track.generation != delivery.generation:
             self.give_credit(len(delivery.batch))
-            return
-        self._deliver(Chunk(self._settings.topic, track, self, delivery))
+            return None
+        if not delivery.batch and before is not None and before.track is track:
+            chunk = before.another(delivery)
+        else:
+            chunk = Chunk(self._settings.topic, track, self, delivery)
+        self._deliver(chunk)
+        return chunk
+
+    def _note_skipped(self, what: client_pb2.Skipped) -> None:
+        count = what.end_offset - what.first_offset
+        self.skipped[what.queue_id] = self.skipped.get(what.queue_id, 0) + count
+        _log.warning(
+            "%s: group %s queue %d: %d messages from offset %d on were deleted by retention before "
+            "consumer group %s had acked them",
+            *(self._settings.topic, self.group, what.queue_id, count, what.first_offset),
+            self._settings.group,
+        )
 
     def _stored(self, token: int) -> None:
         if self._commits.waiting:  # for acks that came after it

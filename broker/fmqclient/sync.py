@@ -322,6 +322,11 @@ class Consumer(_Part):
         """The (group, queue) pairs that are ours now."""
         return self._consumer.assignment
 
+    @property
+    def skipped(self) -> dict[Place, int]:
+        """See `fmqclient.consumer.Consumer`."""
+        return self._consumer.skipped
+
     def close(self) -> None:
         """Say the acks, leave."""
 

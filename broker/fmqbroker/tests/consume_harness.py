@@ -224,6 +224,8 @@ class Consumer:
         self.held: dict[int, int] = {}  # queue -> generation
         self.begins: dict[int, int] = {}
         self.got: list[client_pb2.Delivery] = []
+        self.bytes = 0  # of batches
+        self.skipped: list[tuple[int, int, int]] = []  # (queue, first, end)
         self.tokens: list[int] = []
         self.ignored: list[tuple[int, int]] = []  # (queue, generation)
         self.error: client_pb2.Error | None = None
@@ -241,9 +243,13 @@ class Consumer:
             assert each.generation > self.held.get(each.queue_id, 0)
             self.held[each.queue_id] = each.generation
             self.begins[each.queue_id] = each.next_offset
+        before = b""
         for delivery in reply.deliveries:
+            self.bytes += len(delivery.batch)
+            before = delivery.batch = delivery.batch or before  # `batch_once`
             assert self.held[delivery.queue_id] == delivery.generation, "delivered unassigned"
             self.got.append(delivery)
+        self.skipped += [(s.queue_id, s.first_offset, s.end_offset) for s in reply.skipped]
         self.ignored += [(each.queue_id, each.generation) for each in reply.ignored]
         self.tokens += reply.committed_tokens
         if reply.HasField("error"):

@@ -380,6 +380,7 @@ async def test_progress_below_what_retention_left_jumps_to_its_beginning(tmp_pat
             consumer.send(ConsumeRequest(credit_bytes=10**8))
             await until(lambda: numbers(consumer, 0)[-1:] == [40])
             assert numbers(consumer, 0) == [0, *range(begin, 41)]
+            assert consumer.skipped == [(0, 0, begin)]
             await until(lambda: stored(rig, 0).floor == begin)
 
 

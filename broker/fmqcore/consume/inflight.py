@@ -231,10 +231,11 @@ class QueueProgress:
         self._flying, self._delayed, self._due = RangeMap(), RangeMap(), RangeMap()
         self._wake_ms = _NEVER
 
-    def skip_to(self, offset: Offset) -> bool:
-        """What lies below is not stored any more (retention): done. True if anything was left."""
+    def skip_to(self, offset: Offset) -> list[Range]:
+        """What lies below is not stored any more (retention): done. Return what was not acked."""
         if offset <= self.floor:
-            return False
+            return []
+        left = self._acked.gaps(self.floor, offset)
         low, self.floor = self.floor, offset
         self.next = max(self.next, offset)
         maps: tuple[RangeMap[_Flying], RangeMap[_Delayed], RangeMap[int]]
@@ -243,7 +244,7 @@ class QueueProgress:
             where.take(low, offset)
         self._acked.remove_below(offset)
         self._raise_floor()
-        return True
+        return left
 
     def _aside(self) -> int:
         return len(self._acked) + len(self._delayed) + len(self._due)

@@ -183,7 +183,7 @@ class ConsumeRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[ConsumeOpen, _Mapping]] = ..., credit_bytes: _Optional[int] = ..., acks: _Optional[_Iterable[_Union[AckRange, _Mapping]]] = ..., nacks: _Optional[_Iterable[_Union[NackRange, _Mapping]]] = ..., controls: _Optional[_Iterable[_Union[QueueControl, _Mapping]]] = ..., commit_token: _Optional[int] = ..., leave: _Optional[bool] = ...) -> None: ...
 
 class ConsumeOpen(_message.Message):
-    __slots__ = ("topic", "group", "session_id", "client", "start", "start_ms", "ack_timeout_ms", "held")
+    __slots__ = ("topic", "group", "session_id", "client", "start", "start_ms", "ack_timeout_ms", "held", "batch_once")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -192,6 +192,7 @@ class ConsumeOpen(_message.Message):
     START_MS_FIELD_NUMBER: _ClassVar[int]
     ACK_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    BATCH_ONCE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     session_id: str
@@ -200,7 +201,8 @@ class ConsumeOpen(_message.Message):
     start_ms: int
     ack_timeout_ms: int
     held: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., session_id: _Optional[str] = ..., client: _Optional[str] = ..., start: _Optional[_Union[StartAt, str]] = ..., start_ms: _Optional[int] = ..., ack_timeout_ms: _Optional[int] = ..., held: _Optional[_Iterable[int]] = ...) -> None: ...
+    batch_once: bool
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., session_id: _Optional[str] = ..., client: _Optional[str] = ..., start: _Optional[_Union[StartAt, str]] = ..., start_ms: _Optional[int] = ..., ack_timeout_ms: _Optional[int] = ..., held: _Optional[_Iterable[int]] = ..., batch_once: _Optional[bool] = ...) -> None: ...
 
 class AckRange(_message.Message):
     __slots__ = ("queue_id", "generation", "first_offset", "end_offset")
@@ -241,7 +243,7 @@ class QueueControl(_message.Message):
     def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., pause: _Optional[bool] = ..., resume: _Optional[bool] = ...) -> None: ...
 
 class ConsumeReply(_message.Message):
-    __slots__ = ("opened", "assigned", "revoked", "deliveries", "committed_tokens", "error", "left", "epoch", "heartbeat", "ignored")
+    __slots__ = ("opened", "assigned", "revoked", "deliveries", "committed_tokens", "error", "left", "epoch", "heartbeat", "ignored", "skipped")
     OPENED_FIELD_NUMBER: _ClassVar[int]
     ASSIGNED_FIELD_NUMBER: _ClassVar[int]
     REVOKED_FIELD_NUMBER: _ClassVar[int]
@@ -252,6 +254,7 @@ class ConsumeReply(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     IGNORED_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
     opened: ConsumeOpened
     assigned: _containers.RepeatedCompositeFieldContainer[Assignment]
     revoked: _containers.RepeatedCompositeFieldContainer[Assignment]
@@ -262,7 +265,8 @@ class ConsumeReply(_message.Message):
     epoch: int
     heartbeat: bool
     ignored: _containers.RepeatedCompositeFieldContainer[Assignment]
-    def __init__(self, opened: _Optional[_Union[ConsumeOpened, _Mapping]] = ..., assigned: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., revoked: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., committed_tokens: _Optional[_Iterable[int]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., left: _Optional[bool] = ..., epoch: _Optional[int] = ..., heartbeat: _Optional[bool] = ..., ignored: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
+    skipped: _containers.RepeatedCompositeFieldContainer[Skipped]
+    def __init__(self, opened: _Optional[_Union[ConsumeOpened, _Mapping]] = ..., assigned: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., revoked: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., committed_tokens: _Optional[_Iterable[int]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., left: _Optional[bool] = ..., epoch: _Optional[int] = ..., heartbeat: _Optional[bool] = ..., ignored: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., skipped: _Optional[_Iterable[_Union[Skipped, _Mapping]]] = ...) -> None: ...
 
 class ConsumeOpened(_message.Message):
     __slots__ = ("error", "topic_id", "queues", "heartbeat_ms")
@@ -285,6 +289,16 @@ class Assignment(_message.Message):
     generation: int
     next_offset: int
     def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., next_offset: _Optional[int] = ...) -> None: ...
+
+class Skipped(_message.Message):
+    __slots__ = ("queue_id", "first_offset", "end_offset")
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    queue_id: int
+    first_offset: int
+    end_offset: int
+    def __init__(self, queue_id: _Optional[int] = ..., first_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
 class Delivery(_message.Message):
     __slots__ = ("queue_id", "generation", "first_offset", "end_offset", "delivery_count", "batch")

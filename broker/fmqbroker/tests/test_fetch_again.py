@@ -1,0 +1,51 @@
+"""Pieces of one batch that come again: the bytes once, for those who know of that."""
+
+from pathlib import Path
+
+import pytest
+
+from fmqbroker.tests.consume_harness import Consumer, Rig, consuming, running, until
+from fmqproto.v1 import client_pb2
+from fmqproto.v1.client_pb2 import ConsumeRequest
+
+_RECORDS = 400
+_BYTES = 100
+
+
+async def _scatter(rig: Rig, consumer: Consumer) -> int:
+    """One batch; every other record of it is acked, the rest nacked. Its length."""
+    rig.produce(0, *[b"%0*d" % (_BYTES, number) for number in range(_RECORDS)])
+    rig.produce(0, b"after it")
+    await until(lambda: len(consumer.got) == 2)
+    fields = {"queue_id": 0, "generation": consumer.held[0]}
+    said = [
+        (fields | {"first_offset": number, "end_offset": number + 1}) for number in range(_RECORDS)
+    ]
+    acks = [client_pb2.AckRange(**each) for each in said[::2]]
+    nacks = [client_pb2.NackRange(**each) for each in said[1::2]]
+    length = len(consumer.got[0].batch)
+    consumer.bytes = 0
+    consumer.send(ConsumeRequest(acks=acks, nacks=nacks))
+    return length
+
+
+@pytest.mark.parametrize("credit", [10**8, 130_000])
+async def test_scattered_acks_bring_the_batch_again_once(tmp_path: Path, credit: int) -> None:
+    async with (
+        running(Rig(tmp_path)) as rig,
+        consuming(rig, batch_once=True, credit=credit) as consumer,
+    ):
+        length = await _scatter(rig, consumer)
+        await until(lambda: len(consumer.got) == 2 + _RECORDS // 2)
+        assert consumer.bytes == length
+        again = [(offset, value, count) for _, offset, value, count in consumer.values(since=2)]
+        assert again == [(n, b"%0*d" % (_BYTES, n), 2) for n in range(1, _RECORDS, 2)]
+        rig.produce(0, b"more")
+        await until(lambda: len(consumer.got) == 3 + _RECORDS // 2)
+
+
+async def test_an_older_client_gets_the_batch_with_each_piece(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
+        length = await _scatter(rig, consumer)
+        await until(lambda: len(consumer.got) == 2 + _RECORDS // 2)
+        assert consumer.bytes == length * _RECORDS // 2

@@ -9,7 +9,7 @@ SPARK_STAMP := $(VENV)/.installed-spark
 PACKAGES := broker/fmq broker/fmqcore broker/fmqport broker/fmqbroker broker/fmqclient broker/fmqsim spark/fmqspark
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-spark check format proto sim chaos bench clean
+.PHONY: help install demo test test-fast test-spark check format proto sim mutants chaos bench clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ proto: $(STAMP) ## generate the stubs from proto/
 
 sim: $(STAMP) ## simulate clusters by seed; make sim SEEDS=1000 FIRST_SEED=0
 	$(BIN)/python -m fmqsim --seeds $(or $(SEEDS),100) --first-seed $(or $(FIRST_SEED),0) $(SIM)
+
+mutants: $(STAMP) ## plant mistakes, one at a time, and see each caught; MUTANTS='--only NAME --why'
+	$(BIN)/python -m fmqsim.mutants $(MUTANTS)
 
 chaos: $(STAMP) ## hurt real processes in every way this machine allows; CHAOS='--only NAME --seconds N'
 	$(BIN)/python -m e2e.chaos $(CHAOS)

@@ -11,7 +11,6 @@ from fmqsim.mutants.mutant import (
     NETWORK,
     POWER,
     STANDSTILL,
-    TAKEOVER,
     ZOOKEEPER,
     Mutant,
     mutant,
@@ -120,7 +119,10 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "        if view.claiming or not serves:\n",
             "        if not serves:\n",
         ),
-        focus=Focus(1, DURABLE_ONE, LONG_GRANTS, GRANTED),
+        tests=(
+            "broker/fmqbroker/tests/test_replication.py::test_grants_are_promised_before_they_are_told",
+        ),
+        alone="it takes an ack within the milliseconds of a claim",
     ),
     mutant(
         "claim ignores the master's live node",
@@ -130,13 +132,15 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "    lambda c: c.state.master not in c.evidence.live,\n",
             "    lambda c: not c.evidence.upstream_connected,\n",
         ),
-        focus=Focus(1, DURABLE_ONE, (), ("cut from group", "late zookeeper")),
+        tests=("broker/fmqcore/tests/test_failover_machine.py::test_every_combination",),
+        alone="the master sees the claim within milliseconds: two serve for too short",
     ),
     mutant(
         "claim out of sync",
         "a slave that was left behind takes over without what was acknowledged since",
         (GUARDS, "    lambda c: c.me in c.state.isr,\n", "    lambda c: True,\n"),
-        focus=Focus(2, DURABLE_ONE, (), (*TAKEOVER, *NETWORK)),
+        tests=("broker/fmqcore/tests/test_failover_machine.py::test_every_combination",),
+        alone="a simulated slave is out of sync only for moments",
     ),
     mutant(
         "claim on a stale look",
@@ -146,7 +150,8 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "    if not evidence.fresh and row.action not in _WITHOUT_LOOK:\n",
             "    if not evidence.fresh and row.action is Action.LOOK:\n",
         ),
-        focus=Focus(2, DURABLE_ONE, (), (*ZOOKEEPER, *STANDSTILL)),
+        tests=("broker/fmqcore/tests/test_failover_machine.py::test_every_combination",),
+        alone="the compare-and-set by version refuses most of it: a second guard",
     ),
     mutant(
         "a term survives its session",

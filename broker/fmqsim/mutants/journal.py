@@ -3,6 +3,7 @@
 from typing import Final
 
 from fmqsim.mutants.mutant import (
+    AT_A_STEP,
     CACHE_ONE,
     DISK,
     DURABLE_ONE,
@@ -59,7 +60,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "            file.move(path)\n            self._sync_directory(self._path)\n",
             "            file.move(path)\n",
         ),
-        focus=Focus(1, DURABLE_ONE, ROLLS, POWER),
+        focus=Focus(1, DURABLE_ONE, ROLLS, AT_A_STEP),
     ),
     mutant(
         "checkpoint not atomic",
@@ -69,7 +70,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "        aside = path + _TMP\n        try:\n            fd =",
             "        aside = path\n        try:\n            fd =",
         ),
-        focus=Focus(1, DURABLE_ONE, ROLLS, POWER),
+        focus=Focus(1, DURABLE_ONE, ROLLS, AT_A_STEP),
     ),
     mutant(
         "a replaced file not fsynced before the rename",
@@ -79,7 +80,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "        self._calls.fsync(fd)\n        self._calls.rename",
             "        self._calls.rename",
         ),
-        focus=Focus(1, DURABLE_ONE, ROLLS, POWER),
+        focus=Focus(1, DURABLE_ONE, ROLLS, AT_A_STEP),
     ),
     mutant(
         "checkpoint counts what is only written",
@@ -124,7 +125,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "    await parts.checkpoints.write()\n    parts.tail.drop_below(store.log_start)\n",
             "    parts.tail.drop_below(store.log_start)\n",
         ),
-        focus=Focus(1, DURABLE_ONE, SHORT, POWER),
+        focus=Focus(1, DURABLE_ONE, SHORT, AT_A_STEP),
     ),
     mutant(
         "dedup table not restored from SNAP",

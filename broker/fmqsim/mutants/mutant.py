@@ -20,6 +20,7 @@ POWER: Final = (
     "cut the power at a step",
     "kill",
 )
+AT_A_STEP: Final = ("cut the power at a step",)
 ZOOKEEPER: Final = (
     "cut from zookeeper",
     "isolate",

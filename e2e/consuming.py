@@ -45,11 +45,12 @@ class Member:
 
 async def consume(traffic: "Traffic", member: Member, door: Door) -> None:
     """Life after life, until the traffic is stopped."""
-    dice = traffic.dice(member.name)
+    name = traffic.born(member.name)  # it may have been killed before
+    dice = traffic.dice(name)
     number = 0
     while traffic.consuming:
         number += 1
-        life = _Life(traffic, member, f"{member.name}.{number}", dice)
+        life = _Life(traffic, member, f"{name}.{number}", dice)
         await life.run(door)
         await traffic.rest(dice.uniform(*member.away_s), lambda: traffic.consuming)
 

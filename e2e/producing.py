@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +38,7 @@ class Sending:
 
 async def produce(traffic: "Traffic", sending: Sending, door: Door) -> None:
     """Until the traffic is stopped and everything has an outcome."""
+    sending = replace(sending, name=traffic.born(sending.name))  # it may have been killed before
     dice = traffic.dice(sending.name)
     while traffic.sending:
         try:

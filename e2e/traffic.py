@@ -70,10 +70,16 @@ class Traffic:
         self.batches = 0  # acknowledged: places that were told at one moment
         self.bugs: list[BaseException] = []  # of clients: what no client may raise
         self._seed = seed
+        self._births: dict[str, int] = {}
         self._records = first_record
         self._batch: tuple[float, Place] | None = None
 
     # ---- for the actors
+    def born(self, name: str) -> str:
+        """A name for one life of it that no other life has: the first has its own."""
+        number = self._births[name] = self._births.get(name, 0) + 1
+        return name if number == 1 else f"{name}.{number}"
+
     def dice(self, name: str) -> random.Random:
         """Chance of one actor's own: the same for the same seed and name."""
         return random.Random(f"{self._seed}/{name}")
@@ -187,7 +193,7 @@ class Traffic:
     def died(self, name: str) -> None:
         """A client's process was killed: what it had open has no outcome, its member is gone."""
         for who in sorted(self.open):
-            if who == name:
+            if who == name or who.startswith(f"{name}."):
                 for record in sorted(self.open.pop(who)):
                     self.add(Unsure(self.now_ms(), who, record, "the producer was killed"))
         life = self.lives.pop(name, None)

@@ -34,7 +34,7 @@ SENDING = (
     Sending("careless", "orders", "one_way", burst=(1, 2)),
 )
 MEMBER = Member(
-    "m", "orders", "billing", stay_s=(0.5, 1.5), away_s=(0.1, 0.2), abrupt=0.5, nacks=0.1
+    "m", "orders", "billing", stay_s=(0.5, 1.5), away_s=(0.1, 0.2), abrupt=1.0, nacks=0.1
 )
 
 
@@ -100,6 +100,15 @@ def test_who_is_killed_leaves_what_it_had_sent_without_an_outcome() -> None:
     unsure, left = traffic.history.events[2:]
     assert unsure == Unsure(5.0, "p", 1, "the producer was killed")
     assert left == Left(5.0, "m.1", "billing", orderly=False)
+    assert traffic.unanswered() == 1
+
+
+def test_every_life_of_a_client_has_its_own_name() -> None:
+    traffic = Traffic(History(), lambda: 5.0, 0)
+    assert [traffic.born("p"), traffic.born("q"), traffic.born("p")] == ["p", "q", "p.2"]
+    traffic.sent(Sent(1.0, "p.2", 1, "orders", "all"))
+    traffic.sent(Sent(1.0, "p2", 2, "orders", "all"))
+    traffic.died("p")
     assert traffic.unanswered() == 1
 
 

@@ -109,7 +109,10 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "return min((links.get(b, Link()).lease_until_ms for b in isr), default=FOREVER)",
             "return max((links.get(b, Link()).lease_until_ms for b in isr), default=FOREVER)",
         ),
-        focus=Focus(2, DURABLE_ONE, LONG_GRANTS, GRANTED),
+        tests=(
+            "broker/fmqcore/tests/test_claims.py::test_a_lease_by_grants_ends_with_the_first_of_them",
+        ),
+        alone="it takes a master cut from ZooKeeper and from one slave of several, and that one to claim",
     ),
     mutant(
         "a grant while claiming",
@@ -161,7 +164,10 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "return Tenure(tenure.epoch, standing) if granted_now else None",
             "return Tenure(tenure.epoch, standing)",
         ),
-        focus=Focus(2, DURABLE_ONE, (), (*ZOOKEEPER, *STANDSTILL)),
+        tests=(
+            "broker/fmqcore/tests/test_claims.py::test_a_term_survives_its_live_node_only_if_all_were_bound_meanwhile",
+        ),
+        alone="whoever claimed meanwhile is seen by the synced read that renews the lease: a second guard",
     ),
     mutant(
         "opened without hearing the slaves",

@@ -1,26 +1,29 @@
-"""The small rules of failover: who is bound to whom for how long, what is left of a term."""
+"""The small rules beside the machine: what is left of a tenure, whose grants count, who is best."""
 
-from fmqcore.failover.claims import FOREVER, Tenure, after_announce, granted_until
-from fmqcore.failover.evidence import Link
+from fmqcore.cluster import GroupState, Mode
+from fmqcore.failover import Link
+from fmqcore.failover.claims import FOREVER, Tenure, after_announce, granted_until, record_term
 from fmqcore.words import BrokerId, Epoch
 
-S, T, U = BrokerId("s"), BrokerId("t"), BrokerId("u")
-LINKS = {S: Link(lease_until_ms=300), T: Link(lease_until_ms=100), U: Link(lease_until_ms=200)}
+MINE = Tenure(Epoch(7), 1)
 
 
-def test_a_lease_by_grants_ends_with_the_first_of_them() -> None:
-    assert granted_until([S, T, U], LINKS) == 100  # F5: one that did not grant may claim
-    assert granted_until([S, U], LINKS) == 200
-    assert granted_until([S, BrokerId("never heard of")], LINKS) == 0
+def test_a_tenure_ends_on_a_gap_of_the_live_node() -> None:
+    assert after_announce(MINE, 1, granted_now=False) == MINE, "it stood throughout"
+    assert after_announce(MINE, 2, granted_now=False) is None, "somebody may have claimed"
+    assert after_announce(MINE, 2, granted_now=True) == Tenure(Epoch(7), 2), "nobody could"
+    assert after_announce(None, 2, granted_now=True) is None
 
 
-def test_nobody_in_sync_is_unanimous() -> None:
-    assert granted_until([], LINKS) == FOREVER
+def test_a_grant_of_each_in_sync_slave_is_needed() -> None:
+    one, two = BrokerId("g-1"), BrokerId("g-2")
+    links = {one: Link(lease_until_ms=50), two: Link(lease_until_ms=40)}
+    assert granted_until({one, two}, links) == 40
+    assert granted_until({one, two}, {one: links[one]}) == 0, "it never granted"
+    assert granted_until((), links) == FOREVER
 
 
-def test_a_term_survives_its_live_node_only_if_all_were_bound_meanwhile() -> None:
-    tenure = Tenure(Epoch(7), 3)
-    assert after_announce(tenure, 3, granted_now=False) == tenure
-    assert after_announce(tenure, 4, granted_now=True) == Tenure(Epoch(7), 4)
-    assert after_announce(tenure, 4, granted_now=False) is None
-    assert after_announce(None, 4, granted_now=True) is None
+def test_whose_record_is_to_be_handed_over() -> None:
+    assert record_term(GroupState(Mode.SLAVE_CONSUME, Epoch(4))) == 4
+    assert record_term(GroupState(Mode.HANDOVER, Epoch(5))) == 4
+    assert record_term(GroupState(Mode.MASTER, Epoch(6))) == 0

@@ -110,9 +110,9 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "return max((links.get(b, Link()).lease_until_ms for b in isr), default=FOREVER)",
         ),
         tests=(
-            "broker/fmqcore/tests/test_claims.py::test_a_lease_by_grants_ends_with_the_first_of_them",
+            "broker/fmqcore/tests/test_claims.py::test_a_grant_of_each_in_sync_slave_is_needed",
         ),
-        alone="it takes a master cut from ZooKeeper and from one slave of several, and that one to claim",
+        alone="it takes two cuts at once, and the slave that is cut off to claim",
     ),
     mutant(
         "a grant while claiming",
@@ -165,9 +165,9 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "return Tenure(tenure.epoch, standing)",
         ),
         tests=(
-            "broker/fmqcore/tests/test_claims.py::test_a_term_survives_its_live_node_only_if_all_were_bound_meanwhile",
+            "broker/fmqcore/tests/test_claims.py::test_a_tenure_ends_on_a_gap_of_the_live_node",
         ),
-        alone="whoever claimed meanwhile is seen by the synced read that renews the lease: a second guard",
+        alone="a synced read renews the lease and shows who claimed: a second guard",
     ),
     mutant(
         "opened without hearing the slaves",

@@ -176,16 +176,6 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         focus=Focus(1, CACHE_ONE, (), POWER),
     ),
     mutant(
-        "opened before its journal is durable",
-        "a power cut takes the EPOCH batch: the next term gets the number of this one",
-        (
-            TERMS,
-            "        await p.journal.wait_durable(p.journal.end)\n        standing",
-            "        standing",
-        ),
-        focus=Focus(1, CACHE_ONE, (), POWER),
-    ),
-    mutant(
         "a change without an answer counts as not made",
         "it may stand: the in-sync set is another than the one that is waited for",
         (

@@ -3,13 +3,10 @@
 from typing import Final
 
 from fmqsim.mutants.mutant import (
-    CACHE_ONE,
     DURABLE_ONE,
     NETWORK,
     POWER,
-    STANDSTILL,
     TAKEOVER,
-    ZOOKEEPER,
     Mutant,
     mutant,
 )
@@ -37,7 +34,10 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "        if old is None or entry > old:\n",
             "        if old is None or entry != old:\n",
         ),
-        focus=Focus(1, DURABLE_ONE, (), TAKEOVER),
+        tests=(
+            "broker/fmqcore/tests/test_offsets_merge.py::test_merging_is_commutative_associative_and_idempotent",
+        ),
+        alone="entries come in the order of their versions but for rare crashes",
     ),
     mutant(
         "versions do not rise with the epoch",
@@ -47,7 +47,8 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "return max(entry.version + 1 if entry else 1, epoch << _VERSION_EPOCH_SHIFT)",
             "return max(entry.version + 1 if entry else 1, epoch)",
         ),
-        focus=Focus(1, DURABLE_ONE, (), TAKEOVER),
+        tests=("broker/fmqcore/tests/test_control.py::test_a_later_epochs_versions_are_higher",),
+        alone="what a reader stores is nearly always newer by its number, too",
     ),
     mutant(
         "consumer acks confirmed before they are stored",
@@ -67,7 +68,10 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "await self._file.write([(self._end, [data])], sync=True)",
             "await self._file.write([(self._end, [data])], sync=False)",
         ),
-        focus=Focus(1, DURABLE_ONE, (), POWER),
+        tests=(
+            "broker/fmqbroker/tests/test_offset_store_taker.py::test_a_taker_s_entries_are_fsynced_before_put_returns",
+        ),
+        alone="a reader that dies may lose its last second (ADR 0007), so the checks excuse it",
     ),
     mutant(
         "takeover record not checkpointed",
@@ -108,7 +112,8 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "elif first.end <= ends[first.level] and first.epoch == epoch:  # P1, P2",
             "elif first.end <= ends[first.level]:",
         ),
-        focus=Focus(1, CACHE_ONE, (), (*ZOOKEEPER, *STANDSTILL)),
+        tests=("broker/fmqbroker/tests/test_produce.py::test_no_ok_over_an_epochs_end",),
+        alone="the commit end of a new term covers the old batch: a second guard",
     ),
     mutant(
         "out of time is OK",

@@ -20,7 +20,7 @@ than the state it is judged with).
 | SLAVE_CONSUME(e) | master | session; journal fits; record in (the reader froze but  | OPEN      |
 |                  |        | cannot reach ZooKeeper); reader and enough slaves heard |           |
 |                  |        | session; reader gone for the bound; lenient; the linked | OPEN      |
-|                  |        | slaves heard                                            | degraded  |
+|                  |        | slaves heard, and enough after an unclean start         | degraded  |
 | SLAVE_CONSUME(e) | reader | frozen; session; master back                            | HAND_OVER |
 |                  |        | frozen; cut off; linked                                 | SEND      |
 |                  |        | held; session; master back                              | FREEZE    |
@@ -32,7 +32,7 @@ than the state it is judged with).
 |                  |        | slaves heard                                            |           |
 |                  |        | the same, reader gone but the state holds its record    | OPEN      |
 |                  |        | session; reader gone for the bound; lenient; the linked | OPEN      |
-|                  |        | slaves heard                                            | degraded  |
+|                  |        | slaves heard, and enough after an unclean start         | degraded  |
 | HANDOVER(e)      | reader | frozen; linked                                          | SEND      |
 |                  |        | not frozen (restart); linked                            | FREEZE    |
 |                  |        | master gone; READ configured for both; session          | CHECK x K |
@@ -99,7 +99,14 @@ def _claim(mode: Mode, part: Part, *guards: Guard, last: tuple[Guard, ...] = ())
 
 
 _OPEN: Final = (g.SESSION, g.JOURNAL_FITS)
-_LOST_RECORD: Final = (*_OPEN, g.READER_GONE, g.READER_GONE_LONG, g.LENIENT, g.LINKED_HEARD)
+_LOST_RECORD: Final = (
+    *_OPEN,
+    g.READER_GONE,
+    g.READER_GONE_LONG,
+    g.LENIENT,
+    g.LINKED_HEARD,
+    g.ENOUGH_HEARD,
+)
 _SUFFIXES: Final = (g.READER_HEARD, g.ENOUGH_HEARD)
 
 _ROWS: Final[tuple[Row, ...]] = (

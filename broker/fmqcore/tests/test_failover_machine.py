@@ -70,6 +70,7 @@ def evidence(mode: Mode, f: Facts) -> Evidence:
     there = {M: not f.get("master_gone"), S: not f.get("reader_gone"), T: True, U: True}
     heard = Link(connected=True, caught_up=True, heard=True)
     unheard = Link(connected=True)
+    reader = Link() if f.get("away") else heard if f.get("reader_heard") else unheard
     return Evidence(
         session_live=f.get("session", False),
         fresh=f.get("fresh", False),
@@ -89,7 +90,7 @@ def evidence(mode: Mode, f: Facts) -> Evidence:
         frozen=term if f.get("frozen") else Epoch(0),
         frozen_offsets="cmVj",
         links={
-            S: heard if f.get("reader_heard") else unheard,
+            S: reader,
             T: heard if f.get("t") else unheard,
             U: Link(heard=True),
         },
@@ -147,14 +148,16 @@ def _returns(f: Facts, mode: Mode) -> Action:
     if not f.get("session") or not f.get("fits", True):
         return Action.WAIT
     unclean = f.get("unclean")
-    heard = f.get("reader_heard") and (not unclean or f.get("t"))
-    linked_heard = f.get("reader_heard") and f.get("t")
+    reader_heard = f.get("reader_heard") and not f.get("away")
+    heard = reader_heard and (not unclean or f.get("t"))
+    linked_heard = (reader_heard or f.get("away")) and f.get("t")
+    enough = not unclean or (reader_heard and f.get("t"))
     gone = f.get("reader_gone")
     if heard and f.get("record"):
         return Action.OPEN
     if mode is Mode.HANDOVER and heard and gone and f.get("sealed"):
         return Action.OPEN
-    if gone and f.get("long") and f.get("lenient", True) and linked_heard:
+    if gone and f.get("long") and f.get("lenient", True) and linked_heard and enough:
         return Action.OPEN
     return Action.WAIT
 
@@ -204,7 +207,7 @@ def hand_over_slave(f: Facts) -> Action:
 CLAIMING = ("session", "fresh", "reads", "not_due", "checked", "patient")
 OTHER_SLAVE = ("reader_gone", "master_gone", "in_isr", "rival")
 RETURNING = ("session", "fresh", "fits", "record", "reader_heard", "t", "unclean", "reader_gone",
-             "long", "lenient", "sealed")  # fmt: skip
+             "long", "lenient", "sealed", "away")  # fmt: skip
 TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] = [
     (Mode.NEW, M, new_master, ("session", "fresh", "records", "reader_heard", "t")),
     (Mode.NEW, S, lambda f: Action.WAIT, CLAIMING),
@@ -332,6 +335,8 @@ def test_the_new_states() -> None:
     assert degraded is not None
     assert degraded.degraded
     assert "delivered again" in degraded.why
+    lacking = check(M, Mode.SLAVE_CONSUME, lost | {"unclean": True, "away": True})
+    assert lacking.action is Action.WAIT, "what it acknowledged may be with the reader alone"
     strict = check(M, Mode.SLAVE_CONSUME, lost | {"lenient": False})
     assert strict.action is Action.WAIT
     assert "strict_takeover" in strict.why

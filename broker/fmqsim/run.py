@@ -7,6 +7,7 @@ so no seed sees what another left, and what is dead in a simulation is never tor
 import gc
 import os
 import pickle
+import resource
 import select
 import signal
 import sys
@@ -23,8 +24,8 @@ from fmqsim.story import tell
 from fmqsim.world import World
 
 _mortal: list[bool] = []  # this process ends with its simulation: nothing needs to be torn down
-TOO_LONG_S: Final = 180.0
-"""Of real time: a simulation that needs longer turns in a circle."""
+TOO_LONG_S: Final = 120
+"""Of the processor's time: a simulation that needs longer turns in a circle, and is ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,6 @@ def bury(loop: SimLoop) -> None:
 class _Child:
     seed: int
     pid: int
-    started: float
     said: bytearray
 
 
@@ -141,12 +141,13 @@ def _fork(seed: int, run: Callable[[int], Any]) -> tuple[int, _Child]:
         os.close(read)
         _in_child(seed, run, write)
     os.close(write)
-    return read, _Child(seed, pid, time.monotonic(), bytearray())
+    return read, _Child(seed, pid, bytearray())
 
 
 def _in_child(seed: int, run: Callable[[int], Any], write: int) -> None:
     """Never returns, and never cleans up."""
     _mortal.append(True)
+    resource.setrlimit(resource.RLIMIT_CPU, (TOO_LONG_S, TOO_LONG_S))
     try:
         said = pickle.dumps(run(seed))
     except BaseException:  # noqa: BLE001 - it must not go on as a second parent
@@ -170,11 +171,14 @@ def _collect(children: dict[int, _Child]) -> Iterator[Any]:
             if child.said:
                 yield pickle.loads(bytes(child.said))
             else:
-                yield _failed(child.seed, f"its process ended with status {status}")
-    for child in list(children.values()):
-        if time.monotonic() - child.started > TOO_LONG_S:
-            os.kill(child.pid, signal.SIGKILL)
+                yield _failed(child.seed, f"its process ended: {_why(status)}")
+
+
+def _why(status: int) -> str:
+    if os.WIFSIGNALED(status):
+        return f"signal {signal.Signals(os.WTERMSIG(status)).name}"
+    return f"status {os.WEXITSTATUS(status)}"
 
 
 def _failed(seed: int, why: str) -> Result:
-    return Result(seed, Outcome.BROKEN, ("bug",), (why,), story=why)
+    return Result(seed, Outcome.BROKEN, ("bug",), (why,), story=f"seed {seed}: {why}")

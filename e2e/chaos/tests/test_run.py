@@ -15,7 +15,7 @@ import pytest
 
 from e2e.chaos.report import OUTCOMES
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(500)]
 ROOT = Path(__file__).parents[3]
 SHORT = ("power-loss-all", "power-loss-unflushed", "fsync-eio-master", "disk-full-master")
 

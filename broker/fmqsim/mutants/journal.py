@@ -31,6 +31,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "await file.write([(start - segment.base, pieces)], sync=False)",
         ),
         focus=Focus(1, DURABLE_ONE, (), POWER),
+        seeds=(0,),
     ),
     mutant(
         "retry after a failed fsync",
@@ -41,6 +42,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "self._calls.fdatasync(self._fd)",
         ),
         focus=Focus(1, MASTER_ALONE, (), (*POWER, *DISK)),
+        seeds=(0,),
     ),
     mutant(
         "go on after a failed fsync",
@@ -51,6 +53,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "self.durable_end = self.written_end = self._tail.end; str(error)",
         ),
         focus=Focus(1, MASTER_ALONE, (), (*POWER, *DISK)),
+        seeds=(0,),
     ),
     mutant(
         "directory not fsynced after a roll",
@@ -61,6 +64,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "            file.move(path)\n",
         ),
         focus=Focus(1, DURABLE_ONE, ROLLS, AT_A_STEP),
+        seeds=(0,),
     ),
     mutant(
         "checkpoint not atomic",
@@ -71,6 +75,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "        aside = path\n        try:\n            fd =",
         ),
         focus=Focus(1, DURABLE_ONE, ROLLS, AT_A_STEP),
+        seeds=(2,),
     ),
     mutant(
         "a replaced file not fsynced before the rename",
@@ -81,6 +86,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "        self._calls.rename",
         ),
         focus=Focus(1, DURABLE_ONE, ROLLS, AT_A_STEP),
+        seeds=(0,),
     ),
     mutant(
         "checkpoint counts what is only written",
@@ -91,12 +97,14 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "durable_end = max(flusher.written_end, store.log_start)",
         ),
         focus=Focus(1, CACHE_ONE, (), POWER),
+        seeds=(0,),
     ),
     mutant(
         "full segment not synced before the next",
         "two segments may be torn, and only the newest is looked at",
         (FLUSHER, "sync = sync or end == segment.end", "sync = bool(sync)"),
         focus=Focus(1, CACHE_ONE, ROLLS, POWER),
+        seeds=(0,),
     ),
     mutant(
         "cut without saying so first",
@@ -116,6 +124,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "the index still offers what was deleted: a consumer far behind is led into nothing",
         (CUTTING, "    await parts.catalog.forget_first()\n", ""),
         focus=Focus(1, DURABLE_ONE, SHORT, POWER),
+        seeds=(15,),
     ),
     mutant(
         "retention deletes before it says so",
@@ -126,6 +135,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "    parts.tail.drop_below(store.log_start)\n",
         ),
         focus=Focus(1, DURABLE_ONE, SHORT, AT_A_STEP),
+        seeds=(1,),
     ),
     mutant(
         "dedup table not restored from SNAP",
@@ -136,6 +146,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "        self.producers = ProducerTable()\n",
         ),
         focus=Focus(1, DURABLE_ONE, ROLLS, (*POWER, *NETWORK)),
+        seeds=(13,),
     ),
     mutant(
         "next offsets not restored from SNAP",
@@ -146,6 +157,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "",
         ),
         focus=Focus(1, DURABLE_ONE, ROLLS, POWER),
+        seeds=(0,),
     ),
     mutant(
         "queue index passes the commit end",
@@ -155,5 +167,6 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "        if commit_end >= self.end:\n            return",
             "        if commit_end <= self.end:\n            return",
         ),
+        seeds=(0,),
     ),
 )

@@ -28,6 +28,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "            durable_end=journal.end,\n            credit_bytes",
         ),
         focus=Focus(1, DURABLE_ONE, (), ("slow disk",)),
+        seeds=(0,),
     ),
     mutant(
         "no epoch check on append",
@@ -157,6 +158,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "    if common.end == master.end and not master.opening:\n",
         ),
         focus=Focus(1, CACHE_ONE, (), POWER),
+        seeds=(0,),
     ),
     mutant(
         "what is appended for a term leaves before it stands",
@@ -217,5 +219,6 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "ends = (commit.commit_end, end, end, journal.durable_end, commit.commit_end)",
         ),
         focus=Focus(2, MASTER_ALONE, (), POWER),
+        seeds=(1,),
     ),
 )

@@ -249,9 +249,12 @@ class FetchService:
                 if reply.left or reply.HasField("error"):
                     session.finish()
                     return
+                look = session.hungry or session.over  # there is more than fits into a message
             elif session.over:
                 return
-            elif not session.stirred:
+            else:
+                look = False
+            if not (look or session.stirred):
                 await session.wake.wait()
             session.stirred = False
             reply = await self._pending(group, session)

@@ -113,8 +113,8 @@ class Catalog:
         for hot in reversed(self._hot):
             if hot.segment.base >= commit_end:
                 continue
-            entry = hot.index.last_below(key, commit_end)
-            return entry.end_offset if entry else hot.start.next_offsets.get(key, Offset(0))
+            end = hot.index.end_offset_below(key, commit_end)
+            return hot.start.next_offsets.get(key, Offset(0)) if end is None else end
         if self._hot and self._hot[0].segment.base == commit_end:
             return self._hot[0].start.next_offsets.get(key, Offset(0))
         return self.first.next_offsets.get(key, Offset(0))

@@ -66,6 +66,16 @@ class _Queue:
     def columns(self) -> "tuple[array[int], ...]":
         return (self.base_offsets, self.positions, self.sizes, self.store_ms, self.tag_masks)
 
+    def below(self, position: Position) -> int:
+        """Of the last batch that ends at or below `position`; -1 if none does."""
+        at = bisect_left(self.positions, position) - 1
+        if at >= 0 and self.positions[at] + (self.sizes[at] & _U32) > position:
+            at -= 1
+        return at
+
+    def end_offset(self, at: int) -> Offset:
+        return Offset(self.base_offsets[at] + (self.sizes[at] >> 32))
+
     def entry(self, at: int) -> IndexEntry:
         size = self.sizes[at]
         return IndexEntry(
@@ -133,7 +143,7 @@ class SegmentIndex:
         if queue is None:
             return []
         at = max(bisect_right(queue.base_offsets, offset) - 1, 0)
-        if queue.entry(at).end_offset <= offset:
+        if queue.end_offset(at) <= offset:
             at += 1
         return [queue.entry(i) for i in range(at, min(at + limit, len(queue.positions)))]
 
@@ -148,10 +158,14 @@ class SegmentIndex:
         queue = self._queues.get(key)
         if queue is None:
             return None
-        at = bisect_left(queue.positions, position) - 1
-        if at >= 0 and queue.entry(at).end > position:
-            at -= 1
+        at = queue.below(position)
         return queue.entry(at) if at >= 0 else None
+
+    def end_offset_below(self, key: QueueKey, position: Position) -> Offset | None:
+        """The `end_offset` of `last_below`; asked for each delivery, so nothing is made for it."""
+        queue = self._queues.get(key)
+        at = -1 if queue is None else queue.below(position)
+        return None if queue is None or at < 0 else queue.end_offset(at)
 
     def truncate(self, position: Position) -> None:
         """Forget the batches at or above `position` (a batch boundary)."""

@@ -72,6 +72,8 @@ def test_lookups_agree_with_a_list(batches: list[tuple[int, int]], offset: int, 
                 below = [m for m in mine if m.end <= at]
                 last = entry(below[-1]) if below else None
                 assert index.last_below(key, Position(at)) == last
+                end = last.end_offset if last else None
+                assert index.end_offset_below(key, Position(at)) == end
             later = [m for m in mine if m.store_ms >= h.store_ms]
             assert index.find_time(key, h.store_ms) == (entry(later[0]) if later else None)
         assert index.find_time(key, 2**63) is None

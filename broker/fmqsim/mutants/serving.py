@@ -156,6 +156,10 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "if batch is None or group.delivering(session, pick.queue) != pick.generation:",
             "if batch is None:",
         ),
+        tests=(
+            "broker/fmqbroker/tests/test_fetch_end.py::test_a_queue_that_moved_while_the_disk_was_read_is_not_delivered_to_the_old_holder",
+        ),
+        alone="what the old holder acknowledges then counts for nothing: a second guard",
     ),
     mutant(
         "a queue moves while it is in flight",
@@ -165,6 +169,10 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "        if busy and now_ms < holding.draining_until_ms:\n",
             "        if busy and now_ms < 0:\n",
         ),
+        tests=(
+            "broker/fmqcore/tests/test_assign.py::test_a_queue_in_flight_is_drained_before_it_moves",
+        ),
+        alone="what comes again is a duplicate that a change of members may bring",
     ),
     mutant(
         "an ack passes what was not acknowledged",
@@ -184,6 +192,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "            if due_ms <= now_ms:\n                self._due.put(",
             "            if due_ms <= now_ms:\n                (lambda *_: None)(",
         ),
+        seeds=(7,),
     ),
     mutant(
         "more leaves beside an unknown outcome",
@@ -193,6 +202,10 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "            and not any(f.unknown for f in flights)\n",
             "",
         ),
+        tests=(
+            "broker/fmqclient/tests/test_lane.py::test_nothing_leaves_beside_an_unknown_outcome",
+        ),
+        alone="the broker refuses a sequence that leaves a gap: a second guard",
     ),
     mutant(
         "what was refused goes last",
@@ -202,11 +215,16 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "        self.piles.extendleft(reversed(turned_back))\n",
             "        self.piles.extend(turned_back)\n",
         ),
+        seeds=(3,),
     ),
     mutant(
         "many flights before the first is accepted",
         "an unknown producer may begin anywhere: a lost first batch leaves a hole that nobody sees",
         ("fmqclient/lane.py", "            self.proven\n            and not", "            not"),
+        tests=(
+            "broker/fmqclient/tests/test_lane.py::test_until_one_was_accepted_there_is_one_flight",
+        ),
+        alone="it takes the loss of the very first batch of a producer",
     ),
     mutant(
         "a lane goes on after an abandoned flight",
@@ -216,5 +234,9 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "        self._over(flight)\n        self.poisoned = True\n",
             "        self._over(flight)\n",
         ),
+        tests=(
+            "broker/fmqclient/tests/test_lane.py::test_after_an_abandoned_flight_nothing_leaves_without_a_new_producer_id",
+        ),
+        alone="the broker refuses a sequence that leaves a gap: a second guard",
     ),
 )

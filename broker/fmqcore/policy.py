@@ -127,7 +127,9 @@ def _end_of(
         if ends.epoch == master.epoch
     }
     for isr in isrs:
-        in_sync = [counted.get(broker, ("", NOTHING)) for broker in slaves if broker in isr]
+        # One that is no member any more counts for nothing, and ALL waits until it has left the
+        # set: were it a member again, it could claim the reads with less than was acknowledged.
+        in_sync = [counted.get(broker, ("", NOTHING)) for broker in sorted(isr)]
         end = min(end, _slaves_end(policy, master.zone, in_sync, len(slaves), end))
     return end if end > master.epoch_start else NOTHING
 
@@ -166,7 +168,7 @@ def _slaves_end(
         case HowMany.MAJORITY:
             return _nth_largest(ends, majority_slaves(configured), unbounded)
         case HowMany.ALL:
-            if configured == 0:
+            if configured == 0 and not ends:
                 return unbounded
             if policy.strict and len(ends) < configured:
                 return NOTHING

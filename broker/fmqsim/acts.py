@@ -5,6 +5,7 @@ A coroutine does it, says that it has fired, lets it last, undoes it, says that 
 
 from collections.abc import Iterable
 
+from fmqcore.policy import HowMany
 from fmqcore.words import Permission
 from fmqsim.faults import Act
 from fmqsim.stand_in import NAME as OPERATOR
@@ -354,7 +355,8 @@ async def remove_member(act: Act) -> None:
     world, name = act.world, act.target.group
     config = world.configs[name]
     slaves = [str(member.id) for member in config.slaves]
-    if not slaves:
+    if len(slaves) < 2 or config.policy.how_many is HowMany.MAJORITY:
+        await permit(act)  # without it the policy would ask for less, and the checks do not know
         return
     act.on = act.on if act.on in slaves else act.dice.choice(slaves)
     host = act.target

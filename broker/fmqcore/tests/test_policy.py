@@ -173,3 +173,15 @@ def test_who_fsyncs() -> None:
         assert modes[fsync, counts] == ((True, 70), (durable, 70))
         assert modes[interval, counts] == ((False, 70), (durable, 70))
         assert modes[cached, counts] == ((False, 0), (durable, 0))
+
+
+@pytest.mark.parametrize("left", [(), ("s2",)])
+def test_all_waits_until_a_removed_member_has_left_the_in_sync_set(left: tuple[str, ...]) -> None:
+    """R6: the set is made smaller first; then acknowledgements do without it."""
+    gone, rest = BrokerId("s1"), tuple(map(BrokerId, left))
+    master = MasterEnds(Position(90), Position(90), Epoch(3), Position(10), "")
+    slaves = {b: SlaveEnds(Position(90), Position(90), Position(90), Epoch(3)) for b in rest}
+    before, after = frozenset({gone, *rest}), frozenset(rest)
+    assert commit_ends(EVERYWHERE, master, slaves, [before]).commit_end == 0
+    assert commit_ends(EVERYWHERE, master, slaves, [before, after]).commit_end == 0
+    assert commit_ends(EVERYWHERE, master, slaves, [after]).commit_end == 90

@@ -1,28 +1,25 @@
 """A wedged event loop beside a live ZooKeeper session.
 
-The main thread alone is held still by ptrace (`e2e.chaos.freeze`), so kazoo's threads go on and
-keep the session: the broker looks alive to ZooKeeper and answers nobody. No code of the product
-helps. It must have lost its lease when it wakes.
+The main thread alone is held still by ptrace (`e2e.chaos.freeze`), so kazoo's threads go on: the
+broker looks alive to ZooKeeper and answers nobody, until its adapter lets the session go (ADR 16).
+No code of the product helps. It must have lost its lease when it wakes.
 """
 
 import asyncio
 import subprocess
 import sys
-from typing import Final
 
 from e2e.chaos import freeze
 from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.stage import Stage
 from e2e.events import FaultKind
 
-_LOOK_S: Final = 3.0
-
 
 class WedgeMaster(Fault):
     """See the module."""
 
     name = "wedge-master"
-    what = "a master's event loop stands still while its ZooKeeper session lives"
+    what = "a master's event loop stands still while its other threads go on"
     kind = FaultKind.WEDGE
     needs = ("ptrace",)
 
@@ -32,7 +29,7 @@ class WedgeMaster(Fault):
 
     async def inject(self, stage: Stage) -> str:
         """See `Fault`."""
-        _, master = await stage.some_master()
+        group, master = await stage.some_master()
         session = await stage.cluster.session_of(master)
         self._freezer = subprocess.Popen(
             [sys.executable, freeze.__file__, str(stage.cluster.pid(master))],
@@ -43,12 +40,11 @@ class WedgeMaster(Fault):
         assert self._freezer.stdout is not None
         if await asyncio.to_thread(self._freezer.stdout.readline) != b"frozen\n":
             raise NotFired(f"{master} could not be wedged")
-        await asyncio.sleep(_LOOK_S)
-        if stage.watch.latest[master].mode:
-            raise NotFired(f"{master} is wedged and answers")
-        if await stage.cluster.session_of(master) != session:
-            raise NotFired(f"{master} is wedged, but its session has ended")
-        return f"wedged {master}; its ZooKeeper session lives"
+        await stage.until(lambda: not stage.watch.latest[master].mode, f"{master} answers nobody")
+        if session == 0:
+            raise NotFired(f"{master} had no session")
+        slave = await stage.taken_over(group)  # the adapter lets a wedged loop's session go
+        return f"wedged {master}, its other threads went on; {slave} took the reads over"
 
     async def heal(self, stage: Stage) -> None:
         """Let it go on."""

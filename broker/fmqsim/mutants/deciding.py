@@ -59,7 +59,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "self.upstream = UpstreamView()",
         ),
         focus=Focus(1, DURABLE_ONE, LONG_GRANTS, (*GRANTED, "kill")),
-        seeds=(10,),
+        seeds=(28,),
     ),
     mutant(
         "lease renewed by a wedged loop",

@@ -124,7 +124,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "the index still offers what was deleted: a consumer far behind is led into nothing",
         (CUTTING, "    await parts.catalog.forget_first()\n", ""),
         focus=Focus(1, DURABLE_ONE, SHORT, POWER),
-        seeds=(15,),
+        seeds=(12,),
     ),
     mutant(
         "retention deletes before it says so",
@@ -146,7 +146,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "        self.producers = ProducerTable()\n",
         ),
         focus=Focus(1, DURABLE_ONE, ROLLS, (*POWER, *NETWORK)),
-        seeds=(13,),
+        seeds=(16,),
     ),
     mutant(
         "next offsets not restored from SNAP",

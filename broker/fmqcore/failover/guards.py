@@ -5,7 +5,7 @@ Pure. `unmet` is the sentence that people read in `why` while the guard does not
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from fmqcore.cluster import GroupConfig, GroupState, Mode
@@ -92,7 +92,9 @@ def _enough_heard(case: Case) -> bool:
     tail that could not be read may have been durable and acknowledged, and damaged since (only a
     slave can tell it from an unfinished write); and a master that acknowledges before it fsyncs may
     have lost with its power what its slaves hold and served as committed. A term opened without
-    that would leave them ahead for ever: nothing below a known commit end is cut (R5).
+    that would leave them ahead for ever: nothing below a known commit end is cut (R5). And those
+    an acknowledgement asked for are waited for, also if they are not there yet: a lone master with
+    a damaged tail would cut their good copies when they come.
     """
     if not case.evidence.may_lack:
         return True
@@ -101,9 +103,8 @@ def _enough_heard(case: Case) -> bool:
     lossy = case.evidence.tail_cut or case.config.policy.flush is not Flush.FSYNC
     if lossy and not heard >= isr & case.evidence.live.keys():
         return False
-    return len(heard) >= slaves_to_hear(
-        case.config.policy, len(case.state.isr), len(case.config.slaves)
-    )
+    policy = replace(case.config.policy, flush=Flush.OS_CACHE) if lossy else case.config.policy
+    return len(heard) >= slaves_to_hear(policy, len(isr), len(case.config.slaves))
 
 
 def _journal_whole(case: Case) -> bool:

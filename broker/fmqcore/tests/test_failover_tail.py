@@ -13,6 +13,8 @@ from fmqcore.words import BrokerId
 
 BACK = {"session": True, "fresh": True, "fits": True, "whole": True, "unclean": True}
 FSYNC = AckPolicy(Flush.FSYNC)
+FSYNC_ALL = AckPolicy(Flush.FSYNC, how_many=HowMany.ALL)
+FSYNC_ALONE = AckPolicy(Flush.FSYNC, how_many=HowMany.NONE)
 NOBODY_ASKED = AckPolicy(Flush.OS_CACHE, how_many=HowMany.NONE)
 
 
@@ -23,8 +25,10 @@ NOBODY_ASKED = AckPolicy(Flush.OS_CACHE, how_many=HowMany.NONE)
         (FSYNC, True, (), (), Action.WAIT),
         (FSYNC, True, (S,), (), Action.WAIT),
         (FSYNC, True, (S, T), (), Action.OPEN),
-        (FSYNC, True, (S,), (T,), Action.OPEN),  # nobody waits for one that is not there
-        (FSYNC, True, (), (S, T, U), Action.OPEN),
+        (FSYNC, True, (S,), (T,), Action.WAIT),  # one slave acknowledges: it may have been that one
+        (FSYNC_ALL, True, (S,), (T,), Action.OPEN),  # each has what was acknowledged
+        (FSYNC, True, (), (S, T, U), Action.WAIT),  # what was acknowledged may be only with them
+        (FSYNC_ALONE, True, (), (S, T, U), Action.OPEN),  # no acknowledgement asked for one
         (NOBODY_ASKED, False, (), (), Action.WAIT),  # they would stay ahead for ever
         (NOBODY_ASKED, False, (S,), (), Action.WAIT),
         (NOBODY_ASKED, False, (S, T), (), Action.OPEN),

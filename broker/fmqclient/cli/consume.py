@@ -1,6 +1,7 @@
 """`fmq consume`: print messages, and acknowledge those that were printed."""
 
 import random
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -62,6 +63,10 @@ def consume(
     at (ms, ISO), %h headers, %a tag, %c delivery count, %K %V lengths, %% and \n \t \xHH.
     Without --group, a consumer group of our own is made, and deleted at the end.
     """
+    if sys.__stdout__ is None:  # `>&-`
+        raise typer.BadParameter(
+            "standard output is closed: messages would be acknowledged that nobody can see"
+        )
     name = group or f"fmq-{random.getrandbits(48):012x}"
     to_bytes = as_json if output is Output.JSON else formatter(format)
     printer = _Printer(to_bytes, count=count, timeout_s=timeout, at_end=exit_at_end, ack=ack)

@@ -58,7 +58,18 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by who started us: `fmq ... >&-`
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # until the exit
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        common.nobody_reads()
+        code = NO_READER
+    except OSError as error:  # a full disk: Python would try again at the exit, and complain
+        common.nobody_reads()
+        if code == 0:
+            talk(f"standard output: {error.strerror}")
+            code = FAILED
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:

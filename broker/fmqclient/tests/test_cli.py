@@ -152,6 +152,23 @@ def test_ctrl_c_while_it_is_loaded_is_quiet() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (common.INTERRUPTED, b"", b"")
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("consume t >&-", common.USAGE, "nobody can see"),
+        ("status --help >/dev/full", common.FAILED, "No space left"),
+    ],
+)
+def test_nowhere_to_print_is_one_line(command: str, code: int, said: str) -> None:
+    """What cannot be seen is not acknowledged; a full disk is told once, also at the exit."""
+    ended = subprocess.run(
+        f"{sys.executable} -m fmq {command}", shell=True, stderr=subprocess.PIPE, check=False
+    )
+    assert ended.returncode == code
+    assert said in ended.stderr.decode()
+    assert ended.stderr.count(b"\n") == 1
+
+
 @pytest.mark.parametrize("arguments", [[], ["topic"], ["dev"]])
 def test_nothing_said_is_answered_by_help_alone(
     capsys: pytest.CaptureFixture[str], arguments: list[str]

@@ -167,7 +167,7 @@ def test_a_full_disk_under_the_output_is_told_once() -> None:
         "main.main()\n"
     )
     with open("/dev/full", "wb") as full:
-        command = [sys.executable, "-c", script]
+        command = [sys.executable, "-E", "-c", script]  # buffered, whatever is set here
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
     assert (ended.returncode, ended.stderr.count(b"\n")) == (common.FAILED, 1)
     assert b"No space left" in ended.stderr

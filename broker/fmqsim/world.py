@@ -305,6 +305,7 @@ class _Logging:
         self._before = structlog.get_config()
         structlog.configure(
             processors=[self._take],
+            wrapper_class=structlog.make_filtering_bound_logger(0),  # all, whoever was quiet before
             logger_factory=structlog.ReturnLoggerFactory(),
             cache_logger_on_first_use=False,
         )

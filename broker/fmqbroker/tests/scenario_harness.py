@@ -15,9 +15,11 @@ from fmqclient.dev.cluster import DevCluster
 from fmqclient.dev.plan import ClusterOptions
 from fmqclient.dev.verdict import judge
 from fmqcore.cluster import GroupState, Mode
+from fmqcore.errors import ErrorCode
 from fmqcore.journal.control import decode_offsets
 from fmqcore.words import BrokerId, Permission
 from fmqport.zk.embedded import EmbeddedZooKeeper
+from fmqproto.v1 import client_pb2
 
 NONE, READ, WRITE, FULL = Permission.NONE, Permission.READ, Permission.WRITE, Permission.FULL
 MASTER, SLAVE = BrokerId("g1-0"), BrokerId("g1-1")
@@ -90,6 +92,23 @@ class Scenario:
     def raw(self, broker: str) -> Raw:
         """A producer that does not try again."""
         return Raw(self.cluster, self.traffic, broker)
+
+    async def answer(self, level: int = client_pb2.REPLICATED) -> ErrorCode:
+        """What one message to the first group's master comes to."""
+        async with self.raw(MASTER) as raw:
+            await raw.send(level)
+            [said] = await raw.answers()
+        return said
+
+    async def refuses(self) -> None:
+        """Wait until the master refuses what must be replicated; until then it may say UNKNOWN.
+
+        A state in ZooKeeper is known to who reads it before the master has the answer to its own
+        compare-and-set: what it appends between the two waits for a slave that is gone.
+        """
+        async with asyncio.timeout(BOUND_S):
+            while (said := await self.answer()) is not ErrorCode.NOT_ENOUGH_REPLICAS:
+                assert said is ErrorCode.DELIVERY_UNKNOWN, said
 
     # ---- waiting
     async def until(self, condition: Callable[[], Any], what: str) -> None:

@@ -205,7 +205,11 @@ class Look(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """How far a broker's journal goes, at some moment between the two times."""
+    """How far a broker's journal goes, at some moment between the two times.
+
+    Both the same (a simulation): also written whenever a client is told of a record of its group,
+    and when its process ends.
+    """
 
     asked_ms: float
     at_ms: float

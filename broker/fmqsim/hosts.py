@@ -127,6 +127,7 @@ class BrokerHost(Host):
         how = self._how or _ending(why)
         journal = world.watcher.of(process).journal
         durable_end = int(journal.durable_end) if journal is not None else -1
+        world.look_at_ends(self, process)
         event = Down(world.loop.now_ms, self.name, self.group, how, why, durable_end)
         world.history.add(event)
         error = process.error

@@ -5,6 +5,7 @@ whole again → all sends are answered → all is drained → the end. Nothing h
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -12,7 +13,18 @@ from typing import Any, Final
 import structlog
 
 from e2e.doors import Door
-from e2e.events import Ends, Phase, PhaseName, Serves, Setup, State, Up
+from e2e.events import (
+    Delivered,
+    Ends,
+    Event,
+    Phase,
+    PhaseName,
+    Serves,
+    Setup,
+    State,
+    Stored,
+    Up,
+)
 from e2e.history import History
 from e2e.journals import Journal as StoredJournal
 from e2e.journals import load
@@ -49,7 +61,7 @@ class World:
     def __init__(self, scene: Scene, loop: SimLoop) -> None:
         self.scene = scene
         self.loop = loop
-        self.history = History()
+        self.history = History(sink=self._told)
         weather = scene.weather
         self.network = Network(loop, window_bytes=weather.window_bytes)
         self.network.delay_s = weather.delay_ms / 1000
@@ -60,6 +72,7 @@ class World:
         self.traffic = Traffic(self.history, lambda: loop.now_ms, scene.seed)
         self.watcher = Watcher(loop, self._serves, self._opened)
         self.brokers: dict[str, BrokerHost] = {}
+        self._of_group: defaultdict[str, list[BrokerHost]] = defaultdict(list)
         self.configs: dict[str, GroupConfig] = {str(g.group): g for g in scene.groups}
         for group in scene.groups:
             for member in group.members:
@@ -69,11 +82,13 @@ class World:
         self.operator = Operator(self)
         self._states: dict[str, State] = {}
         self._ends: dict[str, tuple[int, ...]] = {}
+        self._looked_ms: dict[str, float] = {}
         self.reader_changes = 0
 
     def add_broker(self, name: str, group: str) -> BrokerHost:
         """A machine for a broker; its disk is empty."""
         host = self.brokers[name] = BrokerHost(self, name, group)
+        self._of_group[group].append(host)
         host.storage.speed.write_ms = self.scene.weather.write_ms
         return host
 
@@ -210,7 +225,7 @@ class World:
         return Permission.NONE if gate is None else gate.permission()
 
     async def _look(self) -> None:
-        """Write down how far journals go, and nothing else: the rest is told."""
+        """Write down how far journals go, also while no client is told anything."""
         while True:
             await asyncio.sleep(_POLL_S)
             for host in self.brokers.values():
@@ -232,10 +247,21 @@ class World:
             self._states[group] = seen
             self.history.add(event)
 
+    def _told(self, event: Event) -> None:
+        """A client was told something: what is there at this moment?"""
+        if isinstance(event, Stored | Delivered):
+            group, now = event.place.group, self.loop.now_ms
+            if self._looked_ms.get(group) != now:
+                self._looked_ms[group] = now
+                for host in self._of_group[group]:
+                    self._look_at_ends(host)
+
     def _look_at_ends(self, host: BrokerHost) -> None:
-        process = host.node.process
-        if process is None:
-            return
+        if host.node.process is not None:
+            self.look_at_ends(host, host.node.process)
+
+    def look_at_ends(self, host: BrokerHost, process: Process) -> None:
+        """Write down how far its journal goes now."""
         seen = self.watcher.of(process)
         if seen.journal is None or seen.commit is None:
             return

@@ -1,9 +1,14 @@
 """I2 and I4 before anything is lost: an OK was told while its policy did not hold, a message was
 delivered that was not committed. Pure.
 
-A journal's ends only rise while a broker lives, so what a broker had at some moment is no more than
+In a simulation journals are looked at whenever a client is told something: what was not there then,
+and not at any moment since the record was sent, was not there. In a real run there are samples: a
+journal's ends only rise while a broker lives, so what a broker had at some moment is no more than
 what is seen a moment later (`_LATER_MS`: longer than the pause between two looks). Nothing is said
 where there was no such look: a broker that just ended, or does not answer.
+
+A position tells of a record only if the batch that has it in the end is the one that was told: the
+same record, appended in a term that had begun by then.
 """
 
 from bisect import bisect_left, bisect_right
@@ -13,7 +18,7 @@ from typing import Final
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.promise import Copy, Promise, promise_of
-from e2e.events import Down, Ends, Place, Stored, Up
+from e2e.events import Delivered, Down, Ends, Place, Stored, Up
 
 _LATER_MS: Final = 250.0
 _SHOULD_MS: Final = 2000.0
@@ -30,21 +35,36 @@ class _Ends:
     ) -> None:
         self._exact = all(e.asked_ms == e.at_ms for e in ends)
         downs = [e for e in lives if isinstance(e, Down)]
-        last = [_at_its_end(e) for e in downs if e.durable_end >= 0]
+        last = [_at_its_end(e) for e in downs if e.durable_end >= 0 and not self._exact]
         self._ends = sorted([*ends, *last], key=lambda e: e.asked_ms)
         self._asked = [e.asked_ms for e in self._ends]
         self._downs = [e.at_ms for e in downs]
         self._blind = sorted([*(e.at_ms for e in downs if e.durable_end < 0), *frozen])
 
-    def later(self, at_ms: float) -> Ends | None:
-        """No less than what it had then; None: nobody looked."""
-        until_ms = at_ms + (_LATER_MS if self._exact else _SHOULD_MS)
+    def most(self, since_ms: float, at_ms: float) -> Ends | None:
+        """No less than what it ever had between the two; None: nobody looked."""
+        return self._exactly(since_ms, at_ms) if self._exact else self._later(at_ms)
+
+    def _exactly(self, since_ms: float, at_ms: float) -> Ends | None:
+        begin, end = bisect_right(self._asked, since_ms), bisect_right(self._asked, at_ms)
+        seen = self._ends[max(0, begin - 1) : end]
+        if not seen:
+            return None
+        return Ends(
+            at_ms, at_ms, seen[-1].broker, seen[-1].group, 0,
+            max(e.end for e in seen),
+            max(e.durable_end for e in seen),
+            max(e.commit_end for e in seen),
+        )  # fmt: skip
+
+    def _later(self, at_ms: float) -> Ends | None:
+        until_ms = at_ms + _SHOULD_MS
         over = self._downs[bisect_left(self._downs, at_ms) :][:1]
         until_ms = min([until_ms, *over])
         if any(at_ms <= blind <= until_ms for blind in self._blind):
             return None
         at = bisect_right(self._asked, min(until_ms, at_ms + _LATER_MS)) - 1
-        if at >= 0 and (self._exact or self._asked[at] >= at_ms):
+        if at >= 0 and self._asked[at] >= at_ms:
             return self._ends[at]
         following = self._ends[at + 1 : at + 2]
         return following[0] if following and following[0].asked_ms <= until_ms else None
@@ -63,7 +83,7 @@ def told_early(facts: Facts) -> Iterator[Finding]:
     for outcome in facts.outcome.values():
         if not isinstance(outcome, Stored) or outcome.offset < 0:
             continue
-        position = facts.position_after(outcome.place, outcome.offset)
+        position = _position(facts, outcome)
         batch = (outcome.place, position, outcome.at_ms)
         if position is None or batch in seen:
             continue  # one answer for all of its records
@@ -71,7 +91,7 @@ def told_early(facts: Facts) -> Iterator[Finding]:
         promise = _promise(facts, outcome)
         if promise is None:
             continue
-        if why := _not_held(promise, position, ends, outcome.at_ms):
+        if why := _not_held(promise, position, ends):
             sent = facts.sent[outcome.record]
             yield Finding(
                 Check.I2,
@@ -82,6 +102,18 @@ def told_early(facts: Facts) -> Iterator[Finding]:
                 outcome.offset,
                 outcome.record,
             )
+
+
+def _position(facts: Facts, told: Stored | Delivered) -> int | None:
+    """Where the batch ends that was told; None: it is not known to be there any more."""
+    truth = facts.truth(told.place)
+    if truth.records.get(told.offset) != told.record:
+        return None
+    at = bisect_right(truth.bases, told.offset) - 1
+    state = facts.state_at(told.place.group, told.at_ms)
+    if state is None or truth.epochs[at] > state.epoch:
+        return None  # stored anew, after what was told had been lost
+    return truth.positions[at]
 
 
 def _promise(facts: Facts, outcome: Stored) -> Promise | None:
@@ -99,24 +131,25 @@ def _promise(facts: Facts, outcome: Stored) -> Promise | None:
     return promise_of(sent.level, setup, isrs, sent.at_ms, outcome.at_ms, master)
 
 
-def _not_held(promise: Promise, position: int, ends: dict[str, _Ends], at_ms: float) -> str:
+def _not_held(promise: Promise, position: int, ends: dict[str, _Ends]) -> str:
     """What shows that no set of brokers held it; "" if one may have."""
-    short = _short(ends, promise.master, promise.master_copy, position, at_ms)
+    short = _short(ends, promise, promise.master, promise.master_copy, position)
     if short:
         return short
     if promise.slave_copy is Copy.NONE:
         return ""
     told = []
     for way in promise.ways:
-        shorts = [_short(ends, who, promise.slave_copy, position, at_ms) for who in sorted(way)]
+        shorts = [_short(ends, promise, w, promise.slave_copy, position) for w in sorted(way)]
         if not any(shorts):
             return ""
         told.append(next(filter(None, shorts)))
     return "; ".join(told) or "no slave was in sync"
 
 
-def _short(ends: dict[str, _Ends], broker: str, copy: Copy, position: int, at_ms: float) -> str:
-    seen = ends[broker].later(at_ms) if broker in ends else None
+def _short(ends: dict[str, _Ends], promise: Promise, broker: str, copy: Copy, position: int) -> str:
+    times = promise.since_ms, promise.told_ms
+    seen = ends[broker].most(*times) if broker in ends else None
     if seen is None:
         return ""
     end = seen.durable_end if copy is Copy.DISK else seen.end
@@ -131,17 +164,16 @@ def read_early(facts: Facts) -> Iterator[Finding]:
     ends = _all_ends(facts)
     checked: dict[tuple[Place, int | None], float] = {}  # batch → its first delivery
     for event in facts.delivered:
-        position = facts.position_after(event.place, event.offset)
+        position = _position(facts, event)
         batch = (event.place, position)
         if position is None or checked.get(batch, event.at_ms + 1) <= event.at_ms:
             continue  # it was committed before
-        setup = facts.group(event.place.group)
-        if setup is None:
-            continue
-        if facts.truth(event.place).records.get(event.offset) != event.record:
+        setup, sent = facts.group(event.place.group), facts.sent.get(event.record)
+        if setup is None or sent is None:
             continue
         checked[batch] = event.at_ms
-        seen = [ends[name].later(event.at_ms) if name in ends else None for name in setup.members]
+        times = sent.at_ms, event.at_ms
+        seen = [ends[name].most(*times) if name in ends else None for name in setup.members]
         if all(each is not None and each.commit_end < position for each in seen):
             committed = max(each.commit_end for each in seen if each is not None)
             text = f"delivered to {event.who}: it ends at {position}, {committed} is committed"

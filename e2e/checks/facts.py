@@ -65,9 +65,10 @@ class Truth(NamedTuple):
     begin: int
     bases: list[int]  # of its batches, ascending
     positions: list[int]  # one past each of them
+    epochs: list[int]  # in which each was appended
 
 
-_NOTHING: Final = Truth({}, 0, [], [])
+_NOTHING: Final = Truth({}, 0, [], [], [])
 
 
 class Facts:
@@ -125,13 +126,6 @@ class Facts:
     def truth(self, place: Place) -> Truth:
         """What is in a place in the end."""
         return self.truths.get(place.group, {}).get(place, _NOTHING)
-
-    def position_after(self, place: Place, offset: int) -> int | None:
-        """The position one past the batch that holds it in the end; None if none does."""
-        truth = self.truth(place)
-        if offset not in truth.records:
-            return None
-        return truth.positions[bisect_right(truth.bases, offset) - 1]
 
     def setups_of(self, name: str) -> list[GroupSetup]:
         """As it was configured in the course of time."""
@@ -224,14 +218,15 @@ class Facts:
         journal = self.final_journal(group)
         if journal is None:
             return {}
-        found = {place: Truth({}, begin, [], []) for place, begin in journal.begins.items()}
+        found = {place: Truth({}, begin, [], [], []) for place, begin in journal.begins.items()}
         for batch in journal.batches:
             header = batch.header
             if header.type == BatchType.DATA:
                 place = journal.place(header)
-                truth = found.setdefault(place, Truth({}, 0, [], []))
+                truth = found.setdefault(place, Truth({}, 0, [], [], []))
                 truth.bases.append(header.base_offset)
                 truth.positions.append(header.end)
+                truth.epochs.append(header.epoch)
                 for offset, record in enumerate(batch.records, header.base_offset):
                     truth.records[offset] = record
         return found

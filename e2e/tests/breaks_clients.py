@@ -134,6 +134,34 @@ def told_and_then_the_slave_died_without_it() -> Kit:
 
 
 @breaks(Check.I2)
+def told_a_moment_before_a_slave_had_it() -> Kit:
+    kit = Kit()
+    kit.produce(1)
+    records = kit.send(1)
+    header = kit.store(records)
+    kit.ends(MASTER)
+    kit.told(records, header)
+    kit.ends(SLAVE)
+    return kit
+
+
+@breaks(Check.I2)
+def told_too_early_in_the_term_that_stored_it_anew() -> Kit:
+    kit = Kit(AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE))
+    kit.produce(1)
+    kit.fault(FaultKind.POWER, MASTER)
+    kit.end(MASTER, Ending.POWER, 0)
+    kit.up(MASTER)
+    kit.epoch += 1
+    kit.writer.open_epoch(kit.epoch, MASTER)
+    kit.state(Mode.MASTER, MASTER)
+    records = kit.send(1)
+    kit.told(records, kit.store(records))
+    kit.ends(MASTER)
+    return kit
+
+
+@breaks(Check.I2)
 def told_while_no_slave_was_in_sync() -> Kit:
     kit = Kit()
     kit.state(Mode.MASTER, MASTER, isr=())

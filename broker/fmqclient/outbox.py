@@ -76,23 +76,13 @@ class Outbox:
         return topic
 
     def pinned_lane(self, topic: Topic, group: GroupName | None, queue: int | None) -> Lane | None:
-        """The lane that the caller asked for; raise `InvalidArgument`, `UnknownQueue`."""
+        """The lane that the caller asked for; raises as `pinned_group` does."""
         if topic.config is None:
             return None
-        groups = topic.config.groups
-        if group is None:
-            if len(groups) != 1:
-                names = ", ".join(g.group for g in groups)
-                raise InvalidArgument(f"queue={queue} needs group= too: {topic.name} is in {names}")
-            group = groups[0].group
-        queues = topic.config.queues_in(group)
-        if not queues:
-            raise InvalidArgument(f"topic {topic.name} has no queue in group {group!r}")
+        group = pinned_group(topic.config, group, queue)
         if queue is None:
             place = topic.rotation.next({group})
             queue = 0 if place is None else place[1]
-        if not 0 <= queue < queues:
-            raise UnknownQueue(f"queue {queue}: {topic.name} has {queues} in {group}, from 0")
         return topic.lane((group, queue))
 
     def put(self, lane: Lane, record: Record, size: int) -> None:
@@ -265,3 +255,18 @@ def _unknown(lane: Lane, link: Carrier) -> str:
         f"group {lane.group} queue {lane.queue} did not confirm in time ({why}): it may be stored "
         "or not; sending it again may store it twice"
     )
+
+
+def pinned_group(topic: TopicConfig, group: GroupName | None, queue: int | None) -> GroupName:
+    """The group that the caller of `send` means. Raises `InvalidArgument`, `UnknownQueue`."""
+    if group is None:
+        if len(topic.groups) != 1:
+            names = ", ".join(g.group for g in topic.groups)
+            raise InvalidArgument(f"queue={queue} needs group= too: {topic.name} is in {names}")
+        group = topic.groups[0].group
+    queues = topic.queues_in(group)
+    if not queues:
+        raise InvalidArgument(f"topic {topic.name} has no queue in group {group!r}")
+    if queue is not None and not 0 <= queue < queues:
+        raise UnknownQueue(f"queue {queue}: {topic.name} has {queues} in {group}, from 0")
+    return group

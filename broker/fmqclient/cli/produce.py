@@ -23,8 +23,10 @@ from fmqclient.cli.common import (
     write,
 )
 from fmqclient.cli.lines import everything, lines
+from fmqclient.outbox import pinned_group
 from fmqclient.settings import LEVELS
 from fmqcore.errors import FmqError, InvalidArgument
+from fmqcore.words import GroupName
 
 _AT_ONCE = 10_000  # messages outstanding
 _STALLED_S = 3.0  # after so long without any answer, say why
@@ -74,7 +76,9 @@ def produce(
         with ExitStack() as files:
             fd = files.enter_context(file.open("rb")).fileno() if file else sys.stdin.fileno()
             async with client(brokers) as connected:
-                await connected.admin().topic(topic)  # before the first line is typed
+                known = await connected.admin().topic(topic)  # before the first line is typed
+                if group is not None or queue is not None:
+                    pinned_group(known, None if group is None else GroupName(group), queue)
                 async with connected.producer(acks=acks, linger_ms=linger_ms) as producer:
                     watching = asyncio.create_task(job.watch(producer))
                     try:

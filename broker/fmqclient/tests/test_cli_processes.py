@@ -94,6 +94,13 @@ async def produce_and_consume(fmq: Fmq, tmp_path: Path) -> None:
     for lines in (b"x\n", b""):  # also before anything is typed
         code, _, err = await fmq("produce", "nope", stdin=lines)
         assert (code, "there is no topic 'nope'" in err) == (1, True)
+        for wanted, *place in (
+            (64, "--group=g9"),
+            (1, "--group=g1", "--queue=99"),
+            (64, "--queue=0"),
+        ):
+            code, _, err = await fmq("produce", "orders", *place, stdin=lines)
+            assert (code, "queue" in err, "stored" in err) == (wanted, True, False)
     code, out, err = await fmq(
         "consume", "orders", "-g", "billing", "-e", "--format", r"%k|%v|%h\n"
     )

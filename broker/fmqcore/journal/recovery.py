@@ -142,7 +142,7 @@ def survey(
         if ((base := segment_base(name)) is not None and base not in bases)
         or ((base := index_base(name)) is not None and base not in indexed)
     )
-    refusal = _missing_known(bases, checkpoint) or _first_gap(segments, log_start)
+    refusal = _missing_known(bases, checkpoint, empty) or _first_gap(segments, log_start)
     known = checkpoint.durable_end if checkpoint else log_start
     last = segments[-1].base if segments else log_start
     return Survey(
@@ -247,7 +247,9 @@ def _corrupt(stop: Stop, file: str, durable_end: Position, *, clean: bool) -> Fi
     return error(code, file, stop.position, f"{what} ({known})")
 
 
-def _missing_known(bases: set[Position], checkpoint: Checkpoint | None) -> Finding | None:
+def _missing_known(
+    bases: set[Position], checkpoint: Checkpoint | None, empty: str | None
+) -> Finding | None:
     if checkpoint is None:
         return None
     below = checkpoint.durable_end  # a segment at or above it holds nothing that could be missed
@@ -260,7 +262,8 @@ def _missing_known(bases: set[Position], checkpoint: Checkpoint | None) -> Findi
     if lost is None:
         return None
     name = segment_name(lost)
-    return error(Code.J005, name, lost, "the file is missing, and the checkpoint knows of it")
+    what = "the file begins with zeros" if name == empty else "the file is missing"
+    return error(Code.J005, name, lost, f"{what}, and the checkpoint knows of it")
 
 
 def _first_gap(segments: Sequence[SegmentFile], log_start: Position) -> Finding | None:

@@ -216,6 +216,7 @@ def test_a_torn_first_snap_cuts_at_the_base_and_an_empty_file_is_no_segment() ->
     refusal = recovered(durable, empty=name).survey.refusal
     assert refusal is not None, "what was durable in it is gone"
     assert refusal.file == name
+    assert "begins with zeros" in refusal.sentence, "it is there"
 
 
 @pytest.mark.parametrize("with_checkpoint", [True, False])

@@ -1,0 +1,119 @@
+"""What a plan may ask the shell to do: typed, and each safe to do twice. Pure.
+
+The shell does them in the order of the plan and stops at the first that fails; the next round
+observes anew. Order within a plan: configuration in ZooKeeper before pods (a broker without it ends
+at once), children before anything that stops a broker, `Tell` before what it tells of.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fmqcore.cluster import GroupConfig
+from fmqcore.words import BrokerId, Epoch
+from fmqoperator.resources import Json
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyChild:
+    """Server-side apply (force) of this object; it has owner reference and hash already."""
+
+    manifest: Json
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteChild:
+    """Delete a child that is not wanted any more; one that is not there is no error."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str  # precondition: that very object
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class GrowClaim:
+    """Patch `spec.resources.requests.storage` of a claim; only ever to more."""
+
+    claim: str
+    size: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutGroupConfig:
+    """Compare-and-set the group's `config` node: `version` as read, -1 = create it."""
+
+    config: GroupConfig
+    version: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Switchover:
+    """Ask for a planned move of the mastership, of a group that stands in `epoch`."""
+
+    to: BrokerId
+    epoch: Epoch
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Promote:
+    """Ask that an in-sync slave becomes master in place of one that is lost for good.
+
+    `epoch`: of the state that this was decided on; of a later one it is void.
+    """
+
+    to: BrokerId
+    lost: BrokerId
+    epoch: Epoch
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPod:
+    """Delete a pod (with its grace period); the StatefulSet makes it anew."""
+
+    pod: str
+    uid: str  # precondition: that very pod
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAnnotation:
+    """Take an annotation of the BrokerGroup away: what it asked for was done, or cannot be."""
+
+    name: str
+    value: str  # only if it still has this value
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """An Event on the BrokerGroup. The shell sends one that was just sent no second time."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Observe again after so long, if nothing wakes the operator before."""
+
+    after_ms: int
+
+
+Action = (
+    ApplyChild
+    | DeleteChild
+    | GrowClaim
+    | PutGroupConfig
+    | Switchover
+    | Promote
+    | RestartPod
+    | RemoveAnnotation
+    | Tell
+    | Requeue
+)

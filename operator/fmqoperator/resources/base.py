@@ -1,0 +1,104 @@
+"""What every resource is made of: names on the wire, quantities, conditions. Pure.
+
+Fields are snake_case here and camelCase in Kubernetes. A field that is not known is ignored: a
+newer schema in the cluster does not stop an older operator. What is refused, and with which words,
+stands beside each field (its bounds) and in `rules` (CEL, `x-kubernetes-validations`).
+"""
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic.alias_generators import to_camel
+
+GROUP: Final = "fmq.io"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = "fmq.io/v1alpha1"
+
+MAX_BROKERS: Final = 9
+
+Json = dict[str, Any]
+
+
+class Part(BaseModel):
+    """A part of a resource."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True
+    )
+
+    def as_json(self) -> Json:
+        """As Kubernetes shows it; what was not given is left out."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def rules(*pairs: tuple[str, str]) -> ConfigDict:
+    """CEL rules of a part, with the message for who breaks them: it says what to do."""
+    found: list[Any] = [{"rule": rule, "message": message} for rule, message in pairs]
+    return ConfigDict(json_schema_extra={"x-kubernetes-validations": found})
+
+
+def list_map(*keys: str) -> Json:
+    """A list in which each element is named by some of its fields."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+
+
+DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+QUANTITY: Final = r"^([0-9]+|[0-9]*\.[0-9]+)(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
+
+DnsLabel = Annotated[str, Field(pattern=DNS_LABEL, max_length=63)]
+ObjectName = Annotated[
+    str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253)
+]
+BrokerName = Annotated[str, Field(pattern=DNS_LABEL, min_length=1, max_length=63)]
+Words = Annotated[str, Field(max_length=1024)]
+Quantity = Annotated[
+    str | int,
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": QUANTITY,
+            "x-kubernetes-int-or-string": True,
+        }
+    ),
+]
+Quantities = Annotated[dict[str, Quantity], Field(max_length=16)]
+ShortText = Annotated[str, Field(max_length=253)]
+StringMap = Annotated[dict[str, ShortText], Field(max_length=32)]
+
+
+class Metadata(Part):
+    """Of a resource's metadata, what the operator reads."""
+
+    name: str
+    namespace: str = "default"
+    uid: str = ""
+    generation: int = 0
+    annotations: dict[str, str] = {}
+    deletion_timestamp: str | None = None
+
+
+class Condition(Part):
+    """One thing that is so, or not, or not known."""
+
+    type: Annotated[str, Field(max_length=64, description="What it is about, e.g. Ready.")]
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether it is so.")
+    reason: Annotated[str, Field(max_length=128, description="Why, in one word for programs.")]
+    message: Annotated[
+        str, Field(max_length=2048, description="Why, and what to do about it, for people.")
+    ] = ""
+    observed_generation: Annotated[
+        int, Field(description="The generation of the resource that this is about.")
+    ] = 0
+    last_transition_time: Annotated[
+        str, Field(max_length=32, description="Since when the status is what it is.")
+    ] = ""
+
+
+Conditions = Annotated[
+    tuple[Condition, ...],
+    Field(
+        max_length=32,
+        description="What is so and what is not; each says of which generation.",
+        json_schema_extra=list_map("type"),
+    ),
+]

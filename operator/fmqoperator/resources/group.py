@@ -1,0 +1,427 @@
+"""BrokerGroup: one master and its slaves, as declared. Pure.
+
+The group is named as the resource is; its brokers are its pods: `<name>-0`, `<name>-1`, ...
+"""
+
+from enum import Enum
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from fmqcore.policy import Flush, HowMany, SlaveCounts
+from fmqoperator.resources.base import (
+    API_VERSION,
+    DNS_LABEL,
+    MAX_BROKERS,
+    QUANTITY,
+    BrokerName,
+    DnsLabel,
+    Metadata,
+    ObjectName,
+    Part,
+    Quantities,
+    ShortText,
+    StringMap,
+    list_map,
+    rules,
+)
+from fmqoperator.resources.settings import BrokerTuning
+from fmqoperator.resources.status import BrokerGroupStatus
+
+SWITCHOVER: Final = "fmq.io/switchover"
+"""Annotation: a broker's name, `any`, or nothing: it becomes master once; then it is removed."""
+
+FENCE: Final = "fmq.io/fence"
+"""Annotation: brokers that must serve nothing, separated by commas, or `all`."""
+
+RESTART: Final = "fmq.io/restart"
+"""Annotation: any text; a new one restarts all brokers, one by one."""
+
+NAME_MAX: Final = 40
+HOSTS: Final = r"^[A-Za-z0-9.-]+:[0-9]{1,5}(,[A-Za-z0-9.-]+:[0-9]{1,5})*(/[A-Za-z0-9._/-]*)?$"
+
+
+class ZooKeeper(Part):
+    """Where the cluster's ZooKeeper is."""
+
+    model_config = rules(
+        (
+            "(self.connect + '/').split('/', 2)[1] == (oldSelf.connect + '/').split('/', 2)[1]",
+            "zookeeper.connect: the path after the hosts cannot be changed, the group's state is "
+            "there; make a new BrokerGroup, or copy the nodes and delete this one with its "
+            "volumes kept",
+        ),
+    )
+
+    connect: str = Field(
+        pattern=HOSTS,
+        max_length=512,
+        description="host:port of each server, separated by commas; a /path after the last one "
+        "keeps all that is FMQ's below it.",
+    )
+
+
+class Policy(Part):
+    """What an acknowledged message has survived."""
+
+    model_config = rules(
+        (
+            "!self.strict || self.howMany == 'all'",
+            "policy.strict asks for every configured slave: set policy.howMany to all, or leave "
+            "strict out",
+        ),
+    )
+
+    flush: Flush = Field(
+        default=Flush.FSYNC,
+        description="When the master itself counts: once written to the page cache (os-cache), "
+        "the same with an fsync every flushIntervalMs (interval), or once on the disk (fsync).",
+    )
+    flush_interval_ms: int = Field(
+        default=1000, ge=1, le=3_600_000, description="Between two fsyncs, with flush: interval."
+    )
+    slave_counts: SlaveCounts = Field(
+        default=SlaveCounts.DURABLE, description="When a slave counts: sent, received or durable."
+    )
+    how_many: HowMany = Field(
+        default=HowMany.ONE,
+        description="How many slaves must count: none, one, majority (of all brokers), all (in "
+        "sync), or zones (one in the master's zone and one in another).",
+    )
+    strict: bool = Field(
+        default=False, description="With howMany all: every configured slave, in sync or not."
+    )
+
+
+class BrokerPermission(Part):
+    """The most that one broker may serve."""
+
+    broker: BrokerName = Field(description="The broker, e.g. g1-0.")
+    permission: Literal["FULL", "WRITE", "READ", "NONE"] = Field(
+        description="The most it may ever serve, as master or as slave."
+    )
+
+
+class Switchover(Part):
+    """A planned move of the mastership."""
+
+    to: BrokerName = Field(
+        description="The broker that shall be master, e.g. g1-1. The move is made once that broker "
+        "is in sync, and again whenever another one has become master."
+    )
+
+
+class PromotionPolicy(Enum):
+    """Whether a slave becomes master when the master is lost for good."""
+
+    OFF = "off"
+    AFTER = "after"
+
+
+class Promotion(Part):
+    """What is done when the master is lost for good."""
+
+    policy: PromotionPolicy = Field(
+        default=PromotionPolicy.OFF,
+        description="off: reads go on at a slave, writes wait for the master or a person. after: "
+        "the most advanced slave that is in sync becomes master after afterSeconds.",
+    )
+    after_seconds: int = Field(
+        default=300,
+        ge=30,
+        le=86_400,
+        description="So long the master must have been gone, with policy: after.",
+    )
+
+
+class Reclaim(Enum):
+    """What becomes of a volume that is not needed any more."""
+
+    RETAIN = "Retain"
+    DELETE = "Delete"
+
+
+class Storage(Part):
+    """Each broker's volume."""
+
+    model_config = rules(
+        (
+            "quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0",
+            "storage.size cannot shrink, no volume can: give at least the present size",
+        ),
+        (
+            "has(self.storageClassName) == has(oldSelf.storageClassName) && "
+            "(!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",
+            "storage.storageClassName cannot be changed for volumes that exist: make a new "
+            "BrokerGroup of that class and move the topics",
+        ),
+    )
+
+    size: str = Field(
+        default="10Gi",
+        pattern=QUANTITY,
+        max_length=32,
+        description="Size of each broker's volume. It may grow, never shrink.",
+    )
+    storage_class_name: ObjectName | None = Field(
+        default=None, description="Left out: the cluster's default class."
+    )
+    on_delete: Reclaim = Field(
+        default=Reclaim.RETAIN,
+        description="What becomes of the volumes when this resource is deleted.",
+    )
+    on_scale_down: Reclaim = Field(
+        default=Reclaim.RETAIN,
+        description="What becomes of the volume of a broker that is taken out.",
+    )
+
+
+class Resources(Part):
+    """What each broker's container asks for, and gets at most."""
+
+    requests: Quantities = Field(
+        default={"cpu": "250m", "memory": "512Mi"}, description="What a node must have free."
+    )
+    limits: Quantities = Field(
+        default={"memory": "1Gi"},
+        description="The most it may use. A limit of cpu makes failovers slower.",
+    )
+
+
+class Toleration(Part):
+    """A taint of nodes that brokers bear."""
+
+    key: ShortText | None = Field(default=None, description="The taint's key; left out: any.")
+    operator: Literal["Exists", "Equal"] = Field(
+        default="Equal", description="Whether the value must be equal, or is not looked at."
+    )
+    value: ShortText | None = Field(default=None, description="The taint's value.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
+        default=None, description="The taint's effect; left out: all."
+    )
+    toleration_seconds: int | None = Field(
+        default=None, ge=0, description="With NoExecute: how long it is borne."
+    )
+
+
+class Spread(Enum):
+    """How strictly brokers are kept apart."""
+
+    REQUIRED = "required"
+    PREFERRED = "preferred"
+    NONE = "none"
+
+
+class Scheduling(Part):
+    """Where brokers run."""
+
+    across_nodes: Spread = Field(
+        default=Spread.PREFERRED, description="No two brokers of the group on one node."
+    )
+    across_zones: Spread = Field(
+        default=Spread.PREFERRED, description="The group's brokers evenly over the zones."
+    )
+    node_selector: StringMap = Field(default={}, description="Labels that a node must have.")
+    tolerations: Annotated[tuple[Toleration, ...], Field(max_length=16)] = Field(
+        default=(), description="Taints of nodes that brokers bear."
+    )
+    priority_class_name: ObjectName | None = Field(
+        default=None, description="The pods' priority class."
+    )
+
+
+class Service(Part):
+    """The Services -rw and -ro, for programs in and out of the cluster."""
+
+    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
+        default="ClusterIP", description="How they are reached."
+    )
+    annotations: StringMap = Field(default={}, description="For a load balancer's controller.")
+
+
+class Clients(Enum):
+    """Who may connect to the brokers."""
+
+    ANYWHERE = "anywhere"
+    NAMESPACE = "namespace"
+    LABELLED = "labelled"
+
+
+class NetworkPolicy(Part):
+    """Who may connect, where the cluster's network enforces it."""
+
+    enabled: bool = Field(default=True, description="Whether there is a NetworkPolicy at all.")
+    clients: Clients = Field(
+        default=Clients.ANYWHERE,
+        description="Who may reach the client port: anywhere, pods of this namespace, or pods of "
+        "any namespace with the label fmq.io/client: '<name of the group>'. Brokers of the group "
+        "and the operator always may.",
+    )
+
+
+class PodTemplate(Part):
+    """What the pods carry beside what the operator sets."""
+
+    labels: StringMap = Field(default={}, description="Labels of the pods, beside the operator's.")
+    annotations: StringMap = Field(default={}, description="Annotations of the pods.")
+
+
+_ENOUGH: Final = (
+    (
+        "self.policy.howMany != 'one' || self.replicas >= 2",
+        "policy.howMany one needs a slave: set replicas to 2 or more, or policy.howMany to none",
+    ),
+    (
+        "self.policy.howMany != 'zones' || self.replicas >= 3",
+        "policy.howMany zones needs two slaves: set replicas to 3 or more, or ask for less",
+    ),
+    (
+        "self.promotion.policy != 'after' || (self.replicas >= 2 && self.policy.howMany != 'none')",
+        "promotion.policy after needs slaves that hold what was acknowledged: set replicas to 2 or "
+        "more and policy.howMany to one, majority, all or zones",
+    ),
+    (
+        "has(self.cluster) == has(oldSelf.cluster) && "
+        "(!has(self.cluster) || self.cluster == oldSelf.cluster)",
+        "cluster cannot be changed, the group's state is there: make a new BrokerGroup",
+    ),
+    (
+        "!has(self.switchover) || !has(self.permissions) || !self.permissions.exists(p, "
+        "p.broker == self.switchover.to && p.permission != 'FULL')",
+        "switchover.to names a broker that permissions keeps from serving all: take it out of "
+        "permissions, or name another one",
+    ),
+)
+
+
+class BrokerGroupSpec(Part):
+    """What is wanted."""
+
+    model_config = rules(*_ENOUGH)
+
+    cluster: DnsLabel | None = Field(
+        default=None,
+        min_length=1,
+        description="The FMQ cluster that the group is of; left out: the namespace's name. "
+        "Groups of one cluster share topics.",
+    )
+    zookeeper: ZooKeeper = Field(description="Where the cluster's ZooKeeper is.")
+    replicas: int = Field(
+        default=2,
+        ge=1,
+        le=MAX_BROKERS,
+        description="Brokers of the group: a master and its slaves.",
+    )
+    image: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=512,
+        description="The broker's image; left out: the one that goes with the operator.",
+    )
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
+        default="IfNotPresent", description="When the image is pulled."
+    )
+    image_pull_secrets: Annotated[tuple[ObjectName, ...], Field(max_length=8)] = Field(
+        default=(), description="Names of the Secrets to pull it with."
+    )
+    policy: Policy = Field(default=Policy(), description=Policy.__doc__ or "")
+    strict_takeover: bool = Field(
+        default=False,
+        description="A returning master whose consumers' newest offsets are lost waits for a "
+        "person, instead of delivering some messages again.",
+    )
+    slave_reads: bool = Field(
+        default=True, description="A slave serves the reads while the master is gone."
+    )
+    permissions: Annotated[tuple[BrokerPermission, ...], Field(max_length=MAX_BROKERS)] = Field(
+        default=(),
+        description="Brokers that may serve less than everything.",
+        json_schema_extra=list_map("broker"),
+    )
+    switchover: Switchover | None = Field(
+        default=None,
+        description="The broker that shall be master. (For a single move: kubectl annotate bg "
+        "NAME fmq.io/switchover=BROKER.)",
+    )
+    promotion: Promotion = Field(default=Promotion(), description=Promotion.__doc__ or "")
+    paused: bool = Field(
+        default=False,
+        description="The operator changes nothing and only tells. The group goes on by itself.",
+    )
+    hibernated: bool = Field(
+        default=False, description="No broker runs; volumes and state are kept."
+    )
+    storage: Storage = Field(default=Storage(), description=Storage.__doc__ or "")
+    settings: BrokerTuning = Field(default=BrokerTuning(), description=BrokerTuning.__doc__ or "")
+    resources: Resources = Field(default=Resources(), description=Resources.__doc__ or "")
+    scheduling: Scheduling = Field(default=Scheduling(), description=Scheduling.__doc__ or "")
+    service: Service = Field(default=Service(), description=Service.__doc__ or "")
+    network_policy: NetworkPolicy = Field(
+        default=NetworkPolicy(), description=NetworkPolicy.__doc__ or ""
+    )
+    pod: PodTemplate = Field(default=PodTemplate(), description=PodTemplate.__doc__ or "")
+    startup_seconds: int = Field(
+        default=3600,
+        ge=60,
+        le=86_400,
+        description="So long a broker may read its journal at a start before it is restarted.",
+    )
+    termination_grace_seconds: int = Field(
+        default=60,
+        ge=30,
+        le=3600,
+        description="So long a broker may take to stop: it hands its role over and flushes.",
+    )
+
+
+_IS_BROKER: Final = (
+    "{0}.startsWith(self.metadata.name + '-') && "
+    "{0}.substring(size(self.metadata.name) + 1).matches('^[0-9]$') && "
+    "int({0}.substring(size(self.metadata.name) + 1)) < self.spec.replicas"
+)
+
+
+class BrokerGroup(Part):
+    """A replicated group of brokers: one master and its slaves."""
+
+    model_config = rules(
+        (
+            f"size(self.metadata.name) <= {NAME_MAX} && self.metadata.name.matches('{DNS_LABEL}')",
+            f"metadata.name is part of the pods' host names: at most {NAME_MAX} lower-case "
+            "letters, digits and '-', beginning and ending with a letter or digit",
+        ),
+        (
+            f"!has(self.spec.switchover) || ({_IS_BROKER.format('self.spec.switchover.to')})",
+            "switchover.to is none of the group's brokers: they are named <metadata.name>-0 to "
+            "<metadata.name>-<replicas - 1>",
+        ),
+        (
+            "!has(self.spec.permissions) || self.spec.permissions.all(p, "
+            f"{_IS_BROKER.format('p.broker')})",
+            "permissions names a broker that is none of the group's: they are named "
+            "<metadata.name>-0 to <metadata.name>-<replicas - 1>",
+        ),
+    )
+
+    api_version: Literal["fmq.io/v1alpha1"] = API_VERSION
+    kind: Literal["BrokerGroup"] = "BrokerGroup"
+    metadata: Metadata
+    spec: BrokerGroupSpec = Field(description="What is wanted.")
+    status: BrokerGroupStatus = Field(
+        default=BrokerGroupStatus(), description="What is, as the operator saw it last."
+    )
+
+    @property
+    def name(self) -> str:
+        """The group's name, in Kubernetes and in ZooKeeper."""
+        return self.metadata.name
+
+    @property
+    def cluster(self) -> str:
+        """The FMQ cluster that it is of."""
+        return self.spec.cluster or self.metadata.namespace
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """The brokers that are wanted, which are pods."""
+        return tuple(f"{self.name}-{at}" for at in range(self.spec.replicas))

@@ -1,0 +1,172 @@
+"""BrokerJob: a data job over a group's journals. Pure.
+
+"The job ran" (`status.phase`) and "the data is consistent" (`status.verdict`) are two verdicts.
+"""
+
+from enum import Enum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from fmqoperator.resources.base import (
+    API_VERSION,
+    MAX_BROKERS,
+    BrokerName,
+    Conditions,
+    DnsLabel,
+    Metadata,
+    Part,
+    ShortText,
+    Words,
+    rules,
+)
+from fmqoperator.resources.group import Resources
+
+
+class JobType(Enum):
+    """What the job does."""
+
+    CHECK = "check"
+    REBUILD_INDEX = "rebuild-index"
+    ARCHIVE = "archive"
+
+
+class JobEngine(Enum):
+    """Where the work is done."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+class Archive(Part):
+    """What is archived, and where to."""
+
+    topics: Annotated[
+        tuple[Annotated[str, Field(max_length=128)], ...], Field(min_length=1, max_length=128)
+    ] = Field(description="Topics to archive.")
+    claim: DnsLabel = Field(
+        min_length=1, description="The PersistentVolumeClaim that the Parquet files go to."
+    )
+
+
+_SAME = (
+    "{0} of a job cannot be changed, it has begun: make a new BrokerJob",
+    "has(self.{0}) == has(oldSelf.{0}) && (!has(self.{0}) || self.{0} == oldSelf.{0})",
+)
+
+
+class BrokerJobSpec(Part):
+    """What is wanted."""
+
+    model_config = rules(
+        *(
+            (_SAME[1].format(name), _SAME[0].format(name))
+            for name in ("type", "group", "brokers", "level", "engine", "archive")
+        ),
+        (
+            "has(self.archive) == (self.type == 'archive')",
+            "archive goes with type archive, and only with it: give both or neither",
+        ),
+        (
+            "self.type != 'rebuild-index' || (has(self.brokers) && self.brokers.size() == 1)",
+            "rebuild-index works on one broker's files: name it in brokers",
+        ),
+    )
+
+    type: JobType = Field(
+        description="check: read and compare journals. rebuild-index: make a stopped broker's "
+        "index files anew. archive: topics to Parquet."
+    )
+    group: DnsLabel = Field(
+        min_length=1, description="The BrokerGroup in this namespace whose journals are meant."
+    )
+    brokers: Annotated[tuple[BrokerName, ...], Field(max_length=MAX_BROKERS)] = Field(
+        default=(), description="Which of its brokers; left out: all."
+    )
+    level: Literal["quick", "standard", "deep"] = Field(
+        default="standard",
+        description="Of a check: headers and indexes, control batches too, or every byte.",
+    )
+    engine: JobEngine = Field(
+        default=JobEngine.AUTO,
+        description="spark: a SparkApplication. local: a plain Job. auto: a SparkApplication where "
+        "the cluster knows that kind, else a Job.",
+    )
+    executors: int = Field(default=2, ge=1, le=100, description="Spark's executors.")
+    rate_bytes_per_s: int = Field(
+        default=0, ge=0, description="Read at most so much, all together; 0 = all it can."
+    )
+    archive: Archive | None = Field(default=None, description=Archive.__doc__ or "")
+    image: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=512,
+        description="The job's image; left out: the one that goes with the operator.",
+    )
+    resources: Resources = Field(default=Resources(), description="Of each of the job's pods.")
+    retries: int = Field(default=2, ge=0, le=10, description="So often a failed pod is replaced.")
+    timeout_seconds: int = Field(
+        default=86_400, ge=60, le=2_592_000, description="After that the job is ended."
+    )
+    keep_seconds: int = Field(
+        default=604_800, ge=0, description="So long the ended job's pods are kept."
+    )
+
+
+class JobPhase(Enum):
+    """Whether the job ran."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class Verdict(Enum):
+    """What it found."""
+
+    CLEAN = "Clean"
+    WARNINGS = "Warnings"
+    INCONSISTENT = "Inconsistent"
+    INCOMPLETE = "Incomplete"
+    UNKNOWN = "Unknown"
+
+
+class BrokerJobStatus(Part):
+    """What is, as the operator saw it last."""
+
+    observed_generation: int = Field(
+        default=0, description="The generation that this status is about."
+    )
+    phase: JobPhase = Field(default=JobPhase.PENDING, description="Whether the job ran.")
+    verdict: Verdict = Field(default=Verdict.UNKNOWN, description="What it found in the data.")
+    exit_code: int | None = Field(
+        default=None,
+        description="0 clean, 1 warnings, 2 inconsistent, 3 incomplete, 64 wrong usage, "
+        "69 unavailable.",
+    )
+    message: Words = Field(default="", description="The same in a sentence.")
+    errors: int = Field(default=0, description="Findings that are errors.")
+    warnings: int = Field(default=0, description="Findings that are warnings.")
+    unread_bytes: int = Field(default=0, description="Bytes that were not read: not OK.")
+    child: ShortText = Field(default="", description="The Job or SparkApplication that runs it.")
+    started_at: Annotated[str, Field(max_length=32)] = Field(
+        default="", description="When it began."
+    )
+    finished_at: Annotated[str, Field(max_length=32)] = Field(
+        default="", description="When it ended."
+    )
+    conditions: Conditions = ()
+
+
+class BrokerJob(Part):
+    """A job over a group's journals: check, rebuild indexes, archive."""
+
+    api_version: Literal["fmq.io/v1alpha1"] = API_VERSION
+    kind: Literal["BrokerJob"] = "BrokerJob"
+    metadata: Metadata
+    spec: BrokerJobSpec = Field(description="What is wanted.")
+    status: BrokerJobStatus = Field(
+        default=BrokerJobStatus(), description="What is, as the operator saw it last."
+    )

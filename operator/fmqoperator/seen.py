@@ -1,0 +1,150 @@
+"""What the operator sees of one group before it plans: plain values. Pure.
+
+`None` always means *not known* (not asked, no answer, could not be read), never "not there": what
+is not there is an empty mapping or an absent key. Whoever plans or judges must treat the two apart.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from fmqcore.cluster import GroupConfig, GroupState, LiveBroker, Versioned
+from fmqcore.words import BrokerId, Epoch, Permission, Position
+from fmqoperator.resources import BrokerGroup, Json
+
+HASH = "fmq.io/spec-hash"
+"""Annotation of every child: of what it was made from. It differs: apply again."""
+
+
+class PodPhase(Enum):
+    """A pod's `status.phase`; whatever else the cluster says is UNKNOWN."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A broker's pod. Its name is the broker's."""
+
+    name: str
+    uid: str
+    phase: PodPhase = PodPhase.UNKNOWN
+    ready: bool = False
+    deleting: bool = False  # has a deletion timestamp
+    revision: str = ""  # label `controller-revision-hash`
+    restart: str = ""  # annotation `fmq.io/restart` of its template
+    node: str = ""
+    zone: str = ""  # label of its node; "" = the node has none
+    waiting: str = ""  # a container's waiting reason, or why it cannot be scheduled
+    message: str = ""  # and the cluster's words for it
+    image: str = ""
+    settings: str = ""  # annotation `fmq.io/settings-hash`
+    exit_code: int | None = None  # of its container's last end; None = it never ended
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node that a broker's pod is on."""
+
+    name: str
+    schedulable: bool = True  # False: cordoned or being drained
+    ready: bool | None = True
+    zone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A broker's PersistentVolumeClaim; its name is `data-<broker>`."""
+
+    name: str
+    requested: str = ""
+    capacity: str = ""
+    deleting: bool = False
+    lost: bool = False  # phase Lost: its volume is gone
+    resize: str = ""  # what keeps a resize from being done
+    expandable: bool | None = None  # its StorageClass's allowVolumeExpansion
+
+
+@dataclass(frozen=True, slots=True)
+class InZooKeeper:
+    """The group in ZooKeeper, by one look: configuration, then state, then live nodes.
+
+    `config` None: there is none (the look itself succeeded). `state` of an absent node is
+    `GroupState()` (mode NEW).
+    """
+
+    config: Versioned[GroupConfig] | None = None
+    state: GroupState = GroupState()
+    live: Mapping[BrokerId, LiveBroker] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """What a master says of one slave."""
+
+    broker: BrokerId
+    connected: bool = False
+    in_sync: bool = False
+    lag_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A broker's answer to `Admin.Status`. One that did not answer is absent."""
+
+    broker: BrokerId
+    permission: Permission = Permission.NONE
+    epoch: Epoch = Epoch(0)  # of the state as it knows it
+    end: Position = Position(0)
+    durable_end: Position = Position(0)
+    commit_end: Position = Position(0)
+    why: str = ""
+    zookeeper_connected: bool = True
+    replicas: tuple[Replica, ...] = ()
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Something that the operator tried for this group and that did not succeed."""
+
+    what: str  # e.g. "StatefulSet g1", "ZooKeeper"
+    reason: str  # one word: Forbidden, Invalid, Unreachable, ...
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What the operator was started with."""
+
+    broker_image: str
+    operator_namespace: str = "fmq-system"
+    cluster_domain: str = ""  # e.g. cluster.local; "" = leave names short (`.svc`)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """All that `plan` and `status` look at.
+
+    `children`: by (kind, name), as the API server has them; None = could not be listed.
+    `pods`, `claims`: of this group, by name; None = could not be listed. `nodes`: those of its
+    pods, by name; one that could not be read is absent.
+    `zookeeper` None: it could not be asked; `zookeeper_why` then says why.
+    `now_ms`: unix time.
+    """
+
+    group: BrokerGroup
+    now_ms: int
+    defaults: Defaults
+    children: Mapping[tuple[str, str], Json] | None = None
+    pods: Mapping[str, Pod] | None = None
+    claims: Mapping[str, Claim] | None = None
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    zookeeper: InZooKeeper | None = None
+    zookeeper_why: str = ""
+    answers: Mapping[BrokerId, Answer] = field(default_factory=dict)
+    failures: tuple[Failure, ...] = ()  # of the round before

@@ -27,6 +27,7 @@ from fmqbroker.failover import Failover
 from fmqbroker.fetch import FetchService
 from fmqbroker.gate import Gate
 from fmqbroker.group_store import GroupStore
+from fmqbroker.health import Health, Running
 from fmqbroker.identity import begin
 from fmqbroker.journal import Journal
 from fmqbroker.offset_store import OffsetStore
@@ -68,6 +69,7 @@ class Broker:
     """One broker of one group. `run` is its life."""
 
     def __init__(self, settings: BrokerSettings, ports: Ports) -> None:
+        self.health = Health(ports.disk, ports.clock)  # of use before, while and after it runs
         self._settings = settings
         self._ports = ports
 
@@ -78,6 +80,7 @@ class Broker:
             journal = await Journal.open(ports.disk, settings, ports.clock, ports.lifecycle)
             stack.push_async_callback(journal.close)
             _log.info("journal_open", end=journal.end, epoch=journal.epoch, clean=journal.clean)
+            self.health.stage = "waiting for ZooKeeper"
             stack.push_async_callback(ports.coordination.close)
             group = GroupStore(
                 ports.coordination,
@@ -88,7 +91,8 @@ class Broker:
             )
             view = ClusterView(ports.coordination, settings.cluster)
             if incarnation := await self._unless_stopped(self._arrive(group, view)):
-                await _Parts(settings, ports, journal, group, view, incarnation).run()
+                parts = _Parts(settings, ports, journal, group, view, incarnation)
+                await parts.run(self.health)
 
     async def _arrive(self, group: GroupStore, view: ClusterView) -> str:
         """Read the cluster, and see that my name is free; who I am from now on."""
@@ -200,9 +204,10 @@ class _Parts:
             ports.coordination,
         )
 
-    async def run(self) -> None:
+    async def run(self, health: Health) -> None:
         """Open the port, run all duties, and end them in order when we are asked to stop."""
         server = await self._listen()
+        health.running, health.stage = self._running(), ""
         try:
             async with asyncio.TaskGroup() as tasks:
                 duties = [
@@ -221,6 +226,7 @@ class _Parts:
                 failover = tasks.create_task(self._failover.run())
                 await self._ports.lifecycle.stopping.wait()
                 _log.info("stopping")
+                health.stage = "stopping"
                 await asyncio.gather(self._produce.drain(_DRAIN_S), self._fetch.drain(_DRAIN_S))
                 self._departure.stopping.set()
                 await failover
@@ -230,6 +236,20 @@ class _Parts:
         finally:
             await server.close(0)
             _log.info("stopped", end=self._journal.end, epoch=self._journal.epoch)
+
+    def _running(self) -> Running:
+        return Running(
+            BrokerId(self._settings.broker),
+            self._gate,
+            self._group,
+            self._journal,
+            self._commit,
+            self._view,
+            self._offsets,
+            self._fetch,
+            self._master,
+            self._slave,
+        )
 
     async def _listen(self) -> Server:
         settings, config = self._settings, self._group.config

@@ -334,7 +334,7 @@ class Failover:
         return LiveBroker(
             id=self._me,
             incarnation=self._incarnation,
-            address=self._settings.listen or (member.address if member is not None else ""),
+            address=member.address if member is not None else self._settings.listen,
             epoch=self._journal.epoch,
             end=self._journal.end,
             clean=self._journal.clean,

@@ -12,6 +12,7 @@ import structlog
 import uvloop
 
 from fmqbroker.broker import Broker, Ports
+from fmqbroker.pages import pages_of
 from fmqbroker.settings import BrokerSettings
 from fmqcore import errors
 from fmqcore.errors import FmqError
@@ -65,8 +66,10 @@ async def _run(settings: BrokerSettings) -> None:
         coordination = ZooKeeperSession(settings.zookeeper, timeout_ms=settings.session_timeout_ms)
         ports = Ports(SystemClock(), GrpcTransport(), disk, coordination, ProcessLifecycle())
         telling = asyncio.create_task(_tell_unresolved(settings.zookeeper))
+        broker = Broker(settings, ports)
         try:
-            await Broker(settings, ports).run()
+            async with pages_of(settings, broker.health):
+                await broker.run()
         finally:
             telling.cancel()
             await asyncio.wait([telling])

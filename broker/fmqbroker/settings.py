@@ -33,6 +33,8 @@ class BrokerSettings(BaseModel):
     zookeeper: str  # host:port[,host:port...][/root]
     # host:port; empty = the member's address in the group's configuration
     listen: str = Field(default="", pattern=r"^$|^.+:\d{1,5}$")
+    # host:port of /livez, /readyz, /startupz, /metrics; empty = not served
+    http_listen: str = Field(default="", pattern=r"^$|^.+:\d{1,5}$")
 
     # journal
     segment_bytes: int = Field(default=128 * MIB, ge=MIB // 16, le=4096 * MIB, multiple_of=4096)

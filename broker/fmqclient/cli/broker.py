@@ -120,7 +120,7 @@ def _settings(given: dict[str, Any]) -> Any:
         for found in error.errors():
             problem = _PROBLEMS.get(found["type"], found["msg"].removeprefix("Value error, "))
             name = ".".join(str(part) for part in found["loc"])
-            if name == "listen":
+            if name in ("listen", "http_listen"):
                 problem = "must be host:port"
             given_text = f"setting {name}: {problem} (given: {given.get(name, 'nothing')})"
             _say(given_text if name else problem)

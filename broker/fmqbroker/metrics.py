@@ -1,0 +1,173 @@
+"""What a broker tells Prometheus. The one door to prometheus-client here.
+
+A collector over what the parts know anyway: nothing is counted on the hot path, and what grows
+with the number of queues is summed per topic, so that a scrape stays short. Everything carries the
+labels `cluster`, `group`, `broker`. The list with its meanings is in docs/metrics.md.
+"""
+
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from typing import Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+from fmqbroker.health import Health, Running
+from fmqbroker.settings import BrokerSettings
+from fmqcore.cluster import Mode
+from fmqcore.words import Permission
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+_OWN: Final = ("cluster", "group", "broker")
+Family = GaugeMetricFamily | CounterMetricFamily | InfoMetricFamily
+
+
+class Metrics:
+    """Of one broker, as text."""
+
+    def __init__(self, settings: BrokerSettings, health: Health) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(BrokerCollector(settings, health))
+        ProcessCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        """As of now, in Prometheus' text form."""
+        return generate_latest(self._registry)
+
+
+class BrokerCollector(Collector):
+    """Looks at the parts when it is asked."""
+
+    def __init__(self, settings: BrokerSettings, health: Health) -> None:
+        self._labels = (settings.cluster, settings.group, settings.broker)
+        self._health = health
+
+    def describe(self) -> Iterable[Family]:
+        """Nothing in advance: what there is depends on how far the broker has come."""
+        return ()
+
+    def collect(self) -> Iterator[Family]:
+        """All families; before the broker has arrived, only how it is itself."""
+        health = self._health
+        info = InfoMetricFamily("fmq_broker", "This broker", labels=_OWN)
+        info.add_metric(self._labels, {"version": version("fmq")})
+        yield info
+        yield self._gauge(
+            "fmq_broker_running", "1 once it has arrived in its group", not health.stage
+        )
+        if health.probe_ms >= 0:
+            yield self._gauge(
+                "fmq_probe_seconds", "How long the last probe's flushed write took",
+                health.probe_ms / 1000,
+            )  # fmt: skip
+        if health.running is not None:
+            yield from self._role(health.running)
+            yield from self._journal(health.running)
+            yield from self._replication(health.running)
+            yield from self._topics(health.running)
+
+    # ---- what the families are of
+    def _role(self, r: Running) -> Iterator[Family]:
+        state, serves = r.group.state.value, r.gate.permission()
+        yield self._by(
+            "fmq_serves", "1 if it serves that at this moment, lease included", "what",
+            [("read", bool(serves & Permission.READ)), ("write", bool(serves & Permission.WRITE))],
+        )  # fmt: skip
+        yield self._gauge("fmq_master", "1 if it is its group's master", state.master == r.me)
+        yield self._gauge("fmq_epoch", "The group's epoch as this broker knows it", state.epoch)
+        yield self._by(
+            "fmq_mode", "The group's mode as this broker knows it: 1 for that one", "mode",
+            [(mode.value, mode is state.mode) for mode in Mode],
+        )  # fmt: skip
+        yield self._gauge(
+            "fmq_in_sync_slaves", "How many slaves are in the in-sync set", len(state.isr)
+        )
+        yield self._gauge(
+            "fmq_zookeeper_connected", "1 while ZooKeeper answers this broker", r.group.connected
+        )
+        yield self._gauge(
+            "fmq_takeover_degraded", "1 after a return that lost a takeover's tail", state.degraded
+        )
+
+    def _journal(self, r: Running) -> Iterator[Family]:
+        j = r.journal
+        ends = [
+            ("start", j.log_start),
+            ("commit", r.commit.commit_end),
+            ("durable", j.durable_end),
+            ("written", j.written_end),
+            ("end", j.end),
+        ]
+        yield self._by("fmq_journal_position_bytes", "Where the journal's ends are", "at", ends)
+        yield self._gauge(
+            "fmq_journal_refuses", "1 while messages are refused for lack of room", bool(j.full)
+        )
+        yield self._gauge(
+            "fmq_unwritable", "1 while the policy cannot be met", bool(r.commit.writable)
+        )
+
+    def _replication(self, r: Running) -> Iterator[Family]:
+        if r.group.state.value.master != r.me:
+            yield self._gauge(
+                "fmq_upstream_connected", "1 while linked to the master", r.slave.upstream.connected
+            )
+            return
+        links = sorted(r.master.links.items())
+        isr = r.group.state.value.isr
+        for name, text, values in (
+            ("connected", "1 while linked", [link.connected for _, link in links]),
+            ("in_sync", "1 if in the in-sync set", [slave in isr for slave, _ in links]),
+            (
+                "lag_bytes",
+                "Behind the master's end, durably",
+                [max(r.journal.end - link.durable_end, 0) for _, link in links],
+            ),
+        ):
+            pairs = [(slave, value) for (slave, _), value in zip(links, values, strict=True)]
+            yield self._by(f"fmq_slave_{name}", f"Of each slave: {text}", "slave", pairs)
+
+    def _topics(self, r: Running) -> Iterator[Family]:
+        stored: dict[str, int] = {}
+        for (topic_id, _), offset in r.journal.state.next_offsets.items():
+            if (topic := r.view.topics_by_id.get(topic_id)) is not None:
+                stored[topic.name] = stored.get(topic.name, 0) + offset
+        total = CounterMetricFamily(
+            "fmq_topic_messages", "Messages ever stored here", labels=(*_OWN, "topic")
+        )
+        for name, count in sorted(stored.items()):
+            total.add_metric((*self._labels, name), count)
+        yield total
+        if r.gate.permission() & Permission.READ:
+            yield self._lag(r)
+
+    def _lag(self, r: Running) -> Family:
+        lags: dict[tuple[str, str], int] = {}
+        for key in r.offsets.known():
+            topic, entry = r.view.topics_by_id.get(key.topic_id), r.offsets.get(key)
+            if topic is None or entry is None:
+                continue
+            end = r.fetch.groups.committed(key.topic_id, key.queue_id)
+            of = (topic.name, key.group)
+            lags[of] = lags.get(of, 0) + max(end - entry.floor, 0)
+        family = GaugeMetricFamily(
+            "fmq_consumer_lag_messages",
+            "Messages here that a consumer group has not acknowledged",
+            labels=(*_OWN, "topic", "consumer_group"),
+        )
+        for of, lag in sorted(lags.items()):
+            family.add_metric((*self._labels, *of), lag)
+        return family
+
+    # ---- how
+    def _gauge(self, name: str, text: str, value: float) -> Family:
+        family = GaugeMetricFamily(name, text, labels=_OWN)
+        family.add_metric(self._labels, float(value))
+        return family
+
+    def _by(self, name: str, text: str, label: str, values: Iterable[tuple[str, float]]) -> Family:
+        family = GaugeMetricFamily(name, text, labels=(*_OWN, label))
+        for of, value in values:
+            family.add_metric((*self._labels, of), float(value))
+        return family

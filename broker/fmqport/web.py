@@ -1,0 +1,61 @@
+"""A few pages over HTTP, for probes and Prometheus. The project's one door to aiohttp's server.
+
+What it is not: an API. Whoever asks gets what is true now; nothing can be changed here. A page is
+made on the event loop, so an answer proves that the loop turns. Leaves nothing on disk.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from fmqport.transport import TransportError
+
+PLAIN = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a GET is answered with."""
+
+    body: str | bytes
+    status: int = 200
+    content_type: str = PLAIN
+
+
+MakePage = Callable[[], Awaitable[Page]]
+
+
+@asynccontextmanager
+async def serve_pages(address: str, pages: Mapping[str, MakePage]) -> AsyncIterator[int]:
+    """Serve `pages` (path → what makes it) at `host:port` meanwhile; gives the port.
+
+    Raises `TransportError` naming the address if it cannot be had.
+    """
+    host, _, port = address.rpartition(":")
+    app = web.Application()
+    for path, make in pages.items():
+        app.router.add_get(path, _handler(make))
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host.strip("[]") or None, int(port))
+        try:
+            await site.start()
+        except OSError as error:
+            raise TransportError(f"cannot listen on {address}: {error}") from None
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+def _handler(make: MakePage) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handle(_: web.Request) -> web.Response:
+        page = await make()
+        body = page.body.encode() if isinstance(page.body, str) else page.body
+        return web.Response(
+            body=body, status=page.status, headers={"Content-Type": page.content_type}
+        )
+
+    return handle

@@ -147,6 +147,30 @@ async def test_both_brokers_killed(
         assert (await stage.state()).epoch == epoch + (1 if first == MASTER else 3)
 
 
+async def test_master_comes_back_alone_with_a_damaged_tail(
+    tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
+) -> None:
+    """It cuts what it cannot read, and waits for the slave that has it (ADR 0018)."""
+    async with scenario(tmp_path, zookeeper_server) as stage:
+        await stage.gather_backlog()
+        await stage.kill(MASTER, SLAVE)
+        await stage.gone_from_zookeeper(MASTER)
+        [journal] = stage.cluster.brokers[MASTER].data.glob("*.journal")
+        raw = bytearray(journal.read_bytes())
+        raw[len(raw.rstrip(b"\0")) - 2000] ^= 1  # some of it was acknowledged
+        journal.write_bytes(raw)
+        stage.cluster.start_broker(MASTER)
+        await stage.serves(MASTER, NONE, "it waits to hear its in-sync slaves (g1-1)")
+        await stage.looked()
+        await stage.serves(MASTER, NONE, "it waits to hear its in-sync slaves (g1-1)")
+        stage.cluster.start_broker(SLAVE)
+        await stage.consume_backlog()
+        await stage.serves(MASTER, FULL)
+        await stage.cluster.wait_healthy()
+        await stage.flow()
+        await stage.verdict()
+
+
 async def test_all_five_killed_at_once(tmp_path: Path) -> None:
     """ZooKeeper too. The clients only see a long pause; everything acknowledged is there."""
     async with scenario(tmp_path, None, groups=2) as stage:

@@ -20,9 +20,9 @@ from fmqclient.cli.common import (
     moment,
     run,
     talk,
-    write,
 )
 from fmqclient.cli.formats import DEFAULT, as_json, formatter
+from fmqclient.cli.writer import Writer
 from fmqcore.errors import FmqError
 
 _FETCH = 1000
@@ -74,10 +74,12 @@ def consume(
 
     async def work() -> None:
         async with client(brokers) as connected:
+            writer = Writer(sys.stdout.fileno())
             try:
                 async with connected.consumer(topic, group=name, start=begin) as sub:
-                    await printer.run(connected, sub, name, topic)
+                    await printer.run(writer, connected, sub, name, topic)
             finally:
+                writer.close()
                 if group is None:
                     with suppress(FmqError):
                         await connected.admin().delete_group(name)
@@ -110,7 +112,7 @@ class _Printer:
         """How many there were."""
         talk(f"{self.printed:,} messages")
 
-    async def run(self, connected: Any, sub: Any, group: str, topic: str) -> None:
+    async def run(self, writer: Writer, connected: Any, sub: Any, group: str, topic: str) -> None:
         """Until enough was printed, nothing comes any more, or the end is reached."""
         end = await _end(connected, topic) if self.at_end else None
         wait_s = _LOOK_S if end is not None or self.timeout_s else None
@@ -119,7 +121,7 @@ class _Printer:
             most = min(_FETCH, self.count - self.printed) if self.count else _FETCH
             if messages := await sub.fetch(most, wait_s):
                 quiet_s = 0.0
-                self._print(messages)
+                await self._print(writer, messages)
                 continue
             quiet_s += wait_s or 0
             if self.timeout_s and quiet_s >= self.timeout_s:
@@ -129,8 +131,8 @@ class _Printer:
         if self.printed:
             await sub.commit()
 
-    def _print(self, messages: Sequence[Any]) -> None:
-        write(b"".join(map(self.to_bytes, messages)))
+    async def _print(self, writer: Writer, messages: Sequence[Any]) -> None:
+        await writer.write(b"".join(map(self.to_bytes, messages)))
         self.printed += len(messages)
         for message in messages if self.ack else ():
             message.ack_now()

@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SPARK_STAMP := $(VENV)/.installed-spark
-PACKAGES := broker/fmq broker/fmqcore broker/fmqport broker/fmqbroker broker/fmqclient broker/fmqsim spark/fmqspark
+PACKAGES := broker/fmq broker/fmqcore broker/fmqport broker/fmqbroker broker/fmqclient broker/fmqsim spark/fmqspark operator/fmqoperator
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-fast test-spark check format proto sim mutants chaos bench clean
@@ -40,7 +40,7 @@ $(SPARK_STAMP): $(STAMP)
 test-spark: $(SPARK_STAMP) ## the tests that start Spark
 	$(BIN)/python -m pytest -m spark spark
 
-check: $(STAMP) ## lint, format, types, layers, sizes, ports, generated stubs
+check: $(STAMP) ## lint, format, types, layers, sizes, ports, generated stubs and CRDs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(PACKAGES) tools bench e2e conftest.py
@@ -48,6 +48,7 @@ check: $(STAMP) ## lint, format, types, layers, sizes, ports, generated stubs
 	$(BIN)/python tools/check_sizes.py
 	$(BIN)/python tools/check_ports.py
 	$(BIN)/python tools/generate_proto.py --check
+	$(BIN)/python -m fmqoperator.crd --check
 
 format: $(STAMP) ## let ruff put the code in shape
 	$(BIN)/ruff check --fix .

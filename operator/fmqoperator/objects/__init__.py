@@ -1,4 +1,4 @@
-"""The objects that make up one group in Kubernetes, in the order in which they are applied. Pure."""
+"""The objects that make up one group in Kubernetes, in the order they are applied in. Pure."""
 
 from fmqoperator.objects.children import children
 

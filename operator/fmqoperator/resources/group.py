@@ -340,8 +340,8 @@ class BrokerGroupSpec(Part):
     )
     switchover: Switchover | None = Field(
         default=None,
-        description="The broker that shall be master. (For a single move: kubectl annotate bg "
-        "NAME fmq.io/switchover=BROKER.)",
+        description="The broker that shall be master. For a single move: kubectl annotate bg "
+        "NAME fmq.io/switchover=BROKER.",
     )
     promotion: Promotion = Field(default=Promotion(), description=Promotion.__doc__ or "")
     paused: bool = Field(

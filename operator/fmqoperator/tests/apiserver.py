@@ -1,0 +1,125 @@
+"""A Kubernetes API server for tests: etcd and kube-apiserver as processes, nothing else.
+
+Without both programs there is none: `available` says so. Leaves nothing behind.
+"""
+
+import json
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_START_S = 120.0
+_TOKEN = "test"
+
+
+def programs() -> tuple[Path, Path] | None:
+    """etcd and kube-apiserver; the second may be a program for all of Kubernetes, called kube."""
+    cache = os.environ.get("FMQ_KIND_CACHE")
+    path = os.pathsep.join([f"{cache}/bin" if cache else "", os.environ.get("PATH", "")])
+    etcd = shutil.which("etcd", path=path)
+    server = shutil.which("kube-apiserver", path=path) or shutil.which("kube", path=path)
+    return (Path(etcd), Path(server)) if etcd and server else None
+
+
+class Refused(Exception):
+    """The server's words."""
+
+
+class ApiServer:
+    """What tests ask of it."""
+
+    def __init__(self, port: int) -> None:
+        self._url = f"https://127.0.0.1:{port}"
+        self._tls = ssl.create_default_context()
+        self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
+
+    def call(self, method: str, path: str, body: Any = None, kind: str = "json") -> Any:
+        """Raises `Refused` with the server's message."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {_TOKEN}", "Content-Type": f"application/{kind}"}
+        request = urllib.request.Request(self._url + path, data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, context=self._tls, timeout=30) as answer:
+                text = answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                text = error.read().decode()
+            try:
+                raise Refused(json.loads(text)["message"]) from None
+            except ValueError:
+                raise Refused(f"{error.code}: {text}") from None
+        return json.loads(text) if text.startswith(b"{") else text.decode()
+
+    def ready(self) -> bool:
+        """Whether it answers yet."""
+        try:
+            return bool(self.call("GET", "/readyz") == "ok")
+        except (OSError, Refused):
+            return False
+
+
+@contextmanager
+def api_server(folder: Path) -> Iterator[ApiServer]:
+    """One for as long as the context lasts."""
+    found = programs()
+    assert found is not None
+    etcd, server = found
+    client, peer, port = _free_ports(3)
+    key, tokens = folder / "sa.key", folder / "tokens"
+    subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
+    tokens.write_text(f"{_TOKEN},admin,1,system:masters\n")
+    store = f"http://127.0.0.1:{client}"
+    urls = f"http://127.0.0.1:{peer}"
+    commands = (
+        (etcd, "etcd", ["--data-dir", str(folder / "etcd"), "--listen-client-urls", store,
+                "--advertise-client-urls", store, "--listen-peer-urls", urls,
+                "--initial-advertise-peer-urls", urls, "--initial-cluster", f"default={urls}"]),
+        (server, "kube-apiserver",
+         ["--etcd-servers", store, "--secure-port", str(port), "--bind-address", "127.0.0.1",
+          "--cert-dir", str(folder / "certs"), "--service-account-issuer", "https://test",
+          "--service-account-signing-key-file", str(key), "--service-account-key-file", str(key),
+          "--token-auth-file", str(tokens), "--authorization-mode", "RBAC",
+          "--disable-admission-plugins", "ServiceAccount",
+          "--service-cluster-ip-range", "10.0.0.0/24"]),
+    )  # fmt: skip
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for program, name, arguments in commands:
+            with (folder / f"{name}.log").open("wb") as log:
+                running.append(
+                    subprocess.Popen([name, *arguments], executable=program, stdout=log, stderr=log)
+                )
+        api = ApiServer(port)
+        _wait_ready(api, running, folder)
+        yield api
+    finally:
+        for process in reversed(running):
+            process.kill()
+            process.wait()
+
+
+def _wait_ready(api: ApiServer, running: list[subprocess.Popen[bytes]], folder: Path) -> None:
+    until = time.monotonic() + _START_S
+    while not api.ready():
+        ended = [p.args for p in running if p.poll() is not None]
+        if ended or time.monotonic() > until:
+            logs = "\n".join(p.read_text()[-2000:] for p in sorted(folder.glob("*.log")))
+            raise RuntimeError(f"no API server ({ended or 'time is out'}):\n{logs}")
+        time.sleep(0.1)
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports

@@ -1,0 +1,120 @@
+"""Every rule of the resources, by a real API server: what it takes and refuses, in which words.
+
+Needs etcd and kube-apiserver on PATH (or $FMQ_KIND_CACHE/bin); the scenarios on kind have both.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmqoperator import crd
+from fmqoperator.tests.apiserver import ApiServer, Refused, api_server, programs
+from fmqoperator.tests.crd_cases import CASES, Case, body
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(programs() is None, reason="no etcd and kube-apiserver on PATH"),
+]
+
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_PLURALS = {kind.model.__name__: kind.plural for kind in crd.KINDS}
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    folder: Path = tmp_path_factory.mktemp("api")
+    with api_server(folder) as server:
+        for kind in crd.KINDS:
+            server.call("POST", _CRDS, crd.definition(kind))
+        for kind in crd.KINDS:
+            _established(server, kind.plural)
+        yield server
+
+
+def _established(api: ApiServer, plural: str) -> None:
+    """Wait until the server serves the new kind; what it says of the schema must be nothing."""
+    for _ in range(1000):
+        conditions = api.call("GET", f"{_CRDS}/{plural}.fmq.io").get("status", {}).get("conditions")
+        found = {c["type"]: (c["status"], c["message"]) for c in conditions or ()}
+        assert "NonStructuralSchema" not in found, found
+        try:
+            if found.get("Established", ("",))[0] == "True":
+                api.call("GET", _path(plural))
+                return
+        except Refused:
+            pass
+    raise AssertionError(f"{plural} are not served")
+
+
+def _path(plural: str, name: str = "", sub: str = "") -> str:
+    tail = (f"/{name}" if name else "") + (f"/{sub}" if sub else "")
+    return f"/apis/fmq.io/v1alpha1/namespaces/default/{plural}{tail}"
+
+
+def _create(api: ApiServer, made: dict[str, Any]) -> Any:
+    return api.call("POST", f"{_path(_PLURALS[made['kind']])}?fieldValidation=Strict", made)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.kind}-{c.name}".replace(" ", "_"))
+def test_taken_or_refused_with_words(api: ApiServer, case: Case) -> None:
+    plural, wanted = _PLURALS[case.kind], body(case.kind, case.change)
+    name = wanted["metadata"]["name"]
+    try:
+        if case.first is not None:
+            made = _create(api, body(case.kind, case.first))
+            wanted["metadata"]["resourceVersion"] = made["metadata"]["resourceVersion"]
+            path = f"{_path(plural, name)}?fieldValidation=Strict"
+            answer = _told(lambda: api.call("PUT", path, wanted))
+        else:
+            answer = _told(lambda: _create(api, wanted))
+    finally:
+        _told(lambda: api.call("DELETE", _path(plural, name)))
+    if case.refused:
+        assert case.refused in answer
+    else:
+        assert answer == ""
+
+
+def _told(call: Any) -> str:
+    try:
+        call()
+    except Refused as error:
+        return str(error)
+    return ""
+
+
+def test_what_the_operator_does_with_a_status_and_scale(api: ApiServer) -> None:
+    made = _create(api, body("BrokerGroup", {"metadata.name": "sub"}))
+    try:
+        made["status"] = {
+            "phase": "Running",
+            "replicas": 2,
+            "selector": "fmq.io/group=sub",
+            "brokers": [{"broker": "sub-0", "role": "master", "permission": "FULL"}],
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Serving"}],
+        }
+        api.call("PUT", _path("brokergroups", "sub", "status"), made)
+        scale = api.call("GET", _path("brokergroups", "sub", "scale"))
+        assert scale["status"] == {"replicas": 2, "selector": "fmq.io/group=sub"}
+        scale["spec"]["replicas"] = 3
+        api.call("PUT", _path("brokergroups", "sub", "scale"), scale)
+        now = api.call("GET", _path("brokergroups", "sub"))
+        assert now["spec"]["replicas"] == 3
+        assert now["status"]["brokers"][0]["permission"] == "FULL"
+        assert now["metadata"]["generation"] == 2
+    finally:
+        api.call("DELETE", _path("brokergroups", "sub"))
+
+
+def test_defaults_are_those_of_the_models(api: ApiServer) -> None:
+    for kind in crd.KINDS:
+        name = kind.model.__name__
+        made = _create(api, body(name, {"metadata.name": "defaults"}))
+        try:
+            mine = kind.model.model_validate(body(name, {"metadata.name": "defaults"})).as_json()
+            theirs = kind.model.model_validate(made).as_json()
+            assert theirs["spec"] == mine["spec"]
+        finally:
+            api.call("DELETE", _path(kind.plural, "defaults"))

@@ -11,7 +11,7 @@ from fmqbroker.commit import CommitFrontier
 from fmqbroker.group_store import GroupStore
 from fmqbroker.journal import Journal
 from fmqbroker.replication_view import LinkView
-from fmqcore.policy import MasterEnds, SlaveEnds, commit_ends
+from fmqcore.policy import AckPolicy, MasterEnds, SlaveEnds, commit_ends
 from fmqcore.words import BrokerId, Epoch, Position
 
 
@@ -39,7 +39,10 @@ class CommitEnd:
         self._epoch = Epoch(0)
 
     def compute(
-        self, links: Mapping[BrokerId, LinkView], isrs: Sequence[frozenset[BrokerId]]
+        self,
+        policy: AckPolicy,
+        links: Mapping[BrokerId, LinkView],
+        isrs: Sequence[frozenset[BrokerId]],
     ) -> None:
         """Move as far as the policy holds under every in-sync set that may stand."""
         if not self._epoch or not isrs:
@@ -56,7 +59,7 @@ class CommitEnd:
         slaves = {m.id: _ends_of(links.get(m.id), m.zone) for m in config.slaves}
         # R6: within one epoch, over the union of old and new in-sync sets.
         assert journal.epoch == self._epoch
-        ends = commit_ends(config.policy, master, slaves, isrs)
+        ends = commit_ends(policy, master, slaves, isrs)
         # R4: what readers may see is in the journal.
         assert ends.commit_end <= journal.written_end
         before = self._commit.commit_end

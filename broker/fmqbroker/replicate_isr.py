@@ -2,8 +2,11 @@
 
 Order of effects.
 - A slave is lost: until the compare-and-set is answered the policy must hold with *and* without it
-  (R6); then it is out; only then what waits on it fails, at once, if the policy cannot be met any
-  more. While ZooKeeper does not answer nothing that needs that slave is acknowledged.
+  (R6), and a master that acknowledges before it fsyncs does fsync first (`leaving`): what that
+  slave's copy made safe is on my own disk before the slave is out, for nobody waits for it after a
+  crash of mine from then on. Then it is out; only then what waits on it fails, at once, if the
+  policy cannot be met any more. While ZooKeeper does not answer nothing that needs that slave is
+  acknowledged.
 - A learner has caught up: from then on the policy must hold with and without it, too; when it holds
   all that was committed before that moment, compare-and-set; only then does it count.
 
@@ -24,7 +27,7 @@ from fmqbroker.journal import Journal
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal, wait_any
 from fmqcore.cluster import GroupState, Mode
-from fmqcore.errors import Unavailable
+from fmqcore.errors import DeliveryUnknown, Unavailable
 from fmqcore.policy import can_meet
 from fmqcore.replication.isr import IsrLimits, LinkFacts, candidates, leavers
 from fmqcore.words import BrokerId, Epoch, Position
@@ -100,6 +103,12 @@ class InSyncSet:
             asked = current | {self._joining.broker}
         return [current] if asked is None or asked == current else [current, asked]
 
+    @property
+    def leaving(self) -> bool:
+        """A slave may be out before it is known: what it held must be on my own disk (R6)."""
+        current, asked = self.current, self._pending
+        return current is not None and asked is not None and not asked >= current
+
     def look(self) -> None:
         """A link or an ack changed what is known; cheap if nobody is on the way in."""
         self._wake.notify()
@@ -163,8 +172,13 @@ class InSyncSet:
         assert current is not None
         self._pending = (current - out) | joining
         self._joining = None
+        self._moved()
         try:
+            if out:
+                await self._journal.wait_durable(self._commit.commit_end)
             stands = await self._group.change(edit)
+        except DeliveryUnknown:  # the journal was cut: this term is over
+            return
         except Unavailable as error:  # in doubt until the group store has settled it
             _log.warning("in_sync_set_unchanged", why=why, error=str(error))
             await self._clock.sleep(self._pause_ms / 1000)

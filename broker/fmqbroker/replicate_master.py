@@ -13,6 +13,7 @@ stream and in the current epoch (R6). Leaves nothing on disk itself.
 """
 
 import asyncio
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -28,7 +29,7 @@ from fmqbroker.replication_view import LinkView
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal
 from fmqcore.cluster import Mode
-from fmqcore.policy import NOTHING, counted_end, flush_mode
+from fmqcore.policy import NOTHING, AckPolicy, Flush, counted_end, flush_mode
 from fmqcore.replication.isr import LinkFacts
 from fmqcore.replication.reconcile import Action, MasterView
 from fmqcore.words import BrokerId, Epoch, Position
@@ -70,7 +71,7 @@ class MasterReplication:
         self.reconciling = asyncio.Lock()
         self._lease_told_ms = 0
         self._ends = CommitEnd(self._me, journal, commit, group)
-        self._isr = InSyncSet(settings, clock, journal, commit, group, self._facts, self._compute)
+        self._isr = InSyncSet(settings, clock, journal, commit, group, self._facts, self._refit)
         commit.advance(min(journal.known_commit_end, journal.end), NOTHING)
 
     # ---- what failover asks
@@ -80,7 +81,7 @@ class MasterReplication:
         self._ends.open_for(epoch)
         self._lost.clear()
         self._isr.open_for(epoch)
-        self._compute()
+        self._refit()
         self._nudge_all()
 
     def close_writes(self) -> None:
@@ -116,10 +117,7 @@ class MasterReplication:
             config = self._group.config
             for member in config.slaves:
                 self.links.setdefault(member.id, LinkView())
-            if config.master == self._me:
-                sync, interval_ms = flush_mode(config.policy, master=True)
-                self._journal.set_flush(sync=sync, interval_ms=interval_ms)
-            self._compute()
+            self._refit()
             self._nudge_all()
             await self._group.changed.wait()
 
@@ -330,7 +328,19 @@ class MasterReplication:
 
     # ---- the commit end, and what the in-sync set rests on
     def _compute(self) -> None:
-        self._ends.compute(self.links, self._isr.sets())
+        self._ends.compute(self._policy(), self.links, self._isr.sets())
+
+    def _policy(self) -> AckPolicy:
+        """While a slave is leaving I count what is on my disk: soon nobody else may be asked."""
+        policy = self._group.config.policy
+        return replace(policy, flush=Flush.FSYNC) if self._isr.leaving else policy
+
+    def _refit(self) -> None:
+        """What the policy rests on has changed, or the policy itself."""
+        if self._group.config.master == self._me:
+            sync, interval_ms = flush_mode(self._policy(), master=True)
+            self._journal.set_flush(sync=sync, interval_ms=interval_ms)
+        self._compute()
 
     def _facts(self) -> dict[BrokerId, LinkFacts]:
         """Every configured slave, for the in-sync set."""

@@ -2,9 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from fmqbroker.tests.fault_disk import FaultDisk, Step
 from fmqbroker.tests.replication_harness import cluster, turns, until
+from fmqcore.cluster import GroupState
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqport.disk import DiskFull
 
@@ -43,6 +47,44 @@ async def test_a_lost_slave_leaves_the_set_before_anything_fails(tmp_path: Path)
         await until(lambda: commit.failed_below >= end)
         assert failed_with == [set()]
         assert commit.commit_end < end
+
+
+@pytest.mark.parametrize("zookeeper_is_away", [False, True])
+async def test_what_a_slave_that_leaves_held_is_on_my_disk_before_it_is_out(
+    tmp_path: Path, zookeeper_is_away: bool
+) -> None:
+    """R6: after a crash of mine nobody waits for it, and my cache alone would have held it."""
+    policy = AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.DURABLE, HowMany.ONE)
+    async with cluster(tmp_path, 2, policy) as c:
+        master, (lost, _) = c.master, c.slaves
+        end = master.produce()
+        await c.committed(end)
+        assert master.journal.durable_end < end, "as the policy has it"
+        held: list[bool] = []
+        change = master.group.change
+
+        async def noting(*args: Any) -> GroupState | None:
+            held.append(master.commit.commit_end <= master.journal.durable_end)
+            return await change(*args)
+
+        master.group.change = noting  # type: ignore[method-assign,assignment]
+        c.zoo.away = zookeeper_is_away
+        await lost.stop(crash=True)
+        await until(lambda: held)
+        for _ in range(5):
+            end = master.produce()
+            await c.committed(end)
+            if zookeeper_is_away:
+                held.append(master.commit.commit_end <= master.journal.durable_end)
+        c.zoo.away = False
+        c.zoo.tell()
+        await until(lambda: len(c.isr) == 1)
+        await c.committed(end)
+        assert all(held)
+        end = master.produce()
+        await c.committed(end)
+        await turns()
+        assert master.journal.durable_end < end, "as the policy has it, again"
 
 
 async def test_the_others_go_on_when_one_slave_is_lost(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fmqcore.cluster import GroupConfig
-from fmqcore.words import BrokerId, Epoch
 from fmqoperator.resources import Json
 
 
@@ -43,32 +42,14 @@ class GrowClaim:
 
 @dataclass(frozen=True, slots=True)
 class PutGroupConfig:
-    """Compare-and-set the group's `config` node: `version` as read, -1 = create it."""
+    """Compare-and-set the group's `config` node: `version` as read, -1 = create it.
+
+    The one thing that the operator writes to ZooKeeper about a group. `config.master` is the
+    *wanted* master: brokers move the mastership by the failover machine; the state is theirs.
+    """
 
     config: GroupConfig
     version: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Switchover:
-    """Ask for a planned move of the mastership, of a group that stands in `epoch`."""
-
-    to: BrokerId
-    epoch: Epoch
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Promote:
-    """Ask that an in-sync slave becomes master in place of one that is lost for good.
-
-    `epoch`: of the state that this was decided on; of a later one it is void.
-    """
-
-    to: BrokerId
-    lost: BrokerId
-    epoch: Epoch
     why: str
 
 
@@ -110,8 +91,6 @@ Action = (
     | DeleteChild
     | GrowClaim
     | PutGroupConfig
-    | Switchover
-    | Promote
     | RestartPod
     | RemoveAnnotation
     | Tell

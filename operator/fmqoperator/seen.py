@@ -124,6 +124,9 @@ class Defaults:
     broker_image: str
     operator_namespace: str = "fmq-system"
     cluster_domain: str = ""  # e.g. cluster.local; "" = leave names short (`.svc`)
+    planned_moves: bool = False
+    """Brokers act upon a wanted master (`GroupConfig.master` other than the acting one). Those that
+    do not would stop replicating: then it is never written."""
 
 
 @dataclass(frozen=True, slots=True)

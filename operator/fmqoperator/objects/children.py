@@ -1,7 +1,17 @@
-"""All children of one BrokerGroup. Pure, deterministic."""
+"""All children of one BrokerGroup. Pure, deterministic.
+
+Their order is that in which they are applied: a broker finds its settings, its account and its name
+there before it starts. The master's PodDisruptionBudget comes before the others': while the two
+change places, a pod that is under both could not be evicted at all.
+"""
+
+from collections.abc import Iterable, Sequence
 
 from fmqcore.words import BrokerId
+from fmqoperator.objects import names, pod
+from fmqoperator.objects.names import child
 from fmqoperator.resources import BrokerGroup, Json
+from fmqoperator.resources.group import Clients
 from fmqoperator.seen import Defaults
 
 
@@ -13,11 +23,170 @@ def children(
     reader: BrokerId,
     replicas: int | None = None,
     claim_size: str | None = None,
+    evictable: bool = False,
 ) -> list[Json]:
     """Every object that a group consists of, with owner reference, labels and hash.
 
     `master`, `reader`: who the state names ("" = nobody yet: the Services select nothing).
     `replicas`: pods to run, if not what the spec says (hibernation, a scale-down that waits).
     `claim_size`: the size in the StatefulSet that is there; it cannot be changed in place.
+    `evictable`: a drain may take the master's pod, as another broker can take over at once.
     """
-    raise NotImplementedError
+    found = [
+        child(group, "v1", "ConfigMap", names.config_map(group.name), {"data": _data(group)}),
+        child(
+            group,
+            "v1",
+            "ServiceAccount",
+            names.account(group.name),
+            {"automountServiceAccountToken": False},
+        ),
+        *_role(group),
+        *_services(group, master, reader),
+        *_disruption(group, sorted({master, reader} - {""}), evictable=evictable),
+    ]
+    if group.spec.network_policy.enabled:
+        found.append(_network_policy(group, defaults))
+    count = group.spec.replicas if replicas is None else replicas
+    size = claim_size or group.spec.storage.size
+    return [*found, stateful_set(group, defaults, count, size)]
+
+
+def stateful_set(group: BrokerGroup, defaults: Defaults, replicas: int, claim_size: str) -> Json:
+    """The brokers' pods. The operator alone restarts one (OnDelete), all may start at once."""
+    storage = group.spec.storage
+    claim: Json = {
+        "metadata": {"name": "data", "labels": names.selector(group.name)},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": claim_size}},
+        },
+    }
+    if storage.storage_class_name is not None:
+        claim["spec"]["storageClassName"] = storage.storage_class_name
+    spec = {
+        "serviceName": names.headless(group.name),
+        "replicas": replicas,
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "OnDelete"},
+        "selector": {"matchLabels": names.selector(group.name)},
+        "persistentVolumeClaimRetentionPolicy": {
+            "whenDeleted": storage.on_delete.value,
+            "whenScaled": storage.on_scale_down.value,
+        },
+        "template": pod.template(group, defaults),
+        "volumeClaimTemplates": [claim],
+    }
+    return child(group, "apps/v1", "StatefulSet", group.name, {"spec": spec})
+
+
+def _data(group: BrokerGroup) -> dict[str, str]:
+    return pod.config_data(group)
+
+
+def _role(group: BrokerGroup) -> list[Json]:
+    """A broker needs nothing of Kubernetes; its account may read its own settings and no more."""
+    name = names.account(group.name)
+    rule = {
+        "apiGroups": [""],
+        "resources": ["configmaps"],
+        "resourceNames": [names.config_map(group.name)],
+        "verbs": ["get"],
+    }
+    api = "rbac.authorization.k8s.io"
+    account = {"kind": "ServiceAccount", "name": name, "namespace": group.metadata.namespace}
+    binding = {
+        "roleRef": {"apiGroup": api, "kind": "Role", "name": name},
+        "subjects": [account],
+    }
+    return [
+        child(group, f"{api}/v1", "Role", name, {"rules": [rule]}),
+        child(group, f"{api}/v1", "RoleBinding", name, binding),
+    ]
+
+
+def _services(group: BrokerGroup, master: str, reader: str) -> list[Json]:
+    """Names for the pods, for who takes writes, and for who serves reads.
+
+    The last two select one pod by the label that its StatefulSet gave it: nobody labels pods, and
+    an endpoint goes with the pod's readiness also while the operator is down.
+    """
+    ports = [
+        {"name": "fmq", "port": names.CLIENT_PORT, "targetPort": "fmq", "protocol": "TCP"},
+        {"name": "http", "port": names.HTTP_PORT, "targetPort": "http", "protocol": "TCP"},
+    ]
+    headless = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,  # brokers dial each other before they are ready
+        "selector": names.selector(group.name),
+        "ports": ports,
+    }
+    found = [child(group, "v1", "Service", names.headless(group.name), {"spec": headless})]
+    wanted = group.spec.service
+    for name, broker in ((names.writes(group.name), master), (names.reads(group.name), reader)):
+        spec = {
+            "type": wanted.type,
+            # Nobody yet: a name that no pod has.
+            "selector": {
+                **names.selector(group.name),
+                names.POD_NAME_LABEL: broker or f"{group.name}-none",
+            },
+            "ports": ports[:1],
+        }
+        found.append(child(group, "v1", "Service", name, {"spec": spec}, wanted.annotations))
+    return found
+
+
+def _disruption(group: BrokerGroup, serving: Sequence[str], *, evictable: bool) -> Iterable[Json]:
+    """Who serves is not evicted (the operator moves its role first), of the others one at a time.
+
+    A group of one broker has nobody to move to: a drain may stop it.
+    """
+    alone = group.spec.replicas == 1
+    some = list(serving) or [f"{group.name}-none"]
+    for name, operator, most in (
+        ("master", "In", 1 if alone or evictable else 0),
+        ("others", "NotIn", 1),
+    ):
+        selector = {
+            "matchLabels": names.selector(group.name),
+            "matchExpressions": [
+                {"key": names.POD_NAME_LABEL, "operator": operator, "values": some}
+            ],
+        }
+        spec = {
+            "maxUnavailable": most,
+            "selector": selector,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        }
+        yield child(
+            group, "policy/v1", "PodDisruptionBudget", f"{group.name}-{name}", {"spec": spec}
+        )
+
+
+def _network_policy(group: BrokerGroup, defaults: Defaults) -> Json:
+    brokers: Json = {"podSelector": {"matchLabels": names.selector(group.name)}}
+    operator: Json = {
+        "namespaceSelector": {
+            "matchLabels": {"kubernetes.io/metadata.name": defaults.operator_namespace}
+        }
+    }
+    match group.spec.network_policy.clients:
+        case Clients.ANYWHERE:
+            peers: list[Json] = []
+        case Clients.NAMESPACE:
+            peers = [{"podSelector": {}}, operator, brokers]
+        case Clients.LABELLED:
+            labelled: Json = {"matchLabels": {names.CLIENT_LABEL: group.name}}
+            client: Json = {"namespaceSelector": {}, "podSelector": labelled}
+            peers = [client, operator, brokers]
+    serve: Json = {"ports": [{"port": names.CLIENT_PORT, "protocol": "TCP"}]}
+    if peers:
+        serve["from"] = peers
+    look: Json = {"ports": [{"port": names.HTTP_PORT, "protocol": "TCP"}]}
+    spec = {
+        "podSelector": {"matchLabels": names.selector(group.name)},
+        "policyTypes": ["Ingress"],
+        "ingress": [serve, look],
+    }
+    return child(group, "networking.k8s.io/v1", "NetworkPolicy", group.name, {"spec": spec})

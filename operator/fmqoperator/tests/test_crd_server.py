@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
+from fmqcore.words import BrokerId
 from fmqoperator import crd
+from fmqoperator.objects import children
+from fmqoperator.objects.drift import drifted
 from fmqoperator.tests.apiserver import ApiServer, Refused, api_server, programs
 from fmqoperator.tests.crd_cases import CASES, Case, body
+from fmqoperator.tests.samples import DEFAULTS, group
 
 pytestmark = [
     pytest.mark.processes,
@@ -118,3 +122,41 @@ def test_defaults_are_those_of_the_models(api: ApiServer) -> None:
             assert theirs["spec"] == mine["spec"]
         finally:
             api.call("DELETE", _path(kind.plural, "defaults"))
+
+
+def test_children_are_taken_and_come_back_as_wanted(api: ApiServer) -> None:
+    """No strict validation fails, and nothing that the server adds looks like a change by hand."""
+    for spec in CHILD_SPECS:
+        made = group(metadata={"namespace": "default"}, **spec)
+        for child in children(made, DEFAULTS, master=BrokerId("g1-0"), reader=BrokerId("g1-1")):
+            api_version, kind = child["apiVersion"], child["kind"]
+            root = "/api" if api_version == "v1" else "/apis"
+            plural = kind.lower().removesuffix("y") + ("ies" if kind[-1] == "y" else "s")
+            path = f"{root}/{api_version}/namespaces/default/{plural}"
+            name = child["metadata"]["name"]
+            options = "?fieldManager=fmq-operator&force=true&fieldValidation=Strict"
+            there = api.call("PATCH", f"{path}/{name}{options}", child, kind="apply-patch+yaml")
+            assert drifted(child, there) == "", (kind, spec)
+            api.call("DELETE", f"{path}/{name}")
+
+
+CHILD_SPECS: tuple[dict[str, Any], ...] = (
+    {},
+    {
+        "replicas": 3,
+        "resources": {"requests": {"cpu": "1000m", "memory": "0.5Gi"}, "limits": {"cpu": 2}},
+        "scheduling": {
+            "acrossNodes": "required",
+            "acrossZones": "required",
+            "nodeSelector": {"disk": "fast"},
+            "tolerations": [{"key": "a", "operator": "Exists", "effect": "NoSchedule"}],
+        },
+        "imagePullSecrets": ["mine"],
+        "storage": {"size": "1Ti", "storageClassName": "fast", "onDelete": "Delete"},
+        "service": {"type": "NodePort", "annotations": {"a": "b"}},
+        "networkPolicy": {"clients": "labelled"},
+        "pod": {"labels": {"team": "a"}, "annotations": {"b": "c"}},
+        "settings": {"retentionMs": 1},
+    },
+    {"networkPolicy": {"clients": "namespace"}, "replicas": 1, "policy": {"howMany": "none"}},
+)

@@ -1,0 +1,50 @@
+"""Whether an object is as it should be, without a write to find out. Pure.
+
+Two looks: the hash of what it was made from (something is not wanted any more, or is new), and
+every wanted field as the server has it (somebody changed it by hand). What the server added is not
+asked.
+"""
+
+from typing import Any, Final
+
+from fmqoperator.objects.quantities import equal_quantities
+from fmqoperator.resources import Json
+from fmqoperator.seen import HASH
+
+_QUANTITIES: Final = frozenset({"requests", "limits", "sizeLimit"})
+
+
+def drifted(wanted: Json, there: Json | None) -> str:
+    """ "" if it is as wanted, else what differs, for people."""
+    if there is None:
+        return "it is not there"
+    hashes = [o["metadata"].get("annotations", {}).get(HASH) for o in (wanted, there)]
+    if hashes[0] != hashes[1]:
+        return "what it is made from has changed"
+    path = _differs(wanted, there, "")
+    return f"{path} was changed by somebody else" if path else ""
+
+
+def _differs(wanted: Any, there: Any, path: str) -> str:
+    """The first path at which `there` lacks something of `wanted`."""
+    if isinstance(wanted, dict):
+        if not isinstance(there, dict):
+            return path if wanted else ""
+        quantities = path.rpartition(".")[2] in _QUANTITIES
+        for key, value in wanted.items():
+            at = f"{path}.{key}" if path else key
+            has = there.get(key)
+            if (quantities or key in _QUANTITIES) and not isinstance(value, dict):
+                found = "" if has is not None and equal_quantities(value, has) else at
+            else:
+                found = _differs(value, has, at)
+            if found:
+                return found
+        return ""
+    if isinstance(wanted, list):
+        if not isinstance(there, list) or len(there) != len(wanted):
+            return path if wanted or there else ""
+        pairs = enumerate(zip(wanted, there, strict=True))
+        return next((d for i, (w, t) in pairs if (d := _differs(w, t, f"{path}[{i}]"))), "")
+    # The server leaves out what is false or empty.
+    return "" if wanted == there or (not wanted and there is None) else path

@@ -1,0 +1,111 @@
+"""What the children of a group are called, their labels and addresses. Pure."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from fmqoperator.resources import API_VERSION, BrokerGroup, Json
+from fmqoperator.seen import HASH, Defaults
+
+CLIENT_PORT: Final = 9876
+HTTP_PORT: Final = 9870
+POD_NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"
+GROUP_LABEL: Final = "fmq.io/group"
+CLIENT_LABEL: Final = "fmq.io/client"
+SETTINGS_HASH: Final = "fmq.io/settings-hash"
+APP: Final = "fmq-broker"
+
+
+def headless(group: str) -> str:
+    """The Service that gives each pod its name."""
+    return f"{group}-brokers"
+
+
+def writes(group: str) -> str:
+    """The Service of whoever takes writes."""
+    return f"{group}-rw"
+
+
+def reads(group: str) -> str:
+    """The Service of whoever serves reads."""
+    return f"{group}-ro"
+
+
+def config_map(group: str) -> str:
+    """The ConfigMap with the brokers' settings."""
+    return f"{group}-config"
+
+
+def account(group: str) -> str:
+    """The brokers' ServiceAccount, its Role and RoleBinding."""
+    return f"{group}-broker"
+
+
+def claim(broker: str) -> str:
+    """A broker's PersistentVolumeClaim."""
+    return f"data-{broker}"
+
+
+def ordinal(broker: str) -> int:
+    """Its number; -1 if it is none of a StatefulSet."""
+    tail = broker.rpartition("-")[2]
+    return int(tail) if tail.isascii() and tail.isdigit() else -1
+
+
+def address(group: BrokerGroup, broker: str, defaults: Defaults) -> str:
+    """host:port by which brokers and clients reach it, whatever its pod's IP."""
+    domain = f".{defaults.cluster_domain}" if defaults.cluster_domain else ""
+    space = group.metadata.namespace
+    return f"{broker}.{headless(group.name)}.{space}.svc{domain}:{CLIENT_PORT}"
+
+
+def selector(group: str) -> dict[str, str]:
+    """Labels that every pod of the group has, and no other pod."""
+    return {"app.kubernetes.io/name": APP, GROUP_LABEL: group}
+
+
+def labels(group: BrokerGroup) -> dict[str, str]:
+    """Labels of every child."""
+    return selector(group.name) | {
+        "app.kubernetes.io/instance": group.name,
+        "app.kubernetes.io/managed-by": "fmq-operator",
+        "app.kubernetes.io/part-of": "fmq",
+        "fmq.io/cluster": group.cluster,
+    }
+
+
+def child(
+    group: BrokerGroup,
+    api_version: str,
+    kind: str,
+    name: str,
+    rest: Json,
+    annotations: Mapping[str, str] | None = None,
+) -> Json:
+    """An object of the group: owner, labels, and a hash of all that was asked for."""
+    metadata: Json = {
+        "name": name,
+        "namespace": group.metadata.namespace,
+        "labels": labels(group),
+        "annotations": dict(annotations or {}),
+        "ownerReferences": [
+            {
+                "apiVersion": API_VERSION,
+                "kind": "BrokerGroup",
+                "name": group.name,
+                "uid": group.metadata.uid,
+                "controller": True,
+                "blockOwnerDeletion": False,  # a deletion waits for nobody
+            }
+        ],
+    }
+    made = {"apiVersion": api_version, "kind": kind, "metadata": metadata, **rest}
+    metadata["annotations"][HASH] = digest(made)
+    return made
+
+
+def digest(value: Json) -> str:
+    """Of a JSON value; equal values, equal digests."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

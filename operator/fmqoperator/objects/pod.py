@@ -1,0 +1,147 @@
+"""The pod of one broker: restricted, probed, kept apart from its fellows. Pure."""
+
+import json
+from typing import Final
+
+from fmqoperator.objects import names
+from fmqoperator.resources import RESTART, BrokerGroup, Json
+from fmqoperator.resources.group import Spread
+from fmqoperator.seen import Defaults
+
+USER: Final = 10001
+DATA: Final = "/var/lib/fmq"
+_SETTINGS: Final = "/etc/fmq"
+_PROBE_S: Final = 5
+
+__all__ = ["broker_settings", "config_data", "template"]
+
+
+def broker_settings(group: BrokerGroup) -> Json:
+    """What `fmq broker run --config` is given; the broker's own name comes from its pod."""
+    given = {
+        "cluster": group.cluster,
+        "group": group.name,
+        "data_dir": f"{DATA}/journal",
+        "zookeeper": group.spec.zookeeper.connect,
+        "listen": f"0.0.0.0:{names.CLIENT_PORT}",
+        "http_listen": f"0.0.0.0:{names.HTTP_PORT}",
+    }
+    tuned = group.spec.settings.model_dump(mode="json", exclude_none=True)
+    return {**tuned, **given}
+
+
+def config_data(group: BrokerGroup) -> dict[str, str]:
+    """The ConfigMap's data."""
+    return {"broker.json": json.dumps(broker_settings(group), sort_keys=True, indent=2) + "\n"}
+
+
+def template(group: BrokerGroup, defaults: Defaults) -> Json:
+    """The StatefulSet's pod template. A change of it is a reason to restart."""
+    spec, pod = group.spec, group.spec.pod
+    annotations = {
+        **pod.annotations,
+        names.SETTINGS_HASH: names.digest(broker_settings(group)),
+    }
+    if asked := group.metadata.annotations.get(RESTART):
+        annotations[RESTART] = asked
+    body: Json = {
+        "serviceAccountName": names.account(group.name),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": spec.termination_grace_seconds,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(group, defaults)],
+        "volumes": [
+            {"name": "settings", "configMap": {"name": names.config_map(group.name)}},
+            {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
+        ],
+        **_scheduling(group),
+    }
+    if spec.image_pull_secrets:
+        body["imagePullSecrets"] = [{"name": name} for name in spec.image_pull_secrets]
+    return {
+        "metadata": {"labels": {**pod.labels, **names.labels(group)}, "annotations": annotations},
+        "spec": body,
+    }
+
+
+def _container(group: BrokerGroup, defaults: Defaults) -> Json:
+    spec = group.spec
+    return {
+        "name": "broker",
+        "image": spec.image or defaults.broker_image,
+        "imagePullPolicy": spec.image_pull_policy,
+        "args": ["broker", "run", "--config", f"{_SETTINGS}/broker.json", "--id", "$(POD_NAME)"],
+        "env": [
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        ],
+        "ports": [
+            {"name": "fmq", "containerPort": names.CLIENT_PORT, "protocol": "TCP"},
+            {"name": "http", "containerPort": names.HTTP_PORT, "protocol": "TCP"},
+        ],
+        "resources": spec.resources.as_json(),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "privileged": False,
+            "readOnlyRootFilesystem": True,
+        },
+        # A start may read a long journal: the others begin to ask once it has answered.
+        "startupProbe": _probe("/startupz", _PROBE_S, -(-spec.startup_seconds // _PROBE_S)),
+        # A minute without a turn of the loop: nothing but a restart helps.
+        "livenessProbe": _probe("/livez", 10, 6),
+        "readinessProbe": _probe("/readyz", 2, 2),
+        "volumeMounts": [
+            {"name": "data", "mountPath": DATA},
+            {"name": "settings", "mountPath": _SETTINGS, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    }
+
+
+def _probe(path: str, period_s: int, failures: int) -> Json:
+    return {
+        "httpGet": {"path": path, "port": "http", "scheme": "HTTP"},
+        "periodSeconds": period_s,
+        "timeoutSeconds": _PROBE_S,
+        "failureThreshold": failures,
+        "successThreshold": 1,
+    }
+
+
+def _scheduling(group: BrokerGroup) -> Json:
+    wanted = group.spec.scheduling
+    mates = {"matchLabels": names.selector(group.name)}
+    out: Json = {}
+    term = {"labelSelector": mates, "topologyKey": "kubernetes.io/hostname"}
+    if wanted.across_nodes is Spread.REQUIRED:
+        rule: Json = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+        out["affinity"] = {"podAntiAffinity": rule}
+    elif wanted.across_nodes is Spread.PREFERRED:
+        weighted = [{"weight": 100, "podAffinityTerm": term}]
+        rule = {"preferredDuringSchedulingIgnoredDuringExecution": weighted}
+        out["affinity"] = {"podAntiAffinity": rule}
+    if wanted.across_zones is not Spread.NONE:
+        strict = wanted.across_zones is Spread.REQUIRED
+        out["topologySpreadConstraints"] = [
+            {
+                "maxSkew": 1,
+                "topologyKey": "topology.kubernetes.io/zone",
+                "whenUnsatisfiable": "DoNotSchedule" if strict else "ScheduleAnyway",
+                "labelSelector": mates,
+            }
+        ]
+    if wanted.node_selector:
+        out["nodeSelector"] = dict(wanted.node_selector)
+    if wanted.tolerations:
+        out["tolerations"] = [t.as_json() for t in wanted.tolerations]
+    if wanted.priority_class_name:
+        out["priorityClassName"] = wanted.priority_class_name
+    return out

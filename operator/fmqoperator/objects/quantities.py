@@ -1,0 +1,38 @@
+"""Amounts as Kubernetes writes them: 10Gi, 500m, 1.5. Pure."""
+
+import re
+from decimal import Decimal
+from typing import Final
+
+_QUANTITY: Final = re.compile(r"([0-9]+|[0-9]*\.[0-9]+)(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
+_UNITS: Final = {
+    "": Decimal(1),
+    "m": Decimal("0.001"),
+    **{u: Decimal(1000) ** p for p, u in enumerate("kMGTP", start=1)},
+    **{f"{u}i": Decimal(1024) ** p for p, u in enumerate("KMGTP", start=1)},
+}
+
+
+def amount(text: str | int) -> Decimal | None:
+    """What it is in units; None if it is no quantity that we write."""
+    found = _QUANTITY.fullmatch(str(text))
+    if found is None:
+        return None
+    number, unit = found.groups()
+    return Decimal(number) * _UNITS[unit or ""]
+
+
+def equal_quantities(one: str | int, other: str | int) -> bool:
+    """Equal amounts; what is no quantity is compared as text."""
+    mine, theirs = amount(one), amount(other)
+    return str(one) == str(other) if mine is None or theirs is None else mine == theirs
+
+
+def bytes_of(count: int) -> str:
+    """An amount of bytes for people: 0 B, 1.5 MiB."""
+    value, unit = float(count), "B"
+    for bigger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, bigger
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"

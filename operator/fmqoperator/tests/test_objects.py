@@ -1,0 +1,327 @@
+"""What a group's children mean, not how they are written."""
+
+import json
+from typing import Any
+
+import pytest
+
+from fmqbroker.settings import BrokerSettings
+from fmqcore.words import BrokerId
+from fmqoperator.objects import children, names
+from fmqoperator.objects.drift import drifted
+from fmqoperator.objects.quantities import amount, bytes_of, equal_quantities
+from fmqoperator.resources import RESTART
+from fmqoperator.seen import HASH, Defaults
+from fmqoperator.tests.samples import DEFAULTS, group
+
+
+def made(
+    master: str = "g1-0",
+    reader: str = "g1-0",
+    *,
+    run: int | None = None,
+    claim_size: str | None = None,
+    evictable: bool = False,
+    **spec: Any,
+) -> dict[tuple[str, str], Any]:
+    found = children(
+        group(**spec),
+        DEFAULTS,
+        master=BrokerId(master),
+        reader=BrokerId(reader),
+        replicas=run,
+        claim_size=claim_size,
+        evictable=evictable,
+    )
+    return {(o["kind"], o["metadata"]["name"]): o for o in found}
+
+
+def pod(**spec: Any) -> Any:
+    return made(**spec)["StatefulSet", "g1"]["spec"]["template"]
+
+
+def container(**spec: Any) -> Any:
+    (found,) = pod(**spec)["spec"]["containers"]
+    return found
+
+
+def test_all_that_there_is_in_the_order_of_need() -> None:
+    assert list(made()) == [
+        ("ConfigMap", "g1-config"),
+        ("ServiceAccount", "g1-broker"),
+        ("Role", "g1-broker"),
+        ("RoleBinding", "g1-broker"),
+        ("Service", "g1-brokers"),
+        ("Service", "g1-rw"),
+        ("Service", "g1-ro"),
+        ("PodDisruptionBudget", "g1-master"),
+        ("PodDisruptionBudget", "g1-others"),
+        ("NetworkPolicy", "g1"),
+        ("StatefulSet", "g1"),
+    ]
+
+
+def test_each_is_owned_labelled_and_goes_without_waiting() -> None:
+    for child in made().values():
+        meta = child["metadata"]
+        (owner,) = meta["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["controller"]) == ("BrokerGroup", "g1", True)
+        assert owner["uid"] == group().metadata.uid
+        assert owner["blockOwnerDeletion"] is False
+        assert meta["labels"]["fmq.io/group"] == "g1"
+        assert meta["namespace"] == "shop"
+        assert "finalizers" not in meta
+
+
+def test_equal_groups_make_equal_children() -> None:
+    assert json.dumps(list(made().values())) == json.dumps(list(made().values()))
+
+
+def test_a_broker_understands_its_settings() -> None:
+    given = made(settings={"retentionMs": 5, "segmentBytes": 4096 * 100}, cluster="live")
+    text = given["ConfigMap", "g1-config"]["data"]["broker.json"]
+    settings = BrokerSettings(**json.loads(text), broker="g1-0")
+    assert (settings.cluster, settings.group, settings.retention_ms) == ("live", "g1", 5)
+    assert settings.data_dir.startswith("/var/lib/fmq/")
+    assert settings.listen.endswith(f":{names.CLIENT_PORT}")
+
+
+def test_settings_cannot_take_the_place_of_what_the_operator_gives() -> None:
+    data = made(settings={"cluster": "other", "data_dir": "/"})["ConfigMap", "g1-config"]["data"]
+    assert json.loads(data["broker.json"])["cluster"] == "shop"
+
+
+def test_the_cluster_is_the_namespace_unless_named() -> None:
+    data = made()["ConfigMap", "g1-config"]["data"]
+    assert json.loads(data["broker.json"])["cluster"] == "shop"
+
+
+def test_the_pod_is_restricted() -> None:
+    """What the pod security standard `restricted` asks for."""
+    spec = pod()["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] != 0
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for one in spec["containers"]:
+        context = one["securityContext"]
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert context["readOnlyRootFilesystem"] is True
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+    kinds = {k for v in spec["volumes"] for k in v if k != "name"}
+    assert kinds <= {"configMap", "emptyDir"}
+    assert spec["automountServiceAccountToken"] is False
+
+
+def test_probes() -> None:
+    one = container(startupSeconds=7200)
+    startup, live, ready = (one[f"{k}Probe"] for k in ("startup", "liveness", "readiness"))
+    assert startup["periodSeconds"] * startup["failureThreshold"] >= 7200
+    assert live["periodSeconds"] * live["failureThreshold"] >= 60
+    assert ready["periodSeconds"] * ready["failureThreshold"] <= 5
+    paths = [p["httpGet"]["path"] for p in (startup, live, ready)]
+    assert paths == ["/startupz", "/livez", "/readyz"]
+
+
+def test_the_broker_is_its_pod() -> None:
+    one = container()
+    assert one["args"][-2:] == ["--id", "$(POD_NAME)"]
+    assert one["env"][0]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+    assert one["image"] == "fmq-broker:test"
+    assert container(image="mine:1")["image"] == "mine:1"
+
+
+def test_only_the_operator_restarts_and_all_may_start_at_once() -> None:
+    spec = made()["StatefulSet", "g1"]["spec"]
+    assert spec["updateStrategy"] == {"type": "OnDelete"}
+    assert spec["podManagementPolicy"] == "Parallel"
+    assert spec["serviceName"] == "g1-brokers"
+
+
+@pytest.mark.parametrize("change", [
+    {"settings": {"retentionMs": 1}},
+    {"image": "mine:2"},
+    {"resources": {"requests": {"cpu": 2}}},
+    {"zookeeper": {"connect": "other:2181"}},
+    {"annotations": {RESTART: "now"}},
+    {"scheduling": {"acrossNodes": "required"}},
+])  # fmt: skip
+def test_what_a_broker_must_be_restarted_for(change: dict[str, Any]) -> None:
+    assert pod(**change) != pod()
+
+
+@pytest.mark.parametrize("change", [
+    {"replicas": 3},
+    {"policy": {"howMany": "all"}},
+    {"storage": {"size": "20Gi"}},
+    {"paused": True},
+    {"promotion": {"policy": "after"}},
+    {"service": {"type": "NodePort"}},
+    {"switchover": {"to": "g1-1"}},
+])  # fmt: skip
+def test_what_restarts_nobody(change: dict[str, Any]) -> None:
+    assert pod(**change) == pod()
+
+
+def test_as_many_pods_as_are_to_run() -> None:
+    assert made(replicas=3)["StatefulSet", "g1"]["spec"]["replicas"] == 3
+    assert made(replicas=3, run=0)["StatefulSet", "g1"]["spec"]["replicas"] == 0
+
+
+def test_volumes_are_kept_unless_asked_otherwise() -> None:
+    rule = "persistentVolumeClaimRetentionPolicy"
+    assert made()["StatefulSet", "g1"]["spec"][rule] == {
+        "whenDeleted": "Retain",
+        "whenScaled": "Retain",
+    }
+    asked = made(storage={"onDelete": "Delete"})["StatefulSet", "g1"]["spec"][rule]
+    assert asked == {"whenDeleted": "Delete", "whenScaled": "Retain"}
+
+
+def test_the_claims_size_is_that_of_the_stateful_set_that_is_there() -> None:
+    spec = made(storage={"size": "20Gi"}, claim_size="10Gi")["StatefulSet", "g1"]["spec"]
+    (claim,) = spec["volumeClaimTemplates"]
+    assert claim["spec"]["resources"]["requests"]["storage"] == "10Gi"
+    assert claim["metadata"]["name"] == "data"
+
+
+def test_services_select_who_serves() -> None:
+    found = made(master="g1-0", reader="g1-1")
+    assert found["Service", "g1-rw"]["spec"]["selector"][names.POD_NAME_LABEL] == "g1-0"
+    assert found["Service", "g1-ro"]["spec"]["selector"][names.POD_NAME_LABEL] == "g1-1"
+    headless = found["Service", "g1-brokers"]["spec"]
+    assert headless["clusterIP"] == "None"
+    assert headless["publishNotReadyAddresses"] is True
+    assert names.POD_NAME_LABEL not in headless["selector"]
+
+
+def test_services_select_nobody_while_nobody_serves() -> None:
+    found = made(master="", reader="")
+    for name in ("g1-rw", "g1-ro"):
+        assert found["Service", name]["spec"]["selector"][names.POD_NAME_LABEL] == "g1-none"
+
+
+def _covered(budget: Any, broker: str) -> bool:
+    (rule,) = budget["spec"]["selector"]["matchExpressions"]
+    return bool((broker in rule["values"]) == (rule["operator"] == "In"))
+
+
+@pytest.mark.parametrize("reader", ["g1-0", "g1-1", ""])
+def test_every_pod_is_under_one_budget_and_who_serves_is_not_evicted(reader: str) -> None:
+    found = made(reader=reader, replicas=3)
+    serving, others = (found["PodDisruptionBudget", f"g1-{n}"] for n in ("master", "others"))
+    for broker in ("g1-0", "g1-1", "g1-2"):
+        assert _covered(serving, broker) != _covered(others, broker)
+        assert _covered(serving, broker) == (broker in ("g1-0", reader))
+    assert serving["spec"]["maxUnavailable"] == 0
+    assert others["spec"]["maxUnavailable"] == 1
+
+
+def test_a_drain_may_take_the_master_where_that_is_all_right() -> None:
+    alone = made(replicas=1, policy={"howMany": "none"})
+    assert alone["PodDisruptionBudget", "g1-master"]["spec"]["maxUnavailable"] == 1
+    opened = made(evictable=True)
+    assert opened["PodDisruptionBudget", "g1-master"]["spec"]["maxUnavailable"] == 1
+
+
+def test_a_role_of_its_own_and_no_more() -> None:
+    found = made()
+    (rule,) = found["Role", "g1-broker"]["rules"]
+    assert rule["resourceNames"] == ["g1-config"]
+    assert rule["verbs"] == ["get"]
+    assert found["RoleBinding", "g1-broker"]["roleRef"]["name"] == "g1-broker"
+
+
+@pytest.mark.parametrize(("clients", "peers"), [("anywhere", 0), ("namespace", 3), ("labelled", 3)])
+def test_who_may_connect(clients: str, peers: int) -> None:
+    serve, look = made(networkPolicy={"clients": clients})["NetworkPolicy", "g1"]["spec"]["ingress"]
+    assert len(serve.get("from", [])) == peers
+    assert serve["ports"][0]["port"] == names.CLIENT_PORT
+    assert "from" not in look
+
+
+def test_no_network_policy_if_not_wanted() -> None:
+    assert ("NetworkPolicy", "g1") not in made(networkPolicy={"enabled": False})
+
+
+def test_kept_apart() -> None:
+    loose, strict = (
+        pod()["spec"],
+        pod(scheduling={"acrossNodes": "required", "acrossZones": "required"})["spec"],
+    )
+    term = "DuringSchedulingIgnoredDuringExecution"
+    assert f"preferred{term}" in loose["affinity"]["podAntiAffinity"]
+    assert f"required{term}" in strict["affinity"]["podAntiAffinity"]
+    (zones,) = strict["topologySpreadConstraints"]
+    assert zones["whenUnsatisfiable"] == "DoNotSchedule"
+    free = pod(scheduling={"acrossNodes": "none", "acrossZones": "none"})["spec"]
+    assert not {"affinity", "topologySpreadConstraints"} & free.keys()
+
+
+def test_an_address_is_the_pods_name_not_its_ip() -> None:
+    assert names.address(group(), "g1-1", DEFAULTS) == "g1-1.g1-brokers.shop.svc:9876"
+    full = Defaults(broker_image="", cluster_domain="cluster.local")
+    assert names.address(group(), "g1-1", full).endswith(".svc.cluster.local:9876")
+
+
+@pytest.mark.parametrize(("broker", "number"), [("g1-0", 0), ("a-b-12", 12), ("g1", -1), ("", -1)])
+def test_ordinals(broker: str, number: int) -> None:
+    assert names.ordinal(broker) == number
+
+
+# ---- drift
+
+
+def test_what_is_as_wanted_is_left_alone() -> None:
+    for wanted in made().values():
+        there = json.loads(json.dumps(wanted))
+        there["metadata"] |= {"resourceVersion": "7", "managedFields": [{}]}
+        there["status"] = {"replicas": 2}
+        there.setdefault("spec", {})["added"] = "by the server"
+        assert drifted(wanted, there) == ""
+
+
+def test_what_is_missing_changed_or_made_from_something_else_is_not() -> None:
+    wanted = made()["StatefulSet", "g1"]
+    assert drifted(wanted, None) == "it is not there"
+    there = json.loads(json.dumps(wanted))
+    there["spec"]["replicas"] = 7
+    assert drifted(wanted, there) == "spec.replicas was changed by somebody else"
+    there = json.loads(json.dumps(wanted))
+    there["spec"]["template"]["spec"]["containers"].append({"name": "sidecar"})
+    assert "containers" in drifted(wanted, there)
+    there = json.loads(json.dumps(wanted))
+    there["metadata"]["annotations"][HASH] = "other"
+    assert drifted(wanted, there) == "what it is made from has changed"
+
+
+def test_a_quantity_may_be_written_in_another_way() -> None:
+    wanted = made(resources={"requests": {"cpu": "1000m"}})["StatefulSet", "g1"]
+    there = json.loads(json.dumps(wanted).replace('"1000m"', '"1"'))
+    assert drifted(wanted, there) == ""
+    there = json.loads(json.dumps(wanted).replace('"1000m"', '"2"'))
+    assert "requests.cpu" in drifted(wanted, there)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        ("1Gi", "1024Mi", True),
+        ("1", "1000m", True),
+        (1, "1", True),
+        ("0.5", "500m", True),
+        ("1G", "1Gi", False),
+        ("odd", "odd", True),
+        ("odd", "1", False),
+    ],
+)
+def test_quantities(one: str | int, other: str | int, equal: bool) -> None:
+    assert equal_quantities(one, other) is equal
+
+
+def test_amounts() -> None:
+    assert amount("10Gi") == 10 * 1024**3
+    assert amount("-1") is None
+    assert [bytes_of(n) for n in (0, 1023, 1536, 300 << 20)] == [
+        "0 B", "1023 B", "1.5 KiB", "300 MiB",
+    ]  # fmt: skip

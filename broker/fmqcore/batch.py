@@ -102,6 +102,11 @@ class BatchHeader(NamedTuple):
         return Offset(self.base_offset + self.record_count)
 
     @property
+    def framed_for(self) -> Epoch:
+        """SNAP, EOF: the term that was being opened when this was written for it; 0 = none."""
+        return Epoch(self.base_sequence)
+
+    @property
     def stored_len(self) -> int:
         """Bytes that are really there: all of them, but only the header for an EOF."""
         return HEADER_LEN if self.type == BatchType.EOF else self.total_len

@@ -28,7 +28,7 @@ from fmqcore.batch import (
 from fmqcore.errors import Malformed, StorageFull, TooLarge
 from fmqcore.journal.control import decode_epoch, decode_offsets, decode_topic
 from fmqcore.journal.scan import Cursor, check_batches
-from fmqcore.journal.segments import Segment, eof_batch, max_payload, max_snap, snap_batch
+from fmqcore.journal.segments import NO_TERM, Segment, eof_batch, max_payload, max_snap, snap_batch
 from fmqcore.journal.state import MAX_SNAP, JournalState, Snapshot
 from fmqcore.words import Epoch, Offset, Position, TopicId
 from fmqport.clock import Clock
@@ -119,7 +119,8 @@ class Head:
         rest = self._segment_end - self.end - total_len
         # `segments.fits`, inlined: it runs for every batch
         if (rest and rest < HEADER_LEN) or self._space.tight:
-            self._make_way(kind, length, rest)
+            term = decode_epoch(payload).epoch if kind == BatchType.EPOCH else NO_TERM
+            self._make_way(kind, length, rest, term)
             rest = self._segment_end - self.end - total_len
         position, epoch, base_offset, chain = self.end, self.epoch, Offset(0), self.last_header_crc
         if kind == BatchType.DATA:
@@ -146,8 +147,8 @@ class Head:
             self._tail.close_segment()
         return Appended(position, self.end, base_offset, store_ms)
 
-    def _make_way(self, kind: BatchType, payload_len: int, rest: int) -> None:
-        """Roll if need be, as far as there is room (the table of `space.py`).
+    def _make_way(self, kind: BatchType, payload_len: int, rest: int, term: Epoch) -> None:
+        """Roll if need be, as far as there is room (the table of `space.py`); for a `term`?
 
         `rest` is what remains of the segment behind the batch. Raises `StorageFull`.
         """
@@ -155,10 +156,10 @@ class Head:
         space.follows = False
         fits = not rest or rest >= HEADER_LEN
         if not space.tight:
-            self._roll(payload_len, Claim.DATA)
+            self._roll(payload_len, Claim.DATA, term)
         elif kind == BatchType.EPOCH:
             if not fits:
-                self._roll(payload_len, Claim.TERM)
+                self._roll(payload_len, Claim.TERM, term)
         elif kind == BatchType.DATA:
             if space.no_data or not fits or rest < KEPT_FOR_TERMS:
                 raise StorageFull(space.tight)
@@ -167,12 +168,14 @@ class Head:
         elif not fits or rest < KEPT_FOR_TERMS:
             if not space.affords(control_segment(MAX_SNAP, self._segment_bytes)):
                 raise StorageFull(space.tight)
-            self._roll(payload_len, Claim.CONTROL)
+            self._roll(payload_len, Claim.CONTROL, term)
 
-    def _roll(self, payload_len: int, claim: Claim) -> None:
+    def _roll(self, payload_len: int, claim: Claim, term: Epoch) -> None:
         """Close the segment and open the next one, with room for so much payload."""
         size = self._segment_bytes
         now_ms = self._now_ms()
+        # The first SNAP of all comes before any epoch, whoever writes it.
+        framed_for = term if self.epoch else NO_TERM
         snapshot = self.state.snapshot(now_ms, max_snap(size))
         snap = snapshot.payload
         if claim is not Claim.DATA:
@@ -183,29 +186,39 @@ class Head:
                 f"the journal's state takes {len(snap)}: set larger segments"
             )
         if self.end < self._segment_end:
-            raw, _ = eof_batch(
-                position=self.end,
-                segment_end=self._segment_end,
-                epoch=self.epoch,
-                prev_header_crc=self.last_header_crc,
-                store_ms=now_ms,
-            )
-            self._note(parse_header(raw))
-            self._tail.add((raw,), HEADER_LEN, self.end)
-            self._tail.close_segment()
+            self._close_segment(framed_for, now_ms)
+            if framed_for:  # the EOF began a term
+                snapshot = self.state.snapshot(now_ms, max_snap(self._segment_bytes))
         raw, _ = snap_batch(
             base=self.end,
             segment_bytes=size,
             epoch=self.epoch,
             prev_header_crc=self.last_header_crc,
-            payload=snap,
+            payload=snapshot.payload,
             store_ms=now_ms,
+            framed_for=framed_for,
         )
         header = parse_header(raw)
         self.state.settle(snapshot)
+        self.state.note_frame(header)
         self._begin_segment(header, claim)
         self._note(header)
         self._tail.add((raw,), len(raw), self.end)
+
+    def _close_segment(self, framed_for: Epoch, now_ms: int) -> None:
+        raw, _ = eof_batch(
+            position=self.end,
+            segment_end=self._segment_end,
+            epoch=self.epoch,
+            prev_header_crc=self.last_header_crc,
+            store_ms=now_ms,
+            framed_for=framed_for,
+        )
+        header = parse_header(raw)
+        self.state.note_frame(header)
+        self._note(header)
+        self._tail.add((raw,), HEADER_LEN, self.end)
+        self._tail.close_segment()
 
     # ---- slave
     def append_replica(self, position: Position, data: bytes) -> None:
@@ -225,6 +238,7 @@ class Head:
         for header, payload in zip(headers, payloads, strict=True):
             if snapshot is not None and not at:
                 self.state.settle(snapshot)
+                self.state.note_frame(header)
             else:
                 self.state.apply(header, payload)
             if header.type == BatchType.SNAP:

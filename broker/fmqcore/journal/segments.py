@@ -31,6 +31,8 @@ MIN_SEGMENT: Final = 64 * 1024
 """Bytes of a segment at least."""
 MAX_SEGMENT: Final = 4096 * 1024 * 1024
 """Bytes of a segment at most: an EOF's `total_len` is a u32 and never spans all of it."""
+NO_TERM: Final = Epoch(0)
+"""A segment that was closed or begun because it was full, not for a term."""
 
 _NAME: Final = re.compile(r"([0-9]{20})\.(journal|index)")
 
@@ -87,6 +89,7 @@ def snap_batch(  # the first batch of every segment
     prev_header_crc: int,
     payload: bytes,
     store_ms: int,
+    framed_for: Epoch = NO_TERM,
 ) -> tuple[bytes, int]:
     """Make a SNAP batch, header and payload; return it with its header CRC."""
     header, crc = encode_header(
@@ -98,12 +101,19 @@ def snap_batch(  # the first batch of every segment
         payload_crc=crc32c(payload),
         store_ms=store_ms,
         base_offset=segment_bytes,
+        base_sequence=framed_for,
     )
     return header + payload + padding(len(payload)), crc
 
 
 def eof_batch(
-    *, position: Position, segment_end: Position, epoch: Epoch, prev_header_crc: int, store_ms: int
+    *,
+    position: Position,
+    segment_end: Position,
+    epoch: Epoch,
+    prev_header_crc: int,
+    store_ms: int,
+    framed_for: Epoch = NO_TERM,
 ) -> tuple[bytes, int]:
     """Make the 96 bytes of the EOF that closes a segment; return them with the header CRC."""
     return encode_header(
@@ -115,6 +125,7 @@ def eof_batch(
         payload_crc=0,
         store_ms=store_ms,
         total_len=segment_end - position,
+        base_sequence=framed_for,
     )
 
 

@@ -60,7 +60,7 @@ class JournalState:
     next_offsets: dict[QueueKey, Offset] = field(default_factory=dict)
     offsets: dict[OffsetKey, OffsetEntry] = field(default_factory=dict)  # tombstones too
     topics: dict[TopicId, tuple[str, int]] = field(default_factory=dict)  # name, queues (> 0)
-    epochs: list[tuple[Epoch, Position]] = field(default_factory=list)  # ascending; EPOCH's place
+    epochs: list[tuple[Epoch, Position]] = field(default_factory=list)  # ascending; first bytes
     producers: ProducerTable = field(default_factory=ProducerTable)
     deleted_ms: dict[OffsetKey, int] = field(default_factory=dict)  # when a tombstone came
     _packed: PackedOffsets = field(default_factory=PackedOffsets, compare=False, repr=False)
@@ -83,7 +83,10 @@ class JournalState:
                 self._apply_topic(payload)
             case BatchType.SNAP:
                 self._replace(JournalState.from_snap(payload))
-            case _:  # EOF; DELIVER and SEAL have nothing to say to this version
+                self.note_frame(header)
+            case BatchType.EOF:
+                self.note_frame(header)
+            case _:  # DELIVER and SEAL have nothing to say to this version
                 pass
 
     def check_sequence(
@@ -155,6 +158,15 @@ class JournalState:
             del self.offsets[key], self.deleted_ms[key]
         self.producers.drop_oldest(snapshot.producers)
 
+    def note_frame(self, frame: BatchHeader) -> None:
+        """A term whose EPOCH batch found no room begins with the frames written for it (ADR 0020).
+
+        They bear the number of the epoch before, and where they stand its own master may have had
+        something else, which a slave holds.
+        """
+        if frame.framed_for:
+            self._apply_epoch(frame.framed_for, frame.position)
+
     @classmethod
     def from_snap(cls, payload: Buffer) -> "JournalState":
         """Decode; raise `Malformed`."""
@@ -188,7 +200,7 @@ class JournalState:
 
     def _apply_epoch(self, epoch: Epoch, position: Position) -> None:
         if self.epochs and self.epochs[-1][0] >= epoch:
-            return  # opened before: its first EPOCH is its start
+            return  # opened before: what came first is its start
         self.epochs.append((epoch, position))
         del self.epochs[:-MAX_EPOCHS]
 
@@ -227,6 +239,19 @@ def snap_next_offsets(payload: Buffer) -> dict[QueueKey, Offset]:
     """Only the next offsets of a SNAP payload; raise `Malformed`."""
     fields = Fields(payload, "SNAP payload")
     return _take_next_offsets(fields, _take_snap_counts(fields)[0])
+
+
+def snap_tables(payload: Buffer) -> tuple[dict[QueueKey, Offset], dict[TopicId, str]]:
+    """Only the next offsets and the topics' names of a SNAP payload; raise `Malformed`."""
+    fields = Fields(payload, "SNAP payload")
+    queues, epochs, topics, _ = _take_snap_counts(fields)
+    next_offsets = _take_next_offsets(fields, queues)
+    fields.many(_EPOCH, epochs)
+    names = {}
+    for _ in range(topics):
+        topic_id, _ = fields.take(_TOPIC)
+        names[TopicId(topic_id)] = fields.name()
+    return next_offsets, names
 
 
 def _take_snap_counts(fields: Fields) -> tuple[int, int, int, int]:

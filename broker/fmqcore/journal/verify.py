@@ -336,6 +336,7 @@ class _Walk:
         if why:
             sentence = f"SNAP is not what the journal before it adds up to: {why}"
             self._add(Code.M001, header, sentence)
+        snap.note_frame(header)
         self._verifier._state = snap
 
     def _count(self, header: BatchHeader) -> None:

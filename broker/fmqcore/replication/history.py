@@ -1,8 +1,8 @@
 """How far two journals agree, told by their epoch histories alone (DESIGN §5). Pure.
 
-Only one master ever writes in an epoch, and it opens it with an EPOCH batch. So two journals that
-both hold the EPOCH batch of epoch e at the same position hold the same bytes from there on, up to
-where the first of the two leaves e: it ends, or opens its next epoch.
+Only one master ever writes in an epoch, and it opens it with an EPOCH batch (and the frames around
+it, if that found no room). So two journals in which epoch e begins at the same position hold the
+same bytes from there on, up to where the first of the two leaves e: it ends, or opens its next.
 """
 
 import itertools
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fmqcore.words import Epoch, Position
 
 EpochStart = tuple[Epoch, Position]
-"""An epoch and the position of its EPOCH batch."""
+"""An epoch and the position where it begins."""
 
 _BEFORE_ALL: EpochStart = (Epoch(0), Position(0))
 

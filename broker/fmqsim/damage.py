@@ -4,12 +4,18 @@ Done only to a group whose other members are all there and in sync: two damaged 
 more than a group promises to survive.
 """
 
+import asyncio
+
+from e2e.events import FaultKind
 from fmqcore.words import BrokerId
 from fmqsim.faults import Act
 from fmqsim.hosts import BrokerHost
 
 REFUSES_S = 3.0
 """A broker that does not come up with a damaged disk within so long gets an empty one."""
+POLL_S = 0.05
+PATIENCE_S = 60.0
+"""But not for want of the others: so long they are waited for."""
 
 
 def _spare(act: Act) -> bool:
@@ -33,10 +39,11 @@ async def flip_a_bit(act: Act) -> None:
     kind = act.dice.choice((newest, newest, ".index", "checkpoint", "takeover.journal"))
     act.fired(host.storage.flip_some_bit(kind) or host.storage.flip_some_bit(newest))
     host.let_go()
-    if not await act.world.until(lambda: _serves(act, host), REFUSES_S):
+    if await _stuck(act, host):
         host.hold()
         host.kill()
         host.storage.files.wipe()
+        act.also(FaultKind.DISK_EMPTY, "a person empties the disk")
         host.let_go()
     await act.world.until(lambda: _serves(act, host), 20)
     act.healed()
@@ -55,6 +62,19 @@ async def empty_the_disk(act: Act) -> None:
     host.let_go()
     await act.world.until(lambda: _serves(act, host), 20)
     act.healed()
+
+
+async def _stuck(act: Act, host: BrokerHost) -> bool:
+    """It does not come up, though all the others have been there all the while."""
+    loop, others = act.world.loop, [act.world.brokers[name] for name in act.peers()]
+    began_s = since_s = loop.now
+    while not _serves(act, host) and loop.now - began_s < PATIENCE_S:
+        if not all(other.node.alive and not other.node.paused for other in others):
+            since_s = loop.now
+        elif loop.now - since_s >= REFUSES_S:
+            return True
+        await asyncio.sleep(POLL_S)
+    return False
 
 
 def _serves(act: Act, host: BrokerHost) -> bool:

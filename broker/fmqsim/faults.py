@@ -57,6 +57,12 @@ class Act:
         self.on = on or self.on
         self._say(Step.FIRED, detail)
 
+    def also(self, kind: FaultKind, detail: str) -> None:
+        """It has had another effect now."""
+        world, step = self.world, Step.FIRED
+        world.history.add(Fault(world.loop.now_ms, self._number, kind, self.on, step, detail))
+        world.loop.note(f"fault {self._number} {step.value}: {detail} on {self.on}")
+
     def healed(self, detail: str = "") -> None:
         """It is over."""
         if self._fired:

@@ -53,7 +53,7 @@ def _lost(facts: Facts, told: _Told) -> str:
     if sent is None:
         return ""
     level = sent.level if isinstance(told, Stored) else "replicated"
-    return _excused(facts, told.place.group, level, sent.at_ms, told.at_ms)
+    return excused(facts, told.place.group, level, sent.at_ms, told.at_ms)
 
 
 def lost(facts: Facts) -> Iterator[Finding]:
@@ -67,7 +67,7 @@ def lost(facts: Facts) -> Iterator[Finding]:
         sent = facts.sent.get(outcome.record)
         if not facts.judged(outcome.place.group) or sent is None:
             continue
-        if not _excused(facts, outcome.place.group, sent.level, sent.at_ms, outcome.at_ms):
+        if not excused(facts, outcome.place.group, sent.level, sent.at_ms, outcome.at_ms):
             text = f"acknowledged to {outcome.who} (acks={sent.level}), not there in the end"
             yield Finding(
                 Check.I2,
@@ -121,11 +121,11 @@ def aborted(facts: Facts) -> Iterator[Finding]:
         if (event.place, event.offset) in told:
             continue
         told.add((event.place, event.offset))
-        if not _excused(facts, event.place.group, "replicated", sent.at_ms, event.at_ms):
+        if not excused(facts, event.place.group, "replicated", sent.at_ms, event.at_ms):
             yield _of(Check.I4, event, f"delivered to {event.who}, not there in the end")
 
 
-def _excused(facts: Facts, group: str, level: str, since_ms: float, told_ms: float) -> str:
+def excused(facts: Facts, group: str, level: str, since_ms: float, told_ms: float) -> str:
     """Why a record that was told in between may be lost."""
     setup = facts.group(group)
     if setup is None:

@@ -5,6 +5,7 @@ master's, nothing is deleted before its time (I2).
 
 from collections.abc import Iterator
 
+from e2e.checks.content import excused
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
 from e2e.events import Down, Ending, FaultKind
@@ -17,10 +18,7 @@ def divergent(facts: Facts) -> Iterator[Finding]:
         truth = facts.final_journal(group)
         if truth is None:
             continue
-        committed = max(
-            (e.commit_end for b, ends in facts.ends.items() for e in ends if e.group == group),
-            default=0,
-        )
+        committed = _committed(facts, truth)
         for broker, journal in sorted(facts.journals.items()):
             if journal.group != group:
                 continue
@@ -31,6 +29,16 @@ def divergent(facts: Facts) -> Iterator[Finding]:
                 text = f"{broker} ends at {journal.end}; {committed} was committed"
                 if not facts.losses.damaged((broker, truth.broker)) or broker == truth.broker:
                     yield Finding(Check.I9, facts.end_ms, text, (group, broker))
+
+
+def _committed(facts: Facts, truth: Journal) -> int:
+    """What was committed, and must be there still."""
+    ends = [e for of in facts.ends.values() for e in of if e.group == truth.group]
+    for seen in sorted(ends, key=lambda e: (-e.commit_end, -e.at_ms)):
+        times = seen.at_ms, seen.at_ms
+        if seen.commit_end <= truth.end or not excused(facts, truth.group, "replicated", *times):
+            return seen.commit_end
+    return 0
 
 
 def deleted(facts: Facts) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from e2e.tests.kit import (
     Kit,
 )
 from fmqcore.cluster import Mode
+from fmqcore.policy import AckPolicy, Flush, HowMany
 
 # ---- I7
 
@@ -174,6 +175,17 @@ def a_replica_lacks_what_was_committed() -> Kit:
     kit = Kit()
     kit.second = Kit().writer
     kit.produce(2)
+    return kit
+
+
+@breaks(Check.I9)
+def all_lack_what_was_committed_and_no_fault_took_it() -> Kit:
+    kit = Kit(AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE))
+    kit.produce(2)
+    kit.fault(FaultKind.KILL, MASTER)
+    kit.ends(MASTER, int(kit.writer.end) + 800)
+    kit.end(MASTER, Ending.KILLED, int(kit.writer.end))
+    kit.up(MASTER)
     return kit
 
 

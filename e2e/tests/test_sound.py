@@ -191,6 +191,16 @@ def test_where_a_lost_message_is_stored_anew_says_nothing_of_when_it_was_told_fi
     assert _lost_and_stored_anew(again_is_the_same=True).broken() == set()
 
 
+def test_what_was_committed_in_a_cache_may_go_with_the_power() -> None:
+    kit = Kit(AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE))
+    kit.produce(2)
+    kit.ends(MASTER, int(kit.writer.end) + 800)
+    kit.fault(FaultKind.POWER, MASTER)
+    kit.end(MASTER, Ending.POWER, int(kit.writer.end))
+    kit.up(MASTER)
+    assert kit.broken() == set()
+
+
 def test_a_broker_may_refuse_while_its_disk_fails() -> None:
     kit = Kit()
     kit.fault(FaultKind.DISK_ERROR, SLAVE)

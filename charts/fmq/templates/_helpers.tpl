@@ -1,0 +1,59 @@
+{{- define "fmq.name" -}}
+{{- if contains "fmq" .Release.Name }}{{ .Release.Name | trunc 40 | trimSuffix "-" }}{{ else }}{{ printf "%s-fmq" .Release.Name | trunc 40 | trimSuffix "-" }}{{ end }}
+{{- end }}
+
+{{- define "fmq.labels" -}}
+app.kubernetes.io/name: fmq
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "fmq.operatorSelector" -}}
+app.kubernetes.io/name: fmq
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end }}
+
+{{- define "fmq.zookeeperSelector" -}}
+app.kubernetes.io/name: fmq
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: quickstart-zookeeper
+{{- end }}
+
+{{- define "fmq.pullSecrets" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . | quote }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "fmq.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "fmq.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "fmq.zookeeper" -}}
+{{ include "fmq.name" . }}-zookeeper
+{{- end }}
+
+{{- define "fmq.zookeeperConnect" -}}
+{{- $root := . -}}
+{{- $name := include "fmq.zookeeper" . -}}
+{{- range $n := until (int .Values.quickstart.zookeeper.replicas) -}}
+{{- if $n }},{{ end }}{{ $name }}-{{ $n }}.{{ $name }}.{{ $root.Release.Namespace }}.svc:2181
+{{- end -}}
+{{- end }}

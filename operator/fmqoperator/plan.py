@@ -1,12 +1,181 @@
-"""Observe → plan: what to do now for one group, level-triggered. Pure."""
+"""Observe → plan: what to do now for one group, level-triggered. Pure.
 
-from fmqoperator.actions import Action
+A plan brings everything nearer to what is declared that can be brought at once; of what stops or
+moves a broker there is at most one step in it (`steps.py`). Done twice, it does no harm; done by
+half, the next observation shows what is left.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from fmqcore.cluster import Mode
+from fmqoperator import facts, steps
+from fmqoperator.actions import (
+    Action,
+    ApplyChild,
+    DeleteChild,
+    GrowClaim,
+    PutGroupConfig,
+    RemoveAnnotation,
+    Requeue,
+    RestartPod,
+    Tell,
+)
+from fmqoperator.objects.quantities import amount
+from fmqoperator.outlook import Outlook, child_of, outlook
+from fmqoperator.promotion import Wait, promotion
+from fmqoperator.resources import SWITCHOVER
 from fmqoperator.seen import Observation
+from fmqoperator.words import Leave, Move, Restart, Run
+
+CALM_MS: Final = 30_000
+BUSY_MS: Final = 2_000
 
 
 def plan(seen: Observation) -> list[Action]:
-    """Everything that can be done at once, in order; empty: all is as declared.
+    """Everything that can be done at once, in order; only `Requeue`: all is as declared.
 
     Equal input, equal plan. What is not known leads to no destructive action.
     """
-    raise NotImplementedError
+    if seen.group.metadata.deletion_timestamp is not None:
+        return []  # what it owns goes by itself; its volumes as it was declared
+    if seen.group.spec.paused:
+        return [Requeue(CALM_MS)]
+    what = outlook(seen)
+    actions = [
+        *_annotation(seen),
+        *_config(seen, what),
+        *_children(seen, what),
+        *_unwanted(seen),
+        *_claims(seen),
+        *_step(what),
+        *_told(seen, what),
+    ]
+    return [*actions, Requeue(_when(seen, what, actions))]
+
+
+def _annotation(seen: Observation) -> Iterator[Action]:
+    """A switchover that was asked for once: done, or never to be done."""
+    asked = seen.group.metadata.annotations.get(SWITCHOVER)
+    if asked is None:
+        return
+    if why := steps.refused_switchover(seen):
+        yield Tell("Warning", "SwitchoverRefused", f"switchover to {asked or 'any'}: {why}")
+        yield RemoveAnnotation(SWITCHOVER, asked)
+        return
+    state, config = facts.state_of(seen), facts.config_of(seen)
+    done = config is not None and config.master == state.master == asked
+    if done:
+        yield Tell("Normal", "SwitchoverDone", f"{asked} is master in epoch {state.epoch}")
+        yield RemoveAnnotation(SWITCHOVER, asked)
+
+
+def _config(seen: Observation, what: Outlook) -> Iterator[Action]:
+    if what.config is None or not what.config_differs or seen.zookeeper is None:
+        return
+    now = seen.zookeeper.config
+    version = -1 if now is None else now.version
+    if isinstance(what.step, Move):
+        reason = "Promotion" if facts.state_of(seen).mode is not Mode.MASTER else "Switchover"
+        yield Tell("Normal", reason, f"{what.step.to} is to be master: {what.step.why}")
+        yield PutGroupConfig(what.config, version, what.step.why)
+        asked = seen.group.metadata.annotations.get(SWITCHOVER)
+        if asked in ("", "any") and asked is not None:
+            yield RemoveAnnotation(SWITCHOVER, asked)
+        return
+    members = ", ".join(m.id for m in what.config.members)
+    if now is None:
+        yield Tell("Normal", "GroupConfigured", f"brokers {members} in ZooKeeper")
+    yield PutGroupConfig(what.config, version, "it is not as declared")
+
+
+def _children(seen: Observation, what: Outlook) -> Iterator[Action]:
+    running = facts.running_replicas(seen)
+    for child, why in what.children:
+        if child["kind"] == "StatefulSet":
+            count = child["spec"]["replicas"]
+            if running is not None and count > running:
+                yield Tell("Normal", "Starting", f"{count} brokers instead of {running}")
+            match what.step:
+                case Leave(broker=broker, why=reason):
+                    yield Tell("Normal", "ScaleDown", f"{broker} is taken out: {reason}")
+                case Run(replicas=fewer, why=reason):
+                    yield Tell("Normal", "Hibernating", f"{fewer} brokers run: {reason}")
+                case _:
+                    pass
+        yield ApplyChild(child, why)
+
+
+def _unwanted(seen: Observation) -> Iterator[Action]:
+    """The one child that a group may do without."""
+    if seen.group.spec.network_policy.enabled:
+        return
+    there = child_of(seen, "NetworkPolicy", seen.group.name)
+    if there is not None:
+        yield DeleteChild(
+            there.get("apiVersion", "networking.k8s.io/v1"),
+            "NetworkPolicy",
+            seen.group.name,
+            there["metadata"].get("uid", ""),
+            "networkPolicy.enabled is false",
+        )
+
+
+def _claims(seen: Observation) -> Iterator[Action]:
+    """Volumes grow; a class that cannot grow them is told."""
+    size = seen.group.spec.storage.size
+    for broker, claim in sorted((seen.claims or {}).items()):
+        if not too_small(claim.requested, size) or claim.deleting or claim.lost:
+            continue
+        if claim.expandable is False:
+            continue  # the condition StorageReady says so
+        why = f"volume of {broker.removeprefix('data-')}: {claim.requested} -> {size}"
+        yield Tell("Normal", "VolumeGrows", why)
+        yield GrowClaim(claim.name, size, why)
+
+
+def too_small(has: str, wanted: str) -> bool:
+    """Less than wanted, for certain."""
+    mine, theirs = amount(has), amount(wanted)
+    return mine is not None and theirs is not None and mine < theirs
+
+
+def _step(what: Outlook) -> Iterator[Action]:
+    """The pod to restart. (A move is in the configuration, a stop in the StatefulSet.)"""
+    if isinstance(what.step, Restart):
+        yield Tell("Normal", "Restarting", f"{what.step.pod}: {what.step.why}")
+        yield RestartPod(what.step.pod, what.step.uid, what.step.why)
+
+
+def _told(seen: Observation, what: Outlook) -> Iterator[Action]:
+    """What waits or cannot be, once: as long as the status says it already, nobody is told."""
+    known = {c.message for c in seen.group.status.conditions}
+    if what.problem is not None and what.problem.message not in known:
+        yield Tell("Warning", what.problem.reason, what.problem.message)
+    for hold in what.holds:
+        if hold.reason in _TOLD and not any(hold.message in message for message in known):
+            yield Tell("Warning", hold.reason, hold.message)
+    yield from _transition(seen)
+
+
+_TOLD: Final = frozenset({"ScaleDownRefused", "MoveUnsupported", "DrainWaits", "DrainOpen"})
+
+
+def _transition(seen: Observation) -> Iterator[Action]:
+    """Who serves is another one than the status says: somebody has decided, and said why."""
+    if seen.zookeeper is None:
+        return
+    before, state = seen.group.status, facts.state_of(seen)
+    if state.epoch > before.epoch and before.mode != "UNKNOWN":
+        calm = state.mode is Mode.MASTER and not state.degraded
+        yield Tell("Normal" if calm else "Warning", "EpochOpened", f"{state.epoch}: {state.why}")
+
+
+def _when(seen: Observation, what: Outlook, actions: list[Action]) -> int:
+    """When to look again if nothing wakes the operator."""
+    busy = what.step is not None or bool(what.holds) or bool(actions)
+    due_ms = BUSY_MS if busy else CALM_MS
+    waiting = promotion(seen)
+    if isinstance(waiting, Wait) and waiting.at_ms is not None:
+        due_ms = min(due_ms, max(1, waiting.at_ms - seen.now_ms))
+    return due_ms

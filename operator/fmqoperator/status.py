@@ -1,14 +1,340 @@
-"""What a BrokerGroup's status says, from what was seen. Pure."""
+"""What a BrokerGroup's status says, from what was seen. Pure.
 
-from fmqoperator.resources import Json
-from fmqoperator.seen import Observation
+The shell writes `patch(old, new)` as a merge patch of the status subresource when `worth_writing`.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from fmqcore.cluster import Mode
+from fmqcore.words import BrokerId, Permission
+from fmqoperator import facts, judge
+from fmqoperator.objects import names
+from fmqoperator.objects.quantities import bytes_of
+from fmqoperator.outlook import Outlook, outlook
+from fmqoperator.resources import (
+    Access,
+    BrokerGroupStatus,
+    BrokerStatus,
+    Condition,
+    Json,
+    LastTransition,
+    Phase,
+)
+from fmqoperator.resources.status import Memory
+from fmqoperator.seen import Observation, Replica
+from fmqoperator.words import Hold, Leave, Move, Restart, Run
+
+COALESCE_MS: Final = 10_000
+"""What changes with the traffic is written at most so often."""
+
+_NOBODY: Final = "nobody"
+_NO_OUTLOOK: Final = Outlook(None, None, False, (), None, ())
 
 
 def status(seen: Observation) -> Json:
-    """The whole `status`, as JSON. Equal input, equal output.
+    """The whole `status`, as JSON; what is not known or not so is left out. Equal in, equal out."""
+    group, state = seen.group, facts.state_of(seen)
+    idle = group.spec.paused or group.metadata.deletion_timestamp is not None
+    what = _NO_OUTLOOK if idle else outlook(seen)
+    found = judge.verdicts(seen, what)
+    phase, message = _phase(seen, what, found)
+    pods = seen.pods or {}
+    ready = sum(facts.is_ready(seen, b) for b in pods)
+    brokers = _brokers(seen)
+    lags = [b.lag_bytes for b in brokers if b.lag_bytes is not None]
+    config = facts.config_of(seen)
+    known = seen.zookeeper is not None
+    made = BrokerGroupStatus(
+        observed_generation=group.metadata.generation,
+        phase=phase,
+        message=message[:1024],
+        master=_master(seen) if known else group.status.master,
+        reader=state.reader if known else group.status.reader,
+        access=judge.access(seen),
+        mode=state.mode.value if known else "UNKNOWN",
+        epoch=state.epoch if known else group.status.epoch,
+        replicas=len(pods),
+        ready_replicas=ready,
+        ready=f"{ready}/{0 if group.spec.hibernated else group.spec.replicas}",
+        lag=bytes_of(max(lags)) if lags else "",
+        selector=",".join(f"{k}={v}" for k, v in names.selector(group.name).items()),
+        in_sync=tuple(sorted(state.isr)) if known and config is not None else group.status.in_sync,
+        brokers=brokers,
+        last_transition=_transition(seen),
+        memory=_memory(seen),
+        conditions=_conditions(seen, found, phase, message),
+    )
+    return made.as_json()
 
-    Conditions keep their `lastTransitionTime` while their status stays. The shell writes it (merge
-    patch of the status subresource) only if it differs from what is there, and, if nothing but
-    lags and ends differ, at most every five seconds.
-    """
-    raise NotImplementedError
+
+def unreadable(body: Mapping[str, Any], error: ValidationError, now_ms: int) -> Json:
+    """The status of a resource that an older schema let in: which field, and what is wrong."""
+    said = "; ".join(
+        f"{'.'.join(str(part) for part in e['loc'])}: {e['msg']}" for e in error.errors()[:5]
+    )
+    message = f"this resource cannot be read, nothing is changed: {said}"
+    old = body.get("status") or {}
+    generation = body["metadata"].get("generation", 0)
+    conditions = [
+        _timed(judge.Verdict(kind, "False", "Invalid", message[:2048]), old, generation, now_ms)
+        for kind in ("Ready", "ConfigApplied")
+    ]
+    kept = [c for c in old.get("conditions", ()) if c["type"] not in ("Ready", "ConfigApplied")]
+    return {
+        **old,
+        "observedGeneration": generation,
+        "message": message[:1024],
+        "conditions": [*(c.as_json() for c in conditions), *kept],
+    }
+
+
+def patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
+    """A merge patch that makes `new` of `old`; {} = they are equal."""
+    out: Json = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(value, dict) and isinstance(before, Mapping):
+            if inner := patch(before, value):
+                out[key] = inner
+        elif value != before:
+            out[key] = value
+    return out
+
+
+def worth_writing(
+    old: Mapping[str, Any], new: Mapping[str, Any], last_write_ms: int, now_ms: int
+) -> bool:
+    """Something is different; if only what goes with the traffic, not too soon after the last."""
+    if not patch(old, new):
+        return False
+    return bool(patch(_steady(old), _steady(new))) or now_ms - last_write_ms >= COALESCE_MS
+
+
+def _steady(value: Mapping[str, Any]) -> Json:
+    """Without what changes with the traffic."""
+    out = {k: v for k, v in value.items() if k != "lag"}
+    out["brokers"] = [
+        {k: v for k, v in b.items() if k not in ("journalEnd", "lagBytes")}
+        for b in value.get("brokers", ())
+    ]
+    return out
+
+
+# ---- parts
+
+
+def _master(seen: Observation) -> str:
+    config, state = facts.config_of(seen), facts.state_of(seen)
+    return state.master or ("" if config is None else config.master)
+
+
+def _brokers(seen: Observation) -> tuple[BrokerStatus, ...]:
+    config, state, master = facts.config_of(seen), facts.state_of(seen), _master(seen)
+    members = () if config is None else tuple(str(m.id) for m in config.members)
+    ids = sorted({*seen.group.brokers, *members, *(seen.pods or {})}, key=names.ordinal)
+    answer = facts.answer_of(seen, master)
+    links = {} if answer is None else {r.broker: r for r in answer.replicas}
+    return tuple(_broker(seen, b, master, links.get(BrokerId(b)), state.isr) for b in ids)
+
+
+def _broker(
+    seen: Observation, broker: str, master: str, link: Replica | None, isr: frozenset[BrokerId]
+) -> BrokerStatus:
+    pod, node, answer = (
+        facts.pod_of(seen, broker),
+        facts.node_of(seen, broker),
+        facts.answer_of(seen, broker),
+    )
+    live = None if seen.zookeeper is None else seen.zookeeper.live.get(BrokerId(broker))
+    end = answer.end if answer is not None else (live.end if live is not None else None)
+    why = answer.why if answer is not None else ("" if pod is None else judge.pod_trouble(pod))
+    return BrokerStatus.model_validate(
+        {
+            "broker": broker,
+            "role": "master" if broker == master else "slave",
+            "permission": judge.broker_permission(seen, broker),
+            "inSync": broker in isr,
+            "live": live is not None,
+            "ready": facts.is_ready(seen, broker),
+            "epoch": answer.epoch if answer is not None else (live.epoch if live else None),
+            "journalEnd": end,
+            "lagBytes": None if link is None else link.lag_bytes,
+            "pod": "" if pod is None else pod.name,
+            "node": "" if pod is None else pod.node,
+            "zone": (node.zone if node is not None else "") or ("" if pod is None else pod.zone),
+            "why": why[:1024],
+        }
+    )
+
+
+def _serving(seen: Observation) -> str:
+    """Who serves what, e.g. `g1-0 FULL`; "" = nobody, or it is not known."""
+    state, now = facts.state_of(seen), judge.access(seen)
+    if now in (Access.NONE, Access.UNKNOWN):
+        return ""
+    return f"{state.master if state.mode is Mode.MASTER else state.reader} {now.value}"
+
+
+def _memory(seen: Observation) -> Memory:
+    old, state, now = seen.group.status.memory, facts.state_of(seen), judge.access(seen)
+    if seen.zookeeper is None:
+        return old
+    opened = state.mode is not Mode.NEW
+    gone = opened and not facts.is_live(seen, state.master)
+
+    def since(before: int | None, bit: Permission) -> int | None:
+        if now is Access.UNKNOWN:
+            return before
+        lacks = opened and not Permission[now.value] & bit
+        return (before or seen.now_ms) if lacks else None
+
+    return Memory(
+        master_gone_since_ms=(old.master_gone_since_ms or seen.now_ms) if gone else None,
+        no_reads_since_ms=since(old.no_reads_since_ms, Permission.READ),
+        no_writes_since_ms=since(old.no_writes_since_ms, Permission.WRITE),
+        served=_serving(seen) or old.served,
+    )
+
+
+def _transition(seen: Observation) -> LastTransition | None:
+    """The last one, or a new one: another serves, or the same in another epoch."""
+    old, memory = seen.group.status.last_transition, seen.group.status.memory
+    serving, state = _serving(seen), facts.state_of(seen)
+    if not serving or (old is not None and (old.to, old.epoch) == (serving, state.epoch)):
+        return old
+    writes = Permission[judge.access(seen).value] & Permission.WRITE
+
+    def outage(since: int | None) -> int:
+        return 0 if since is None else max(0, seen.now_ms - since)
+
+    return LastTransition.model_validate(
+        {
+            "from": memory.served or _NOBODY,
+            "to": serving,
+            "cause": state.why[:1024],
+            "at": _time(seen.now_ms),
+            "epoch": state.epoch,
+            "readOutageMs": outage(memory.no_reads_since_ms),
+            "writeOutageMs": outage(memory.no_writes_since_ms) if writes else None,
+        }
+    )
+
+
+def _phase(seen: Observation, what: Outlook, found: list[judge.Verdict]) -> tuple[Phase, str]:
+    """The first that is so."""
+    group, state, now = seen.group, facts.state_of(seen), judge.access(seen)
+    by_type = {v.type: v for v in found}
+    if group.metadata.deletion_timestamp is not None:
+        return Phase.DELETING, "volumes: " + group.spec.storage.on_delete.value
+    if group.spec.paused:
+        return Phase.PAUSED, by_type["Paused"].message
+    if what.problem is not None:
+        return Phase.PENDING, what.problem.message
+    if group.spec.hibernated:
+        asleep = seen.pods is not None and not seen.pods
+        return (Phase.HIBERNATED if asleep else Phase.HIBERNATING), "spec.hibernated is set"
+    if seen.zookeeper is None:
+        return Phase.UNKNOWN, by_type["ZooKeeperConnected"].message
+    if state.mode is Mode.NEW:
+        begun = bool(seen.pods)
+        said = "; ".join(judge.trouble(seen)) or "the master is about to open the group"
+        return (Phase.CREATING if begun else Phase.PENDING), said
+    if doing := _doing(what):
+        return doing
+    match now:
+        case Access.UNKNOWN:
+            return Phase.UNKNOWN, by_type["ReadAvailable"].message
+        case Access.NONE:
+            return Phase.DOWN, by_type["ReadAvailable"].message
+        case Access.READ if state.mode is Mode.SLAVE_CONSUME:
+            return Phase.READ_ONLY, state.why
+        case _:
+            pass
+    missing = judge.not_wholly(seen, found)
+    if by_type["WriteAvailable"].status == "False" and now is Access.FULL:
+        missing.insert(0, by_type["WriteAvailable"].message)
+    if missing:
+        return Phase.DEGRADED, "; ".join(missing)
+    waiting = [h.message for h in what.holds]
+    return Phase.RUNNING, "; ".join(waiting) or by_type["WriteAvailable"].message
+
+
+def _doing(what: Outlook) -> tuple[Phase, str] | None:
+    """What the operator is about."""
+    match what.step:
+        case Move(why=why):
+            return Phase.SWITCHING, why
+        case Leave(why=why):
+            return Phase.SCALING, why
+        case Run(why=why):
+            return Phase.HIBERNATING, why
+        case Restart(pod=pod, why=why):
+            return Phase.UPDATING, f"{pod}: {why}"
+        case None:
+            pass
+    phases = {
+        "Switching": Phase.SWITCHING,
+        "ScaleDownWaits": Phase.SCALING,
+        "UpdateWaits": Phase.UPDATING,
+        "PromotionWaits": Phase.PROMOTING,
+    }
+    found = next((h for h in what.holds if h.reason in phases), None)
+    return None if found is None else (phases[found.reason], _all(what.holds, found))
+
+
+def _all(holds: tuple[Hold, ...], first: Hold) -> str:
+    return "; ".join([first.message, *(h.message for h in holds if h is not first)])
+
+
+def _conditions(
+    seen: Observation, found: list[judge.Verdict], phase: Phase, message: str
+) -> tuple[Condition, ...]:
+    by_type = {v.type: v for v in found}
+    applied = by_type["ConfigApplied"]
+    match phase:
+        case Phase.RUNNING if applied.status == "True":
+            ready = judge.Verdict("Ready", "True", "Serving", message)
+        case Phase.UNKNOWN:
+            ready = judge.Verdict("Ready", "Unknown", "NotKnown", message)
+        case Phase.RUNNING:
+            ready = judge.Verdict("Ready", "False", applied.reason, applied.message)
+        case _:
+            ready = judge.Verdict("Ready", "False", phase.value, message)
+    missing = judge.not_wholly(seen, found) if phase is not Phase.HIBERNATED else []
+    degraded = judge.Verdict(
+        "Degraded",
+        "True" if missing else "False",
+        "Missing" if missing else "Whole",
+        "; ".join(missing),
+    )
+    old, generation = seen.group.status.as_json(), seen.group.metadata.generation
+    return tuple(
+        _timed(verdict, old, generation, seen.now_ms) for verdict in (ready, *found, degraded)
+    )
+
+
+def _timed(
+    verdict: judge.Verdict, old: Mapping[str, Any], generation: int, now_ms: int
+) -> Condition:
+    """With the time since when its status is what it is."""
+    before = next((c for c in old.get("conditions", ()) if c["type"] == verdict.type), None)
+    since = before["lastTransitionTime"] if before and before["status"] == verdict.status else ""
+    return Condition.model_validate(
+        {
+            "type": verdict.type,
+            "status": verdict.status,
+            "reason": verdict.reason,
+            "message": verdict.message[:2048],
+            "observedGeneration": generation,
+            "lastTransitionTime": since or _time(now_ms),
+        }
+    )
+
+
+def _time(now_ms: int) -> str:
+    """As Kubernetes writes times."""
+    return datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

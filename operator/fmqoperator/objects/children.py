@@ -11,7 +11,7 @@ from fmqcore.words import BrokerId
 from fmqoperator.objects import names, pod
 from fmqoperator.objects.names import child
 from fmqoperator.resources import BrokerGroup, Json
-from fmqoperator.resources.group import Clients
+from fmqoperator.resources.parts import Clients
 from fmqoperator.seen import Defaults
 
 

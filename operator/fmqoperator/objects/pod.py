@@ -5,7 +5,7 @@ from typing import Final
 
 from fmqoperator.objects import names
 from fmqoperator.resources import RESTART, BrokerGroup, Json
-from fmqoperator.resources.group import Spread
+from fmqoperator.resources.parts import Spread
 from fmqoperator.seen import Defaults
 
 USER: Final = 10001

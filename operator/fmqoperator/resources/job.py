@@ -20,7 +20,7 @@ from fmqoperator.resources.base import (
     Words,
     rules,
 )
-from fmqoperator.resources.group import Resources
+from fmqoperator.resources.parts import Resources
 
 
 class JobType(Enum):

@@ -98,7 +98,6 @@ class Memory(Part):
         default=None, description="Since when nobody takes writes (unix ms)."
     )
     served: ShortText = Field(default="", description="Who served at the last look.")
-    restart: ShortText = Field(default="", description="The restart annotation last obeyed.")
 
 
 class BrokerGroupStatus(Part):

@@ -15,7 +15,8 @@ from fmqoperator.resources.base import (
     list_map,
     rules,
 )
-from fmqoperator.resources.group import Reclaim, ZooKeeper
+from fmqoperator.resources.group import ZooKeeper
+from fmqoperator.resources.parts import Reclaim
 
 
 class TopicGroup(Part):

@@ -1,0 +1,187 @@
+"""Small questions about an observation. Pure.
+
+Each answers True only if it is known for certain: what is not known counts as the worse.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from fmqcore.cluster import GroupConfig, GroupState, Mode
+from fmqcore.words import BrokerId, Permission
+from fmqoperator.objects import names
+from fmqoperator.resources import FENCE, Json
+from fmqoperator.seen import Answer, Node, Observation, Pod, PodPhase
+
+IDLE: Final = frozenset(
+    {
+        "CrashLoopBackOff",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "RunContainerError",
+    }
+)
+"""Waiting reasons of a container that runs nothing now."""
+
+
+def config_of(seen: Observation) -> GroupConfig | None:
+    """As ZooKeeper has it; None: there is none, or it is not known."""
+    if seen.zookeeper is None or seen.zookeeper.config is None:
+        return None
+    return seen.zookeeper.config.value
+
+
+def state_of(seen: Observation) -> GroupState:
+    """As ZooKeeper has it; mode NEW if it is not known: ask `seen.zookeeper` first."""
+    return GroupState() if seen.zookeeper is None else seen.zookeeper.state
+
+
+def is_live(seen: Observation, broker: str) -> bool:
+    """Its node in ZooKeeper stands."""
+    return seen.zookeeper is not None and BrokerId(broker) in seen.zookeeper.live
+
+
+def pod_of(seen: Observation, broker: str) -> Pod | None:
+    """Its pod; None: there is none, or it is not known."""
+    return None if seen.pods is None else seen.pods.get(broker)
+
+
+def is_ready(seen: Observation, broker: str) -> bool:
+    """Its pod is ready and is to stay."""
+    pod = pod_of(seen, broker)
+    return pod is not None and pod.phase is PodPhase.RUNNING and pod.ready and not pod.deleting
+
+
+def runs_nothing(seen: Observation, pod: Pod) -> bool:
+    """No broker is at work in it, nor begins to be: to stop it takes nothing away."""
+    return (
+        seen.zookeeper is not None
+        and not is_live(seen, pod.name)
+        and BrokerId(pod.name) not in seen.answers
+        and not pod.ready
+        and (
+            pod.phase in (PodPhase.FAILED, PodPhase.SUCCEEDED)
+            or (pod.phase is PodPhase.PENDING and bool(pod.waiting))
+            or (pod.phase is PodPhase.RUNNING and pod.waiting in IDLE)
+        )
+    )
+
+
+def node_of(seen: Observation, broker: str) -> Node | None:
+    """The node that its pod is on; None: it is on none, or not known."""
+    pod = pod_of(seen, broker)
+    return None if pod is None or not pod.node else seen.nodes.get(pod.node)
+
+
+def is_leaving_node(seen: Observation, broker: str) -> bool:
+    """Its node takes no pods: somebody drains it, or is about to."""
+    node = node_of(seen, broker)
+    return node is not None and not node.schedulable
+
+
+def may_stay(seen: Observation, broker: str) -> bool:
+    """Its node takes pods, as far as that is known."""
+    return not is_leaving_node(seen, broker)
+
+
+def answer_of(seen: Observation, broker: str) -> Answer | None:
+    """What it said of itself."""
+    return seen.answers.get(BrokerId(broker))
+
+
+def master_serves(seen: Observation) -> bool:
+    """The group is in mode MASTER, and its master says so itself, in that very epoch."""
+    state = state_of(seen)
+    if state.mode is not Mode.MASTER or not is_live(seen, state.master):
+        return False
+    answer = answer_of(seen, state.master)
+    if answer is None or answer.epoch != state.epoch:
+        return False
+    config = config_of(seen)
+    member = None if config is None else config.member(state.master)
+    return member is not None and answer.permission == member.permission
+
+
+def is_in_sync(seen: Observation, broker: str) -> bool:
+    """A slave in the in-sync set, live, ready, and linked as the master says."""
+    state = state_of(seen)
+    if BrokerId(broker) not in state.isr or not is_live(seen, broker):
+        return False
+    master = answer_of(seen, state.master)
+    linked = master is not None and any(
+        r.broker == broker and r.connected and r.in_sync for r in master.replicas
+    )
+    return linked and is_ready(seen, broker)
+
+
+def nobody_is_leaving(seen: Observation) -> bool:
+    """No pod of the group is being stopped, and there are as many as the StatefulSet wants."""
+    if seen.pods is None or any(p.deleting for p in seen.pods.values()):
+        return False
+    wanted = running_replicas(seen)
+    return wanted is None or len(seen.pods) == wanted
+
+
+def stateful_set(seen: Observation) -> Json | None:
+    """The StatefulSet that is there; None: there is none, or it is not known."""
+    return None if seen.children is None else seen.children.get(("StatefulSet", seen.group.name))
+
+
+def running_replicas(seen: Observation) -> int | None:
+    """How many pods the StatefulSet that is there wants."""
+    there = stateful_set(seen)
+    return None if there is None else int(there.get("spec", {}).get("replicas", 1))
+
+
+def claim_size(seen: Observation) -> str | None:
+    """The size of the claims in the StatefulSet that is there."""
+    claims = (stateful_set(seen) or {}).get("spec", {}).get("volumeClaimTemplates") or [{}]
+    size = claims[0].get("spec", {}).get("resources", {}).get("requests", {}).get("storage")
+    return None if size is None else str(size)
+
+
+def wanted_revision(seen: Observation) -> str | None:
+    """The revision of the pods that the StatefulSet would make now; None: not known yet."""
+    there = stateful_set(seen) or {}
+    status = there.get("status", {})
+    if status.get("observedGeneration", -1) != there.get("metadata", {}).get("generation"):
+        return None
+    return str(status.get("updateRevision") or "") or None
+
+
+def outdated(seen: Observation) -> tuple[Pod, ...]:
+    """Pods made from an older template, lowest number first; none if that is not known."""
+    revision = wanted_revision(seen)
+    if revision is None:
+        return ()
+    stale = [p for p in (seen.pods or {}).values() if p.revision and p.revision != revision]
+    return tuple(sorted(stale, key=lambda p: names.ordinal(p.name)))
+
+
+def fenced(seen: Observation) -> frozenset[str]:
+    """Brokers that somebody asked to serve nothing."""
+    asked = seen.group.metadata.annotations.get(FENCE, "")
+    found = {part.strip() for part in asked.split(",")} - {""}
+    if "all" in found:
+        config = config_of(seen)
+        there = () if config is None else (str(m.id) for m in config.members)
+        return frozenset({*seen.group.brokers, *there})
+    return frozenset(found)
+
+
+def permissions(seen: Observation, *serving: str) -> Mapping[str, Permission]:
+    """The most that each broker may serve; `serving` are masters, acting or wanted."""
+    spec, closed = seen.group.spec, fenced(seen)
+    given = {p.broker: Permission[p.permission] for p in spec.permissions}
+    config = config_of(seen)
+    there = () if config is None else tuple(str(m.id) for m in config.members)
+    found = {}
+    for broker in {*seen.group.brokers, *there}:
+        most = given.get(broker, Permission.FULL)
+        if not spec.slave_reads and broker not in serving:
+            most &= ~Permission.READ
+        found[broker] = Permission.NONE if broker in closed else most
+    return found

@@ -1,0 +1,293 @@
+"""What is so of a group, as the status and its conditions say it. Pure.
+
+Each verdict is a reason (one word) and a message (a sentence with the remedy); what is not known is
+`Unknown`, never `False`. Messages hold no number that changes with the traffic.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from fmqcore.cluster import Mode
+from fmqcore.policy import can_meet
+from fmqcore.words import BrokerId, Permission
+from fmqoperator import facts
+from fmqoperator.objects import names
+from fmqoperator.outlook import Outlook
+from fmqoperator.plan import too_small
+from fmqoperator.resources import Access
+from fmqoperator.seen import Observation, Pod, PodPhase
+
+EXITS: Final = {
+    64: "its settings are refused: look at spec.settings",
+    65: "its journal is corrupt: run a BrokerJob of type check; the pod's log names file and place",
+    69: "the address that it is to listen on is taken",
+    74: "its disk fails or is full: look at the volume; storage.size may grow",
+    75: "another broker works on its volume, or lives under its name",
+    78: "it finds no configuration of its group in ZooKeeper, or is no member of it",
+    137: "it was killed: out of memory (resources.limits.memory), or it did not answer /livez",
+}
+"""What a broker's exit status means (`fmqbroker/main.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One condition without its times."""
+
+    type: str
+    status: str  # True, False, Unknown
+    reason: str
+    message: str = ""
+
+
+def access(seen: Observation) -> Access:
+    """What the group serves, as who serves says itself."""
+    state = facts.state_of(seen)
+    if seen.zookeeper is None:
+        return Access.UNKNOWN
+    if state.mode not in (Mode.MASTER, Mode.SLAVE_CONSUME):
+        return Access.NONE
+    server = state.master if state.mode is Mode.MASTER else state.reader
+    answer = facts.answer_of(seen, server)
+    if answer is not None:
+        return Access(answer.permission.name or "NONE")
+    return Access.UNKNOWN if facts.is_live(seen, server) else Access.NONE
+
+
+def verdicts(seen: Observation, what: Outlook) -> list[Verdict]:
+    """All conditions but Ready."""
+    return [
+        _writes(seen),
+        _reads(seen),
+        _replication(seen),
+        _failover(seen),
+        _offsets(seen),
+        _zookeeper(seen),
+        _progress(seen, what),
+        _config(seen, what),
+        _storage(seen),
+        _fenced(seen),
+        _paused(seen),
+        Verdict("IndexConsistent", "Unknown", "NotChecked", "a BrokerJob of type check tells"),
+    ]
+
+
+def trouble(seen: Observation) -> list[str]:
+    """What keeps brokers from being ready, one sentence each."""
+    if seen.pods is None:
+        return ["the group's pods cannot be listed"]
+    if seen.group.spec.hibernated:
+        return []
+    out = []
+    for broker in seen.group.brokers:
+        pod = seen.pods.get(broker)
+        if pod is None:
+            out.append(f"{broker} has no pod")
+        elif why := pod_trouble(pod):
+            out.append(f"{broker}: {why}")
+    return out
+
+
+def pod_trouble(pod: Pod) -> str:
+    """Why it is not ready; "" = it is."""
+    if pod.deleting:
+        return "is being stopped"
+    if pod.phase is PodPhase.RUNNING and pod.ready:
+        return ""
+    said = f"{pod.waiting}{f' ({pod.message})' if pod.message else ''}" if pod.waiting else ""
+    ended = ""
+    if pod.exit_code:
+        meaning = EXITS.get(pod.exit_code, "its log says why")
+        ended = f"it ended with status {pod.exit_code}: {meaning}"
+    if said or ended:
+        return "; ".join(part for part in (said, ended) if part)
+    if pod.phase is PodPhase.RUNNING:
+        return "is not ready: it starts, or waits for its role"
+    return f"pod is {pod.phase.value}"
+
+
+# ---- one function a condition
+
+
+def _writes(seen: Observation) -> Verdict:
+    kind, now = "WriteAvailable", access(seen)
+    if now is Access.UNKNOWN:
+        return Verdict(kind, "Unknown", "NotKnown", _unknown(seen))
+    state, config = facts.state_of(seen), facts.config_of(seen)
+    if not Permission[now.value] & Permission.WRITE:
+        return Verdict(kind, "False", "NoMaster", _nobody(seen))
+    master = None if config is None else config.member(state.master)
+    if config is not None and master is not None:
+        zones = {m.id: m.zone for m in config.members if m.id != master.id}
+        if why := can_meet(config.policy, zones, master.zone, state.isr):
+            return Verdict(kind, "False", "NotEnoughReplicas", why)
+    return Verdict(kind, "True", "Serving", f"{state.master} takes writes")
+
+
+def _reads(seen: Observation) -> Verdict:
+    kind, now = "ReadAvailable", access(seen)
+    if now is Access.UNKNOWN:
+        return Verdict(kind, "Unknown", "NotKnown", _unknown(seen))
+    if not Permission[now.value] & Permission.READ:
+        return Verdict(kind, "False", "NoReader", _nobody(seen))
+    return Verdict(kind, "True", "Serving", f"{facts.state_of(seen).reader} serves reads")
+
+
+def _unknown(seen: Observation) -> str:
+    state = facts.state_of(seen)
+    server = state.master if state.mode is Mode.MASTER else state.reader
+    return seen.zookeeper_why or f"{server} lives and does not answer the operator"
+
+
+def _nobody(seen: Observation) -> str:
+    """Why nobody serves that, in the words of whoever knows best."""
+    state = facts.state_of(seen)
+    if state.mode is Mode.NEW:
+        return "no master has opened the group yet"
+    answer = facts.answer_of(seen, state.master)
+    if answer is not None and answer.why:
+        return f"{state.master}: {answer.why}"
+    return state.why or f"master {state.master} is gone"
+
+
+def _replication(seen: Observation) -> Verdict:
+    kind, config, state = "ReplicationHealthy", facts.config_of(seen), facts.state_of(seen)
+    if seen.zookeeper is None or config is None:
+        return Verdict(kind, "Unknown", "NotKnown", seen.zookeeper_why)
+    slaves = [str(m.id) for m in config.members if m.id != (state.master or config.master)]
+    behind = [b for b in slaves if b not in state.isr]
+    if behind:
+        return Verdict(kind, "False", "NotInSync", f"not in sync: {', '.join(behind)}")
+    return Verdict(kind, "True", "InSync", f"in sync: {', '.join(slaves) or 'no slave is wanted'}")
+
+
+def _failover(seen: Observation) -> Verdict:
+    kind, config, state = "FailoverSafe", facts.config_of(seen), facts.state_of(seen)
+    if seen.zookeeper is None or config is None:
+        return Verdict(kind, "Unknown", "NotKnown", seen.zookeeper_why)
+    if len(config.members) == 1:
+        return Verdict(kind, "False", "Alone", "one broker: set spec.replicas to 2 or more")
+    able = [
+        m.id
+        for m in config.members
+        if m.id in state.isr and facts.is_live(seen, m.id) and m.permission & Permission.READ
+        if m.id != state.reader
+    ]
+    if not able:
+        return Verdict(
+            kind, "False", "NoSuccessor", "no other broker is in sync, live and may read"
+        )
+    return Verdict(kind, "True", "SlaveInSync", f"{', '.join(sorted(able))} could take over")
+
+
+def _offsets(seen: Observation) -> Verdict:
+    kind, state = "OffsetsSynced", facts.state_of(seen)
+    if seen.zookeeper is None:
+        return Verdict(kind, "Unknown", "NotKnown", seen.zookeeper_why)
+    match state.mode:
+        case Mode.SLAVE_CONSUME | Mode.HANDOVER:
+            why = f"consumers' newest offsets are with {state.reader} until {state.master} is back"
+            return Verdict(kind, "False", "AtReader", why)
+        case Mode.NEW | Mode.MASTER:
+            if state.degraded:
+                return Verdict(kind, "False", "Lost", state.why)
+            return Verdict(kind, "True", "AtMaster")
+
+
+def _zookeeper(seen: Observation) -> Verdict:
+    kind, where = "ZooKeeperConnected", seen.group.spec.zookeeper.connect
+    if seen.zookeeper is None:
+        why = seen.zookeeper_why or f"{where} does not answer"
+        return Verdict(kind, "False", "Unreachable", f"{why}: look at spec.zookeeper.connect")
+    cut = sorted(b for b, a in seen.answers.items() if not a.zookeeper_connected)
+    if cut:
+        return Verdict(kind, "False", "BrokersCut", f"{', '.join(cut)} cannot reach {where}")
+    return Verdict(kind, "True", "Connected", where)
+
+
+def _progress(seen: Observation, what: Outlook) -> Verdict:
+    kind = "Progressing"
+    if what.step is not None:
+        return Verdict(kind, "True", type(what.step).__name__, what.step.why)
+    if what.holds:
+        said = "; ".join(h.message for h in what.holds)
+        moving = any(h.blocks for h in what.holds)
+        return Verdict(kind, "True" if moving else "False", what.holds[0].reason, said)
+    if found := trouble(seen):
+        return Verdict(kind, "True", "Starting", "; ".join(found))
+    return Verdict(kind, "False", "AsDeclared")
+
+
+def _config(seen: Observation, what: Outlook) -> Verdict:
+    kind = "ConfigApplied"
+    if seen.failures:
+        said = "; ".join(f"{f.what}: {f.message}" for f in seen.failures)
+        return Verdict(kind, "False", seen.failures[0].reason, said)
+    if what.problem is not None:
+        return Verdict(kind, "False", what.problem.reason, what.problem.message)
+    if seen.children is None:
+        return Verdict(kind, "Unknown", "NotListed", "the group's objects cannot be listed")
+    if seen.zookeeper is None:
+        return Verdict(kind, "Unknown", "NotKnown", seen.zookeeper_why)
+    if what.config_differs or what.children:
+        named = [f"{c['kind']} {c['metadata']['name']}" for c, _ in what.children]
+        return Verdict(kind, "False", "Applying", ", ".join(named) or "group in ZooKeeper")
+    if facts.outdated(seen):
+        pods = ", ".join(p.name for p in facts.outdated(seen))
+        return Verdict(kind, "False", "RestartsDue", f"to be restarted: {pods}")
+    return Verdict(kind, "True", "Applied")
+
+
+def _storage(seen: Observation) -> Verdict:
+    kind, size = "StorageReady", seen.group.spec.storage.size
+    if seen.claims is None:
+        return Verdict(kind, "Unknown", "NotListed", "the group's volumes cannot be listed")
+    for name, claim in sorted(seen.claims.items()):
+        broker = name.removeprefix("data-")
+        if claim.lost:
+            remedy = f"delete claim {name} and pod {broker}: it copies all from its master"
+            return Verdict(kind, "False", "VolumeLost", f"volume of {broker} is gone: {remedy}")
+        if claim.deleting:
+            return Verdict(kind, "False", "VolumeGoes", f"claim {name} is being deleted")
+        if claim.resize:
+            return Verdict(kind, "False", "ResizeFails", f"claim {name}: {claim.resize}")
+        if too_small(claim.requested, size) and claim.expandable is False:
+            why = "its StorageClass does not grow volumes (allowVolumeExpansion)"
+            remedy = f"allow it, or set storage.size back to {claim.requested}"
+            return Verdict(kind, "False", "CannotGrow", f"claim {name}: {why}: {remedy}")
+        if too_small(claim.capacity, size):
+            return Verdict(kind, "False", "Growing", f"claim {name} grows to {size}")
+    missing = [b for b in seen.group.brokers if names.claim(b) not in seen.claims]
+    if missing and not seen.group.spec.hibernated:
+        return Verdict(kind, "False", "NoVolume", f"no volume yet: {', '.join(missing)}")
+    return Verdict(kind, "True", "Bound")
+
+
+def _fenced(seen: Observation) -> Verdict:
+    found = sorted(facts.fenced(seen))
+    if not found:
+        return Verdict("Fenced", "False", "NotAsked")
+    said = f"{', '.join(found)} serve nothing, as the annotation fmq.io/fence asks"
+    return Verdict("Fenced", "True", "Asked", said)
+
+
+def _paused(seen: Observation) -> Verdict:
+    if seen.group.spec.paused:
+        return Verdict("Paused", "True", "Asked", "the operator changes nothing: spec.paused")
+    return Verdict("Paused", "False", "NotAsked")
+
+
+def not_wholly(seen: Observation, found: list[Verdict]) -> list[str]:
+    """What is missing although the group may serve."""
+    bad = ("ReplicationHealthy", "OffsetsSynced", "ZooKeeperConnected", "StorageReady")
+    out = [v.message or v.reason for v in found if v.type in bad and v.status == "False"]
+    return [*out, *trouble(seen)]
+
+
+def broker_permission(seen: Observation, broker: str) -> str:
+    """What it says that it serves; a broker without pod and live node serves nothing."""
+    answer = facts.answer_of(seen, BrokerId(broker))
+    if answer is not None:
+        return answer.permission.name or "NONE"
+    absent = seen.pods is not None and broker not in seen.pods
+    gone = seen.zookeeper is not None and not facts.is_live(seen, broker)
+    return "NONE" if absent and gone else "UNKNOWN"

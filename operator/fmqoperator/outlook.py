@@ -1,0 +1,119 @@
+"""All that follows from one observation: what should be there, and the step to take. Pure.
+
+`plan` turns it into actions, `status` into words; both see the same.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fmqcore.cluster import GroupConfig, Mode
+from fmqcore.words import BrokerId
+from fmqoperator import facts, steps, wanted
+from fmqoperator.objects import children, names
+from fmqoperator.objects.drift import drifted
+from fmqoperator.resources import Json
+from fmqoperator.seen import Observation
+from fmqoperator.wanted import Problem
+from fmqoperator.words import Hold, Leave, Move, Outcome, Run, Step
+
+NOTHING = Outcome(None, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What follows."""
+
+    problem: Problem | None  # nothing may be written to ZooKeeper, nothing be started
+    config: GroupConfig | None  # as it should be in ZooKeeper; None: it is not known
+    config_differs: bool
+    children: tuple[tuple[Json, str], ...]  # those to apply, and why
+    step: Step | None
+    holds: tuple[Hold, ...]
+
+
+def outlook(seen: Observation) -> Outlook:
+    """Of a group that is neither paused nor being deleted."""
+    problem = wanted.conflict(seen) if seen.zookeeper is not None else None
+    outcome = NOTHING if problem is not None else steps.next_step(seen)
+    config, differs = _config(seen, problem, outcome.step)
+    return Outlook(
+        problem,
+        config,
+        differs,
+        _children(seen, problem, outcome.step),
+        outcome.step,
+        outcome.holds,
+    )
+
+
+def _config(
+    seen: Observation, problem: Problem | None, step: Step | None
+) -> tuple[GroupConfig | None, bool]:
+    if seen.zookeeper is None or problem is not None:
+        return None, False
+    config = wanted.config(seen, step.to if isinstance(step, Move) else None)
+    return config, config != facts.config_of(seen)
+
+
+def _children(
+    seen: Observation, problem: Problem | None, step: Step | None
+) -> tuple[tuple[Json, str], ...]:
+    if seen.children is None:
+        return ()
+    master, reader = serving(seen)
+    running = facts.running_replicas(seen)
+    found = children(
+        seen.group,
+        seen.defaults,
+        master=BrokerId(master),
+        reader=BrokerId(reader),
+        replicas=replicas(seen, step),
+        claim_size=facts.claim_size(seen),
+        evictable=steps.may_be_evicted(seen),
+    )
+    out = []
+    for child in found:
+        kind, name = child["kind"], child["metadata"]["name"]
+        # A broker that finds no configuration ends at once: that comes first.
+        unknown = problem is not None or seen.zookeeper is None
+        if kind == "StatefulSet" and running is None and unknown:
+            continue
+        if why := drifted(child, seen.children.get((kind, name))):
+            out.append((child, why))
+    return tuple(out)
+
+
+def serving(seen: Observation) -> tuple[str, str]:
+    """Who the -rw and -ro Services select: as the state says; while it is not known, as before."""
+    if seen.zookeeper is None:
+        return seen.group.status.master, seen.group.status.reader
+    state = facts.state_of(seen)
+    return ("", "") if state.mode is Mode.NEW else (state.master, state.reader)
+
+
+def replicas(seen: Observation, step: Step | None) -> int:
+    """How many pods to run. Fewer than now only by a step."""
+    running, asked = facts.running_replicas(seen), seen.group.spec.replicas
+    match step:
+        case Leave(broker=broker):
+            return names.ordinal(broker)
+        case Run(replicas=count):
+            return count
+        case _:
+            pass
+    if seen.group.spec.hibernated:
+        return running or 0
+    if running is None:
+        return asked
+    if seen.zookeeper is None:
+        return running
+    if running == 0:  # those on their way out must be there to leave in order
+        stay = [b for b in wanted.leaving(seen) if not wanted.has_left(seen, b)]
+        return max([asked, *(names.ordinal(b) + 1 for b in stay)])
+    return max(running, asked)
+
+
+def child_of(seen: Observation, kind: str, name: str) -> Json | None:
+    """A child that is there; None: it is not, or that is not known."""
+    there: Mapping[tuple[str, str], Json] = seen.children or {}
+    return there.get((kind, name))

@@ -1,0 +1,58 @@
+"""The values between `steps`, `plan` and `status`: a step, and what must wait. Pure."""
+
+from dataclasses import dataclass
+
+from fmqcore.words import BrokerId
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Something is wanted and must wait, or cannot be: one word, and a sentence with the reason."""
+
+    reason: str
+    message: str
+    blocks: bool = False  # nothing else is begun meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """This broker is wanted as master."""
+
+    to: BrokerId
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """This broker, of the highest number, is stopped for good."""
+
+    broker: BrokerId
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """So many brokers run, fewer than now."""
+
+    replicas: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """This pod is stopped; it comes back."""
+
+    pod: str
+    uid: str
+    why: str
+
+
+Step = Move | Leave | Run | Restart
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """At most one step; what waits, in the order of importance."""
+
+    step: Step | None
+    holds: tuple[Hold, ...]

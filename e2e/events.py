@@ -158,6 +158,7 @@ class Sought(NamedTuple):
     readers: str
     place: Place
     why: str = ""  # "" = done
+    offset: int = -1  # what it wanted, or the first after it that retention has not deleted
 
 
 # ---- the cluster

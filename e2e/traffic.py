@@ -131,17 +131,18 @@ class Traffic:
                 offset = dice.randrange(self.seen[seeks.readers, place])
                 start = (self.now_ms(), seeks.name, seeks.readers, place)
                 self.add(Seeking(*start, offset))
-                why = ""
+                why, went = "", -1
                 try:
-                    await client.admin().seek(
+                    rows = await client.admin().seek(
                         seeks.readers,
                         seeks.topic,
                         offset=offset,
                         queues=[(place.group, place.queue)],
                     )
+                    went = max(offset, rows[0].begin)
                 except FmqError as error:
                     why = str(error) or type(error).__name__
-                self.add(Sought(self.now_ms(), seeks.name, seeks.readers, place, why))
+                self.add(Sought(self.now_ms(), seeks.name, seeks.readers, place, why, went))
 
     async def rest(self, seconds: float, so_long: Callable[[], bool]) -> bool:
         """Sleep in small steps while `so_long`; tell whether it still is."""

@@ -232,12 +232,15 @@ class AdminService:
         live = self._groups.get(group, topic.id)
         if live is None:
             keys = {OffsetKey(group, topic.id, q): offset for q, offset in targets.items()}
+            versions = {key: self._offsets.next_version(key) for key in keys}
             await self._offsets.put(
-                {k: OffsetEntry(self._offsets.next_version(k), at) for k, at in keys.items()}
+                {k: OffsetEntry(versions[k], at, (), versions[k]) for k, at in keys.items()}
             )
             return
+        now_ms = self._clock.monotonic_ms()
         for queue, offset in targets.items():
-            live.seek(queue, offset, self._clock.monotonic_ms())
+            version = self._offsets.next_version(OffsetKey(group, topic.id, queue))
+            live.seek(queue, offset, now_ms, version)
         self._groups.changed(live)
         await self._groups.stored()
 

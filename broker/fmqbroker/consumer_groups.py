@@ -28,7 +28,7 @@ class Session:
         self.credit_bytes = 0
         self.ready: dict[int, None] = {}  # queues that may have something for it, in turn
         self.resting = False  # it was just sent a little: more leaves in a moment (`pace.py`)
-        self.assigned: list[tuple[Move, Offset]] = []
+        self.assigned: list[tuple[Move, Offset, int]] = []  # where it begins, since which seek
         self.revoked: list[Move] = []
         self.ignored: set[tuple[int, int]] = set()  # (queue, generation) of acks that came too late
         self.tokens: list[int] = []  # to be answered: stored
@@ -212,9 +212,12 @@ class ConsumerGroup:
         moments.append(self._assignments.next_deadline_ms())
         return min((m for m in moments if m is not None), default=None)
 
-    def seek(self, queue: int, offset: Offset, now_ms: int) -> None:
-        """Begin again at `offset`; a live session goes on from there under a new generation."""
-        self.progress[queue].seek(offset)
+    def seek(self, queue: int, offset: Offset, now_ms: int, version: int = 0) -> None:
+        """Begin again at `offset`; a live session goes on from there under a new generation.
+
+        `version`: that of a change of this queue's progress made now (`OffsetStore.next_version`).
+        """
+        self.progress[queue].seek(offset, version)
         self.dirty[queue] = None
         move = self._assignments.bump(queue)
         self._apply(Moves([], [move] if move else [], []))
@@ -275,6 +278,7 @@ class ConsumerGroup:
         for move in moves.assigned:
             session = self.sessions[move.session]
             session.forget_assigned(move.queue_id)
-            session.assigned.append((move, self.progress[move.queue_id].floor))
+            progress = self.progress[move.queue_id]
+            session.assigned.append((move, progress.floor, progress.sought))
             self.offer(move.queue_id)
             session.stir()

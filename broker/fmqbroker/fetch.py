@@ -13,7 +13,8 @@ Nothing is per record. On disk: nothing but what the offset store keeps.
 To a client: in one message `assigned` and `revoked` come before `deliveries`. A queue that is
 `revoked` gets no more deliveries; acks and nacks of its generation still count until nothing of it
 is in flight or `consumer_drain_ms` are over, so nack (without delay) what is not being worked on.
-`assigned` for a queue that is already held means: begin anew under that generation (a seek).
+`assigned` for a queue that is already held means: begin anew under that generation. `sought` is
+another one than before if the group was moved meanwhile: acks from before that seek are void.
 """
 
 import asyncio
@@ -305,9 +306,12 @@ class FetchService:
     def _add_news(self, session: Session, reply: client_pb2.ConsumeReply) -> None:
         for move in session.revoked:
             reply.revoked.add(queue_id=move.queue_id, generation=move.generation)
-        for move, begins_at in session.assigned:
+        for move, begins_at, sought in session.assigned:
             reply.assigned.add(
-                queue_id=move.queue_id, generation=move.generation, next_offset=begins_at
+                queue_id=move.queue_id,
+                generation=move.generation,
+                next_offset=begins_at,
+                sought=sought,
             )
         for queue, generation in sorted(session.ignored):
             reply.ignored.add(queue_id=queue, generation=generation)

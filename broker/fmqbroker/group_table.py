@@ -241,28 +241,28 @@ class GroupTable:
         for group in self._groups.values():
             for queue in group.dirty:
                 progress, key = group.progress[queue], group.key(queue)
-                version = self._offsets.next_version(key)
-                entries[key] = OffsetEntry(version, progress.floor, progress.acked)
+                version = max(self._offsets.next_version(key), progress.sought)
+                entries[key] = OffsetEntry(version, progress.floor, progress.acked, progress.sought)
             group.dirty.clear()
         return entries
 
     # ---- inside
     def _make(self, name: str, topic: TopicConfig, begins: list[Offset]) -> ConsumerGroup:
-        entries = []
-        for queue in range(len(begins)):
+        progress, fresh = [], []
+        for queue, begin in enumerate(begins):
             key = OffsetKey(name, topic.id, queue)
             entry = self._left.get(key) or self._offsets.get(key)
-            entries.append(None if entry is None or entry.deleted else entry)
-        progress = [
-            QueueProgress(begin, (), self._limits)
-            if entry is None
-            else QueueProgress(entry.floor, entry.ranges, self._limits)
-            for begin, entry in zip(begins, entries, strict=True)
-        ]
+            if entry is None or entry.deleted:
+                sought = 0 if entry is None else entry.version  # acks from before count no more
+                progress.append(QueueProgress(begin, (), self._limits, sought))
+                fresh.append(queue)
+            else:
+                known = QueueProgress(entry.floor, entry.ranges, self._limits, entry.sought)
+                progress.append(known)
         drain_ms = self._settings.consumer_drain_ms
         appended = self._journal.next_offset
         group = ConsumerGroup(name, topic.name, topic.id, progress, drain_ms, appended)
-        group.dirty.update((queue, None) for queue, entry in enumerate(entries) if entry is None)
+        group.dirty.update(dict.fromkeys(fresh))
         return group
 
     async def _starts(self, topic: TopicConfig, start: int, start_ms: int) -> list[Offset]:

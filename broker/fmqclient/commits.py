@@ -47,7 +47,7 @@ class Commits:
         if self._waiting or now:
             return True
         due_ms = self._sent_ms + TOKEN_EVERY_MS
-        return self._clock.monotonic_ms() >= due_ms and any(len(t.done) for t in tracks)
+        return self._clock.monotonic_ms() >= due_ms and any(t.said for t in tracks)
 
     def next(self, tracks: Collection[Track]) -> int:
         """The token to send now, after the acks said so far."""

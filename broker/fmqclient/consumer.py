@@ -48,6 +48,7 @@ class Consumer:
         self._chunk: Chunk | None = None  # being handed out
         self._next = self._end = 0  # the range of it being handed out
         self._rest: list[Range] = []  # further ranges of it
+        self._copy = False  # it may hold what was handed out before
         self._given: list[Message] = []  # ack="auto": handed out and not yet acked
         self._turn = 0
         self._there = asyncio.Event()  # a chunk is there, or the end is
@@ -195,6 +196,8 @@ class Consumer:
             if chunk is not None and self._next < self._end:
                 offset = self._next
                 self._next = offset + 1
+                if self._copy and chunk.is_done(offset):  # by now
+                    continue
                 return Message(chunk, offset)
             if not self._advance():
                 return None
@@ -211,6 +214,7 @@ class Consumer:
             return False
         chunk = self._chunk = self._chunks.popleft()
         self._rest = chunk.refine()
+        self._copy = chunk.may_be_a_copy
         self._next = self._end = 0
         return True
 
@@ -226,12 +230,12 @@ class Consumer:
         self._chunks.append(chunk)
         self._there.set()
 
-    def _refine(self, track: Track) -> None:
-        """Acks of a track are about to be forgotten: leave out of it what they were for."""
+    def _refine(self, session: Session) -> None:
+        """Acks are about to be forgotten, as stored: leave out of copies what they were for."""
         for chunk in self._chunks:
-            if chunk.track is track:
+            if chunk.session is session and chunk.may_be_a_copy:
                 chunk.refine()
-        if self._chunk is not None and self._chunk.track is track:
+        if self._chunk is not None and self._chunk.session is session and self._copy:
             rest = [(Offset(self._next), Offset(self._end)), *self._rest]
             self._next = self._end = 0
             self._chunk.ranges = [(first, end) for first, end in rest if first < end]

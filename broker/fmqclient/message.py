@@ -81,6 +81,15 @@ class Chunk:
         chunk.delivery_count = delivery.delivery_count
         return chunk
 
+    @property
+    def may_be_a_copy(self) -> bool:
+        """Whether the program may have got some of it before."""
+        return self.delivery_count > 1 or self.track.renewed
+
+    def is_done(self, offset: int) -> bool:
+        """Whether the program has acked it meanwhile: another copy of it."""
+        return self.track.is_done(offset, self.term)
+
     def refine(self) -> list[Range]:
         """Leave out what is done already; what remains is to be handed out."""
         track, term = self.track, self.term

@@ -62,7 +62,7 @@ class Session(Acker):
         settings: ConsumerSettings,
         deliver: Callable[[Chunk], None],
         dropped: Callable[["Session", Track | None], None],
-        refine: Callable[[Track], None],
+        refine: Callable[["Session"], None],
     ) -> None:
         self.group = group
         self.why = "connecting"
@@ -264,7 +264,7 @@ class Session(Acker):
         if track is None:
             track = self.tracks[move.queue_id] = Track(self.group, move.queue_id)
         self._dropped(self, track)
-        track.assigned(move.generation, Offset(move.next_offset))
+        track.assigned(move.generation, Offset(move.next_offset), move.sought)
         if track.unstored:  # said again: a token that is under way was sent before that
             self._commits.again()
             self.acked()
@@ -302,9 +302,7 @@ class Session(Acker):
     def _stored(self, token: int) -> None:
         if self._commits.waiting:  # for acks that came after it
             self._wake.set()
-        for track in self.tracks.values():
-            if track.renewed:
-                self._refine(track)
+        self._refine(self)
         self._commits.answered(token, self.tracks.values())
 
     # ---- writing

@@ -1,12 +1,14 @@
 """What a consumer knows of its own progress in one queue of one group. No I/O.
 
-Every ack is kept until the broker has said that it is stored (a commit token came back: L7). When a
-session is lost before that, the acks are not: on the new session they are said again, and what is
-delivered again although it is done is acked and not shown to the program a second time. So a
-consumer that lives through a failover sees few messages twice: those it had not acked.
+Every ack is kept until the broker has said that it is stored (a commit token came back: L7),
+wherever the queue goes meanwhile. What a lost session or a move to another member left unsaid, or
+unheard, is said again when the queue is ours again, and what is delivered again although it is done
+is acked and not shown to the program a second time. So a consumer that lives through a failover
+sees few messages twice: those it had not acked. While the queue is not ours nobody hears of such
+acks: the next commit says so (`stale`).
 
-A seek makes old acks void: an assignment of a queue that is held already, or one that begins below
-what is known to be stored, starts a new `term`; acks and copies of older terms are ignored.
+Only a seek makes old acks void: each assignment says since which seek the queue's progress counts.
+Another one than before starts a new `term`; acks and copies of older terms are ignored.
 """
 
 from fmqcore.consume.ranges import Range, RangeSet
@@ -22,10 +24,9 @@ class Track:
         "_end",
         "_first",
         "_fresh",
+        "_sought",
         "done",
-        "floor",
         "generation",
-        "gone_acks",
         "group",
         "held",
         "lost_acks",
@@ -45,66 +46,52 @@ class Track:
         self.revoked = False  # it moves away: acks count for a moment, nothing more comes
         self.paused = False
         self.ours = False  # held when we last heard of it: asked for again after a loss
-        self.renewed = False  # a session was lost: what comes may be a copy of what is done
+        self.renewed = False  # it was lost once: what comes may be a copy of what is done
         self.generation = 0
         self.term = 0
-        self.floor = Offset(0)  # everything below is stored as done, as far as we know
         self.done = RangeSet()  # acked, and not known to be stored
         self.under_token: RangeSet | None = None  # the part of `done` that a token was sent for
-        self.lost_acks = False  # a session was lost with acks that were not stored
-        self.gone_acks = False  # and they will not be said again: the queue had moved away
+        self.lost_acks = False  # not ours, and some of `done` is not stored: to be told
+        self._sought = 0  # the seek that the term began with
         self._fresh: list[Range] = []  # acked, not said to the broker
         self._first = self._end = _NONE  # the newest of them
 
-    def assigned(self, generation: int, begins_at: Offset) -> None:
-        """It is ours from now on, from that offset."""
-        if self.revoked and (self._fresh or self._first != _NONE):
-            self.gone_acks = True  # not even said before the queue moved away
-        if self.held or self.revoked or begins_at < self.floor:
+    def assigned(self, generation: int, begins_at: Offset, sought: int = 0) -> None:
+        """It is ours from now on, from that offset; what counts was acked since that seek."""
+        if sought != self._sought:
+            self._sought = sought
             self._forget()
         if not self.held:
             self.paused = False
-        self._gather()
-        for first, end in self._fresh:  # acked while no session was open
-            self.done.add(first, end)
+        self._keep()
         self.held, self.revoked, self.lost_acks = True, False, False
         self.ours = True
         self.generation = generation
-        self.floor = begins_at
         self.done.remove_below(begins_at)
-        self.under_token = None  # a token that is under way was sent before they are
         self._fresh = list(self.done)  # said again
-        self._first = self._end = _NONE
 
     def taken(self) -> None:
         """Revoked: acks of it count while it drains."""
         self.held, self.revoked = False, True
         self.ours = False
+        self.renewed = True
 
     def came_too_late(self, generation: int) -> None:
         """The broker had given the queue away before it heard of acks under that generation."""
-        self.gone_acks = True
         if self.revoked and self.generation == generation:
-            self._forget()
+            self._away()
 
     def session_lost(self) -> None:
         """Nobody listens; what is done stays known."""
-        self._gather()
-        for first, end in self._fresh:
-            self.done.add(first, end)
-        self._fresh = []
-        self.under_token = None
-        self.lost_acks = len(self.done) > 0
-        if self.revoked:
-            self.gone_acks |= self.lost_acks
-            self._forget()
-        self.held = self.revoked = False
+        self._away()
         self.renewed = True
 
     def ack(self, offset: int, term: int) -> bool:
         """One message is done; True if the broker should hear of it."""
         if term != self.term:
             return False
+        if not self.held and not self.revoked:
+            self.lost_acks = True
         if offset == self._end:
             self._end += 1
         else:
@@ -123,22 +110,29 @@ class Track:
         return fresh
 
     @property
+    def said(self) -> bool:
+        """Whether the broker was told of acks that are not known to be stored."""
+        return (self.held or self.revoked) and len(self.done) > 0
+
+    @property
     def unstored(self) -> bool:
-        """Whether some ack is not known to be stored."""
+        """Whether some ack is not known to be stored, and the program was not told so."""
+        if not (self.held or self.revoked):
+            return self.lost_acks
         return bool(self._fresh) or self._first != _NONE or len(self.done) > 0
 
     @property
     def stale(self) -> bool:
-        """Whether acks were lost: their messages go to whoever holds the queue."""
-        return self.gone_acks or (self.lost_acks and not self.held)
+        """Whether nobody hears of some acks: their messages go to whoever holds the queue."""
+        return self.lost_acks
 
     def told_stale(self) -> None:
         """The program knows."""
-        self.lost_acks = self.gone_acks = False
+        self.lost_acks = False
 
     def token_sent(self) -> None:
         """All that was said so far is asked for."""
-        self.under_token = RangeSet(self.done)
+        self.under_token = RangeSet(self.done) if self.held or self.revoked else None
 
     def token_answered(self) -> None:
         """What was said before the token is stored."""
@@ -150,9 +144,6 @@ class Track:
             for gap_first, gap_end in stored.gaps(first, end):
                 kept.add(gap_first, gap_end)
         self.done = kept
-        for first, end in stored:
-            if first <= self.floor < end:
-                self.floor = end
 
     def not_done(self, first: int, end: int, term: int) -> list[Range]:
         """The parts of a delivered range that the program has not done yet."""
@@ -167,6 +158,24 @@ class Track:
                 left = [gap for part in left for gap in said.gaps(*part)]
         return left
 
+    def is_done(self, offset: int, term: int) -> bool:
+        """Whether the program has done it, as far as that is not stored yet."""
+        return not self.not_done(offset, offset + 1, term)
+
+    def _away(self) -> None:
+        """It is not ours: what is not known to be stored waits until it comes back."""
+        self._keep()
+        self.held = self.revoked = False
+        self.lost_acks |= len(self.done) > 0
+
+    def _keep(self) -> None:
+        """Nothing is under way: whatever was acked and is not stored is to be said again."""
+        self._gather()
+        for first, end in self._fresh:
+            self.done.add(first, end)
+        self._fresh = []
+        self.under_token = None  # a token that is under way was sent before they are said again
+
     def _gather(self) -> None:
         if self._first != _NONE:
             self._fresh.append((Offset(self._first), Offset(self._end)))
@@ -176,6 +185,7 @@ class Track:
         self.term += 1
         self.done = RangeSet()
         self.under_token = None
+        self.lost_acks = False
         self._fresh = []
         self._first = self._end = _NONE
 
@@ -183,4 +193,4 @@ class Track:
 def lost_acks(tracks: list[Track]) -> str:
     """What to tell a program whose acks could not be stored."""
     names = ", ".join(f"{t.group}/{t.queue}" for t in tracks)
-    return f"the session was lost and {names} went to others: some acks are not stored"
+    return f"{names} went to others, or the session was lost: some acks are not stored"

@@ -65,7 +65,7 @@ def _delivered(facts: Facts) -> Iterator[Finding]:
         late = {m.topic for m in members if isinstance(m, Joined) and m.start != "earliest"}
         places = {place for group in facts.truths.values() for place in group}
         for place in sorted(p for p in places if p.topic in topics - late):
-            read = reads.get((readers, place)) or Read((), 0)
+            read = reads.get((readers, place)) or Read(())
             records = facts.truth(place).records
             missed = [o for o in records if o not in read.ever and o >= read.skipped_to]
             if missed:

@@ -1,9 +1,11 @@
 """One consumer group in one queue: what was delivered, is done, and is promised to stay done. Pure.
 
 A seek makes all of it void, and nobody outside knows the moment: what a member had in its buffer
-comes still, and its acks count for nothing. So from a `Seeking` on nothing is known until a message
-comes from where it went (`waiting`); if that cannot be told (a seek without an answer, or another
-one meanwhile) nothing is known any more (`blurred`).
+comes still, and its acks count for nothing. A client whose answer is lost asks once more: it may be
+made twice, and the first time be lost again with its reader. So from a `Seeking` on nothing is
+known until it is answered and the very message has come that it went to (`waiting`); that message
+may come once more. If it cannot be told (a seek without an answer, or another one meanwhile)
+nothing is known any more (`blurred`).
 """
 
 from collections import defaultdict
@@ -38,8 +40,8 @@ class Read:
 
     __slots__ = ("acked", "arrivals", "ever", "promises", "skipped_to")
 
-    def __init__(self, events: Iterable[Progress], begin: int) -> None:
-        reading = _Reading(begin)
+    def __init__(self, events: Iterable[Progress]) -> None:
+        reading = _Reading()
         self.arrivals: list[Arrival] = []  # but those of which nothing is known
         self.promises: list[Promised] = []
         for event in events:
@@ -59,14 +61,17 @@ class Read:
 
     def _arrive(self, reading: "_Reading", event: Delivered) -> None:
         offset = event.offset
-        known = reading.known and not reading.forget_another(event)
+        first = reading.forget_another(event)
+        if reading.moved_once_more(event):
+            self.promises.append(Promised(event.at_ms, -1, None))
+        first |= reading.anew
         before = reading.delivered.get(offset)
         nacked = offset in reading.nacked
         acked_ms = reading.acked[event.who].get(offset)
         confirmed = reading.confirmed.get(offset)
         reading.take(event)
         if reading.known:
-            self.arrivals.append(Arrival(event, not known, before, nacked, acked_ms, confirmed))
+            self.arrivals.append(Arrival(event, first, before, nacked, acked_ms, confirmed))
         else:
             self.promises.append(Promised(event.at_ms, -1, None))
 
@@ -75,7 +80,7 @@ def read_all(facts: Facts) -> Iterator[tuple[str, Place, Read]]:
     """Every consumer group in every queue; read once, however often it is asked for."""
     if not facts.read:
         for key, events in facts.progress.items():
-            facts.read[key] = Read(events, facts.truth(key[1]).begin)
+            facts.read[key] = Read(events)
     for (readers, place), read in facts.read.items():
         yield readers, place, read
 
@@ -83,7 +88,7 @@ def read_all(facts: Facts) -> Iterator[tuple[str, Place, Read]]:
 class _Reading:
     """Feed it the events in their order."""
 
-    def __init__(self, begin: int) -> None:
+    def __init__(self) -> None:
         self.delivered: dict[int, Delivered] = {}  # offset → the newest, since the last seek
         self.ever: set[int] = set()  # offsets delivered at all
         self.acked_ever: set[int] = set()
@@ -96,8 +101,11 @@ class _Reading:
         self.first = -1  # the lowest offset delivered since the last seek
         self.floor = -1  # everything from `first` to here is confirmed
         self.blurred = False
-        self._begin = begin  # what lies below was deleted in the end
-        self._waiting: int | None = None
+        self.anew = True  # nothing came since the last seek
+        self._waiting: int | None = None  # the message that the last seek went to
+        self._asked = False  # it has no answer yet
+        self._meanwhile: set[int] = set()  # came before its answer
+        self._twice = -1  # this message may come once more
         self._got: set[tuple[str, int]] = set()  # delivered since the last seek: who, offset
         self._counted: set[tuple[str, int]] = set()  # acks that are not void
 
@@ -125,7 +133,15 @@ class _Reading:
             case Seeking():
                 self._seek(event)
             case Sought():
-                self.blurred |= bool(event.why)
+                self._answer(event)
+
+    def moved_once_more(self, event: Delivered) -> bool:
+        """The message that a seek went to, again: most likely the seek was made twice."""
+        again = self.known and event.offset == self._twice
+        if again:
+            self._twice = -1
+            self._clear()
+        return again
 
     def forget_another(self, event: Delivered) -> bool:
         """An offset that was lost and given again: what was known is of another message (I1)."""
@@ -141,9 +157,12 @@ class _Reading:
 
     def _deliver(self, event: Delivered) -> None:
         offset = event.offset
-        if self._waiting is not None and offset <= max(self._waiting, self._begin):
+        if self._asked:
+            self._meanwhile.add(offset)
+        elif offset == self._waiting:
             self._waiting = None
         if self.known:
+            self.anew = False
             self.delivered[offset] = event
             self._got.add((event.who, offset))
             self.nacked.discard(offset)
@@ -159,7 +178,20 @@ class _Reading:
     def _seek(self, event: Seeking) -> None:
         self.blurred |= self._waiting is not None or event.offset not in self.ever
         self.skipped_to = max(self.skipped_to, event.offset)
-        self._waiting = event.offset
+        self._waiting, self._twice = event.offset, -1
+        self._asked, self._meanwhile = True, set()
+        self._clear()
+
+    def _answer(self, event: Sought) -> None:
+        self.blurred |= bool(event.why) or self._waiting is None
+        if self._waiting is not None:
+            self._waiting = self._twice = max(self._waiting, event.offset)
+            if self._waiting in self._meanwhile:
+                self._waiting = None
+        self._asked = False
+
+    def _clear(self) -> None:
+        self.anew = True
         self.delivered.clear()
         self.acked.clear()
         self.nacked.clear()

@@ -223,6 +223,7 @@ class Consumer:
         self.opened: client_pb2.ConsumeOpened | None = None
         self.held: dict[int, int] = {}  # queue -> generation
         self.begins: dict[int, int] = {}
+        self.sought: dict[int, int] = {}
         self.got: list[client_pb2.Delivery] = []
         self.bytes = 0  # of batches
         self.skipped: list[tuple[int, int, int]] = []  # (queue, first, end)
@@ -243,6 +244,7 @@ class Consumer:
             assert each.generation > self.held.get(each.queue_id, 0)
             self.held[each.queue_id] = each.generation
             self.begins[each.queue_id] = each.next_offset
+            self.sought[each.queue_id] = each.sought
         before = b""
         for delivery in reply.deliveries:
             self.bytes += len(delivery.batch)

@@ -133,16 +133,18 @@ async def test_a_seek_moves_a_live_session_and_old_acks_do_not_count(tmp_path: P
                 SeekRequest(topic="orders", group="billing", by_offset=True, offset=5, queues=[0])
             )
             assert rows(reply.queues) == [("orders", 0, "billing", 5, 0, 10)]
-            assert stored(rig, 0) == OffsetEntry(version + 1, Offset(5))
+            assert stored(rig, 0) == OffsetEntry(version + 1, Offset(5), (), version + 1)
             await until(lambda: numbers(consumer, 0)[10:] == [5, 6, 7, 8, 9])
             assert consumer.held[0] == before[0] + 1
             assert consumer.begins[0] == 5
             assert consumer.held[1] == before[1]
+            assert (consumer.sought[0], consumer.sought[1]) == (version + 1, 0)
             assert [count for *_, count in consumer.values()[-5:]] == [1] * 5
             consumer.ack_range(0, 5, 10, generation=before[0])
             consumer.ack_range(0, 5, 6, token=2)
             await until(lambda: 2 in consumer.tokens)
             assert stored(rig, 0).floor == 6
+            assert stored(rig, 0).sought == version + 1, "it counts since the same seek"
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,8 @@ async def test_a_seek_by_time_earliest_latest_without_sessions(
         reply = await admin.seek(SeekRequest(topic="orders", group="billing", to=to, to_ms=at_ms))
         assert not reply.HasField("error")
         assert progress_of(reply.queues)[0].committed == floor
-        assert stored(rig, 0) == OffsetEntry((1 << 32) + 1, Offset(floor))
+        version = (1 << 32) + 1
+        assert stored(rig, 0) == OffsetEntry(version, Offset(floor), (), version)
         assert stored(rig, 3).version == 1 << 32, "all queues, read or not"
 
 

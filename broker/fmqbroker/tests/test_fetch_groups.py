@@ -23,7 +23,7 @@ def session_of(name: str) -> Session:
 
 def told(session: Session) -> tuple[list[int], list[int]]:
     """(assigned, revoked) queues, as the next message would say; forgotten after."""
-    news = [m.queue_id for m, _ in session.assigned], [m.queue_id for m in session.revoked]
+    news = [m.queue_id for m, *_ in session.assigned], [m.queue_id for m in session.revoked]
     session.assigned, session.revoked = [], []
     return news
 
@@ -45,8 +45,8 @@ def test_a_session_hears_nothing_of_a_queue_that_it_lost_before_it_was_told() ->
     assert told(a) == ([2, 3], [])
     group.seek(0, Offset(3), 0)
     group.seek(0, Offset(5), 0)
-    ((move, begins),) = a.assigned
-    assert (move.queue_id, move.generation, begins) == (0, 3, 5)
+    ((move, begins, sought),) = a.assigned
+    assert (move.queue_id, move.generation, begins, sought) == (0, 3, 5, 2)
 
 
 def test_a_seek_ends_a_drain_at_once() -> None:

@@ -42,6 +42,7 @@ class GroupDouble:
     producers: ProducerTable = field(default_factory=ProducerTable)
     floors: dict[tuple[str, int], int] = field(default_factory=dict)
     acked: dict[tuple[str, int], tuple[Range, ...]] = field(default_factory=dict)
+    sought: dict[tuple[str, int], int] = field(default_factory=dict)
     session: "ConsumeDouble | None" = None  # the one whose word counts
 
     def values(self, queue: int | None = None) -> list[bytes]:
@@ -128,11 +129,21 @@ class ConsumeDouble:
 
     def _begin(self, queue: int) -> QueueProgress:
         group, key = self.broker.group, (self.group, queue)
-        return QueueProgress(Offset(group.floors.get(key, 0)), group.acked.get(key, ()))
+        return QueueProgress(
+            Offset(group.floors.get(key, 0)),
+            group.acked.get(key, ()),
+            None,
+            group.sought.get(key, 0),
+        )
 
     async def run(self) -> None:
         assigned = [
-            client_pb2.Assignment(queue_id=q, generation=g, next_offset=self.progress[q].floor)
+            client_pb2.Assignment(
+                queue_id=q,
+                generation=g,
+                next_offset=self.progress[q].floor,
+                sought=self.progress[q].sought,
+            )
             for q, g in self.generations.items()
         ]
         await self.stream.send(client_pb2.ConsumeReply(assigned=assigned))
@@ -213,14 +224,19 @@ class ConsumeDouble:
         for queue, progress in self.progress.items():
             group.floors[(self.group, queue)] = progress.floor
             group.acked[(self.group, queue)] = progress.acked
+            group.sought[(self.group, queue)] = progress.sought
 
     def move_to(self, queue: int, offset: int) -> None:
         """A seek: the same holder begins anew under a new generation."""
         ConsumeDouble.generation += 1
         self.generations[queue] = ConsumeDouble.generation
-        self.progress[queue] = QueueProgress(Offset(offset))
+        progress = self.progress[queue]
+        progress.seek(Offset(offset))
         move = client_pb2.Assignment(
-            queue_id=queue, generation=self.generations[queue], next_offset=offset
+            queue_id=queue,
+            generation=self.generations[queue],
+            next_offset=offset,
+            sought=progress.sought,
         )
         self.outbox.append(client_pb2.ConsumeReply(assigned=[move]))
 

@@ -1,5 +1,7 @@
 """What a consumer knows of its progress in one queue (L7), without a broker."""
 
+import pytest
+
 from fmqclient.track import Track
 from fmqcore.words import Offset
 
@@ -8,6 +10,26 @@ def held(begins_at: int = 0) -> Track:
     track = Track("g1", 0)
     track.assigned(1, Offset(begins_at))
     return track
+
+
+def acked(*offsets: int) -> Track:
+    """Held; these are acked, and the broker was told."""
+    track = held()
+    for offset in offsets:
+        track.ack(offset, track.term)
+    track.take_fresh()
+    return track
+
+
+def moved_away(track: Track) -> None:
+    """To another member, and the broker has heard nothing since."""
+    track.taken()
+    track.came_too_late(track.generation)
+
+
+def lost_while_moving(track: Track) -> None:
+    track.taken()
+    track.session_lost()
 
 
 def test_what_is_acked_while_no_session_is_open_is_said_and_not_shown_again() -> None:
@@ -24,15 +46,42 @@ def test_what_is_acked_while_no_session_is_open_is_said_and_not_shown_again() ->
     assert track.not_done(0, 8, track.term) == [(2, 5), (6, 8)]
 
 
-def test_what_is_acked_meanwhile_is_void_if_the_group_was_moved_back() -> None:
+def test_a_new_reader_that_knows_less_has_not_moved_the_group() -> None:
+    """Its progress is from before what another member acked last: no seek, all acks count."""
+    track = held(34)
+    track.ack(34, track.term)
+    track.session_lost()
+    track.assigned(1, Offset(28))
+    assert track.take_fresh() == [(34, 35)]
+    assert track.not_done(28, 36, track.term) == [(28, 34), (35, 36)]
+
+
+@pytest.mark.parametrize("begins_at", [2, 4, 6])
+def test_what_was_acked_before_a_seek_is_void_wherever_it_went(begins_at: int) -> None:
     track = held(4)
     term = track.term
+    track.ack(5, term)
     track.session_lost()
     track.ack(4, term)
-    track.assigned(1, Offset(2))
-    assert not track.ack(5, term)
+    track.assigned(1, Offset(begins_at), sought=9)
+    assert not track.ack(7, term)
     assert track.take_fresh() == []
     assert track.not_done(2, 8, track.term) == [(2, 8)]
+    assert track.not_done(2, 8, term) == [], "a copy from before it"
+    assert not track.unstored
+    track.ack(6, track.term)
+    track.session_lost()
+    track.assigned(2, Offset(begins_at), sought=9)
+    assert track.take_fresh() == [(6, 7)], "the same seek"
+
+
+def test_a_seek_of_a_queue_that_is_held() -> None:
+    track = acked(0, 1)
+    track.token_sent()
+    track.assigned(2, Offset(0), sought=1)
+    track.token_answered()
+    assert not track.unstored
+    assert track.not_done(0, 2, track.term) == [(0, 2)]
 
 
 def test_a_copy_is_not_shown_though_the_ack_of_the_first_has_not_been_said_yet() -> None:
@@ -41,66 +90,83 @@ def test_a_copy_is_not_shown_though_the_ack_of_the_first_has_not_been_said_yet()
         track.ack(offset, track.term)
     assert track.not_done(0, 9, track.term) == [(2, 4), (5, 7), (8, 9)]
     assert track.not_done(2, 4, track.term) == [(2, 4)]
+    assert track.is_done(1, track.term)
+    assert not track.is_done(2, track.term)
     assert track.take_fresh() == [(0, 2), (4, 5), (7, 8)]
     track.ack(2, track.term)
     assert track.not_done(0, 9, track.term) == [(3, 4), (5, 7), (8, 9)]
 
 
-def test_acks_that_are_lost_with_the_session_while_the_queue_moves_away_are_told() -> None:
-    """Nobody says them again: the next commit must not say that all is stored."""
-    track = held()
-    track.ack(0, track.term)
-    assert track.take_fresh() == [(0, 1)]
-    track.taken()
-    track.session_lost()
-    assert not track.unstored
-    assert track.lost_acks
-
-
-def test_acks_of_a_queue_that_moved_away_are_lost_with_the_session_and_it_is_told() -> None:
-    track = held()
-    track.ack(0, track.term)
-    track.take_fresh()
-    track.taken()
-    track.session_lost()
+@pytest.mark.parametrize("gone", [Track.session_lost, lost_while_moving, moved_away])
+def test_acks_of_a_queue_that_is_gone_are_told_once_and_said_when_it_is_back(gone) -> None:  # type: ignore[no-untyped-def]
+    track = acked(0, 1)
+    gone(track)
     assert track.stale
-    track.assigned(2, Offset(0))
-    assert track.stale, "it came back, its acks did not"
-    assert track.not_done(0, 1, track.term) == [(0, 1)]
+    assert track.unstored, "a commit must ask"
+    assert track.take_fresh() == []
     track.told_stale()
     assert not track.stale
+    assert not track.unstored, "nobody waits for what the program knows is lost"
+    assert not track.said
+    track.assigned(2, Offset(1))
+    assert not track.stale
+    assert track.take_fresh() == [(1, 2)]
+    assert track.unstored
+    assert track.not_done(1, 3, track.term) == [(2, 3)]
 
 
-def test_acks_not_said_before_a_queue_came_back_are_lost_and_it_is_told() -> None:
+@pytest.mark.parametrize("gone", [Track.session_lost, lost_while_moving, moved_away])
+def test_a_token_says_nothing_of_acks_of_a_queue_that_is_not_ours(gone) -> None:  # type: ignore[no-untyped-def]
+    """A session that is open again is asked before the queue is back: it stored nothing of it."""
+    track = acked(0, 1)
+    gone(track)
+    track.token_sent()
+    track.token_answered()
+    track.assigned(2, Offset(0))
+    assert track.take_fresh() == [(0, 2)]
+
+
+def test_a_token_sent_before_the_queue_was_gone_says_nothing_either() -> None:
+    track = acked(0, 1)
+    track.taken()
+    track.token_sent()
+    track.came_too_late(1)
+    track.token_answered()
+    assert track.stale
+    assert track.not_done(0, 2, track.term) == []
+
+
+def test_acks_made_when_the_queue_is_gone_are_told_too() -> None:
+    track = held()
+    moved_away(track)
+    assert not track.stale
+    track.ack(0, track.term)
+    assert track.stale
+    assert track.unstored
+
+
+def test_acks_of_a_queue_that_drains_are_stored_by_the_next_token() -> None:
+    track = held()
+    track.ack(0, track.term)
+    track.taken()
+    track.ack(1, track.term)
+    assert track.take_fresh() == [(0, 2)]
+    assert track.said
+    track.token_sent()
+    track.token_answered()
+    assert not track.unstored
+    assert not track.stale
+
+
+def test_acks_not_said_before_a_queue_came_back_are_said_then() -> None:
     track = held()
     track.ack(0, track.term)
     track.taken()
     track.assigned(2, Offset(0))
-    assert track.stale
-    said = held()
-    said.ack(0, said.term)
-    said.take_fresh()
+    assert track.take_fresh() == [(0, 1)]
+    track.came_too_late(1)
+    assert not track.stale, "said again since"
+    said = acked(0)
     said.taken()
     said.assigned(2, Offset(1))
-    assert not said.stale, "the broker has heard them in time"
-
-
-def test_acks_that_are_said_again_are_not_lost() -> None:
-    track = held()
-    track.ack(0, track.term)
-    track.take_fresh()
-    track.session_lost()
-    assert track.stale, "as long as nobody has given the queue back to us"
-    track.assigned(1, Offset(0))
-    assert not track.stale
-
-
-def test_acks_that_came_too_late_are_told() -> None:
-    track = held()
-    track.ack(0, track.term)
-    track.take_fresh()
-    track.taken()
-    track.came_too_late(1)
-    assert track.stale
-    assert not track.unstored
-    assert not track.ack(1, 0), "nor do more of them count"
+    assert not said.unstored, "the broker has heard them in time"

@@ -68,11 +68,19 @@ class QueueProgress:
         "_wake_ms",
         "floor",
         "next",
+        "sought",
     )
 
-    def __init__(self, floor: Offset, acked: Sequence[Range] = (), limits: Limits | None = None):
+    def __init__(
+        self,
+        floor: Offset,
+        acked: Sequence[Range] = (),
+        limits: Limits | None = None,
+        sought: int = 0,
+    ):
         self._limits = limits or Limits()
         self.floor = floor
+        self.sought = sought  # which seek it began from (`OffsetEntry.sought`)
         self._acked = RangeSet(acked)
         self._flying: RangeMap[_Flying] = RangeMap()
         self._delayed: RangeMap[_Delayed] = RangeMap()
@@ -224,8 +232,9 @@ class QueueProgress:
             self._due.put(piece.first, piece.end, piece.value.deliveries)
         return bool(back)
 
-    def seek(self, offset: Offset) -> None:
-        """Begin again at `offset`; everything else is forgotten."""
+    def seek(self, offset: Offset, sought: int = 0) -> None:
+        """Begin again at `offset`; everything else is forgotten. `sought`: this seek's version."""
+        self.sought = max(sought, self.sought + 1)
         self.floor = self.next = self._touched = offset
         self._acked = RangeSet()
         self._flying, self._delayed, self._due = RangeMap(), RangeMap(), RangeMap()

@@ -24,6 +24,9 @@ MAX_RANGES: Final = 65_536
 _KEY: Final = Struct("<IH")
 _ENTRY: Final = Struct("<QQI")
 _RANGE: Final = Struct("<QQ")
+_SOUGHT: Final = Struct("<Q")
+_HAS_SOUGHT: Final = 1 << 31
+"""In the count of ranges: the version of the last seek follows them."""
 _VERSION_EPOCH_SHIFT: Final = 32
 
 
@@ -45,11 +48,15 @@ class OffsetEntry(NamedTuple):
 
     A deleted entry stays as a tombstone (`tombstone`, `deleted`): floor 2**64 - 1, no ranges, so
     that an older record merged in later does not bring it back. It leaves SNAP a day later.
+
+    `sought` says since which seek this counts: a consumer that was away tells by it, on any
+    reader, whether what it acked before still counts.
     """
 
     version: int
     floor: Offset  # everything below is done
     ranges: tuple[tuple[Offset, Offset], ...] = ()  # done above it: [first, end), ascending
+    sought: int = 0  # the version that the last seek (or deletion) made; 0 = none so far
 
     @property
     def deleted(self) -> bool:
@@ -92,8 +99,11 @@ def encode_entry(key: OffsetKey, entry: OffsetEntry) -> bytes:
         (
             encode_name(key.group),
             _KEY.pack(key.topic_id, key.queue_id),
-            _ENTRY.pack(entry.version, entry.floor, len(entry.ranges)),
+            _ENTRY.pack(
+                entry.version, entry.floor, len(entry.ranges) | (_HAS_SOUGHT if entry.sought else 0)
+            ),
             Struct(f"<{len(flat) - 1}Q").pack(*flat[1:]),
+            _SOUGHT.pack(entry.sought) if entry.sought else b"",
         )
     )
 
@@ -103,10 +113,13 @@ def decode_entry(fields: Fields) -> tuple[OffsetKey, OffsetEntry]:
     group = fields.name()
     topic_id, queue_id = fields.take(_KEY)
     version, floor, count = fields.take(_ENTRY)
-    ranges = tuple((Offset(a), Offset(b)) for a, b in fields.many(_RANGE, count))
+    ranges = tuple((Offset(a), Offset(b)) for a, b in fields.many(_RANGE, count & ~_HAS_SOUGHT))
+    (sought,) = fields.take(_SOUGHT) if count & _HAS_SOUGHT else (0,)
     key = OffsetKey(group, TopicId(topic_id), queue_id)
     _check_ranges((floor, *chain.from_iterable(ranges)), f"progress {key}")
-    return key, OffsetEntry(version, Offset(floor), ranges)
+    if sought > version or (count & _HAS_SOUGHT and not sought):
+        raise Malformed(f"progress {key} of version {version} counts since seek {sought}")
+    return key, OffsetEntry(version, Offset(floor), ranges, sought)
 
 
 def _check_ranges(flat: tuple[int, ...], what: str) -> None:

@@ -27,7 +27,10 @@ U64 = st.integers(0, 2**64 - 1)
 def entries(draw: st.DrawFn) -> OffsetEntry:
     floor, *edges = sorted(draw(st.lists(U64, min_size=1, max_size=9, unique=True)))
     ranges = zip(edges[::2], edges[1::2], strict=False)
-    return OffsetEntry(draw(U64), Offset(floor), tuple((Offset(a), Offset(b)) for a, b in ranges))
+    version = draw(U64)
+    sought = draw(st.integers(0, version))
+    done = tuple((Offset(a), Offset(b)) for a, b in ranges)
+    return OffsetEntry(version, Offset(floor), done, sought)
 
 
 KEYS = st.builds(
@@ -64,6 +67,7 @@ ENTRY = OffsetEntry(5, Offset(10), ((Offset(12), Offset(15)), (Offset(20), Offse
 PAYLOADS: list[tuple[bytes, Callable[[bytes], Any]]] = [
     (control.encode_epoch(Epoch(4), BrokerId("g1-0")), control.decode_epoch),
     (control.encode_offsets({KEY: ENTRY}), control.decode_offsets),
+    (control.encode_offsets({KEY: ENTRY._replace(sought=4)}), control.decode_offsets),
     (control.encode_topic(TopicId(7), "orders", 8), control.decode_topic),
     (control.encode_deliver(control.Deliver(Position(1), 2, 3, 4)), control.decode_deliver),
     (control.encode_seal(control.Seal(TopicId(1), 2, 3)), control.decode_seal),
@@ -93,6 +97,14 @@ def test_ranges_must_rise_above_the_floor(ranges: tuple[tuple[Offset, Offset], .
     bad = good.replace((1 << 41).to_bytes(8, "little"), (11).to_bytes(8, "little"))
     with pytest.raises(Malformed, match="do not rise"):
         control.decode_offsets(bad)
+
+
+@pytest.mark.parametrize("sought", [0, 6])
+def test_progress_counts_since_a_seek_that_was(sought: int) -> None:
+    good = control.encode_offsets({KEY: ENTRY._replace(sought=4)})
+    assert control.decode_offsets(good)[KEY].sought == 4
+    with pytest.raises(Malformed, match=f"version 5 counts since seek {sought}"):
+        control.decode_offsets(good[:-8] + sought.to_bytes(8, "little"))
 
 
 def test_a_key_twice_is_malformed() -> None:
@@ -163,6 +175,10 @@ def test_the_bytes_are_those_of_the_file_format() -> None:
         "05 00 00 00 00 00 00 00 0a 00 00 00 00 00 00 00 02 00 00 00 "
         "0c 00 00 00 00 00 00 00 0f 00 00 00 00 00 00 00 "
         "14 00 00 00 00 00 00 00 15 00 00 00 00 00 00 00",
+        "01 00 00 00 07 62 69 6c 6c 69 6e 67 07 00 00 00 03 00 "
+        "05 00 00 00 00 00 00 00 0a 00 00 00 00 00 00 00 02 00 00 80 "
+        "0c 00 00 00 00 00 00 00 0f 00 00 00 00 00 00 00 "
+        "14 00 00 00 00 00 00 00 15 00 00 00 00 00 00 00 04 00 00 00 00 00 00 00",
         "01 00 07 00 00 00 08 00 06 6f 72 64 65 72 73",
         "01 00 00 00 00 00 00 00 02 00 00 00 03 00 00 00 04 00 00 00 00 00 00 00",
         "01 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00 03 00 00 00 00 00 00 00",

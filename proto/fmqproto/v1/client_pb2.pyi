@@ -281,14 +281,16 @@ class ConsumeOpened(_message.Message):
     def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., topic_id: _Optional[int] = ..., queues: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("queue_id", "generation", "next_offset")
+    __slots__ = ("queue_id", "generation", "next_offset", "sought")
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SOUGHT_FIELD_NUMBER: _ClassVar[int]
     queue_id: int
     generation: int
     next_offset: int
-    def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., next_offset: _Optional[int] = ...) -> None: ...
+    sought: int
+    def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., next_offset: _Optional[int] = ..., sought: _Optional[int] = ...) -> None: ...
 
 class Skipped(_message.Message):
     __slots__ = ("queue_id", "first_offset", "end_offset")

@@ -1,0 +1,106 @@
+"""What comes again although it was acked is not shown again (L7)."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from fmqclient.consumer import Consumer
+from fmqclient.message import Message
+from fmqclient.session import Session
+from fmqclient.settings import ConsumerSettings
+from fmqclient.tests.test_session_commit import Wire, _Routes, assigned
+from fmqclient.tests.test_session_replies import batch, piece
+from fmqcore.words import GroupName
+from fmqport.system import SystemClock
+from fmqport.transport import TransportError
+from fmqproto.v1.client_pb2 import Assignment, ConsumeReply
+
+RAW = batch(0, b"a", b"b", b"c", b"d")
+
+
+class Rig:
+    """One consumer with one session; what the broker says is taken in at once."""
+
+    def __init__(self) -> None:
+        settings = ConsumerSettings("orders", "billing")
+        self.consumer = Consumer(cast(Any, None), cast(Any, _Routes()), SystemClock(), settings)
+        self.session = Session(
+            GroupName("g1"),
+            "s",
+            cast(Any, None),
+            cast(Any, _Routes()),
+            SystemClock(),
+            settings,
+            self.consumer._deliver,
+            self.consumer._drop,
+            self.consumer._refine,
+        )
+        self._told = 0
+
+    async def told(self, *replies: ConsumeReply) -> None:
+        wire = Wire()
+        for reply in (*replies, None):
+            wire.replies.put_nowait(reply)
+        with pytest.raises(TransportError):
+            async with asyncio.timeout(20):
+                await self.session._receive(cast(Any, wire))
+
+    def take(self, count: int = 9) -> list[Message]:
+        found: list[Message] = []
+        while len(found) < count and (message := self.consumer._take_now()) is not None:
+            found.append(message)
+        return found
+
+    def say(self) -> int:
+        """What there is to say goes; the commit token that it asks for."""
+        self.session.commit()
+        request = self.session._pending()
+        assert request is not None
+        return request.commit_token
+
+
+def delivery(count: int) -> ConsumeReply:
+    return ConsumeReply(deliveries=[piece(0, 4, RAW, count=count)])
+
+
+async def test_a_copy_that_waits_while_its_acks_are_stored_is_not_shown() -> None:
+    """Its acks were late (a cut link), so the broker sent it again before it heard of them."""
+    rig = Rig()
+    await rig.told(assigned(1), delivery(1))
+    for message in rig.take():
+        message.ack_now()
+    token = rig.say()
+    await rig.told(delivery(2), ConsumeReply(committed_tokens=[token]))
+    assert rig.take() == []
+
+
+async def test_a_copy_that_is_being_handed_out_goes_on_without_what_was_acked_meanwhile() -> None:
+    rig = Rig()
+    await rig.told(assigned(1), delivery(1))
+    first = rig.take()
+    await rig.told(delivery(2))
+    (again,) = rig.take(1)
+    assert again.offset == 0, "nobody had acked it"
+    for message in first[:3]:
+        message.ack_now()
+    assert [m.offset for m in rig.take()] == [3]
+
+
+async def test_a_queue_that_went_and_came_back_shows_nothing_that_was_acked() -> None:
+    """Its acks came too late for the broker: they are said again instead."""
+    rig = Rig()
+    await rig.told(assigned(1), delivery(1))
+    for message in rig.take()[:3]:
+        message.ack_now()
+    here = Assignment(queue_id=0, generation=1)
+    await rig.told(ConsumeReply(revoked=[here]))
+    token = rig.say()
+    await rig.told(ConsumeReply(ignored=[here], committed_tokens=[token]))
+    raw = piece(0, 4, RAW, count=1)
+    raw.generation = 3
+    await rig.told(assigned(3), ConsumeReply(deliveries=[raw]))
+    assert [m.offset for m in rig.take()] == [3]
+    said = rig.session._pending()
+    assert said is not None
+    assert [(a.generation, a.first_offset, a.end_offset) for a in said.acks] == [(3, 0, 3)]

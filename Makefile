@@ -9,7 +9,7 @@ SPARK_STAMP := $(VENV)/.installed-spark
 PACKAGES := broker/fmq broker/fmqcore broker/fmqport broker/fmqbroker broker/fmqclient broker/fmqsim spark/fmqspark operator/fmqoperator
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-spark check format proto sim mutants chaos bench clean
+.PHONY: help install demo test test-fast test-spark check format proto sim mutants chaos e2e-smoke bench clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,7 +30,7 @@ test: $(STAMP) ## all tests
 	$(BIN)/python -m pytest
 
 test-fast: $(STAMP) ## the tests that start no process
-	$(BIN)/python -m pytest -m 'not processes and not spark'
+	$(BIN)/python -m pytest -m 'not processes and not spark and not kind'
 
 $(SPARK_STAMP): $(STAMP)
 	@echo "installing what the Spark jobs need into $(VENV) (once)"
@@ -65,6 +65,9 @@ mutants: $(STAMP) ## plant mistakes, one at a time, and see each caught; MUTANTS
 
 chaos: $(STAMP) ## hurt real processes in every way this machine allows; CHAOS='--only NAME --seconds N'
 	$(BIN)/python -m e2e.chaos $(CHAOS)
+
+e2e-smoke: $(STAMP) ## the chart and a group on a kind cluster, with losses; KEEP=1 leaves the cluster
+	$(BIN)/python -m pytest -m kind -x -s e2e/kind
 
 bench: $(STAMP) ## measure speed; prints a table and writes build/bench.json
 	$(BIN)/python -m bench

@@ -1,0 +1,156 @@
+"""A BrokerGroup on the cluster, and traffic against it, as tests use them."""
+
+import json
+import time
+from typing import Any
+
+from e2e.kind.tools import ROOT, apply, get, kubectl, until
+
+Json = dict[str, Any]
+IMAGE = "fmq/broker:e2e"
+SECURITY: Json = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "runAsUser": 10001,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+class Group:
+    """One of them, in a namespace of its own."""
+
+    def __init__(self, name: str, namespace: str, zookeeper: str, replicas: int = 2) -> None:
+        self.name, self.namespace = name, namespace
+        self.spec: Json = {
+            "replicas": replicas,
+            "zookeeper": {"connect": zookeeper},
+            "storage": {"size": "1Gi"},
+        }
+
+    def make(self) -> None:
+        """Apply namespace and resource. The namespace allows restricted pods alone."""
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {"name": self.namespace, "labels": labels},
+            }
+        )
+        self.apply()
+
+    def apply(self, **annotations: str) -> None:
+        """Apply the resource as `spec` says now."""
+        apply(
+            {
+                "apiVersion": "fmq.io/v1alpha1",
+                "kind": "BrokerGroup",
+                "metadata": {
+                    "name": self.name,
+                    "namespace": self.namespace,
+                    "annotations": annotations,
+                },
+                "spec": self.spec,
+            }
+        )
+
+    @property
+    def status(self) -> Json:
+        """As the operator wrote it."""
+        found = get("brokergroup", self.name, "-n", self.namespace)
+        return (found or {}).get("status") or {}
+
+    def condition(self, kind: str) -> Json:
+        """One of its conditions; {} if it has none of that kind."""
+        conditions = self.status.get("conditions") or []
+        found: Json = next((c for c in conditions if c["type"] == kind), {})
+        return found
+
+    def wait_ready(self, patience_s: float = 180) -> float:
+        """Until it serves as declared; how long that took."""
+        begun_s = time.monotonic()
+
+        def ready() -> bool:
+            found = get("brokergroup", self.name, "-n", self.namespace) or {}
+            conditions = (found.get("status") or {}).get("conditions") or ()
+            condition: Json = next((c for c in conditions if c["type"] == "Ready"), {})
+            current = condition.get("observedGeneration") == found["metadata"]["generation"]
+            return condition.get("status") == "True" and current
+
+        until(ready, f"{self.name} is Ready", patience_s)
+        return time.monotonic() - begun_s
+
+    def events(self) -> list[str]:
+        """Reasons of the Events on it."""
+        found = get("events", "-n", self.namespace)["items"]
+        return [e["reason"] for e in found if e["involvedObject"]["name"] == self.name]
+
+    def pods(self) -> list[Json]:
+        """Its pods."""
+        found = get("pods", "-n", self.namespace, "-l", f"fmq.io/group={self.name}")
+        items: list[Json] = found["items"]
+        return items
+
+    def row(self) -> str:
+        """What `kubectl get bg` shows of it."""
+        shown = kubectl("get", "bg", self.name, "-n", self.namespace, "--no-headers")
+        return " ".join(shown.split())
+
+    def in_pod(self, script: str, name: str = "try") -> str:
+        """Run a shell script in a pod with the broker's image; its output."""
+        self._start(name, ["sh", "-ec", script])
+        return self.finished(name)
+
+    def start_traffic(self, seconds: int, every_ms: int = 20, name: str = "traffic") -> None:
+        """Messages in and out, from a pod; returns when they flow."""
+        text = (ROOT / "e2e" / "kind" / "traffic.py").read_text()
+        brokers = f"fmq://{self.name}-rw:9876,{self.name}-ro:9876"
+        command = ["python", "-c", text, brokers, name, str(seconds), str(every_ms)]
+        self._start(name, command)
+        until(lambda: "begun" in self._logs(name), "traffic flows")
+
+    def verdict(self, name: str = "traffic", patience_s: float = 240) -> Json:
+        """What the traffic saw."""
+        output = self.finished(name, patience_s, may_fail=True)
+        said = [line for line in output.splitlines() if line.startswith("verdict ")]
+        assert said, f"traffic ended without a verdict:\n{output}"
+        found: Json = json.loads(said[-1].removeprefix("verdict "))
+        return found
+
+    def finished(self, name: str, patience_s: float = 120, *, may_fail: bool = False) -> str:
+        """Wait for the end of such a pod; its output. The pod goes."""
+
+        def phase() -> str:
+            found = get("pod", name, "-n", self.namespace)["status"].get("phase", "")
+            return found if found in ("Succeeded", "Failed") else ""
+
+        ended = until(phase, f"pod {name} ends", patience_s)
+        output = self._logs(name)
+        kubectl("delete", "pod", name, "-n", self.namespace, "--wait=false")
+        assert may_fail or ended == "Succeeded", output
+        return output
+
+    def _logs(self, name: str) -> str:
+        pod = get("pod", name, "-n", self.namespace)
+        if not pod or pod["status"].get("phase") in ("Pending", None):
+            return ""
+        return kubectl("logs", name, "-n", self.namespace)
+
+    def _start(self, name: str, command: list[str]) -> None:
+        container = {
+            "name": "main",
+            "image": IMAGE,
+            "command": command,
+            "securityContext": SECURITY,
+            "env": [{"name": "FMQ_BROKERS", "value": f"fmq://{self.name}-rw:9876"}],
+        }
+        kubectl("delete", "pod", name, "-n", self.namespace, "--ignore-not-found")
+        apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name, "namespace": self.namespace},
+                "spec": {"restartPolicy": "Never", "containers": [container]},
+            }
+        )

@@ -1,0 +1,180 @@
+"""The way of a user, and of a bad day, on a real cluster: install, traffic, losses, uninstall.
+
+The tests build on one another, in the order in which they stand.
+"""
+
+import time
+from typing import Any
+
+import pytest
+
+from e2e.kind.conftest import SYSTEM
+from e2e.kind.groups import Group, Json
+from e2e.kind.tools import Failed, get, kubectl, run, until
+
+pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]
+
+Report = dict[str, str]
+
+
+@pytest.fixture(scope="session")
+def group(installed: str) -> Group:
+    """Not made yet."""
+    return Group("g1", "fmq-e2e", installed)
+
+
+def test_helm_test(installed: str) -> None:
+    run("helm", "test", "fmq", "--namespace", SYSTEM, "--timeout", "3m")
+
+
+def test_a_group_comes_up(group: Group, report: Report) -> None:
+    begun_s = time.monotonic()
+    group.make()
+    group.wait_ready()
+    report["kubectl apply → Ready"] = f"{time.monotonic() - begun_s:.1f} s"
+    assert group.status["master"] == "g1-0"
+    assert group.status["inSync"] == ["g1-1"]
+    row = group.row().split()
+    assert row[:5] == ["g1", "g1-0", "FULL", "2/2", "Running"], row
+    report["kubectl get bg"] = " ".join(row[1:6])
+
+
+def test_messages_through_the_services(group: Group) -> None:
+    output = group.in_pod(
+        "fmq topic create orders --queues 4\n"
+        "seq 100 | fmq produce orders\n"
+        "FMQ_BROKERS=fmq://g1-ro:9876 fmq consume orders -g billing --from earliest -e\n"
+    )
+    numbers = sorted(int(line) for line in output.split() if line.isdigit())
+    assert set(range(1, 101)) <= set(numbers), output
+
+
+def test_calm_when_nothing_is_to_do(group: Group) -> None:
+    """A restarted operator writes nothing and restarts nothing."""
+    before = _versions(group)
+    kubectl("rollout", "restart", "deployment/fmq-operator", "-n", SYSTEM)
+    kubectl("rollout", "status", "deployment/fmq-operator", "-n", SYSTEM, "--timeout=180s")
+    until(_works, "a replica of the operator works")
+    time.sleep(20)  # more than a round of looking at everything: nothing may come of it
+    assert _versions(group) == before
+
+
+def test_the_masters_pod_is_killed(group: Group, report: Report) -> None:
+    group.start_traffic(40)
+    epoch = group.status["epoch"]
+    kubectl("delete", "pod", "g1-0", "-n", group.namespace, "--force", "--grace-period=0")
+    until(lambda: group.status["epoch"] > epoch, "the group has seen it")
+    group.wait_ready()
+    verdict = group.verdict()
+    assert verdict["lost"] == [] and verdict["acked"] > 100, verdict
+    _tell(report, "master's pod killed", verdict)
+    assert group.status["epoch"] > epoch
+    assert group.status["master"] == "g1-0"
+    assert "LeadershipChanged" in group.events() or group.status["lastTransition"], group.events()
+
+
+def test_the_masters_pod_is_deleted(group: Group, report: Report) -> None:
+    """An orderly stop: the reads are given away, nobody waits for a session to run out."""
+    group.start_traffic(40)
+    epoch = group.status["epoch"]
+    kubectl("delete", "pod", "g1-0", "-n", group.namespace)
+    until(lambda: group.status["epoch"] > epoch, "the group has seen it")
+    group.wait_ready()
+    verdict = group.verdict()
+    assert verdict["lost"] == [], verdict
+    _tell(report, "master's pod deleted", verdict)
+
+
+def test_without_the_operator(group: Group, report: Report) -> None:
+    """The group fails over by itself, and deleting never waits for the operator."""
+    kubectl("scale", "deployment/fmq-operator", "-n", SYSTEM, "--replicas=0")
+    until(lambda: not _operators(), "no operator is left")
+    try:
+        group.start_traffic(40)
+        kubectl("delete", "pod", "g1-0", "-n", group.namespace, "--force", "--grace-period=0")
+        verdict = group.verdict()
+        assert verdict["lost"] == [], verdict
+        _tell(report, "the same, operator down", verdict)
+        other = Group("g2", group.namespace, group.spec["zookeeper"]["connect"])
+        other.apply()
+        kubectl("delete", "brokergroup", "g2", "-n", group.namespace, "--timeout=30s")
+    finally:
+        kubectl("scale", "deployment/fmq-operator", "-n", SYSTEM, "--replicas=2")
+    group.wait_ready()
+
+
+def test_what_cannot_be_is_refused(group: Group) -> None:
+    group.spec["replicas"] = 1
+    with pytest.raises(Failed, match="howMany one needs a slave"):
+        group.apply()
+    group.spec["replicas"] = 2
+
+
+def test_a_wrong_zookeeper_is_told_and_stops_nobody(group: Group) -> None:
+    wrong = Group("lost", group.namespace, "nowhere.invalid:2181")
+    wrong.apply()
+    until(
+        lambda: wrong.condition("ZooKeeperConnected").get("status") == "False",
+        "the condition says so",
+    )
+    assert "nowhere.invalid" in wrong.condition("ZooKeeperConnected")["message"]
+    assert group.condition("Ready")["status"] == "True"
+    kubectl("delete", "brokergroup", "lost", "-n", group.namespace, "--timeout=30s")
+
+
+def test_a_slave_is_added(group: Group, report: Report) -> None:
+    group.spec["replicas"] = 3
+    group.apply()
+    took_s = group.wait_ready(240)
+    report["one slave more → Ready"] = f"{took_s:.1f} s"
+    until(lambda: group.status["inSync"] == ["g1-1", "g1-2"], "the new slave is in sync")
+
+
+def test_deletion_keeps_the_volumes(group: Group) -> None:
+    kubectl("delete", "brokergroup", "g1", "-n", group.namespace, "--timeout=60s")
+    until(lambda: not group.pods(), "its pods are gone", 120)
+    claims = get("pvc", "-n", group.namespace)["items"]
+    assert {c["metadata"]["name"] for c in claims} >= {"data-g1-0", "data-g1-1"}
+    assert get("statefulset", "g1", "-n", group.namespace) is None
+    assert get("service", "g1-rw", "-n", group.namespace) is None
+
+
+def test_a_group_made_again_has_its_messages(group: Group, report: Report) -> None:
+    begun_s = time.monotonic()
+    group.apply()
+    group.wait_ready(240)
+    report["the same group made again → Ready"] = f"{time.monotonic() - begun_s:.1f} s"
+    output = group.in_pod("fmq consume orders -g again --from earliest -e")
+    numbers = {int(line) for line in output.split() if line.isdigit()}
+    assert set(range(1, 101)) <= numbers
+
+
+# ---- what they look at
+
+
+def _tell(report: Report, what: str, verdict: Json) -> None:
+    report[f"{what}: longest without reads"] = f"{verdict['longest_without_message_ms']} ms"
+    report[f"{what}: longest without acks"] = f"{verdict['longest_without_ack_ms']} ms"
+    report[f"{what}: acknowledged, lost"] = f"{verdict['acked']}, {len(verdict['lost'])}"
+
+
+def _operators() -> list[Any]:
+    found = get("pods", "-n", SYSTEM, "-l", "app.kubernetes.io/component=operator")
+    items: list[Any] = found["items"]
+    return items
+
+
+def _works() -> bool:
+    lease = get("lease", "fmq-operator", "-n", SYSTEM)
+    names = {pod["metadata"]["name"] for pod in _operators()}
+    return lease is not None and lease["spec"].get("holderIdentity") in names
+
+
+def _versions(group: Group) -> dict[str, str]:
+    """Of everything that the operator made: whatever is written changes it."""
+    found = {}
+    for kind in ("statefulset", "service", "configmap", "pdb", "networkpolicy", "pod"):
+        for item in get(kind, "-n", group.namespace, "-l", f"fmq.io/group={group.name}")["items"]:
+            meta = item["metadata"]
+            found[f"{kind}/{meta['name']}"] = f"{meta['uid']} {meta.get('generation', '')}"
+    return found

@@ -1,0 +1,70 @@
+"""What `helm test` runs: does the operator answer, does the API know the resources, who works?
+
+    python -m fmqoperator.selftest http://fmq-operator.fmq-system.svc:8080
+
+Exit status 0: all is well; 1: a sentence on standard error says what is not.
+"""
+
+import asyncio
+import os
+import sys
+
+import aiohttp
+
+from fmqcore.errors import FmqError, Unavailable
+from fmqoperator.shell.kube import Kube, Ref, collection
+from fmqoperator.shell.process import LEASE
+
+_PATIENCE_S = 60.0
+_AGAIN_S = 2.0
+
+
+def main(arguments: list[str]) -> int:
+    """See the module."""
+    if len(arguments) != 1:
+        print(__doc__, file=sys.stderr)  # noqa: T201
+        return 64
+    try:
+        asyncio.run(_look(arguments[0].rstrip("/"), os.environ.get("FMQ_NAMESPACE", "default")))
+    except (FmqError, TimeoutError) as error:
+        print(f"fmq selftest: {error or 'time is out'}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+async def _look(operator: str, namespace: str) -> None:
+    kube = Kube.connect()
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            while why := await _not_yet(kube, operator, namespace):
+                print(f"waiting: {why}")  # noqa: T201
+                await asyncio.sleep(_AGAIN_S)
+            for kind in ("BrokerGroup", "BrokerJob", "Topic"):
+                found = await kube.ask("GET", collection(kind, namespace))
+                print(f"{kind}: {len(found['items'])} in {namespace}")  # noqa: T201
+    finally:
+        await kube.close()
+
+
+async def _not_yet(kube: Kube, operator: str, namespace: str) -> str:
+    """Why it is not well; "" if it is."""
+    try:
+        async with aiohttp.ClientSession() as http:
+            for page in ("healthz", "readyz", "metrics"):
+                async with http.get(f"{operator}/{page}") as reply:
+                    if reply.status != 200:
+                        return f"/{page} says {reply.status}: {await reply.text()}"
+    except (aiohttp.ClientError, OSError) as error:
+        return f"the operator does not answer at {operator}: {error}"
+    try:
+        lease = await kube.get(Ref("Lease", namespace, LEASE))
+    except Unavailable as error:
+        return str(error)
+    if lease is None or not lease["spec"].get("holderIdentity"):
+        return "no replica holds the Lease"
+    print(f"the operator's answers are fine; {lease['spec']['holderIdentity']} works")  # noqa: T201
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

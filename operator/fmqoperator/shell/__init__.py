@@ -1,0 +1,14 @@
+"""The operator's shell: it observes, asks the pure half what to do, does it, writes the status.
+
+| file | what it is |
+|---|---|
+| `process.py` | the process: options, signals, the order of start and stop |
+| `lease.py` | which of two replicas works: a real Lease (`election.py` decides, pure) |
+| `handlers.py`, `cache.py` | kopf: what changed wakes a worker; nothing is annotated |
+| `keeper.py` | one worker for each BrokerGroup: observe → plan → apply → status, again |
+| `observe.py`, `bodies.py` | what is seen of one group, as `fmqoperator.seen` |
+| `apply.py`, `events.py` | the actions of a plan, one by one |
+| `zookeeper.py`, `brokers.py` | the two other places that are looked at |
+| `kube.py` | the one door to Kubernetes' API |
+| `pages.py` | health and metrics |
+"""

@@ -1,0 +1,124 @@
+"""Apply: the actions of a plan, each by one call. Every one of them may be done twice.
+
+Order: as the plan says; the first that fails ends the round (`Failed` says which and why), and the
+next round looks anew.
+"""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+import structlog
+
+from fmqcore.errors import FmqError
+from fmqoperator.actions import (
+    Action,
+    ApplyChild,
+    DeleteChild,
+    GrowClaim,
+    PutGroupConfig,
+    RemoveAnnotation,
+    Requeue,
+    RestartPod,
+    Tell,
+)
+from fmqoperator.resources import BrokerGroup
+from fmqoperator.seen import Failure
+from fmqoperator.shell.events import Events
+from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
+from fmqoperator.shell.zookeeper import Ensembles
+
+_log = structlog.get_logger()
+
+
+class Failed(Exception):
+    """An action was not done."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+@dataclass(frozen=True, slots=True)
+class Applier:
+    """What it takes to do them."""
+
+    kube: Kube
+    ensembles: Ensembles
+    events: Events
+
+    async def do(self, group: BrokerGroup, body: Json, action: Action) -> None:
+        """One action. Raises `Failed`."""
+        try:
+            await self._do(group, body, action)
+        except TimeoutError:
+            raise Failed(Failure(_what(action), "NoAnswer", "no answer in time")) from None
+        except KubeError as error:
+            raise Failed(Failure(_what(action), error.reason, str(error))) from error
+        except FmqError as error:
+            raise Failed(Failure(_what(action), type(error).__name__, str(error))) from error
+
+    async def _do(self, group: BrokerGroup, body: Json, action: Action) -> None:
+        kube, namespace = self.kube, group.metadata.namespace
+        if not isinstance(action, Tell | Requeue):
+            _log.info(
+                "does", of=f"{namespace}/{group.metadata.name}", what=_what(action),
+                why=getattr(action, "why", ""),
+            )  # fmt: skip
+        match action:
+            case ApplyChild():
+                name = action.manifest["metadata"]["name"]
+                await kube.apply(Ref(action.manifest["kind"], namespace, name), action.manifest)
+            case DeleteChild():
+                await kube.delete(Ref(action.kind, namespace, action.name), action.uid)
+            case GrowClaim():
+                size = {"spec": {"resources": {"requests": {"storage": action.size}}}}
+                await kube.merge(Ref("PersistentVolumeClaim", namespace, action.claim), size)
+            case PutGroupConfig():
+                ensemble = self.ensembles.of(group.spec.zookeeper.connect)
+                await ensemble.put_config(group.cluster, action.config, action.version)
+            case RestartPod():
+                await kube.delete(Ref("Pod", namespace, action.pod), action.uid)
+            case RemoveAnnotation():
+                await self._remove_annotation(group, action)
+            case Tell():
+                await self.events.tell(body, action.type, action.reason, action.message)
+            case Requeue():
+                pass  # the worker's
+            case _:
+                assert_never(action)
+
+    async def _remove_annotation(self, group: BrokerGroup, action: RemoveAnnotation) -> None:
+        path = "/metadata/annotations/" + action.name.replace("~", "~0").replace("/", "~1")
+        steps: list[Json] = [
+            {"op": "test", "path": path, "value": action.value},
+            {"op": "remove", "path": path},
+        ]
+        ref = Ref("BrokerGroup", group.metadata.namespace, group.metadata.name)
+        try:
+            await self.kube.edit(ref, steps)
+        except KubeError as error:
+            if error.status not in (404, 422):  # gone, or it has another value by now
+                raise
+
+
+def _what(action: Action) -> str:
+    """For people, and for `Failure.what`."""
+    match action:
+        case ApplyChild():
+            return f"{action.manifest['kind']} {action.manifest['metadata']['name']}"
+        case DeleteChild():
+            return f"delete {action.kind} {action.name}"
+        case GrowClaim():
+            return f"PersistentVolumeClaim {action.claim}"
+        case PutGroupConfig():
+            return "ZooKeeper config"
+        case RestartPod():
+            return f"restart {action.pod}"
+        case RemoveAnnotation():
+            return f"annotation {action.name}"
+        case Tell():
+            return f"event {action.reason}"
+        case Requeue():
+            return "requeue"
+        case _:
+            assert_never(action)

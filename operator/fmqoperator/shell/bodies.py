@@ -1,0 +1,98 @@
+"""Kubernetes' objects as the planner knows them: plain values of `fmqoperator.seen`. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fmqoperator.seen import Claim, Node, Pod, PodPhase
+
+Body = Mapping[str, Any]
+
+ZONE = "topology.kubernetes.io/zone"
+_PHASES = {phase.value: phase for phase in PodPhase}
+_RESIZING = ("ControllerResizeError", "NodeResizeError")
+
+
+def pod_of(body: Body, zone: str = "") -> Pod:
+    """A broker's pod."""
+    meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
+    labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
+    waiting, message = _waiting(status)
+    return Pod(
+        name=meta["name"],
+        uid=meta.get("uid", ""),
+        phase=_PHASES.get(status.get("phase", ""), PodPhase.UNKNOWN),
+        ready=_condition(status, "Ready").get("status") == "True",
+        deleting="deletionTimestamp" in meta,
+        revision=labels.get("controller-revision-hash", ""),
+        restart=notes.get("fmq.io/restart", ""),
+        node=spec.get("nodeName") or "",
+        zone=zone,
+        waiting=waiting,
+        message=message,
+        image=next((c.get("image", "") for c in spec.get("containers") or ()), ""),
+        settings=notes.get("fmq.io/settings-hash", ""),
+        exit_code=_exit_code(status),
+    )
+
+
+def node_of(body: Body) -> Node:
+    """A node."""
+    meta, status = body["metadata"], body.get("status") or {}
+    ready = _condition(status, "Ready").get("status")
+    return Node(
+        name=meta["name"],
+        schedulable=not (body.get("spec") or {}).get("unschedulable", False),
+        ready={"True": True, "False": False}.get(ready or ""),
+        zone=(meta.get("labels") or {}).get(ZONE, ""),
+    )
+
+
+def claim_of(body: Body, expandable: bool | None = None) -> Claim:
+    """A broker's claim of storage."""
+    meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
+    wanted = (spec.get("resources") or {}).get("requests") or {}
+    trouble = (_condition(status, kind) for kind in _RESIZING)
+    return Claim(
+        name=meta["name"],
+        requested=wanted.get("storage", ""),
+        capacity=(status.get("capacity") or {}).get("storage", ""),
+        deleting="deletionTimestamp" in meta,
+        lost=status.get("phase") == "Lost",
+        resize=next((c.get("message", "") for c in trouble if c.get("status") == "True"), ""),
+        expandable=expandable,
+    )
+
+
+def class_of(body: Body) -> str:
+    """The StorageClass that a claim is of; "" = none is named."""
+    return (body.get("spec") or {}).get("storageClassName") or ""
+
+
+def _condition(status: Body, kind: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = next(
+        (c for c in status.get("conditions") or () if c.get("type") == kind), {}
+    )
+    return found
+
+
+def _waiting(status: Body) -> tuple[str, str]:
+    """Why it does not run: of a container, else of the scheduler."""
+    for container in (status.get("initContainerStatuses") or []) + (
+        status.get("containerStatuses") or []
+    ):
+        waiting = (container.get("state") or {}).get("waiting")
+        if waiting:
+            return waiting.get("reason", "Waiting"), waiting.get("message", "")
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return scheduled.get("reason", "Unschedulable"), scheduled.get("message", "")
+    return "", ""
+
+
+def _exit_code(status: Body) -> int | None:
+    for container in status.get("containerStatuses") or ():
+        for state in (container.get("state") or {}, container.get("lastState") or {}):
+            if "terminated" in state:
+                code: int | None = state["terminated"].get("exitCode")
+                return code
+    return None

@@ -1,0 +1,92 @@
+"""What kopf's watches know of the cluster, by group: live views, read and never written.
+
+kopf fills its indices before it calls any handler, so what is not in a view once there are views is
+not in the cluster either, as of the newest event. Until then nothing is known.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from fmqoperator.seen import Claim, Node, Pod
+from fmqoperator.shell.bodies import claim_of, class_of, node_of, pod_of
+
+Key = tuple[str, str]
+"""Namespace and name of a BrokerGroup."""
+Json = dict[str, Any]
+
+CHILDREN: Final = (
+    ("apps", "v1", "statefulsets", "StatefulSet"),
+    ("", "v1", "services", "Service"),
+    ("", "v1", "configmaps", "ConfigMap"),
+    ("", "v1", "serviceaccounts", "ServiceAccount"),
+    ("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"),
+    ("rbac.authorization.k8s.io", "v1", "roles", "Role"),
+    ("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
+    ("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
+)
+"""API group, version, plural and kind of what a group consists of."""
+
+
+class Cache:
+    """See the module. `views`: kopf's indices by name, once there are some."""
+
+    def __init__(self) -> None:
+        self.views: Mapping[str, Any] = {}
+
+    def children(self, key: Key) -> Mapping[tuple[str, str], Json] | None:
+        """A group's objects by kind and name."""
+        if not self.views:
+            return None
+        return {
+            (kind, body["metadata"]["name"]): body
+            for _, _, plural, kind in CHILDREN
+            for body in self._of(plural, key)
+        }
+
+    def pods(self, key: Key) -> Mapping[str, Pod] | None:
+        """A group's pods by name."""
+        if not self.views:
+            return None
+        found = {}
+        for body in self._of("pods", key):
+            node = self._node((body.get("spec") or {}).get("nodeName") or "")
+            pod = pod_of(body, node.zone if node is not None else "")
+            found[pod.name] = pod
+        return found
+
+    def claims(self, key: Key) -> Mapping[str, Claim] | None:
+        """A group's claims by name."""
+        if not self.views:
+            return None
+        found = [claim_of(b, self._expandable(class_of(b))) for b in self._of("claims", key)]
+        return {claim.name: claim for claim in found}
+
+    def nodes(self, names: Iterable[str]) -> Mapping[str, Node]:
+        """Those nodes, as far as they are known."""
+        found = {name: self._node(name) for name in sorted(set(names))}
+        return {name: node for name, node in found.items() if node is not None}
+
+    def groups_on(self, node: str) -> list[Key]:
+        """The groups that have a pod on that node."""
+        pods = self.views.get("pods") or {}
+        return [
+            key for key in pods if any(_node_name(body) == node for body in self._of("pods", key))
+        ]
+
+    def _of(self, view: str, key: Key) -> list[Json]:
+        found = self.views.get(view)
+        return [dict(body) for body in (found.get(key, ()) if found is not None else ())]
+
+    def _node(self, name: str) -> Node | None:
+        view = self.views.get("nodes")
+        bodies = list(view.get(name, ())) if view is not None else []
+        return node_of(bodies[0]) if bodies else None
+
+    def _expandable(self, storage_class: str) -> bool | None:
+        view = self.views.get("classes")
+        found = list(view.get(storage_class, ())) if view is not None else []
+        return bool(found[0]) if found else None
+
+
+def _node_name(body: Json) -> str:
+    return (body.get("spec") or {}).get("nodeName") or ""

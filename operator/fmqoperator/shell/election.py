@@ -1,0 +1,69 @@
+"""Who of several replicas works: what to do with the Lease that was read. Pure.
+
+The holder writes it anew every `RENEW_S`. Whoever sees it unchanged for `DURATION_S`, by its own
+monotonic clock, takes it. The holder counts from before its last successful write and stops working
+after `GIVE_UP_S`, which is sooner: never do two work. Clocks of machines are not compared.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+DURATION_S: Final = 15
+RENEW_S: Final = 4.0
+GIVE_UP_S: Final = 10.0
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """The Lease as it was first seen: by whom held, in which version, since when."""
+
+    holder: str
+    version: str
+    since_s: float  # monotonic
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do: write this (`create` it if it is not there), or look again later."""
+
+    sight: Sight | None
+    write: Json | None = None
+    create: bool = False
+
+
+def next_step(found: Json | None, me: str, seen: Sight | None, now_s: float, now_text: str) -> Step:
+    """For who wants the Lease, or holds it. `found` None: there is none."""
+    if found is None:
+        return Step(None, {"spec": _spec({}, me, now_text, taken=True)}, create=True)
+    spec = found.get("spec") or {}
+    holder, version = spec.get("holderIdentity") or "", found["metadata"]["resourceVersion"]
+    if seen is None or (seen.holder, seen.version) != (holder, version):
+        seen = Sight(holder, version, now_s)
+    patience_s = spec.get("leaseDurationSeconds") or DURATION_S
+    if holder not in ("", me) and now_s - seen.since_s < patience_s:
+        return Step(seen)
+    write = {**found, "spec": _spec(spec, me, now_text, taken=holder != me)}
+    return Step(seen, write)
+
+
+def released(found: Json) -> Json:
+    """What its holder leaves behind at an orderly stop: nobody has to wait."""
+    return {**found, "spec": {**found["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}}
+
+
+def still_mine(renewed_s: float, now_s: float) -> bool:
+    """May the holder work on? `renewed_s`: before its last successful write was sent."""
+    return now_s - renewed_s < GIVE_UP_S
+
+
+def _spec(old: Json, me: str, now_text: str, *, taken: bool) -> Json:
+    changes = int(old.get("leaseTransitions") or 0)
+    return {
+        "holderIdentity": me,
+        "leaseDurationSeconds": DURATION_S,
+        "acquireTime": now_text if taken else old.get("acquireTime", now_text),
+        "renewTime": now_text,
+        "leaseTransitions": changes + 1 if taken and old else changes,
+    }

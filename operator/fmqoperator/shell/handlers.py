@@ -1,0 +1,91 @@
+"""kopf's part: lists and watches, and wakes whoever a change concerns. It writes nothing.
+
+Only `index` and `event` handlers: no annotation, no finalizer, no progress kept anywhere. What is
+to be done is found out by looking (`keeper.py`), never out of an event.
+"""
+
+import logging
+from typing import Any
+
+import kopf
+
+from fmqoperator.shell.cache import CHILDREN, Cache
+from fmqoperator.shell.keeper import Keeper
+from fmqoperator.shell.kube import credentials
+
+LABEL = "fmq.io/group"
+"""On everything that belongs to a group: its name."""
+
+_OURS = {LABEL: kopf.PRESENT}
+_VIEWS = ("pods", "claims", "nodes", "classes", *(plural for _, _, plural, _ in CHILDREN))
+
+
+def registry_of(cache: Cache, keeper: Keeper) -> kopf.OperatorRegistry:
+    """All handlers."""
+    registry = kopf.OperatorRegistry()
+    _index(registry)
+
+    @kopf.on.login(registry=registry)
+    def log_in(**_: Any) -> kopf.ConnectionInfo | None:
+        return credentials()
+
+    @kopf.on.event("fmq.io", "v1alpha1", "brokergroups", registry=registry)
+    async def group_changed(body: Any, namespace: Any, name: Any, event: Any, **given: Any) -> None:
+        cache.views = {view: given[view] for view in _VIEWS}
+        gone = event["type"] == "DELETED"
+        keeper.know((namespace, name), None if gone else _plain(body))
+
+    async def child_changed(namespace: Any, labels: Any, **_: Any) -> None:
+        keeper.wake((namespace, labels[LABEL]))
+
+    for group, version, plural, _ in CHILDREN:
+        kopf.on.event(group, version, plural, labels=_OURS, registry=registry, id=plural)(
+            child_changed
+        )
+    for plural in ("pods", "persistentvolumeclaims"):
+        kopf.on.event("", "v1", plural, labels=_OURS, registry=registry, id=plural)(child_changed)
+
+    @kopf.on.event("", "v1", "nodes", registry=registry)
+    async def node_changed(name: Any, **_: Any) -> None:
+        for key in cache.groups_on(name):
+            keeper.wake(key)
+
+    return registry
+
+
+def _index(registry: kopf.OperatorRegistry) -> None:
+    def of_group(body: Any, namespace: Any, labels: Any, **_: Any) -> Any:
+        return {(namespace, labels[LABEL]): _plain(body)}
+
+    for group, version, plural, _ in CHILDREN:
+        kopf.index(group, version, plural, labels=_OURS, registry=registry, id=plural)(of_group)
+    kopf.index("", "v1", "pods", labels=_OURS, registry=registry, id="pods")(of_group)
+    kopf.index("", "v1", "persistentvolumeclaims", labels=_OURS, registry=registry, id="claims")(
+        of_group
+    )
+
+    @kopf.index("", "v1", "nodes", registry=registry, id="nodes")
+    def nodes(body: Any, name: Any, **_: Any) -> Any:
+        return {name: _plain(body)}
+
+    @kopf.index("storage.k8s.io", "v1", "storageclasses", registry=registry, id="classes")
+    def classes(body: Any, name: Any, **_: Any) -> Any:
+        return {name: bool(body.get("allowVolumeExpansion", False))}
+
+
+def _plain(body: Any) -> dict[str, Any]:
+    """An object without what nobody reads and what makes up half of its size."""
+    found = dict(body)
+    found["metadata"] = {k: v for k, v in found["metadata"].items() if k != "managedFields"}
+    return found
+
+
+def kopf_settings() -> kopf.OperatorSettings:
+    """Quiet, and with watches that cannot hang for ever."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 330
+    settings.watching.connect_timeout = 10
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    return settings

@@ -1,0 +1,190 @@
+"""The one door to Kubernetes' API: a handful of calls on JSON objects (kopf watches by itself).
+
+Server-side apply is how everything is written that the operator owns; whatever else there is has a
+precondition. Errors carry the API server's own words. Leaves nothing behind.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+import kopf
+
+from fmqcore.errors import Unavailable
+
+Json = dict[str, Any]
+
+FIELD_MANAGER: Final = "fmq-operator"
+_TIMEOUT_S: Final = 20.0
+_TOKEN_S: Final = 60.0  # a service account's token is read again so often: it is renewed under us
+
+PLURALS: Final[Mapping[str, tuple[str, str]]] = {
+    "BrokerGroup": ("fmq.io/v1alpha1", "brokergroups"),
+    "BrokerJob": ("fmq.io/v1alpha1", "brokerjobs"),
+    "ConfigMap": ("v1", "configmaps"),
+    "Event": ("v1", "events"),
+    "Job": ("batch/v1", "jobs"),
+    "Lease": ("coordination.k8s.io/v1", "leases"),
+    "NetworkPolicy": ("networking.k8s.io/v1", "networkpolicies"),
+    "PersistentVolumeClaim": ("v1", "persistentvolumeclaims"),
+    "Pod": ("v1", "pods"),
+    "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets"),
+    "Role": ("rbac.authorization.k8s.io/v1", "roles"),
+    "RoleBinding": ("rbac.authorization.k8s.io/v1", "rolebindings"),
+    "Service": ("v1", "services"),
+    "ServiceAccount": ("v1", "serviceaccounts"),
+    "StatefulSet": ("apps/v1", "statefulsets"),
+    "Topic": ("fmq.io/v1alpha1", "topics"),
+}
+"""What the operator touches: kind → API version and the name in paths."""
+
+
+class KubeError(Unavailable):
+    """The API server refused, or did not answer (`status` 0)."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """One object."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+    @property
+    def path(self) -> str:
+        """In the API."""
+        return f"{collection(self.kind, self.namespace)}/{self.name}"
+
+
+def collection(kind: str, namespace: str) -> str:
+    """The path of all objects of a kind in a namespace."""
+    version, plural = PLURALS[kind]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    return f"{root}/namespaces/{namespace}/{plural}"
+
+
+class Kube:
+    """A client. Make it inside the running loop; `close` it."""
+
+    def __init__(self, credentials: kopf.ConnectionInfo) -> None:
+        self._credentials = credentials
+        self._read_at = time.monotonic()
+        connector = aiohttp.TCPConnector(ssl=credentials.as_ssl_context(), limit=16)
+        timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
+
+    @classmethod
+    def connect(cls) -> "Kube":
+        """With this pod's service account, else a KUBECONFIG. Raises `KubeError`."""
+        found = credentials()
+        if found is None:
+            raise KubeError(
+                0, "NoCredentials", "no way to Kubernetes: neither in a pod, nor a KUBECONFIG"
+            )
+        return cls(found)
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._session.close()
+
+    async def get(self, ref: Ref) -> Json | None:
+        """The object, or None."""
+        try:
+            return await self.ask("GET", ref.path)
+        except KubeError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def create(self, kind: str, namespace: str, body: Json) -> Json:
+        """A new object; `KubeError` 409 if it is there."""
+        return await self.ask("POST", collection(kind, namespace), body)
+
+    async def replace(self, ref: Ref, body: Json) -> Json:
+        """As `body` says, if its `resourceVersion` is still the newest (else 409)."""
+        return await self.ask("PUT", ref.path, body)
+
+    async def apply(self, ref: Ref, body: Json) -> Json:
+        """Server-side apply: our fields are as in `body`, others' stay."""
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        return await self.ask("PATCH", ref.path, body, "application/apply-patch+yaml", query)
+
+    async def merge(self, ref: Ref, body: Json, part: str = "") -> Json:
+        """Merge patch; of the subresource `part` if named."""
+        path = f"{ref.path}/{part}" if part else ref.path
+        query = {"fieldManager": FIELD_MANAGER}
+        return await self.ask("PATCH", path, body, "application/merge-patch+json", query)
+
+    async def edit(self, ref: Ref, steps: list[Json]) -> Json:
+        """JSON patch: all steps or none, `test` among them."""
+        return await self.ask("PATCH", ref.path, steps, "application/json-patch+json")
+
+    async def delete(self, ref: Ref, uid: str = "") -> None:
+        """Delete it (that very object, with `uid`); one that is gone is no error."""
+        body: Json = {"propagationPolicy": "Background"}
+        if uid:
+            body["preconditions"] = {"uid": uid}
+        try:
+            await self.ask("DELETE", ref.path, body)
+        except KubeError as error:
+            if error.status not in (404, 409):
+                raise
+
+    async def ask(
+        self,
+        verb: str,
+        path: str,
+        body: Json | list[Json] | None = None,
+        content_type: str = "application/json",
+        query: Mapping[str, str] | None = None,
+    ) -> Json:
+        """One request. Raises `KubeError`."""
+        headers = {**self._headers(), "Content-Type": content_type, "Accept": "application/json"}
+        data = None if body is None else json.dumps(body)
+        url = self._credentials.server.rstrip("/") + path
+        try:
+            async with self._session.request(
+                verb, url, data=data, headers=headers, params=query
+            ) as reply:
+                text = await reply.text()
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            said = str(error) or type(error).__name__
+            raise KubeError(0, "NoAnswer", f"the API server does not answer: {said}") from error
+        if reply.status >= 400:
+            raise _refusal(reply.status, text)
+        answer: Json = json.loads(text)
+        return answer
+
+    def _headers(self) -> dict[str, str]:
+        if time.monotonic() - self._read_at > _TOKEN_S:
+            self._credentials = credentials() or self._credentials
+            self._read_at = time.monotonic()
+        return self._credentials.as_http_headers()
+
+
+def credentials() -> kopf.ConnectionInfo | None:
+    """This pod's service account, else the current context of a KUBECONFIG."""
+    settings = kopf.OperatorSettings()
+    return kopf.login_with_service_account(settings=settings) or kopf.login_with_kubeconfig(
+        settings=settings
+    )
+
+
+def _refusal(status: int, text: str) -> KubeError:
+    try:
+        said = json.loads(text)
+        return KubeError(status, said.get("reason") or str(status), said.get("message") or text)
+    except (ValueError, AttributeError):
+        return KubeError(status, str(status), text[:500] or f"HTTP status {status}")

@@ -1,0 +1,108 @@
+"""The operator's Lease: wait for it, keep it, let it go at an orderly stop. See `election.py`.
+
+A replica that loses it ends its process: nothing of a former holder goes on by mistake.
+Leaves in the cluster: the Lease, in the operator's own namespace.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+
+from fmqcore.errors import Unavailable
+from fmqoperator.shell.election import RENEW_S, Sight, next_step, released, still_mine
+from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
+from fmqoperator.shell.times import utc_text
+
+_log = structlog.get_logger()
+_LOOK_S = 2.0
+
+
+class LeaseLost(Unavailable):
+    """Another replica may work now."""
+
+
+class Lease:
+    """One replica's view of it. `holder` is whoever was seen holding it last."""
+
+    def __init__(self, kube: Kube, namespace: str, name: str, me: str) -> None:
+        self.holder = ""
+        self._kube = kube
+        self._ref = Ref("Lease", namespace, name)
+        self._me = me
+        self._seen: Sight | None = None
+        self._renewed_s = 0.0
+        self._written: Json = {}
+
+    async def acquire(self) -> None:
+        """Wait until it is mine."""
+        told = ""
+        while not await self._try():
+            if self.holder != told:
+                told = self.holder
+                _log.info("standing_by", works=told)
+            await asyncio.sleep(_LOOK_S)
+        _log.info("lease_taken", lease=str(self._ref))
+
+    async def keep(self) -> None:
+        """Renew it, for ever. Raises `LeaseLost`."""
+        while True:
+            await asyncio.sleep(RENEW_S)
+            kept = False
+            try:
+                async with asyncio.timeout(RENEW_S):
+                    kept = await self._try()
+            except TimeoutError:
+                pass
+            if self.holder not in ("", self._me) or not (
+                kept or still_mine(self._renewed_s, time.monotonic())
+            ):
+                raise LeaseLost(
+                    f"{self._ref} is not ours any more; {self.holder or 'nobody'} works"
+                )
+
+    async def release(self) -> None:
+        """Let it go, if it is still mine."""
+        if self._written:
+            try:
+                await self._kube.replace(self._ref, released(self._written))
+                _log.info("lease_released")
+            except KubeError as error:
+                _log.warning("lease_not_released", why=str(error))
+
+    async def _try(self) -> bool:
+        """One look, and a write if it may be mine; True if it now is."""
+        now_s, now_text = time.monotonic(), utc_text()
+        try:
+            found = await self._kube.get(self._ref)
+            step = next_step(found, self._me, self._seen, now_s, now_text)
+            self._seen = step.sight
+            self.holder = step.sight.holder if step.sight is not None else ""
+            if step.write is None:
+                return False
+            if step.create:
+                body = {"metadata": {"name": self._ref.name}, **step.write}
+                self._written = await self._kube.create("Lease", self._ref.namespace, body)
+            else:
+                self._written = await self._kube.replace(self._ref, step.write)
+        except KubeError as error:
+            _log.warning("lease_unanswered", lease=str(self._ref), why=str(error))
+            return False
+        self.holder, self._renewed_s = self._me, now_s
+        return True
+
+
+@asynccontextmanager
+async def held(lease: Lease) -> AsyncIterator[None]:
+    """Work while the Lease is ours, and let it go afterwards. Raises `LeaseLost` into the work."""
+    await lease.acquire()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            keeping = tasks.create_task(lease.keep())
+            yield
+            keeping.cancel()
+    finally:
+        if lease.holder:
+            await lease.release()

@@ -1,0 +1,65 @@
+"""Observe: all that is known of one group at one moment, as `fmqoperator.seen.Observation`.
+
+The cluster comes from kopf's watches, the rest is asked now: ZooKeeper, then the brokers, each for
+a few seconds at most. What does not answer is not known, and said so.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fmqcore.errors import FmqError
+from fmqcore.words import BrokerId
+from fmqoperator.resources import BrokerGroup
+from fmqoperator.seen import Answer, Defaults, Failure, InZooKeeper, Observation, Pod
+from fmqoperator.shell.brokers import Brokers
+from fmqoperator.shell.cache import Cache
+from fmqoperator.shell.times import wall_ms
+from fmqoperator.shell.zookeeper import Ensembles
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """Where there is something to see."""
+
+    defaults: Defaults
+    cache: Cache
+    ensembles: Ensembles
+    brokers: Brokers
+
+    async def look(self, group: BrokerGroup, failures: tuple[Failure, ...]) -> Observation:
+        """At one group. Never raises for what does not answer."""
+        key = (group.metadata.namespace, group.metadata.name)
+        zookeeper, why = await self._zookeeper(group)
+        pods = self.cache.pods(key)
+        return Observation(
+            group=group,
+            now_ms=wall_ms(),
+            defaults=self.defaults,
+            children=self.cache.children(key),
+            pods=pods,
+            claims=self.cache.claims(key),
+            nodes=self.cache.nodes(pod.node for pod in (pods or {}).values() if pod.node),
+            zookeeper=zookeeper,
+            zookeeper_why=why,
+            answers=await self._answers(zookeeper, pods),
+            failures=failures,
+        )
+
+    async def _zookeeper(self, group: BrokerGroup) -> tuple[InZooKeeper | None, str]:
+        try:
+            ensemble = self.ensembles.of(group.spec.zookeeper.connect)
+            return await ensemble.look(group.cluster, group.metadata.name), ""
+        except TimeoutError:
+            return None, f"ZooKeeper {group.spec.zookeeper.connect} does not answer in time"
+        except FmqError as error:
+            return None, str(error)
+
+    async def _answers(
+        self, zookeeper: InZooKeeper | None, pods: Mapping[str, Pod] | None
+    ) -> dict[BrokerId, Answer]:
+        """Of the members whose pod runs."""
+        if zookeeper is None or zookeeper.config is None:
+            return {}
+        running = {name for name, pod in (pods or {}).items() if pod.phase.value == "Running"}
+        members = zookeeper.config.value.members
+        return await self.brokers.ask({m.id: m.address for m in members if m.id in running})

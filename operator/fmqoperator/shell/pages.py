@@ -1,0 +1,75 @@
+"""Health and metrics of the operator, over HTTP.
+
+| page | says 200 when |
+|---|---|
+| `/healthz` | no group has waited for the end of a round for longer than `STALLED_S` |
+| `/readyz` | it works, or stands by for who works |
+| `/metrics` | always |
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+from fmqoperator.shell.keeper import Keeper
+from fmqport.web import MakePage, Page
+
+STALLED_S: Final = 120.0
+Family = CounterMetricFamily | GaugeMetricFamily
+
+
+class Pages:
+    """Of one replica. `works`: it holds the Lease; `watches`: kopf has listed everything."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self.works = False
+        self._keeper = keeper
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_Figures(self, keeper))
+        ProcessCollector(registry=self._registry)
+
+    def all(self) -> dict[str, MakePage]:
+        """Path → what makes it."""
+        return {"/healthz": self._health, "/readyz": self._ready, "/metrics": self._metrics}
+
+    async def _health(self) -> Page:
+        waited_s = self._keeper.stalled_s()
+        if waited_s > STALLED_S:
+            return Page(f"a group has waited for {waited_s:.0f} s to be reconciled\n", 503)
+        return Page("well\n")
+
+    async def _ready(self) -> Page:
+        return Page("works\n" if self.works else "stands by\n")
+
+    async def _metrics(self) -> Page:
+        return Page(generate_latest(self._registry), content_type=CONTENT_TYPE_LATEST)
+
+
+class _Figures(Collector):
+    def __init__(self, pages: Pages, keeper: Keeper) -> None:
+        self._pages = pages
+        self._keeper = keeper
+
+    def describe(self) -> Iterable[Family]:
+        return ()
+
+    def collect(self) -> Iterator[Family]:
+        counts = self._keeper.counts
+        for name, text, value in (
+            ("fmq_operator_rounds", "Rounds of reconciling", counts.rounds),
+            ("fmq_operator_failed_rounds", "Rounds in which something failed", counts.failed),
+            ("fmq_operator_actions", "What plans asked for, done or tried", counts.actions),
+            ("fmq_operator_status_writes", "Writes of a status", counts.status_writes),
+        ):
+            yield CounterMetricFamily(name, text, value)
+        for name, text, number in (
+            ("fmq_operator_works", "1 if this replica holds the Lease", float(self._pages.works)),
+            ("fmq_operator_groups", "BrokerGroups it knows", self._keeper.groups),
+            ("fmq_operator_stalled_seconds", "The longest wait now", self._keeper.stalled_s()),
+            ("fmq_operator_longest_round_seconds", "Ever", counts.longest_ms / 1000),
+        ):
+            yield GaugeMetricFamily(name, text, number)

@@ -1,0 +1,151 @@
+"""The operator as a process: options by environment, logs on standard error, an orderly end.
+
+Start: pages → the Lease is waited for → watches → everything is reconciled once. Stop (SIGTERM): no
+new round, the Lease is let go, so that the other replica works at once. A lost Lease ends the
+process with status 75; Kubernetes starts it again, to stand by.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import kopf
+import structlog
+
+from fmqcore.errors import FmqError
+from fmqoperator.seen import Defaults
+from fmqoperator.shell.apply import Applier
+from fmqoperator.shell.brokers import Brokers
+from fmqoperator.shell.cache import Cache
+from fmqoperator.shell.events import Events
+from fmqoperator.shell.handlers import kopf_settings, registry_of
+from fmqoperator.shell.keeper import Keeper
+from fmqoperator.shell.kube import Kube
+from fmqoperator.shell.lease import Lease, LeaseLost, held
+from fmqoperator.shell.observe import Observer
+from fmqoperator.shell.pages import Pages
+from fmqoperator.shell.zookeeper import Ensembles
+from fmqport.rpc import GrpcTransport
+from fmqport.web import serve_pages
+
+_log = structlog.get_logger()
+LEASE: Final = "fmq-operator"
+TEMPORARY: Final = 75  # sysexits' EX_TEMPFAIL
+UNAVAILABLE: Final = 69
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """From the environment; the chart sets them."""
+
+    defaults: Defaults
+    me: str
+    listen: str
+    namespaces: tuple[str, ...]  # () = all
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> "Options":
+        """`FMQ_...`, each with a default."""
+        listed = environment.get("FMQ_WATCH_NAMESPACES", "").split(",")
+        return cls(
+            defaults=Defaults(
+                broker_image=environment.get("FMQ_BROKER_IMAGE", "fmq/broker:0.1.0"),
+                operator_namespace=environment.get("FMQ_NAMESPACE", "fmq-system"),
+                cluster_domain=environment.get("FMQ_CLUSTER_DOMAIN", ""),
+                planned_moves=environment.get("FMQ_PLANNED_MOVES", "") == "true",
+            ),
+            me=environment.get("FMQ_POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
+            listen=environment.get("FMQ_LISTEN", "0.0.0.0:8080"),
+            namespaces=tuple(name.strip() for name in listed if name.strip()),
+        )
+
+
+def run_operator() -> int:
+    """Run until SIGTERM; return the exit status."""
+    log_to_stderr()
+    status = 0
+    try:
+        asyncio.run(_run(Options.read(os.environ)))
+    except* FmqError as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        _log.error("operator_ends", why=str(error), kind=type(error).__name__)
+        status = TEMPORARY if isinstance(error, LeaseLost) else UNAVAILABLE
+    return status
+
+
+async def _run(options: Options) -> None:
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    kube, ensembles, brokers = Kube.connect(), Ensembles(), Brokers(GrpcTransport())
+    cache = Cache()
+    observer = Observer(options.defaults, cache, ensembles, brokers)
+    keeper = Keeper(observer, Applier(kube, ensembles, Events(kube, options.me)))
+    pages = Pages(keeper)
+    lease = Lease(kube, options.defaults.operator_namespace, LEASE, options.me)
+    try:
+        async with serve_pages(options.listen, pages.all()):
+            _log.info("operator_starts", me=options.me, pages=options.listen)
+            await _until(stopping, _work(options, lease, pages, cache, keeper))
+            _log.info("operator_stops")
+    finally:
+        await asyncio.gather(ensembles.close(), brokers.close())
+        await kube.close()
+
+
+async def _work(options: Options, lease: Lease, pages: Pages, cache: Cache, keeper: Keeper) -> None:
+    async with held(lease):
+        pages.works = True
+        async with asyncio.TaskGroup() as tasks:
+            keeping = tasks.create_task(keeper.run())
+            await _watch(options, cache, keeper)  # returns when kopf is told to stop
+            keeping.cancel()
+
+
+async def _watch(options: Options, cache: Cache, keeper: Keeper) -> None:
+    await kopf.operator(
+        registry=registry_of(cache, keeper),
+        settings=kopf_settings(),
+        identity=options.me,  # type: ignore[arg-type]  # a NewType of kopf's own insides
+        standalone=True,
+        clusterwide=not options.namespaces,
+        namespaces=options.namespaces,
+    )
+
+
+async def _until(stopping: asyncio.Event, work: Coroutine[None, None, None]) -> None:
+    """Work until we are asked to stop; what the work raises is raised."""
+    working = asyncio.create_task(work)
+    asked = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait((working, asked), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        asked.cancel()
+        if not working.done():
+            working.cancel()
+        await asyncio.wait((working, asked))
+    if not working.cancelled():
+        working.result()
+
+
+def log_to_stderr() -> None:
+    """One line an event, `key=value`, on standard error."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.LogfmtRenderer(
+                key_order=["timestamp", "level", "event"], bool_as_flag=False
+            ),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )

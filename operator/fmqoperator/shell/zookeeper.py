@@ -1,0 +1,136 @@
+"""ZooKeeper as the operator sees it: a session for each ensemble, a look at a group, watches.
+
+The operator writes a group's `config` and nothing else; who serves (`state`) is read. A session is
+made when the first group asks for it, in the background: nobody waits for an ensemble that is away.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from fmqcore import paths
+from fmqcore.cluster import (
+    GroupConfig,
+    GroupState,
+    LiveBroker,
+    Versioned,
+    config_from_json,
+    config_to_json,
+    live_from_json,
+    state_from_json,
+)
+from fmqcore.errors import FmqError, Unavailable
+from fmqcore.words import BrokerId, GroupName
+from fmqoperator.seen import InZooKeeper
+from fmqport.coordination import BadVersion, NodeExists, NoNode, SessionState
+from fmqport.zk.hosts import nobody_answers
+from fmqport.zk.session import ZooKeeperSession
+
+_log = structlog.get_logger()
+_SESSION_MS: Final = 10_000
+_FOR_EVER_S: Final = 1e9
+_LOOK_S: Final = 5.0
+
+
+class Ensemble:
+    """One address, one session."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._session = ZooKeeperSession(address, timeout_ms=_SESSION_MS)
+        self._since = time.monotonic()
+        self._starting = asyncio.create_task(self._start(), name=f"zookeeper {address}")
+
+    async def _start(self) -> None:
+        with suppress(FmqError):
+            await self._session.start(_FOR_EVER_S)
+
+    async def close(self) -> None:
+        """End the session."""
+        self._starting.cancel()
+        await asyncio.gather(self._starting, return_exceptions=True)
+        await self._session.close()
+
+    def watch(self, cluster: str, group: str, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` whenever the group may look different; returns the way to stop."""
+        name = GroupName(group)
+        nodes = (paths.config_node, paths.state_node, paths.live_node)
+        stops = [self._session.watch(node(cluster, name), changed) for node in nodes]
+
+        def stop() -> None:
+            for each in stops:
+                each()
+
+        return stop
+
+    async def look(self, cluster: str, group: str) -> InZooKeeper:
+        """Configuration, then state, then live nodes. Raises `Unavailable`, `Malformed`."""
+        await self._connected()
+        async with asyncio.timeout(_LOOK_S):
+            return await self._look(cluster, GroupName(group))
+
+    async def put_config(self, cluster: str, config: GroupConfig, version: int) -> None:
+        """Compare-and-set (-1: create). Raises `Unavailable`, also when somebody was quicker."""
+        await self._connected()
+        node, data = paths.config_node(cluster, config.group), config_to_json(config)
+        try:
+            if version < 0:
+                await self._session.create(node, data, make_parents=True)
+            else:
+                await self._session.set(node, data, version)
+        except (BadVersion, NodeExists, NoNode):
+            raise Unavailable(f"{node} was changed by somebody else meanwhile") from None
+
+    async def forget(self, cluster: str, group: str) -> None:
+        """Take away what there is of a group whose volumes are deleted with it."""
+        await self._connected()
+        root = paths.group_node(cluster, GroupName(group))
+        if await self._session.children(f"{root}/live"):
+            raise Unavailable(f"{root}: a broker of it still lives")
+        for name in ("live", "state", "config"):
+            await self._session.delete(f"{root}/{name}")
+        await self._session.delete(root)
+
+    async def _connected(self) -> None:
+        if self._session.state is not SessionState.CONNECTED:
+            raise Unavailable(await nobody_answers(self._address, time.monotonic() - self._since))
+        self._since = time.monotonic()
+
+    async def _look(self, cluster: str, group: GroupName) -> InZooKeeper:
+        session = self._session
+        await session.sync(paths.group_node(cluster, group))
+        config = await session.get(paths.config_node(cluster, group))
+        state = await session.get(paths.state_node(cluster, group))
+        live: dict[BrokerId, LiveBroker] = {}
+        for name in await session.children(paths.live_node(cluster, group)):
+            node = await session.get(paths.live_broker_node(cluster, group, BrokerId(name)))
+            if node is not None:
+                live[BrokerId(name)] = live_from_json(node.data)
+        return InZooKeeper(
+            config=Versioned(config_from_json(config.data), config.version) if config else None,
+            state=state_from_json(state.data) if state else GroupState(),
+            live=live,
+        )
+
+
+class Ensembles:
+    """All that groups name. `of` makes what is not there yet."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Ensemble] = {}
+
+    def of(self, address: str) -> Ensemble:
+        """The ensemble at `host:port[,host:port...][/root]`. Raises `InvalidArgument`."""
+        if address not in self._known:
+            self._known[address] = Ensemble(address)
+            _log.info("zookeeper_named", address=address)
+        return self._known[address]
+
+    async def close(self) -> None:
+        """End all sessions."""
+        await asyncio.gather(*(ensemble.close() for ensemble in self._known.values()))
+        self._known.clear()

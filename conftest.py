@@ -47,7 +47,9 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Embe
     """A real ZooKeeper process, ended with the run."""
     from fmqport.zk.embedded import EmbeddedZooKeeper, free_port
 
-    server = EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"), free_port())
+    # Nobody cuts its power; but on a busy disk an fsync may take longer than a session lives.
+    folder = tmp_path_factory.mktemp("zookeeper")
+    server = EmbeddedZooKeeper(folder, free_port(), fsync=False)
     server.start()
     try:
         server.wait_ready()

@@ -28,7 +28,7 @@ from fmqcore.batch import BatchType
 from fmqcore.cluster import GroupConfig, GroupState, Member, Mode, config_to_json
 from fmqcore.columns import encode
 from fmqcore.crc import crc32c
-from fmqcore.errors import FmqError
+from fmqcore.errors import FmqError, Unavailable
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey
 from fmqcore.words import BrokerId, Epoch, GroupName, Offset, Permission, Position, TopicId
 from fmqport.files import FileDisk
@@ -260,13 +260,20 @@ class Net:
         )
 
     async def configure(self, config: GroupConfig) -> None:
-        """As the administrator."""
+        """As the administrator, who tries again while the connection breaks."""
         self.config = config
         path, data = f"{ROOT}/config", config_to_json(config)
-        if await self.admin.get(path) is None:
-            await self.admin.create(path, data, make_parents=True)
-        else:
-            await self.admin.set(path, data, -1)
+        async with asyncio.timeout(GENEROUS_S):
+            while True:
+                try:
+                    if await self.admin.get(path) is None:
+                        await self.admin.create(path, data, make_parents=True)
+                    else:
+                        await self.admin.set(path, data, -1)
+                except Unavailable:
+                    await asyncio.sleep(0.05)
+                else:
+                    return
 
     async def permit(self, broker: BrokerId, permission: Permission) -> None:
         """Change one member's configured permission."""

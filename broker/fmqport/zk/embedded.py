@@ -88,6 +88,7 @@ class EmbeddedZooKeeper:
 
     The process dies with this one (Linux), unless `detach`: then it is left to whoever ends it.
     Start it from the main thread. `under` is a command that runs it (as `nsenter ...` does).
+    Without `fsync` its writes survive its end, not a power loss, and no slow disk delays an answer.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class EmbeddedZooKeeper:
         host: str = "127.0.0.1",
         peers: Peers | None = None,
         under: Sequence[str] = (),
+        fsync: bool = True,
     ) -> None:
         self.directory = directory
         self.host = host
@@ -107,6 +109,7 @@ class EmbeddedZooKeeper:
         self._detach = detach
         self._peers = peers
         self._under = under
+        self._flags = _FLAGS if fsync else (*_FLAGS, "-Dzookeeper.forceSync=no")
 
     @property
     def address(self) -> str:
@@ -130,7 +133,7 @@ class EmbeddedZooKeeper:
         command = [
             *self._under,
             str(java),
-            *_FLAGS,
+            *self._flags,
             f"-Dlog4j2.configurationFile={logging}",
             "-cp",
             ":".join(map(str, jars)),

@@ -8,8 +8,10 @@
 
 Entries are gathered for `offsets_interval_ms` and then written at once. Order of effects: written
 and committed (fsynced), then `put` returns; the taker's checkpoint in the group's state follows at
-most `takeover_checkpoint_ms` later. The way back: `freeze` on the taker, `install` on the master.
-Of two entries the higher version wins, everywhere.
+most `takeover_checkpoint_ms` later. The way back: `freeze` on the taker, `install` on the master;
+the record stays in the group's state until every in-sync slave has what was installed, for what a
+master installs leaves it only when its term stands. Of two entries the higher version wins,
+everywhere.
 """
 
 import asyncio
@@ -97,6 +99,7 @@ class OffsetStore:
         self._clock = clock
         self._keeping = _Keeping.RETIRED
         self._epoch = Epoch(0)  # of the term in which I keep them
+        self._installed_end = Position(0)  # master: what was installed lies below
         self._round = _Round()
         self._appended: deque[tuple[Position, _Round]] = deque()  # master: not yet committed
         self._takeover: _Table = {}  # taker: what changed since the claim
@@ -147,6 +150,7 @@ class OffsetStore:
                 tasks.create_task(self._gather())
                 tasks.create_task(self._await_commit())
                 tasks.create_task(self._checkpoint())
+                tasks.create_task(self._let_go())
                 tasks.create_task(self._clean())
         finally:
             self.retire()
@@ -159,6 +163,7 @@ class OffsetStore:
             if self._keeping is _Keeping.MASTER:
                 return
             await self._close_side(remove=True)
+            self._installed_end = self._journal.end
             self._enter(_Keeping.MASTER)
 
     async def become_taker(self, record: str) -> None:
@@ -348,6 +353,26 @@ class OffsetStore:
             return
         if stands is None:
             _log.info("takeover_checkpoint_left", epoch=epoch, why="no longer the reader")
+
+    async def _let_go(self) -> None:
+        """As a master: empty the record once a slave that may claim needs it no more."""
+        epoch = Epoch(0)
+
+        def mine(state: GroupState) -> bool:
+            return (state.mode, state.epoch) == (Mode.MASTER, epoch) and bool(state.offsets)
+
+        while True:
+            epoch = self._epoch
+            if self._keeping is not _Keeping.MASTER or not mine(self._group.state.value):
+                await wait_any(self._moved, self._group.changed)
+            elif self._commit.all_end < self._installed_end:
+                await wait_any(self._moved, self._commit.changed)
+            else:
+                try:
+                    await self._group.change(lambda s: replace(s, offsets="") if mine(s) else None)
+                except Unavailable as error:
+                    _log.info("takeover_record_kept", epoch=epoch, error=str(error))
+                    await self._clock.sleep(self._settings.takeover_checkpoint_ms / 1000)
 
     async def _close_side(self, *, remove: bool) -> None:
         if self._side is not None:

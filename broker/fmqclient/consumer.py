@@ -18,7 +18,7 @@ from fmqclient.routes import Routes
 from fmqclient.session import Session
 from fmqclient.settings import ConsumerSettings, Start
 from fmqclient.track import Track
-from fmqcore.consume.ranges import Range
+from fmqcore.consume.ranges import Range, RangeSet
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
 from fmqcore.routing import Place
 from fmqcore.words import GroupName, Offset
@@ -49,6 +49,7 @@ class Consumer:
         self._next = self._end = 0  # the range of it being handed out
         self._rest: list[Range] = []  # further ranges of it
         self._copy = False  # it may hold what was handed out before
+        self._waiting: dict[Track, RangeSet] = {}  # what waits here, as long as none is handed out
         self._given: list[Message] = []  # ack="auto": handed out and not yet acked
         self._turn = 0
         self._there = asyncio.Event()  # a chunk is there, or the end is
@@ -191,6 +192,7 @@ class Consumer:
         return message
 
     def _take_now(self) -> Message | None:
+        self._waiting.clear()
         while True:
             chunk = self._chunk
             if chunk is not None and self._next < self._end:
@@ -227,8 +229,27 @@ class Consumer:
     # ---- from the sessions
 
     def _deliver(self, chunk: Chunk) -> None:
+        if chunk.delivery_count > 1:
+            self._leave_out_waiting(chunk)
         self._chunks.append(chunk)
         self._there.set()
+
+    def _leave_out_waiting(self, chunk: Chunk) -> None:
+        """It was overdue while it waited here: the first copy is shown, not both."""
+        waiting = self._waiting.get(chunk.track)
+        if waiting is None:  # made once for all that comes at once
+            waiting = self._waiting[chunk.track] = RangeSet()
+            now = self._chunk
+            if now is not None and now.track is chunk.track and now.term == chunk.term:
+                for first, end in ((self._next, self._end), *self._rest):
+                    waiting.add(Offset(first), Offset(end))
+            for each in self._chunks:
+                if each.track is chunk.track and each.term == chunk.term:
+                    for first, end in each.ranges:
+                        waiting.add(first, end)
+        chunk.ranges = [gap for piece in chunk.ranges for gap in waiting.gaps(*piece)]
+        for first, end in chunk.ranges:
+            waiting.add(first, end)
 
     def _refine(self, session: Session) -> None:
         """Acks are about to be forgotten, as stored: leave out of copies what they were for."""
@@ -243,6 +264,7 @@ class Consumer:
 
     def _drop(self, session: Session, track: Track | None) -> None:
         """Forget what was not handed out of one queue, or of all of a session: it comes again."""
+        self._waiting.clear()
         kept: deque[Chunk] = deque()
         for chunk in self._chunks:
             if chunk.session is session and (track is None or chunk.track is track):

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
-from e2e.checks.progress import read_all
+from e2e.checks.progress import Arrival, read_all
+from e2e.checks.takeover import excuse
 from e2e.events import Place, Stored
 
 
@@ -18,17 +19,25 @@ def order(facts: Facts) -> Iterator[Finding]:
 
 
 def _delivered(facts: Facts) -> Iterator[Finding]:
-    """First deliveries rise; what was delivered before may come again."""
+    """First deliveries rise; what was delivered before may come again.
+
+    A seek may count for nothing as an ack may (`takeover.excuse`): then it goes on where it was.
+    """
     for readers, place, read in read_all(facts):
         newest = -1
         for arrival in read.arrivals:
             event = arrival.event
             if arrival.first or event.offset > newest:
                 newest = event.offset
-            elif arrival.before is None:
+            elif arrival.before is None and not _unsought(facts, arrival):
                 text = f"delivered to {readers} for the first time after offset {newest}"
                 about = (event.who, place.group)
                 yield Finding(Check.I6, event.at_ms, text, about, place, event.offset, event.record)
+
+
+def _unsought(facts: Facts, arrival: Arrival) -> bool:
+    event, sought = arrival.event, arrival.sought
+    return sought is not None and bool(excuse(facts, event.place, sought, event.at_ms))
 
 
 def _stored(facts: Facts) -> Iterator[Finding]:

@@ -25,6 +25,7 @@ class Arrival(NamedTuple):
     nacked: bool  # it was to come again
     acked_ms: float | None  # when the same member had said that it is done with it
     confirmed: Confirmed | None
+    sought: Confirmed | None  # the last seek: as an ack that was confirmed when it was answered
 
 
 class Promised(NamedTuple):
@@ -71,7 +72,9 @@ class Read:
         confirmed = reading.confirmed.get(offset)
         reading.take(event)
         if reading.known:
-            self.arrivals.append(Arrival(event, first, before, nacked, acked_ms, confirmed))
+            self.arrivals.append(
+                Arrival(event, first, before, nacked, acked_ms, confirmed, reading.sought)
+            )
         else:
             self.promises.append(Promised(event.at_ms, -1, None))
 
@@ -102,8 +105,10 @@ class _Reading:
         self.floor = -1  # everything from `first` to here is confirmed
         self.blurred = False
         self.anew = True  # nothing came since the last seek
+        self.sought: Confirmed | None = None
         self._waiting: int | None = None  # the message that the last seek went to
         self._asked = False  # it has no answer yet
+        self._asked_ms = 0.0
         self._meanwhile: set[int] = set()  # came before its answer
         self._twice = -1  # this message may come once more
         self._got: set[tuple[str, int]] = set()  # delivered since the last seek: who, offset
@@ -180,6 +185,7 @@ class _Reading:
         self.skipped_to = max(self.skipped_to, event.offset)
         self._waiting, self._twice = event.offset, -1
         self._asked, self._meanwhile = True, set()
+        self._asked_ms = event.at_ms
         self._clear()
 
     def _answer(self, event: Sought) -> None:
@@ -188,6 +194,7 @@ class _Reading:
             self._waiting = self._twice = max(self._waiting, event.offset)
             if self._waiting in self._meanwhile:
                 self._waiting = None
+            self.sought = Confirmed(event.at_ms, event.who, self._twice, self._asked_ms)
         self._asked = False
 
     def _clear(self) -> None:

@@ -8,13 +8,24 @@ import pytest
 
 from fmqbroker import offset_store
 from fmqbroker.takeover import SideJournal
-from fmqbroker.tests.consume_harness import ME, Rig, at, commit_held, key, running, take_over, until
+from fmqbroker.tests.consume_harness import (
+    ME,
+    SLAVE,
+    Rig,
+    at,
+    commit_held,
+    key,
+    running,
+    take_over,
+    until,
+)
 from fmqcore.cluster import Mode, Versioned
 from fmqcore.consume.sidefile import NAME
 from fmqcore.errors import FmqError, NoPermission
 from fmqcore.journal.control import decode_offsets, encode_offsets
 from fmqcore.journal.offsets import OffsetEntry, tombstone
-from fmqcore.words import Offset
+from fmqcore.words import Offset, Position
+from fmqport.coordination import ConnectionLost
 from fmqport.disk import DiskFull
 
 # ---- as master
@@ -101,6 +112,36 @@ async def test_a_large_table_is_cut_into_several_batches(
 
 
 # ---- the way back
+
+
+async def test_the_record_stays_until_every_slave_that_may_claim_has_what_was_installed(
+    tmp_path: Path,
+) -> None:
+    """A master that is lost right after it opened takes with it what only it had installed."""
+    async with running(Rig(tmp_path), lead=False) as rig:
+        entries = {key(): OffsetEntry(2 << 32, Offset(5))}
+        rig.group.become(Mode.MASTER, 3)
+        with commit_held(rig):
+            await rig.offsets.install(encode_offsets(entries))
+            rig.group.state = Versioned(replace(rig.group.state.value, offsets="cmVj"), 7)
+            await rig.offsets.become_master()
+            rig.commit.advance(rig.journal.end, Position(rig.journal.end - 8))
+            rig.group.changed.notify()
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert rig.group.state.value.offsets, "one slave lacks it"
+            rig.group.failing = ConnectionLost("no answer")
+        await until(lambda: rig.commit.all_end >= rig.journal.end)
+        assert rig.group.state.value.offsets, "ZooKeeper does not answer"
+        rig.group.failing = None
+        await until(lambda: not rig.group.state.value.offsets)
+        assert (rig.group.state.value.mode, rig.group.state.value.epoch) == (Mode.MASTER, 3)
+        rig.group.become(Mode.SLAVE_CONSUME, 4, SLAVE)
+        rig.group.state = Versioned(replace(rig.group.state.value, offsets="cmVj"), 9)
+        rig.group.changed.notify()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert rig.group.state.value.offsets, "another's term"
 
 
 async def test_freeze_stores_what_was_taken_in_and_refuses_the_rest(tmp_path: Path) -> None:

@@ -75,6 +75,17 @@ async def test_a_copy_that_waits_while_its_acks_are_stored_is_not_shown() -> Non
     assert rig.take() == []
 
 
+async def test_what_waits_here_while_it_is_overdue_is_shown_once() -> None:
+    """The program was busy for longer than the broker waits."""
+    rig = Rig()
+    await rig.told(assigned(1), delivery(1))
+    rig.take(1)
+    await rig.told(delivery(2), ConsumeReply(deliveries=[piece(2, 4, RAW, count=3)]))
+    assert [m.offset for m in rig.take()] == [1, 2, 3, 0], "0 was handed out before"
+    await rig.told(ConsumeReply(deliveries=[piece(2, 4, RAW, count=4)]))
+    assert [m.offset for m in rig.take()] == [2, 3]
+
+
 async def test_a_copy_that_is_being_handed_out_goes_on_without_what_was_acked_meanwhile() -> None:
     rig = Rig()
     await rig.told(assigned(1), delivery(1))

@@ -76,12 +76,14 @@ def open_degraded(case: Case) -> GroupState:
 
 
 def _open(case: Case, why: str, *, degraded: bool) -> GroupState:
+    """The record stays until the slaves have what was installed of it (`offset_store.py`)."""
     return GroupState(
         mode=Mode.MASTER,
         epoch=next_epoch(case),
         master=case.me,
         reader=case.me,
         isr=_still_in_sync(case),
+        offsets=case.state.offsets,
         degraded=degraded,
         why=why,
     )

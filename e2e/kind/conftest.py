@@ -11,7 +11,7 @@ from e2e.kind.tools import build_image, get, kubectl, run, until
 
 CLUSTER = os.environ.get("KIND_CLUSTER_NAME", "fmq-e2e")
 KEEP = bool(os.environ.get("KEEP"))
-SYSTEM = "fmq-e2e-system"
+SYSTEM = "fmq-system"
 
 
 @pytest.fixture(scope="session")

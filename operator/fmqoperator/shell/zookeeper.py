@@ -34,6 +34,7 @@ _log = structlog.get_logger()
 _SESSION_MS: Final = 10_000
 _FOR_EVER_S: Final = 1e9
 _LOOK_S: Final = 5.0
+_AGAIN_S: Final = 0.05
 
 
 class Ensemble:
@@ -42,7 +43,7 @@ class Ensemble:
     def __init__(self, address: str) -> None:
         self._address = address
         self._session = ZooKeeperSession(address, timeout_ms=_SESSION_MS)
-        self._since = time.monotonic()
+        self._begun = self._since = time.monotonic()
         self._starting = asyncio.create_task(self._start(), name=f"zookeeper {address}")
 
     async def _start(self) -> None:
@@ -96,6 +97,11 @@ class Ensemble:
         await self._session.delete(root)
 
     async def _connected(self) -> None:
+        """A session that was only just asked for is waited for a little."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, self._begun + _LOOK_S - time.monotonic())):
+                while self._session.state is not SessionState.CONNECTED:
+                    await asyncio.sleep(_AGAIN_S)
         if self._session.state is not SessionState.CONNECTED:
             raise Unavailable(await nobody_answers(self._address, time.monotonic() - self._since))
         self._since = time.monotonic()

@@ -34,7 +34,6 @@ _log = structlog.get_logger()
 _SESSION_MS: Final = 10_000
 _FOR_EVER_S: Final = 1e9
 _LOOK_S: Final = 5.0
-_AGAIN_S: Final = 0.05
 
 
 class Ensemble:
@@ -98,10 +97,9 @@ class Ensemble:
 
     async def _connected(self) -> None:
         """A session that was only just asked for is waited for a little."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, self._begun + _LOOK_S - time.monotonic())):
-                while self._session.state is not SessionState.CONNECTED:
-                    await asyncio.sleep(_AGAIN_S)
+        left_s = self._begun + _LOOK_S - time.monotonic()
+        if not self._starting.done() and left_s > 0:
+            await asyncio.wait((self._starting,), timeout=left_s)
         if self._session.state is not SessionState.CONNECTED:
             raise Unavailable(await nobody_answers(self._address, time.monotonic() - self._since))
         self._since = time.monotonic()

@@ -1,0 +1,87 @@
+"""Kubernetes' objects become plain values: what is missing in one is not known, never made up."""
+
+from typing import Any
+
+import pytest
+
+from fmqoperator.seen import Claim, Node, Pod, PodPhase
+from fmqoperator.shell.bodies import claim_of, node_of, pod_of
+
+BARE: dict[str, Any] = {"metadata": {"name": "g1-0", "uid": "u"}}
+
+
+def pod(**status: Any) -> dict[str, Any]:
+    return {**BARE, "spec": {"containers": [{"image": "i:1"}], "nodeName": "n"}, "status": status}
+
+
+def test_a_pod_that_says_nothing() -> None:
+    assert pod_of(BARE) == Pod("g1-0", "u")
+    assert pod_of({**BARE, "status": {"phase": "Strange"}}).phase is PodPhase.UNKNOWN
+
+
+def test_a_pod_that_runs() -> None:
+    body = pod(
+        phase="Running",
+        conditions=[{"type": "Ready", "status": "True"}],
+        containerStatuses=[
+            {"state": {"running": {}}, "lastState": {"terminated": {"exitCode": 78}}}
+        ],
+    )
+    body["metadata"] = {
+        **body["metadata"],
+        "deletionTimestamp": "now",
+        "labels": {"controller-revision-hash": "r"},
+        "annotations": {"fmq.io/settings-hash": "h", "fmq.io/restart": "once"},
+    }
+    seen = pod_of(body, zone="z")
+    assert (seen.phase, seen.ready, seen.deleting) == (PodPhase.RUNNING, True, True)
+    assert (seen.revision, seen.settings, seen.restart) == ("r", "h", "once")
+    assert (seen.node, seen.zone, seen.image, seen.exit_code) == ("n", "z", "i:1", 78)
+
+
+@pytest.mark.parametrize(
+    ("status", "waiting", "message"),
+    [
+        (
+            {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImage", "message": "m"}}}]},
+            "ErrImage",
+            "m",
+        ),
+        (
+            {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                             "message": "0/1 nodes"}]},
+            "Unschedulable",
+            "0/1 nodes",
+        ),
+        ({"conditions": [{"type": "PodScheduled", "status": "True"}]}, "", ""),
+    ],
+)  # fmt: skip
+def test_a_pod_that_waits(status: dict[str, Any], waiting: str, message: str) -> None:
+    seen = pod_of(pod(phase="Pending", **status))
+    assert (seen.waiting, seen.message) == (waiting, message)
+
+
+def test_nodes() -> None:
+    assert node_of({"metadata": {"name": "n"}}) == Node("n", ready=None)
+    body = {
+        "metadata": {"name": "n", "labels": {"topology.kubernetes.io/zone": "z"}},
+        "spec": {"unschedulable": True},
+        "status": {"conditions": [{"type": "Ready", "status": "False"}]},
+    }
+    assert node_of(body) == Node("n", schedulable=False, ready=False, zone="z")
+
+
+def test_claims() -> None:
+    assert claim_of({"metadata": {"name": "data-g1-0"}}) == Claim("data-g1-0")
+    body = {
+        "metadata": {"name": "data-g1-0"},
+        "spec": {"resources": {"requests": {"storage": "2Gi"}}},
+        "status": {
+            "phase": "Lost",
+            "capacity": {"storage": "1Gi"},
+            "conditions": [{"type": "NodeResizeError", "status": "True", "message": "no"}],
+        },
+    }
+    seen = claim_of(body, expandable=True)
+    assert (seen.requested, seen.capacity, seen.lost) == ("2Gi", "1Gi", True)
+    assert (seen.resize, seen.expandable) == ("no", True)

@@ -1,0 +1,144 @@
+"""The chart: every combination of its switches renders, and to what Kubernetes would take."""
+
+import itertools
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+CHART = ROOT / "charts" / "fmq"
+KUBE = ("--kube-version", "1.34.0")
+SWITCHES = {
+    "crds.install": ("true", "false"),
+    "operator.watchNamespaces": ("null", "{a,b}"),
+    "quickstart.zookeeper.enabled": ("false", "true"),
+    "quickstart.group.enabled": ("false", "true"),
+    "monitoring": ("false", "true"),
+}
+
+helm = pytest.mark.skipif(shutil.which("helm") is None, reason="there is no helm here")
+
+
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(["helm", *arguments], capture_output=True, text=True)
+
+
+def render(**values: str) -> list[dict[str, Any]]:
+    given: list[str] = []
+    for name, value in values.items():
+        if value == "null":
+            continue
+        if name == "monitoring":
+            for part in ("serviceMonitor", "podMonitor", "rules", "dashboards"):
+                given += ["--set", f"monitoring.{part}={value}"]
+        else:
+            given += ["--set", f"{name}={value}"]
+    done = run("template", "fmq", str(CHART), "-n", "fmq-system", *KUBE, *given)
+    assert done.returncode == 0, done.stderr
+    return [found for found in yaml.safe_load_all(done.stdout) if found]
+
+
+def combinations() -> list[dict[str, str]]:
+    return [
+        dict(zip(SWITCHES, values, strict=True)) for values in itertools.product(*SWITCHES.values())
+    ]
+
+
+@helm
+def test_lint() -> None:
+    done = run("lint", "--strict", str(CHART))
+    assert done.returncode == 0, done.stdout
+
+
+@helm
+@pytest.mark.parametrize("values", combinations(), ids=lambda v: "-".join(v.values()))
+def test_every_combination(values: dict[str, str]) -> None:
+    if values["quickstart.group.enabled"] == "true" != values["quickstart.zookeeper.enabled"]:
+        values = {**values, "quickstart.group.zookeeper": "zk:2181"}
+    found = render(**values)
+    names = [(o["kind"], o["metadata"].get("namespace", ""), o["metadata"]["name"]) for o in found]
+    assert len(set(names)) == len(names), "each object once"
+    kinds = [o["kind"] for o in found]
+    assert kinds.count("CustomResourceDefinition") == (3 if values["crds.install"] == "true" else 0)
+    assert kinds.count("BrokerGroup") == (values["quickstart.group.enabled"] == "true")
+    monitored = {"ServiceMonitor", "PodMonitor", "PrometheusRule"} & set(kinds)
+    assert len(monitored) == (3 if values["monitoring"] == "true" else 0)
+    for o in found:
+        if o["kind"] == "CustomResourceDefinition":
+            assert o["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+        check_pod(o)
+
+
+def check_pod(o: dict[str, Any]) -> None:
+    """Restricted pod security, and limits; whatever makes pods."""
+    spec = (
+        o.get("spec", {})
+        if o["kind"] == "Pod"
+        else o.get("spec", {}).get("template", {}).get("spec")
+    )
+    if not spec or "containers" not in spec:
+        return
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+    for container in spec["containers"]:
+        security = container["securityContext"]
+        assert security["readOnlyRootFilesystem"] is True
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert container["resources"]["limits"]["memory"]
+        assert not container["image"].endswith(":latest")
+
+
+@helm
+def test_one_replica_may_be_evicted() -> None:
+    for replicas, budgets in (("1", 0), ("2", 1)):
+        found = render(**{"operator.replicas": replicas})
+        assert sum(o["kind"] == "PodDisruptionBudget" for o in found) == budgets
+
+
+@helm
+def test_a_namespace_that_is_not_watched_gets_no_rights() -> None:
+    found = render(**{"operator.watchNamespaces": "{a,b}"})
+    bound = [o for o in found if o["kind"] == "ClusterRoleBinding"]
+    assert [o["metadata"]["name"] for o in bound] == ["fmq-fmq-system-watch"]
+    assert sorted(
+        o["metadata"]["namespace"] for o in found
+        if o["kind"] == "RoleBinding" and o["metadata"]["name"] == "fmq-fmq-system-groups"
+    ) == ["a", "b"]  # fmt: skip
+
+
+@helm
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("operator.replicas=0", "replicas"),
+        ("operator.replica=2", "replica"),
+        ("quickstart.zookeeper.replicas=2", "replicas"),
+        ("image.pullPolicy=Sometimes", "pullPolicy"),
+        ("quickstart.group.enabled=true", "say where ZooKeeper is"),
+    ],
+)
+def test_a_wrong_value_is_refused(value: str, says: str) -> None:
+    done = run("template", "fmq", str(CHART), *KUBE, "--set", value)
+    assert done.returncode != 0
+    assert says in done.stderr
+
+
+def test_every_value_is_described() -> None:
+    """The schema knows each default, and has a word for it."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    check_described(values, schema, "")
+
+
+def check_described(values: Any, schema: dict[str, Any], where: str) -> None:
+    assert schema.get("description"), f"{where} is not described"
+    if isinstance(values, dict) and "properties" in schema:
+        assert set(values) <= set(schema["properties"]), where
+        for name, value in values.items():
+            check_described(value, schema["properties"][name], f"{where}.{name}")

@@ -4,11 +4,14 @@ import itertools
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from fmqoperator.resources import BrokerGroup
 
 ROOT = Path(__file__).resolve().parents[3]
 CHART = ROOT / "charts" / "fmq"
@@ -142,3 +145,20 @@ def check_described(values: Any, schema: dict[str, Any], where: str) -> None:
         assert set(values) <= set(schema["properties"]), where
         for name, value in values.items():
             check_described(value, schema["properties"][name], f"{where}.{name}")
+
+
+@helm
+def test_manifests_are_what_the_chart_makes() -> None:
+    command = [sys.executable, str(ROOT / "tools" / "render_manifests.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_sample_is_a_group_and_the_kustomizations_name_what_is_there() -> None:
+    sample = yaml.safe_load((ROOT / "manifests" / "sample.yaml").read_text())
+    BrokerGroup.model_validate(sample)
+    found = sorted((ROOT / "manifests").rglob("kustomization.yaml"))
+    assert len(found) == 4
+    for file in found:
+        listed = yaml.safe_load(file.read_text())["resources"]
+        assert [name for name in listed if not (file.parent / name).exists()] == []

@@ -102,6 +102,8 @@ def _unsettled(seen: Observation) -> str:
         return "a broker is being stopped or started"
     if not facts.master_serves(seen):
         return "the master does not serve, or does not answer"
+    if not facts.is_ready(seen, facts.state_of(seen).master):
+        return "the master is not ready"
     return ""
 
 

@@ -1,0 +1,328 @@
+"""A small world for plans: a cluster, ZooKeeper and brokers as far as a plan can tell them apart.
+
+It does what is asked (`do`) and then what would happen by itself (`turn`): the StatefulSet makes
+and takes away pods, pods start, the master opens the group, slaves join, reads move and come back.
+What brokers really do is the simulator's (`fmqsim`); here it is enough that it looks the same.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fmqcore.cluster import GroupConfig, GroupState, LiveBroker, Mode, Versioned
+from fmqcore.words import BrokerId, Epoch, Permission, Position
+from fmqoperator.actions import (
+    Action,
+    ApplyChild,
+    DeleteChild,
+    GrowClaim,
+    PutGroupConfig,
+    RemoveAnnotation,
+    Requeue,
+    RestartPod,
+    Tell,
+)
+from fmqoperator.objects import names
+from fmqoperator.plan import plan
+from fmqoperator.resources import RESTART, BrokerGroup, Json
+from fmqoperator.seen import (
+    Answer,
+    Claim,
+    Defaults,
+    Failure,
+    InZooKeeper,
+    Node,
+    Observation,
+    Pod,
+    PodPhase,
+    Replica,
+)
+from fmqoperator.status import status
+from fmqoperator.tests.samples import group
+
+_QUIET_TURNS = 6
+
+
+@dataclass
+class World:
+    """One group, in its cluster."""
+
+    body: Json
+    moves: bool = False  # brokers act upon a wanted master
+    now_ms: int = 1_800_000_000_000
+    children: dict[tuple[str, str], Json] = field(default_factory=dict)
+    pods: dict[str, Pod] = field(default_factory=dict)
+    claims: dict[str, Claim] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    config: Versioned[GroupConfig] | None = None
+    state: GroupState = GroupState()
+    silent: set[str] = field(default_factory=set)  # brokers that do not answer the operator
+    broken: set[str] = field(default_factory=set)  # brokers that cannot run
+    bad_images: set[str] = field(default_factory=set)
+    zookeeper_away: bool = False
+    pods_unknown: bool = False
+    failures: tuple[Failure, ...] = ()
+    events: list[Tell] = field(default_factory=list)
+    done: list[Action] = field(default_factory=list)
+    made: int = 0
+
+    # ---- what is seen
+    @property
+    def group(self) -> BrokerGroup:
+        return BrokerGroup.model_validate(self.body)
+
+    @property
+    def name(self) -> str:
+        return str(self.body["metadata"]["name"])
+
+    @property
+    def live(self) -> dict[BrokerId, LiveBroker]:
+        return {
+            BrokerId(b): LiveBroker(BrokerId(b), "i", "a", self.state.epoch, Position(1000))
+            for b, pod in sorted(self.pods.items())
+            if pod.phase is PodPhase.RUNNING and not pod.deleting and not pod.waiting
+        }
+
+    def serves(self, broker: str) -> Permission:
+        state = self.state
+        member = None if self.config is None else self.config.value.member(BrokerId(broker))
+        if member is None:
+            return Permission.NONE
+        if state.mode is Mode.MASTER and broker == state.master:
+            return member.permission
+        if state.mode is Mode.SLAVE_CONSUME and broker == state.reader:
+            return Permission.READ & member.permission
+        return Permission.NONE
+
+    def answers(self) -> dict[BrokerId, Answer]:
+        links = tuple(
+            Replica(b, connected=True, in_sync=b in self.state.isr)
+            for b in self.live
+            if b != self.state.master
+        )
+        return {
+            b: Answer(
+                b,
+                self.serves(b),
+                self.state.epoch,
+                Position(1000),
+                replicas=links if b == self.state.master else (),
+            )
+            for b in self.live
+            if b not in self.silent
+        }
+
+    def seen(self) -> Observation:
+        here = None
+        if not self.zookeeper_away:
+            here = InZooKeeper(self.config, self.state, self.live)
+        return Observation(
+            group=self.group,
+            now_ms=self.now_ms,
+            defaults=Defaults("fmq-broker:test", planned_moves=self.moves),
+            children=self.children,
+            pods=None if self.pods_unknown else dict(self.pods),
+            claims=self.claims,
+            nodes=self.nodes,
+            zookeeper=here,
+            zookeeper_why="zk:2181 does not answer" if self.zookeeper_away else "",
+            answers=self.answers(),
+            failures=self.failures,
+        )
+
+    # ---- what the operator does
+    def round(self) -> list[Action]:
+        """Observe, plan, do, tell."""
+        seen = self.seen()
+        actions = plan(seen)
+        for action in actions:
+            self.do(action)
+        self.body["status"] = json.loads(json.dumps(status(seen)))
+        return actions
+
+    def do(self, action: Action) -> None:
+        match action:
+            case ApplyChild(manifest=manifest):
+                self._apply(json.loads(json.dumps(manifest)))
+            case DeleteChild(kind=kind, name=name):
+                self.children.pop((kind, name), None)
+            case GrowClaim(claim=claim, size=size):
+                self.claims[claim] = replace(self.claims[claim], requested=size, capacity=size)
+            case PutGroupConfig(config=config, version=version):
+                assert version == (-1 if self.config is None else self.config.version)
+                self.config = Versioned(config, version + 1)
+            case RestartPod(pod=pod, uid=uid):
+                assert self.pods[pod].uid == uid
+                self.pods[pod] = replace(self.pods[pod], deleting=True, ready=False)
+            case RemoveAnnotation(name=name, value=value):
+                if self.body["metadata"]["annotations"].get(name) == value:
+                    del self.body["metadata"]["annotations"][name]
+            case Tell():
+                self.events.append(action)
+            case Requeue():
+                pass
+        if not isinstance(action, Tell | Requeue):
+            self.done.append(action)
+
+    def _apply(self, child: Json) -> None:
+        key = (child["kind"], child["metadata"]["name"])
+        there = self.children.get(key)
+        generation = 1 if there is None else there["metadata"]["generation"] + 1
+        child["metadata"] |= {"generation": generation, "uid": f"uid-{key[0]}"}
+        if child["kind"] == "StatefulSet":
+            child["status"] = {
+                "observedGeneration": generation,
+                "updateRevision": names.digest(child["spec"]["template"]),
+            }
+        self.children[key] = child
+
+    # ---- what happens by itself
+    def turn(self) -> None:
+        self.now_ms += 1000
+        self._stateful_set()
+        self._start()
+        self._brokers()
+
+    def _stateful_set(self) -> None:
+        sts = self.children.get(("StatefulSet", self.name))
+        if sts is None:
+            return
+        for name, pod in list(self.pods.items()):
+            if pod.deleting:
+                del self.pods[name]
+            elif names.ordinal(name) >= sts["spec"]["replicas"]:
+                self.pods[name] = replace(pod, deleting=True, ready=False)
+        template = sts["spec"]["template"]
+        for at in range(sts["spec"]["replicas"]):
+            name = f"{self.name}-{at}"
+            size = sts["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]
+            self.claims.setdefault(
+                f"data-{name}", Claim(f"data-{name}", size["storage"], size["storage"])
+            )
+            if name not in self.pods:
+                self.made += 1
+                notes = template["metadata"]["annotations"]
+                self.pods[name] = Pod(
+                    name,
+                    f"uid-{self.made}",
+                    PodPhase.PENDING,
+                    revision=sts["status"]["updateRevision"],
+                    restart=notes.get(RESTART, ""),
+                    node=self._node(name),
+                    image=template["spec"]["containers"][0]["image"],
+                    settings=notes[names.SETTINGS_HASH],
+                )
+
+    def _node(self, name: str) -> str:
+        able = [n.name for n in self.nodes.values() if n.schedulable]
+        return able[names.ordinal(name) % len(able)] if able else ""
+
+    def _start(self) -> None:
+        for name, pod in self.pods.items():
+            if pod.deleting:
+                continue
+            if pod.image in self.bad_images:
+                self.pods[name] = replace(pod, waiting="ImagePullBackOff", ready=False)
+            elif name in self.broken or self.config is None:
+                self.pods[name] = replace(
+                    pod, phase=PodPhase.RUNNING, waiting="CrashLoopBackOff", exit_code=78
+                )
+            elif pod.phase is PodPhase.PENDING or pod.waiting:
+                self.pods[name] = replace(pod, phase=PodPhase.RUNNING, waiting="", ready=False)
+            else:
+                self.pods[name] = replace(pod, ready=True)
+
+    def _brokers(self) -> None:
+        """At most one change of the state a turn, as a compare-and-set would be."""
+        if self.zookeeper_away or self.config is None:
+            return
+        config, live, state = self.config.value, self.live, self.state
+        master = state.master or config.master
+        up = {b for b in live if b in self.pods and self.pods[b].phase is PodPhase.RUNNING}
+        in_sync = frozenset(m.id for m in config.members if m.id in up and m.id != master)
+        if state.mode is Mode.NEW:
+            if master in up:
+                self._open(master, frozenset(), f"{master} opened the group")
+        elif state.mode is Mode.MASTER and master not in up:
+            able = sorted(b for b in state.isr & up if self._reads(b) and self._reads(master))
+            if able:
+                self.state = replace(
+                    state,
+                    mode=Mode.SLAVE_CONSUME,
+                    epoch=Epoch(state.epoch + 1),
+                    reader=BrokerId(able[0]),
+                    why=f"{able[0]} serves reads: {master} is gone",
+                )
+        elif state.mode is Mode.MASTER and self.moves and config.master != master:
+            if config.master in in_sync:
+                self._open(config.master, in_sync - {config.master} | {master}, "moved")
+        elif state.mode is Mode.MASTER and in_sync != state.isr:
+            self.state = replace(state, isr=in_sync)
+        elif state.mode is Mode.SLAVE_CONSUME and master in up:
+            self._open(master, in_sync, f"master {master} is back")
+        elif state.mode is Mode.SLAVE_CONSUME and self.moves and config.master in up - {master}:
+            self._open(config.master, in_sync - {config.master}, "promoted")
+
+    def _open(self, master: str, isr: Iterable[str], why: str) -> None:
+        who = BrokerId(master)
+        self.state = GroupState(
+            Mode.MASTER,
+            Epoch(self.state.epoch + 1),
+            who,
+            who,
+            frozenset(BrokerId(b) for b in isr),
+            why=why,
+        )
+
+    def _reads(self, broker: str) -> bool:
+        assert self.config is not None
+        member = self.config.value.member(BrokerId(broker))
+        return member is not None and bool(member.permission & Permission.READ)
+
+    # ---- for tests
+    def run(self, until: Callable[["World"], bool] | None = None, most: int = 200) -> None:
+        """Rounds and turns until it is so (left out: until all has been calm for some turns)."""
+        quiet = 0
+        for _ in range(most):
+            calm = self.round() == [Requeue(30_000)]
+            quiet = quiet + 1 if calm else 0
+            if until is not None and until(self):
+                return
+            if until is None and quiet == _QUIET_TURNS:
+                return
+            self.turn()
+        raise AssertionError(f"never: {self.body['status']['phase']}: {self.said()}")
+
+    def said(self) -> str:
+        text: str = self.body.get("status", {}).get("message", "")
+        return text
+
+    def condition(self, kind: str) -> Json:
+        found: Json = next(c for c in self.body["status"]["conditions"] if c["type"] == kind)
+        return found
+
+    def spec(self, **change: Any) -> None:
+        """Somebody edits the resource."""
+        self.body["spec"] |= change
+        self.body["metadata"]["generation"] += 1
+
+    def annotate(self, name: str, value: str) -> None:
+        self.body["metadata"].setdefault("annotations", {})[name] = value
+
+
+def world(moves: bool = False, **spec: Any) -> World:
+    """Of three nodes, nothing applied yet."""
+    made = group(**spec).as_json()
+    made.pop("status")
+    nodes = {f"n{at}": Node(f"n{at}", zone=f"z{at}") for at in range(3)}
+    return World(made, moves=moves, nodes=nodes)
+
+
+def running(moves: bool = False, **spec: Any) -> World:
+    """One in which all is as declared."""
+    made = world(moves, **spec)
+    made.run()
+    made.events.clear()
+    made.done.clear()
+    return made

@@ -1,0 +1,346 @@
+"""What `kubectl get bg` tells: the truth, and no more than is known."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from fmqcore.cluster import Mode
+from fmqcore.words import BrokerId, Epoch, Position
+from fmqoperator.actions import RestartPod
+from fmqoperator.resources import BrokerGroup
+from fmqoperator.seen import Answer, Failure, PodPhase, Replica
+from fmqoperator.status import COALESCE_MS, patch, status, unreadable, worth_writing
+from fmqoperator.tests.world import World, running, world
+
+
+def seen_status(made: World) -> Any:
+    return status(made.seen())
+
+
+def condition(found: Any, kind: str) -> Any:
+    return next(c for c in found["conditions"] if c["type"] == kind)
+
+
+def kill_master(made: World) -> None:
+    made.broken.add("g1-0")
+    made.pods["g1-0"] = replace(made.pods["g1-0"], ready=False, waiting="CrashLoopBackOff")
+
+
+# ---- a group at rest
+
+
+def test_a_group_as_declared() -> None:
+    found = seen_status(running(replicas=3))
+    shown = {k: found[k] for k in ("master", "access", "ready", "phase", "epoch", "lag", "mode")}
+    assert shown == {
+        "master": "g1-0", "access": "FULL", "ready": "3/3", "phase": "Running",
+        "epoch": 1, "lag": "0 B", "mode": "MASTER",
+    }  # fmt: skip
+    assert found["inSync"] == ["g1-1", "g1-2"]
+    good = {"Ready", "WriteAvailable", "ReadAvailable", "ReplicationHealthy", "FailoverSafe",
+            "OffsetsSynced", "ZooKeeperConnected", "ConfigApplied", "StorageReady"}  # fmt: skip
+    bad = {"Progressing", "Degraded", "Fenced", "Paused"}
+    by_status = {c["type"]: c["status"] for c in found["conditions"]}
+    assert by_status == dict.fromkeys(good, "True") | dict.fromkeys(bad, "False") | {
+        "IndexConsistent": "Unknown"
+    }
+
+
+def test_every_condition_says_of_which_generation() -> None:
+    made = running()
+    made.spec(replicas=3)
+    found = seen_status(made)
+    generation = made.body["metadata"]["generation"]
+    assert found["observedGeneration"] == generation
+    assert {c["observedGeneration"] for c in found["conditions"]} == {generation}
+    assert condition(found, "Ready")["status"] == "False"
+
+
+def test_every_broker() -> None:
+    first, second = seen_status(running())["brokers"]
+    assert (first["broker"], first["role"], first["permission"]) == ("g1-0", "master", "FULL")
+    assert (second["role"], second["permission"], second["inSync"]) == ("slave", "NONE", True)
+    assert (first["pod"], first["node"], first["zone"]) == ("g1-0", "n0", "z0")
+    assert second["lagBytes"] == 0
+    assert first["journalEnd"] == 1000
+
+
+def test_times_stay_while_a_condition_does() -> None:
+    made = running()
+    before = condition(made.body["status"], "Ready")["lastTransitionTime"]
+    made.now_ms += 3_600_000
+    made.round()
+    assert condition(made.body["status"], "Ready")["lastTransitionTime"] == before
+    kill_master(made)
+    made.round()
+    assert condition(made.body["status"], "Ready")["lastTransitionTime"] != before
+
+
+# ---- the master dies and comes back
+
+
+def test_a_failover_is_told_with_its_outages() -> None:
+    made = running()
+    assert made.body["status"]["lastTransition"]["from"] == "nobody"
+    kill_master(made)
+    made.round()
+    down = made.body["status"]
+    assert (down["phase"], down["access"]) == ("Down", "NONE")
+    assert condition(down, "WriteAvailable")["status"] == "False"
+    made.now_ms += 1500
+    made.state = replace(
+        made.state, mode=Mode.SLAVE_CONSUME, epoch=Epoch(2), reader=BrokerId("g1-1"), why="gone"
+    )
+    made.round()
+    reads = made.body["status"]
+    assert (reads["phase"], reads["access"], reads["reader"]) == ("ReadOnly", "READ", "g1-1")
+    last = reads["lastTransition"]
+    assert (last["from"], last["to"], last["cause"]) == ("g1-0 FULL", "g1-1 READ", "gone")
+    assert last["readOutageMs"] == 1500
+    assert "writeOutageMs" not in last
+    assert condition(reads, "OffsetsSynced")["reason"] == "AtReader"
+    made.now_ms += 8500
+    made.broken.clear()
+    made.pods["g1-0"] = replace(made.pods["g1-0"], waiting="", ready=True)
+    made.state = replace(
+        made.state, mode=Mode.MASTER, epoch=Epoch(4), reader=BrokerId("g1-0"), why="back"
+    )
+    made.round()
+    last = made.body["status"]["lastTransition"]
+    assert (last["from"], last["to"], last["epoch"]) == ("g1-1 READ", "g1-0 FULL", 4)
+    assert (last["readOutageMs"], last["writeOutageMs"]) == (0, 10_000)
+    assert "noWritesSinceMs" not in made.body["status"]["memory"]
+
+
+def test_the_time_of_a_masters_loss_outlives_the_operator_and_its_ignorance() -> None:
+    made = running()
+    kill_master(made)
+    made.round()
+    since = made.body["status"]["memory"]["masterGoneSinceMs"]
+    made.now_ms += 60_000
+    made.zookeeper_away = True
+    made.round()
+    assert made.body["status"]["memory"]["masterGoneSinceMs"] == since
+    made.zookeeper_away = False
+    made.broken.clear()
+    made.pods["g1-0"] = replace(made.pods["g1-0"], waiting="", ready=True)
+    made.round()
+    assert "masterGoneSinceMs" not in made.body["status"]["memory"]
+
+
+def test_a_restart_that_nobody_took_over_is_a_transition_too() -> None:
+    made = running()
+    made.state = replace(made.state, epoch=Epoch(2), why="is back, nobody had taken over")
+    made.round()
+    last = made.body["status"]["lastTransition"]
+    assert (last["from"], last["to"], last["epoch"]) == ("g1-0 FULL", "g1-0 FULL", 2)
+
+
+# ---- what is not known is not told
+
+
+def test_without_zookeeper_nothing_is_claimed() -> None:
+    made = running()
+    made.zookeeper_away = True
+    found = seen_status(made)
+    assert (found["access"], found["phase"], found["mode"]) == ("UNKNOWN", "Unknown", "UNKNOWN")
+    assert (found["master"], found["epoch"]) == ("g1-0", 1)
+    by_status = {c["type"]: c["status"] for c in found["conditions"]}
+    for kind in ("Ready", "WriteAvailable", "ReadAvailable", "ReplicationHealthy", "FailoverSafe"):
+        assert by_status[kind] == "Unknown", kind
+    assert condition(found, "ZooKeeperConnected")["status"] == "False"
+    assert "spec.zookeeper.connect" in condition(found, "ZooKeeperConnected")["message"]
+
+
+def test_a_master_that_lives_and_does_not_answer_is_unknown() -> None:
+    made = running()
+    made.silent.add("g1-0")
+    found = seen_status(made)
+    assert (found["access"], found["phase"]) == ("UNKNOWN", "Unknown")
+    assert found["brokers"][0]["permission"] == "UNKNOWN"
+
+
+def test_a_master_that_fenced_itself_is_believed() -> None:
+    made = running()
+    seen = made.seen()
+    answer = Answer(BrokerId("g1-0"), epoch=Epoch(1), why="its lease has run out")
+    found = status(replace(seen, answers={**seen.answers, BrokerId("g1-0"): answer}))
+    assert (found["access"], found["phase"]) == ("NONE", "Down")
+    assert "its lease has run out" in found["message"]
+
+
+def test_pods_that_cannot_be_listed() -> None:
+    found = status(replace(running().seen(), pods=None, claims=None, children=None))
+    assert condition(found, "StorageReady")["status"] == "Unknown"
+    assert condition(found, "ConfigApplied")["status"] == "Unknown"
+    assert "cannot be listed" in found["message"]
+
+
+# ---- what is wrong, in words
+
+
+def test_a_slave_out_of_sync() -> None:
+    made = running()
+    made.state = replace(made.state, isr=frozenset())
+    found = seen_status(made)
+    assert found["phase"] == "Degraded"
+    assert "not in sync: g1-1" in found["message"]
+    assert condition(found, "WriteAvailable")["reason"] == "NotEnoughReplicas"
+    assert condition(found, "FailoverSafe")["reason"] == "NoSuccessor"
+
+
+def test_one_broker_alone_is_as_declared_and_not_safe() -> None:
+    found = seen_status(running(replicas=1, policy={"howMany": "none"}))
+    assert found["phase"] == "Running"
+    assert condition(found, "FailoverSafe")["reason"] == "Alone"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(78, "no configuration of its group"), (74, "disk fails"), (3, "its log")]
+)
+def test_why_a_broker_ended(code: int, words: str) -> None:
+    made = running()
+    made.pods["g1-1"] = replace(
+        made.pods["g1-1"], ready=False, waiting="CrashLoopBackOff", exit_code=code
+    )
+    found = seen_status(made)
+    assert words in condition(found, "Degraded")["message"]
+    assert words in found["brokers"][1]["why"]
+
+
+def test_an_image_that_cannot_be_pulled() -> None:
+    made = world(image="bad:1")
+    made.bad_images.add("bad:1")
+    for _ in range(3):
+        made.round()
+        made.turn()
+    found = seen_status(made)
+    assert found["phase"] == "Creating"
+    assert "g1-0: ImagePullBackOff" in found["message"]
+
+
+def test_what_the_operator_could_not_do() -> None:
+    failure = Failure("StatefulSet g1", "Forbidden", "the operator may not patch statefulsets")
+    found = status(replace(running().seen(), failures=(failure,)))
+    applied = condition(found, "ConfigApplied")
+    assert (applied["status"], applied["reason"]) == ("False", "Forbidden")
+    assert "StatefulSet g1: the operator may not" in applied["message"]
+    assert condition(found, "Ready")["reason"] == "Forbidden"
+
+
+def test_a_broker_that_cannot_reach_zookeeper() -> None:
+    made = running()
+    seen = made.seen()
+    cut = replace(seen.answers[BrokerId("g1-1")], zookeeper_connected=False)
+    found = status(replace(seen, answers={**seen.answers, BrokerId("g1-1"): cut}))
+    assert condition(found, "ZooKeeperConnected")["reason"] == "BrokersCut"
+
+
+def test_a_lost_volume() -> None:
+    made = running()
+    made.claims["data-g1-1"] = replace(made.claims["data-g1-1"], lost=True)
+    found = condition(seen_status(made), "StorageReady")
+    assert found["reason"] == "VolumeLost"
+    assert "delete claim data-g1-1 and pod g1-1" in found["message"]
+
+
+def test_offsets_that_were_lost() -> None:
+    made = running()
+    made.state = replace(made.state, degraded=True, why="without the newest offsets of g1-1")
+    found = seen_status(made)
+    assert condition(found, "OffsetsSynced")["reason"] == "Lost"
+    assert found["phase"] == "Degraded"
+
+
+# ---- what goes on
+
+
+def test_phases_on_the_way() -> None:
+    made = world()
+    phases: list[str] = []
+
+    def note() -> bool:
+        phase = str(made.body["status"]["phase"])
+        if not phases or phases[-1] != phase:
+            phases.append(phase)
+        return phase == "Running"
+
+    made.run(lambda w: note())
+    assert phases[0] == "Pending"
+    assert set(phases[1:-1]) <= {"Creating", "Degraded"}
+    begun = len(phases)
+    made.spec(image="new:2")
+    made.run(lambda w: note() and len([a for a in w.done if isinstance(a, RestartPod)]) == 2)
+    assert phases[begun] == "Updating"
+    assert set(phases[begun:]) <= {"Updating", "Degraded", "Down", "ReadOnly", "Running"}
+
+
+def test_a_group_that_is_being_deleted() -> None:
+    made = running()
+    made.body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    found = seen_status(made)
+    assert (found["phase"], found["message"]) == ("Deleting", "volumes: Retain")
+
+
+# ---- writing it
+
+
+def test_a_patch_makes_the_new_of_the_old() -> None:
+    old = {"a": 1, "b": {"c": 1, "d": 2}, "e": [1], "f": 0}
+    new = {"a": 1, "b": {"c": 3}, "e": [1, 2]}
+    assert patch(old, new) == {"b": {"c": 3, "d": None}, "e": [1, 2], "f": None}
+    assert patch(new, new) == {}
+
+
+def test_a_status_that_says_the_same_is_not_written() -> None:
+    made = running()
+    old = made.body["status"]
+    new = seen_status(made)
+    made.now_ms += 3_600_000
+    assert not worth_writing(old, new, 0, 10**15)
+    assert not worth_writing(old, seen_status(made), 0, 10**15)
+
+
+def test_what_goes_with_the_traffic_is_written_now_and_then() -> None:
+    made = running()
+    seen = made.seen()
+    master = seen.answers[BrokerId("g1-0")]
+    busy = replace(
+        master,
+        end=Position(5_000_000),
+        replicas=(Replica(BrokerId("g1-1"), True, True, lag_bytes=70_000),),
+    )
+    new = status(replace(seen, answers={**seen.answers, BrokerId("g1-0"): busy}))
+    old = made.body["status"]
+    assert new["lag"] == "68.4 KiB"
+    assert not worth_writing(old, new, 1000, 1000 + COALESCE_MS - 1)
+    assert worth_writing(old, new, 1000, 1000 + COALESCE_MS)
+    kill_master(made)
+    assert worth_writing(old, seen_status(made), 1000, 1001)
+
+
+def test_a_resource_of_an_older_schema_is_told_which_field() -> None:
+    made = running()
+    made.body["spec"]["replicas"] = "many"
+    with pytest.raises(ValidationError) as caught:
+        BrokerGroup.model_validate(made.body)
+    found = unreadable(made.body, caught.value, made.now_ms)
+    assert "spec.replicas" in found["message"]
+    assert condition(found, "Ready")["status"] == "False"
+    assert condition(found, "ConfigApplied")["reason"] == "Invalid"
+    assert found["master"] == "g1-0"
+    assert len({c["type"] for c in found["conditions"]}) == len(found["conditions"])
+
+
+def test_a_status_is_read_back_as_it_was_written() -> None:
+    made = running()
+    assert BrokerGroup.model_validate(made.body).status.as_json() == made.body["status"]
+
+
+@pytest.mark.parametrize("phase", list(PodPhase))
+def test_no_phase_of_a_pod_breaks_it(phase: PodPhase) -> None:
+    made = running()
+    made.pods["g1-1"] = replace(made.pods["g1-1"], phase=phase, ready=False)
+    assert seen_status(made)["phase"]

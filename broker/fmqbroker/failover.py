@@ -73,6 +73,7 @@ class Failover:
         self._gate = gate
         self._group = group
         self._journal = journal
+        self._offsets = offsets
         self._master = master_replication
         self._slave = slave_replication
         self._settings = settings
@@ -166,6 +167,7 @@ class Failover:
         try:
             async with asyncio.timeout(_FLUSH_S):
                 if self._terms.held and self._group.connected:
+                    await self._offsets.checkpoint()
                     await self._group.refresh()
                     edit = self._decide(fresh=True).edit
                 await self._terms.leave(edit, self._group.state.version, why)

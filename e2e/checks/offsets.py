@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
-from e2e.checks.progress import Promised, Read, read_all
+from e2e.checks.progress import Read, read_all
 from e2e.checks.takeover import excuse
 from e2e.events import Floor, Place
 from fmqcore.cluster import Mode
@@ -21,12 +21,14 @@ def offsets(facts: Facts) -> Iterator[Finding]:
         told.setdefault((look.readers, look.place), []).append(look)
     for readers, place, read in read_all(facts):
         for look in told.get((readers, place), ()):
-            yield from _told(facts, read.promises, look)
-        yield from _final(facts, read.promises, readers, place)
+            yield from _told(facts, read, look)
+        yield from _final(facts, read, readers, place)
         yield from _passed(facts, read, readers, place)
 
 
-def _told(facts: Facts, promises: list[Promised], look: Floor) -> Iterator[Finding]:
+def _told(facts: Facts, read: Read, look: Floor) -> Iterator[Finding]:
+    """The ack that counts is that of the message at which it stands: those above it had to wait."""
+    promises = read.promises
     at = bisect_right(promises, look.asked_ms, key=lambda p: p.at_ms)
     until = bisect_right(promises, look.at_ms, key=lambda p: p.at_ms)
     if at == 0 or any(p.by is None for p in promises[at - 1 : until]):
@@ -34,16 +36,19 @@ def _told(facts: Facts, promises: list[Promised], look: Floor) -> Iterator[Findi
     promised = promises[at - 1]
     if promised.by is None or look.committed >= promised.floor:
         return
-    if not excuse(facts, look.place, promised.by, look.at_ms):
+    lost = read.behind(promised, look.committed)
+    if not excuse(facts, look.place, lost, look.at_ms):
         text = (
             f"{look.broker} serves reads and says {look.readers} is at {look.committed}; "
-            f"{promised.floor} was confirmed to {promised.by.who} at {promised.at_ms:.0f} ms"
+            f"{promised.floor} was confirmed at {promised.at_ms:.0f} ms, and the ack of the "
+            f"message at which it stands to {lost.who} at {lost.at_ms:.0f} ms"
         )
-        about = (look.broker, look.place.group, promised.by.who)
+        about = (look.broker, look.place.group, lost.who)
         yield Finding(Check.I7, look.at_ms, text, about, look.place, look.committed)
 
 
-def _final(facts: Facts, promises: list[Promised], readers: str, place: Place) -> Iterator[Finding]:
+def _final(facts: Facts, read: Read, readers: str, place: Place) -> Iterator[Finding]:
+    promises = read.promises
     journal = facts.final_journal(place.group)
     states = facts.states.get(place.group)
     if journal is None or not promises or (states and states[-1].mode is not Mode.MASTER):
@@ -51,12 +56,14 @@ def _final(facts: Facts, promises: list[Promised], readers: str, place: Place) -
     promised, stored = promises[-1], journal.floors.get((readers, place), 0)
     if promised.by is None or stored >= promised.floor:
         return
-    if not excuse(facts, place, promised.by, facts.end_ms):
+    lost = read.behind(promised, stored)
+    if not excuse(facts, place, lost, facts.end_ms):
         text = (
-            f"{readers} is stored at {stored} in the end; {promised.floor} was confirmed to "
-            f"{promised.by.who} at {promised.at_ms:.0f} ms"
+            f"{readers} is stored at {stored} in the end; {promised.floor} was confirmed at "
+            f"{promised.at_ms:.0f} ms, and the ack of the message at which it stands to {lost.who} "
+            f"at {lost.at_ms:.0f} ms"
         )
-        about = (place.group, promised.by.who)
+        about = (place.group, lost.who)
         yield Finding(Check.I7, facts.end_ms, text, about, place, stored)
 
 

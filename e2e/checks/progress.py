@@ -39,12 +39,13 @@ class Promised(NamedTuple):
 class Read:
     """Everything that the checks ask of one consumer group in one queue, in one pass."""
 
-    __slots__ = ("acked", "arrivals", "ever", "promises", "skipped_to")
+    __slots__ = ("_confirmed", "acked", "arrivals", "ever", "promises", "skipped_to")
 
     def __init__(self, events: Iterable[Progress]) -> None:
         reading = _Reading()
         self.arrivals: list[Arrival] = []  # but those of which nothing is known
         self.promises: list[Promised] = []
+        self._confirmed: dict[int, list[Confirmed]] = defaultdict(list)
         for event in events:
             if isinstance(event, Delivered):
                 self._arrive(reading, event)
@@ -52,6 +53,7 @@ class Read:
             floor = reading.floor
             reading.take(event)
             if isinstance(event, Confirmed):
+                self._confirmed[event.offset].append(event)
                 if reading.floor > floor:
                     self.promises.append(Promised(event.at_ms, reading.floor, event))
             elif not reading.known:
@@ -59,6 +61,16 @@ class Read:
         self.ever = reading.ever
         self.acked = reading.acked_ever
         self.skipped_to = reading.skipped_to
+
+    def behind(self, promised: Promised, offset: int) -> Confirmed:
+        """The ack that makes this offset, below what is promised, a promised one."""
+        until_ms = promised.at_ms
+        void = [p.at_ms for p in self.promises if p.by is None and p.at_ms <= until_ms]
+        since_ms = max(void, default=0.0)
+        acks = self._confirmed.get(offset, ())
+        known = next((c for c in acks if since_ms <= c.at_ms <= until_ms), promised.by)
+        assert known is not None, "something is promised"
+        return known
 
     def _arrive(self, reading: "_Reading", event: Delivered) -> None:
         offset = event.offset

@@ -92,6 +92,17 @@ async def test_a_checkpoint_that_failed_is_made_again(tmp_path: Path) -> None:
         await until(lambda: rig.group.state.value.offsets)
 
 
+async def test_a_taker_that_stops_in_order_checkpoints_what_it_stored(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path, takeover_checkpoint_ms=60_000), lead=False) as rig:
+        await rig.offsets.checkpoint()
+        assert rig.group.changes == 0, "no taker"
+        await take_over(rig, 2)
+        entries = at(rig, 5)
+        await rig.offsets.put(entries)
+        await rig.offsets.checkpoint()
+        assert rig.group.state.value.offsets == encode_record(entries).text
+
+
 async def test_a_restarted_taker_finds_what_it_had_acknowledged(tmp_path: Path) -> None:
     async with running(Rig(tmp_path, takeover_checkpoint_ms=60_000), lead=False) as rig:
         await take_over(rig, 2)

@@ -1,0 +1,146 @@
+"""What may be said of a consumer group that somebody moves: histories that are right, and broken."""
+
+import pytest
+
+from e2e.checks.findings import Check
+from e2e.events import Ending, Seeking, Sought
+from e2e.tests.kit import FULL, MASTER, READERS, SLAVE, Kit, place
+from fmqcore.cluster import Mode
+from fmqcore.policy import AckPolicy, HowMany, SlaveCounts
+
+
+def seeking(kit: Kit, offset: int) -> None:
+    kit.add(Seeking(kit.at(), "s", READERS, place(), offset))
+
+
+def sought(kit: Kit, offset: int) -> None:
+    kit.add(Sought(kit.at(), "s", READERS, place(), "", offset))
+
+
+def sought_at(offset: int, count: int = 6) -> Kit:
+    kit = Kit()
+    kit.produce(count)
+    kit.consume([0, 1, 2, 3])
+    seeking(kit, offset)
+    sought(kit, offset)
+    return kit
+
+
+def test_what_was_on_its_way_is_not_where_it_went_though_retention_deletes_both_later() -> None:
+    kit = Kit()
+    kit.produce(6)
+    kit.consume([0, 1, 2, 3])
+    seeking(kit, 1)
+    sought(kit, 1)
+    kit.deliver([4, 5])
+    kit.deliver([1, 2, 3, 4, 5])
+    kit.writer.roll()
+    kit.deleted_below = kit.writer.last_base
+    assert Check.I6 not in kit.broken()
+
+
+def test_it_went_to_the_first_that_was_not_deleted() -> None:
+    kit = Kit()
+    kit.produce(6)
+    kit.deliver([1, 2, 3, 4])
+    seeking(kit, 1)
+    sought(kit, 3)
+    kit.deliver([3, 4])
+    kit.ack([3])
+    kit.deliver([4, 3])
+    assert kit.broken() == set(), "3 may come once more: the seek may have been made twice"
+    kit.ack([3])
+    kit.deliver([3])
+    assert kit.broken() == {Check.I5}
+
+
+def test_a_seek_may_be_made_twice_before_it_is_answered() -> None:
+    """Its first answer was lost; and so was the seek, with its reader, before it was made again."""
+    kit = Kit()
+    kit.produce(6)
+    kit.consume([0, 1, 2, 3])
+    seeking(kit, 1)
+    kit.deliver([1, 2, 3])
+    kit.ack([1, 2, 3])
+    kit.deliver([2, 3, 4])
+    kit.ack([2, 3, 4])
+    kit.commit()
+    sought(kit, 1)
+    kit.floor_seen(2)
+    kit.deliver([5])
+    kit.deliver([1, 2, 3, 4, 5])
+    assert kit.broken() == set()
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_after_it_acks_count_again(early: bool) -> None:
+    kit = Kit()
+    kit.produce(6)
+    kit.consume([0, 1, 2, 3])
+    seeking(kit, 1)
+    if early:
+        kit.deliver([1])
+    sought(kit, 1)
+    if not early:
+        kit.deliver([1])
+    kit.deliver([2, 3])
+    kit.ack([2, 3])
+    kit.deliver([2])
+    assert kit.broken() == {Check.I5}
+
+
+def test_after_it_order_counts_again() -> None:
+    kit = sought_at(1)
+    kit.deliver([1, 3, 2])
+    assert kit.broken() == {Check.I6}
+
+
+def test_after_it_what_was_confirmed_must_stand() -> None:
+    kit = sought_at(1)
+    kit.consume([1, 2, 3])
+    kit.floor_seen(2)
+    assert kit.broken() == {Check.I7}
+
+
+@pytest.mark.parametrize("counts", [SlaveCounts.SENT, SlaveCounts.DURABLE])
+def test_a_seek_counts_for_nothing_where_an_ack_may(counts: SlaveCounts) -> None:
+    kit = Kit(AckPolicy(counts=counts, how_many=HowMany.ONE))
+    kit.produce(6)
+    kit.deliver([0, 1])
+    kit.deliver([2, 3])
+    seeking(kit, 3)
+    sought(kit, 3)
+    kit.deliver([3, 4])
+    kit.end(MASTER, Ending.KILLED)
+    kit.end(SLAVE, Ending.KILLED)
+    kit.up(SLAVE)
+    kit.take_over()
+    kit.deliver([2])
+    lost = counts is SlaveCounts.SENT
+    assert (Check.I6 in kit.broken()) is not lost
+
+
+@pytest.mark.parametrize(("stands_at", "broken"), [(1, set()), (2, {Check.I7})])
+def test_the_ack_that_counts_is_that_of_the_message_at_which_it_stands(
+    stands_at: int, broken: set[Check]
+) -> None:
+    """A reader was lost with the ack of 1; later ones, confirmed by the next, wait for it."""
+    kit = Kit()
+    kit.produce(4)
+    kit.deliver([0, 1, 2, 3])
+    kit.ack([0])
+    kit.commit()
+    kit.take_over()
+    kit.ack([1])
+    kit.commit()
+    kit.end(SLAVE, Ending.KILLED)
+    kit.up(MASTER)
+    kit.epoch += 1
+    kit.writer.open_epoch(kit.epoch, MASTER)
+    kit.state(Mode.MASTER, MASTER, degraded=True)
+    kit.serves(MASTER, FULL)
+    kit.ack([2, 3])
+    kit.commit()
+    kit.floor_seen(stands_at)
+    kit.store_floor(4)
+    assert kit.broken() == broken

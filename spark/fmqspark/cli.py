@@ -14,15 +14,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from fmqcore.errors import DirectoryLocked, FmqError, InvalidArgument, Unavailable
+from fmqcore.errors import (
+    CorruptJournal,
+    DirectoryLocked,
+    FmqError,
+    InvalidArgument,
+    Unavailable,
+)
 from fmqspark.check.job import INCOMPLETE, INCONSISTENT, Options, Outcome, run_check
 from fmqspark.check.rows import Level
 from fmqspark.engines import open_engine
 from fmqspark.rebuild import Done, IndexResult, rebuild
+
+if TYPE_CHECKING:
+    from fmqspark.archive.job import Archived
 
 USAGE: Final = 64
 UNAVAILABLE: Final = 69
@@ -32,7 +41,7 @@ _SHOWN: Final = 50
 
 app = typer.Typer(
     name="job",
-    help="Data jobs: check a journal and its replicas, rebuild indexes.",
+    help="Data jobs: check a journal and its replicas, rebuild indexes, archive topics.",
     no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -149,6 +158,41 @@ def rebuild_index(
     raise typer.Exit(code)
 
 
+@app.command()
+def archive(
+    directories: Directories,
+    out: Annotated[Path, typer.Option(help="the archive's folder")],
+    topic: Annotated[
+        list[str] | None, typer.Option(help="only this topic; may be repeated")
+    ] = None,
+    group: Annotated[
+        str, typer.Option(help="what the journal is called there: its broker group's name")
+    ] = "journal",
+    engine: EngineOption = EngineName.LOCAL,
+    workers: Workers = 0,
+    master: Master = "",
+    rate: Rate = "0",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Topics to Parquet by topic and date. Run again, it adds what came since: no record twice."""
+    with _told():
+        from fmqspark.check.tables import require_arrow
+
+        require_arrow("an archive needs", "")
+        from fmqspark.archive.job import ArchiveOptions, run_archive
+
+        paths = tuple(str(directory) for directory in directories)
+        topics = tuple(topic) if topic else None
+        options = ArchiveOptions(paths, out, group, topics, _bytes(rate))
+        with open_engine(engine.value, workers, master) as running:
+            outcome = run_archive(options, running, _progress("archived"))
+        if output is Output.JSON:
+            _write(json.dumps(outcome.as_data(), indent=1) + "\n")
+        else:
+            _write(_archive_text(outcome))
+    raise typer.Exit(outcome.exit_code)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """`python -m fmqspark`; never returns."""
     given = sys.argv[1:] if arguments is None else list(arguments)
@@ -190,6 +234,8 @@ def _sentence(error: Exception) -> str:
 def _code(error: Exception) -> int:
     if isinstance(error, InvalidArgument):
         return USAGE
+    if isinstance(error, CorruptJournal):
+        return INCONSISTENT
     return UNAVAILABLE if isinstance(error, Unavailable | DirectoryLocked) else INCOMPLETE
 
 
@@ -264,6 +310,22 @@ def _rebuild_text(found: Sequence[IndexResult]) -> str:
     ]
     counts = [(done.value, sum(r.done is done for r in found)) for done in Done]
     lines.append("; ".join(f"{count} {what}" for what, count in counts if count) or "no segment")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _archive_text(outcome: "Archived") -> str:
+    lines = [
+        f"positions {unit.begin} to {unit.end}: deleted by retention before they were archived"
+        for unit in outcome.lost
+    ]
+    lines += [
+        f"positions {failed.unit.begin} to {failed.unit.end} are not archived: {failed.failed}"
+        for failed in outcome.failed
+    ]
+    lines.append(
+        f"{outcome.rows:,} records in {outcome.files} files, {outcome.bytes_written:,} bytes; "
+        f"planned up to position {outcome.end}"
+    )
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -7,7 +7,10 @@ import typer
 from fmqclient.cli.common import UNAVAILABLE, talk
 
 try:
+    from fmqclient.cli.replay import replay
     from fmqspark.cli import app
+
+    app.command()(replay)
 except ImportError as missing:
     _WHY = str(missing)
     app = typer.Typer(add_help_option=False)

@@ -20,7 +20,7 @@ _ELSEWHERE: Final = {
     "broker": "Run a broker; change what one may serve.",
     "cluster": "What the broker groups consist of, in your ZooKeeper: apply, show.",
     "journal": "Look at a broker's data directory: offline, read-only.",
-    "job": "Data jobs: check a journal and its replicas, rebuild indexes.",
+    "job": "Data jobs: check a journal and its replicas, rebuild indexes, archive topics.",
     "dev": "A cluster on this machine to write programs against.",
     "demo": "The main job on this machine: a cluster, data, a killed master, a verdict.",
 }

@@ -123,6 +123,13 @@ class SegmentIndex:
         queue = self._queues.get(key)
         return [queue.entry(i) for i in range(len(queue.positions))] if queue else []
 
+    def columns(self, key: QueueKey) -> "tuple[array[int], ...]":
+        """A queue's base offsets, positions, sizes, store times, tag masks; not to be changed.
+
+        A size is `total_len | record_count << 32`.
+        """
+        return (self._queues.get(key) or _Queue()).columns()
+
     def by_position(self) -> dict[Position, tuple[QueueKey, IndexEntry]]:
         """All entries of all queues, by where their batches are."""
         return {entry.position: (key, entry) for key in self._queues for entry in self.entries(key)}

@@ -30,14 +30,12 @@ _COVERAGE: Final = (
 )
 
 
-def require_arrow() -> None:
+def require_arrow(what: str = "the reports need", else_: str = ", or leave --out away") -> None:
     """Raise `Unavailable` now rather than after hours of work."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
-        raise Unavailable(
-            "the reports need pyarrow: pip install 'fmq[spark]', or leave --out away"
-        ) from None
+        raise Unavailable(f"{what} pyarrow: pip install 'fmq[spark]'{else_}") from None
 
 
 def write_findings(path: Path, rows: Sequence[Found]) -> None:

@@ -1,0 +1,194 @@
+"""Payload columns of chosen DATA batches, for bulk readers (DESIGN §11). Pure.
+
+Batches are read by their places, neighbours in one read, and what lies between is not read. Each
+is checked: header CRC, place, payload CRC, and that its columns fit. Nothing is made per record:
+a column of a batch is two slices, its offsets and its bytes, as they are stored and as an Arrow
+binary array has them. Who joins them to larger arrays checks that the offsets rise.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Final
+
+from fmqcore.batch import (
+    HEADER_LEN,
+    MAX_RECORDS,
+    Attrs,
+    BadBatch,
+    BatchFault,
+    BatchHeader,
+    BatchType,
+    aligned,
+    check_payload,
+    parse_header,
+)
+from fmqcore.columns import BadColumns
+from fmqcore.errors import CorruptJournal
+from fmqcore.journal.segments import segment_name
+from fmqcore.scan.headers import HeaderBlock, Read
+from fmqcore.scan.select import Places
+from fmqcore.words import Position
+
+BYTES_COLUMNS: Final = ("value", "key", "tag", "headers")
+"""Columns of bytes, in the order in which they are stored."""
+BORN: Final = "born_ms"
+"""The column of numbers behind them."""
+
+_RUN: Final = 4 * 1024 * 1024  # bytes of one read at most (one batch may be larger)
+_SLAB_BYTES: Final = 8 * 1024 * 1024
+_SLAB_RECORDS: Final = 64 * 1024
+_LARGE: Final = 4096  # if only headers are wanted, larger batches are read header by header
+_BITS: Final = {
+    "value": 0,
+    "key": int(Attrs.KEY),
+    "tag": int(Attrs.TAG),
+    "headers": int(Attrs.HEADERS),
+}
+_U32: Final = Struct("<I")
+_EMPTY: Final = memoryview(bytes(4 * (MAX_RECORDS + 1)))
+
+
+@dataclass(slots=True)
+class BytesColumn:
+    """One column of a slab: per batch `u32[N + 1]` from 0 on, and the bytes."""
+
+    offsets: list[memoryview] = field(default_factory=list)
+    data: list[memoryview] = field(default_factory=list)
+
+
+class Slab:
+    """Batches in journal order, taken apart. A column that a batch lacks is all empty there."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.batches = 0
+        self.records = 0
+        self.bytes = 0
+        self.columns = {name: BytesColumn() for name in BYTES_COLUMNS if name in columns}
+        self.born_ms: list[memoryview] = []  # i64[N] of each batch
+        self._headers = bytearray()
+
+    @property
+    def headers(self) -> HeaderBlock:
+        """Their headers."""
+        return HeaderBlock(bytes(self._headers))
+
+    def add_header(self, raw: bytes, header: BatchHeader) -> None:
+        """The next batch's."""
+        self._headers += raw
+        self.batches += 1
+        self.records += header.record_count
+
+    def add_payload(self, header: BatchHeader, payload: bytes, last: str, born: bool) -> None:
+        """Take the columns apart, up to `last`. Raises `BadColumns`."""
+        self.bytes += len(payload)
+        view, count, at = memoryview(payload), header.record_count, 0
+        attrs, columns = header.attrs, self.columns
+        width = 4 * (count + 1)
+        if attrs & Attrs.CODEC_MASK:
+            raise BadColumns(f"codec {attrs & Attrs.CODEC_MASK} is not known")
+        for name, bit in _BITS.items():
+            column = columns.get(name)
+            if bit and not attrs & bit:
+                if column is not None:
+                    column.offsets.append(_EMPTY[:width])
+                    column.data.append(_EMPTY[:0])
+            else:
+                body = at + width
+                if body > len(payload):
+                    raise BadColumns(f"the offsets of {name} are cut")
+                end = body + _U32.unpack_from(payload, body - 4)[0]
+                if end > len(payload):
+                    raise BadColumns(f"the bytes of {name} are cut")
+                if column is not None:
+                    column.offsets.append(view[at:body])
+                    column.data.append(view[body:end])
+                at += aligned(end - at)
+            if name == last and not born:
+                return
+        if born:
+            has = attrs & Attrs.BORN
+            if has and at + 8 * count > len(payload):
+                raise BadColumns("born_ms is cut")
+            self.born_ms.append(view[at : at + 8 * count] if has else _EMPTY[:0])
+
+
+class PayloadScan:
+    """Iterate over slabs of the wanted batches; raises `CorruptJournal` at what is not right.
+
+    `read(length, at)` reads the segment's file. `good_to`: all wanted that begin below are in the
+    slabs that came, the one in hand included. `bytes_read` is what was asked of `read`.
+    """
+
+    def __init__(self, read: Read, base: Position, places: Places, columns: Sequence[str]) -> None:
+        self.good_to = base
+        self.bytes_read = 0
+        self._read = read
+        self._base = base
+        self._places = places
+        self._columns = columns
+        wanted = [name for name in BYTES_COLUMNS if name in columns]
+        self._last = wanted[-1] if wanted else ""
+        self._born = BORN in columns
+        self._payloads = bool(wanted) or self._born
+
+    def __iter__(self) -> Iterator[Slab]:
+        slab = Slab(self._columns)
+        for first, end in self._runs():
+            position, last = self._places.positions[first], end - 1
+            length = self._places.positions[last] - position + HEADER_LEN
+            if self._payloads:
+                length += self._places.lengths[last] - HEADER_LEN
+            window = self._read(length, position - self._base)
+            self.bytes_read += len(window)
+            for i in range(first, end):
+                self._take(slab, window, self._places.positions[i] - position, i)
+                if slab.bytes >= _SLAB_BYTES or slab.records >= _SLAB_RECORDS:
+                    self.good_to = Position(self._places.positions[i] + self._places.lengths[i])
+                    yield slab
+                    slab = Slab(self._columns)
+        if slab.batches:
+            self.good_to = Position(self._places.positions[-1] + self._places.lengths[-1])
+            yield slab
+
+    def _runs(self) -> Iterator[tuple[int, int]]:
+        """Neighbours, as [first, end) of the places."""
+        positions, lengths = self._places
+        first = 0
+        for i in range(1, len(positions) + 1):
+            if (
+                i == len(positions)
+                or positions[i] != positions[i - 1] + lengths[i - 1]
+                or positions[i] + lengths[i] - positions[first] > _RUN
+                or (not self._payloads and lengths[i - 1] > _LARGE)
+            ):
+                yield first, i
+                first = i
+
+    def _take(self, slab: Slab, window: bytes, at: int, i: int) -> None:
+        position = Position(self._places.positions[i])
+        raw = window[at : at + HEADER_LEN]
+        try:
+            header = parse_header(raw)
+            if header.position != position or header.total_len != self._places.lengths[i]:
+                raise BadBatch(BatchFault.POSITION, "it is not the batch that is looked for")
+            if header.type != BatchType.DATA:
+                raise BadBatch(BatchFault.TYPE, "it holds no records")
+            if self._payloads:
+                begin = at + HEADER_LEN
+                payload = window[begin : begin + header.payload_len]
+                check_payload(header, payload)
+                slab.add_header(raw, header)
+                slab.add_payload(header, payload, self._last, self._born)
+            else:
+                slab.add_header(raw, header)
+        except (BadBatch, BadColumns) as error:
+            raise damaged(self._base, position, str(error)) from error
+
+
+def damaged(base: Position, position: Position, why: str) -> CorruptJournal:
+    """The error for a segment that is not what it must be."""
+    return CorruptJournal(
+        f"{segment_name(base)}: damaged at position {position} (byte {position - base} of the "
+        f"file): {why}; run `fmq job check` on the directory, and name a good replica as well"
+    )

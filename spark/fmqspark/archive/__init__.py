@@ -1,0 +1,1 @@
+"""Topics as partitioned Parquet, and back."""

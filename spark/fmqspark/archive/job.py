@@ -1,0 +1,181 @@
+"""The archive job: what is committed and not archived yet becomes Parquet; nothing comes twice.
+
+1. what an earlier run planned and did not finish is done again, just as it was planned;
+2. what is new is planned, a unit a segment, and the plan is synced;
+3. the units are archived, on whichever engine; each is noted when all its files are there.
+"""
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from fmqcore.errors import CorruptJournal, InvalidArgument
+from fmqcore.scan.select import Range, Wanted
+from fmqcore.words import TopicId
+from fmqspark.archive.ledger import FOLDER, Book, Unit, open_book
+from fmqspark.archive.write import ArchiveResult, ArchiveTask, archive_unit, file_name
+from fmqspark.engines import Engine
+from fmqspark.source.splits import plan
+from fmqspark.source.survey import Survey, survey
+
+DONE: Final = 0
+INCONSISTENT: Final = 2
+INCOMPLETE: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveOptions:
+    """What to archive and where to."""
+
+    directories: tuple[str, ...]
+    folder: Path
+    group: str = "journal"
+    """What the journal is called in the archive."""
+    topics: tuple[str, ...] | None = None
+    bytes_per_s: float = 0
+
+
+@dataclass(slots=True)
+class Archived:
+    """What a run did."""
+
+    end: int = 0
+    units: int = 0
+    files: int = 0
+    rows: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    lost: list[Unit] = field(default_factory=list)
+    failed: list[ArchiveResult] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """Damage comes first; what is not archived is not done."""
+        if any(isinstance(result.failed, CorruptJournal) for result in self.failed):
+            return INCONSISTENT
+        return INCOMPLETE if self.failed or self.lost else DONE
+
+    def as_data(self) -> dict[str, Any]:
+        """For `-o json`."""
+        return {
+            "exit_code": self.exit_code,
+            "archived_to": self.end,
+            "units": self.units,
+            "files": self.files,
+            "rows": self.rows,
+            "bytes_read": self.bytes_read,
+            "bytes_written": self.bytes_written,
+            "lost": [list(unit) for unit in self.lost],
+            "failed": [
+                {"begin": r.unit.begin, "end": r.unit.end, "why": str(r.failed)}
+                for r in self.failed
+            ],
+        }
+
+
+def run_archive(
+    options: ArchiveOptions, engine: Engine, tell: Callable[[int, int], None] = lambda *_: None
+) -> Archived:
+    """Run it. Raises `InvalidArgument`, `CorruptJournal`, `DirectoryLocked`, `EngineFailed`."""
+    found = survey(options.directories)
+    outcome = Archived()
+    if options.topics is not None and not options.folder.exists():
+        found.topic_ids(options.topics)  # an unknown topic is told before a folder is made
+    with open_book(options.folder, options.group) as book:
+        _same_journal(book, found)
+        topics = None if options.topics is None else sorted(options.topics)
+        book.begin(topics)
+        _tidy(book)
+        wanted = Wanted(topics=_ids(found, topics))
+        units = _pending(book, found, outcome) + _new(book, found, outcome)
+        rate = options.bytes_per_s / engine.workers
+        tasks = [_task(options, found, wanted, unit, rate) for unit in units]
+        tell(0, len(tasks))
+        for number, result in enumerate(engine.run(archive_unit, tasks), 1):
+            _note(book, outcome, result)
+            tell(number, len(tasks))
+        outcome.failed.sort(key=lambda r: r.unit)
+        outcome.end = book.ledger.end or 0
+    return outcome
+
+
+def _note(book: Book, outcome: Archived, result: ArchiveResult) -> None:
+    outcome.bytes_read += result.bytes_read
+    if result.failed is not None:
+        outcome.failed.append(result)
+        return
+    book.finish(result.unit, result.files)
+    outcome.units += 1
+    outcome.files += len(result.files)
+    outcome.rows += sum(file.rows for file in result.files)
+    outcome.bytes_written += sum(file.bytes for file in result.files)
+
+
+def _ids(found: Survey, topics: Sequence[str] | None) -> frozenset[TopicId] | None:
+    """As numbers. One that is not there (any more, in this part of the journal) has no records."""
+    if topics is None:
+        return None
+    return frozenset(i for i, name in found.names.items() if name in topics)
+
+
+def _same_journal(book: Book, found: Survey) -> None:
+    """Positions mean nothing in another journal."""
+    for view in found.segments:
+        told = book.ledger.marks.get(view.segment.base)
+        if told not in (None, view.snap_crc):
+            raise InvalidArgument(
+                f"{book.folder} holds another journal as {book.group!r}: its segment at "
+                f"{view.segment.base} began otherwise; give this one another --group"
+            )
+
+
+def _tidy(book: Book) -> None:
+    """Files that were being made when a run died."""
+    for scratch in (book.folder / FOLDER).glob(f"tmp-{book.group}-*"):
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _pending(book: Book, found: Survey, outcome: Archived) -> list[Unit]:
+    """What an earlier run left; what is gone meanwhile is lost, with whatever files it had."""
+    units = []
+    for unit in book.ledger.pending:
+        if unit.begin >= found.begin and unit.end <= found.end:
+            units.append(unit)
+        elif unit.begin >= found.begin:
+            raise InvalidArgument(
+                f"the archive is at position {unit.end}, the directories can be read to "
+                f"{found.end} only: a replica that is behind; name the others, too"
+            )
+        else:
+            for path in book.folder.glob(f"topic=*/date=*/{file_name(book.group, unit)}"):
+                path.unlink()
+            book.lose(unit)
+            outcome.lost.append(unit)
+    return units
+
+
+def _new(book: Book, found: Survey, outcome: Archived) -> list[Unit]:
+    """Plan what came since: a unit a segment."""
+    begin = book.ledger.end
+    if begin is not None and begin < found.begin:
+        gap = Unit(begin, found.begin)
+        book.lose(gap)
+        outcome.lost.append(gap)
+    begin = max(begin or 0, found.begin)
+    units, marks = [], {}
+    for view in found.segments:
+        if view.until > begin:
+            units.append(Unit(max(view.segment.base, begin), view.until))
+            marks[int(view.segment.base)] = view.snap_crc
+    book.plan(units, marks)
+    return units
+
+
+def _task(
+    options: ArchiveOptions, found: Survey, wanted: Wanted, unit: Unit, rate: float
+) -> ArchiveTask:
+    within = replace(wanted, positions=Range(unit.begin, unit.end))
+    splits = tuple(plan(found, within, 2**62))
+    return ArchiveTask(unit, splits, str(options.folder), options.group, rate)

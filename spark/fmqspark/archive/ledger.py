@@ -1,0 +1,196 @@
+"""What an archive holds: its ledger, one line a fact, each synced before what depends on it.
+
+    planned [begin, end)    before any file of that range is made
+    done [begin, end)       after all its files have their names
+    lost [begin, end)       retention deleted it before it was archived
+
+A range that is planned and not done is done again as it is, with the same file names: so what a
+killed run has left is replaced, and nothing comes twice. Files that the ledger does not name are
+no part of the archive.
+
+On disk, in the archive's folder: `_fmq/<group>.ledger` (JSON lines; a torn last line is void),
+`_fmq/<group>.lock` (`flock` of who is at work), `_fmq/tmp-*` (files being made).
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from fmqcore.errors import DirectoryLocked, InvalidArgument
+from fmqcore.words import is_name, no_name
+
+FOLDER: Final = "_fmq"
+_VERSION: Final = 1
+
+
+class Unit(NamedTuple):
+    """A range of the journal that is archived as one."""
+
+    begin: int
+    end: int
+
+
+class ArchivedFile(NamedTuple):
+    """One Parquet file; `path` is relative to the archive."""
+
+    path: str
+    topic: str
+    date: str
+    rows: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class Ledger:
+    """As read; see the module."""
+
+    topics: list[str] | None = None  # None: all
+    planned: list[Unit] = field(default_factory=list)
+    done: dict[Unit, list[ArchivedFile]] = field(default_factory=dict)
+    lost: list[Unit] = field(default_factory=list)
+    marks: dict[int, int] = field(default_factory=dict)  # segment base → header CRC of its SNAP
+
+    @property
+    def pending(self) -> list[Unit]:
+        """Planned, and neither done nor lost."""
+        over = self.done.keys() | set(self.lost)
+        return [unit for unit in self.planned if unit not in over]
+
+    @property
+    def end(self) -> int | None:
+        """Everything below is planned or lost; None: the archive is new."""
+        return max((unit.end for unit in [*self.planned, *self.lost]), default=None)
+
+    def files(self) -> list[ArchivedFile]:
+        """All files, in journal order."""
+        return [file for unit in sorted(self.done) for file in self.done[unit]]
+
+
+class Book:
+    """The ledger of one group in an archive, open for writing; holds its lock."""
+
+    def __init__(self, folder: Path, group: str, fd: int) -> None:
+        self.folder = folder
+        self.group = group
+        self.ledger = load(folder, group) or Ledger()
+        self._fd = fd
+
+    def begin(self, topics: list[str] | None) -> None:
+        """Say what the archive holds, once. Raises `InvalidArgument` if it says otherwise."""
+        if self.ledger.end is None and not self.ledger.marks:
+            self._append({"archive": _VERSION, "topics": topics})
+            self.ledger.topics = topics
+        elif self.ledger.topics != topics:
+            held = ", ".join(self.ledger.topics or ["all topics"])
+            raise InvalidArgument(
+                f"{self.folder} holds {held} of {self.group!r}: say the same topics, or archive "
+                "into another folder"
+            )
+
+    def plan(self, units: list[Unit], marks: dict[int, int]) -> None:
+        """Before anything of them is made."""
+        if units:
+            told = [[base, crc] for base, crc in marks.items()]
+            self._append({"planned": [list(unit) for unit in units], "marks": told})
+            self.ledger.planned += units
+            self.ledger.marks |= marks
+
+    def finish(self, unit: Unit, files: list[ArchivedFile]) -> None:
+        """All its files are there."""
+        self._append({"done": list(unit), "files": [list(file) for file in files]})
+        self.ledger.done[unit] = files
+
+    def lose(self, unit: Unit) -> None:
+        """It cannot be archived any more."""
+        self._append({"lost": list(unit)})
+        self.ledger.lost.append(unit)
+
+    def _append(self, row: dict[str, Any]) -> None:
+        append(self._fd, json.dumps(row).encode() + b"\n")
+
+
+@contextmanager
+def open_book(folder: Path, group: str) -> Iterator[Book]:
+    """Raises `DirectoryLocked`, `InvalidArgument`, `OSError`."""
+    if not is_name(group):
+        raise InvalidArgument(no_name("group", group))
+    home = folder / FOLDER
+    home.mkdir(parents=True, exist_ok=True)
+    lock = os.open(home / f"{group}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DirectoryLocked(f"{folder}: another archive job is at work there") from None
+        path = home / f"{group}.ledger"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            _drop_torn(fd)
+            sync_folder(home)
+            yield Book(folder, group, fd)
+        finally:
+            os.close(fd)
+    finally:
+        os.close(lock)
+
+
+def load(folder: Path, group: str) -> Ledger | None:
+    """A group's ledger; None if there is none. Raises `InvalidArgument` if it does not decode."""
+    path = folder / FOLDER / f"{group}.ledger"
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    ledger = Ledger()
+    for number, line in enumerate(raw.split(b"\n")[:-1], 1):  # the last is torn, or empty
+        try:
+            _take(ledger, json.loads(line))
+        except (ValueError, TypeError, KeyError) as error:
+            raise InvalidArgument(f"{path} line {number} does not decode: {error}") from None
+    return ledger
+
+
+def groups(folder: Path) -> list[str]:
+    """The groups that an archive holds."""
+    return sorted(path.stem for path in (folder / FOLDER).glob("*.ledger"))
+
+
+def append(fd: int, line: bytes) -> None:
+    """A line, synced."""
+    os.write(fd, line)
+    os.fsync(fd)
+
+
+def sync_folder(folder: Path) -> None:
+    """Names in it are there after a power loss."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _drop_torn(fd: int) -> None:
+    """A last line without its end was never acted upon."""
+    size = os.fstat(fd).st_size
+    raw = os.pread(fd, size, 0)
+    os.ftruncate(fd, raw.rfind(b"\n") + 1)
+
+
+def _take(ledger: Ledger, row: dict[str, Any]) -> None:
+    if "archive" in row:
+        if row["archive"] != _VERSION:
+            raise ValueError(f"version {row['archive']}, this is {_VERSION}")
+        ledger.topics = row["topics"]
+    elif "planned" in row:
+        ledger.planned += [Unit(*unit) for unit in row["planned"]]
+        ledger.marks |= {int(base): int(crc) for base, crc in row["marks"]}
+    elif "done" in row:
+        ledger.done[Unit(*row["done"])] = [ArchivedFile(*file) for file in row["files"]]
+    else:
+        ledger.lost.append(Unit(*row["lost"]))

@@ -1,0 +1,159 @@
+"""What a reader asks for, from the text options of `spark.read.format("fmq")`. Pure.
+
+path, paths   directories of the replicas of one journal, by commas (or `load([...])`)
+topic         topics, by commas; left out: all
+queues        like 0,3-5
+fromOffset, toOffset, fromTime, toTime   [from, to); a time is ISO 8601 (UTC if it says no
+              zone) or milliseconds since 1970
+columns       by commas; left out: all
+splitBytes    bytes of journal of one split, like 32m
+uncommitted   true: what is not known to be committed, too
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from fmqcore.errors import InvalidArgument
+from fmqcore.scan.select import NO_END, Range, Wanted
+from fmqspark.source.splits import SPLIT_BYTES
+from fmqspark.source.survey import Survey
+
+KNOWN: Final = (
+    *("path", "paths", "topic", "queues", "fromoffset", "tooffset", "fromtime", "totime"),
+    *("columns", "splitbytes", "uncommitted"),
+    *("startingposition", "maxbytespertrigger", "failondataloss"),  # streams
+)
+_UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+_SIZE: Final = re.compile(r"([0-9]+)([kmg]?)b?", re.IGNORECASE)
+_QUEUES: Final = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
+MIN_SPLIT: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The options, understood."""
+
+    directories: tuple[str, ...]
+    topics: tuple[str, ...] | None = None
+    wanted: Wanted = Wanted()  # all but the topics
+    columns: tuple[str, ...] | None = None
+    split_bytes: int = SPLIT_BYTES
+    uncommitted: bool = False
+    starting: str = "earliest"  # streams: or latest, or a position
+    per_trigger: int = 0  # streams: bytes of journal, 0 = all there is
+    fail_on_data_loss: bool = True  # streams
+
+    def wanted_in(self, found: Survey) -> Wanted:
+        """With the topics as numbers. Raises `InvalidArgument` for one that is not there."""
+        if self.topics is None:
+            return self.wanted
+        return replace(self.wanted, topics=found.topic_ids(self.topics))
+
+
+def understand(options: Mapping[str, str]) -> Request:
+    """Raises `InvalidArgument` saying which option and what it may be."""
+    given = {name.lower(): value.strip() for name, value in options.items()}
+    unknown = sorted(given.keys() - set(KNOWN))
+    if unknown:
+        raise InvalidArgument(f"no option {', '.join(unknown)}: there are {', '.join(KNOWN)}")
+    return Request(
+        _directories(given),
+        _list(given["topic"]) if "topic" in given else None,
+        Wanted(
+            queues=_queues(given["queues"]) if "queues" in given else None,
+            offsets=_range(given, "offset", _number),
+            store_ms=_range(given, "time", time_ms),
+        ),
+        _list(given["columns"]) if "columns" in given else None,
+        max(size("splitBytes", given["splitbytes"]), MIN_SPLIT)
+        if "splitbytes" in given
+        else SPLIT_BYTES,
+        _flag(given, "uncommitted", default=False),
+        given.get("startingposition", "earliest"),
+        size("maxBytesPerTrigger", given.get("maxbytespertrigger", "0")),
+        _flag(given, "failondataloss", default=True),
+    )
+
+
+def size(name: str, text: str) -> int:
+    """`32m` and its like, in bytes."""
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise InvalidArgument(f"{name} {text!r}: a number of bytes, like 64m")
+    return int(found[1]) * _UNITS[found[2].lower()]
+
+
+def time_ms(name: str, text: str) -> int:
+    """A time as milliseconds since 1970."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidArgument(
+            f"{name} {text!r}: a time like 2026-01-31T12:00:00Z, or milliseconds since 1970"
+        ) from None
+    return to_ms(when)
+
+
+def to_ms(when: datetime) -> int:
+    """Milliseconds since 1970, rounded up: a batch stored at or after `when` is not below it."""
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    since = when - datetime(1970, 1, 1, tzinfo=UTC)
+    return -(
+        -(since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds) // 1000
+    )
+
+
+def _directories(given: Mapping[str, str]) -> tuple[str, ...]:
+    text = given.get("paths") or given.get("path", "")
+    if text.startswith("["):
+        try:
+            return tuple(str(path) for path in json.loads(text))
+        except ValueError as error:
+            raise InvalidArgument(f"paths {text!r}: {error}") from None
+    found = _list(text)
+    if not found:
+        raise InvalidArgument('no path: spark.read.format("fmq").load(DIRECTORY)')
+    return found
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def _queues(text: str) -> frozenset[int]:
+    found: set[int] = set()
+    for part in _list(text):
+        match = _QUEUES.fullmatch(part)
+        if match is None:
+            raise InvalidArgument(f"queues {text!r}: numbers and ranges, like 0,3-5")
+        found |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return frozenset(found)
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isdecimal():
+        raise InvalidArgument(f"{name} {text!r}: a number from 0 on")
+    return int(text)
+
+
+def _range(given: Mapping[str, str], what: str, read: Callable[[str, str], int]) -> Range:
+    name = what.capitalize()
+    first = read(f"from{name}", given[f"from{what}"]) if f"from{what}" in given else 0
+    end = read(f"to{name}", given[f"to{what}"]) if f"to{what}" in given else NO_END
+    if first > end:
+        raise InvalidArgument(f"from{name} is above to{name}")
+    return Range(first, min(end, NO_END))
+
+
+def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = given.get(name, str(default)).lower()
+    if text not in ("true", "false"):
+        raise InvalidArgument(f"{name} {text!r}: true or false")
+    return text == "true"

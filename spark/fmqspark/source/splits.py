@@ -1,0 +1,213 @@
+"""Splits: the ranges of segments that tasks read, and the reading of one.
+
+A split reads only batches that can match: of a full segment by its index, if that index names all
+that it must (the SNAPs on both sides say what), else by its headers. If one replica's bytes are
+damaged, or gone, the next one goes on where it ended. What no replica can give is an error, never
+fewer rows.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from fmqcore.batch import BatchType
+from fmqcore.errors import CorruptJournal, Malformed
+from fmqcore.journal.index import SegmentIndex
+from fmqcore.journal.offsets import QueueKey
+from fmqcore.journal.scan import Fault
+from fmqcore.journal.segments import Segment, index_name, segment_name
+from fmqcore.scan.headers import HeaderScan, ScanRange
+from fmqcore.scan.payloads import PayloadScan, Slab, damaged
+from fmqcore.scan.select import (
+    Places,
+    Range,
+    Wanted,
+    boundary,
+    index_is_whole,
+    may_hold,
+    places_in_headers,
+    places_in_index,
+)
+from fmqcore.words import Offset, Position, TopicId
+from fmqspark.files import SegmentBytes, Throttle, open_segment, read_small
+from fmqspark.source.survey import SegmentView, Survey, names_told
+
+SPLIT_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of journal of one split, if nothing else is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The batches of one segment that begin in [begin, end). Small, and it can be pickled."""
+
+    segment: Segment
+    begin: Position
+    end: Position
+    exact: bool  # `begin` is where a batch begins
+    sources: tuple[str, ...]
+    wanted: Wanted
+    names: dict[TopicId, str]
+    before: dict[QueueKey, Offset]
+    after: dict[QueueKey, Offset] | None
+
+
+@dataclass(slots=True)
+class Tally:
+    """What reading cost."""
+
+    bytes_read: int = 0
+    batches: int = 0
+    records: int = 0
+
+
+def plan(found: Survey, wanted: Wanted, split_bytes: int = SPLIT_BYTES) -> list[Split]:
+    """The splits of what is wanted, in journal order; segments that cannot match are left out."""
+    within = wanted.positions.cut(Range(found.begin, found.end))
+    splits: list[Split] = []
+    for view in found.segments:
+        here = within.cut(Range(view.segment.base, view.until))
+        if here.empty or not may_hold(wanted, view.before, view.after, view.store_ms):
+            continue
+        if view.after is None:  # its headers are here
+            places = places_in_headers(found.tail, replace(wanted, positions=here))
+            if not len(places):
+                continue
+            here = Range(places.positions[0], places.positions[-1] + places.lengths[-1])
+        for begin, end in _pieces(found, view, here, split_bytes):
+            splits.append(_split(view, begin, end, wanted, found.names))
+    return splits
+
+
+def _pieces(
+    found: Survey, view: SegmentView, here: Range, split_bytes: int
+) -> Iterator[tuple[Position, Position]]:
+    """Of an open segment the pieces begin where batches do."""
+    at = here.first
+    while at < here.end:
+        end = min(at + split_bytes, here.end)
+        if view.after is None and end < here.end:
+            end = min(boundary(found.tail, end), here.end)
+        yield Position(at), Position(end)
+        at = end
+
+
+def _split(
+    view: SegmentView, begin: Position, end: Position, wanted: Wanted, names: dict[TopicId, str]
+) -> Split:
+    topics = wanted.topics
+    return Split(
+        view.segment,
+        begin,
+        end,
+        view.after is None or begin == view.segment.base,
+        view.sources,
+        wanted,
+        {i: name for i, name in names.items() if topics is None or i in topics},
+        {key: offset for key, offset in view.before.items() if wanted.takes(key)},
+        view.after and {key: offset for key, offset in view.after.items() if wanted.takes(key)},
+    )
+
+
+class SplitReader:
+    """Iterate over the slabs of a split. Raises `CorruptJournal`, `OSError`.
+
+    `names`: the topics; one that the journal forgot within this segment has its number.
+    """
+
+    def __init__(
+        self, split: Split, columns: tuple[str, ...], throttle: Throttle, tally: Tally | None = None
+    ) -> None:
+        self.names = dict(split.names)
+        self._split = split
+        self._columns = columns
+        self._throttle = throttle
+        self._tally = tally if tally is not None else Tally()
+        self._good_to = split.begin
+
+    def __iter__(self) -> Iterator[Slab]:
+        failures: list[Exception] = []
+        for path in self._split.sources:
+            try:
+                yield from self._from(path)
+            except (CorruptJournal, OSError) as error:
+                failures.append(error)
+            else:
+                return
+        first = failures[0]
+        if isinstance(first, FileNotFoundError):
+            raise CorruptJournal(
+                f"{first.filename} is gone: retention removed it while it was to be read; run again"
+            ) from first
+        if isinstance(first, OSError):
+            path = self._split.sources[0]
+            raise OSError(first.errno, first.strerror, f"{path}/{self._name}") from first
+        raise CorruptJournal(f"{self._split.sources[0]}/{first}") from first
+
+    @property
+    def _name(self) -> str:
+        return segment_name(self._split.segment.base)
+
+    def _from(self, path: str) -> Iterator[Slab]:
+        with open_segment(path, self._name, self._throttle, sparse=True) as data:
+            try:
+                for places in self._places(path, data):
+                    yield from self._payloads(data, places)
+            finally:
+                self._tally.bytes_read += data.bytes_read
+
+    def _payloads(self, data: SegmentBytes, places: Places) -> Iterator[Slab]:
+        scan = PayloadScan(data.read, self._split.segment.base, places, self._columns)
+        for slab in scan:
+            self._know(data, slab)
+            self._tally.batches += slab.batches
+            self._tally.records += slab.records
+            self._good_to = scan.good_to
+            yield slab
+
+    def _places(self, path: str, data: SegmentBytes) -> Iterator[Places]:
+        """Where the wanted batches are that have not come yet."""
+        split = self._split
+        here = split.wanted.positions.cut(Range(self._good_to, split.end))
+        wanted = replace(split.wanted, positions=here)
+        index = self._index(path) if split.after is not None else None
+        if index is not None:
+            yield places_in_index(index, wanted)
+            return
+        exact = split.exact or self._good_to > split.begin
+        begin = self._good_to if exact else split.segment.base
+        scan = HeaderScan(data.read, ScanRange(split.segment, begin, split.end))
+        for block in scan:
+            yield places_in_headers(block, wanted)
+        if scan.position < split.end:
+            why = scan.stop.sentence if isinstance(scan.stop, Fault) else "nothing is there"
+            raise damaged(split.segment.base, scan.position, why)
+
+    def _index(self, path: str) -> SegmentIndex | None:
+        """The segment's index, if it can be relied upon."""
+        split = self._split
+        assert split.after is not None, "an open segment has no index"
+        raw = read_small(path, index_name(split.segment.base))
+        if raw is None:
+            return None
+        self._tally.bytes_read += len(raw)
+        self._throttle.read(len(raw))
+        try:
+            index = SegmentIndex.decode(raw)
+        except Malformed:
+            return None
+        keys = {key for key in index.queues() if split.wanted.takes(key)} | split.after.keys()
+        if index.base != split.segment.base:
+            return None
+        return index if index_is_whole(index, keys, split.before, split.after) else None
+
+    def _know(self, data: SegmentBytes, slab: Slab) -> None:
+        """Names for all topics of a slab."""
+        unknown = {TopicId(i) for i in set(slab.headers.column("topic_id"))} - self.names.keys()
+        if not unknown:
+            return
+        segment = self._split.segment
+        for block in HeaderScan(data.read, ScanRange(segment, segment.base, self._split.end)):
+            if BatchType.CONFIG in block.column("type"):
+                self.names |= names_told(data.read, segment.base, block)
+        for topic_id in unknown - self.names.keys():
+            self.names[topic_id] = f"#{topic_id}"

@@ -1,0 +1,241 @@
+"""`spark.read.format("fmq")` and `readStream`: the door of `fmqspark.source` to Spark.
+
+`register(spark)` makes the format known (and switches on filter push-down); a session that finds
+the package `pyspark_fmq` knows the format by itself.
+
+Spark does not tell a Python source which columns a query uses: the option `columns`, or
+`.schema("value binary, offset long")`, prunes them. Filters on topic, queue, offset, position and
+store_time decide what is read; Spark applies them again to the rows, so they need be no more than
+a superset.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from fmqcore.errors import InvalidArgument
+from fmqcore.scan.select import NO_END, Range, Wanted
+from fmqspark.files import Throttle
+from fmqspark.source.options import Request, to_ms, understand
+from fmqspark.source.splits import Split, SplitReader, plan
+from fmqspark.source.survey import Survey, survey
+
+PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+_TYPES: Final[dict[str, DataType]] = {
+    "topic": StringType(),
+    "queue": IntegerType(),
+    "offset": LongType(),
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "tag": BinaryType(),
+    "headers": MapType(StringType(), BinaryType()),
+    "store_time": TimestampType(),
+    "deliver_time": TimestampType(),
+    "born_time": TimestampType(),
+    "producer": LongType(),
+    "epoch": LongType(),
+    "position": LongType(),
+}
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("fmq")` known to a session."""
+    spark.dataSource.register(FmqDataSource)
+    spark.conf.set(PUSHDOWN, "true")
+
+
+class FmqDataSource(DataSource):
+    """See the module; the options are in `fmqspark.source.options`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` takes."""
+        return "fmq"
+
+    def schema(self) -> StructType:
+        """The columns that are asked for."""
+        columns = understand(self.options).columns
+        found = StructType()
+        for name in _TYPES if columns is None else columns:
+            found = found.add(name, _type(name))
+        return found
+
+    def reader(self, schema: StructType) -> "FmqReader":
+        """See `DataSource`."""
+        return FmqReader(understand(self.options), _columns(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """See `DataSource`."""
+        from fmqspark.spark.stream import FmqStreamReader
+
+        return FmqStreamReader(understand(self.options), _columns(schema))
+
+
+class SplitPartition(InputPartition):
+    """One task's part."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(None)
+        self.split = split
+
+
+class _Push:
+    """`pushFilters` of a reader, as long as Spark is not told that the method is overridden.
+
+    Where push-down is switched off (Spark's default) it refuses a reader that overrides it, by
+    looking at `__func__`; where it is on, it calls it.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: "FmqReader") -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._reader.narrow(filters)
+        return filters
+
+
+class FmqReader(DataSourceReader):
+    """A batch query."""
+
+    def __init__(self, request: Request, columns: tuple[str, ...]) -> None:
+        self._request = request
+        self._columns = columns
+        self._filters: list[Filter] = []
+        self.pushFilters = _Push(self)  # type: ignore[method-assign]
+
+    def narrow(self, filters: list[Filter]) -> None:
+        """Read only what these may let pass."""
+        self._filters = filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """See `DataSourceReader`."""
+        found = survey(self._request.directories, uncommitted=self._request.uncommitted)
+        wanted = self._request.wanted_in(found)
+        for one in self._filters:
+            wanted = narrowed(wanted, one, found)
+        return partitions(plan(found, wanted, self._request.split_bytes))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """See `DataSourceReader`."""
+        return read(partition, self._columns)
+
+
+def partitions(splits: Sequence[Split]) -> list[InputPartition]:
+    """What `partitions` returns."""
+    return [SplitPartition(split) for split in splits]
+
+
+def read(partition: InputPartition, columns: tuple[str, ...]) -> Iterator[Any]:
+    """Arrow record batches of a split; an empty plan is one partition that is no split."""
+    from fmqspark.source.arrow import record_batch, stored
+
+    if not isinstance(partition, SplitPartition):
+        return
+    reader = SplitReader(partition.split, stored(columns), Throttle(0))
+    for slab in reader:
+        yield record_batch(slab, columns, reader.names, partition.split.wanted.offsets)
+
+
+def narrowed(wanted: Wanted, one: Filter, found: Survey) -> Wanted:
+    """What is left of `wanted` under a filter; one that is not understood changes nothing."""
+    column: tuple[str, ...] = getattr(one, "attribute", ())
+    name = ".".join(column)
+    if name == "topic":
+        values = _values(one)
+        if values is None:
+            return wanted
+        ids = frozenset(i for i, topic in found.names.items() if topic in values)
+        return replace(wanted, topics=ids if wanted.topics is None else wanted.topics & ids)
+    if name == "queue":
+        values = _values(one)
+        if values is None:
+            return wanted
+        queues = frozenset(value for value in values if isinstance(value, int))
+        return replace(wanted, queues=queues if wanted.queues is None else wanted.queues & queues)
+    field = {"offset": "offsets", "position": "positions", "store_time": "store_ms"}.get(name)
+    within = _range(one) if field else None
+    if field is None or within is None:
+        return wanted
+    return replace(wanted, **{field: getattr(wanted, field).cut(within)})
+
+
+def _values(one: Filter) -> frozenset[Any] | None:
+    match one:
+        case EqualTo() | EqualNullSafe():
+            return frozenset([one.value])
+        case In():
+            return frozenset(one.value)
+        case _:
+            return None
+
+
+def _range(one: Filter) -> Range | None:
+    """The least range that holds all that pass."""
+    match one:
+        case EqualTo() | EqualNullSafe():
+            values = [one.value]
+        case In():
+            values = list(one.value)
+        case GreaterThan() | GreaterThanOrEqual():
+            first = _at_least(one.value, above=isinstance(one, GreaterThan))
+            return None if first is None else Range(first=first)
+        case LessThan() | LessThanOrEqual():
+            end = _at_least(one.value, above=isinstance(one, LessThanOrEqual))
+            return None if end is None else Range(end=min(end, NO_END))
+        case _:
+            return None
+    numbers = [number for value in values if (number := _at_least(value)) is not None]
+    return Range(min(numbers), max(numbers) + 1) if numbers else None
+
+
+def _at_least(value: object, *, above: bool = False) -> int | None:
+    """The least whole number (of a time: millisecond) that is not below, or is above, it."""
+    if isinstance(value, datetime):
+        return to_ms(value) + (above and value.microsecond % 1000 == 0)
+    return value + above if isinstance(value, int) else None
+
+
+def _type(name: str) -> DataType:
+    if name not in _TYPES:
+        raise InvalidArgument(f"no column {name!r}: there are {', '.join(_TYPES)}")
+    return _TYPES[name]
+
+
+def _columns(schema: StructType) -> tuple[str, ...]:
+    """Raises `InvalidArgument` for a column that there is not, or of another type."""
+    for field in schema.fields:
+        if field.dataType != _type(field.name):
+            raise InvalidArgument(
+                f"column {field.name} is {_type(field.name).simpleString()}, "
+                f"not {field.dataType.simpleString()}: cast it behind the source"
+            )
+    return tuple(schema.fieldNames())

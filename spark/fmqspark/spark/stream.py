@@ -1,0 +1,104 @@
+"""`spark.readStream.format("fmq")`: Spark's progress is a position of the journal.
+
+One number orders all that a journal holds, so it is all that a checkpoint needs: a micro-batch is
+the batches that begin in [start, end), the same ones whenever and from whichever replica they are
+read. With a sink that knows its micro-batches (files do) each record is in it exactly once.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+)
+
+from fmqcore.errors import CorruptJournal, InvalidArgument
+from fmqcore.scan.select import Range
+from fmqspark.source.options import Request
+from fmqspark.source.splits import plan
+from fmqspark.source.survey import Survey, survey
+from fmqspark.spark.source import partitions, read
+
+_POSITION = "position"
+
+
+class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A streaming query."""
+
+    def __init__(self, request: Request, columns: tuple[str, ...]) -> None:
+        self._request = request
+        self._columns = columns
+        self._target: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        """Where a query without a checkpoint begins."""
+        found = self._survey()
+        self._request.wanted_in(found)  # an unknown topic is told before anything is read
+        match self._request.starting:
+            case "earliest":
+                return {_POSITION: found.begin}
+            case "latest":
+                return {_POSITION: found.end}
+            case text if text.isdecimal():
+                return {_POSITION: int(text)}
+            case text:
+                raise InvalidArgument(
+                    f"startingPosition {text!r}: earliest, latest, or a position of the journal"
+                )
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """As the option `maxBytesPerTrigger` says."""
+        most = self._request.per_trigger
+        return ReadMaxBytes(most) if most else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What is there now is all that this run reads."""
+        self._target = self._survey().end
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """How far the next micro-batch goes."""
+        begin = start[_POSITION]
+        end = int(self._survey(begin).end)
+        if end < begin:
+            raise self._ahead(begin, end)
+        if self._target is not None:
+            end = min(end, self._target)
+        if isinstance(limit, ReadMaxBytes):
+            end = min(end, begin + limit.max_bytes)
+        return {_POSITION: max(end, begin)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """The splits of a micro-batch."""
+        begin, until = start[_POSITION], end[_POSITION]
+        if begin >= until:
+            return []
+        found = self._survey(begin)
+        if found.end < until:
+            raise self._ahead(until, found.end)
+        if begin < found.begin and self._request.fail_on_data_loss:
+            raise CorruptJournal(
+                f"the stream goes on at position {begin}, but what lies below {found.begin} is "
+                "deleted (retention): set failOnDataLoss to false to go on from there"
+            )
+        wanted = self._request.wanted_in(found)
+        wanted = replace(wanted, positions=wanted.positions.cut(Range(begin, until)))
+        return partitions(plan(found, wanted, self._request.split_bytes))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """See `DataSourceStreamReader`."""
+        return read(partition, self._columns)
+
+    def _survey(self, since: int = 0) -> Survey:
+        request = self._request
+        return survey(request.directories, uncommitted=request.uncommitted, since=since)
+
+    def _ahead(self, asked: int, end: int) -> CorruptJournal:
+        return CorruptJournal(
+            f"the stream is at position {asked}, but {', '.join(self._request.directories)} can be "
+            f"read to {end} only: another journal, or a replica that is behind; name others, too"
+        )

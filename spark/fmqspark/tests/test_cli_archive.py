@@ -1,0 +1,65 @@
+"""`archive` on the command line: exit codes, one line for each failure."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from fmqspark.archive.ledger import open_book
+from fmqspark.tests.kit import data_batch, flip, journal, write
+from fmqspark.tests.test_cli import run
+
+
+def test_without_pyarrow_it_is_69_and_says_what_to_install(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    code, out, err = run(capsys, "archive", write(tmp_path / "a"), "--out", tmp_path / "out")
+    assert (code, out) == (69, "")
+    assert err == "fmq job: an archive needs pyarrow: pip install 'fmq[spark]'\n"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.spark
+def test_what_was_done_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, out = write(tmp_path / "a"), tmp_path / "out"
+    code, said, err = run(capsys, "archive", a, "--out", out, "--group", "g1")
+    assert (code, err) == (0, "")
+    assert said.startswith("900 records in 12 files, ")
+    assert said.endswith(f"planned up to position {journal().end}\n")
+    code, said, _ = run(capsys, "archive", a, "--out", out, "--group", "g1", "-o", "json")
+    assert (code, json.loads(said)["rows"]) == (0, 0)
+
+
+@pytest.mark.spark
+def test_damage_is_2_and_tells_what_is_not_archived(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, out = write(tmp_path / "a"), tmp_path / "out"
+    flip(a, data_batch(100).position + 100)
+    code, said, err = run(capsys, "archive", a, "--out", out)
+    assert (code, err) == (2, "")
+    assert f"damaged at position {data_batch(100).position}" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.spark
+def test_what_makes_no_sense_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, out = write(tmp_path / "a"), tmp_path / "out"
+    cases = [
+        (64, "is no directory", ("archive", tmp_path / "nowhere", "--out", out)),
+        (64, "no topic 'x'", ("archive", a, "--out", out, "--topic", "x")),
+        (64, "is no name for a group", ("archive", a, "--out", out, "--group", "../x")),
+        (64, "Missing option '--out'", ("archive", a)),
+        (64, "--rate", ("archive", a, "--out", out, "--rate", "x")),
+    ]
+    for code, sentence, arguments in cases:
+        told = run(capsys, *arguments)
+        assert told[:2] == (code, "")
+        assert sentence in told[2]
+        assert "Traceback" not in told[2]
+    with open_book(out, "journal"):
+        code, _, err = run(capsys, "archive", a, "--out", out)
+    assert code == 69
+    assert err.endswith("another archive job is at work there\n")

@@ -1,0 +1,331 @@
+"""The source without Spark: all that is committed, once; only what can match is read."""
+
+import itertools
+import os
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from fmqcore.batch import HEADER_LEN, BatchHeader, BatchType
+from fmqcore.columns import Records, decode
+from fmqcore.errors import CorruptJournal, InvalidArgument
+from fmqcore.journal.index import SegmentIndex
+from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
+from fmqcore.scan.payloads import BORN, BYTES_COLUMNS, Slab
+from fmqcore.scan.select import Range, Wanted
+from fmqcore.tests.journal_writer import JournalWriter, sample
+from fmqcore.words import Position, TopicId
+from fmqspark.files import Throttle
+from fmqspark.source.options import Request, understand
+from fmqspark.source.splits import SplitReader, Tally, plan
+from fmqspark.source.survey import survey
+from fmqspark.tests.kit import data_batch, file_of, flip, journal, write
+
+Row = tuple[str, int, int, bytes]
+ALL = (*BYTES_COLUMNS, BORN)
+WHOLE = Wanted()
+
+
+def rows_of(slab: Slab, names: dict[TopicId, str]) -> Iterator[Row]:
+    headers = slab.headers
+    value = slab.columns["value"]
+    for i, header in enumerate(headers.headers()):
+        offsets, data = value.offsets[i].cast("I"), bytes(value.data[i])
+        for n in range(header.record_count):
+            piece = data[offsets[n] : offsets[n + 1]]
+            yield names[header.topic_id], header.queue_id, header.base_offset + n, piece
+
+
+def read(
+    directories: Sequence[Path],
+    wanted: Wanted = WHOLE,
+    split_bytes: int = 40_000,
+    tally: Tally | None = None,
+    *,
+    uncommitted: bool = False,
+) -> list[Row]:
+    found = survey([str(d) for d in directories], uncommitted=uncommitted)
+    rows: list[Row] = []
+    for split in plan(found, wanted, split_bytes):
+        reader = SplitReader(split, ALL, Throttle(0), tally)
+        for slab in reader:
+            rows += rows_of(slab, reader.names)
+    return rows
+
+
+def truth(
+    writer: JournalWriter, wanted: Wanted = WHOLE, until: int = 2**63
+) -> tuple[list[Row], list[BatchHeader]]:
+    """By the plain decoder: rows, and the batches that must be read."""
+    rows, batches = [], []
+    for header in writer.headers:
+        if (
+            header.type != BatchType.DATA
+            or header.end > until
+            or not wanted.takes((header.topic_id, header.queue_id))
+            or Range(header.base_offset, header.end_offset).cut(wanted.offsets).empty
+            or not wanted.store_ms.first <= header.store_ms < wanted.store_ms.end
+        ):
+            continue
+        batches.append(header)
+        records = records_of(writer, header)
+        rows += [
+            ("orders", header.queue_id, header.base_offset + i, value)
+            for i, value in enumerate(records.values)
+        ]
+    return rows, batches
+
+
+def records_of(writer: JournalWriter, header: BatchHeader) -> Records:
+    base = Position(header.position // MIN_SEGMENT * MIN_SEGMENT)
+    at = header.position - base + HEADER_LEN
+    payload = bytes(writer.segments[base][at : at + header.payload_len])
+    return decode(header.attrs, header.record_count, payload)
+
+
+MIDDLE_MS = 1_700_000_150_000
+SOME = [
+    Wanted(),
+    Wanted(queues=frozenset({2})),
+    Wanted(queues=frozenset({0, 3}), offsets=Range(50, 120)),
+    Wanted(offsets=Range(7, 8)),
+    Wanted(offsets=Range(10_000)),
+    Wanted(store_ms=Range(MIDDLE_MS, MIDDLE_MS + 30_000)),
+    Wanted(queues=frozenset({1}), store_ms=Range(end=MIDDLE_MS)),
+    Wanted(topics=frozenset({TopicId(9)})),
+    Wanted(topics=frozenset({TopicId(7)}), queues=frozenset()),
+]
+
+
+@pytest.mark.parametrize("with_index", [True, False])
+@pytest.mark.parametrize("split_bytes", [3_000, 40_000, 10**9])
+@pytest.mark.parametrize("wanted", SOME)
+def test_what_is_wanted_comes_once_and_in_order(
+    tmp_path: Path, wanted: Wanted, split_bytes: int, with_index: bool
+) -> None:
+    a = write(tmp_path / "a")
+    if not with_index:
+        for path in a.glob("*.index"):
+            path.unlink()
+    tally = Tally()
+    expected, batches = truth(journal(), wanted)
+    assert read([a], wanted, split_bytes, tally) == expected
+    assert tally.batches == len(batches)
+
+
+@pytest.mark.parametrize("wanted", SOME)
+def test_batches_that_cannot_match_are_never_read(tmp_path: Path, wanted: Wanted) -> None:
+    a = write(tmp_path / "a")
+    expected, batches = truth(journal(), wanted)
+    keep = {header.position for header in batches}
+    last = journal().last_base
+    for header in journal().headers:
+        if header.type == BatchType.DATA and header.position not in keep and header.end <= last:
+            path, at = file_of(a, header.position)
+            with path.open("r+b") as file:
+                file.seek(at)
+                file.write(b"\xff" * header.total_len)
+    tally = Tally()
+    assert read([a], wanted, tally=tally) == expected
+    full = {h.position // MIN_SEGMENT for h in batches if h.position < last}
+    indexes = sum((a / index_name(Position(n * MIN_SEGMENT))).stat().st_size for n in full)
+    of_open = MIN_SEGMENT  # of the open one all headers, and these batches are small
+    most = sum(h.total_len for h in batches) + 3 * indexes + 2 * of_open
+    assert tally.bytes_read <= most
+
+
+def test_a_segment_that_cannot_match_is_not_even_opened(tmp_path: Path) -> None:
+    a = write(tmp_path / "a")
+    wanted = Wanted(queues=frozenset({1}), store_ms=Range(MIDDLE_MS, MIDDLE_MS + 5_000))
+    splits = plan(survey([str(a)]), wanted, 10**9)
+    assert len(splits) == 1 < len(journal().segments)
+    early = plan(survey([str(a)]), Wanted(offsets=Range(0, 5)), 10**9)
+    assert [split.segment.base for split in early] == [0]
+
+
+@pytest.mark.parametrize("number", [0, 3, 150, 200, -1])
+def test_nothing_above_the_known_commit_end_is_shown(tmp_path: Path, number: int) -> None:
+    end = [h for h in journal().headers if h.type == BatchType.DATA][number].end
+    a = write(tmp_path / "a", commit_end=end)
+    assert read([a]) == truth(journal(), until=end)[0]
+    assert read([a], uncommitted=True) == truth(journal())[0]
+
+
+def test_a_tail_that_was_never_agreed_upon_is_not_shown_beside_one_that_was(tmp_path: Path) -> None:
+    """What was a master has other bytes where its followers went on without it."""
+    agreed = data_batch(150)
+    lost = sample(batches=300)
+    lost.now_ms += 1  # other headers from here on, in its own files only
+    a = write(tmp_path / "a", commit_end=agreed.end)
+    for base in journal().segments:
+        if base + MIN_SEGMENT > agreed.end:
+            at = max(0, agreed.end - base)
+            path = a / segment_name(base)
+            path.write_bytes(path.read_bytes()[:at] + b"\x5a" * (MIN_SEGMENT - at))
+            (a / index_name(base)).unlink(missing_ok=True)
+    b = write(tmp_path / "b")
+    expected = truth(journal())[0]
+    assert read([a]) == truth(journal(), until=agreed.end)[0]
+    assert read([b, a]) == expected
+    assert read([a, b]) == expected
+
+
+def test_a_commit_end_above_what_is_there_is_no_damage(tmp_path: Path) -> None:
+    end = journal().headers[-2].end
+    a = write(tmp_path / "a", durable_end=journal().headers[-20].end, commit_end=10**9)
+    path, at = file_of(a, end)
+    path.write_bytes(path.read_bytes()[:at] + bytes(MIN_SEGMENT - at))
+    assert read([a]) == truth(journal(), until=end)[0]
+    b = write(tmp_path / "b", durable_end=journal().end, commit_end=10**9)
+    os.truncate(b / segment_name(journal().last_base), at - 8)
+    with pytest.raises(CorruptJournal, match="damaged at position"):
+        read([b])
+
+
+def test_damage_is_an_error_and_a_good_replica_goes_on_behind_it(tmp_path: Path) -> None:
+    victim = data_batch(120)
+    expected = truth(journal())[0]
+    for part, at in (("header", 20), ("payload", 100)):
+        a, b = write(tmp_path / f"a-{part}"), write(tmp_path / f"b-{part}")
+        flip(a, victim.position + at)
+        with pytest.raises(CorruptJournal, match=f"damaged at position {victim.position} ") as told:
+            read([a])
+        assert file_of(a, victim.position)[0].name in str(told.value)
+        assert read([a, b]) == expected
+        flip(b, victim.position + at)
+        with pytest.raises(CorruptJournal):
+            read([a, b])
+
+
+@pytest.mark.parametrize("cut", [0, 40, 96, 1000, MIN_SEGMENT // 2, MIN_SEGMENT - 8])
+@pytest.mark.parametrize("number", [0, 4, -1])
+def test_a_segment_cut_anywhere_gives_all_or_an_error(
+    tmp_path: Path, cut: int, number: int
+) -> None:
+    a, b = write(tmp_path / "a"), write(tmp_path / "b")
+    base = sorted(journal().segments)[number]
+    os.truncate(a / segment_name(base), cut)
+    expected = truth(journal())[0]
+    try:
+        rows = read([a])
+    except CorruptJournal:
+        rows = expected
+    assert rows == expected
+    assert read([a, b]) == expected
+
+
+def test_an_index_that_lacks_a_batch_is_not_relied_upon(tmp_path: Path) -> None:
+    a = write(tmp_path / "a")
+    inside = [h for h in journal().headers if MIN_SEGMENT <= h.position < 2 * MIN_SEGMENT]
+    for leave_out in range(1, len(inside) - 1):
+        index = SegmentIndex(Position(MIN_SEGMENT))
+        for i, header in enumerate(inside):
+            if i != leave_out:
+                index.add(header)
+        (a / index_name(Position(MIN_SEGMENT))).write_bytes(index.encode())
+        assert read([a]) == truth(journal())[0]
+
+
+def test_a_missing_segment_is_an_error_unless_a_replica_has_it(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a"), write(tmp_path / "b")
+    (a / segment_name(Position(3 * MIN_SEGMENT))).unlink()
+    with pytest.raises(CorruptJournal, match="positions 196608 to 262144 are on none"):
+        read([a])
+    (b / segment_name(Position(5 * MIN_SEGMENT))).unlink()
+    assert read([a, b]) == truth(journal())[0]
+
+
+def test_what_retention_removes_meanwhile_is_told(tmp_path: Path) -> None:
+    a = write(tmp_path / "a")
+    splits = plan(survey([str(a)]), Wanted())
+    (a / segment_name(Position(0))).unlink()
+    with pytest.raises(CorruptJournal, match="retention removed it"):
+        list(SplitReader(splits[0], ALL, Throttle(0)))
+
+
+def test_a_topic_that_came_and_went_within_a_segment_keeps_its_name(tmp_path: Path) -> None:
+    writer = JournalWriter()
+    writer.topic(1, "brief", 1)
+    writer.data(1, 0, [b"x"])
+    writer.topic(1, "brief", 0)
+    writer.roll()
+    writer.topic(2, "later", 1)
+    writer.data(2, 0, [b"y"])
+    a = write(tmp_path / "a", writer)
+    assert read([a]) == [("brief", 0, 0, b"x"), ("later", 0, 0, b"y")]
+
+
+def test_only_the_newer_part_is_looked_at_when_only_that_is_asked_for(tmp_path: Path) -> None:
+    a = write(tmp_path / "a")
+    since = data_batch(200).position
+    wanted = Wanted(positions=Range(since))
+    whole = plan(survey([str(a)]), wanted)
+    for base in sorted(journal().segments)[: since // MIN_SEGMENT]:
+        (a / segment_name(base)).write_bytes(b"")
+    assert plan(survey([str(a)], since=since), wanted) == whole
+
+
+def test_two_halves_at_any_position_are_the_whole(tmp_path: Path) -> None:
+    a = write(tmp_path / "a")
+    expected = truth(journal())[0]
+    chance = random.Random(5)
+    for at in [0, 1, MIN_SEGMENT, *(chance.randrange(journal().end) for _ in range(20))]:
+        halves = [Wanted(positions=Range(0, at)), Wanted(positions=Range(at))]
+        rows = list(itertools.chain.from_iterable(read([a], half) for half in halves))
+        assert rows == expected
+
+
+def test_without_a_checkpoint_nothing_is_known_to_be_committed(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a"), write(tmp_path / "b")
+    (a / CHECKPOINT).write_bytes(b"nonsense")
+    with pytest.raises(CorruptJournal, match="nobody knows what is committed"):
+        read([a])
+    assert read([a], uncommitted=True) == read([a, b]) == truth(journal())[0]
+
+
+def test_a_topic_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+    a = write(tmp_path / "a")
+    request = Request((str(a),), topics=("order",))
+    with pytest.raises(InvalidArgument, match="no topic 'order' in this journal; its topics: ord"):
+        request.wanted_in(survey(request.directories))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "no path"),
+        ({"path": "/x", "topics": "a"}, "no option topics"),
+        ({"path": "/x", "queues": "1-"}, "like 0,3-5"),
+        ({"path": "/x", "fromOffset": "-1"}, "fromOffset '-1'"),
+        ({"path": "/x", "fromOffset": "9", "toOffset": "3"}, "fromOffset is above toOffset"),
+        ({"path": "/x", "fromTime": "noon"}, "fromTime 'noon'"),
+        ({"path": "/x", "splitBytes": "big"}, "splitBytes 'big'"),
+        ({"path": "/x", "uncommitted": "yes"}, "true or false"),
+        ({"paths": "[", "path": "/x"}, "paths"),
+    ],
+)
+def test_options_that_make_no_sense_are_told(options: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        understand(options)
+
+
+def test_options_are_understood() -> None:
+    given = {
+        "paths": '["/a", "/b"]',
+        "topic": "x, y",
+        "queues": "0,3-5",
+        "toOffset": "7",
+        "fromTime": "2026-01-01",
+        "toTime": "2026-01-01T00:00:00.0005+00:00",
+        "columns": "offset,value",
+        "splitBytes": "1m",
+    }
+    request = understand(given)
+    assert request.directories == ("/a", "/b")
+    assert request.topics == ("x", "y")
+    assert request.wanted.queues == frozenset({0, 3, 4, 5})
+    assert request.wanted.offsets == Range(0, 7)
+    assert request.wanted.store_ms == Range(1767225600000, 1767225600001)
+    assert (request.columns, request.split_bytes) == (("offset", "value"), 1024**2)

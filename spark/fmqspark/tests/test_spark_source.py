@@ -1,0 +1,230 @@
+"""The source in Spark itself: one session for all tests, streams killed in their own processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmqcore.batch import BatchType
+from fmqcore.journal.checkpoint import encode_checkpoint
+from fmqcore.journal.segments import CHECKPOINT
+from fmqcore.scan.select import Range, Wanted
+from fmqcore.words import TopicId
+from fmqspark.source.survey import Survey
+from fmqspark.tests.kit import data_batch, flip, journal, write
+
+pytestmark = pytest.mark.spark
+Row = tuple[int, int, bytes]
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    from fmqspark.spark.session import open_session
+    from fmqspark.spark.source import register
+
+    with open_session(2) as session:
+        register(session)
+        yield session
+
+
+def truth() -> list[Row]:
+    from fmqspark.tests.test_source import records_of
+
+    return sorted(
+        (header.queue_id, header.base_offset + i, value)
+        for header in journal().headers
+        if header.type == BatchType.DATA
+        for i, value in enumerate(records_of(journal(), header).values)
+    )
+
+
+def rows(frame: Any) -> list[Row]:
+    found = frame.select("queue", "offset", "value").collect()
+    return sorted((r.queue, r.offset, bytes(r.value)) for r in found)
+
+
+def test_all_records_and_all_columns(spark: Any, tmp_path: Path) -> None:
+    from fmqspark.spark.source import _TYPES
+
+    a, b = write(tmp_path / "a"), write(tmp_path / "b")
+    flip(a, data_batch(100).position + 100)
+    frame = spark.read.format("fmq").option("splitBytes", "64k").load([str(a), str(b)])
+    assert rows(frame) == truth()
+    assert frame.columns == list(_TYPES)
+    one = frame.where("queue = 2 and offset = 4").collect()[0]
+    assert (one.topic, one.producer, one.epoch, one.headers) == ("orders", 11, 1, None)
+
+
+def test_filters_decide_what_is_read(spark: Any, tmp_path: Path) -> None:
+    """With push-down the damaged batch is never read; without, it is."""
+    a = write(tmp_path / "a")
+    victim = data_batch(100)
+    flip(a, victim.position + 100)
+
+    def found() -> list[Row]:
+        frame = spark.read.format("fmq").load(str(a))
+        frame = frame.where(f"queue = {victim.queue_id} and offset >= {victim.end_offset}")
+        return rows(
+            frame.where(f"store_time > timestamp_millis({victim.store_ms}) and topic = 'orders'")
+        )
+
+    good = [r for r in truth() if r[0] == victim.queue_id and r[1] >= victim.end_offset]
+    assert found() == good
+    spark.conf.set(PUSHDOWN, "false")
+    try:
+        with pytest.raises(Exception, match="damaged at position"):
+            found()
+    finally:
+        spark.conf.set(PUSHDOWN, "true")
+
+
+def test_a_filter_never_leaves_out_what_passes_it() -> None:
+    from datetime import UTC, datetime
+
+    from pyspark.sql import datasource as ds
+
+    from fmqspark.spark.source import narrowed
+
+    found = Survey(names={TopicId(7): "orders", TopicId(8): "orders", TopicId(9): "bills"})
+    t = datetime.fromtimestamp(5, UTC)
+    part = t.replace(microsecond=500)
+    cases = [
+        (ds.EqualTo(("queue",), 3), Wanted(queues=frozenset({3}))),
+        (ds.In(("queue",), (1, None)), Wanted(queues=frozenset({1}))),
+        (ds.EqualTo(("topic",), "orders"), Wanted(topics=frozenset({TopicId(7), TopicId(8)}))),
+        (ds.EqualTo(("topic",), "none"), Wanted(topics=frozenset())),
+        (ds.EqualTo(("offset",), 5), Wanted(offsets=Range(5, 6))),
+        (ds.In(("offset",), (5, 9)), Wanted(offsets=Range(5, 10))),
+        (ds.GreaterThan(("offset",), 5), Wanted(offsets=Range(6))),
+        (ds.GreaterThanOrEqual(("offset",), 5), Wanted(offsets=Range(5))),
+        (ds.LessThan(("position",), 5), Wanted(positions=Range(end=5))),
+        (ds.LessThanOrEqual(("position",), 5), Wanted(positions=Range(end=6))),
+        (ds.GreaterThan(("store_time",), t), Wanted(store_ms=Range(5001))),
+        (ds.GreaterThan(("store_time",), part), Wanted(store_ms=Range(5001))),
+        (ds.GreaterThanOrEqual(("store_time",), t), Wanted(store_ms=Range(5000))),
+        (ds.LessThan(("store_time",), t), Wanted(store_ms=Range(end=5000))),
+        (ds.LessThan(("store_time",), part), Wanted(store_ms=Range(end=5001))),
+        (ds.LessThanOrEqual(("store_time",), part), Wanted(store_ms=Range(end=5001))),
+        (ds.LessThanOrEqual(("store_time",), t), Wanted(store_ms=Range(end=5001))),
+        (ds.Not(ds.EqualTo(("queue",), 3)), Wanted()),
+        (ds.GreaterThan(("queue",), 3), Wanted()),
+        (ds.IsNotNull(("queue",)), Wanted()),
+        (ds.EqualTo(("epoch",), 3), Wanted()),
+    ]
+    for one, wanted in cases:
+        assert narrowed(Wanted(), one, found) == wanted, one
+    both = narrowed(Wanted(offsets=Range(7, 9), queues=frozenset({1})), cases[4][0], found)
+    assert both.nothing
+
+
+def test_only_the_columns_that_are_asked_for(spark: Any, tmp_path: Path) -> None:
+    """Payloads are not read at all where no column needs them: their damage is not seen."""
+    a = write(tmp_path / "a")
+    flip(a, data_batch(100).position + 100)
+    frame = spark.read.format("fmq").schema("offset long, queue int").load(str(a))
+    assert frame.columns == ["offset", "queue"]
+    assert frame.count() == len(truth())
+    with pytest.raises(Exception, match="column offset is bigint, not string"):
+        spark.read.format("fmq").schema("offset string").load(str(a)).count()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"topic": "order"}, "no topic 'order' in this journal; its topics: orders"),
+        ({"columns": "body"}, "no column 'body'"),
+        ({"queue": "1"}, "no option queue"),
+        ({"path": "/nowhere"}, "/nowhere is no directory: name a broker's data directory"),
+    ],
+)
+def test_what_makes_no_sense_is_told(
+    spark: Any, tmp_path: Path, options: dict[str, str], said: str
+) -> None:
+    path = options.pop("path", str(write(tmp_path / "a")))
+    with pytest.raises(Exception, match=said):
+        spark.read.format("fmq").options(**options).load(path).count()
+
+
+STREAM = """
+import sys
+from pathlib import Path
+from fmqspark.spark.session import open_session
+from fmqspark.tests.test_spark_source import run_stream
+with open_session(1) as spark:
+    run_stream(spark, Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+def run_stream(spark: Any, data: Path, out: Path) -> None:
+    """All there is, in micro-batches, into files."""
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    frame = spark.readStream.format("fmq").option("maxBytesPerTrigger", "150k").load(str(data))
+    writer = frame.writeStream.format("parquet").option("path", str(out / "rows"))
+    writer = writer.option("checkpointLocation", str(out / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+@pytest.mark.timeout(900)
+def test_a_stream_that_is_killed_in_mid_batch_writes_each_record_once(
+    spark: Any, tmp_path: Path
+) -> None:
+    """The journal grows meanwhile: its checkpoint tells more of it."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    ends = [h.end for h in journal().headers if h.type == BatchType.DATA]
+    write(data, commit_end=ends[200])
+    script = tmp_path / "stream.py"
+    script.write_text(STREAM)
+    planned, committed = out / "checkpoint" / "offsets", out / "checkpoint" / "commits"
+    child = subprocess.Popen(
+        [sys.executable, script, data, out],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        while child.poll() is None and _newest(planned) < 1:
+            time.sleep(0.01)
+        assert child.poll() is None, "it was to be killed in mid-stream"
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+    assert _newest(committed) < 2 < journal().end // (150 * 1024)
+    (data / CHECKPOINT).write_bytes(encode_checkpoint(journal().checkpoint()))
+    for _ in range(2):
+        run_stream(spark, data, out)
+        assert rows(spark.read.parquet(str(out / "rows"))) == truth()
+    told = (planned / str(_newest(planned))).read_text().splitlines()[-1]
+    assert json.loads(told) == {"position": journal().end}
+
+
+def _newest(folder: Path) -> int:
+    if not folder.is_dir():
+        return -1
+    return max((int(p.name) for p in folder.iterdir() if p.name.isdecimal()), default=-1)
+
+
+def test_a_stream_tells_what_it_cannot_go_on_with(spark: Any, tmp_path: Path) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    from fmqspark.source.options import understand
+    from fmqspark.spark.stream import FmqStreamReader
+
+    a = write(tmp_path / "a", log_start=sorted(journal().segments)[3])
+    reader = FmqStreamReader(understand({"path": str(a)}), ("value",))
+    end = reader.latestOffset({"position": 0}, ReadAllAvailable())
+    assert end == {"position": journal().end}
+    with pytest.raises(Exception, match="deleted \\(retention\\)"):
+        reader.partitions({"position": 0}, end)
+    go_on = FmqStreamReader(understand({"path": str(a), "failOnDataLoss": "false"}), ("value",))
+    assert len(go_on.partitions({"position": 0}, end)) == len(journal().segments) - 3
+    with pytest.raises(Exception, match="another journal, or a replica that is behind"):
+        reader.latestOffset({"position": 10**9}, ReadAllAvailable())

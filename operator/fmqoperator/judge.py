@@ -244,7 +244,7 @@ def _storage(seen: Observation) -> Verdict:
     for name, claim in sorted(seen.claims.items()):
         broker = name.removeprefix("data-")
         if claim.lost:
-            remedy = f"delete claim {name} and pod {broker}: it copies all from its master"
+            remedy = f"delete claim {name} and pod {broker}: it copies all from the others"
             return Verdict(kind, "False", "VolumeLost", f"volume of {broker} is gone: {remedy}")
         if claim.deleting:
             return Verdict(kind, "False", "VolumeGoes", f"claim {name} is being deleted")

@@ -4,7 +4,6 @@ The shell writes `patch(old, new)` as a merge patch of the status subresource wh
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -26,6 +25,7 @@ from fmqoperator.resources import (
 )
 from fmqoperator.resources.status import Memory
 from fmqoperator.seen import Observation, Replica
+from fmqoperator.times import as_text
 from fmqoperator.words import Hold, Leave, Move, Restart, Run
 
 COALESCE_MS: Final = 10_000
@@ -216,7 +216,7 @@ def _transition(seen: Observation) -> LastTransition | None:
             "from": memory.served or _NOBODY,
             "to": serving,
             "cause": state.why[:1024],
-            "at": _time(seen.now_ms),
+            "at": as_text(seen.now_ms),
             "epoch": state.epoch,
             "readOutageMs": outage(memory.no_reads_since_ms),
             "writeOutageMs": outage(memory.no_writes_since_ms) if writes else None,
@@ -330,11 +330,6 @@ def _timed(
             "reason": verdict.reason,
             "message": verdict.message[:2048],
             "observedGeneration": generation,
-            "lastTransitionTime": since or _time(now_ms),
+            "lastTransitionTime": since or as_text(now_ms),
         }
     )
-
-
-def _time(now_ms: int) -> str:
-    """As Kubernetes writes times."""
-    return datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,147 @@
+"""Topics: brought to what is declared, and nothing taken away that holds messages."""
+
+from typing import Any
+
+import pytest
+
+from fmqcore.cluster import TopicConfig, TopicGroup, Versioned
+from fmqcore.words import GroupName, TopicId
+from fmqoperator.actions import Requeue, Tell
+from fmqoperator.resources import Topic
+from fmqoperator.seen import Failure
+from fmqoperator.topics import (
+    CALM_MS,
+    CreateTopic,
+    DeleteTopic,
+    PutTopic,
+    TopicSeen,
+    cluster_of,
+    farewell,
+    name_of,
+    plan_topic,
+    topic_status,
+)
+
+G1, G2 = {"group": "g1", "queues": 8}, {"group": "g2", "queues": 4, "weight": 2}
+
+
+def topic(*groups: Any, status: Any = None, **spec: Any) -> Topic:
+    body = {
+        "metadata": {"name": "orders", "namespace": "shop", "generation": 4},
+        "spec": {"zookeeper": {"connect": "zk:2181"}, "groups": list(groups or (G1,))} | spec,
+    }
+    return Topic.model_validate(body | ({"status": status} if status else {}))
+
+
+def there(*groups: tuple[str, int, int], number: int = 7) -> Versioned[TopicConfig]:
+    held = tuple(TopicGroup(GroupName(g), queues, weight) for g, queues, weight in groups)
+    return Versioned(TopicConfig("orders", TopicId(number), held), 5)
+
+
+def seen(made: Topic, now: Any = None, groups: Any = ("g1", "g2"), **more: Any) -> TopicSeen:
+    known = None if groups is None else frozenset(groups)
+    return TopicSeen(made, 1_800_000_000_000, known, now, **more)
+
+
+def held(action: Any) -> list[tuple[str, int, int]]:
+    return [(g.group, g.queues, g.weight) for g in action.config.groups]
+
+
+def ready(found: Any) -> tuple[str, str]:
+    (condition,) = found["conditions"]
+    assert condition["observedGeneration"] == 4
+    return condition["status"], condition["reason"]
+
+
+def test_names() -> None:
+    assert (name_of(topic()), cluster_of(topic())) == ("orders", "shop")
+    named = topic(name="Orders_1", cluster="live")
+    assert (name_of(named), cluster_of(named)) == ("Orders_1", "live")
+
+
+def test_it_is_created_once_its_groups_are_there() -> None:
+    made = topic(G1, G2)
+    waiting = seen(made, groups=("g1",))
+    assert [type(a) for a in plan_topic(waiting)] == [Requeue]
+    assert ready(topic_status(waiting)) == ("False", "NoSuchGroup")
+    assert "no group g2" in topic_status(waiting)["message"]
+    create, told, _ = plan_topic(seen(made))
+    assert isinstance(create, CreateTopic)
+    assert held(create) == [("g1", 8, 1), ("g2", 4, 2)]
+    assert isinstance(told, Tell)
+
+
+def test_as_declared() -> None:
+    calm = seen(topic(G2, G1), there(("g1", 8, 1), ("g2", 4, 2)))
+    assert plan_topic(calm) == [Requeue(CALM_MS)]
+    found = topic_status(calm)
+    assert ready(found) == ("True", "AsDeclared")
+    assert (found["id"], found["queues"]) == (7, 12)
+
+
+@pytest.mark.parametrize(
+    ("groups", "now", "then"),
+    [
+        ([G1], [("g1", 4, 1)], [("g1", 8, 1)]),
+        ([G1], [("g1", 8, 0)], [("g1", 8, 1)]),
+        ([G1, G2], [("g1", 8, 1)], [("g1", 8, 1), ("g2", 4, 2)]),
+        ([G2], [("g1", 8, 1), ("g2", 4, 2)], [("g1", 8, 0), ("g2", 4, 2)]),
+        ([G1], [("g1", 16, 3)], [("g1", 16, 1)]),
+    ],
+    ids=["more queues", "weight", "a group more", "a group less", "fewer queues are not"],
+)
+def test_changes(groups: Any, now: Any, then: Any) -> None:
+    put, told, _ = plan_topic(seen(topic(*groups), there(*now)))
+    assert isinstance(put, PutTopic)
+    assert held(put) == then
+    assert (put.version, put.config.id) == (5, 7)
+    assert isinstance(told, Tell)
+    after = seen(topic(*groups), there(*then))
+    assert plan_topic(after) == [Requeue(CALM_MS)]
+
+
+def test_queues_that_are_kept_are_told() -> None:
+    found = topic_status(seen(topic(G1), there(("g1", 16, 1))))
+    assert ready(found) == ("False", "QueuesKept")
+    assert "g1 keeps its 16 queues, not 8" in found["message"]
+
+
+def test_what_is_not_known() -> None:
+    away = seen(topic(status={"id": 7}), groups=None, why="zk:2181 does not answer")
+    assert [type(a) for a in plan_topic(away)] == [Requeue]
+    found = topic_status(away)
+    assert ready(found) == ("Unknown", "ZooKeeperUnreachable")
+    assert found["id"] == 7
+
+
+def test_what_failed_is_told() -> None:
+    failed = seen(topic(), failures=(Failure("topic orders", "BadVersion", "changed meanwhile"),))
+    assert ready(topic_status(failed)) == ("False", "BadVersion")
+
+
+def test_a_resources_name_that_is_no_topics_name() -> None:
+    odd = topic()
+    odd = odd.model_copy(update={"metadata": odd.metadata.model_copy(update={"name": "a."})})
+    assert [type(a) for a in plan_topic(seen(odd))] == [Requeue]
+    assert ready(topic_status(seen(odd))) == ("False", "Invalid")
+
+
+def test_the_time_stays_while_the_status_does() -> None:
+    calm = seen(topic(), there(("g1", 8, 1)))
+    first = topic_status(calm)
+    later = TopicSeen(topic(status=first), calm.now_ms + 60_000, calm.groups, calm.there)
+    assert topic_status(later) == first
+
+
+def test_what_becomes_of_a_deleted_one() -> None:
+    now = there(("g1", 8, 1))
+    assert farewell(topic(), now) is None
+    gone = topic(onDelete="Delete", status={"id": 7})
+    assert farewell(gone, now) == DeleteTopic("orders", TopicId(7))
+    assert farewell(gone, None) is None
+    assert farewell(gone, there(("g1", 8, 1), number=9)) is None
+
+
+def test_one_that_is_being_deleted_is_left_alone() -> None:
+    going = topic().metadata.model_copy(update={"deletion_timestamp": "2026-01-01T00:00:00Z"})
+    assert plan_topic(seen(topic().model_copy(update={"metadata": going}))) == []

@@ -1,0 +1,8 @@
+"""Moments as Kubernetes writes them. Pure: the moment is given."""
+
+from datetime import UTC, datetime
+
+
+def as_text(unix_ms: int) -> str:
+    """E.g. 2026-01-31T12:00:00Z."""
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

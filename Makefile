@@ -38,7 +38,7 @@ $(SPARK_STAMP): $(STAMP)
 	@touch $(SPARK_STAMP)
 
 test-spark: $(SPARK_STAMP) ## the tests that start Spark
-	$(BIN)/python -m pytest -m spark spark
+	$(BIN)/python -m pytest -m spark spark operator
 
 check: $(STAMP) ## lint, format, types, layers, sizes, ports, generated stubs and CRDs
 	$(BIN)/ruff check .

@@ -1,0 +1,187 @@
+"""A BrokerJob as a `sparkoperator.k8s.io/v1beta2` SparkApplication. Pure, deterministic.
+
+The driver runs `python -m fmqspark` with the job's options; brokers' claims are mounted where they
+are named as directories. A driver that ended has ended with a verdict (its exit code), so it is
+not run again; only a submission that failed is, and executors that were lost Spark replaces.
+What the kind does not have is the operator's to do: end the application after `timeout_seconds`.
+
+Claims that only one node may mount hold driver and executors on that node.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from math import ceil
+from typing import Final
+
+from fmqoperator.objects import names
+from fmqoperator.objects.quantities import amount
+from fmqoperator.resources import API_VERSION, Json
+from fmqoperator.resources.job import BrokerJob, JobType
+
+SPARK_API: Final = "sparkoperator.k8s.io/v1beta2"
+MAIN: Final = "local:///opt/fmq/job.py"
+"""What the image starts: `from fmqspark.__main__ import main; main()`."""
+SPARK_VERSION: Final = "4.3.0"
+
+_DATA: Final = "/var/lib/fmq"
+_ARCHIVE: Final = "/archive"
+_REPORT: Final = "/report"
+_MIB: Final = 1024 * 1024
+_HEAP: Final = 0.6  # of a pod's memory; the rest is Python's, Arrow's and the JVM's own
+_LEAST_HEAP_MIB: Final = 512  # Spark's driver refuses less than 450
+_NAME_LEN: Final = 40  # Spark makes names of pods and services from it
+
+_NO_POLICY: Final = "org.apache.spark.deploy.k8s.features.NetworkPolicyFeatureStep"
+
+
+def application_name(job: BrokerJob) -> str:
+    """The same for one BrokerJob, another for the next of its name."""
+    mark = hashlib.sha256(job.metadata.uid.encode()).hexdigest()[:8]
+    return f"{job.metadata.name[:_NAME_LEN].rstrip('-.')}-{mark}"
+
+
+def arguments(job: BrokerJob, brokers: Sequence[str]) -> list[str]:
+    """The options of `python -m fmqspark`; of a plain Job, too, but for the engine."""
+    spec = job.spec
+    given = [spec.type.value, *(f"{_DATA}/{broker}/journal" for broker in brokers)]
+    match spec.type:
+        case JobType.CHECK:
+            given += ["--level", spec.level, "--out", _REPORT]
+        case JobType.ARCHIVE:
+            assert spec.archive is not None, "the schema asks for it"
+            given += ["--out", f"{_ARCHIVE}/{spec.group}", "--group", spec.group]
+            given += [word for topic in spec.archive.topics for word in ("--topic", topic)]
+        case JobType.REBUILD_INDEX:
+            pass
+    if spec.rate_bytes_per_s:
+        given += ["--rate", str(spec.rate_bytes_per_s)]
+    return [*given, "--output", "json"]
+
+
+def spark_application(
+    job: BrokerJob, brokers: Sequence[str], *, image: str, service_account: str
+) -> Json:
+    """The object. `brokers`: whose data is meant, the master first."""
+    spec, labels = job.spec, _labels(job)
+    pod = _pod(job, brokers) | {"labels": labels}
+    return {
+        "apiVersion": SPARK_API,
+        "kind": "SparkApplication",
+        "metadata": {
+            "name": application_name(job),
+            "namespace": job.metadata.namespace,
+            "labels": labels,
+            "ownerReferences": [
+                {
+                    "apiVersion": API_VERSION,
+                    "kind": "BrokerJob",
+                    "name": job.metadata.name,
+                    "uid": job.metadata.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": False,
+                }
+            ],
+        },
+        "spec": {
+            "type": "Python",
+            "mode": "cluster",
+            "pythonVersion": "3",
+            "sparkVersion": SPARK_VERSION,
+            "image": spec.image or image,
+            "imagePullPolicy": "IfNotPresent",
+            "mainApplicationFile": MAIN,
+            "arguments": [*arguments(job, brokers), "--engine", "spark"],
+            "restartPolicy": {
+                "type": "OnFailure",
+                "onFailureRetries": 0,
+                "onSubmissionFailureRetries": spec.retries,
+                "onSubmissionFailureRetryInterval": 10,
+            },
+            "timeToLiveSeconds": spec.keep_seconds,
+            "sparkConf": {
+                "spark.ui.enabled": "false",
+                # Spark 4.3 makes a NetworkPolicy, which the operator's roles forbid.
+                "spark.kubernetes.driver.pod.excludedFeatureSteps": _NO_POLICY,
+            },
+            "volumes": _volumes(job, brokers),
+            "driver": pod | {"serviceAccount": service_account},
+            "executor": pod | {"instances": spec.executors},
+        },
+    }
+
+
+def _labels(job: BrokerJob) -> dict[str, str]:
+    return {
+        "app.kubernetes.io/name": "fmq-job",
+        "app.kubernetes.io/managed-by": "fmq-operator",
+        "app.kubernetes.io/part-of": "fmq",
+        names.GROUP_LABEL: job.spec.group,
+        "fmq.io/job": job.metadata.name[:63].rstrip("-."),
+    }
+
+
+def _pod(job: BrokerJob, brokers: Sequence[str]) -> Json:
+    """What driver and executors have in common."""
+    requests, limits = job.spec.resources.requests, job.spec.resources.limits
+    memory = limits.get("memory") or requests.get("memory") or "1Gi"
+    mib = int(amount(memory) or 0) // _MIB
+    heap = max(_LEAST_HEAP_MIB, int(mib * _HEAP))
+    cpu = requests.get("cpu") or limits.get("cpu") or "1"
+    found: Json = {
+        "cores": max(1, ceil(amount(cpu) or 1)),
+        "coreRequest": cpu,
+        "memory": f"{heap}m",
+        "memoryOverhead": f"{max(mib - heap, 384)}m",
+        "podSecurityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 10001,
+            "runAsGroup": 10001,
+            "fsGroup": 10001,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "privileged": False,
+        },
+        "volumeMounts": _mounts(job, brokers),
+    }
+    if "cpu" in limits:
+        found["coreLimit"] = limits["cpu"]
+    return found
+
+
+def _reads_only(job: BrokerJob) -> bool:
+    return job.spec.type is not JobType.REBUILD_INDEX
+
+
+def _volumes(job: BrokerJob, brokers: Sequence[str]) -> list[Json]:
+    found: list[Json] = [
+        {
+            "name": f"data-{number}",
+            "persistentVolumeClaim": {
+                "claimName": names.claim(broker),
+                "readOnly": _reads_only(job),
+            },
+        }
+        for number, broker in enumerate(brokers)
+    ]
+    if job.spec.archive is not None:
+        claim = {"claimName": job.spec.archive.claim}
+        found.append({"name": "archive", "persistentVolumeClaim": claim})
+    if job.spec.type is JobType.CHECK:
+        found.append({"name": "report", "emptyDir": {"sizeLimit": "1Gi"}})
+    return found
+
+
+def _mounts(job: BrokerJob, brokers: Sequence[str]) -> list[Json]:
+    found: list[Json] = [
+        {"name": f"data-{i}", "mountPath": f"{_DATA}/{broker}", "readOnly": _reads_only(job)}
+        for i, broker in enumerate(brokers)
+    ]
+    if job.spec.archive is not None:
+        found.append({"name": "archive", "mountPath": _ARCHIVE})
+    if job.spec.type is JobType.CHECK:
+        found.append({"name": "report", "mountPath": _REPORT})
+    return found

@@ -1,0 +1,119 @@
+"""A BrokerJob as a SparkApplication: Kubeflow's own models take all of it, nothing unknown."""
+
+from typing import Any
+
+import pytest
+
+from fmqoperator.objects.spark_application import application_name, spark_application
+from fmqoperator.resources.job import BrokerJob
+
+BROKERS = ["g1-0", "g1-1"]
+
+
+def job(**spec: Any) -> BrokerJob:
+    return BrokerJob.model_validate(
+        {
+            "metadata": {"name": "nightly", "namespace": "mq", "uid": "u-1"},
+            "spec": {"type": "check", "group": "g1", **spec},
+        }
+    )
+
+
+JOBS = {
+    "check": job(level="deep", rateBytesPerS=50_000_000, executors=3, retries=4),
+    "archive": job(type="archive", archive={"topics": ["orders", "bills"], "claim": "lake"}),
+    "rebuild": job(type="rebuild-index", brokers=["g1-1"], image="mine:1"),
+    "limits": job(
+        resources={
+            "requests": {"cpu": "1500m", "memory": "2Gi"},
+            "limits": {"cpu": "2", "memory": "4Gi"},
+        },
+    ),
+    "small": job(resources={"requests": {}, "limits": {"memory": "256Mi"}}),
+}
+
+
+def made(name: str) -> dict[str, Any]:
+    brokers = ["g1-1"] if name == "rebuild" else BROKERS
+    return spark_application(JOBS[name], brokers, image="fmq-spark:1", service_account="fmq-job")
+
+
+def _lacking(given: Any, kept: Any, path: str = "") -> list[str]:
+    """Where `kept` is not all of `given`."""
+    if isinstance(given, dict) and isinstance(kept, dict):
+        return [w for k, v in given.items() for w in _lacking(v, kept.get(k), f"{path}.{k}")]
+    if isinstance(given, list) and isinstance(kept, list) and len(given) == len(kept):
+        return [w for i, v in enumerate(given) for w in _lacking(v, kept[i], f"{path}[{i}]")]
+    return [] if given == kept else [path]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", JOBS)
+def test_kubeflows_models_take_it_whole(name: str) -> None:
+    from kubeflow_spark_api.models import SparkV1beta2SparkApplication
+
+    given = made(name)
+    kept = SparkV1beta2SparkApplication.from_dict(given).to_dict()
+    assert _lacking(given, kept) == []
+    assert _lacking(given | {"spec": given["spec"] | {"novelty": 1}}, kept) == [".spec.novelty"]
+
+
+def test_the_options_are_those_of_the_command_line() -> None:
+    from fmqspark.cli import app
+
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands}  # type: ignore[union-attr]
+    assert {"check", "rebuild-index", "archive"} <= commands
+    assert made("check")["spec"]["arguments"] == [
+        *("check", "/var/lib/fmq/g1-0/journal", "/var/lib/fmq/g1-1/journal"),
+        *("--level", "deep", "--out", "/report", "--rate", "50000000"),
+        *("--output", "json", "--engine", "spark"),
+    ]
+    assert made("archive")["spec"]["arguments"][3:] == [
+        *("--out", "/archive/g1", "--group", "g1", "--topic", "orders", "--topic", "bills"),
+        *("--output", "json", "--engine", "spark"),
+    ]
+    assert made("rebuild")["spec"]["arguments"] == [
+        *("rebuild-index", "/var/lib/fmq/g1-1/journal", "--output", "json", "--engine", "spark"),
+    ]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_each_mount_has_its_volume_and_only_a_rebuild_may_write_journals(name: str) -> None:
+    spec = made(name)["spec"]
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    for pod in (spec["driver"], spec["executor"]):
+        assert {mount["name"] for mount in pod["volumeMounts"]} == set(volumes)
+        for mount in pod["volumeMounts"]:
+            if mount["name"].startswith("data-"):
+                claim = volumes[mount["name"]]["persistentVolumeClaim"]
+                assert claim["claimName"] == f"data-{mount['mountPath'].rpartition('/')[2]}"
+                assert mount["readOnly"] == claim["readOnly"] == (name != "rebuild")
+
+
+def test_a_pod_gets_what_the_job_says() -> None:
+    driver = made("limits")["spec"]["driver"]
+    assert (driver["cores"], driver["coreRequest"], driver["coreLimit"]) == (2, "1500m", "2")
+    assert (driver["memory"], driver["memoryOverhead"]) == ("2457m", "1639m")
+    small = made("small")["spec"]["executor"]
+    assert (small["memory"], small["memoryOverhead"]) == ("512m", "384m")
+    assert made("rebuild")["spec"]["image"] == "mine:1"
+    assert made("check")["spec"]["executor"]["instances"] == 3
+
+
+def test_a_verdict_is_not_tried_again_but_a_submission_is() -> None:
+    policy = made("check")["spec"]["restartPolicy"]
+    assert (policy["onFailureRetries"], policy["onSubmissionFailureRetries"]) == (0, 4)
+
+
+def test_the_next_of_a_name_is_another() -> None:
+    one, two = job(), job()
+    two.metadata.__dict__["uid"] = "u-2"
+    assert application_name(one) == application_name(job())
+    assert application_name(one) != application_name(two)
+    long = BrokerJob.model_validate(
+        {
+            "metadata": {"name": "a" * 60, "uid": "u"},
+            "spec": {"type": "check", "group": "g1"},
+        }
+    )
+    assert len(application_name(long)) <= 50

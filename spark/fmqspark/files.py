@@ -9,21 +9,30 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from fmqcore.batch import HEADER_LEN
-from fmqcore.errors import DirectoryLocked, InvalidArgument, Malformed
-from fmqcore.journal.checkpoint import decode_checkpoint
+from fmqcore.errors import DirectoryLocked, InvalidArgument
 from fmqcore.journal.segments import CHECKPOINT, segment_base
+from fmqport.directory import LOCK, is_locked, read_small, see
 
-LOCK: Final = "lock"
-_LOOKS: Final = 20
 _WINDOW: Final = 1024 * 1024
 _FAR: Final = 4096  # a jump over more than this: only what is asked for is read
 _SLEEP_FROM_S: Final = 0.002
+
+__all__ = [
+    "LOCK",
+    "DataDirectory",
+    "SegmentBytes",
+    "Throttle",
+    "directory_lock",
+    "look",
+    "open_segment",
+    "read_small",
+]
 
 
 class Throttle:
@@ -121,7 +130,7 @@ def look(path: Path) -> DataDirectory:
     """Look at a directory. Raises `InvalidArgument` if it is none or holds no journal."""
     if not path.is_dir():
         raise InvalidArgument(f"{path} is no directory: name a broker's data directory")
-    listing, checkpoint = _look(path)
+    listing, checkpoint = see(path)
     names = [name for name, _ in listing]
     segments = [name for name in names if segment_base(name) is not None]
     if CHECKPOINT not in names and not segments:
@@ -130,15 +139,7 @@ def look(path: Path) -> DataDirectory:
             "name a broker's data directory"
         )
     empty = segments[-1] if segments and _is_blank(path / segments[-1]) else None
-    return DataDirectory(str(path), tuple(listing), checkpoint, empty, _is_locked(path / LOCK))
-
-
-def read_small(path: str, name: str) -> bytes | None:
-    """A small file of a directory, whole; None if there is none. Raises `OSError`."""
-    try:
-        return Path(path, name).read_bytes()
-    except FileNotFoundError:
-        return None
+    return DataDirectory(str(path), tuple(listing), checkpoint, empty, is_locked(path))
 
 
 @contextmanager
@@ -167,54 +168,9 @@ def directory_lock(path: str) -> Iterator[None]:
         os.close(fd)
 
 
-def _look(path: Path) -> tuple[list[tuple[str, int]], bytes | None]:
-    """Files and checkpoint that belong together, though a broker may be at work."""
-    for _ in range(_LOOKS):
-        before = read_small(str(path), CHECKPOINT)
-        listing = _listing(path)
-        after = read_small(str(path), CHECKPOINT)
-        if before == after or _files_named(before) == _files_named(after):
-            break
-    return listing, after
-
-
-def _listing(path: Path) -> list[tuple[str, int]]:
-    found = []
-    with os.scandir(path) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):  # gone meanwhile
-                if entry.is_file():
-                    found.append((entry.name, entry.stat().st_size))
-    return sorted(found)
-
-
-def _files_named(checkpoint: bytes | None) -> object:
-    """What a checkpoint says of which files there are."""
-    try:
-        found = decode_checkpoint(checkpoint or b"")
-    except Malformed:
-        return checkpoint
-    return found.log_start, found.bases, found.drop_from
-
-
 def _is_blank(file: Path) -> bool:
     try:
         with file.open("rb") as opened:
             return not any(opened.read(HEADER_LEN))
     except OSError:
         return False  # told where it is read as a segment
-
-
-def _is_locked(path: Path) -> bool:
-    """Is a broker at work? Holds the lock itself for a moment, shared, only if none is."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False

@@ -4,20 +4,16 @@ Files are read with `pread` in windows, not mapped: a bad disk block becomes an 
 a signal that ends the process. The lock is only looked at.
 """
 
-import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from fmqcore.batch import HEADER_LEN
-from fmqcore.errors import Malformed
-from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_base
+from fmqport.directory import is_locked, read_small, see
 
-_LOCK: Final = "lock"
-_LOOKS: Final = 20
 _WINDOW: Final = 1024 * 1024
 
 
@@ -62,31 +58,18 @@ class DataDirectory:
         self.path = path
         if not path.is_dir():
             raise NoJournal(f"{path} is no directory: name a broker's data directory")
-        self.listing, self.checkpoint = self._look()
+        self.listing, self.checkpoint = see(path)
         names = {name for name, _ in self.listing}
         if CHECKPOINT not in names and not any(segment_base(name) is not None for name in names):
             raise NoJournal(
                 f"{path} holds no journal: no checkpoint and no <position>.journal files; "
                 "name a broker's data directory"
             )
-        self.live = _is_locked(path / _LOCK)
-
-    def _look(self) -> tuple[list[tuple[str, int]], bytes | None]:
-        """Files and checkpoint that belong together, though a broker may be at work."""
-        for _ in range(_LOOKS):
-            before = self.small(CHECKPOINT)
-            listing = _listing(self.path)
-            after = self.small(CHECKPOINT)
-            if before == after or _files_named(before) == _files_named(after):
-                break
-        return listing, after
+        self.live = is_locked(path)
 
     def small(self, name: str) -> bytes | None:
         """A small file whole; None if there is none."""
-        try:
-            return (self.path / name).read_bytes()
-        except FileNotFoundError:
-            return None
+        return read_small(self.path, name)
 
     def empty(self) -> str | None:
         """The newest segment file if it begins with zeros: nothing of it was stored."""
@@ -107,40 +90,6 @@ class DataDirectory:
             yield SegmentBytes(fd)
         finally:
             os.close(fd)
-
-
-def _listing(path: Path) -> list[tuple[str, int]]:
-    found = []
-    with os.scandir(path) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):  # gone meanwhile
-                if entry.is_file():
-                    found.append((entry.name, entry.stat().st_size))
-    return sorted(found)
-
-
-def _files_named(checkpoint: bytes | None) -> object:
-    """What a checkpoint says of which files there are."""
-    try:
-        found = decode_checkpoint(checkpoint or b"")
-    except Malformed:
-        return checkpoint
-    return found.log_start, found.bases, found.drop_from
-
-
-def _is_locked(path: Path) -> bool:
-    """Is a broker at work? Holds the lock itself for a moment, shared, only if none is."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
 
 
 def _pread(fd: int, length: int, at: int) -> bytes:

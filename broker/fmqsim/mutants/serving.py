@@ -84,7 +84,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "return None if mine else None",
         ),
         focus=Focus(2, DURABLE_ONE, (), TAKEOVER),
-        seeds=(4,),
+        seeds=(28,),
     ),
     mutant(
         "takeover begins from nothing",

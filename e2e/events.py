@@ -182,6 +182,7 @@ class Setup(NamedTuple):
     groups: tuple[GroupSetup, ...]
     checkpoint_ms: int = 1000  # `takeover_checkpoint_ms` of the brokers
     retention_bytes: int = -1  # 0 = nothing may be deleted; -1 = not known
+    served_wait_ms: int = -1  # so long a master waits for what a reader showed; -1 = not known
 
 
 class Serves(NamedTuple):
@@ -234,6 +235,7 @@ class State(NamedTuple):
     isr: tuple[str, ...]
     degraded: bool = False
     why: str = ""
+    served_end: int = 0  # of a master that is back: readers may have shown what it does not have
 
 
 class Floor(NamedTuple):

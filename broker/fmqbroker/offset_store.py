@@ -31,7 +31,7 @@ from fmqbroker.signal import Signal, wait_any
 from fmqbroker.takeover import SideJournal
 from fmqcore.batch import BatchType
 from fmqcore.cluster import GroupState, Mode
-from fmqcore.consume.merge import cut_up, merged, news_for
+from fmqcore.consume.merge import cut_up, merged, news_for, within
 from fmqcore.consume.record import MAX_RECORD_CHARS, decode_record, encode_record
 from fmqcore.crc import crc32c
 from fmqcore.errors import FmqError, NoPermission, StorageFull, Unavailable
@@ -204,9 +204,15 @@ class OffsetStore:
             await self._write_side()
             return encode_offsets(self._takeover)
 
-    async def install(self, payload: bytes) -> None:
-        """On the master, before it serves: append and make durable (locally); idempotent."""
-        entries = news_for(self._journal.state.offsets, decode_offsets(payload))
+    async def install(self, payload: bytes, *, lacking: bool = False) -> None:
+        """On the master, before it serves: append and make durable (locally); idempotent.
+
+        `lacking`: the journal does not have all that the taker had; progress beyond it is cut back.
+        """
+        state, told = self._journal.state, decode_offsets(payload)
+        if lacking:
+            told = within(told, state.next_offsets, self._journal.epoch)
+        entries = news_for(state.offsets, told)
         end = Position(0)
         for part in cut_up(entries.items(), _BATCH_BYTES):
             end = self._append(part)

@@ -117,9 +117,9 @@ class Terms:
         received = self.received
         if received is None or received.record != Record(state.reader, record_term(state)):
             received = None
-            await self._install_from_state(state)
+            await self._install_from_state(state, lacking=edit.served_end > 0)
         else:
-            await p.offsets.install(received.payload)
+            await p.offsets.install(received.payload, lacking=edit.served_end > 0)
         await p.journal.wait_durable(p.journal.end)
         standing = p.group.standing
         if not standing or await p.group.change(lambda _: edit, version) is None:
@@ -211,13 +211,13 @@ class Terms:
         self.tenure = None
         self._parts.lease.hold(None)
 
-    async def _install_from_state(self, state: GroupState) -> None:
+    async def _install_from_state(self, state: GroupState, *, lacking: bool) -> None:
         """The record that the reader had checkpointed (or sealed) in the group's state."""
         if not state.offsets:
             return
         try:
             payload = base64.b64decode(state.offsets, validate=True)
-            await self._parts.offsets.install(payload)
+            await self._parts.offsets.install(payload, lacking=lacking)
         except (ValueError, Malformed) as error:
             _log.error("takeover_record_unreadable", why=str(error), lost="it is not installed")
 

@@ -77,6 +77,8 @@ class GroupState:
     `txn` is the writer's own token: after a connection loss it tells whether the write was ours.
     `offsets` is the takeover record: a base64 OFFSETS payload, checkpointed by the reader.
     `reader` is who serves (in HANDOVER: served) the reads: the master's own name in mode MASTER.
+    `served_end`: so much of the journal the readers of this takeover may have shown. In a MASTER
+    state it is not 0 only if the master opened its term without all of that.
     """
 
     mode: Mode = Mode.NEW
@@ -89,6 +91,7 @@ class GroupState:
     degraded: bool = False  # the last return lost a takeover record's tail
     why: str = ""  # the last change, for people
     txn: str = ""
+    served_end: Position = Position(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,7 @@ def state_to_json(state: GroupState) -> bytes:
             "reader": state.reader,
             "isr": sorted(state.isr),
             "offsets": state.offsets,
+            "served_end": state.served_end,
             "sealed": state.sealed,
             "degraded": state.degraded,
             "why": state.why,
@@ -216,6 +220,7 @@ def state_from_json(raw: bytes) -> GroupState:
             reader=BrokerId(_text(data.get("reader", ""))),
             isr=frozenset(BrokerId(_text(b)) for b in data.get("isr", ())),
             offsets=_text(data.get("offsets", "")),
+            served_end=Position(int(data.get("served_end", 0))),
             sealed=bool(data.get("sealed", False)),
             degraded=bool(data.get("degraded", False)),
             why=_text(data.get("why", "")),

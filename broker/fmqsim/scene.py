@@ -27,7 +27,6 @@ _SETTINGS: Final[dict[str, Any]] = {
     "dead_after_ms": 1200,
     "claim_interval_ms": 100,
     "redial_max_ms": 300,
-    "takeover_wait_ms": 8000,
     "takeover_checkpoint_ms": 150,
     "loop_stall_ms": 400,
     "ack_timeout_ms": 3000,
@@ -97,6 +96,7 @@ def draw(seed: int, focus: Focus | None = None) -> Scene:
         "retention_bytes": dice.choice((0, 0, 1 << 18)),
         "checkpoint_interval_ms": dice.choice((100, 400, 2000)),
         "offsets_interval_ms": dice.choice((5, 20, 50)),
+        "takeover_wait_ms": random.Random(f"{seed}/waits").choice((600, 1500, 3000)),
     }
     weather = Weather(
         delay_ms=dice.choice((0.1, 0.3, 2.0)),

@@ -11,7 +11,7 @@ from typing import Final
 from fmqbroker import broker as broker_module
 from fmqbroker.commit import CommitFrontier
 from fmqbroker.gate import Gate
-from fmqbroker.journal import Journal
+from fmqbroker.journal import Journal, resumes
 from fmqbroker.settings import BrokerSettings
 from fmqcore.cluster import GroupState
 from fmqcore.words import Epoch, Permission
@@ -22,6 +22,7 @@ from fmqsim.loop import SimLoop
 from fmqsim.node import Process, current
 
 _A_BIT_S: Final = 1e-6
+_EVERY_BYTES: Final = 16 << 10
 _SHRINKS_S: Final = 0.05
 """Grants may end earlier than they were to, when a slave comes in sync: look again so soon."""
 Told = Callable[[Process, Permission, int], None]
@@ -64,15 +65,17 @@ def _here() -> tuple[Watcher, Process] | None:
 
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[None]:
-    """Brokers made inside report to this one."""
+    """Brokers made inside report to this one; their resume files are as frequent as all else."""
     names = {"Gate": _Gate, "Journal": _Journal, "CommitFrontier": _Frontier}
     before = {name: getattr(broker_module, name) for name in names}
     for name, kind in names.items():
         setattr(broker_module, name, kind)
     _watcher.append(watcher)
+    every_bytes, resumes.EVERY_BYTES = resumes.EVERY_BYTES, _EVERY_BYTES
     try:
         yield
     finally:
+        resumes.EVERY_BYTES = every_bytes
         _watcher.pop()
         for name, kind in before.items():
             setattr(broker_module, name, kind)

@@ -17,11 +17,14 @@ from e2e.events import (
     Delivered,
     Ends,
     Event,
+    Fault,
+    FaultKind,
     Phase,
     PhaseName,
     Serves,
     Setup,
     State,
+    Step,
     Stored,
     Up,
 )
@@ -33,6 +36,7 @@ from fmqbroker.journal import Journal
 from fmqcore import paths
 from fmqcore.cluster import GroupConfig, GroupState, Mode, state_from_json
 from fmqcore.errors import FmqError
+from fmqcore.failover import Params
 from fmqcore.words import GroupName, Permission
 from fmqport.coordination import Coordination
 from fmqport.zk.steady import Verb
@@ -53,6 +57,7 @@ WHOLE_S: Final = 60.0
 ANSWER_S: Final = 60.0
 DRAIN_S: Final = 60.0
 STOP_S: Final = 30.0
+_PERSON_S: Final = 1.0
 
 
 class World:
@@ -118,7 +123,11 @@ class World:
         groups = tuple(setup_of(config) for config in self.configs.values())
         checkpoint_ms = self.scene.settings["takeover_checkpoint_ms"]
         retention_bytes = self.scene.settings["retention_bytes"]
-        self.history.add(Setup(self.loop.now_ms, groups, checkpoint_ms, retention_bytes))
+        served_wait_ms = Params(
+            takeover_wait_ms=self.scene.settings["takeover_wait_ms"]
+        ).served_wait_ms
+        numbers = checkpoint_ms, retention_bytes, served_wait_ms
+        self.history.add(Setup(self.loop.now_ms, groups, *numbers))
 
     async def _begin(self) -> None:
         self.phase(PhaseName.TROUBLE)
@@ -238,8 +247,9 @@ class World:
         group, s = path.split("/")[-2], state_from_json(data)
         isr = tuple(sorted(map(str, s.isr)))
         event = State(
-            self.loop.now_ms, group, s.mode, s.epoch, s.master, s.reader, isr, s.degraded, s.why
-        )
+            self.loop.now_ms, group, s.mode, s.epoch, s.master, s.reader, isr, s.degraded, s.why,
+            s.served_end,
+        )  # fmt: skip
         seen = event._replace(at_ms=0.0)
         if seen != self._states.get(group):
             before = self._states.get(group)
@@ -276,6 +286,25 @@ class World:
             self._ends[host.name] = ends
             now = self.loop.now_ms
             self.history.add(Ends(now, now, host.name, host.group, *ends))
+
+    def refused(self, slave: str, why: str) -> None:
+        """A slave may not follow without a person; there is one, if reads were taken back."""
+        host = self.brokers[slave]
+        taken_back = any(
+            isinstance(e, State) and e.group == host.group and e.degraded and e.served_end
+            for e in self.history.events
+        )
+        if taken_back and "would lose committed bytes" in why:
+            self.loop.at_world(_PERSON_S, self._empty, host)
+
+    def _empty(self, host: BrokerHost) -> None:
+        host.hold()
+        host.kill()
+        host.storage.files.wipe()
+        self.loop.note(f"a person empties the disk of {host.name}")
+        kind, step = FaultKind.DISK_EMPTY, Step.FIRED
+        self.history.add(Fault(self.loop.now_ms, 0, kind, host.name, step, "by a person"))
+        host.let_go()
 
     # ---- what brokers are seen to do
     def _serves(self, process: Process, permission: Permission, epoch: int) -> None:
@@ -347,6 +376,8 @@ class _Logging:
             self._loop.note(f"{process} {method} {event['event']} {said}")
             if isinstance(error, BaseException) and not isinstance(error, FmqError):
                 self._loop.problems.append(f"{process}: {event['event']}: {error!r}")
+            if event["event"] == "slave_refused":
+                self._world.refused(str(event["slave"]), str(event["why"]))
             if process is not None and self._is_damage(event):
                 host = self._world.brokers.get(process.node.name)
                 if host is not None and not host.storage.hurt:

@@ -157,6 +157,7 @@ def state_event(group: str, state: GroupState) -> State:
         isr,
         state.degraded,
         state.why,
+        int(state.served_end),
     )
 
 

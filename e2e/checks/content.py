@@ -19,15 +19,15 @@ def inconsistent(facts: Facts) -> Iterator[Finding]:
     known: dict[tuple[Place, int], _Told] = {}
     for told in _told(facts):
         truth = facts.truth(told.place).records.get(told.offset)
-        if truth is not None and truth != told.record and not _lost(facts, told):
+        if truth is not None and truth != told.record and not may_be_gone(facts, told):
             text = f"record {told.record} for {told.who}, record {truth} in the end"
             yield _of(Check.I1, told, text)
         before = known.setdefault((told.place, told.offset), told)
         if before.record == told.record or truth is not None:
             continue
-        if _lost(facts, before):  # its offset was given again
+        if may_be_gone(facts, before):  # its offset was given again
             known[told.place, told.offset] = told
-        elif not _lost(facts, told):
+        elif not may_be_gone(facts, told):
             text = f"record {told.record} for {told.who}, record {before.record} for {before.who}"
             yield _of(Check.I1, told, text)
     for event in facts.delivered:
@@ -47,12 +47,14 @@ def _told(facts: Facts) -> Iterator[_Told]:
     yield from sorted(told, key=lambda event: event.at_ms)
 
 
-def _lost(facts: Facts, told: _Told) -> str:
+def may_be_gone(facts: Facts, told: _Told) -> str:
     """Why this record may have been lost after it was told; then its offset is free again."""
     sent = facts.sent.get(told.record)
     if sent is None:
         return ""
     level = sent.level if isinstance(told, Stored) else "replicated"
+    if isinstance(told, Delivered) and (why := facts.taken_back(told.place.group, told.at_ms)):
+        return why
     return excused(facts, told.place.group, level, sent.at_ms, told.at_ms)
 
 
@@ -121,24 +123,24 @@ def aborted(facts: Facts) -> Iterator[Finding]:
         if (event.place, event.offset) in told:
             continue
         told.add((event.place, event.offset))
+        if facts.taken_back(event.place.group, event.at_ms):
+            continue
         if not excused(facts, event.place.group, "replicated", sent.at_ms, event.at_ms):
             yield _of(Check.I4, event, f"delivered to {event.who}, not there in the end")
 
 
 def excused(facts: Facts, group: str, level: str, since_ms: float, told_ms: float) -> str:
     """Why a record that was told in between may be lost."""
-    setup = facts.group(group)
-    if setup is None:
-        return ""
     if not facts.losses.all and level != "one_way":
         return ""
     states = facts.states_between(group, since_ms, told_ms)
     isrs = [frozenset(state.isr) for state in states]
-    masters = {state.master for state in states if state.master} or {setup.master}
-    for master in sorted(masters):
-        promise = promise_of(level, setup, isrs, since_ms, told_ms, master)
-        if why := may_lose(promise, facts.losses.all):
-            return why
+    for setup in facts.setups_between(group, since_ms, told_ms):
+        masters = {state.master for state in states if state.master} or {setup.master}
+        for master in sorted(masters):
+            promise = promise_of(level, setup, isrs, since_ms, told_ms, master)
+            if why := may_lose(promise, facts.losses.all):
+                return why
     return ""
 
 

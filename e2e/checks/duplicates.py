@@ -9,6 +9,7 @@ could hand them over, within its checkpoint's window.
 from collections import defaultdict
 from collections.abc import Iterator
 
+from e2e.checks.content import may_be_gone
 from e2e.checks.facts import Confirmed, Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.progress import Arrival, read_all
@@ -40,7 +41,9 @@ def _stored_twice(facts: Facts) -> Iterator[Finding]:
         if isinstance(outcome, Stored) and outcome.offset >= 0:
             seen[outcome.record].add((outcome.place, outcome.offset))
     for event in facts.delivered:
-        seen[event.record].add((event.place, event.offset))
+        still = facts.truth(event.place).records.get(event.offset) == event.record
+        if still or not may_be_gone(facts, event):
+            seen[event.record].add((event.place, event.offset))
     for places in facts.truths.values():
         for place, truth in places.items():
             for offset, record in truth.records.items():

@@ -117,15 +117,17 @@ def _position(facts: Facts, told: Stored | Delivered) -> int | None:
 
 
 def _promise(facts: Facts, outcome: Stored) -> Promise | None:
-    sent, setup = facts.sent.get(outcome.record), facts.group(outcome.place.group)
-    if sent is None or setup is None or sent.level not in _PROMISING:
+    sent, name = facts.sent.get(outcome.record), outcome.place.group
+    if sent is None or sent.level not in _PROMISING:
         return None
     slack_ms = _SHOULD_MS if facts.looks else _LATER_MS  # a change is seen later, sampled or not
     until_ms = outcome.at_ms + slack_ms
-    states = facts.states_between(setup.name, sent.at_ms - slack_ms, until_ms)
+    states = facts.states_between(name, sent.at_ms - slack_ms, until_ms)
     masters = {state.master for state in states if state.master}
-    if len(masters) > 1 or len({s.policy for s in facts.setups_of(setup.name)}) > 1:
+    setups = facts.setups_between(name, sent.at_ms - _SHOULD_MS, until_ms)
+    if len(masters) > 1 or len(setups) != 1:
         return None
+    (setup,) = setups
     isrs = [frozenset(state.isr) for state in states]
     master = next(iter(masters), setup.master)
     return promise_of(sent.level, setup, isrs, sent.at_ms, outcome.at_ms, master)

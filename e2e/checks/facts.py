@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from e2e.checks.losses import Losses
+from e2e.checks.promise import Copy
 from e2e.events import (
     Acked,
     Committed,
@@ -38,11 +39,14 @@ from e2e.events import (
 )
 from e2e.journals import Journal
 from fmqcore.batch import BatchType
+from fmqcore.cluster import Mode
 
 if TYPE_CHECKING:
     from e2e.checks.progress import Read
 
 Readers = str
+LATE_MS: Final = 500.0
+"""What a reader showed comes to a client so much later at most."""
 
 
 class Confirmed(NamedTuple):
@@ -127,9 +131,45 @@ class Facts:
         """What is in a place in the end."""
         return self.truths.get(place.group, {}).get(place, _NOTHING)
 
+    def taken_back(self, group: str, told_ms: float) -> str:
+        """Why a reader may have shown then what its master came back without (ADR 0025)."""
+        states = self.states.get(group, [])
+        for at, state in enumerate(states):
+            if state.mode is not Mode.MASTER or not state.served_end:
+                continue
+            masters = (s.at_ms for s in reversed(states[:at]) if s.mode is Mode.MASTER)
+            last_ms = next(masters, 0.0)
+            taken = next((s.at_ms for s in states[:at] if s.at_ms > last_ms), state.at_ms)
+            within = taken <= told_ms <= state.at_ms + LATE_MS
+            if within and self._might_give_up(states[at - 1].reader, taken, state.at_ms):
+                return f"{state.master} came back without what had been shown to {state.served_end}"
+        return ""
+
+    def _might_give_up(self, reader: str, taken_ms: float, back_ms: float) -> bool:
+        """That reader was away for so long, or what it had showed was lost with its disk."""
+        hurt = (x for x in self.losses.all if x.broker == reader and x.takes is Copy.DISK)
+        if any(taken_ms <= x.from_ms <= back_ms for x in hurt):
+            return True
+        since_ms = max(taken_ms, back_ms - self.setups[-1].served_wait_ms)
+        serves = [s for s in self.serves if s.broker == reader and s.at_ms <= back_ms]
+        downs = [e.at_ms for e in self.lives.get(reader, ()) if isinstance(e, Down)]
+        for at, event in enumerate(serves):
+            ends = [s.at_ms for s in serves[at + 1 : at + 2]]
+            ends += [ms for ms in downs if ms >= event.at_ms]
+            if event.permission and min(ends, default=back_ms) > since_ms:
+                return False
+        return True
+
     def setups_of(self, name: str) -> list[GroupSetup]:
         """As it was configured in the course of time."""
         return [group for setup in self.setups for group in setup.groups if group.name == name]
+
+    def setups_between(self, name: str, from_ms: float, to_ms: float) -> list[GroupSetup]:
+        """As it was configured at some moment between the two; at least one if it is known."""
+        before = [s for s in self.setups if s.at_ms <= from_ms][-1:]
+        standing = [*before, *(s for s in self.setups if from_ms < s.at_ms <= to_ms)]
+        found = [group for setup in standing for group in setup.groups if group.name == name]
+        return list(dict.fromkeys(found)) or self.setups_of(name)[:1]
 
     def judged(self, group: str) -> bool:
         """Whether a journal of the group was read in the end."""

@@ -39,7 +39,7 @@ class Promised(NamedTuple):
 class Read:
     """Everything that the checks ask of one consumer group in one queue, in one pass."""
 
-    __slots__ = ("_confirmed", "acked", "arrivals", "ever", "promises", "skipped_to")
+    __slots__ = ("_confirmed", "acked", "arrivals", "ever", "got", "promises", "skipped_to")
 
     def __init__(self, events: Iterable[Progress]) -> None:
         reading = _Reading()
@@ -59,6 +59,7 @@ class Read:
             elif not reading.known:
                 self.promises.append(Promised(event.at_ms, -1, None))
         self.ever = reading.ever
+        self.got = reading.got_ever
         self.acked = reading.acked_ever
         self.skipped_to = reading.skipped_to
 
@@ -106,6 +107,7 @@ class _Reading:
     def __init__(self) -> None:
         self.delivered: dict[int, Delivered] = {}  # offset → the newest, since the last seek
         self.ever: set[int] = set()  # offsets delivered at all
+        self.got_ever: set[tuple[int, int]] = set()  # offset, record
         self.acked_ever: set[int] = set()
         self.skipped_to = 0  # a seek went forward up to there
         self.acked: dict[str, dict[int, float]] = defaultdict(
@@ -186,6 +188,7 @@ class _Reading:
             if self.first < 0 or offset < self.first:
                 self.first = self.floor = offset
         self.ever.add(offset)
+        self.got_ever.add((offset, event.record))
 
     def _confirm(self, event: Confirmed) -> None:
         self.confirmed.setdefault(event.offset, event)

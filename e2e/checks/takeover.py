@@ -26,6 +26,8 @@ def excuse(facts: Facts, place: Place, confirmed: Confirmed, now_ms: float) -> s
     setup = facts.group(place.group)
     if setup is None:
         return ""
+    if why := facts.taken_back(place.group, confirmed.acked_ms):
+        return why
     for state in facts.states_between(place.group, confirmed.acked_ms, confirmed.at_ms):
         if state.mode in (Mode.SLAVE_CONSUME, Mode.HANDOVER):
             why = _taker_lost(facts, state, confirmed.at_ms, now_ms)

@@ -226,6 +226,27 @@ def test_an_ack_of_what_came_before_a_seek_is_void_also_when_it_comes_later() ->
     assert kit.broken() == set()
 
 
+def test_all_are_those_who_were_members_when_it_was_told() -> None:
+    kit = Kit(AckPolicy(how_many=HowMany.ALL, strict=True), members=3)
+    kit.produce(1)
+    (setup,) = next(e for e in kit.events if isinstance(e, Setup)).groups
+    kit.add(Setup(kit.at(), (setup._replace(members=setup.members[:2]),), 100, 0))
+    kit.state(Mode.MASTER, MASTER, isr=(SLAVE,))
+    kit.end(kit.names[2], Ending.STOPPED, int(kit.writer.end))
+    kit.wait(3000)
+    records = kit.send(1)
+    header = kit.store(records)
+    for name in kit.names[:2]:
+        kit.ends(name)
+    kit.told(records, header)
+    kit.wait(3000)
+    kit.add(Setup(kit.at(), (setup,), 100, 0))
+    kit.up(kit.names[2])
+    assert kit.broken() == set()
+    kit.without(Setup, 1)
+    assert {c.name for c in kit.broken()} == {"I2"}, "all three were asked"
+
+
 def test_what_a_broker_that_just_ended_had_is_not_guessed() -> None:
     kit = Kit()
     kit.produce(1)
@@ -250,3 +271,47 @@ def test_what_retention_may_delete_is_not_missed() -> None:
     assert kit.broken() == set()
     kit.change(Setup, 0, retention_bytes=1 << 20)
     assert {c.name for c in kit.broken()} == {"I2"}, "more must be left than that"
+
+
+def _shown_and_gone(
+    lacking: bool, takeovers: bool = True, away_ms: float = 3000, emptied: bool = False
+) -> Kit:
+    """A slave in the master's place shows a message that the master comes back without."""
+    kit = Kit()
+    kit.change(Setup, 0, served_wait_ms=3000)
+    kit.produce(1)
+    if takeovers:
+        kit.take_over()
+    (shown,) = kit.send(1)
+    kit.add(Delivered(kit.at(), MEMBER, READERS, place(), 1, shown, 1, "k"))
+    kit.ack([1])
+    kit.commit()
+    kit.add(Unsure(kit.at(), "p", shown, "no answer"))
+    kit.end(SLAVE, Ending.KILLED, int(kit.writer.end) + 96)
+    kit.wait(away_ms)
+    if emptied:
+        kit.fault(FaultKind.DISK_EMPTY, SLAVE)
+    kit.up(MASTER)
+    kit.epoch += 1
+    kit.state(Mode.MASTER, MASTER, degraded=True, served_end=lacking * (int(kit.writer.end) + 96))
+    kit.produce(1)
+    kit.up(SLAVE)
+    return kit
+
+
+def test_what_a_reader_showed_may_be_taken_back_if_the_master_says_so() -> None:
+    assert _shown_and_gone(lacking=True).broken() == set()
+    assert "I1" in {c.name for c in _shown_and_gone(lacking=False).broken()}
+    nobody_took_over = _shown_and_gone(lacking=True, takeovers=False)
+    assert "I1" in {c.name for c in nobody_took_over.broken()}
+    too_soon = _shown_and_gone(lacking=True, away_ms=2000)
+    assert "I1" in {c.name for c in too_soon.broken()}
+    emptied = _shown_and_gone(lacking=True, away_ms=2000, emptied=True)
+    assert "I1" not in {c.name for c in emptied.broken()}
+
+
+def test_who_gets_an_offset_that_was_taken_back_must_come_to_somebody() -> None:
+    kit = _shown_and_gone(lacking=True)
+    kit.store_floor(2)
+    kit.drained()
+    assert "I11" in {c.name for c in kit.broken()}

@@ -21,8 +21,8 @@ from fmqcore.journal.resume import RESUME, Resume, encode_resume
 from fmqcore.words import Position
 from fmqport.disk import DiskFull
 
-EVERY_BYTES: Final = 16 * 1024 * 1024
-"""A start scans about so much at most."""
+EVERY_BYTES = 16 * 1024 * 1024
+"""A start scans about so much at most. (A simulation has less.)"""
 _FACTOR: Final = 2
 """And the file is written again only after so many times its own length."""
 _WHOLE: Final = 1 << 62

@@ -188,6 +188,22 @@ async def test_the_master_installs_what_is_newer_durably_and_only_once(tmp_path:
         assert rig.journal.state.offsets[key()] == OffsetEntry(3 << 32, Offset(53))
 
 
+async def test_progress_over_messages_that_the_master_lacks_is_cut_back(tmp_path: Path) -> None:
+    """A reader that is gone had shown them: who gets their offsets next must come to somebody."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"a", b"b", b"c")
+        rig.offsets.retire()
+        taker = OffsetEntry(2 << 32, Offset(2), ((Offset(3), Offset(7)),))
+        payload = encode_offsets({key(): taker, key(1): OffsetEntry(9, Offset(4))})
+        await rig.offsets.install(payload, lacking=True)
+        found = rig.journal.state.offsets
+        assert (found[key()].floor, found[key()].ranges) == (2, ())
+        assert found[key(1)].floor == 0
+        end = rig.journal.end
+        await rig.offsets.install(payload, lacking=True)
+        assert rig.journal.end == end
+
+
 async def test_a_whole_round_trip_from_master_to_taker_and_back(tmp_path: Path) -> None:
     """Master stores, slave (with the journal so far) takes over, freezes; the master installs."""
     master, slave = Rig(tmp_path / "m"), Rig(tmp_path / "s")

@@ -8,7 +8,8 @@ all of an earlier one (`next_version`).
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey, QueueKey, merge, next_version
+from fmqcore.words import Epoch, Offset
 
 _ENTRY_BYTES: Final = 64
 """More than an encoded entry takes besides its group's name and ranges."""
@@ -32,6 +33,28 @@ def news_for(
         held = table.get(key)
         if held is None or entry > held:
             found[key] = entry
+    return found
+
+
+def within(
+    table: Mapping[OffsetKey, OffsetEntry],
+    next_offsets: Mapping[QueueKey, Offset],
+    term: Epoch,
+) -> dict[OffsetKey, OffsetEntry]:
+    """Progress in a journal that ends there: what is done of messages it does not have is void.
+
+    Else the messages that get those offsets next would count as done, and nobody would ever get
+    them. What is changed so is newer than all that was known before `term`.
+    """
+    found = {}
+    for key, entry in table.items():
+        end = next_offsets.get((key.topic_id, key.queue_id), Offset(0))
+        last = entry.ranges[-1][1] if entry.ranges else entry.floor
+        if not entry.deleted and max(entry.floor, last) > end:
+            ranges = tuple((first, min(to, end)) for first, to in entry.ranges if first < end)
+            floor = min(entry.floor, end)
+            entry = entry._replace(version=next_version(entry, term), floor=floor, ranges=ranges)
+        found[key] = entry
     return found
 
 

@@ -3,19 +3,21 @@
 from dataclasses import replace
 
 from fmqcore.cluster import GroupState, Mode
-from fmqcore.failover.guards import Case, next_epoch, successor
-from fmqcore.words import BrokerId
+from fmqcore.failover.guards import Case, lacks_served, next_epoch, successor
+from fmqcore.words import BrokerId, Position
 
 
 def claim(case: Case) -> GroupState:
     """SLAVE_CONSUME(e+1, me). The record so far stays: it is the new reader's start."""
     state = case.state
+    began = state.served_end if state.mode is not Mode.MASTER else Position(0)
     gone = state.master if state.mode is Mode.MASTER or state.reader == case.me else state.reader
     return replace(
         state,
         mode=Mode.SLAVE_CONSUME,
         epoch=next_epoch(case),
         reader=case.me,
+        served_end=max(began, case.evidence.journal_end),
         sealed=False,
         why=f"{case.me} serves reads: {gone} is gone",
     )
@@ -30,6 +32,7 @@ def give_reads(case: Case) -> GroupState:
         mode=Mode.SLAVE_CONSUME,
         epoch=next_epoch(case),
         reader=reader,
+        served_end=Position(0),
         why=f"master {case.me} is being stopped: {reader} takes over the reads",
     )
 
@@ -61,18 +64,31 @@ def open_again(case: Case) -> GroupState:
 def open_handed_over(case: Case) -> GroupState:
     """MASTER(e+1) with the reader's offsets installed."""
     reader = case.state.reader
-    return _open(case, f"master {case.me} is back with the offsets of {reader}", degraded=False)
+    why = f"master {case.me} is back with the offsets of {reader}"
+    return _said(case, _open(case, why, degraded=False))
 
 
 def open_degraded(case: Case) -> GroupState:
     """MASTER(e+1) without the newest offsets of a reader that is gone."""
     reader = case.state.reader
-    return _open(
-        case,
+    why = (
         f"master {case.me} is back without the newest offsets of {reader}, which is gone: "
-        "some messages will be delivered again",
-        degraded=True,
+        "some messages will be delivered again"
     )
+    return _said(case, _open(case, why, degraded=True))
+
+
+def _said(case: Case, state: GroupState) -> GroupState:
+    """Who is back without all that readers have shown says so (ADR 0025)."""
+    if not lacks_served(case):
+        return state
+    served_end = case.state.served_end
+    why = (
+        f"{state.why}; what may have been shown from {case.evidence.journal_end} to {served_end} "
+        "is in no journal that is there: nobody was told that it is stored, and it is taken back"
+    )
+    # What was installed of the record is cut back to my journal; the record itself is not.
+    return replace(state, offsets="", degraded=True, served_end=served_end, why=why)
 
 
 def _open(case: Case, why: str, *, degraded: bool) -> GroupState:

@@ -101,6 +101,11 @@ class Params:
     takeover_wait_ms: int = 10_000
 
     @property
+    def served_wait_ms(self) -> int:
+        """So long a master waits for a reader that has shown what it lacks (ADR 0025)."""
+        return 3 * self.takeover_wait_ms
+
+    @property
     def patience_checks(self) -> int:
         """After so many good checks a less advanced slave claims too: the best one does not."""
         return 4 * self.claim_checks

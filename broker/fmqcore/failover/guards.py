@@ -135,9 +135,23 @@ def _record_in(case: Case) -> bool:
     )
 
 
+def lacks_served(case: Case) -> bool:
+    """A reader of this takeover may have shown what my journal does not have.
+
+    Its journal is a prefix of what mine was before I crashed, so positions tell.
+    """
+    return case.evidence.journal_end < case.state.served_end
+
+
+def reader_wait_ms(case: Case) -> int:
+    """How long I wait for a reader that is gone: longer if it has shown what I lack."""
+    params = case.params
+    return params.served_wait_ms if lacks_served(case) else params.takeover_wait_ms
+
+
 def _reader_gone_long(case: Case) -> bool:
     since = case.evidence.reader_gone_since_ms
-    return since is not None and case.now_ms - since >= case.params.takeover_wait_ms
+    return since is not None and case.now_ms - since >= reader_wait_ms(case)
 
 
 ENOUGH_HEARD: Final = Guard(
@@ -177,7 +191,8 @@ READER_HEARD: Final = Guard(
 READER_GONE_LONG: Final = Guard(
     "the reader is gone for longer than the bound",
     _reader_gone_long,
-    "{me} waits for reader {reader}: with its offsets it returns without loss",
+    "{me} waits for reader {reader}: with its offsets, and with what it served, it returns without "
+    "loss",
 )
 LENIENT: Final = Guard(
     "a lost takeover record is accepted",

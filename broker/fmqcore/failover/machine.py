@@ -354,7 +354,7 @@ def _wake_ms(case: Case, rows: tuple[Row, ...]) -> int | None:
     times = [
         evidence.promised_until_ms + 1 if g.PROMISE_OVER.name in used else 0,
         evidence.next_check_ms if g.CHECK_DUE.name in used else 0,
-        gone + case.params.takeover_wait_ms
+        gone + g.reader_wait_ms(case)
         if gone is not None and g.READER_GONE_LONG.name in used
         else 0,
     ]

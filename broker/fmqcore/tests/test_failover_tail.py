@@ -1,4 +1,5 @@
-"""A master that may lack what its slaves hold hears every in-sync slave that is there."""
+"""A master that may lack what its slaves hold hears every in-sync slave that is there; one that
+lacks what a reader has shown waits longer for that reader."""
 
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ from fmqcore.failover.evidence import Action
 from fmqcore.failover.machine import decide
 from fmqcore.policy import AckPolicy, Flush, HowMany
 from fmqcore.tests.test_failover_machine import NOW, PARAMS, M, S, T, U, config, evidence, state
-from fmqcore.words import BrokerId
+from fmqcore.words import BrokerId, Position
 
 BACK = {"session": True, "fresh": True, "fits": True, "whole": True, "unclean": True}
 FSYNC = AckPolicy(Flush.FSYNC)
@@ -49,3 +50,76 @@ def test_who_is_heard(
     )
     lenient = replace(config(facts), policy=policy)
     assert decide(M, lenient, state(Mode.MASTER, facts), known, NOW, PARAMS).action is action
+
+
+GONE = {"session": True, "fresh": True, "fits": True, "reader_gone": True, "reader_heard": True}
+WAIT_MS, SERVED_WAIT_MS = PARAMS.takeover_wait_ms, PARAMS.served_wait_ms
+
+
+@pytest.mark.parametrize("mode", [Mode.SLAVE_CONSUME, Mode.HANDOVER])
+@pytest.mark.parametrize(
+    ("served_end", "gone_ms", "lenient", "action"),
+    [
+        (0, WAIT_MS - 1, True, Action.WAIT),
+        (0, WAIT_MS, True, Action.OPEN),
+        (50, WAIT_MS, True, Action.OPEN),  # all of it is here
+        (51, WAIT_MS, True, Action.WAIT),
+        (51, SERVED_WAIT_MS - 1, True, Action.WAIT),
+        (51, SERVED_WAIT_MS, True, Action.OPEN),
+        (51, SERVED_WAIT_MS, False, Action.WAIT),  # a person decides
+    ],
+)
+def test_how_long_a_reader_is_waited_for(
+    mode: Mode, served_end: int, gone_ms: int, lenient: bool, action: Action
+) -> None:
+    facts = GONE | {"t": True, "lenient": lenient}
+    known = replace(
+        evidence(mode, facts), journal_end=Position(50), reader_gone_since_ms=NOW - gone_ms
+    )
+    stands = replace(state(mode, facts), served_end=Position(served_end))
+    decision = decide(M, config(facts), stands, known, NOW, PARAMS)
+    assert decision.action is action
+    if decision.edit is not None:
+        taken_back = served_end > 50
+        assert decision.edit.degraded
+        assert decision.edit.served_end == (served_end if taken_back else 0)
+        assert ("taken back" in decision.edit.why) is taken_back
+    elif lenient:
+        wait_ms = SERVED_WAIT_MS if served_end > 50 else WAIT_MS
+        assert decision.wake_ms == NOW - gone_ms + wait_ms
+
+
+@pytest.mark.parametrize(
+    ("mode", "served_before", "my_end", "served_end"),
+    [
+        (Mode.MASTER, 99, 50, 50),  # another takeover's
+        (Mode.SLAVE_CONSUME, 99, 50, 99),  # the reader before me has shown more
+        (Mode.SLAVE_CONSUME, 40, 50, 50),
+        (Mode.HANDOVER, 99, 50, 99),
+    ],
+)
+def test_a_claim_says_what_readers_may_have_shown(
+    mode: Mode, served_before: int, my_end: int, served_end: int
+) -> None:
+    facts = {"session": True, "fresh": True, "master_gone": True, "reader_gone": True}
+    facts |= {"checked": True, "patient": True}
+    known = replace(evidence(mode, facts), journal_end=Position(my_end))
+    stands = replace(state(mode, facts, T), served_end=Position(served_before))
+    decision = decide(T, config(facts), stands, known, NOW, PARAMS)
+    assert decision.action is Action.CLAIM
+    assert decision.edit is not None
+    assert decision.edit.served_end == served_end
+
+
+def test_a_master_that_is_whole_again_forgets_what_was_shown() -> None:
+    facts = GONE | {"record": True, "reader_gone": False, "t": True}
+    stands = replace(state(Mode.HANDOVER, facts), served_end=Position(1))
+    known = evidence(Mode.HANDOVER, facts)
+    edit = decide(M, config(facts), stands, known, NOW, PARAMS).edit
+    assert edit is not None
+    assert (edit.degraded, edit.served_end) == (False, 0)
+    stands = replace(stands, served_end=Position(2))  # the reader came back with an empty disk
+    edit = decide(M, config(facts), stands, known, NOW, PARAMS).edit
+    assert edit is not None
+    assert (edit.degraded, edit.served_end, edit.offsets) == (True, 2, "")
+    assert "taken back" in edit.why

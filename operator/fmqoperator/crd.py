@@ -87,7 +87,7 @@ KINDS: Final = (
             Column("GROUP", ".spec.group", "The group that it is about."),
             Column("PHASE", ".status.phase", "Whether it ran."),
             Column("VERDICT", ".status.verdict", "What it found."),
-            Column("ERRORS", ".status.errors", "Findings that are errors.", "integer"),
+            Column("EXIT", ".status.exitCode", "The worst exit code.", "integer"),
             _AGE,
             Column("MESSAGE", ".status.message", "The same in a sentence.", priority=1),
         ),
@@ -202,7 +202,8 @@ def differing(root: Path) -> list[str]:
             path = root / folder / name
             if not path.exists() or path.read_text() != text:
                 found.append(f"{folder}/{name} is not what the models say")
-        extra = {p.name for p in (root / folder).glob("*.yaml")} - wanted.keys()
+        there = {p.name for p in (root / folder).glob("*.yaml")} - {"kustomization.yaml"}
+        extra = there - wanted.keys()
         found += [f"{folder}/{name} is of no kind of resource" for name in sorted(extra)]
     return found
 

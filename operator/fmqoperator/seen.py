@@ -124,6 +124,8 @@ class Defaults:
     broker_image: str
     operator_namespace: str = "fmq-system"
     cluster_domain: str = ""  # e.g. cluster.local; "" = leave names short (`.svc`)
+    spark_image: str = ""  # for SparkApplications; "" = none, BrokerJobs are plain Jobs
+    spark_account: str = "fmq-spark"  # the ServiceAccount of their drivers
     planned_moves: bool = False
     """Brokers act upon a wanted master (`GroupConfig.master` other than the acting one). Those that
     do not would stop replicating: then it is never written."""

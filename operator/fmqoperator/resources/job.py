@@ -1,4 +1,4 @@
-"""BrokerJob: a data job over a group's journals. Pure.
+"""BrokerJob: a data job over a group's journals, beside their volumes. Pure.
 
 "The job ran" (`status.phase`) and "the data is consistent" (`status.verdict`) are two verdicts.
 """
@@ -69,14 +69,18 @@ class BrokerJobSpec(Part):
             "archive goes with type archive, and only with it: give both or neither",
         ),
         (
+            "self.type != 'archive' || !has(self.brokers) || self.brokers.size() <= 1",
+            "archive reads one replica: name one broker, or none for the group's master",
+        ),
+        (
             "self.type != 'rebuild-index' || (has(self.brokers) && self.brokers.size() == 1)",
             "rebuild-index works on one broker's files: name it in brokers",
         ),
     )
 
     type: JobType = Field(
-        description="check: read and compare journals. rebuild-index: make a stopped broker's "
-        "index files anew. archive: topics to Parquet."
+        description="check: read journals, and compare those that lie on one node. rebuild-index: "
+        "make the index files of a broker of a hibernated group anew. archive: topics to Parquet."
     )
     group: DnsLabel = Field(
         min_length=1, description="The BrokerGroup in this namespace whose journals are meant."
@@ -90,8 +94,8 @@ class BrokerJobSpec(Part):
     )
     engine: JobEngine = Field(
         default=JobEngine.AUTO,
-        description="spark: a SparkApplication. local: a plain Job. auto: a SparkApplication where "
-        "the cluster knows that kind, else a Job.",
+        description="spark: a SparkApplication, which needs all the volumes on one node. local: "
+        "plain Jobs, one for each node. auto: the first where it can be, else the second.",
     )
     executors: int = Field(default=2, ge=1, le=100, description="Spark's executors.")
     rate_bytes_per_s: int = Field(
@@ -102,7 +106,8 @@ class BrokerJobSpec(Part):
         default=None,
         min_length=1,
         max_length=512,
-        description="The job's image; left out: the one that goes with the operator.",
+        description="The job's image; left out: the broker's. An archive needs one with pyarrow "
+        "(the extra `spark`).",
     )
     resources: Resources = Field(default=Resources(), description="Of each of the job's pods.")
     retries: int = Field(default=2, ge=0, le=10, description="So often a failed pod is replaced.")
@@ -110,7 +115,7 @@ class BrokerJobSpec(Part):
         default=86_400, ge=60, le=2_592_000, description="After that the job is ended."
     )
     keep_seconds: int = Field(
-        default=604_800, ge=0, description="So long the ended job's pods are kept."
+        default=604_800, ge=60, description="So long the ended job's pods are kept."
     )
 
 
@@ -147,10 +152,10 @@ class BrokerJobStatus(Part):
         "69 unavailable.",
     )
     message: Words = Field(default="", description="The same in a sentence.")
-    errors: int = Field(default=0, description="Findings that are errors.")
-    warnings: int = Field(default=0, description="Findings that are warnings.")
-    unread_bytes: int = Field(default=0, description="Bytes that were not read: not OK.")
-    child: ShortText = Field(default="", description="The Job or SparkApplication that runs it.")
+    children: Annotated[tuple[ShortText, ...], Field(max_length=MAX_BROKERS)] = Field(
+        default=(), description="The Jobs or the SparkApplication that do it."
+    )
+    started_ms: int | None = Field(default=None, description="When it began (unix ms).")
     started_at: Annotated[str, Field(max_length=32)] = Field(
         default="", description="When it began."
     )

@@ -217,13 +217,19 @@ CASES = (
     Case("another level", _J, {"spec.level": "deep"}, "level of a job cannot be changed", {}),
     Case("another engine", _J, {"spec.engine": "spark"}, "engine of a job cannot be changed", {}),
     Case(
+        "an archive of two replicas",
+        _J,
+        {"spec.type": "archive", "spec.archive": _ARCHIVE, "spec.brokers": ["g1-0", "g1-1"]},
+        "archive reads one replica",
+    ),
+    Case(
         "another archive",
         _J,
         {"spec.type": "archive", "spec.archive": {"topics": ["b"], "claim": "parquet"}},
         "archive of a job cannot be changed",
         {"spec.type": "archive", "spec.archive": _ARCHIVE},
     ),
-    Case("kept longer", _J, {"spec.keepSeconds": 1}, "", {}),
+    Case("kept longer", _J, {"spec.keepSeconds": 100}, "", {}),
 )
 
 

@@ -11,8 +11,10 @@ import pytest
 
 from fmqcore.words import BrokerId
 from fmqoperator import crd
+from fmqoperator.job_objects import job_object
 from fmqoperator.objects import children
 from fmqoperator.objects.drift import drifted
+from fmqoperator.resources import BrokerJob
 from fmqoperator.tests.apiserver import ApiServer, Refused, api_server, programs
 from fmqoperator.tests.crd_cases import CASES, Case, body
 from fmqoperator.tests.samples import DEFAULTS, group
@@ -138,6 +140,20 @@ def test_children_are_taken_and_come_back_as_wanted(api: ApiServer) -> None:
             there = api.call("PATCH", f"{path}/{name}{options}", child, kind="apply-patch+yaml")
             assert drifted(child, there) == "", (kind, spec)
             api.call("DELETE", f"{path}/{name}")
+
+
+def test_jobs_are_taken(api: ApiServer) -> None:
+    for spec in (
+        {},
+        {"type": "rebuild-index", "brokers": ["g1-0"]},
+        {"type": "archive", "archive": {"topics": ["orders"], "claim": "lake"}},
+    ):
+        made = body("BrokerJob", {"spec": {"type": "check", "group": "g1"} | spec})
+        made["metadata"] |= {"namespace": "default", "uid": "u-1"}
+        job = BrokerJob.model_validate(made)
+        child = job_object(job, group(), DEFAULTS, "n1", ("g1-0", "g1-1"))
+        path = "/apis/batch/v1/namespaces/default/jobs"
+        api.call("POST", f"{path}?dryRun=All&fieldValidation=Strict", child)
 
 
 CHILD_SPECS: tuple[dict[str, Any], ...] = (

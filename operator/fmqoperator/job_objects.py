@@ -1,0 +1,163 @@
+"""The Job of a BrokerJob: `fmq job ...` beside the volumes of one node. Pure."""
+
+from typing import Final
+
+from fmqoperator.objects import names
+from fmqoperator.objects.pod import USER
+from fmqoperator.resources import API_VERSION, BrokerGroup, BrokerJob, Json
+from fmqoperator.resources.job import JobType
+from fmqoperator.seen import HASH, Defaults
+
+BROKERS: Final = "fmq.io/brokers"
+"""Annotation of a Job: the brokers whose volumes it has."""
+
+JOB_LABEL: Final = "fmq.io/job"
+
+_VERDICT_CODES: Final = (1, 2, 3)
+_IN_VAIN: Final = (64, 69)
+_DATA: Final = "/data"
+_ARCHIVE: Final = "/archive"
+
+
+def brokers_of(job: Json) -> tuple[str, ...]:
+    """The brokers whose volumes a Job has."""
+    text = job.get("metadata", {}).get("annotations", {}).get(BROKERS, "")
+    return tuple(b for b in text.split(",") if b)
+
+
+def name_of(job: BrokerJob, first: str) -> str:
+    """Of the Job whose first broker is that; with a hash where it would be too long."""
+    name = f"{job.metadata.name}-{first}"
+    return name if len(name) <= 63 else f"{name[:46]}-{names.digest({'name': name})}"
+
+
+def job_object(
+    job: BrokerJob, group: BrokerGroup, defaults: Defaults, node: str, brokers: tuple[str, ...]
+) -> Json:
+    """One Job; `node` "": the scheduler finds where the volume lies."""
+    labels = {
+        "app.kubernetes.io/name": "fmq-job",
+        "app.kubernetes.io/managed-by": "fmq-operator",
+        "app.kubernetes.io/part-of": "fmq",
+        JOB_LABEL: job.metadata.name,
+    }
+    metadata: Json = {
+        "name": name_of(job, brokers[0]),
+        "namespace": job.metadata.namespace,
+        "labels": labels,
+        "annotations": {BROKERS: ",".join(brokers)},
+        "ownerReferences": [
+            {
+                "apiVersion": API_VERSION,
+                "kind": "BrokerJob",
+                "name": job.metadata.name,
+                "uid": job.metadata.uid,
+                "controller": True,
+                "blockOwnerDeletion": False,
+            }
+        ],
+    }
+    spec: Json = {
+        "backoffLimit": job.spec.retries,
+        "activeDeadlineSeconds": job.spec.timeout_seconds,
+        "ttlSecondsAfterFinished": job.spec.keep_seconds,
+        # A verdict is no failure, and some failures are not mended by another try.
+        "podFailurePolicy": {
+            "rules": [
+                {
+                    "action": "FailJob",
+                    "onExitCodes": {
+                        "containerName": "job",
+                        "operator": "In",
+                        "values": sorted([*_VERDICT_CODES, *_IN_VAIN]),
+                    },
+                },
+                # A pod that a drain took away says nothing about the job.
+                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
+            ]
+        },
+        "template": {
+            "metadata": {"labels": labels},
+            "spec": _pod(job, group, defaults, node, brokers),
+        },
+    }
+    made: Json = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+    metadata["annotations"][HASH] = names.digest(made)
+    return made
+
+
+def _pod(
+    job: BrokerJob, group: BrokerGroup, defaults: Defaults, node: str, brokers: tuple[str, ...]
+) -> Json:
+    writes = job.spec.type is JobType.REBUILD_INDEX
+    volumes: list[Json] = [
+        {"name": f"data-{at}", "persistentVolumeClaim": {"claimName": names.claim(broker)}}
+        for at, broker in enumerate(brokers)
+    ]
+    mounts: list[Json] = [
+        {"name": f"data-{at}", "mountPath": f"{_DATA}/{broker}", "readOnly": not writes}
+        for at, broker in enumerate(brokers)
+    ]
+    if job.spec.archive is not None:
+        claim = {"claimName": job.spec.archive.claim}
+        volumes.append({"name": "archive", "persistentVolumeClaim": claim})
+        mounts.append({"name": "archive", "mountPath": _ARCHIVE})
+    volumes.append({"name": "tmp", "emptyDir": {}})
+    mounts.append({"name": "tmp", "mountPath": "/tmp"})
+    container = {
+        "name": "job",
+        "image": job.spec.image or group.spec.image or defaults.broker_image,
+        "imagePullPolicy": group.spec.image_pull_policy,
+        "args": arguments(job, brokers),
+        "resources": job.spec.resources.as_json(),
+        # The end of the log is what the status tells.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "privileged": False,
+            "readOnlyRootFilesystem": True,
+        },
+        "volumeMounts": mounts,
+    }
+    body: Json = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": volumes,
+        "tolerations": [t.as_json() for t in group.spec.scheduling.tolerations],
+    }
+    if group.spec.image_pull_secrets:
+        body["imagePullSecrets"] = [{"name": name} for name in group.spec.image_pull_secrets]
+    if node:
+        field = {"key": "metadata.name", "operator": "In", "values": [node]}
+        terms = [{"matchFields": [field]}]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        body["affinity"] = {"nodeAffinity": required}
+    return body
+
+
+def arguments(job: BrokerJob, brokers: tuple[str, ...]) -> list[str]:
+    """Of the command `fmq`."""
+    spec = job.spec
+    directories = [f"{_DATA}/{broker}/journal" for broker in brokers]
+    rate = ["--rate", str(spec.rate_bytes_per_s)] if spec.rate_bytes_per_s else []
+    match spec.type:
+        case JobType.CHECK:
+            return ["job", "check", *directories, "--level", spec.level, *rate]
+        case JobType.REBUILD_INDEX:
+            return ["job", "rebuild-index", *directories, *rate]
+        case JobType.ARCHIVE:
+            assert spec.archive is not None  # a rule of the resource
+            topics = [part for topic in spec.archive.topics for part in ("--topic", topic)]
+            out = ["--out", _ARCHIVE, "--group", spec.group]
+            return ["job", "archive", *directories, *out, *topics, *rate]

@@ -1,0 +1,338 @@
+"""BrokerJobs: which objects do the work, and what came of it: plan and status. Pure.
+
+A journal lies on a volume that only its node can mount, so there is one Job for each node with
+volumes that are meant, or one SparkApplication if they lie on one; replicas are compared where they
+lie on one node. Which broker is in which is settled when it is made (annotation `fmq.io/brokers`),
+and each is made once; when it is gone after its time the status still says what came of it.
+
+Exit codes 0 to 3 of `fmq job` are verdicts about the data, and the job ran; any other is a failure
+of the job, which is tried again unless it says that trying is in vain.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fmqoperator.actions import Action, ApplyChild, DeleteChild, Requeue, Tell
+from fmqoperator.job_objects import BROKERS, brokers_of, job_object
+from fmqoperator.objects.spark_application import SPARK_API, spark_application
+from fmqoperator.resources import BrokerGroup, BrokerJob, BrokerJobStatus, Json
+from fmqoperator.resources.base import Condition
+from fmqoperator.resources.job import JobEngine, JobPhase, JobType, Verdict
+from fmqoperator.seen import Claim, Defaults, Failure, Pod
+from fmqoperator.times import as_text
+
+CALM_MS: Final = 60_000
+BUSY_MS: Final = 3_000
+
+__all__ = ["BROKERS", "JobPod", "JobSeen", "job_status", "plan_job"]
+
+_VERDICTS: Final = {
+    0: Verdict.CLEAN,
+    1: Verdict.WARNINGS,
+    3: Verdict.INCOMPLETE,
+    2: Verdict.INCONSISTENT,
+}
+"""By exit code, the best first."""
+
+_FAILED: Final = {
+    64: "the command was refused: look at the spec",
+    69: "it could not begin: a broker is at work there, or the image lacks pyarrow",
+    137: "it was killed: out of memory (spec.resources.limits.memory)",
+}
+_ENDED: Final = (JobPhase.SUCCEEDED, JobPhase.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPod:
+    """A pod of one of our Jobs, or a driver of a SparkApplication."""
+
+    name: str
+    job: str  # label `batch.kubernetes.io/job-name`, or the application's name
+    exit_code: int | None = None  # of its container, once it has ended
+    message: str = ""  # the end of its log, or why it waits
+    waiting: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobSeen:
+    """All that there is to see of one BrokerJob. None: not known.
+
+    `children`: Jobs and SparkApplications with the label `fmq.io/job: <name>`, by (kind, name).
+    `spark`: whether the cluster knows SparkApplications.
+    `group`: the BrokerGroup that it names; `group_known` tells whether it was looked for.
+    `brokers`, `claims`: that group's pods and volumes, as in `seen.Observation`.
+    """
+
+    job: BrokerJob
+    now_ms: int
+    defaults: Defaults
+    group: BrokerGroup | None = None
+    group_known: bool = False
+    brokers: Mapping[str, Pod] | None = None
+    claims: Mapping[str, Claim] | None = None
+    children: Mapping[tuple[str, str], Json] | None = None
+    spark: bool = False
+    pods: tuple[JobPod, ...] | None = None
+    failures: tuple[Failure, ...] = ()
+
+
+def plan_job(seen: JobSeen) -> list[Action]:
+    """What is still to be made; only `Requeue`: there is nothing to do, or to wait."""
+    job = seen.job
+    if job.metadata.deletion_timestamp is not None or job.status.phase in _ENDED:
+        return []
+    if seen.children is None or _gone(seen) or _waits(seen)[0]:
+        return [Requeue(BUSY_MS)]
+    late = [
+        DeleteChild(SPARK_API, kind, name, child["metadata"].get("uid", ""), "its time is over")
+        for (kind, name), child in sorted(seen.children.items())
+        if kind == "SparkApplication" and _overdue(seen, child)
+    ]
+    if late:
+        return [*late, Requeue(BUSY_MS)]
+    actions: list[Action] = []
+    for node, brokers in _to_do(seen):
+        assert seen.group is not None
+        made = _made(seen, node, brokers)
+        said = f"{job.spec.type.value} of {', '.join(brokers)} ({made['kind']})"
+        actions += [ApplyChild(made, "it is not there"), Tell("Normal", "JobStarted", said)]
+    return [*actions, Requeue(BUSY_MS)]
+
+
+def _made(seen: JobSeen, node: str, brokers: tuple[str, ...]) -> Json:
+    assert seen.group is not None
+    if not _by_spark(seen):
+        return job_object(seen.job, seen.group, seen.defaults, node, brokers)
+    image, account = seen.defaults.spark_image, seen.defaults.spark_account
+    made = spark_application(seen.job, brokers, image=image, service_account=account)
+    made["metadata"]["annotations"] = {BROKERS: ",".join(brokers)}
+    return made
+
+
+def _by_spark(seen: JobSeen) -> bool:
+    """As a SparkApplication: asked for, or possible with `auto`."""
+    if seen.job.spec.engine is not JobEngine.AUTO:
+        return seen.job.spec.engine is JobEngine.SPARK
+    begun = {kind for kind, _ in seen.children or {}}
+    return "Job" not in begun and not _no_spark(seen)
+
+
+def _no_spark(seen: JobSeen) -> str:
+    """Why it cannot be a SparkApplication; "" = it can."""
+    if not seen.spark:
+        return "the cluster knows no SparkApplication: install Kubeflow's Spark operator"
+    if not (seen.job.spec.image or seen.defaults.spark_image):
+        return "no image with Spark is known: set spec.image"
+    nodes = {pod.node for b in _wanted(seen) if (pod := (seen.brokers or {}).get(b)) is not None}
+    if len(nodes) > 1 or (not nodes and len(_wanted(seen)) > 1):
+        return "the volumes are on several nodes: name one broker in spec.brokers"
+    return ""
+
+
+def _overdue(seen: JobSeen, child: Json) -> bool:
+    """A SparkApplication does not end by itself in time."""
+    began = seen.job.status.started_ms
+    return (
+        began is not None
+        and seen.now_ms - began > seen.job.spec.timeout_seconds * 1000
+        and _end_of_application(child, ()) is None
+    )
+
+
+def _waits(seen: JobSeen) -> tuple[str, str]:
+    """Why no Job can be made: one word and a sentence; "" = nothing."""
+    spec, group = seen.job.spec, seen.group
+    if not seen.group_known:
+        return "NotKnown", "the group's objects cannot be read"
+    if group is None:
+        return "NoSuchGroup", f"there is no BrokerGroup {spec.group} in this namespace"
+    if seen.brokers is None or seen.claims is None:
+        return "NotKnown", "the group's pods and volumes cannot be listed"
+    wanted = _wanted(seen)
+    if not wanted:
+        return "NoMaster", f"group {spec.group} has no master yet"
+    missing = [b for b in wanted if f"data-{b}" not in seen.claims]
+    if missing:
+        return "NoVolume", f"no volume of {', '.join(missing)}: no such broker has ever run"
+    if spec.type is JobType.REBUILD_INDEX:
+        running = [b for b in wanted if b in seen.brokers]
+        if running:
+            why = "set spec.hibernated of the group, and take it back after the job"
+            return "BrokerRuns", f"{', '.join(running)} is at work on its index files: {why}"
+    if spec.engine is JobEngine.SPARK and (why := _no_spark(seen)):
+        return "NoSpark", f"engine spark: {why}, or set spec.engine to local in a new BrokerJob"
+    return "", ""
+
+
+def _wanted(seen: JobSeen) -> tuple[str, ...]:
+    """The brokers that are meant, the master first."""
+    spec, group = seen.job.spec, seen.group
+    assert group is not None
+    master = group.status.master
+    if spec.brokers:
+        named = spec.brokers
+    elif spec.type is JobType.ARCHIVE:
+        named = (master,) if master else ()
+    else:
+        named = group.brokers
+    return tuple(sorted(named, key=lambda b: (b != master, b)))
+
+
+def _to_do(seen: JobSeen) -> list[tuple[str, tuple[str, ...]]]:
+    """Brokers by node ("" = on none) that are in no child yet."""
+    done = {b for child in (seen.children or {}).values() for b in brokers_of(child)}
+    by_node: dict[tuple[str, str], list[str]] = {}
+    for broker in _wanted(seen):
+        if broker not in done:
+            pod = (seen.brokers or {}).get(broker)
+            node = "" if pod is None else pod.node
+            # Where a volume lies that no pod mounts now, the scheduler knows: each for itself.
+            by_node.setdefault((node, "" if node else broker), []).append(broker)
+    return [(node, tuple(brokers)) for (node, _), brokers in by_node.items()]
+
+
+# ---- what came of it
+
+
+def job_status(seen: JobSeen) -> Json:
+    """The whole status, as JSON. What a job that ended came to is never changed again."""
+    old = seen.job.status
+    if old.phase in _ENDED:
+        return old.as_json()
+    if seen.children is None or seen.pods is None:
+        return _told(seen, old.phase, "NotListed", "the job's objects and pods cannot be listed")
+    if seen.failures:
+        first = seen.failures[0]
+        return _told(seen, old.phase, first.reason, f"{first.what}: {first.message}")
+    reason, message = _waits(seen)
+    if gone := _gone(seen):
+        said = f"{', '.join(gone)} was taken away before it ended"
+        return _told(seen, JobPhase.FAILED, "Gone", said)
+    if not seen.children:
+        return _told(seen, JobPhase.PENDING, reason or "Starting", message)
+    ends = {
+        name: (_end_of_application if kind == "SparkApplication" else _end_of_job)(child, seen.pods)
+        for (kind, name), child in sorted(seen.children.items())
+    }
+    going = [name for name, end in ends.items() if end is None]
+    if going or (not reason and _to_do(seen)):
+        waiting = [f"{p.name}: {p.waiting} {p.message}".strip() for p in seen.pods if p.waiting]
+        said = "; ".join(waiting) or f"at work: {', '.join(going) or 'more to begin'}"
+        return _told(seen, JobPhase.RUNNING, "Running", said)
+    return _ended(seen, {name: end for name, end in ends.items() if end is not None})
+
+
+def _gone(seen: JobSeen) -> list[str]:
+    """Children that there were, and are not any more."""
+    return sorted(set(seen.job.status.children) - {name for _, name in seen.children or {}})
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How one of the children ended."""
+
+    exit_code: int | None  # None: without one (a deadline, a pod that was taken away)
+    message: str
+
+
+def _end_of_job(job: Json, pods: tuple[JobPod, ...]) -> _End | None:
+    """None: it goes on."""
+    found = {
+        c["type"]: c.get("message", "")
+        for c in job.get("status", {}).get("conditions") or ()
+        if c.get("status") == "True"
+    }
+    if "Complete" in found:
+        return _End(0, "")
+    if "Failed" not in found:
+        return None
+    return _by_pods(job, pods, found["Failed"])
+
+
+def _end_of_application(application: Json, pods: tuple[JobPod, ...]) -> _End | None:
+    """None: it goes on."""
+    state = application.get("status", {}).get("applicationState", {})
+    match state.get("state", ""):
+        case "COMPLETED":
+            return _End(0, "")
+        case "FAILED" | "SUBMISSION_FAILED" | "FAILING":
+            return _by_pods(application, pods, state.get("errorMessage", ""))
+        case _:
+            return None
+
+
+def _by_pods(child: Json, pods: tuple[JobPod, ...], said: str) -> _End:
+    """Of several tries the one that came to a verdict; else the last."""
+    name = child["metadata"]["name"]
+    codes = [p for p in pods if p.job == name and p.exit_code is not None]
+    best = next((p for p in codes if p.exit_code in _VERDICTS), codes[-1] if codes else None)
+    if best is None:
+        return _End(None, said or "it failed without an exit code")
+    return _End(best.exit_code, best.message)
+
+
+def _ended(seen: JobSeen, ends: Mapping[str, _End]) -> Json:
+    failed = {n: e for n, e in ends.items() if e.exit_code not in _VERDICTS}
+    ranks = list(_VERDICTS)
+    codes = [e.exit_code for e in ends.values() if e.exit_code in _VERDICTS]
+    worst = max(codes, key=ranks.index, default=None)
+    verdict = Verdict.UNKNOWN if worst is None else _VERDICTS[worst]
+    if failed:
+        # What was found is found; what the failed ones would have is not known.
+        verdict = verdict if verdict is Verdict.INCONSISTENT else Verdict.UNKNOWN
+        said = "; ".join(f"{n}: {_why(e)}" for n, e in failed.items())
+        code = next(iter(failed.values())).exit_code
+        return _told(seen, JobPhase.FAILED, "Failed", said, code, verdict)
+    said = "; ".join(f"{n}: {e.message}" for n, e in ends.items() if e.message)
+    return _told(seen, JobPhase.SUCCEEDED, verdict.value, said, worst, verdict)
+
+
+def _why(end: _End) -> str:
+    if end.exit_code is None:
+        return end.message
+    return f"status {end.exit_code}: {_FAILED.get(end.exit_code, end.message or 'see its log')}"
+
+
+_CONSISTENT: Final = {
+    Verdict.CLEAN: "True",
+    Verdict.WARNINGS: "True",
+    Verdict.INCONSISTENT: "False",
+    Verdict.INCOMPLETE: "Unknown",
+    Verdict.UNKNOWN: "Unknown",
+}
+
+
+def _told(
+    seen: JobSeen,
+    phase: JobPhase,
+    reason: str,
+    message: str,
+    exit_code: int | None = None,
+    verdict: Verdict = Verdict.UNKNOWN,
+) -> Json:
+    """With the condition Consistent: it is about the data, not the job."""
+    job, status = seen.job, _CONSISTENT[verdict]
+    before = next((c for c in job.status.conditions if c.type == "Consistent"), None)
+    since = before.last_transition_time if before is not None and before.status == status else ""
+    condition = {
+        "type": "Consistent",
+        "status": status,
+        "reason": reason,
+        "message": message[:2048],
+        "observedGeneration": job.metadata.generation,
+        "lastTransitionTime": since or as_text(seen.now_ms),
+    }
+    began_ms = job.status.started_ms or (seen.now_ms if seen.children else None)
+    return BrokerJobStatus(
+        observed_generation=job.metadata.generation,
+        phase=phase,
+        verdict=verdict,
+        exit_code=exit_code,
+        message=message[:1024],
+        children=tuple(sorted(name for _, name in seen.children or {})) or job.status.children,
+        started_ms=began_ms,
+        started_at="" if began_ms is None else as_text(began_ms),
+        finished_at=as_text(seen.now_ms) if phase in _ENDED else "",
+        conditions=(Condition.model_validate(condition),),
+    ).as_json()

@@ -1,0 +1,294 @@
+"""BrokerJobs: what is made for them, and the two verdicts: it ran, and the data is consistent."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fmqoperator.actions import ApplyChild, DeleteChild, Requeue
+from fmqoperator.job_objects import brokers_of
+from fmqoperator.jobs import JobPod, JobSeen, job_status, plan_job
+from fmqoperator.resources import BrokerJob
+from fmqoperator.seen import Claim, Defaults, Failure, Pod, PodPhase
+from fmqoperator.tests.samples import group
+
+ARCHIVE = {"topics": ["orders", "bills"], "claim": "lake"}
+SPARKY = Defaults(broker_image="fmq-broker:test", spark_image="fmq-spark:test")
+
+
+def job(status: Any = None, name: str = "j1", **spec: Any) -> BrokerJob:
+    body: dict[str, Any] = {
+        "metadata": {"name": name, "namespace": "shop", "uid": "u-9", "generation": 2},
+        "spec": {"type": "check", "group": "g1"} | spec,
+    }
+    return BrokerJob.model_validate(body | ({"status": status} if status else {}))
+
+
+def seen(made: BrokerJob, nodes: Any = ("n0", "n1"), **more: Any) -> JobSeen:
+    """A group of two brokers on these nodes ("" = it does not run); g1-1 is the master."""
+    names = [f"g1-{at}" for at in range(len(nodes))]
+    pods = {
+        b: Pod(b, f"u-{b}", PodPhase.RUNNING, node=n)
+        for b, n in zip(names, nodes, strict=True)
+        if n
+    }
+    found = JobSeen(
+        made,
+        1_800_000_000_000,
+        Defaults(broker_image="fmq-broker:test"),
+        group(status={"master": "g1-1"}),
+        True,
+        pods,
+        {f"data-{b}": Claim(f"data-{b}") for b in names},
+        {},
+        pods=(),
+    )
+    return replace(found, **more)
+
+
+def made(what: JobSeen) -> list[Any]:
+    return [a.manifest for a in plan_job(what) if isinstance(a, ApplyChild)]
+
+
+def container(child: Any) -> Any:
+    (found,) = child["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+def arguments(child: Any) -> str:
+    return " ".join(container(child)["args"])
+
+
+# ---- what is made
+
+
+def test_one_job_for_each_node_with_volumes() -> None:
+    found = made(seen(job()))
+    assert [brokers_of(j) for j in found] == [("g1-1",), ("g1-0",)]
+    assert [j["metadata"]["name"] for j in found] == ["j1-g1-1", "j1-g1-0"]
+    for child, node in zip(found, ("n1", "n0"), strict=True):
+        terms = child["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+        (term,) = terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        assert term["matchFields"][0]["values"] == [node]
+
+
+def test_replicas_on_one_node_are_compared_the_masters_first() -> None:
+    (child,) = made(seen(job(level="deep", rateBytesPerS=5000), nodes=("n0", "n0")))
+    assert arguments(child) == (
+        "job check /data/g1-1/journal /data/g1-0/journal --level deep --rate 5000"
+    )
+    mounts = {m["mountPath"]: m.get("readOnly") for m in container(child)["volumeMounts"]}
+    assert mounts == {"/data/g1-1": True, "/data/g1-0": True, "/tmp": None}
+
+
+def test_a_hibernated_groups_index_is_rebuilt() -> None:
+    rebuild = job(type="rebuild-index", brokers=["g1-0"])
+    (child,) = made(seen(rebuild, nodes=("", "")))
+    assert arguments(child) == "job rebuild-index /data/g1-0/journal"
+    assert container(child)["volumeMounts"][0]["readOnly"] is False
+    assert "affinity" not in child["spec"]["template"]["spec"]
+
+
+def test_a_broker_at_work_is_not_rebuilt() -> None:
+    what = seen(job(type="rebuild-index", brokers=["g1-0"]))
+    assert made(what) == []
+    assert "set spec.hibernated" in job_status(what)["message"]
+
+
+def test_an_archive_is_of_the_master() -> None:
+    (child,) = made(seen(job(type="archive", archive=ARCHIVE, image="mine:1")))
+    assert brokers_of(child) == ("g1-1",)
+    assert container(child)["image"] == "mine:1"
+    assert "--group g1 --topic orders --topic bills" in arguments(child)
+
+
+def test_pods_are_restricted_and_verdicts_are_not_tried_again() -> None:
+    child = made(seen(job(retries=4, timeoutSeconds=60, keepSeconds=90)))[0]
+    spec = child["spec"]
+    waits = ("backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
+    assert [spec[k] for k in waits] == [4, 60, 90]
+    codes = spec["podFailurePolicy"]["rules"][0]
+    assert codes["action"] == "FailJob"
+    assert {1, 2, 3} <= set(codes["onExitCodes"]["values"])
+    body = spec["template"]["spec"]
+    assert body["securityContext"]["runAsNonRoot"] is True
+    assert container(child)["securityContext"]["readOnlyRootFilesystem"] is True
+    assert body["automountServiceAccountToken"] is False
+
+
+def test_long_names_stay_names() -> None:
+    found = made(seen(job(name="j" * 60)))
+    names = [j["metadata"]["name"] for j in found]
+    assert len(set(names)) == 2
+    assert max(len(n) for n in names) <= 63
+
+
+@pytest.mark.parametrize(
+    ("engine", "spark", "nodes", "kinds"),
+    [
+        ("auto", True, ("n0", "n0"), ["SparkApplication"]),
+        ("auto", False, ("n0", "n0"), ["Job"]),
+        ("auto", True, ("n0", "n1"), ["Job", "Job"]),
+        ("local", True, ("n0", "n0"), ["Job"]),
+        ("spark", True, ("n0", "n0"), ["SparkApplication"]),
+        ("spark", True, ("n0", "n1"), []),
+        ("spark", False, ("n0", "n0"), []),
+    ],
+)
+def test_engines(engine: str, spark: bool, nodes: Any, kinds: list[str]) -> None:
+    what = seen(job(engine=engine), nodes, spark=spark, defaults=SPARKY)
+    assert [c["kind"] for c in made(what)] == kinds
+    if not kinds:
+        assert job_status(what)["conditions"][0]["reason"] == "NoSpark"
+
+
+def test_without_an_image_with_spark_auto_is_local() -> None:
+    assert [c["kind"] for c in made(seen(job(), ("n0", "n0"), spark=True))] == ["Job"]
+
+
+@pytest.mark.parametrize(
+    ("unknown", "reason"),
+    [
+        ({"group": None}, "NoSuchGroup"),
+        ({"group": None, "group_known": False}, "NotKnown"),
+        ({"brokers": None}, "NotKnown"),
+        ({"claims": {}}, "NoVolume"),
+        ({"children": None}, "NotListed"),
+    ],
+)
+def test_what_is_not_known_or_not_there(unknown: dict[str, Any], reason: str) -> None:
+    what = replace(seen(job()), **unknown)
+    assert [type(a) for a in plan_job(what)] == [Requeue]
+    (condition,) = job_status(what)["conditions"]
+    assert (condition["status"], condition["reason"]) == ("Unknown", reason)
+
+
+# ---- what came of it
+
+
+def after(what: JobSeen, **ends: Any) -> JobSeen:
+    """All children are there; `ends` by broker: an exit code, "failed", or nothing yet."""
+    children, pods = dict(what.children or {}), []
+    for child in made(what):
+        name, broker = child["metadata"]["name"], brokers_of(child)[0]
+        end = ends.get(broker.replace("-", "_"))
+        children[child["kind"], name] = child
+        if end is None:
+            continue
+        kind = "Complete" if end == 0 else "Failed"
+        child["status"] = {"conditions": [{"type": kind, "status": "True", "message": "Too late"}]}
+        if end != "failed":
+            pods.append(JobPod(f"{name}-x", name, end, f"ended {end}"))
+    return replace(what, children=children, pods=tuple(pods))
+
+
+def verdict(what: JobSeen) -> tuple[str, str, int | None, str]:
+    found = job_status(what)
+    (condition,) = found["conditions"]
+    return found["phase"], found["verdict"], found.get("exitCode"), condition["status"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        (0, 0, ("Succeeded", "Clean", 0, "True")),
+        (0, 1, ("Succeeded", "Warnings", 1, "True")),
+        (1, 3, ("Succeeded", "Incomplete", 3, "Unknown")),
+        (3, 2, ("Succeeded", "Inconsistent", 2, "False")),
+        (2, 0, ("Succeeded", "Inconsistent", 2, "False")),
+        (0, 69, ("Failed", "Unknown", 69, "Unknown")),
+        (2, 69, ("Failed", "Inconsistent", 69, "False")),
+        (0, "failed", ("Failed", "Unknown", None, "Unknown")),
+        (0, None, ("Running", "Unknown", None, "Unknown")),
+        (None, 2, ("Running", "Unknown", None, "Unknown")),
+    ],
+)
+def test_two_verdicts(first: Any, second: Any, told: Any) -> None:
+    assert verdict(after(seen(job()), g1_0=first, g1_1=second)) == told
+
+
+def test_of_several_tries_the_one_with_a_verdict() -> None:
+    what = after(seen(job(), nodes=("n0", "n0")), g1_1=2)
+    crashed = JobPod("j1-g1-1-a", "j1-g1-1", 137)
+    assert verdict(replace(what, pods=(crashed, *(what.pods or ()))))[1] == "Inconsistent"
+
+
+def test_what_has_begun_is_not_begun_again_wherever_the_pods_are_now() -> None:
+    what = after(seen(job()))
+    assert [type(a) for a in plan_job(what)] == [Requeue]
+    moved = replace(what, brokers={b: replace(p, node="n9") for b, p in what.brokers.items()})  # type: ignore[union-attr]
+    assert [type(a) for a in plan_job(moved)] == [Requeue]
+
+
+def test_what_is_half_begun_is_finished() -> None:
+    what = after(seen(job()))
+    half = replace(what, children=dict(list((what.children or {}).items())[:1]))
+    assert [brokers_of(c) for c in made(half)] == [("g1-0",)]
+    assert job_status(half)["phase"] == "Running"
+
+
+def test_what_ended_stays_as_it_was_told() -> None:
+    ended = job_status(after(seen(job()), g1_0=0, g1_1=2))
+    later = seen(job(status=ended), children={}, now_ms=1_900_000_000_000)
+    assert plan_job(later) == []
+    assert job_status(later) == ended
+
+
+def test_jobs_that_somebody_deleted_are_told_and_not_made_again() -> None:
+    begun = job_status(after(seen(job())))
+    assert begun["phase"] == "Running"
+    gone = seen(job(status=begun))
+    assert made(gone) == []
+    assert verdict(gone)[0] == "Failed"
+    one = dict(list((after(seen(job())).children or {}).items())[:1])
+    assert made(replace(gone, children=one)) == []
+    assert verdict(replace(gone, children=one))[0] == "Failed"
+    assert "taken away before it ended" in job_status(gone)["message"]
+
+
+def test_what_waits_and_what_failed_is_told() -> None:
+    what = after(seen(job()))
+    waiting = JobPod("j1-g1-0-x", "j1-g1-0", waiting="Unschedulable", message="no node fits")
+    assert "Unschedulable no node fits" in job_status(replace(what, pods=(waiting,)))["message"]
+    failed = replace(what, failures=(Failure("Job j1-g1-0", "Forbidden", "may not create"),))
+    assert job_status(failed)["conditions"][0]["reason"] == "Forbidden"
+
+
+def application(state: str) -> JobSeen:
+    what = seen(job(timeoutSeconds=60), ("n0", "n0"), spark=True, defaults=SPARKY)
+    (child,) = made(what)
+    child["status"] = {"applicationState": {"state": state, "errorMessage": "driver failed"}}
+    child["metadata"]["uid"] = "u-app"
+    return replace(what, children={("SparkApplication", child["metadata"]["name"]): child})
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "told"),
+    [
+        ("COMPLETED", None, ("Succeeded", "Clean", 0, "True")),
+        ("FAILED", 2, ("Succeeded", "Inconsistent", 2, "False")),
+        ("FAILED", None, ("Failed", "Unknown", None, "Unknown")),
+        ("SUBMISSION_FAILED", None, ("Failed", "Unknown", None, "Unknown")),
+        ("RUNNING", None, ("Running", "Unknown", None, "Unknown")),
+        ("", None, ("Running", "Unknown", None, "Unknown")),
+    ],
+)
+def test_applications(state: str, code: int | None, told: Any) -> None:
+    what = application(state)
+    ((_, name),) = what.children or {}
+    pods = () if code is None else (JobPod("driver", name, code),)
+    assert verdict(replace(what, pods=pods)) == told
+
+
+def test_an_application_is_ended_when_its_time_is_over() -> None:
+    what = application("RUNNING")
+    begun = job(status=job_status(what), timeoutSeconds=60)
+    on_time = replace(what, job=begun, now_ms=what.now_ms + 60_000)
+    assert [type(a) for a in plan_job(on_time)] == [Requeue]
+    late = replace(on_time, now_ms=what.now_ms + 60_001)
+    (action, _) = plan_job(late)
+    assert isinstance(action, DeleteChild)
+    assert (action.kind, action.uid) == ("SparkApplication", "u-app")
+    gone = replace(late, children={})
+    assert verdict(gone)[0] == "Failed"
+    assert plan_job(replace(gone, job=job(status=job_status(gone)))) == []

@@ -1,0 +1,110 @@
+"""What people ask of a group: fencing, a pause, hibernation, larger volumes."""
+
+from dataclasses import replace
+
+import pytest
+
+from fmqcore.words import Permission
+from fmqoperator.actions import (
+    GrowClaim,
+    Requeue,
+)
+from fmqoperator.plan import plan
+from fmqoperator.resources import FENCE
+from fmqoperator.tests.plan_kit import (
+    kinds,
+    replicas,
+    restarts,
+    told,
+)
+from fmqoperator.tests.world import running
+
+pytestmark = pytest.mark.parametrize("moves", [False, True], ids=["today", "moves"])
+
+
+# ---- fencing, pausing, hibernating
+
+
+@pytest.mark.parametrize(("value", "closed"), [("g1-0", 1), ("g1-0, g1-1", 2), ("all", 2)])
+def test_fencing_is_a_permission(moves: bool, value: str, closed: int) -> None:
+    made = running(moves)
+    made.annotate(FENCE, value)
+    made.run()
+    assert made.config is not None
+    found = [m for m in made.config.value.members if m.permission is Permission.NONE]
+    assert len(found) == closed
+    assert made.condition("Fenced")["status"] == "True"
+    assert restarts(made) == []
+    del made.body["metadata"]["annotations"][FENCE]
+    made.run()
+    assert {m.permission for m in made.config.value.members} == {Permission.FULL}
+
+
+def test_slaves_that_shall_not_read(moves: bool) -> None:
+    made = running(moves, slaveReads=False)
+    assert made.config is not None
+    most = {str(m.id): m.permission for m in made.config.value.members}
+    assert most == {"g1-0": Permission.FULL, "g1-1": Permission.WRITE}
+
+
+def test_a_paused_group_is_only_told_of(moves: bool) -> None:
+    made = running(moves)
+    made.spec(paused=True, image="new:2", replicas=3)
+    made.annotate(FENCE, "g1-0")
+    assert plan(made.seen()) == [Requeue(30_000)]
+    made.round()
+    assert made.body["status"]["phase"] == "Paused"
+    assert made.condition("Paused")["status"] == "True"
+    made.spec(paused=False)
+    made.run()
+    assert len(made.pods) == 3
+
+
+def test_a_hibernated_group_stops_slaves_first_and_comes_back(moves: bool) -> None:
+    made = running(moves, replicas=3)
+    epoch = made.state.epoch
+    made.spec(hibernated=True)
+    made.round()
+    assert replicas(made) == 1
+    made.run(lambda w: not w.pods and w.body["status"]["phase"] == "Hibernated")
+    assert made.state.epoch == epoch
+    assert plan(made.seen())[-1] == Requeue(30_000)
+    assert kinds(plan(made.seen())) == []
+    made.spec(hibernated=False)
+    made.run()
+    assert len(made.pods) == 3
+    assert restarts(made) == []
+
+
+def test_a_group_that_is_being_deleted_is_left_to_itself(moves: bool) -> None:
+    made = running(moves)
+    made.body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    made.children.clear()
+    assert plan(made.seen()) == []
+
+
+# ---- volumes
+
+
+def test_volumes_grow(moves: bool) -> None:
+    made = running(moves)
+    made.spec(storage={"size": "20Gi"})
+    made.run()
+    assert {c.requested for c in made.claims.values()} == {"20Gi"}
+    assert restarts(made) == []
+    assert told(made) == ["VolumeGrows", "VolumeGrows"]
+
+
+def test_volumes_never_shrink(moves: bool) -> None:
+    made = running(moves, storage={"size": "20Gi"})
+    made.spec(storage={"size": "10Gi"})
+    assert not [a for a in plan(made.seen()) if isinstance(a, GrowClaim)]
+
+
+def test_a_class_that_grows_no_volume_is_told(moves: bool) -> None:
+    made = running(moves)
+    made.claims = {k: replace(c, expandable=False) for k, c in made.claims.items()}
+    made.spec(storage={"size": "20Gi"})
+    made.run(lambda w: w.condition("StorageReady")["reason"] == "CannotGrow")
+    assert not [a for a in made.done if isinstance(a, GrowClaim)]
+    assert "storage.size back to 10Gi" in made.condition("StorageReady")["message"]

@@ -1,0 +1,248 @@
+"""Who is master, how many there are: switchovers, drains, scaling, a lost master."""
+
+from dataclasses import replace
+
+import pytest
+
+from fmqcore.cluster import Mode
+from fmqoperator.resources import SWITCHOVER
+from fmqoperator.seen import Node, PodPhase
+from fmqoperator.tests.plan_kit import (
+    budget,
+    kinds,
+    lose_master,
+    masters,
+    members,
+    replicas,
+    restarts,
+    told,
+)
+from fmqoperator.tests.world import running
+
+pytestmark = pytest.mark.parametrize("moves", [False, True], ids=["today", "moves"])
+
+
+# ---- switchover
+
+
+def test_a_switchover_by_annotation(moves: bool) -> None:
+    made = running(moves)
+    made.annotate(SWITCHOVER, "g1-1")
+    made.run()
+    assert SWITCHOVER not in made.body["metadata"]["annotations"]
+    if moves:
+        assert made.state.master == "g1-1"
+        assert told(made) == ["Switchover", "SwitchoverDone", "EpochOpened"]
+    else:
+        assert made.state.master == "g1-0"
+        assert told(made) == ["SwitchoverRefused"]
+        assert masters(made) == []
+
+
+@pytest.mark.parametrize("value", ["", "any"])
+def test_a_switchover_to_anybody_is_made_once(moves: bool, value: str) -> None:
+    made = running(moves, replicas=3)
+    made.annotate(SWITCHOVER, value)
+    made.run()
+    assert made.state.master == ("g1-1" if moves else "g1-0")
+    assert len(masters(made)) == (1 if moves else 0)
+
+
+def test_a_switchover_to_nobody_is_refused_with_words(moves: bool) -> None:
+    made = running(moves)
+    made.annotate(SWITCHOVER, "g7-1")
+    made.run()
+    assert told(made) == ["SwitchoverRefused"]
+    assert masters(made) == []
+
+
+def test_a_declared_master(moves: bool) -> None:
+    made = running(moves)
+    made.spec(switchover={"to": "g1-1"})
+    if not moves:
+        made.round()
+        assert "do not move the mastership" in made.condition("Progressing")["message"]
+        assert masters(made) == []
+        for _ in range(5):
+            made.round()
+        assert told(made) == ["MoveUnsupported"]
+        return
+    made.run()
+    assert made.state.master == "g1-1"
+
+
+def test_a_declared_master_opens_a_new_group(moves: bool) -> None:
+    made = running(moves, switchover={"to": "g1-1"})
+    assert made.state.master == "g1-1"
+
+
+def test_a_switchover_waits_for_a_slave_that_is_not_in_sync(moves: bool) -> None:
+    made = running(moves)
+    made.broken.add("g1-1")
+    made.run(lambda w: "g1-1" not in w.state.isr)
+    made.annotate(SWITCHOVER, "g1-1")
+    for _ in range(5):
+        made.round()
+        made.turn()
+    assert masters(made) == []
+    made.broken.clear()
+    made.run()
+    assert made.state.master == ("g1-1" if moves else "g1-0")
+
+
+def test_a_wish_whose_broker_died_is_taken_back(moves: bool) -> None:
+    if not moves:
+        return
+    made = running(moves)
+    made.annotate(SWITCHOVER, "g1-1")
+    made.round()
+    assert masters(made) == ["g1-1"]
+    made.broken.add("g1-1")
+    made.pods["g1-1"] = replace(made.pods["g1-1"], waiting="CrashLoopBackOff", ready=False)
+    made.round()
+    assert masters(made) == ["g1-1", "g1-0"]
+
+
+# ---- drain
+
+
+def test_a_drained_node(moves: bool) -> None:
+    made = running(moves)
+    node = made.pods["g1-0"].node
+    made.nodes[node] = replace(made.nodes[node], schedulable=False)
+    if moves:
+        made.run()
+        assert made.state.master == "g1-1"
+        assert restarts(made) == []
+        return
+    made.run(lambda w: budget(w) == 1)
+    assert restarts(made) == []
+    assert "DrainOpen" in told(made)
+    made.nodes[node] = Node(node, zone="z0")
+    made.run()
+    assert budget(made) == 0
+
+
+def test_a_drain_without_a_slave_in_sync_waits(moves: bool) -> None:
+    made = running(moves)
+    made.broken.add("g1-1")
+    made.run(lambda w: "g1-1" not in w.state.isr)
+    node = made.pods["g1-0"].node
+    made.nodes[node] = replace(made.nodes[node], schedulable=False)
+    for _ in range(5):
+        made.round()
+        made.turn()
+    assert budget(made) == 0
+    assert masters(made) == []
+    assert "DrainWaits" in told(made)
+
+
+# ---- scale
+
+
+def test_a_new_slave_is_a_member_before_it_is_a_pod(moves: bool) -> None:
+    made = running(moves)
+    made.spec(replicas=3)
+    first = made.round()
+    assert kinds(first) == ["PutGroupConfig", "ApplyChild"]
+    assert made.config is not None
+    assert [m.id for m in made.config.value.members] == ["g1-0", "g1-1", "g1-2"]
+    made.run()
+    assert sorted(made.state.isr) == ["g1-1", "g1-2"]
+    assert restarts(made) == []
+
+
+def test_brokers_leave_one_by_one_and_stay_members_until_they_hold_nothing(moves: bool) -> None:
+    made = running(moves, replicas=4)
+    made.spec(replicas=2)
+    made.round()
+    assert replicas(made) == 3
+    assert members(made) == ["g1-0", "g1-1", "g1-2", "g1-3"]
+    made.run(lambda w: len(members(w)) == 3)
+    assert "g1-3" not in made.pods
+    made.run()
+    assert members(made) == ["g1-0", "g1-1"]
+    assert replicas(made) == 2
+    assert sorted(made.claims) == [f"data-g1-{n}" for n in range(4)]
+
+
+def test_a_scale_down_that_would_lose_a_copy_is_refused(moves: bool) -> None:
+    made = running(moves, replicas=3)
+    made.broken.add("g1-1")
+    made.pods["g1-1"] = replace(made.pods["g1-1"], waiting="CrashLoopBackOff", ready=False)
+    made.run(lambda w: w.state.isr == {"g1-2"})
+    made.spec(replicas=2)
+    for _ in range(10):
+        made.round()
+        made.turn()
+    assert replicas(made) == 3
+    assert "g1-1 would hold less than it does" in made.condition("Progressing")["message"]
+    assert told(made).count("ScaleDownRefused") == 1
+    made.broken.clear()
+    made.run()
+    assert replicas(made) == 2
+
+
+def test_a_master_is_not_scaled_away(moves: bool) -> None:
+    made = running(moves, replicas=3, switchover={"to": "g1-2"})
+    assert made.state.master == "g1-2"
+    del made.body["spec"]["switchover"]
+    made.spec(replicas=2)
+    if moves:
+        made.run()
+        assert made.state.master != "g1-2"
+        assert replicas(made) == 2
+        return
+    for _ in range(10):
+        made.round()
+        made.turn()
+    assert replicas(made) == 3
+    assert "g1-2 is to be taken out and is master" in made.condition("Progressing")["message"]
+
+
+# ---- the master is gone
+
+
+def test_a_lost_master_is_replaced_after_the_time_and_only_if_asked(moves: bool) -> None:
+    made = running(moves, promotion={"policy": "after", "afterSeconds": 60})
+    lose_master(made)
+    made.pods["g1-0"] = replace(made.pods["g1-0"], phase=PodPhase.PENDING)
+    start_ms = made.now_ms
+    for _ in range(100):
+        made.round()
+        made.turn()
+    if moves:
+        assert made.state.master == "g1-1"
+        assert "Promotion" in told(made)
+        assert made.now_ms - start_ms >= 60_000
+    else:
+        assert made.state.mode is Mode.SLAVE_CONSUME
+        assert masters(made) == []
+
+
+def test_a_lost_master_is_not_replaced_before_the_time(moves: bool) -> None:
+    made = running(moves, promotion={"policy": "after", "afterSeconds": 3600})
+    lose_master(made)
+    for _ in range(100):
+        made.round()
+        made.turn()
+    assert masters(made) == []
+
+
+def test_a_lost_master_is_not_replaced_if_nobody_asked(moves: bool) -> None:
+    made = running(moves)
+    lose_master(made)
+    for _ in range(400):
+        made.round()
+        made.turn()
+    assert masters(made) == []
+    assert made.body["status"]["phase"] == "ReadOnly"
+
+
+def test_who_serves_in_place_of_a_dead_master_is_served_by_the_services(moves: bool) -> None:
+    made = running(moves)
+    lose_master(made)
+    made.run(lambda w: w.state.mode is Mode.SLAVE_CONSUME)
+    made.round()
+    ro = made.children["Service", "g1-ro"]["spec"]["selector"]
+    assert ro["statefulset.kubernetes.io/pod-name"] == "g1-1"

@@ -1,0 +1,226 @@
+"""Single decisions: who is lost, who is promoted, who has left, which pod runs nothing."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fmqcore.cluster import LiveBroker, Mode
+from fmqcore.words import BrokerId, Epoch, Position
+from fmqoperator import facts, wanted
+from fmqoperator.actions import PutGroupConfig, RestartPod
+from fmqoperator.plan import plan
+from fmqoperator.promotion import Wait, is_lost, promotion
+from fmqoperator.seen import Answer, Node, Observation, Pod, PodPhase
+from fmqoperator.steps import next_step
+from fmqoperator.tests.world import running
+from fmqoperator.words import Hold, Move, Restart
+
+M, S1, S2 = BrokerId("g1-0"), BrokerId("g1-1"), BrokerId("g1-2")
+
+
+def lost(how_many: str = "one", after_s: int = 60, gone_s: int = 100, moves: bool = True) -> Any:
+    """The master is gone for good; g1-1 serves the reads; all say what the next tests change."""
+    made = running(
+        moves,
+        replicas=3,
+        policy={"howMany": how_many},
+        promotion={"policy": "after", "afterSeconds": after_s},
+    )
+    made.state = replace(made.state, mode=Mode.SLAVE_CONSUME, epoch=Epoch(7), reader=S1)
+    made.body["status"]["memory"]["masterGoneSinceMs"] = made.now_ms - gone_s * 1000
+    del made.pods[M]
+    return made.seen()
+
+
+def live(seen: Observation, **ends: tuple[int, int]) -> Observation:
+    """The live nodes: (epoch, end) by broker."""
+    assert seen.zookeeper is not None
+    nodes = {
+        BrokerId(b.replace("_", "-")): LiveBroker(
+            BrokerId(b.replace("_", "-")), "i", "a", Epoch(epoch), Position(end)
+        )
+        for b, (epoch, end) in ends.items()
+    }
+    return replace(seen, zookeeper=replace(seen.zookeeper, live=nodes))
+
+
+# ---- promotion
+
+
+def test_the_most_advanced_by_epoch_then_end() -> None:
+    seen = lost()
+    for ends, best in (
+        ({"g1_1": (3, 100), "g1_2": (3, 200)}, S2),
+        ({"g1_1": (4, 100), "g1_2": (3, 900)}, S1),
+        ({"g1_1": (3, 100), "g1_2": (3, 100)}, S1),
+    ):
+        found = promotion(live(seen, **ends))
+        assert isinstance(found, Move)
+        assert found.to == best
+
+
+@pytest.mark.parametrize(
+    ("how_many", "there", "done"),
+    [
+        ("one", ["g1_1", "g1_2"], True),
+        ("one", ["g1_1"], False),  # the other may hold what this one does not
+        ("all", ["g1_1"], True),  # each holds all
+        ("all", [], False),
+        ("majority", ["g1_1"], False),
+        ("majority", ["g1_1", "g1_2"], True),
+    ],
+)
+def test_only_if_all_that_was_acknowledged_is_among_them(
+    how_many: str, there: list[str], done: bool
+) -> None:
+    found = promotion(live(lost(how_many), **dict.fromkeys(there, (3, 100))))
+    assert isinstance(found, Move) is done
+    if isinstance(found, Wait) and there:
+        assert "missing: g1-2" in found.message
+
+
+def test_not_before_its_time_and_it_says_when() -> None:
+    seen = lost(after_s=60, gone_s=59)
+    found = promotion(seen)
+    assert isinstance(found, Wait)
+    assert found.at_ms == seen.now_ms + 1000
+    assert isinstance(promotion(replace(seen, now_ms=seen.now_ms + 1000)), Move)
+
+
+def test_a_master_of_which_it_is_not_known_since_when_it_is_gone_is_waited_for() -> None:
+    seen = lost()
+    memory = seen.group.status.memory.model_copy(update={"master_gone_since_ms": None})
+    status = seen.group.status.model_copy(update={"memory": memory})
+    group = seen.group.model_copy(update={"status": status})
+    assert isinstance(promotion(replace(seen, group=group)), Wait)
+
+
+def test_today_nobody_is_promoted_and_it_is_told() -> None:
+    found = promotion(lost(moves=False))
+    assert isinstance(found, Wait)
+    assert found.reason == "MoveUnsupported"
+
+
+def test_a_promotion_is_a_wish_in_the_configuration() -> None:
+    (put,) = [a for a in plan(lost()) if isinstance(a, PutGroupConfig)]
+    assert put.config.master == S1
+
+
+# ---- lost
+
+
+def pod(**fields: Any) -> Pod:
+    return Pod("g1-0", "u", node="n0", **fields)
+
+
+@pytest.mark.parametrize(
+    ("there", "node", "gone"),
+    [
+        (None, None, True),
+        (pod(phase=PodPhase.RUNNING, ready=True), Node("n0"), False),
+        (pod(phase=PodPhase.RUNNING), Node("n0"), False),  # it may be reading its journal
+        (pod(phase=PodPhase.RUNNING), Node("n0", ready=None), False),
+        (pod(phase=PodPhase.RUNNING), Node("n0", ready=False), True),
+        (pod(phase=PodPhase.UNKNOWN), None, False),
+        (pod(phase=PodPhase.RUNNING, waiting="CrashLoopBackOff"), Node("n0"), True),
+        (pod(phase=PodPhase.PENDING, waiting="Unschedulable"), None, True),
+        (pod(phase=PodPhase.FAILED), Node("n0"), True),
+        (pod(phase=PodPhase.PENDING), Node("n0"), False),  # it is about to start
+    ],
+)
+def test_what_is_lost(there: Pod | None, node: Node | None, gone: bool) -> None:
+    seen = lost()
+    assert seen.pods is not None
+    pods = dict(seen.pods) | ({"g1-0": there} if there is not None else {})
+    nodes = {} if node is None else {"n0": node}
+    assert is_lost(replace(seen, pods=pods, nodes=nodes)) is gone
+
+
+def test_a_master_that_says_anything_is_not_lost() -> None:
+    seen = lost()
+    assert is_lost(seen)
+    assert not is_lost(live(seen, g1_0=(7, 100), g1_1=(7, 100)))
+    assert not is_lost(replace(seen, answers={**seen.answers, M: Answer(M)}))
+
+
+@pytest.mark.parametrize("unknown", [{"zookeeper": None}, {"pods": None}])
+def test_what_is_not_known_is_not_lost(unknown: dict[str, Any]) -> None:
+    assert not is_lost(replace(lost(), **unknown))
+
+
+# ---- who has left
+
+
+def test_a_broker_has_left_when_it_holds_nothing() -> None:
+    made = running(replicas=3)
+    del made.pods["g1-2"]
+    made.state = replace(made.state, isr=frozenset({S1}))
+    assert wanted.has_left(made.seen(), "g1-2")
+    made.state = replace(made.state, isr=frozenset({S1, S2}))
+    assert not wanted.has_left(made.seen(), "g1-2")
+    made.state = replace(made.state, isr=frozenset({S1}), reader=S2)
+    assert not wanted.has_left(made.seen(), "g1-2")
+    made.state = replace(made.state, isr=frozenset({S1}), reader=M)
+    assert wanted.has_left(made.seen(), "g1-2")
+    assert not wanted.has_left(replace(made.seen(), zookeeper=None), "g1-2")
+    assert not wanted.has_left(replace(made.seen(), pods=None), "g1-2")
+
+
+# ---- pods that run nothing
+
+
+def idle(**fields: Any) -> Observation:
+    """g1-2 of an old template, as described, its broker not in ZooKeeper."""
+    made = running(replicas=3)
+    made.spec(image="new:2")
+    made.round()
+    made.pods = {n: replace(p, deleting=False, ready=True) for n, p in made.pods.items()}
+    made.pods["g1-2"] = replace(made.pods["g1-2"], ready=False, **fields)
+    return made.seen()
+
+
+def test_one_that_runs_nothing_is_replaced_whatever_the_others_do() -> None:
+    seen = idle(waiting="ImagePullBackOff")
+    assert facts.runs_nothing(seen, (seen.pods or {})["g1-2"])
+    found = next_step(replace(seen, answers={})).step
+    assert isinstance(found, Restart)
+    assert found.pod == "g1-2"
+
+
+def test_but_not_while_another_is_being_stopped() -> None:
+    seen = idle(waiting="ImagePullBackOff")
+    assert seen.pods is not None
+    pods = {**seen.pods, "g1-1": replace(seen.pods["g1-1"], deleting=True)}
+    assert not [a for a in plan(replace(seen, pods=pods)) if isinstance(a, RestartPod)]
+
+
+def test_one_that_answers_runs_something() -> None:
+    seen = idle(waiting="ImagePullBackOff")
+    told = replace(seen, answers={**seen.answers, S2: Answer(S2)})
+    assert not facts.runs_nothing(told, (seen.pods or {})["g1-2"])
+
+
+def test_a_revision_that_the_controller_has_not_seen_yet_is_not_known() -> None:
+    made = running()
+    assert facts.wanted_revision(made.seen())
+    made.children["StatefulSet", "g1"]["metadata"]["generation"] += 1
+    assert facts.wanted_revision(made.seen()) is None
+    made.children["StatefulSet", "g1"]["status"]["updateRevision"] = "newer"
+    assert facts.outdated(made.seen()) == ()
+
+
+# ---- a wish on its way
+
+
+def test_nothing_else_is_begun_while_a_wish_is_on_its_way() -> None:
+    made = running(True, replicas=3)
+    made.spec(image="new:2")
+    made.round()
+    made.pods = {n: replace(p, deleting=False, ready=True) for n, p in made.pods.items()}
+    assert made.config is not None
+    assert isinstance(next_step(made.seen()).step, Restart)
+    made.config = replace(made.config, value=replace(made.config.value, master=S1))
+    found = next_step(made.seen())
+    assert found.step is None
+    assert found.holds == (Hold("Switching", "g1-1 is to be master; now it is g1-0", True),)

@@ -1,4 +1,4 @@
-"""What may be said of a consumer group that somebody moves: histories that are right, and broken."""
+"""What may be said of a consumer group that somebody moves: right histories, and broken ones."""
 
 import pytest
 

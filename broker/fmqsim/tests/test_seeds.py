@@ -29,6 +29,8 @@ FOUND = [
         Focus(settings=(("takeover_wait_ms", 500),)),
     ),
     Found(246, "a calm that began while clients were still looking for their brokers"),
+    Found(181, "a new reader that knew less was taken for a seek: acked messages came again"),
+    Found(10002, "a master that was lost right after it opened took the hand-over with it"),
 ]
 
 

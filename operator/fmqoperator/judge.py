@@ -224,6 +224,8 @@ def _config(seen: Observation, what: Outlook) -> Verdict:
         return Verdict(kind, "False", seen.failures[0].reason, said)
     if what.problem is not None:
         return Verdict(kind, "False", what.problem.reason, what.problem.message)
+    if seen.group.spec.paused:
+        return Verdict(kind, "Unknown", "Paused", "nothing is compared while spec.paused is set")
     if seen.children is None:
         return Verdict(kind, "Unknown", "NotListed", "the group's objects cannot be listed")
     if seen.zookeeper is None:

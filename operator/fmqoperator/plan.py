@@ -160,6 +160,9 @@ def _told(seen: Observation, what: Outlook) -> Iterator[Action]:
 
 _TOLD: Final = frozenset({"ScaleDownRefused", "MoveUnsupported", "DrainWaits", "DrainOpen"})
 
+_PATIENT: Final = frozenset({"DrainWaits", "MoveUnsupported", "ScaleDownRefused"})
+"""What waits for a person, or for something of which a watch tells."""
+
 
 def _transition(seen: Observation) -> Iterator[Action]:
     """Who serves is another one than the status says: somebody has decided, and said why."""
@@ -173,7 +176,8 @@ def _transition(seen: Observation) -> Iterator[Action]:
 
 def _when(seen: Observation, what: Outlook, actions: list[Action]) -> int:
     """When to look again if nothing wakes the operator."""
-    busy = what.step is not None or bool(what.holds) or bool(actions)
+    waits = any(hold.reason not in _PATIENT for hold in what.holds)
+    busy = what.step is not None or waits or bool(actions)
     due_ms = BUSY_MS if busy else CALM_MS
     waiting = promotion(seen)
     if isinstance(waiting, Wait) and waiting.at_ms is not None:

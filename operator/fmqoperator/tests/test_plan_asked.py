@@ -55,6 +55,8 @@ def test_a_paused_group_is_only_told_of(moves: bool) -> None:
     made.round()
     assert made.body["status"]["phase"] == "Paused"
     assert made.condition("Paused")["status"] == "True"
+    assert made.condition("ConfigApplied")["status"] == "Unknown"
+    assert made.body["status"]["access"] == "FULL"
     made.spec(paused=False)
     made.run()
     assert len(made.pods) == 3

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from fmqcore.cluster import Mode
+from fmqoperator.actions import Requeue
+from fmqoperator.plan import plan
 from fmqoperator.resources import SWITCHOVER
 from fmqoperator.seen import Node, PodPhase
 from fmqoperator.tests.plan_kit import (
@@ -66,6 +68,7 @@ def test_a_declared_master(moves: bool) -> None:
         for _ in range(5):
             made.round()
         assert told(made) == ["MoveUnsupported"]
+        assert plan(made.seen()) == [Requeue(30_000)]  # nobody is kept busy by it
         return
     made.run()
     assert made.state.master == "g1-1"

@@ -15,8 +15,8 @@ SYSTEM = "fmq-system"
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A kind cluster with the three images in it, and KUBECONFIG naming it."""
+def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A kind cluster with the three images in it (their tags), and KUBECONFIG naming it."""
     if lacking := tools.missing():
         pytest.fail(f"the tests on kind need {', '.join(lacking)} on the PATH", pytrace=False)
     ours = CLUSTER not in run("kind", "get", "clusters").split()
@@ -29,22 +29,20 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     else:
         run("kind", "export", "kubeconfig", "--name", CLUSTER)
     try:
-        for name in ("broker", "operator", "zookeeper"):
-            run("kind", "load", "docker-image", "--name", CLUSTER, build_image(name))
-        yield
+        found = {name: build_image(name) for name in ("broker", "operator", "zookeeper")}
+        for tag in found.values():
+            run("kind", "load", "docker-image", "--name", CLUSTER, tag)
+        yield found
     finally:
         if ours and not KEEP:
             run("kind", "delete", "cluster", "--name", CLUSTER)
 
 
 @pytest.fixture(scope="session")
-def installed(cluster: None) -> Iterator[str]:
+def installed(images: dict[str, str]) -> Iterator[str]:
     """The chart with the quick start's ZooKeeper; gives where brokers find it."""
-    values = [
-        "image.operator=fmq/operator:e2e", "image.broker=fmq/broker:e2e",
-        "image.zookeeper=fmq/zookeeper:e2e", "quickstart.zookeeper.enabled=true",
-        "quickstart.zookeeper.replicas=1",
-    ]  # fmt: skip
+    values = [f"image.{name}={tag}" for name, tag in images.items()]
+    values += ["quickstart.zookeeper.enabled=true", "quickstart.zookeeper.replicas=1"]
     options = [f"--set={value}" for value in values]
     run(
         "helm", "upgrade", "--install", "fmq", "charts/fmq", "--namespace", SYSTEM,

@@ -7,7 +7,6 @@ from typing import Any
 from e2e.kind.tools import ROOT, apply, get, kubectl, until
 
 Json = dict[str, Any]
-IMAGE = "fmq/broker:e2e"
 SECURITY: Json = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -20,10 +19,11 @@ SECURITY: Json = {
 class Group:
     """One of them, in a namespace of its own."""
 
-    def __init__(self, name: str, namespace: str, zookeeper: str, replicas: int = 2) -> None:
+    def __init__(self, name: str, namespace: str, zookeeper: str, image: str) -> None:
         self.name, self.namespace = name, namespace
+        self.image = image  # of pods with traffic
         self.spec: Json = {
-            "replicas": replicas,
+            "replicas": 2,
             "zookeeper": {"connect": zookeeper},
             "storage": {"size": "1Gi"},
         }
@@ -140,7 +140,7 @@ class Group:
     def _start(self, name: str, command: list[str]) -> None:
         container = {
             "name": "main",
-            "image": IMAGE,
+            "image": self.image,
             "command": command,
             "securityContext": SECURITY,
             "env": [{"name": "FMQ_BROKERS", "value": f"fmq://{self.name}-rw:9876"}],

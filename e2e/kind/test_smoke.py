@@ -3,14 +3,19 @@
 The tests build on one another, in the order in which they stand.
 """
 
+import re
 import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from e2e.kind.conftest import SYSTEM
+from e2e.kind import prometheus as watching
+from e2e.kind.conftest import KEEP, SYSTEM
 from e2e.kind.groups import Group, Json
-from e2e.kind.tools import Failed, get, kubectl, run, until
+from e2e.kind.tools import Failed, apply, cordoned, get, kubectl, run, until
 
 pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]
 
@@ -18,9 +23,12 @@ Report = dict[str, str]
 
 
 @pytest.fixture(scope="session")
-def group(installed: str) -> Group:
-    """Not made yet."""
-    return Group("g1", "fmq-e2e", installed)
+def group(installed: str, images: dict[str, str]) -> Iterator[Group]:
+    """Not made yet; in a namespace of this run, which goes with all that is in it."""
+    namespace = f"fmq-e2e-{time.time_ns() // 1_000_000_000 % 100_000}"
+    yield Group("g1", namespace, installed, images["broker"])
+    if not KEEP:
+        kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout=120s")
 
 
 def test_helm_test(installed: str) -> None:
@@ -47,6 +55,54 @@ def test_messages_through_the_services(group: Group) -> None:
     )
     numbers = sorted(int(line) for line in output.split() if line.isdigit())
     assert set(range(1, 101)) <= set(numbers), output
+
+
+def test_a_declared_topic(group: Group) -> None:
+    topic: Json = {
+        "apiVersion": "fmq.io/v1alpha1",
+        "kind": "Topic",
+        "metadata": {"name": "declared", "namespace": group.namespace},
+        "spec": {
+            "zookeeper": group.spec["zookeeper"],
+            "groups": [{"group": "g1", "queues": 3}],
+            "onDelete": "Delete",
+        },
+    }
+    apply(topic)
+    until(lambda: _topic_status(group).get("id"), "the topic has its number")
+    described = group.in_pod("fmq topic describe declared")
+    assert "g1" in described, described
+    topic["spec"]["groups"][0]["queues"] = 2
+    with pytest.raises(Failed, match="queues of a group cannot be taken away"):
+        apply(topic)
+    kubectl("delete", "topic.fmq.io", "declared", "-n", group.namespace, "--timeout=30s")
+    listed = "until ! fmq topic list | grep -q declared; do sleep 0.2; done"
+    group.in_pod(listed)
+
+
+def test_every_panel_and_rule_on_a_real_prometheus(group: Group, tmp_path: Path) -> None:
+    if not watching.available():
+        pytest.skip("no prometheus on the PATH")
+    targets = [(group.namespace, f"{pod['metadata']['name']}:9870") for pod in group.pods()]
+    targets += [(SYSTEM, f"{pod['metadata']['name']}:8080") for pod in _operators()]
+    group.start_traffic(30)
+    with watching.prometheus(tmp_path, targets) as prometheus:
+        until(
+            lambda: prometheus.query("rate(fmq_topic_messages_total[20s]) > 0"), "traffic is seen"
+        )
+        for name, query in watching.panels():
+            until(partial(prometheus.query, query), f"panel {name} shows something", 60)
+        known = {r["metric"]["__name__"] for r in prometheus.query('{__name__=~"fmq_.*"}')}
+        for name, query in watching.rules():
+            prometheus.query(query)
+            assert set(re.findall(r"fmq_\w+", query)) <= known, name
+        assert prometheus.firing() == set(), "nothing is wrong"
+        with cordoned():  # or the slave would be back before anybody is alarmed
+            kubectl("delete", "pod", "g1-1", "-n", group.namespace)
+            # What has not stood for a minute or two is only pending.
+            until(lambda: "FmqNoSlaveInSync" in prometheus.firing(), "the slave's loss is seen")
+    group.wait_ready()
+    assert group.verdict()["lost"] == []
 
 
 def test_calm_when_nothing_is_to_do(group: Group) -> None:
@@ -95,7 +151,7 @@ def test_without_the_operator(group: Group, report: Report) -> None:
         verdict = group.verdict()
         assert verdict["lost"] == [], verdict
         _tell(report, "the same, operator down", verdict)
-        other = Group("g2", group.namespace, group.spec["zookeeper"]["connect"])
+        other = Group("g2", group.namespace, group.spec["zookeeper"]["connect"], group.image)
         other.apply()
         kubectl("delete", "brokergroup", "g2", "-n", group.namespace, "--timeout=30s")
     finally:
@@ -111,7 +167,7 @@ def test_what_cannot_be_is_refused(group: Group) -> None:
 
 
 def test_a_wrong_zookeeper_is_told_and_stops_nobody(group: Group) -> None:
-    wrong = Group("lost", group.namespace, "nowhere.invalid:2181")
+    wrong = Group("lost", group.namespace, "nowhere.invalid:2181", group.image)
     wrong.apply()
     until(
         lambda: wrong.condition("ZooKeeperConnected").get("status") == "False",
@@ -156,6 +212,11 @@ def _tell(report: Report, what: str, verdict: Json) -> None:
     report[f"{what}: longest without reads"] = f"{verdict['longest_without_message_ms']} ms"
     report[f"{what}: longest without acks"] = f"{verdict['longest_without_ack_ms']} ms"
     report[f"{what}: acknowledged, lost"] = f"{verdict['acked']}, {len(verdict['lost'])}"
+
+
+def _topic_status(group: Group) -> Json:
+    found = get("topic.fmq.io", "declared", "-n", group.namespace)
+    return (found or {}).get("status") or {}
 
 
 def _operators() -> list[Any]:

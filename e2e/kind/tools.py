@@ -6,7 +6,8 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -68,8 +69,21 @@ def until(look: Callable[[], T], what: str, patience_s: float = 180) -> T:
 
 
 def build_image(name: str) -> str:
-    """Build one of the three images; its tag."""
-    tag = f"fmq/{name}:e2e"
+    """Build one of the three images; its tag, which is of what is in it."""
     command = shlex.split(os.environ.get("FMQ_DOCKER_BUILD", "docker build --network host"))
-    run(*command, "-q", "-f", f"Dockerfile.{name}", "-t", tag, ".", patience_s=1800)
+    file = f"Dockerfile.{name}"
+    built = run(*command, "-q", "-f", file, "-t", f"fmq/{name}:e2e", ".", patience_s=1800)
+    tag = f"fmq/{name}:e2e-{built.split()[-1].removeprefix('sha256:')[:12]}"
+    run("docker", "tag", f"fmq/{name}:e2e", tag)
     return tag
+
+
+@contextmanager
+def cordoned() -> Iterator[None]:
+    """No new pod finds a node meanwhile."""
+    nodes = [node["metadata"]["name"] for node in get("nodes")["items"]]
+    kubectl("cordon", *nodes)
+    try:
+        yield
+    finally:
+        kubectl("uncordon", *nodes)

@@ -10,7 +10,7 @@ from typing import Any
 import kopf
 
 from fmqoperator.shell.cache import CHILDREN, Cache
-from fmqoperator.shell.keeper import Keeper
+from fmqoperator.shell.keeper import Keeper, Key
 from fmqoperator.shell.kube import credentials
 
 LABEL = "fmq.io/group"
@@ -29,14 +29,21 @@ def registry_of(cache: Cache, keeper: Keeper) -> kopf.OperatorRegistry:
     def log_in(**_: Any) -> kopf.ConnectionInfo | None:
         return credentials()
 
+    def know(kind: str, namespace: Any, name: Any, body: Any, event: Any) -> None:
+        gone = event["type"] == "DELETED"
+        keeper.know(Key(kind, namespace, name), None if gone else _plain(body))
+
+    @kopf.on.event("fmq.io", "v1alpha1", "topics", registry=registry)
+    async def topic_changed(body: Any, namespace: Any, name: Any, event: Any, **_: Any) -> None:
+        know("Topic", namespace, name, body, event)
+
     @kopf.on.event("fmq.io", "v1alpha1", "brokergroups", registry=registry)
     async def group_changed(body: Any, namespace: Any, name: Any, event: Any, **given: Any) -> None:
         cache.views = {view: given[view] for view in _VIEWS}
-        gone = event["type"] == "DELETED"
-        keeper.know((namespace, name), None if gone else _plain(body))
+        know("BrokerGroup", namespace, name, body, event)
 
     async def child_changed(namespace: Any, labels: Any, **_: Any) -> None:
-        keeper.wake((namespace, labels[LABEL]))
+        keeper.wake(Key("BrokerGroup", namespace, labels[LABEL]))
 
     for group, version, plural, _ in CHILDREN:
         kopf.on.event(group, version, plural, labels=_OURS, registry=registry, id=plural)(
@@ -47,8 +54,8 @@ def registry_of(cache: Cache, keeper: Keeper) -> kopf.OperatorRegistry:
 
     @kopf.on.event("", "v1", "nodes", registry=registry)
     async def node_changed(name: Any, **_: Any) -> None:
-        for key in cache.groups_on(name):
-            keeper.wake(key)
+        for namespace, group in cache.groups_on(name):
+            keeper.wake(Key("BrokerGroup", namespace, group))
 
     return registry
 

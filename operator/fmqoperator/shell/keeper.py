@@ -1,37 +1,63 @@
-"""The reconcile workers, one for each BrokerGroup: observe → plan → apply → status, again.
+"""The reconcile workers, one for each custom resource: look, act, tell, again.
 
 Level-triggered: whatever wakes a worker says nothing but "look". A round that fails is tried again
-later and later; it never stops another group's. Rounds of many groups wait for one another only
-for a place among the few that run at once.
+later and later; it never stops another resource's. Rounds of many wait for one another only for a
+place among the few that run at once. What a round is, each kind says (`Rounds`).
 """
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
 
 import structlog
-from pydantic import ValidationError
 
-from fmqoperator.actions import Requeue
-from fmqoperator.plan import plan
-from fmqoperator.resources import BrokerGroup
-from fmqoperator.seen import Failure, Observation
-from fmqoperator.shell.apply import Applier, Failed
-from fmqoperator.shell.kube import Json, KubeError, Ref
-from fmqoperator.shell.observe import Observer
+from fmqcore.errors import FmqError
+from fmqoperator.seen import Failure
+from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
 from fmqoperator.shell.times import wall_ms
-from fmqoperator.status import patch, status, unreadable, worth_writing
+from fmqoperator.status import patch, worth_writing
 
 _log = structlog.get_logger()
-
-Key = tuple[str, str]
 
 AT_ONCE: Final = 8
 RESYNC_S: Final = 30.0  # what nobody tells of (a lag, an end) is looked at so often
 _QUIET_S: Final = 0.05  # a burst of changes makes one round
 _RETRY_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
+
+
+class Key(NamedTuple):
+    """One custom resource."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+class Outcome(NamedTuple):
+    """Of a round."""
+
+    status: Json
+    pause_s: float = RESYNC_S
+    failures: tuple[Failure, ...] = ()
+
+
+class Rounds(Protocol):
+    """How resources of one kind are looked after."""
+
+    async def round(
+        self, key: Key, body: Json, failures: tuple[Failure, ...], wake: Callable[[], None], /
+    ) -> Outcome:
+        """Observe, plan, act. `failures`: of the round before; `wake`: whom to call on changes."""
+        ...
+
+    async def gone(self, key: Key, body: Json, /) -> None:
+        """It was deleted, and this was it: what is left to do, as far as that can be done."""
+        ...
 
 
 @dataclass(slots=True)
@@ -40,17 +66,16 @@ class Counts:
 
     rounds: int = 0
     failed: int = 0
-    actions: int = 0
     status_writes: int = 0
     longest_ms: int = 0
 
 
 class Keeper:
-    """All workers."""
+    """All workers. `kinds`: how each kind is looked after."""
 
-    def __init__(self, observer: Observer, applier: Applier) -> None:
-        self.observer = observer
-        self.applier = applier
+    def __init__(self, kube: Kube, kinds: Mapping[str, Rounds]) -> None:
+        self.kube = kube
+        self.kinds = kinds
         self.counts = Counts()
         self.places = asyncio.Semaphore(AT_ONCE)
         self._workers: dict[Key, Worker] = {}
@@ -63,38 +88,46 @@ class Keeper:
             await asyncio.Event().wait()
 
     def know(self, key: Key, body: Json | None) -> None:
-        """A group is there, or has changed; None: it is gone."""
+        """A resource is there, or has changed; None: it is gone."""
+        assert self._tasks is not None, "run first"
         worker = self._workers.get(key)
         if body is None:
             if worker is not None:
                 del self._workers[key]
-                worker.end()
+                last = worker.end()
+                self._tasks.create_task(self._say_farewell(key, last), name=f"farewell {key}")
             return
         if worker is None:
-            assert self._tasks is not None, "run first"
             worker = self._workers[key] = Worker(self, key)
-            worker.task = self._tasks.create_task(worker.run(), name=f"group {key}")
+            worker.task = self._tasks.create_task(worker.run(), name=str(key))
         worker.learn(body)
 
     def wake(self, key: Key) -> None:
-        """Something of this group may look different."""
+        """Something of this resource may look different."""
         if worker := self._workers.get(key):
             worker.wake()
 
-    @property
-    def groups(self) -> int:
-        """How many there are."""
-        return len(self._workers)
+    def count(self, kind: str) -> int:
+        """How many of a kind there are."""
+        return sum(key.kind == kind for key in self._workers)
 
     def stalled_s(self) -> float:
-        """How long the group that waits longest has been waiting for the end of a round."""
+        """How long whoever waits longest has been waiting for the end of a round."""
         now_s = time.monotonic()
         due = [w.due_since for w in self._workers.values() if w.due_since is not None]
         return max((now_s - since for since in due), default=0.0)
 
+    async def _say_farewell(self, key: Key, body: Json) -> None:
+        try:
+            await self.kinds[key.kind].gone(key, body)
+        except (FmqError, TimeoutError) as error:
+            _log.warning("farewell_failed", of=str(key), why=str(error))
+        except Exception as error:  # noqa: BLE001  # the others must go on
+            _log.error("farewell_broke", of=str(key), exc_info=error)
+
 
 class Worker:
-    """Of one group."""
+    """Of one resource."""
 
     def __init__(self, keeper: Keeper, key: Key) -> None:
         self.task: asyncio.Task[None] | None = None
@@ -107,8 +140,6 @@ class Worker:
         self._in_a_row = 0
         self._complained = ""
         self._status_ms = 0
-        self._watched: tuple[str, str] | None = None
-        self._unwatch: Callable[[], None] = lambda: None
 
     # ---- what others say
     def learn(self, body: Json) -> None:
@@ -123,11 +154,11 @@ class Worker:
         if self.due_since is None:
             self.due_since = time.monotonic()
 
-    def end(self) -> None:
-        """The resource is gone; what it owned goes by itself."""
-        self._unwatch()
+    def end(self) -> Json:
+        """The resource is gone: no further round; as it was last."""
         if self.task is not None:
             self.task.cancel()
+        return self._body
 
     # ---- life
     async def run(self) -> None:
@@ -147,21 +178,20 @@ class Worker:
                 self.due_since = None
 
     async def _safely(self) -> float:
-        """One round; how long to wait for the next. A bug is one group's, and is told."""
+        """One round; how long to wait for the next. A bug is one resource's, and is told."""
         begun, counts = time.monotonic(), self._keeper.counts
         counts.rounds += 1
+        pause_s = RESYNC_S
         try:
             pause_s = await self._round()
         except KubeError as error:
             self._failures = (Failure("status", error.reason, str(error)),)
-            pause_s = None
-        except Exception as error:  # noqa: BLE001  # the others' groups must go on
-            _log.error("round_broke", group="/".join(self._key), exc_info=error)
+        except Exception as error:  # noqa: BLE001  # the others must go on
+            _log.error("round_broke", of=str(self._key), exc_info=error)
             self._failures = (Failure("operator", type(error).__name__, str(error)),)
-            pause_s = None
         counts.longest_ms = max(counts.longest_ms, int((time.monotonic() - begun) * 1000))
-        if pause_s is not None:
-            self._in_a_row = 0
+        if not self._failures:
+            self._in_a_row, self._complained = 0, ""
             return pause_s
         counts.failed += 1
         self._complain()
@@ -172,50 +202,23 @@ class Worker:
         said = "; ".join(f"{f.what}: {f.message}" for f in self._failures)
         if said != self._complained:
             self._complained = said
-            _log.warning("round_failed", group="/".join(self._key), why=said)
+            _log.warning("round_failed", of=str(self._key), why=said)
 
-    async def _round(self) -> float | None:
-        """None: an action failed."""
-        body = self._body
-        try:
-            group = BrokerGroup.model_validate(body)
-        except ValidationError as error:
-            await self._write(unreadable(body, error, wall_ms()))
-            return RESYNC_S
-        self._watch(group)
-        seen = await self._keeper.observer.look(group, self._failures)
-        pause_s, failures = await self._act(group, body, seen)
-        self._failures = failures
-        await self._write(status(replace(seen, failures=failures)))
-        if not failures:
-            self._complained = ""
-        return None if failures else pause_s
-
-    async def _act(
-        self, group: BrokerGroup, body: Json, seen: Observation
-    ) -> tuple[float, tuple[Failure, ...]]:
-        pause_s = RESYNC_S
-        for action in plan(seen):
-            if isinstance(action, Requeue):
-                pause_s = min(pause_s, action.after_ms / 1000)
-                continue
-            self._keeper.counts.actions += 1
-            try:
-                await self._keeper.applier.do(group, body, action)
-            except Failed as failed:
-                return pause_s, (failed.failure,)
-        return pause_s, ()
+    async def _round(self) -> float:
+        rounds = self._keeper.kinds[self._key.kind]
+        done = await rounds.round(self._key, self._body, self._failures, self.wake)
+        self._failures = done.failures
+        await self._write(done.status)
+        return done.pause_s
 
     async def _write(self, new: Json) -> None:
         """The status, if it says anything new."""
         old, now_ms = self._body.get("status") or {}, wall_ms()
         if not worth_writing(old, new, self._status_ms, now_ms):
             return
-        namespace, name = self._key
+        ref = Ref(*self._key)
         try:
-            written = await self._keeper.applier.kube.merge(
-                Ref("BrokerGroup", namespace, name), {"status": patch(old, new)}, "status"
-            )
+            written = await self._keeper.kube.merge(ref, {"status": patch(old, new)}, "status")
         except KubeError as error:
             if error.status == 404:
                 return
@@ -223,16 +226,6 @@ class Worker:
         self._keeper.counts.status_writes += 1
         self._status_ms = now_ms
         self._body = {**self._body, "status": written.get("status") or {}}
-
-    def _watch(self, group: BrokerGroup) -> None:
-        """Hear of changes in ZooKeeper."""
-        wanted = (group.spec.zookeeper.connect, group.cluster)
-        if wanted == self._watched:
-            return
-        self._unwatch()
-        ensemble = self._keeper.observer.ensembles.of(wanted[0])
-        self._unwatch = ensemble.watch(group.cluster, group.metadata.name, self.wake)
-        self._watched = wanted
 
 
 def _asks_for(body: Json) -> tuple[object, ...]:

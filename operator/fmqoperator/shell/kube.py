@@ -79,6 +79,7 @@ class Kube:
     """A client. Make it inside the running loop; `close` it."""
 
     def __init__(self, credentials: kopf.ConnectionInfo) -> None:
+        self.writes = 0  # so many requests that may change something
         self._credentials = credentials
         self._read_at = time.monotonic()
         connector = aiohttp.TCPConnector(ssl=credentials.as_ssl_context(), limit=16)
@@ -151,6 +152,7 @@ class Kube:
         query: Mapping[str, str] | None = None,
     ) -> Json:
         """One request. Raises `KubeError`."""
+        self.writes += verb != "GET"
         headers = {**self._headers(), "Content-Type": content_type, "Accept": "application/json"}
         data = None if body is None else json.dumps(body)
         url = self._credentials.server.rstrip("/") + path

@@ -58,17 +58,18 @@ class _Figures(Collector):
         return ()
 
     def collect(self) -> Iterator[Family]:
-        counts = self._keeper.counts
+        counts, writes = self._keeper.counts, self._keeper.kube.writes
         for name, text, value in (
             ("fmq_operator_rounds", "Rounds of reconciling", counts.rounds),
             ("fmq_operator_failed_rounds", "Rounds in which something failed", counts.failed),
-            ("fmq_operator_actions", "What plans asked for, done or tried", counts.actions),
+            ("fmq_operator_writes", "Requests that change something, the Lease too", writes),
             ("fmq_operator_status_writes", "Writes of a status", counts.status_writes),
         ):
             yield CounterMetricFamily(name, text, value)
         for name, text, number in (
             ("fmq_operator_works", "1 if this replica holds the Lease", float(self._pages.works)),
-            ("fmq_operator_groups", "BrokerGroups it knows", self._keeper.groups),
+            ("fmq_operator_groups", "BrokerGroups it knows", self._keeper.count("BrokerGroup")),
+            ("fmq_operator_topics", "Topics it knows", self._keeper.count("Topic")),
             ("fmq_operator_stalled_seconds", "The longest wait now", self._keeper.stalled_s()),
             ("fmq_operator_longest_round_seconds", "Ever", counts.longest_ms / 1000),
         ):

@@ -23,12 +23,14 @@ from fmqoperator.shell.apply import Applier
 from fmqoperator.shell.brokers import Brokers
 from fmqoperator.shell.cache import Cache
 from fmqoperator.shell.events import Events
+from fmqoperator.shell.groups import Groups
 from fmqoperator.shell.handlers import kopf_settings, registry_of
 from fmqoperator.shell.keeper import Keeper
 from fmqoperator.shell.kube import Kube
 from fmqoperator.shell.lease import Lease, LeaseLost, held
 from fmqoperator.shell.observe import Observer
 from fmqoperator.shell.pages import Pages
+from fmqoperator.shell.topics import Topics
 from fmqoperator.shell.zookeeper import Ensembles
 from fmqport.rpc import GrpcTransport
 from fmqport.web import serve_pages
@@ -87,7 +89,9 @@ async def _run(options: Options) -> None:
     kube, ensembles, brokers = Kube.connect(), Ensembles(), Brokers(GrpcTransport())
     cache = Cache()
     observer = Observer(options.defaults, cache, ensembles, brokers)
-    keeper = Keeper(observer, Applier(kube, ensembles, Events(kube, options.me)))
+    events = Events(kube, options.me)
+    groups = Groups(observer, Applier(kube, ensembles, events))
+    keeper = Keeper(kube, {"BrokerGroup": groups, "Topic": Topics(ensembles, events)})
     pages = Pages(keeper)
     lease = Lease(kube, options.defaults.operator_namespace, LEASE, options.me)
     try:

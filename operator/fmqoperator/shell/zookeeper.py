@@ -1,13 +1,15 @@
 """ZooKeeper as the operator sees it: a session for each ensemble, a look at a group, watches.
 
-The operator writes a group's `config` and nothing else; who serves (`state`) is read. A session is
+The operator writes groups' `config` and topics; who serves (`state`) is read. A session is
 made when the first group asks for it, in the background: nobody waits for an ensemble that is away.
 """
 
 import asyncio
+import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -17,14 +19,17 @@ from fmqcore.cluster import (
     GroupConfig,
     GroupState,
     LiveBroker,
+    TopicConfig,
     Versioned,
     config_from_json,
     config_to_json,
     live_from_json,
     state_from_json,
+    topic_from_json,
+    topic_to_json,
 )
 from fmqcore.errors import FmqError, Unavailable
-from fmqcore.words import BrokerId, GroupName
+from fmqcore.words import BrokerId, GroupName, TopicId
 from fmqoperator.seen import InZooKeeper
 from fmqport.coordination import BadVersion, NodeExists, NoNode, SessionState
 from fmqport.zk.hosts import nobody_answers
@@ -95,6 +100,44 @@ class Ensemble:
             await self._session.delete(f"{root}/{name}")
         await self._session.delete(root)
 
+    # ---- topics
+    async def look_at_topic(
+        self, cluster: str, topic: str
+    ) -> tuple[frozenset[str], Versioned[TopicConfig] | None]:
+        """The cluster's groups, and the topic if it is there. Raises as `look`."""
+        await self._connected()
+        async with asyncio.timeout(_LOOK_S):
+            await self._session.sync(paths.cluster_root(cluster))
+            groups = await self._session.children(paths.groups_node(cluster))
+            node = await self._session.get(paths.topic_node(cluster, topic))
+        there = Versioned(topic_from_json(node.data), node.version) if node else None
+        return frozenset(groups), there
+
+    async def create_topic(self, cluster: str, topic: TopicConfig) -> None:
+        """With the next id, which is never given twice. One that is there meanwhile stays."""
+        await self._connected()
+        numbered = replace(topic, id=await next_topic_id(self._session, cluster))
+        with suppress(NodeExists):
+            node = paths.topic_node(cluster, topic.name)
+            await self._session.create(node, topic_to_json(numbered))
+
+    async def put_topic(self, cluster: str, topic: TopicConfig, version: int) -> None:
+        """Compare-and-set. Raises `Unavailable`, also when somebody was quicker."""
+        await self._connected()
+        node = paths.topic_node(cluster, topic.name)
+        try:
+            await self._session.set(node, topic_to_json(topic), version)
+        except (BadVersion, NoNode):
+            raise Unavailable(f"{node} was changed by somebody else meanwhile") from None
+
+    async def delete_topic(self, cluster: str, topic: str, number: TopicId) -> None:
+        """If it is still that very one."""
+        _, there = await self.look_at_topic(cluster, topic)
+        if there is not None and there.value.id == number:
+            with suppress(BadVersion):
+                await self._session.delete(paths.topic_node(cluster, topic), there.version)
+
+    # ---- within
     async def _connected(self) -> None:
         """A session that was only just asked for is waited for a little."""
         left_s = self._begun + _LOOK_S - time.monotonic()
@@ -119,6 +162,24 @@ class Ensemble:
             state=state_from_json(state.data) if state else GroupState(),
             live=live,
         )
+
+
+async def next_topic_id(session: ZooKeeperSession, cluster: str) -> TopicId:
+    """Take the next id, by compare-and-set, as brokers do: never given twice, some may be lost."""
+    node = paths.topics_node(cluster)
+    while True:
+        found = await session.get(node)
+        try:
+            if found is None:
+                await session.create(node, b'{"next_id": 2}', make_parents=True)
+                return TopicId(1)
+            taken = int(json.loads(found.data)["next_id"]) if found.data else 1
+            await session.set(node, json.dumps({"next_id": taken + 1}).encode(), found.version)
+        except (BadVersion, NodeExists):
+            continue
+        except (ValueError, KeyError, TypeError) as error:
+            raise Unavailable(f"{node} does not decode: {error!r}") from error
+        return TopicId(taken)
 
 
 class Ensembles:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -162,3 +163,25 @@ def test_the_sample_is_a_group_and_the_kustomizations_name_what_is_there() -> No
     for file in found:
         listed = yaml.safe_load(file.read_text())["resources"]
         assert [name for name in listed if not (file.parent / name).exists()] == []
+
+
+def test_dashboards_are_what_their_table_says() -> None:
+    command = [sys.executable, str(ROOT / "tools" / "make_dashboards.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_rules_and_dashboards_name_metrics_that_are_documented() -> None:
+    known = set(re.findall(r"fmq_\w+", (ROOT / "docs" / "metrics.md").read_text()))
+    for path in sorted((CHART / "files").glob("**/*")):
+        if path.is_file() and path.parent.name != "crds":
+            used = set(re.findall(r"\bfmq_\w+", path.read_text()))
+            assert used <= known, path.name
+
+
+def test_every_rule_has_its_runbook() -> None:
+    runbooks = (ROOT / "docs" / "runbooks.md").read_text()
+    for group in yaml.safe_load((CHART / "files" / "rules.yaml").read_text())["groups"]:
+        for rule in group["rules"]:
+            assert f"\n## {rule['alert']}\n" in runbooks
+            assert rule["annotations"]["runbook"] == f"docs/runbooks.md#{rule['alert'].lower()}"

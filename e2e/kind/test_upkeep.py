@@ -1,0 +1,124 @@
+"""What people do to a group that is at work: restart, take out, fence, evict, hibernate it.
+
+The tests build on one another, in the order in which they stand.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.kind.conftest import KEEP
+from e2e.kind.groups import Group
+from e2e.kind.tools import Failed, get, kubectl, until
+
+pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]
+
+Report = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def group(installed: str, images: dict[str, str]) -> Iterator[Group]:
+    """A master and two slaves, ready."""
+    namespace = f"fmq-upkeep-{time.time_ns() // 1_000_000_000 % 100_000}"
+    made = Group("g1", namespace, installed, images["broker"])
+    made.spec["replicas"] = 3
+    made.make()
+    made.wait_ready()
+    yield made
+    if not KEEP:
+        kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout=120s")
+
+
+def test_a_restart_that_was_asked_for(group: Group, report: Report) -> None:
+    """Slaves first, one at a time, the master last, under traffic; nothing is lost."""
+    before = _uids(group)
+    group.start_traffic(60)
+    begun_s = time.monotonic()
+    group.apply(**{"fmq.io/restart": "once"})
+    until(lambda: not before & _uids(group) and len(_uids(group)) == 3, "all are new", 300)
+    group.wait_ready()
+    report["three brokers restarted one by one"] = f"{time.monotonic() - begun_s:.1f} s"
+    made = {p["metadata"]["name"]: p["metadata"]["creationTimestamp"] for p in group.pods()}
+    assert made["g1-2"] <= made["g1-1"] <= made["g1-0"], made
+    told = [e["message"] for e in _events(group, "Restarting")]
+    assert [m.partition(":")[0] for m in told] == ["g1-2", "g1-1", "g1-0"], told
+    assert all("a restart was asked for (once)" in message for message in told), told
+    verdict = group.verdict()
+    assert verdict["lost"] == [] and verdict["acked"] > 100, verdict
+    report["rolling restart: longest without reads"] = f"{verdict['longest_without_message_ms']} ms"
+    report["rolling restart: longest without acks"] = f"{verdict['longest_without_ack_ms']} ms"
+
+
+def test_a_slave_is_taken_out(group: Group, report: Report) -> None:
+    group.start_traffic(30)
+    group.spec["replicas"] = 2
+    group.apply(**{"fmq.io/restart": "once"})
+    report["one slave less → Ready"] = f"{group.wait_ready():.1f} s"
+    until(lambda: len(group.pods()) == 2, "its pod is gone")
+    until(lambda: group.status["inSync"] == ["g1-1"], "it is not in sync any more")
+    until(
+        lambda: [b["broker"] for b in group.status["brokers"]] == ["g1-0", "g1-1"], "two are told"
+    )
+    assert get("pvc", "data-g1-2", "-n", group.namespace) is not None
+    assert group.verdict()["lost"] == []
+
+
+def test_a_master_is_not_evicted(group: Group) -> None:
+    """Its budget keeps it; a slave may go."""
+    with pytest.raises(Failed, match="disruption budget"):
+        _evict(group, "g1-0")
+    before = _uids(group)
+    _evict(group, "g1-1")
+    until(lambda: before != _uids(group) and len(_uids(group)) == 2, "the slave is another one")
+    group.wait_ready()
+
+
+def test_a_fenced_master_serves_nothing_until_it_may_again(group: Group) -> None:
+    epoch = group.status["epoch"]
+    group.apply(**{"fmq.io/restart": "once", "fmq.io/fence": "g1-0"})
+    until(lambda: group.status["access"] == "NONE", "it serves nothing")
+    assert group.condition("Fenced")["status"] == "True"
+    group.apply(**{"fmq.io/restart": "once"})
+    until(lambda: group.status["access"] == "FULL", "it serves again")
+    group.wait_ready()
+    assert group.status["epoch"] == epoch, "nobody took over from a broker that lives"
+
+
+def test_a_hibernated_group_has_its_messages_when_it_wakes(group: Group, report: Report) -> None:
+    group.in_pod("fmq topic create nights --queues 2 && seq 50 | fmq produce nights")
+    group.spec["hibernated"] = True
+    group.apply(**{"fmq.io/restart": "once"})
+    until(lambda: group.status["phase"] == "Hibernated", "it sleeps")
+    assert group.pods() == []
+    group.spec["hibernated"] = False
+    group.apply(**{"fmq.io/restart": "once"})
+    report["awake again → Ready"] = f"{group.wait_ready():.1f} s"
+    output = group.in_pod("fmq consume nights -g morning --from earliest -e")
+    numbers = {int(line) for line in output.split() if line.isdigit()}
+    assert set(range(1, 51)) <= numbers, output
+
+
+# ---- what they look at
+
+
+def _uids(group: Group) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in group.pods()}
+
+
+def _events(group: Group, reason: str) -> list[dict[str, str]]:
+    """In the order in which they were told."""
+    found = get("events", "-n", group.namespace)["items"]
+    mine = [e for e in found if e["reason"] == reason and e["involvedObject"]["name"] == group.name]
+    return sorted(mine, key=lambda e: e.get("eventTime") or e.get("lastTimestamp") or "")
+
+
+def _evict(group: Group, pod: str) -> None:
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod, "namespace": group.namespace},
+    }
+    path = f"/api/v1/namespaces/{group.namespace}/pods/{pod}/eviction"
+    kubectl("create", "--raw", path, "-f", "-", given=json.dumps(eviction))

@@ -1,0 +1,96 @@
+"""Rounds of BrokerGroups: observe → plan → apply → status."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import structlog
+from pydantic import ValidationError
+
+from fmqcore.errors import Unavailable
+from fmqoperator.actions import Requeue
+from fmqoperator.plan import plan
+from fmqoperator.resources import BrokerGroup
+from fmqoperator.resources.parts import Reclaim
+from fmqoperator.seen import Failure, Observation
+from fmqoperator.shell.apply import Applier, Failed
+from fmqoperator.shell.keeper import RESYNC_S, Key, Outcome
+from fmqoperator.shell.kube import Json
+from fmqoperator.shell.observe import Observer
+from fmqoperator.shell.times import wall_ms
+from fmqoperator.status import status, unreadable
+
+_log = structlog.get_logger()
+_LEAVE_S: Final = 2.0
+_LEAVE_TRIES: Final = 60
+
+
+class Groups:
+    """The `Rounds` of BrokerGroups."""
+
+    def __init__(self, observer: Observer, applier: Applier) -> None:
+        self._observer = observer
+        self._applier = applier
+        self._watched: dict[Key, tuple[tuple[str, str], Callable[[], None]]] = {}
+
+    async def round(
+        self, key: Key, body: Json, failures: tuple[Failure, ...], wake: Callable[[], None]
+    ) -> Outcome:
+        """See `Rounds`."""
+        try:
+            group = BrokerGroup.model_validate(body)
+        except ValidationError as error:
+            return Outcome(unreadable(body, error, wall_ms()))
+        self._watch(key, group, wake)
+        seen = await self._observer.look(group, failures)
+        pause_s, failed = await self._act(group, body, seen)
+        return Outcome(status(replace(seen, failures=failed)), pause_s, failed)
+
+    async def gone(self, key: Key, body: Json) -> None:
+        """Its objects go by themselves; without its volumes, its state in ZooKeeper means nothing.
+
+        Not done if the operator was away: a group made again under the name then opens a new term.
+        """
+        if known := self._watched.pop(key, None):
+            known[1]()
+        try:
+            group = BrokerGroup.model_validate(body)
+        except ValidationError:
+            return
+        if group.spec.storage.on_delete is not Reclaim.DELETE:
+            return
+        ensemble = self._observer.ensembles.of(group.spec.zookeeper.connect)
+        for _ in range(_LEAVE_TRIES):
+            try:
+                await ensemble.forget(group.cluster, key.name)
+            except Unavailable:  # a broker of it still lives
+                await asyncio.sleep(_LEAVE_S)
+            else:
+                _log.info("forgotten", of=str(key))
+                return
+
+    async def _act(
+        self, group: BrokerGroup, body: Json, seen: Observation
+    ) -> tuple[float, tuple[Failure, ...]]:
+        pause_s = RESYNC_S
+        for action in plan(seen):
+            if isinstance(action, Requeue):
+                pause_s = min(pause_s, action.after_ms / 1000)
+                continue
+            try:
+                await self._applier.do(group, body, action)
+            except Failed as failed:
+                return pause_s, (failed.failure,)
+        return pause_s, ()
+
+    def _watch(self, key: Key, group: BrokerGroup, wake: Callable[[], None]) -> None:
+        """Hear of changes in ZooKeeper."""
+        wanted = (group.spec.zookeeper.connect, group.cluster)
+        known = self._watched.get(key)
+        if known is not None:
+            if known[0] == wanted:
+                return
+            known[1]()
+        stop = self._observer.ensembles.of(wanted[0]).watch(group.cluster, key.name, wake)
+        self._watched[key] = (wanted, stop)

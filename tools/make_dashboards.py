@@ -1,0 +1,180 @@
+"""Writes the Grafana dashboards of the chart, from the table below.
+
+python tools/make_dashboards.py [--check]
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+FOLDER: Final = Path(__file__).resolve().parent.parent / "charts" / "fmq" / "files" / "dashboards"
+Panel = tuple[str, str, str, str]
+"""Title, unit, legend, query. `$c` is the label matcher of the chosen cluster and group."""
+
+RATE: Final = "[$__rate_interval]"
+BOARDS: Final[dict[str, tuple[str, tuple[Panel, ...]]]] = {
+    "overview": (
+        "FMQ: overview",
+        (
+            ("Groups that take messages", "short", "{{cluster}}",
+             'sum by (cluster) (fmq_serves{$c, what="write"})'),
+            ("Groups that serve reads", "short", "{{cluster}}",
+             'sum by (cluster) (fmq_serves{$c, what="read"})'),
+            ("Messages stored a second", "short", "{{topic}}",
+             "sum by (topic) (rate(fmq_topic_messages_total{$c}" + RATE + ")"
+             " and on (cluster, group, broker) fmq_master == 1)"),
+            ("Messages not acknowledged", "short", "{{topic}} {{consumer_group}}",
+             "sum by (topic, consumer_group) (fmq_consumer_lag_messages{$c})"),
+            ("Slaves in sync", "short", "{{group}}",
+             "max by (group) (fmq_in_sync_slaves{$c}"
+                " and on (cluster, group, broker) fmq_master == 1)"),
+            ("Slaves behind", "bytes", "{{slave}}", "max by (slave) (fmq_slave_lag_bytes{$c})"),
+        ),
+    ),
+    "topics": (
+        "FMQ: topics and consumers",
+        (
+            ("Messages stored a second, by group", "short", "{{topic}} {{group}}",
+             "sum by (topic, group) (rate(fmq_topic_messages_total{$c}" + RATE + ")"
+             " and on (cluster, group, broker) fmq_master == 1)"),
+            ("Messages ever stored", "short", "{{topic}}",
+             "sum by (topic) (fmq_topic_messages_total{$c} and on (cluster, group, broker)"
+             " fmq_master == 1)"),
+            ("Lag by topic and consumers", "short", "{{topic}} {{consumer_group}}",
+             "sum by (topic, consumer_group) (fmq_consumer_lag_messages{$c})"),
+            ("Lag by group", "short", "{{group}} {{consumer_group}}",
+             "sum by (group, consumer_group) (fmq_consumer_lag_messages{$c})"),
+        ),
+    ),
+    "failover": (
+        "FMQ: replication and failover",
+        (
+            ("Who takes messages", "short", "{{broker}}", 'fmq_serves{$c, what="write"}'),
+            ("Who serves reads", "short", "{{broker}}", 'fmq_serves{$c, what="read"}'),
+            ("Epoch", "short", "{{group}}", "max by (group) (fmq_epoch{$c})"),
+            ("Mode", "short", "{{group}} {{mode}}", "max by (group, mode) (fmq_mode{$c})"),
+            ("Slaves linked", "short", "{{slave}}", "max by (slave) (fmq_slave_connected{$c})"),
+            ("In sync", "short", "{{slave}}", "max by (slave) (fmq_slave_in_sync{$c})"),
+            ("Behind", "bytes", "{{slave}}", "max by (slave) (fmq_slave_lag_bytes{$c})"),
+            ("ZooKeeper answers", "short", "{{broker}}", "fmq_zookeeper_connected{$c}"),
+            ("The policy cannot be met", "short", "{{broker}}", "fmq_unwritable{$c}"),
+            ("Offsets lost at a return", "short", "{{group}}",
+             "max by (group) (fmq_takeover_degraded{$c})"),
+        ),
+    ),
+    "storage": (
+        "FMQ: storage",
+        (
+            ("Journal bytes a second", "Bps", "{{broker}}",
+             'rate(fmq_journal_position_bytes{$c, at="end"}' + RATE + ")"),
+            ("Journal kept", "bytes", "{{broker}}",
+             'sum by (broker) (fmq_journal_position_bytes{$c, at="end"})'
+             ' - sum by (broker) (fmq_journal_position_bytes{$c, at="start"})'),
+            ("Written and not yet fsynced", "bytes", "{{broker}}",
+             'sum by (broker) (fmq_journal_position_bytes{$c, at="end"})'
+             ' - sum by (broker) (fmq_journal_position_bytes{$c, at="durable"})'),
+            ("Refuses messages for lack of room", "short", "{{broker}}", "fmq_journal_refuses{$c}"),
+            ("A flushed write takes", "s", "{{broker}}", "fmq_probe_seconds{$c}"),
+            ("Memory", "bytes", "{{broker}}",
+             "process_resident_memory_bytes and on (instance) fmq_broker_info{$c}"),
+        ),
+    ),
+    "operator": (
+        "FMQ: operator",
+        (
+            ("Replicas that work", "short", "works", "sum(fmq_operator_works)"),
+            ("Groups", "short", "{{pod}}", "fmq_operator_groups"),
+            ("Rounds a second", "short", "{{pod}}", "rate(fmq_operator_rounds_total" + RATE + ")"),
+            ("Failed rounds a second", "short", "{{pod}}",
+             "rate(fmq_operator_failed_rounds_total" + RATE + ")"),
+            ("Writes a second", "short", "{{pod}}",
+             "rate(fmq_operator_writes_total" + RATE + ")"),
+            ("Status writes a second", "short", "{{pod}}",
+             "rate(fmq_operator_status_writes_total" + RATE + ")"),
+            ("Longest wait of a group", "s", "{{pod}}", "fmq_operator_stalled_seconds"),
+            ("Longest round", "s", "{{pod}}", "fmq_operator_longest_round_seconds"),
+        ),
+    ),
+}  # fmt: skip
+CHOSEN: Final = 'cluster=~"$cluster", group=~"$group"'
+
+
+def main(arguments: list[str]) -> int:
+    """See the module; with --check, 1 if a file is not as it would be written."""
+    stale = []
+    for name, (title, panels) in BOARDS.items():
+        path, text = (
+            FOLDER / f"{name}.json",
+            json.dumps(board(name, title, panels), indent=1) + "\n",
+        )
+        if "--check" not in arguments:
+            FOLDER.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        elif not path.exists() or path.read_text() != text:
+            stale.append(path.name)
+    for each in stale:
+        print(f"dashboards/{each} is old: python tools/make_dashboards.py", file=sys.stderr)
+    return 1 if stale else 0
+
+
+def board(name: str, title: str, panels: tuple[Panel, ...]) -> dict[str, Any]:
+    """One dashboard."""
+    variables = (
+        [] if name == "operator" else [variable("cluster", ""), variable("group", "cluster")]
+    )
+    source = {
+        "name": "datasource", "type": "datasource", "query": "prometheus", "label": "Data source",
+    }  # fmt: skip
+    return {
+        "uid": f"fmq-{name}",
+        "title": title,
+        "tags": ["fmq"],
+        "timezone": "",
+        "editable": True,
+        "refresh": "10s",
+        "time": {"from": "now-1h", "to": "now"},
+        "schemaVersion": 39,
+        "templating": {"list": [source, *variables]},
+        "panels": [panel(n, *each) for n, each in enumerate(panels)],
+    }
+
+
+def panel(n: int, title: str, unit: str, legend: str, query: str) -> dict[str, Any]:
+    """One panel; two in a row."""
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    target = {
+        "refId": "A",
+        "datasource": source,
+        "expr": query.replace("$c", CHOSEN),
+        "legendFormat": legend,
+    }
+    return {
+        "id": n + 1,
+        "title": title,
+        "type": "timeseries",
+        "datasource": source,
+        "gridPos": {"x": 12 * (n % 2), "y": 8 * (n // 2), "w": 12, "h": 8},
+        "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+        "options": {"legend": {"displayMode": "list", "placement": "bottom"}},
+        "targets": [target],
+    }
+
+
+def variable(name: str, within: str) -> dict[str, Any]:
+    """A choice of what there is."""
+    matcher = f'{{{within}=~"${within}"}}' if within else ""
+    return {
+        "name": name,
+        "type": "query",
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "query": f"label_values(fmq_broker_info{matcher}, {name})",
+        "refresh": 2,
+        "includeAll": True,
+        "multi": True,
+        "current": {"text": "All", "value": "$__all"},
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -235,7 +235,7 @@ def test_a_lost_master_is_not_replaced_before_the_time(moves: bool) -> None:
 def test_a_lost_master_is_not_replaced_if_nobody_asked(moves: bool) -> None:
     made = running(moves)
     lose_master(made)
-    for _ in range(400):
+    for _ in range(120):
         made.round()
         made.turn()
     assert masters(made) == []

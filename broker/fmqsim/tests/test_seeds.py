@@ -28,6 +28,8 @@ FOUND = [
         "a slave that took over and lagged confirmed acks of what it did not have",
         Focus(settings=(("takeover_wait_ms", 500),)),
     ),
+    Found(95, "the last slave left the set, and in its journal alone lay what was acknowledged"),
+    Found(214, "a roll for a new term stood where a slave had something else of the old epoch"),
     Found(246, "a calm that began while clients were still looking for their brokers"),
     Found(181, "a new reader that knew less was taken for a seek: acked messages came again"),
     Found(10002, "a master that was lost right after it opened took the hand-over with it"),

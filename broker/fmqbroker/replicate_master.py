@@ -29,6 +29,7 @@ from fmqbroker.replication_view import LinkView
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal
 from fmqcore.cluster import Mode
+from fmqcore.failover.claims import is_claim
 from fmqcore.policy import NOTHING, AckPolicy, Flush, counted_end, flush_mode
 from fmqcore.replication.isr import LinkFacts
 from fmqcore.replication.reconcile import Action, MasterView
@@ -253,6 +254,7 @@ class MasterReplication:
         """See `Host`."""
         journal, state = self._journal, self._group.state.value
         end, epochs = journal.end, journal.state.epochs
+        self._look_back()
         if self._left_over():
             end = self._settled_end
             epochs = [(epoch, start) for epoch, start in epochs if start < end]
@@ -268,6 +270,12 @@ class MasterReplication:
             chain=chain,
             suffix_fits=suffix_fits,
         )
+
+    def _look_back(self) -> None:
+        """A try of an earlier life of mine: its number was given to somebody else's claim."""
+        for newest, start in self._journal.state.epochs[-1:]:
+            if not self._epoch and is_claim(self._group.state.value, newest):
+                self._settled_end = min(self._settled_end, start)
 
     def _left_over(self) -> bool:
         """Whether my journal ends with a try to open a term that came to nothing.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fmqbroker.tests.journal_kit import epoch
+from fmqbroker.tests.journal_kit import epoch, running
 from fmqbroker.tests.replication_harness import Cluster, cluster, turns, until
 from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
@@ -59,6 +59,29 @@ async def shorter_master(c: Cluster, *, lose: str = "tail") -> tuple[int, int]:
     await c.master.stop(crash=True)
     c.master.put_back(saved)
     return kept, end
+
+
+async def test_a_try_of_an_earlier_life_does_not_stand_before_a_suffix(tmp_path: Path) -> None:
+    """A term's number went to a slave's claim; its master ended before it could take that back."""
+    async with cluster(tmp_path, 1, CACHED) as c:
+        kept, end = await shorter_master(c)
+        slave, state = c.slaves[0], c.zoo.history[-1]
+        async with running(c.master.path, crash=True, segment_bytes=256 * 1024) as journal:
+            assert journal.end == kept
+            tried = journal.append(epoch(state.epoch + 1)).end
+            await journal.wait_durable(tried)
+        taken = replace(state, mode=Mode.SLAVE_CONSUME, epoch=Epoch(state.epoch + 1))
+        c.zoo.set_state(replace(taken, reader=slave.name))
+        await c.master.start()
+        assert c.master.journal.end == tried
+        await slave.start()
+        await until(lambda: c.master.master.links.get(slave.name))
+        await until(lambda: c.master.master.links[slave.name].heard)
+        assert c.master.journal.durable_end == end
+        await c.master.open_term()
+        c.master.produce()
+        await c.committed()
+        await c.equal()
 
 
 async def test_a_slave_ahead_gives_its_suffix_before_a_term_is_opened(tmp_path: Path) -> None:

@@ -56,6 +56,12 @@ def record_term(state: GroupState) -> Epoch:
     return Epoch(state.epoch - 1) if state.mode is Mode.HANDOVER else Epoch(0)
 
 
+def is_claim(state: GroupState, epoch: Epoch) -> bool:
+    """That number certainly belongs to a takeover: no master ever opened a term of it."""
+    taken_over = state.mode in (Mode.SLAVE_CONSUME, Mode.HANDOVER)
+    return taken_over and record_term(state) <= epoch <= state.epoch
+
+
 def reads(config: GroupConfig, broker: BrokerId) -> bool:
     """Tell whether the administrator lets this broker serve reads at all."""
     member = config.member(broker)

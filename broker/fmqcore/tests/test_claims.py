@@ -2,7 +2,14 @@
 
 from fmqcore.cluster import GroupState, Mode
 from fmqcore.failover import Link
-from fmqcore.failover.claims import FOREVER, Tenure, after_announce, granted_until, record_term
+from fmqcore.failover.claims import (
+    FOREVER,
+    Tenure,
+    after_announce,
+    granted_until,
+    is_claim,
+    record_term,
+)
 from fmqcore.words import BrokerId, Epoch
 
 MINE = Tenure(Epoch(7), 1)
@@ -27,3 +34,17 @@ def test_whose_record_is_to_be_handed_over() -> None:
     assert record_term(GroupState(Mode.SLAVE_CONSUME, Epoch(4))) == 4
     assert record_term(GroupState(Mode.HANDOVER, Epoch(5))) == 4
     assert record_term(GroupState(Mode.MASTER, Epoch(6))) == 0
+
+
+def test_which_numbers_certainly_belong_to_a_takeover() -> None:
+    told = {
+        mode: [n for n in range(9) if is_claim(GroupState(mode, Epoch(5)), Epoch(n))]
+        for mode in Mode
+    }
+    nobody: list[int] = []
+    assert told == {
+        Mode.NEW: nobody,
+        Mode.MASTER: nobody,
+        Mode.SLAVE_CONSUME: [5],
+        Mode.HANDOVER: [4, 5],
+    }

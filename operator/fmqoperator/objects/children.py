@@ -32,6 +32,8 @@ def children(
     `claim_size`: the size in the StatefulSet that is there; it cannot be changed in place.
     `evictable`: a drain may take the master's pod, as another broker can take over at once.
     """
+    count = group.spec.replicas if replicas is None else replicas
+    serving = sorted({master, reader} - {""})
     found = [
         child(group, "v1", "ConfigMap", names.config_map(group.name), {"data": _data(group)}),
         child(
@@ -43,11 +45,10 @@ def children(
         ),
         *_role(group),
         *_services(group, master, reader),
-        *_disruption(group, sorted({master, reader} - {""}), evictable=evictable),
+        *_disruption(group, serving, count, evictable=evictable),
     ]
     if group.spec.network_policy.enabled:
         found.append(_network_policy(group, defaults))
-    count = group.spec.replicas if replicas is None else replicas
     size = claim_size or group.spec.storage.size
     return [*found, stateful_set(group, defaults, count, size)]
 
@@ -137,16 +138,20 @@ def _services(group: BrokerGroup, master: str, reader: str) -> list[Json]:
     return found
 
 
-def _disruption(group: BrokerGroup, serving: Sequence[str], *, evictable: bool) -> Iterable[Json]:
+def _disruption(
+    group: BrokerGroup, serving: Sequence[str], count: int, *, evictable: bool
+) -> Iterable[Json]:
     """Who serves is not evicted (the operator moves its role first), of the others one at a time.
 
-    A group of one broker has nobody to move to: a drain may stop it.
+    A group of one broker has nobody to move to: a drain may stop it. Both say how many must stay,
+    not how many may go: that would be counted from all pods of the StatefulSet.
     """
-    alone = group.spec.replicas == 1
     some = list(serving) or [f"{group.name}-none"]
-    for name, operator, most in (
-        ("master", "In", 1 if alone or evictable else 0),
-        ("others", "NotIn", 1),
+    free = evictable or group.spec.replicas == 1
+    others = max(0, count - len(serving))
+    for name, operator, least in (
+        ("master", "In", 0 if free else len(serving)),
+        ("others", "NotIn", max(0, others - 1)),
     ):
         selector = {
             "matchLabels": names.selector(group.name),
@@ -155,7 +160,7 @@ def _disruption(group: BrokerGroup, serving: Sequence[str], *, evictable: bool) 
             ],
         }
         spec = {
-            "maxUnavailable": most,
+            "minAvailable": least,
             "selector": selector,
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         }

@@ -24,7 +24,7 @@ def told(made: World) -> list[str]:
 
 
 def budget(made: World) -> int:
-    found: int = made.children["PodDisruptionBudget", "g1-master"]["spec"]["maxUnavailable"]
+    found: int = made.children["PodDisruptionBudget", "g1-master"]["spec"]["minAvailable"]
     return found
 
 

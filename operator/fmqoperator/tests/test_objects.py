@@ -213,15 +213,18 @@ def test_every_pod_is_under_one_budget_and_who_serves_is_not_evicted(reader: str
     for broker in ("g1-0", "g1-1", "g1-2"):
         assert _covered(serving, broker) != _covered(others, broker)
         assert _covered(serving, broker) == (broker in ("g1-0", reader))
-    assert serving["spec"]["maxUnavailable"] == 0
-    assert others["spec"]["maxUnavailable"] == 1
+    both = len({"g1-0", reader} - {""})
+    assert serving["spec"]["minAvailable"] == both
+    assert others["spec"]["minAvailable"] == 3 - both - 1
+    # It would count from all pods of the StatefulSet, not from those that are selected.
+    assert "maxUnavailable" not in {*serving["spec"], *others["spec"]}
 
 
 def test_a_drain_may_take_the_master_where_that_is_all_right() -> None:
     alone = made(replicas=1, policy={"howMany": "none"})
-    assert alone["PodDisruptionBudget", "g1-master"]["spec"]["maxUnavailable"] == 1
+    assert alone["PodDisruptionBudget", "g1-master"]["spec"]["minAvailable"] == 0
     opened = made(evictable=True)
-    assert opened["PodDisruptionBudget", "g1-master"]["spec"]["maxUnavailable"] == 1
+    assert opened["PodDisruptionBudget", "g1-master"]["spec"]["minAvailable"] == 0
 
 
 def test_a_role_of_its_own_and_no_more() -> None:

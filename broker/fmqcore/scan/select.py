@@ -92,9 +92,7 @@ def may_hold(
     if after is None:
         return True
     return any(
-        wanted.takes(key)
-        and end > before.get(key, 0)
-        and not wanted.offsets.cut(Range(before.get(key, Offset(0)), end)).empty
+        wanted.takes(key) and not wanted.offsets.cut(Range(before.get(key, Offset(0)), end)).empty
         for key, end in after.items()
     )
 

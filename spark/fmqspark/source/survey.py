@@ -128,8 +128,9 @@ def _survey(directories: Sequence[str], uncommitted: bool, since: int) -> Survey
         bases = bases[len(older) :]
         at = bases[0]
     for base in bases:
-        holders = [r for r in known if base in r.bases]
+        holders = [r for r in known if base in r.bases and base < r.end]
         snap = _first_good(holders, partial(_snap_of, base))
+        _same_journal(snap, holders)
         if base != at:
             raise _gap(at, base)
         at = snap.segment.end
@@ -147,6 +148,22 @@ def _survey(directories: Sequence[str], uncommitted: bool, since: int) -> Survey
 
 def _snap_of(base: Position, replica: Replica) -> Snap:
     return read_snap(replica.path, base)
+
+
+def _same_journal(snap: Snap, holders: Sequence[Replica]) -> None:
+    """What replicas know to be committed is the same bytes; raises `InvalidArgument` if not."""
+    base = snap.segment.base
+    for replica in holders if len(holders) > 1 else ():
+        try:
+            with open_segment(replica.path, segment_name(base), Throttle(0)) as data:
+                header = parse_header(data.read(HEADER_LEN, 0))
+        except (BadBatch, OSError):
+            continue  # damage of its own: told by who reads it
+        if header.header_crc != snap.header_crc:
+            raise InvalidArgument(
+                f"{replica.path} and {holders[0].path} are not replicas of one journal: their "
+                f"segments at {base} begin otherwise; name the directories of one group"
+            )
 
 
 def _view(

@@ -247,6 +247,18 @@ def test_an_index_that_lacks_a_batch_is_not_relied_upon(tmp_path: Path) -> None:
         assert read([a]) == truth(journal())[0]
 
 
+def test_two_groups_are_not_taken_for_replicas(tmp_path: Path) -> None:
+    other = JournalWriter()
+    other.segments.clear()
+    other.headers.clear()
+    other.end, other.now_ms = Position(0), other.now_ms + 1
+    other._begin()
+    other.data(7, 0, [b"x"])
+    a, b = write(tmp_path / "a"), write(tmp_path / "b", other)
+    with pytest.raises(InvalidArgument, match=r"are not replicas of one journal: .* at 0 begin"):
+        read([a, b])
+
+
 def test_a_missing_segment_is_an_error_unless_a_replica_has_it(tmp_path: Path) -> None:
     a, b = write(tmp_path / "a"), write(tmp_path / "b")
     (a / segment_name(Position(3 * MIN_SEGMENT))).unlink()

@@ -80,6 +80,28 @@ def test_a_declared_topic(group: Group) -> None:
     group.in_pod(listed)
 
 
+def test_a_check_of_the_journals(group: Group, report: Report) -> None:
+    """A BrokerJob: beside the volumes, while the brokers are at work; a verdict about the data."""
+    begun_s = time.monotonic()
+    apply(
+        {
+            "apiVersion": "fmq.io/v1alpha1",
+            "kind": "BrokerJob",
+            "metadata": {"name": "check", "namespace": group.namespace},
+            "spec": {"group": "g1", "type": "check", "level": "deep"},
+        }
+    )
+
+    def ended() -> Json:
+        found: Json = (get("brokerjob", "check", "-n", group.namespace) or {}).get("status") or {}
+        return found if found.get("phase") in ("Succeeded", "Failed") else {}
+
+    status = until(ended, "the check has ended")
+    assert (status["phase"], status["verdict"]) == ("Succeeded", "Clean"), status
+    report["a deep check by a BrokerJob"] = f"{time.monotonic() - begun_s:.1f} s"
+    kubectl("delete", "brokerjob", "check", "-n", group.namespace, "--timeout=30s")
+
+
 def test_every_panel_and_rule_on_a_real_prometheus(group: Group, tmp_path: Path) -> None:
     if not watching.available():
         pytest.skip("no prometheus on the PATH")

@@ -6,7 +6,7 @@
 | `lease.py` | which of two replicas works: a real Lease (`election.py` decides, pure) |
 | `handlers.py`, `cache.py` | kopf: what changed wakes a worker; nothing is annotated |
 | `keeper.py` | one worker for each custom resource: look, act, tell, again |
-| `groups.py`, `topics.py` | what a round is: observe → plan → apply → status |
+| `groups.py`, `topics.py`, `jobs.py` | what a round is: observe → plan → apply → status |
 | `observe.py`, `bodies.py` | what is seen of one group, as `fmqoperator.seen` |
 | `apply.py`, `events.py` | the actions of a plan, one by one |
 | `zookeeper.py`, `brokers.py` | the two other places that are looked at |

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
+from fmqoperator.jobs import JobPod
 from fmqoperator.seen import Claim, Node, Pod, PodPhase
 
 Body = Mapping[str, Any]
 
 ZONE = "topology.kubernetes.io/zone"
 _PHASES = {phase.value: phase for phase in PodPhase}
+_JOB_LABELS = ("batch.kubernetes.io/job-name", "sparkoperator.k8s.io/app-name")
 _RESIZING = ("ControllerResizeError", "NodeResizeError")
 
 
@@ -60,6 +62,28 @@ def claim_of(body: Body, expandable: bool | None = None) -> Claim:
         lost=status.get("phase") == "Lost",
         resize=next((c.get("message", "") for c in trouble if c.get("status") == "True"), ""),
         expandable=expandable,
+    )
+
+
+def job_pod_of(body: Body) -> JobPod:
+    """A pod that does a BrokerJob's work, or drives Spark for it."""
+    meta, status = body["metadata"], body.get("status") or {}
+    labels = meta.get("labels") or {}
+    ended: Body = next(
+        (
+            (container.get("state") or {})["terminated"]
+            for container in status.get("containerStatuses") or ()
+            if "terminated" in (container.get("state") or {})
+        ),
+        {},
+    )
+    waiting, message = _waiting(status)
+    return JobPod(
+        name=meta["name"],
+        job=next((labels[name] for name in _JOB_LABELS if name in labels), ""),
+        exit_code=ended.get("exitCode"),
+        message=ended.get("message") or message,
+        waiting=waiting,
     )
 
 

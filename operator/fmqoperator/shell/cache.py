@@ -14,6 +14,8 @@ Key = tuple[str, str]
 """Namespace and name of a BrokerGroup."""
 Json = dict[str, Any]
 
+SPARK: Final = "sparkapplications.sparkoperator.k8s.io"
+
 CHILDREN: Final = (
     ("apps", "v1", "statefulsets", "StatefulSet"),
     ("", "v1", "services", "Service"),
@@ -65,6 +67,31 @@ class Cache:
         """Those nodes, as far as they are known."""
         found = {name: self._node(name) for name in sorted(set(names))}
         return {name: node for name, node in found.items() if node is not None}
+
+    def group(self, key: Key) -> Json | None:
+        """A BrokerGroup by itself."""
+        found = self._of("groups", key)
+        return found[0] if found else None
+
+    def job_pods(self, key: Key) -> list[Json] | None:
+        """The pods of a BrokerJob."""
+        return self._of("job_pods", key) if self.views else None
+
+    def job_children(self, key: Key) -> Mapping[tuple[str, str], Json] | None:
+        """The Jobs and SparkApplications of a BrokerJob, by kind and name."""
+        if not self.views:
+            return None
+        kinds = {"jobs": "Job", "applications": "SparkApplication"}
+        return {
+            (kind, body["metadata"]["name"]): body
+            for view, kind in kinds.items()
+            for body in self._of(view, key)
+        }
+
+    @property
+    def knows_spark(self) -> bool:
+        """Does the cluster know SparkApplications?"""
+        return bool((self.views.get("definitions") or {}).get(SPARK, ()))
 
     def groups_on(self, node: str) -> list[Key]:
         """The groups that have a pod on that node."""

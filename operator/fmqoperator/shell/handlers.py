@@ -9,15 +9,24 @@ from typing import Any
 
 import kopf
 
-from fmqoperator.shell.cache import CHILDREN, Cache
+from fmqoperator.shell.cache import CHILDREN, SPARK, Cache
 from fmqoperator.shell.keeper import Keeper, Key
 from fmqoperator.shell.kube import credentials
 
 LABEL = "fmq.io/group"
 """On everything that belongs to a group: its name."""
 
+JOB_LABEL = "fmq.io/job"
+"""On everything that belongs to a BrokerJob: its name."""
+
 _OURS = {LABEL: kopf.PRESENT}
-_VIEWS = ("pods", "claims", "nodes", "classes", *(plural for _, _, plural, _ in CHILDREN))
+_OF_JOBS = {JOB_LABEL: kopf.PRESENT}
+_APPLICATIONS = ("sparkoperator.k8s.io", "v1beta2", "sparkapplications")
+_VIEWS = (
+    *("pods", "claims", "nodes", "classes", "definitions", "groups"),
+    *("jobs", "job_pods", "applications"),
+    *(plural for _, _, plural, _ in CHILDREN),
+)
 
 
 def registry_of(cache: Cache, keeper: Keeper) -> kopf.OperatorRegistry:
@@ -42,6 +51,11 @@ def registry_of(cache: Cache, keeper: Keeper) -> kopf.OperatorRegistry:
         cache.views = {view: given[view] for view in _VIEWS}
         know("BrokerGroup", namespace, name, body, event)
 
+    @kopf.on.event("fmq.io", "v1alpha1", "brokerjobs", registry=registry)
+    async def job_changed(body: Any, namespace: Any, name: Any, event: Any, **given: Any) -> None:
+        cache.views = {view: given[view] for view in _VIEWS}
+        know("BrokerJob", namespace, name, body, event)
+
     async def child_changed(namespace: Any, labels: Any, **_: Any) -> None:
         keeper.wake(Key("BrokerGroup", namespace, labels[LABEL]))
 
@@ -51,6 +65,14 @@ def registry_of(cache: Cache, keeper: Keeper) -> kopf.OperatorRegistry:
         )
     for plural in ("pods", "persistentvolumeclaims"):
         kopf.on.event("", "v1", plural, labels=_OURS, registry=registry, id=plural)(child_changed)
+
+    async def job_child_changed(namespace: Any, labels: Any, **_: Any) -> None:
+        keeper.wake(Key("BrokerJob", namespace, labels[JOB_LABEL]))
+
+    for where in (("batch", "v1", "jobs"), ("", "v1", "pods"), _APPLICATIONS):
+        kopf.on.event(*where, labels=_OF_JOBS, registry=registry, id=f"job-{where[2]}")(
+            job_child_changed
+        )
 
     @kopf.on.event("", "v1", "nodes", registry=registry)
     async def node_changed(name: Any, **_: Any) -> None:
@@ -70,6 +92,27 @@ def _index(registry: kopf.OperatorRegistry) -> None:
     kopf.index("", "v1", "persistentvolumeclaims", labels=_OURS, registry=registry, id="claims")(
         of_group
     )
+
+    def of_job(body: Any, namespace: Any, labels: Any, **_: Any) -> Any:
+        return {(namespace, labels[JOB_LABEL]): _plain(body)}
+
+    for where, view in (
+        (("batch", "v1", "jobs"), "jobs"),
+        (("", "v1", "pods"), "job_pods"),
+        (_APPLICATIONS, "applications"),
+    ):
+        kopf.index(*where, labels=_OF_JOBS, registry=registry, id=view)(of_job)
+
+    @kopf.index("fmq.io", "v1alpha1", "brokergroups", registry=registry, id="groups")
+    def groups(body: Any, namespace: Any, name: Any, **_: Any) -> Any:
+        return {(namespace, name): _plain(body)}
+
+    @kopf.index(
+        "apiextensions.k8s.io", "v1", "customresourcedefinitions",
+        registry=registry, id="definitions", field="metadata.name", value=SPARK,
+    )  # fmt: skip
+    def definitions(name: Any, **_: Any) -> Any:
+        return {name: True}
 
     @kopf.index("", "v1", "nodes", registry=registry, id="nodes")
     def nodes(body: Any, name: Any, **_: Any) -> Any:

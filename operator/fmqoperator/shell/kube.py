@@ -36,6 +36,7 @@ PLURALS: Final[Mapping[str, tuple[str, str]]] = {
     "RoleBinding": ("rbac.authorization.k8s.io/v1", "rolebindings"),
     "Service": ("v1", "services"),
     "ServiceAccount": ("v1", "serviceaccounts"),
+    "SparkApplication": ("sparkoperator.k8s.io/v1beta2", "sparkapplications"),
     "StatefulSet": ("apps/v1", "statefulsets"),
     "Topic": ("fmq.io/v1alpha1", "topics"),
 }

@@ -69,6 +69,7 @@ class _Figures(Collector):
         for name, text, number in (
             ("fmq_operator_works", "1 if this replica holds the Lease", float(self._pages.works)),
             ("fmq_operator_groups", "BrokerGroups it knows", self._keeper.count("BrokerGroup")),
+            ("fmq_operator_jobs", "BrokerJobs it knows", self._keeper.count("BrokerJob")),
             ("fmq_operator_topics", "Topics it knows", self._keeper.count("Topic")),
             ("fmq_operator_stalled_seconds", "The longest wait now", self._keeper.stalled_s()),
             ("fmq_operator_longest_round_seconds", "Ever", counts.longest_ms / 1000),

@@ -25,6 +25,7 @@ from fmqoperator.shell.cache import Cache
 from fmqoperator.shell.events import Events
 from fmqoperator.shell.groups import Groups
 from fmqoperator.shell.handlers import kopf_settings, registry_of
+from fmqoperator.shell.jobs import Jobs
 from fmqoperator.shell.keeper import Keeper
 from fmqoperator.shell.kube import Kube
 from fmqoperator.shell.lease import Lease, LeaseLost, held
@@ -59,6 +60,8 @@ class Options:
                 broker_image=environment.get("FMQ_BROKER_IMAGE", "fmq/broker:0.1.0"),
                 operator_namespace=environment.get("FMQ_NAMESPACE", "fmq-system"),
                 cluster_domain=environment.get("FMQ_CLUSTER_DOMAIN", ""),
+                spark_image=environment.get("FMQ_SPARK_IMAGE", ""),
+                spark_account=environment.get("FMQ_SPARK_ACCOUNT", "fmq-spark"),
                 planned_moves=environment.get("FMQ_PLANNED_MOVES", "") == "true",
             ),
             me=environment.get("FMQ_POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
@@ -91,7 +94,9 @@ async def _run(options: Options) -> None:
     observer = Observer(options.defaults, cache, ensembles, brokers)
     events = Events(kube, options.me)
     groups = Groups(observer, Applier(kube, ensembles, events))
-    keeper = Keeper(kube, {"BrokerGroup": groups, "Topic": Topics(ensembles, events)})
+    jobs = Jobs(kube, cache, events, options.defaults)
+    topics = Topics(ensembles, events)
+    keeper = Keeper(kube, {"BrokerGroup": groups, "Topic": topics, "BrokerJob": jobs})
     pages = Pages(keeper)
     lease = Lease(kube, options.defaults.operator_namespace, LEASE, options.me)
     try:

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from fmqoperator.jobs import JobPod
 from fmqoperator.seen import Claim, Node, Pod, PodPhase
-from fmqoperator.shell.bodies import claim_of, node_of, pod_of
+from fmqoperator.shell.bodies import claim_of, job_pod_of, node_of, pod_of
 
 BARE: dict[str, Any] = {"metadata": {"name": "g1-0", "uid": "u"}}
 
@@ -85,3 +86,17 @@ def test_claims() -> None:
     seen = claim_of(body, expandable=True)
     assert (seen.requested, seen.capacity, seen.lost) == ("2Gi", "1Gi", True)
     assert (seen.resize, seen.expandable) == ("no", True)
+
+
+def test_pods_of_jobs() -> None:
+    body = {
+        "metadata": {"name": "c-g1-0-x", "labels": {"batch.kubernetes.io/job-name": "c-g1-0"}},
+        "status": {
+            "containerStatuses": [
+                {"state": {"terminated": {"exitCode": 2, "message": "the end of its log"}}}
+            ]
+        },
+    }  # fmt: skip
+    assert job_pod_of(body) == JobPod("c-g1-0-x", "c-g1-0", 2, "the end of its log")
+    driver = {"metadata": {"name": "d", "labels": {"sparkoperator.k8s.io/app-name": "check-1"}}}
+    assert job_pod_of(driver) == JobPod("d", "check-1")

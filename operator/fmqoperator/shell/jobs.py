@@ -1,0 +1,92 @@
+"""Rounds of BrokerJobs: Jobs or SparkApplications are made once, and their end is told."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from pydantic import ValidationError
+
+from fmqoperator.actions import Action, ApplyChild, DeleteChild, Requeue, Tell
+from fmqoperator.jobs import JobSeen, job_status, plan_job
+from fmqoperator.resources import BrokerGroup, BrokerJob
+from fmqoperator.seen import Defaults, Failure
+from fmqoperator.shell.bodies import job_pod_of
+from fmqoperator.shell.cache import Cache
+from fmqoperator.shell.events import Events
+from fmqoperator.shell.keeper import RESYNC_S, Key, Outcome
+from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
+from fmqoperator.shell.times import wall_ms
+from fmqoperator.status import unreadable
+
+
+class Jobs:
+    """The `Rounds` of BrokerJobs."""
+
+    def __init__(self, kube: Kube, cache: Cache, events: Events, defaults: Defaults) -> None:
+        self._kube = kube
+        self._cache = cache
+        self._events = events
+        self._defaults = defaults
+
+    async def round(
+        self, key: Key, body: Json, failures: tuple[Failure, ...], _wake: Callable[[], None]
+    ) -> Outcome:
+        """See `Rounds`. Changes of what it made wake it through kopf."""
+        try:
+            job = BrokerJob.model_validate(body)
+        except ValidationError as error:
+            return Outcome(unreadable(body, error, wall_ms()))
+        seen = self._look(key, job, failures)
+        pause_s, failed = RESYNC_S, None
+        for action in plan_job(seen):
+            if isinstance(action, Requeue):
+                pause_s = min(pause_s, action.after_ms / 1000)
+                continue
+            try:
+                await self._do(key, body, action)
+            except KubeError as error:
+                failed = Failure(f"job {key.name}", error.reason, str(error))
+                break
+        after = replace(seen, failures=(failed,) if failed else ())
+        return Outcome(job_status(after), pause_s, after.failures)
+
+    async def gone(self, _key: Key, _body: Json) -> None:
+        """See `Rounds`: what it made goes by its owner reference."""
+
+    def _look(self, key: Key, job: BrokerJob, failures: tuple[Failure, ...]) -> JobSeen:
+        cache, where = self._cache, (key.namespace, job.spec.group)
+        pods = cache.job_pods((key.namespace, key.name))
+        return JobSeen(
+            job=job,
+            now_ms=wall_ms(),
+            defaults=self._defaults,
+            group=self._group(where),
+            group_known=bool(cache.views),
+            brokers=cache.pods(where),
+            claims=cache.claims(where),
+            children=cache.job_children((key.namespace, key.name)),
+            spark=cache.knows_spark,
+            pods=None if pods is None else tuple(job_pod_of(pod) for pod in pods),
+            failures=failures,
+        )
+
+    def _group(self, where: tuple[str, str]) -> BrokerGroup | None:
+        body = self._cache.group(where)
+        if body is None:
+            return None
+        try:
+            return BrokerGroup.model_validate(body)
+        except ValidationError:
+            return None
+
+    async def _do(self, key: Key, body: Json, action: Action) -> None:
+        match action:
+            case ApplyChild():
+                name = action.manifest["metadata"]["name"]
+                ref = Ref(action.manifest["kind"], key.namespace, name)
+                await self._kube.apply(ref, action.manifest)
+            case DeleteChild():
+                await self._kube.delete(Ref(action.kind, key.namespace, action.name), action.uid)
+            case Tell():
+                await self._events.tell(body, action.type, action.reason, action.message)
+            case _:
+                raise AssertionError(f"no action of a job: {action}")

@@ -1,0 +1,156 @@
+"""The workers: one broken resource stops no other, what is woken is looked at, statuses are few."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, cast
+
+import pytest
+
+from fmqoperator.seen import Failure
+from fmqoperator.shell.keeper import Keeper, Key, Outcome
+from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
+
+A, B = Key("BrokerGroup", "ns", "a"), Key("BrokerGroup", "ns", "b")
+
+
+class FakeKube:
+    """Takes down what is written; `refuse` is raised instead, if set."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[Ref, Json]] = []
+        self.refuse: KubeError | None = None
+
+    async def merge(self, ref: Ref, body: Json, part: str = "") -> Json:
+        assert part == "status"
+        if self.refuse is not None:
+            raise self.refuse
+        self.written.append((ref, body["status"]))
+        return body
+
+
+class FakeRounds:
+    """Does what the test says, by name; counts."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, tuple[Failure, ...]]] = []
+        self.farewells: list[str] = []
+        self.does: dict[str, Callable[[], Outcome]] = {}
+        self.wakes: dict[str, Callable[[], None]] = {}
+        self.changed = asyncio.Event()
+
+    async def round(
+        self, key: Key, _body: Json, failures: tuple[Failure, ...], wake: Callable[[], None]
+    ) -> Outcome:
+        self.seen.append((key.name, failures))
+        self.wakes[key.name] = wake
+        self.changed.set()
+        return self.does.get(key.name, lambda: Outcome({"phase": "Running"}))()
+
+    async def gone(self, key: Key, _body: Json) -> None:
+        self.farewells.append(key.name)
+        self.changed.set()
+        raise RuntimeError("a bug")
+
+    async def until(self, look: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not look():
+                self.changed.clear()
+                await self.changed.wait()
+
+    def rounds(self, name: str) -> int:
+        return sum(seen == name for seen, _ in self.seen)
+
+
+class World:
+    def __init__(self) -> None:
+        self.kube, self.rounds = FakeKube(), FakeRounds()
+        self.keeper = Keeper(cast(Kube, self.kube), {"BrokerGroup": self.rounds})
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    running = asyncio.create_task(world.keeper.run())
+    await asyncio.sleep(0)
+    yield world
+    running.cancel()
+    await asyncio.wait((running,))
+
+
+def body(generation: int = 1, **status: Any) -> Json:
+    return {"metadata": {"uid": "u", "generation": generation}, "status": status}
+
+
+async def settled(world: World) -> None:
+    """Until nobody waits for a round."""
+    async with asyncio.timeout(60):
+        while world.keeper.stalled_s():
+            await asyncio.sleep(0.01)
+
+
+async def test_one_that_breaks_stops_no_other(world: World) -> None:
+    def bug() -> Outcome:
+        raise ZeroDivisionError("a bug")
+
+    world.rounds.does["a"] = bug
+    world.keeper.know(A, body())
+    world.keeper.know(B, body())
+    await world.rounds.until(lambda: world.rounds.rounds("a") > 1 and world.rounds.rounds("b") > 0)
+    told = [failures for name, failures in world.rounds.seen if name == "a"]
+    assert told[0] == ()
+    assert told[1][0].reason == "ZeroDivisionError", "the next round knows"
+
+
+async def test_a_status_is_written_once(world: World) -> None:
+    world.keeper.know(A, body())
+    await settled(world)
+    for _ in range(3):
+        rounds = world.rounds.rounds("a")
+        world.keeper.wake(A)
+        await world.rounds.until(lambda: world.rounds.rounds("a") > rounds)  # noqa: B023
+        await settled(world)
+    assert world.kube.written == [(Ref(*A), {"phase": "Running"})]
+
+
+async def test_its_own_status_wakes_nobody_and_a_change_does(world: World) -> None:
+    world.keeper.know(A, body())
+    await settled(world)
+    world.keeper.know(A, body(phase="Running"))
+    assert world.keeper.stalled_s() == 0
+    world.keeper.know(A, body(2, phase="Running"))
+    assert world.keeper.stalled_s() >= 0
+    await world.rounds.until(lambda: world.rounds.rounds("a") == 2)
+
+
+async def test_what_is_woken_in_its_round_is_looked_at_again(world: World) -> None:
+    def once() -> Outcome:
+        del world.rounds.does["a"]
+        world.rounds.wakes["a"]()
+        return Outcome({})
+
+    world.rounds.does["a"] = once
+    world.keeper.know(A, body())
+    await world.rounds.until(lambda: world.rounds.rounds("a") == 2)
+
+
+async def test_a_status_that_is_refused_is_a_failure_of_the_round(world: World) -> None:
+    world.kube.refuse = KubeError(403, "Forbidden", "you may not")
+    world.keeper.know(A, body())
+    await world.rounds.until(lambda: world.rounds.rounds("a") > 1)
+    assert world.rounds.seen[1][1] == (Failure("status", "Forbidden", "you may not"),)
+    world.kube.refuse = KubeError(404, "NotFound", "it is gone")
+    world.keeper.wake(A)
+    await settled(world)
+    assert world.rounds.seen[-1][0] == "a"
+
+
+async def test_one_that_is_gone_gets_its_farewell_and_no_round(world: World) -> None:
+    world.keeper.know(A, body())
+    await settled(world)
+    world.keeper.know(A, None)
+    world.keeper.wake(A)
+    await world.rounds.until(lambda: world.rounds.farewells == ["a"])
+    assert world.keeper.count("BrokerGroup") == 0
+    world.keeper.know(B, body())  # a farewell that breaks stops nobody
+    await world.rounds.until(lambda: world.rounds.rounds("b") == 1)
+    assert world.rounds.rounds("a") == 1

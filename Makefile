@@ -9,7 +9,7 @@ SPARK_STAMP := $(VENV)/.installed-spark
 PACKAGES := broker/fmq broker/fmqcore broker/fmqport broker/fmqbroker broker/fmqclient broker/fmqsim spark/fmqspark operator/fmqoperator
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-spark check format proto sim mutants chaos e2e-smoke bench clean
+.PHONY: help install demo test test-fast test-spark check format proto sim mutants chaos e2e-smoke bench bench-spark clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ e2e-smoke: $(STAMP) ## the chart and a group on a kind cluster, with losses; KEE
 
 bench: $(STAMP) ## measure speed; prints a table and writes build/bench.json
 	$(BIN)/python -m bench
+
+bench-spark: $(SPARK_STAMP) ## measure reading: scan, Spark, cores, memory; build/bench-spark.json
+	$(BIN)/python -m bench.spark $(BENCH_SPARK)
 
 clean: ## remove what was built, the environment too
 	rm -rf $(VENV) build dist

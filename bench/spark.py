@@ -1,0 +1,239 @@
+"""`make bench-spark`: what reading a journal costs, beside the same bytes or rows in other ways.
+
+All figures of one run are taken in turns on the same machine, so their ratios hold where the rates
+do not. `scan`: headers and deep check beside `cat` (as `python -m bench.scan`, 10 KiB records).
+`rows`: the flights, counted and a column summed, by `spark.read.format("fmq")`, from JSON lines and
+from Parquet. `cores`: the same query on one core and on two. `memory`: the driver's peak while it
+checks a journal. Writes `build/bench-spark.json`.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import psutil
+import typer
+
+from bench.journal import SEGMENT, JournalFile
+from fmqclient.dev.flights import ALL, flights
+from fmqcore.columns import encode
+from fmqcore.scan.select import Wanted
+from fmqspark.engines import open_engine
+from fmqspark.files import Throttle
+from fmqspark.source.splits import SplitReader, plan
+from fmqspark.source.survey import survey
+
+_SCHEMA = "row INT, year INT, month INT, day INT, carrier STRING, distance DOUBLE"
+_MESSAGES = "fmq, a column of the messages"
+_SOURCE = "fmq, a column of the source"
+_RECORDS = 500
+_OUT = Path("build/bench-spark.json")
+_PARTS = ("scan", "rows", "cores", "memory")
+
+
+def main(
+    rows: Annotated[int, typer.Option(min=1000, help="flights, over and over")] = 3 * ALL,
+    gib: Annotated[float, typer.Option(min=0.25, help="journal of the memory figure")] = 2.0,
+    runs: Annotated[int, typer.Option(min=1, help="of each; the median is told")] = 5,
+    only: Annotated[list[str] | None, typer.Option(help=f"of {', '.join(_PARTS)}")] = None,
+    out: Annotated[Path, typer.Option(help="where the figures go")] = _OUT,
+) -> None:
+    """Measure reading."""
+    wanted = only or list(_PARTS)
+    if unknown := set(wanted) - set(_PARTS):
+        raise typer.BadParameter(f"no part {', '.join(sorted(unknown))}: {', '.join(_PARTS)}")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    found: dict[str, Any] = {"load_before": os.getloadavg()[0]}
+    with tempfile.TemporaryDirectory(prefix="spark-", dir=out.parent) as name:
+        folder = Path(name)
+        if "scan" in wanted:
+            command = [sys.executable, "-m", "bench.scan", "--runs", str(runs)]
+            said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            found["scan"] = json.loads(said)
+        if "rows" in wanted or "cores" in wanted:
+            _write_flights(folder, rows)
+        if "rows" in wanted:
+            found["rows"] = _rows(folder, runs)
+        if "cores" in wanted:
+            found["cores"] = _cores(folder, runs)
+        if "memory" in wanted:
+            found["memory"] = _memory(folder, gib)
+    found["load_after"] = os.getloadavg()[0]
+    out.write_text(json.dumps(found, indent=1) + "\n")
+    typer.echo(json.dumps(found, indent=1))
+
+
+def _write_flights(folder: Path, rows: int) -> None:
+    """The same rows as a journal (batches of 500) and as JSON lines."""
+    journal = JournalFile(folder / "journal")
+    with (folder / "flights.jsonl").open("wb") as lines:
+        batch: list[bytes] = []
+        for value in _values(rows):
+            lines.write(value + b"\n")
+            batch.append(value)
+            if len(batch) == _RECORDS:
+                journal.add(*encode(batch), len(batch))
+                batch = []
+        if batch:
+            journal.add(*encode(batch), len(batch))
+    journal.close()
+
+
+def _values(rows: int) -> Iterator[bytes]:
+    left = rows
+    while left > 0:
+        for flight in flights(min(left, ALL)):
+            yield flight.value
+        left -= ALL
+
+
+def _rows(folder: Path, runs: int) -> dict[str, Any]:
+    """Count and sum, in turns, by one session on two cores."""
+    from pyspark.sql import functions as F
+
+    from fmqspark.spark.session import open_session
+    from fmqspark.spark.source import register
+
+    with open_session(2) as spark:
+        register(spark)
+        lines, parquet = str(folder / "flights.jsonl"), str(folder / "parquet")
+        spark.read.schema(_SCHEMA).json(lines).write.mode("overwrite").parquet(parquet)
+
+        def total(frame: Any, column: str = "distance") -> tuple[int, float]:
+            row = frame.agg(F.count("*"), F.sum(column)).collect()[0]
+            return int(row[0]), float(row[1])
+
+        works: dict[str, Callable[[], tuple[int, float]]] = {
+            _MESSAGES: lambda: total(_parsed(_fmq(spark, folder, "value"))),
+            _SOURCE: lambda: total(_fmq(spark, folder, "offset"), "offset"),
+            "fmq, length of the messages": lambda: total(
+                _fmq(spark, folder, "value").select(F.length("value").alias("n")), "n"
+            ),
+            "json lines": lambda: total(spark.read.schema(_SCHEMA).json(lines)),
+            "parquet": lambda: total(spark.read.parquet(parquet)),
+        }
+        answers = {what: work() for what, work in works.items()}
+        assert answers["json lines"] == answers["parquet"] == answers[_MESSAGES]
+        for work in works.values():
+            work()  # once more: Java's compiler has seen it twice
+        told = _in_turns(works, runs)
+    return {"rows": answers["json lines"][0]} | {
+        f"{what}_s": {name: round(median(t[i] for t in times), 3) for name, times in told.items()}
+        for i, what in enumerate(("wall", "cpu"))
+    }
+
+
+def _fmq(spark: Any, folder: Path, columns: str) -> Any:
+    return spark.read.format("fmq").option("columns", columns).load(str(folder / "journal"))
+
+
+def _parsed(frame: Any) -> Any:
+    from pyspark.sql import functions as F
+
+    parsed = F.from_json(F.col("value").cast("string"), "distance DOUBLE")
+    return frame.select(parsed.getField("distance").alias("distance"))
+
+
+def _cores(folder: Path, runs: int) -> dict[str, Any]:
+    """All columns of all records, by the pool's kernel alone, on one process and on two."""
+    found = survey([str(folder / "journal")])
+    splits = plan(found, Wanted())
+    with open_engine("pool", 1) as one, open_engine("pool", 2) as two:
+        works: dict[str, Callable[[], Any]] = {
+            "one": lambda: list(one.run(count_split, splits)),
+            "two": lambda: list(two.run(count_split, splits)),
+        }
+        for work in works.values():
+            work()
+        told = _in_turns(works, runs)
+    wall, cpu = (
+        {what: median(t[i] for t in times) for what, times in told.items()} for i in (0, 1)
+    )
+    return {
+        "splits": len(splits),
+        "wall_s": {what: round(s, 3) for what, s in wall.items()},
+        "cpu_s": {what: round(s, 3) for what, s in cpu.items()},
+        "one_over_two": round(wall["one"] / wall["two"], 2),
+        "mb_per_cpu_s": round(found.end / 1e6 / cpu["one"]),
+    }
+
+
+def count_split(split: Any) -> int:
+    """Read a split into Arrow, as an executor does; how many records."""
+    from fmqspark.source.arrow import TYPES, record_batch, stored
+
+    columns = tuple(TYPES)
+    reader = SplitReader(split, stored(columns), Throttle(0))
+    return sum(record_batch(slab, columns, reader.names).num_rows for slab in reader)
+
+
+_DRIVER = """
+import resource, sys
+from pathlib import Path
+from fmqspark.check.job import Options, run_check
+from fmqspark.check.rows import Level
+from fmqspark.engines import open_engine
+if __name__ == "__main__":
+    with open_engine("pool", 2) as engine:
+        outcome = run_check(Options((Path(sys.argv[1]),), Level.DEEP), engine)
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(own // 1024, outcome.summary()["bytes_read"], outcome.took_s)
+"""
+
+
+def _memory(folder: Path, gib: float) -> dict[str, Any]:
+    """A deep check of a journal of small batches (1 KiB: most headers a byte)."""
+    journal = JournalFile(folder / "large")
+    attrs, payload = encode([os.urandom(1024)])
+    for _ in range(max(1, round(gib * 1024**3 / SEGMENT)) * (SEGMENT // 1136 - 8)):
+        journal.add(attrs, payload, 1)
+    journal.close()
+    script = folder / "driver.py"
+    script.write_text(_DRIVER)
+    command = [sys.executable, str(script), str(folder / "large")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    peak, read, took = done.stdout.split()
+    files = sum(path.stat().st_size for path in (folder / "large").glob("*.journal"))
+    return {
+        "journal_mib": files // 1024**2,
+        "driver_peak_mib": int(peak),
+        "seconds": round(float(took), 1),
+        "deep_mb_per_s_on_two": round(int(read) / 1e6 / float(took)),
+        "children_peak_mib": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024,
+    }
+
+
+def _in_turns(
+    works: Mapping[str, Callable[[], Any]], runs: int
+) -> dict[str, list[tuple[float, float]]]:
+    """Seconds, and CPU seconds of all processes: on a busy machine only those hold still."""
+    told: dict[str, list[tuple[float, float]]] = {what: [] for what in works}
+    for _ in range(runs):
+        for what, work in works.items():
+            began, cpu = time.perf_counter(), _cpu_s()
+            work()
+            told[what].append((time.perf_counter() - began, _cpu_s() - cpu))
+    return told
+
+
+def _cpu_s() -> float:
+    """Of this process and all below it, those that have ended, too."""
+    me, total = psutil.Process(), 0.0
+    for process in (me, *me.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            used = process.cpu_times()
+            total += used.user + used.system + used.children_user + used.children_system
+    return total
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,32 @@
+"""What the benchmarks read is a journal like any other."""
+
+from pathlib import Path
+
+import pytest
+
+from bench import journal
+from fmqcore.columns import encode
+from fmqcore.journal.segments import MIN_SEGMENT
+from fmqcore.scan.select import Wanted
+from fmqspark.check.job import Options, run_check
+from fmqspark.check.rows import Level
+from fmqspark.engines import LocalEngine
+from fmqspark.files import Throttle
+from fmqspark.source.splits import SplitReader, plan
+from fmqspark.source.survey import survey
+
+
+def test_it_is_clean_and_all_of_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "SEGMENT", MIN_SEGMENT)
+    file = journal.JournalFile(tmp_path / "j")
+    for n in range(200):
+        file.add(*encode([b"x" * n] * 3), 3)
+    file.close()
+    outcome = run_check(Options((tmp_path / "j",), Level.DEEP), LocalEngine())
+    assert (outcome.exit_code, outcome.findings) == (0, [])
+    found = survey([str(tmp_path / "j")])
+    assert set(found.names.values()) == {"flights"}
+    splits = plan(found, Wanted())
+    readers = [SplitReader(split, ("value",), Throttle(0)) for split in splits]
+    assert sum(slab.records for reader in readers for slab in reader) == 600
+    assert len(found.segments) > 1

@@ -120,6 +120,7 @@ def _survey(directories: Sequence[str], uncommitted: bool, since: int) -> Survey
             f"{', '.join(directories)}: {_UNKNOWN}; name another replica, too, or read "
             "uncommitted data as well (option uncommitted)"
         )
+    known = [r for r in known if r.end > r.begin] or known[:1]  # a fresh one holds nothing yet
     found = Survey(min(r.begin for r in known), max(r.end for r in known))
     snaps: list[tuple[Snap, list[Replica]]] = []
     at = found.begin

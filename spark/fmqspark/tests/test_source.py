@@ -12,6 +12,7 @@ import pytest
 from fmqcore.batch import HEADER_LEN, BatchHeader, BatchType
 from fmqcore.columns import Records, decode
 from fmqcore.errors import CorruptJournal, InvalidArgument
+from fmqcore.journal.checkpoint import encode_checkpoint
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
 from fmqcore.scan import payloads
@@ -245,6 +246,16 @@ def test_an_index_that_lacks_a_batch_is_not_relied_upon(tmp_path: Path) -> None:
                 index.add(header)
         (a / index_name(Position(MIN_SEGMENT))).write_bytes(index.encode())
         assert read([a]) == truth(journal())[0]
+
+
+def test_a_fresh_replica_is_no_gap(tmp_path: Path) -> None:
+    start = sorted(journal().segments)[3]
+    a, b = write(tmp_path / "a", log_start=start), write(tmp_path / "b", JournalWriter())
+    expected = [row for row in truth(journal())[0] if row not in truth(journal(), until=start)[0]]
+    assert read([a]) == expected
+    assert read([b]) == []
+    (b / CHECKPOINT).write_bytes(encode_checkpoint(JournalWriter().checkpoint(commit_end=0)))
+    assert read([b, a]) == expected
 
 
 def test_two_groups_are_not_taken_for_replicas(tmp_path: Path) -> None:

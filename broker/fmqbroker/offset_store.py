@@ -207,11 +207,13 @@ class OffsetStore:
     async def install(self, payload: bytes, *, lacking: bool = False) -> None:
         """On the master, before it serves: append and make durable (locally); idempotent.
 
-        `lacking`: the journal does not have all that the taker had; progress beyond it is cut back.
+        `lacking`: the journal does not have all that the taker had; progress beyond it is cut back,
+        and all progress counts anew from there, as after a seek.
         """
         state, told = self._journal.state, decode_offsets(payload)
         if lacking:
-            told = within(told, state.next_offsets, self._journal.epoch)
+            known = merged(state.offsets, told)
+            told = within(known, state.next_offsets, self._journal.epoch)
         entries = news_for(state.offsets, told)
         end = Position(0)
         for part in cut_up(entries.items(), _BATCH_BYTES):

@@ -38,7 +38,7 @@ from fmqcore.crc import crc32c
 from fmqcore.errors import FmqError, Malformed
 from fmqcore.failover.claims import Tenure, record_term
 from fmqcore.failover.evidence import Record
-from fmqcore.journal.control import encode_epoch
+from fmqcore.journal.control import encode_epoch, encode_offsets
 from fmqcore.words import BrokerId, Epoch
 
 _log = structlog.get_logger()
@@ -213,10 +213,10 @@ class Terms:
 
     async def _install_from_state(self, state: GroupState, *, lacking: bool) -> None:
         """The record that the reader had checkpointed (or sealed) in the group's state."""
-        if not state.offsets:
+        if not state.offsets and not lacking:
             return
         try:
-            payload = base64.b64decode(state.offsets, validate=True)
+            payload = base64.b64decode(state.offsets, validate=True) or encode_offsets({})
             await self._parts.offsets.install(payload, lacking=lacking)
         except (ValueError, Malformed) as error:
             _log.error("takeover_record_unreadable", why=str(error), lost="it is not installed")

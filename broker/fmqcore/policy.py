@@ -260,8 +260,9 @@ def _hear_all_but(isr_size: int, least: int) -> int:
 def flush_mode(policy: AckPolicy, *, master: bool) -> tuple[bool, int]:
     """`(sync, interval_ms)` for `Journal.set_flush`: who must fsync before it acknowledges.
 
-    A slave fsyncs each group commit only if it counts when durable; else it does as the master
-    does between its acknowledgements.
+    A slave fsyncs each group commit only if it counts when durable; else in the background, every
+    `flush_interval_ms`, also where the master never does: a producer that asks for ALL waits for
+    it, and the master's own fsync alone can be asked for.
     """
     match policy.flush:
         case Flush.FSYNC:
@@ -274,4 +275,4 @@ def flush_mode(policy: AckPolicy, *, master: bool) -> tuple[bool, int]:
             assert_never(policy.flush)
     if master:
         return mode
-    return policy.counts is SlaveCounts.DURABLE, mode[1]
+    return policy.counts is SlaveCounts.DURABLE, policy.flush_interval_ms

@@ -73,14 +73,11 @@ async def test_a_try_of_an_earlier_life_does_not_stand_before_a_suffix(tmp_path:
         taken = replace(state, mode=Mode.SLAVE_CONSUME, epoch=Epoch(state.epoch + 1))
         c.zoo.set_state(replace(taken, reader=slave.name))
         await c.master.start()
-        assert c.master.journal.end == tried
         await slave.start()
         await until(lambda: c.master.master.links.get(slave.name))
         await until(lambda: c.master.master.links[slave.name].heard)
         assert c.master.journal.durable_end == end
         await c.master.open_term()
-        c.master.produce()
-        await c.committed()
         await c.equal()
 
 

@@ -188,7 +188,16 @@ async def test_the_flush_of_each_half_follows_the_policy(tmp_path: Path) -> None
         c.zoo.set_policy(AckPolicy(Flush.FSYNC, 33, SlaveCounts.RECEIVED))
         await until(lambda: modes == {"g1-0": (True, 33), "g1-1": (False, 33)})
         c.zoo.set_policy(AckPolicy(Flush.OS_CACHE, 33, SlaveCounts.DURABLE))
-        await until(lambda: modes == {"g1-0": (False, 0), "g1-1": (True, 0)})
+        await until(lambda: modes == {"g1-0": (False, 0), "g1-1": (True, 33)})
+
+
+async def test_who_asks_for_all_waits_for_no_segment_to_be_full(tmp_path: Path) -> None:
+    """Nobody fsyncs by the policy: the master is asked to, a slave does in the background."""
+    policy = AckPolicy(Flush.OS_CACHE, 20, SlaveCounts.RECEIVED, HowMany.ONE)
+    async with cluster(tmp_path, 1, policy) as c:
+        end = c.master.produce()
+        await c.master.journal.wait_durable(end)
+        await until(lambda: c.master.commit.all_end >= end)
 
 
 async def grants(c: Cluster) -> int:

@@ -44,16 +44,17 @@ def within(
     """Progress in a journal that ends there: what is done of messages it does not have is void.
 
     Else the messages that get those offsets next would count as done, and nobody would ever get
-    them. What is changed so is newer than all that was known before `term`.
+    them. All of it counts from here on, as after a seek: what a consumer has acked, and nobody has
+    stored yet, may be of messages that are not there. Made again in one `term` it is the same.
     """
     found = {}
     for key, entry in table.items():
-        end = next_offsets.get((key.topic_id, key.queue_id), Offset(0))
-        last = entry.ranges[-1][1] if entry.ranges else entry.floor
-        if not entry.deleted and max(entry.floor, last) > end:
-            ranges = tuple((first, min(to, end)) for first, to in entry.ranges if first < end)
-            floor = min(entry.floor, end)
-            entry = entry._replace(version=next_version(entry, term), floor=floor, ranges=ranges)
+        first = next_version(None, term)
+        if not entry.deleted and entry.sought < first:
+            end = next_offsets.get((key.topic_id, key.queue_id), Offset(0))
+            version = next_version(entry, term)
+            ranges = tuple((at, min(to, end)) for at, to in entry.ranges if at < end)
+            entry = OffsetEntry(version, min(entry.floor, end), ranges, version)
         found[key] = entry
     return found
 

@@ -165,8 +165,8 @@ def test_a_record_that_is_none_is_told() -> None:
 @pytest.mark.parametrize(
     ("floor", "ranges", "end", "becomes"),
     [
-        (5, (), 5, None),
-        (5, ((7, 9),), 9, None),
+        (5, (), 5, (5, ())),
+        (5, ((7, 9),), 9, (5, ((7, 9),))),
         (6, (), 5, (5, ())),
         (5, ((7, 9),), 8, (5, ((7, 8),))),
         (5, ((7, 9), (11, 12)), 7, (5, ())),
@@ -178,18 +178,16 @@ def test_progress_over_what_the_journal_lacks_is_void(
     floor: int,
     ranges: tuple[tuple[int, int], ...],
     end: int,
-    becomes: tuple[int, tuple[tuple[int, int], ...]] | None,
+    becomes: tuple[int, tuple[tuple[int, int], ...]],
 ) -> None:
     """The messages that get those offsets next must come to somebody."""
     key = OffsetKey("g", TopicId(1), 0)
     entry = OffsetEntry(7, Offset(floor), tuple((Offset(a), Offset(b)) for a, b in ranges))
     offsets = {(key.topic_id, key.queue_id): Offset(end)} if end else {}
     found = within({key: entry}, offsets, Epoch(3))[key]
-    if becomes is None:
-        assert found == entry
-    else:
-        assert (found.floor, found.ranges) == becomes
-        assert found.version == 3 << 32, "newer than all from before this term"
+    assert (found.floor, found.ranges) == becomes
+    assert found.version == 3 << 32, "newer than all from before this term"
+    assert found.sought == found.version, "acks from before are void, as after a seek"
     assert within({key: found}, offsets, Epoch(3))[key] == found
     gone = {key: tombstone(4)}
     assert within(gone, offsets, Epoch(3)) == gone

@@ -172,7 +172,7 @@ def test_who_fsyncs() -> None:
         durable = counts is SlaveCounts.DURABLE
         assert modes[fsync, counts] == ((True, 70), (durable, 70))
         assert modes[interval, counts] == ((False, 70), (durable, 70))
-        assert modes[cached, counts] == ((False, 0), (durable, 0))
+        assert modes[cached, counts] == ((False, 0), (durable, 70))
 
 
 @pytest.mark.parametrize("left", [(), ("s2",)])

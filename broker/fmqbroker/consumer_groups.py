@@ -12,7 +12,7 @@ from fmqcore.consume.inflight import QueueProgress
 from fmqcore.consume.ranges import Range
 from fmqcore.errors import FmqError, UnknownQueue
 from fmqcore.journal.offsets import OffsetKey, QueueKey
-from fmqcore.words import Offset, TopicId
+from fmqcore.words import Epoch, Offset, TopicId
 
 
 class Session:
@@ -101,6 +101,8 @@ class ConsumerGroup:
         # One past the newest offset in the journal. Not: that may be read. A master that comes back
         # commits nothing before its slaves do, and what is said again was delivered before.
         self._appended = appended
+        self._term = Epoch(0)
+        self._before_term = appended
         self.timer_ms: int | None = None  # when `group_table.py` will call `on_time`
         self.idle_since_ms = 0  # its last session went then
 
@@ -118,6 +120,10 @@ class ConsumerGroup:
         if not holding.delivering or self.sessions.get(holding.session) is not session:
             return 0
         return 0 if queue in self._paused else holding.generation
+
+    def since(self, term: Epoch, before_term: Callable[[TopicId, int], Offset]) -> None:
+        """In which term it lives, and the offset below which a queue's messages are older."""
+        self._term, self._before_term = term, before_term
 
     # ---- sessions
     def join(self, session: Session, now_ms: int, held: Iterable[int] = ()) -> Session | None:
@@ -146,12 +152,27 @@ class ConsumerGroup:
 
     # ---- what a session says; of an older generation it is ignored
     def ack(
-        self, session: Session, queue: int, generation: int, first: Offset, end: Offset, now_ms: int
+        self,
+        session: Session,
+        queue: int,
+        generation: int,
+        first: Offset,
+        end: Offset,
+        now_ms: int,
+        epoch: int = 0,
     ) -> None:
-        """Done with a range, whoever had delivered it."""
+        """Done with a range, whoever had delivered it.
+
+        `epoch`: of the newest batch that the range can be of. What this term has at its offsets may
+        be other messages: those acked may have been lost before it.
+        """
         if not self._current(session, queue, generation):
             if self.holder(queue) is not session:  # else a seek made it void
                 session.ignored.add((queue, generation))
+            return
+        if 0 < epoch < self._term:
+            end = min(end, self._before_term(self.topic_id, queue))
+        if first >= end:
             return
         progress = self._touch(session, queue, first, end, now_ms)
         up_to = self._appended(self.topic_id, queue) if end > progress.next else progress.next

@@ -198,7 +198,7 @@ class FetchService:
             self.groups.require()
         for ack in request.acks:
             first, end = Offset(ack.first_offset), Offset(ack.end_offset)
-            group.ack(session, ack.queue_id, ack.generation, first, end, now_ms)
+            group.ack(session, ack.queue_id, ack.generation, first, end, now_ms, ack.epoch)
         for nack in request.nacks:
             first, end = Offset(nack.first_offset), Offset(nack.end_offset)
             delay_ms = nack.delay_ms

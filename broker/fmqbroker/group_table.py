@@ -262,6 +262,7 @@ class GroupTable:
         drain_ms = self._settings.consumer_drain_ms
         appended = self._journal.next_offset
         group = ConsumerGroup(name, topic.name, topic.id, progress, drain_ms, appended)
+        group.since(self._gate.epoch, self._offsets.before_term)
         group.dirty.update(dict.fromkeys(fresh))
         return group
 

@@ -9,9 +9,8 @@
 Entries are gathered for `offsets_interval_ms` and then written at once. Order of effects: written
 and committed (fsynced), then `put` returns; the taker's checkpoint in the group's state follows at
 most `takeover_checkpoint_ms` later. The way back: `freeze` on the taker, `install` on the master;
-the record stays in the group's state until every in-sync slave has what was installed, for what a
-master installs leaves it only when its term stands. Of two entries the higher version wins,
-everywhere.
+the record stays in the group's state until every in-sync slave has what was installed, for that
+leaves the master only when its term stands. Of two entries the higher version wins, everywhere.
 """
 
 import asyncio
@@ -36,8 +35,8 @@ from fmqcore.consume.record import MAX_RECORD_CHARS, decode_record, encode_recor
 from fmqcore.crc import crc32c
 from fmqcore.errors import FmqError, NoPermission, StorageFull, Unavailable
 from fmqcore.journal.control import decode_offsets, encode_offsets
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge, next_version
-from fmqcore.words import BrokerId, Epoch, Position
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey, QueueKey, merge, next_version
+from fmqcore.words import BrokerId, Epoch, Offset, Position, TopicId
 from fmqport.clock import Clock
 from fmqport.disk import Disk
 
@@ -100,6 +99,7 @@ class OffsetStore:
         self._keeping = _Keeping.RETIRED
         self._epoch = Epoch(0)  # of the term in which I keep them
         self._installed_end = Position(0)  # master: what was installed lies below
+        self._found: dict[QueueKey, Offset] = {}  # master: next offsets as the term began
         self._round = _Round()
         self._appended: deque[tuple[Position, _Round]] = deque()  # master: not yet committed
         self._takeover: _Table = {}  # taker: what changed since the claim
@@ -126,6 +126,12 @@ class OffsetStore:
     def next_version(self, key: OffsetKey) -> int:
         """The version for a change made now."""
         return next_version(self.get(key), self._term())
+
+    def before_term(self, topic_id: TopicId, queue: int) -> Offset:
+        """What lies below was there before this term, whoever reads."""
+        if self._keeping is _Keeping.MASTER:
+            return self._found.get((topic_id, queue), Offset(0))
+        return self._journal.next_offset(topic_id, queue)  # a taker appends nothing
 
     # ---- writing
     async def put(self, entries: Mapping[OffsetKey, OffsetEntry]) -> None:
@@ -164,6 +170,7 @@ class OffsetStore:
                 return
             await self._close_side(remove=True)
             self._installed_end = self._journal.end
+            self._found = dict(self._journal.state.next_offsets)
             self._enter(_Keeping.MASTER)
 
     async def become_taker(self, record: str) -> None:
@@ -338,7 +345,6 @@ class OffsetStore:
     async def checkpoint(self) -> None:
         """Now: a taker that is stopped in good order leaves the next reader all that it stored."""
         if self._keeping is _Keeping.TAKER:
-            self._checkpointed = True
             await self._save_checkpoint()
 
     async def _save_checkpoint(self) -> None:
@@ -384,8 +390,7 @@ class OffsetStore:
             else:
                 try:
                     await self._group.change(lambda s: replace(s, offsets="") if mine(s) else None)
-                except Unavailable as error:
-                    _log.info("takeover_record_kept", epoch=epoch, error=str(error))
+                except Unavailable:  # it may stay
                     await self._clock.sleep(self._settings.takeover_checkpoint_ms / 1000)
 
     async def _close_side(self, *, remove: bool) -> None:

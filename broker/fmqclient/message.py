@@ -20,6 +20,7 @@ class Chunk:
         "born_ms",
         "bytes",
         "delivery_count",
+        "epoch",
         "generation",
         "headers",
         "keys",
@@ -60,6 +61,7 @@ class Chunk:
         self.track = track
         self.session = session
         self.base = header.base_offset
+        self.epoch = header.epoch
         self.ranges: list[Range] = [(Offset(first), Offset(end))]  # to be handed out
         self.generation = delivery.generation
         self.term = track.term

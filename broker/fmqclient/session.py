@@ -286,6 +286,7 @@ class Session(Acker):
             chunk = before.another(delivery)
         else:
             chunk = Chunk(self._settings.topic, track, self, delivery)
+        track.arrived(delivery.first_offset, delivery.end_offset, chunk.epoch)
         self._deliver(chunk)
         return chunk
 
@@ -364,12 +365,13 @@ class Session(Acker):
 
     def _add_acks(self, request: client_pb2.ConsumeRequest) -> bool:
         for track in self.tracks.values():
-            for first, end in track.take_fresh():
+            for first, end, epoch in track.take_fresh():
                 request.acks.add(
                     queue_id=track.queue,
                     generation=track.generation,
                     first_offset=first,
                     end_offset=end,
+                    epoch=epoch,
                 )
         return len(request.acks) > 0
 

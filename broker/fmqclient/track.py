@@ -8,7 +8,10 @@ sees few messages twice: those it had not acked. While the queue is not ours nob
 acks: the next commit says so (`stale`).
 
 Only a seek makes old acks void: each assignment says since which seek the queue's progress counts.
-Another one than before starts a new `term`; acks and copies of older terms are ignored.
+Another one than before starts a new `term`; acks and copies of older terms are ignored. And what
+was acked may have been lost, where the group's policy lets that be, and its offset given to another
+message: one of a later epoch than any that was seen by then. So acks are said with that epoch, and
+they count for no message of a later one (`arrived`).
 """
 
 from fmqcore.consume.ranges import Range, RangeSet
@@ -21,9 +24,13 @@ class Track:
     """One (group, queue). `held` under `generation`, or known from before and not held now."""
 
     __slots__ = (
+        "_again",
         "_end",
         "_first",
         "_fresh",
+        "_kept",
+        "_kept_epoch",
+        "_newest",
         "_sought",
         "done",
         "generation",
@@ -53,6 +60,10 @@ class Track:
         self.under_token: RangeSet | None = None  # the part of `done` that a token was sent for
         self.lost_acks = False  # not ours, and some of `done` is not stored: to be told
         self._sought = 0  # the seek that the term began with
+        self._newest = 0  # epoch of the newest batch that came
+        self._kept = RangeSet()  # acked before it was assigned last
+        self._kept_epoch = 0  # of the newest batch that they can be of
+        self._again: list[Range] = []  # of them, to be said again
         self._fresh: list[Range] = []  # acked, not said to the broker
         self._first = self._end = _NONE  # the newest of them
 
@@ -68,7 +79,8 @@ class Track:
         self.ours = True
         self.generation = generation
         self.done.remove_below(begins_at)
-        self._fresh = list(self.done)  # said again
+        self._kept, self._kept_epoch = RangeSet(self.done), self._newest
+        self._again = list(self.done)
 
     def taken(self) -> None:
         """Revoked: acks of it count while it drains."""
@@ -99,15 +111,30 @@ class Track:
             self._first, self._end = offset, offset + 1
         return True
 
-    def take_fresh(self) -> list[Range]:
-        """Acks to say now; kept as done until they are stored."""
+    def arrived(self, first: int, end: int, epoch: int) -> None:
+        """A range came, of a batch of that epoch: is it what was acked at these offsets?"""
+        self._newest = max(self._newest, epoch)
+        if not len(self._kept) or epoch <= self._kept_epoch:
+            return
+        lost = [cut for each in self._kept if (cut := _common(each, first, end))]
+        for begin, until in lost:
+            self.done = _without(self.done, begin, until)
+            self._kept = _without(self._kept, begin, until)
+            self._again = list(_without(RangeSet(self._again), begin, until))
+            if self.under_token is not None:
+                self.under_token = _without(self.under_token, begin, until)
+
+    def take_fresh(self) -> list[tuple[Offset, Offset, int]]:
+        """Acks to say now, and of which epoch they can be; kept as done until they are stored."""
         if not (self.held or self.revoked):
             return []
         self._gather()
+        again, self._again = self._again, []
         fresh, self._fresh = self._fresh, []
         for first, end in fresh:
             self.done.add(first, end)
-        return fresh
+        said = [(first, end, self._kept_epoch) for first, end in again]
+        return said + [(first, end, self._newest) for first, end in fresh]
 
     @property
     def said(self) -> bool:
@@ -173,7 +200,7 @@ class Track:
         self._gather()
         for first, end in self._fresh:
             self.done.add(first, end)
-        self._fresh = []
+        self._fresh, self._again = [], []
         self.under_token = None  # a token that is under way was sent before they are said again
 
     def _gather(self) -> None:
@@ -186,8 +213,22 @@ class Track:
         self.done = RangeSet()
         self.under_token = None
         self.lost_acks = False
-        self._fresh = []
+        self._kept = RangeSet()
+        self._fresh, self._again = [], []
         self._first = self._end = _NONE
+
+
+def _common(one: Range, first: int, end: int) -> Range | None:
+    begin, until = max(one[0], first), min(one[1], end)
+    return (Offset(begin), Offset(until)) if begin < until else None
+
+
+def _without(ranges: RangeSet, first: Offset, end: Offset) -> RangeSet:
+    left = RangeSet()
+    for begin, until in ranges:
+        left.add(begin, min(until, first))
+        left.add(max(begin, end), until)
+    return left
 
 
 def lost_acks(tracks: list[Track]) -> str:

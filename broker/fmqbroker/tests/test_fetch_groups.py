@@ -6,7 +6,7 @@ from fmqbroker.consumer_groups import ConsumerGroup, Session
 from fmqbroker.tests.consume_harness import HandClock, until
 from fmqbroker.timers import Timers
 from fmqcore.consume.inflight import QueueProgress
-from fmqcore.words import Offset, TopicId
+from fmqcore.words import Epoch, Offset, TopicId
 
 DRAIN_MS = 100
 END = Offset(10)
@@ -47,6 +47,22 @@ def test_a_session_hears_nothing_of_a_queue_that_it_lost_before_it_was_told() ->
     group.seek(0, Offset(5), 0)
     ((move, begins, sought),) = a.assigned
     assert (move.queue_id, move.generation, begins, sought) == (0, 3, 5, 2)
+
+
+def test_an_ack_of_an_older_epoch_counts_for_nothing_that_this_term_appended() -> None:
+    group, a = group_of(1), session_of("a")
+    group.since(Epoch(4), lambda _t, _q: Offset(3))
+    group.join(a, 0)
+    group.ack(a, 0, 1, Offset(0), Offset(5), 0, 1)
+    assert (group.progress[0].floor, group.progress[0].next) == (3, 3)
+    group.ack(a, 0, 1, Offset(3), Offset(5), 0, 1)
+    assert group.progress[0].floor == 3
+    deliver(group, 0)
+    group.ack(a, 0, 1, Offset(3), Offset(4), 0, 1)
+    assert group.progress[0].floor == 3, "delivered or not"
+    group.ack(a, 0, 1, Offset(3), Offset(4), 0, 4)
+    group.ack(a, 0, 1, Offset(4), Offset(5), 0)
+    assert group.progress[0].floor == 5
 
 
 def test_a_seek_ends_a_drain_at_once() -> None:

@@ -21,6 +21,11 @@ def acked(*offsets: int) -> Track:
     return track
 
 
+def said(track: Track) -> list[tuple[int, int]]:
+    """What the broker is told now."""
+    return [(first, end) for first, end, _ in track.take_fresh()]
+
+
 def moved_away(track: Track) -> None:
     """To another member, and the broker has heard nothing since."""
     track.taken()
@@ -35,14 +40,14 @@ def lost_while_moving(track: Track) -> None:
 def test_what_is_acked_while_no_session_is_open_is_said_and_not_shown_again() -> None:
     track = held()
     track.ack(0, track.term)
-    assert track.take_fresh() == [(0, 1)]
+    assert said(track) == [(0, 1)]
     track.session_lost()
     track.ack(1, track.term)
     track.ack(5, track.term)
-    assert track.take_fresh() == [], "nobody listens"
+    assert said(track) == [], "nobody listens"
     assert track.unstored
     track.assigned(1, Offset(0))
-    assert track.take_fresh() == [(0, 2), (5, 6)]
+    assert said(track) == [(0, 2), (5, 6)]
     assert track.not_done(0, 8, track.term) == [(2, 5), (6, 8)]
 
 
@@ -52,7 +57,7 @@ def test_a_new_reader_that_knows_less_has_not_moved_the_group() -> None:
     track.ack(34, track.term)
     track.session_lost()
     track.assigned(1, Offset(28))
-    assert track.take_fresh() == [(34, 35)]
+    assert said(track) == [(34, 35)]
     assert track.not_done(28, 36, track.term) == [(28, 34), (35, 36)]
 
 
@@ -65,14 +70,14 @@ def test_what_was_acked_before_a_seek_is_void_wherever_it_went(begins_at: int) -
     track.ack(4, term)
     track.assigned(1, Offset(begins_at), sought=9)
     assert not track.ack(7, term)
-    assert track.take_fresh() == []
+    assert said(track) == []
     assert track.not_done(2, 8, track.term) == [(2, 8)]
     assert track.not_done(2, 8, term) == [], "a copy from before it"
     assert not track.unstored
     track.ack(6, track.term)
     track.session_lost()
     track.assigned(2, Offset(begins_at), sought=9)
-    assert track.take_fresh() == [(6, 7)], "the same seek"
+    assert said(track) == [(6, 7)], "the same seek"
 
 
 def test_a_seek_of_a_queue_that_is_held() -> None:
@@ -92,7 +97,7 @@ def test_a_copy_is_not_shown_though_the_ack_of_the_first_has_not_been_said_yet()
     assert track.not_done(2, 4, track.term) == [(2, 4)]
     assert track.is_done(1, track.term)
     assert not track.is_done(2, track.term)
-    assert track.take_fresh() == [(0, 2), (4, 5), (7, 8)]
+    assert said(track) == [(0, 2), (4, 5), (7, 8)]
     track.ack(2, track.term)
     assert track.not_done(0, 9, track.term) == [(3, 4), (5, 7), (8, 9)]
 
@@ -103,14 +108,14 @@ def test_acks_of_a_queue_that_is_gone_are_told_once_and_said_when_it_is_back(gon
     gone(track)
     assert track.stale
     assert track.unstored, "a commit must ask"
-    assert track.take_fresh() == []
+    assert said(track) == []
     track.told_stale()
     assert not track.stale
     assert not track.unstored, "nobody waits for what the program knows is lost"
     assert not track.said
     track.assigned(2, Offset(1))
     assert not track.stale
-    assert track.take_fresh() == [(1, 2)]
+    assert said(track) == [(1, 2)]
     assert track.unstored
     assert track.not_done(1, 3, track.term) == [(2, 3)]
 
@@ -123,7 +128,7 @@ def test_a_token_says_nothing_of_acks_of_a_queue_that_is_not_ours(gone) -> None:
     track.token_sent()
     track.token_answered()
     track.assigned(2, Offset(0))
-    assert track.take_fresh() == [(0, 2)]
+    assert said(track) == [(0, 2)]
 
 
 def test_a_token_sent_before_the_queue_was_gone_says_nothing_either() -> None:
@@ -150,7 +155,7 @@ def test_acks_of_a_queue_that_drains_are_stored_by_the_next_token() -> None:
     track.ack(0, track.term)
     track.taken()
     track.ack(1, track.term)
-    assert track.take_fresh() == [(0, 2)]
+    assert said(track) == [(0, 2)]
     assert track.said
     track.token_sent()
     track.token_answered()
@@ -163,10 +168,43 @@ def test_acks_not_said_before_a_queue_came_back_are_said_then() -> None:
     track.ack(0, track.term)
     track.taken()
     track.assigned(2, Offset(0))
-    assert track.take_fresh() == [(0, 1)]
+    assert said(track) == [(0, 1)]
     track.came_too_late(1)
     assert not track.stale, "said again since"
-    said = acked(0)
-    said.taken()
-    said.assigned(2, Offset(1))
-    assert not said.unstored, "the broker has heard them in time"
+    heard = acked(0)
+    heard.taken()
+    heard.assigned(2, Offset(1))
+    assert not heard.unstored, "the broker has heard them in time"
+
+
+def test_an_offset_that_was_lost_and_given_again_is_another_message() -> None:
+    """Its first message was acked, and never on a disk: the second has a later epoch."""
+    track = held()
+    track.arrived(0, 3, 1)
+    track.ack(0, track.term)
+    track.ack(2, track.term)
+    track.session_lost()
+    track.assigned(1, Offset(0))
+    assert track.take_fresh() == [(0, 1, 1), (2, 3, 1)]
+    track.token_sent()
+    track.arrived(0, 2, 1)
+    assert track.not_done(0, 2, track.term) == [(1, 2)], "a copy"
+    track.arrived(2, 4, 4)
+    assert track.not_done(2, 4, track.term) == [(2, 4)]
+    track.ack(2, track.term)
+    assert track.take_fresh() == [(2, 3, 4)]
+    track.token_answered()
+    assert track.unstored, "the token was sent for the first one"
+    track.arrived(2, 3, 4)
+    assert track.not_done(2, 4, track.term) == [(3, 4)], "a copy of the second"
+
+
+def test_what_is_not_said_again_yet_is_not_said_of_another_message() -> None:
+    track = held()
+    track.arrived(0, 3, 1)
+    track.ack(0, track.term)
+    track.ack(1, track.term)
+    track.session_lost()
+    track.assigned(1, Offset(0))
+    track.arrived(1, 2, 2)
+    assert track.take_fresh() == [(0, 1, 1)]

@@ -205,16 +205,18 @@ class ConsumeOpen(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., session_id: _Optional[str] = ..., client: _Optional[str] = ..., start: _Optional[_Union[StartAt, str]] = ..., start_ms: _Optional[int] = ..., ack_timeout_ms: _Optional[int] = ..., held: _Optional[_Iterable[int]] = ..., batch_once: _Optional[bool] = ...) -> None: ...
 
 class AckRange(_message.Message):
-    __slots__ = ("queue_id", "generation", "first_offset", "end_offset")
+    __slots__ = ("queue_id", "generation", "first_offset", "end_offset", "epoch")
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     queue_id: int
     generation: int
     first_offset: int
     end_offset: int
-    def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., first_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
+    epoch: int
+    def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., first_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class NackRange(_message.Message):
     __slots__ = ("queue_id", "generation", "first_offset", "end_offset", "delay_ms")

@@ -6,6 +6,7 @@ process with status 75; Kubernetes starts it again, to stand by.
 """
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -145,7 +146,9 @@ async def _until(stopping: asyncio.Event, work: Coroutine[None, None, None]) -> 
 
 
 def log_to_stderr() -> None:
-    """One line an event, `key=value`, on standard error."""
+    """One line an event, `key=value`, on standard error; what libraries have to warn of, too."""
+    form = "timestamp=%(asctime)s level=warning event=%(name)s said=%(message)r"
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=form)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

@@ -89,7 +89,7 @@ def api_server(folder: Path) -> Iterator[ApiServer]:
           "--service-account-signing-key-file", str(key), "--service-account-key-file", str(key),
           "--token-auth-file", str(tokens), "--authorization-mode", "RBAC",
           "--disable-admission-plugins", "ServiceAccount",
-          "--service-cluster-ip-range", "10.0.0.0/24"]),
+          "--service-cluster-ip-range", "10.0.0.0/16"]),
     )  # fmt: skip
     running: list[subprocess.Popen[bytes]] = []
     try:

@@ -214,13 +214,11 @@ class OffsetStore:
     async def install(self, payload: bytes, *, lacking: bool = False) -> None:
         """On the master, before it serves: append and make durable (locally); idempotent.
 
-        `lacking`: the journal does not have all that the taker had; progress beyond it is cut back,
-        and all progress counts anew from there, as after a seek.
+        `lacking`: the journal does not have all that the taker had (ADR 0025).
         """
         state, told = self._journal.state, decode_offsets(payload)
         if lacking:
-            known = merged(state.offsets, told)
-            told = within(known, state.next_offsets, self._journal.epoch)
+            told = within(merged(state.offsets, told), state.next_offsets, self._journal.epoch)
         entries = news_for(state.offsets, told)
         end = Position(0)
         for part in cut_up(entries.items(), _BATCH_BYTES):

@@ -37,6 +37,14 @@ class Insight:
         self.journal: Journal | None = None
         self.commit: CommitFrontier | None = None
 
+    def ends(self) -> tuple[int, int, int, int] | None:
+        """Its journal's start, end and durable end, and the commit end; None while it starts."""
+        journal, commit = self.journal, self.commit
+        if journal is None or commit is None:
+            return None
+        starts, end, durable = journal.log_start, journal.end, journal.durable_end
+        return int(starts), int(end), int(durable), int(commit.commit_end)
+
 
 class Watcher:
     """All brokers of one simulation."""

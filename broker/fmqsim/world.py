@@ -58,6 +58,7 @@ ANSWER_S: Final = 60.0
 DRAIN_S: Final = 60.0
 STOP_S: Final = 30.0
 _PERSON_S: Final = 1.0
+_UNDER_WAY_S: Final = 1.0
 
 
 class World:
@@ -159,6 +160,9 @@ class World:
         senders = [self.clients[s.name] for s in self.scene.plan.sending]
         await self.until(lambda: all(s.done for s in senders), ANSWER_S)
         self.phase(PhaseName.ANSWERED)
+        await asyncio.sleep(_UNDER_WAY_S)  # what nobody answers: sent, and not yet there
+        ends = {group: self._ends_of(group)[0] for group in self.configs}
+        await self.until(lambda: all(self._ends_of(g)[1] >= ends[g] for g in ends), ANSWER_S)
         readers = sorted({m.readers for m in self.scene.plan.members})
         draining = self._client("drain", lambda door: self.traffic.drained(door, readers, DRAIN_S))
         await self.until(lambda: draining.done, DRAIN_S + 1)
@@ -257,6 +261,12 @@ class World:
             self._states[group] = seen
             self.history.add(event)
 
+    def _ends_of(self, group: str) -> tuple[int, int]:
+        """(journal's end, commit end) of a group's master."""
+        process = self.brokers[str(self.configs[group].master)].node.process
+        ends = None if process is None else self.watcher.of(process).ends()
+        return (0, 0) if ends is None else (ends[1], ends[3])
+
     def _told(self, event: Event) -> None:
         """A client was told something: what is there at this moment?"""
         if isinstance(event, Stored | Delivered):
@@ -272,17 +282,8 @@ class World:
 
     def look_at_ends(self, host: BrokerHost, process: Process) -> None:
         """Write down how far its journal goes now."""
-        seen = self.watcher.of(process)
-        if seen.journal is None or seen.commit is None:
-            return
-        journal = seen.journal
-        ends = (
-            int(journal.log_start),
-            int(journal.end),
-            int(journal.durable_end),
-            int(seen.commit.commit_end),
-        )
-        if ends != self._ends.get(host.name):
+        ends = self.watcher.of(process).ends()
+        if ends is not None and ends != self._ends.get(host.name):
             self._ends[host.name] = ends
             now = self.loop.now_ms
             self.history.add(Ends(now, now, host.name, host.group, *ends))

@@ -25,6 +25,7 @@ import structlog
 from fmqbroker.commit import CommitFrontier
 from fmqbroker.group_store import GroupStore
 from fmqbroker.journal import BatchDraft, Journal
+from fmqbroker.offset_round import Round
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal, wait_any
 from fmqbroker.takeover import SideJournal
@@ -55,29 +56,6 @@ class _Keeping(Enum):
     RETIRED = "neither master nor taker"
 
 
-class _Round:
-    """What is gathered and written at once, and who waits for that."""
-
-    def __init__(self) -> None:
-        self.entries: _Table = {}
-        self._stored = Signal()
-        self._settled = False
-        self._error: FmqError | None = None
-
-    def settle(self, error: FmqError | None = None) -> None:
-        """Stored, or failed."""
-        if not self._settled:
-            self._settled, self._error = True, error
-            self._stored.notify()
-
-    async def wait(self) -> None:
-        """Until it is settled; raises what it failed with."""
-        while not self._settled:
-            await self._stored.wait()
-        if self._error is not None:
-            raise self._error
-
-
 class OffsetStore:
     """The one place where consumer progress is read and written."""
 
@@ -100,8 +78,8 @@ class OffsetStore:
         self._epoch = Epoch(0)  # of the term in which I keep them
         self._installed_end = Position(0)  # master: what was installed lies below
         self._found: dict[QueueKey, Offset] = {}  # master: next offsets as the term began
-        self._round = _Round()
-        self._appended: deque[tuple[Position, _Round]] = deque()  # master: not yet committed
+        self._round = Round()
+        self._appended: deque[tuple[Position, Round]] = deque()  # master: not yet committed
         self._takeover: _Table = {}  # taker: what changed since the claim
         self._side: SideJournal | None = None
         self._checkpointed = True
@@ -228,7 +206,7 @@ class OffsetStore:
         _log.info("offsets_installed", entries=len(entries), end=end)
 
     # ---- inside
-    def _take_in(self, entries: Mapping[OffsetKey, OffsetEntry]) -> _Round:
+    def _take_in(self, entries: Mapping[OffsetKey, OffsetEntry]) -> Round:
         merge(self._round.entries, entries)
         if self._keeping is _Keeping.TAKER:
             merge(self._takeover, entries)
@@ -239,7 +217,7 @@ class OffsetStore:
         return max(self._group.state.value.epoch, self._journal.epoch)
 
     def _enter(self, keeping: _Keeping) -> None:
-        left, self._round = self._round, _Round()
+        left, self._round = self._round, Round()
         self._keeping = keeping
         self._epoch = self._term()
         left.settle(self._refusal())
@@ -271,7 +249,7 @@ class OffsetStore:
                         assert_never(self._keeping)
 
     def _write_journal(self) -> None:
-        full, self._round = self._round, _Round()
+        full, self._round = self._round, Round()
         try:
             end = Position(0)
             for part in cut_up(full.entries.items(), _BATCH_BYTES):
@@ -296,7 +274,7 @@ class OffsetStore:
     async def _write_side(self) -> None:
         if not self._round.entries:
             return
-        full, self._round = self._round, _Round()
+        full, self._round = self._round, Round()
         try:
             if self._side is None:
                 self._side = await SideJournal.start(self._disk, self._term(), self._takeover)

@@ -35,6 +35,21 @@ def test_helm_test(installed: str) -> None:
     run("helm", "test", "fmq", "--namespace", SYSTEM, "--timeout", "3m")
 
 
+def test_the_operator_that_works_is_killed(installed: str, report: Report) -> None:
+    """The one that stood by takes over, by its own clock."""
+    until(lambda: _works() and len(_operators()) == 2, "one works, one stands by")
+    killed = get("lease", "fmq-operator", "-n", SYSTEM)["spec"]["holderIdentity"]
+    begun_s = time.monotonic()
+    kubectl("delete", "pod", killed, "-n", SYSTEM, "--force", "--grace-period=0")
+
+    def taken() -> bool:
+        holder = get("lease", "fmq-operator", "-n", SYSTEM)["spec"]["holderIdentity"]
+        return holder not in ("", killed)
+
+    until(taken, "another replica works", 60)
+    report["operator killed → the other works"] = f"{time.monotonic() - begun_s:.1f} s"
+
+
 def test_a_group_comes_up(group: Group, report: Report) -> None:
     begun_s = time.monotonic()
     group.make()

@@ -59,6 +59,7 @@ class Lease:
             if self.holder not in ("", self._me) or not (
                 kept or still_mine(self._renewed_s, time.monotonic())
             ):
+                self._written = {}  # nothing of ours to let go
                 raise LeaseLost(
                     f"{self._ref} is not ours any more; {self.holder or 'nobody'} works"
                 )

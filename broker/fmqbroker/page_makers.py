@@ -1,0 +1,29 @@
+"""What is on the broker's pages: probes' answers, metrics. Served by `pages.py`."""
+
+from fmqbroker.health import Answer, Health
+from fmqbroker.metrics import CONTENT_TYPE, Metrics
+from fmqbroker.settings import BrokerSettings
+from fmqport.web import MakePage, Page
+
+
+def pages_made_by(settings: BrokerSettings, health: Health) -> dict[str, MakePage]:
+    """Path → what makes it."""
+    metrics = Metrics(settings, health)
+
+    async def started() -> Page:
+        return _page(health.started())
+
+    async def alive() -> Page:
+        return _page(health.alive())
+
+    async def ready() -> Page:
+        return _page(await health.ready())
+
+    async def measured() -> Page:
+        return Page(metrics.text(), content_type=CONTENT_TYPE)
+
+    return {"/startupz": started, "/livez": alive, "/readyz": ready, "/metrics": measured}
+
+
+def _page(answer: Answer) -> Page:
+    return Page(f"{answer.why}\n", 200 if answer.well else 503)

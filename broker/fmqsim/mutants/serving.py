@@ -195,6 +195,40 @@ SERVING: Final[tuple[Mutant, ...]] = (
         seeds=(7,),
     ),
     mutant(
+        "a consumer's acks are forgotten with its session",
+        "what the program has done, and the lost reader had not stored, is shown to it again",
+        (
+            "fmqclient/track.py",
+            '        """Nobody listens; what is done stays known."""\n',
+            "        self.done = RangeSet()\n",
+        ),
+        seeds=(2,),
+    ),
+    mutant(
+        "a token counts for acks that were not said",
+        "the new reader has stored nothing of a queue that it has not given to this consumer yet",
+        (
+            "fmqclient/track.py",
+            "RangeSet(self.done) if self.held or self.revoked else None",
+            "RangeSet(self.done)",
+        ),
+        tests=(
+            "broker/fmqclient/tests/test_track.py::test_a_token_says_nothing_of_acks_of_a_queue_that_is_not_ours",
+        ),
+        alone="the queue must come back later than a token is answered, and to the same consumer",
+    ),
+    mutant(
+        "the record goes when the master opens",
+        "a master lost in that moment takes with it what was handed over to it",
+        (
+            "fmqcore/failover/edits.py",
+            "        offsets=case.state.offsets,\n        degraded",
+            '        offsets="",\n        degraded',
+        ),
+        tests=("broker/fmqcore/tests/test_failover_machine.py::test_the_new_states",),
+        alone="it takes a loss within the milliseconds of a master's return",
+    ),
+    mutant(
         "more leaves beside an unknown outcome",
         "the client sends what follows while it does not know of what went before: order is lost",
         (

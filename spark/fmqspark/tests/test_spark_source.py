@@ -188,7 +188,7 @@ def test_a_stream_that_is_killed_in_mid_batch_writes_each_record_once(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | _here(tmp_path),
     )
     try:
         while child.poll() is None and _newest(planned) < 1:
@@ -204,6 +204,11 @@ def test_a_stream_that_is_killed_in_mid_batch_writes_each_record_once(
         assert rows(spark.read.parquet(str(out / "rows"))) == truth()
     told = (planned / str(_newest(planned))).read_text().splitlines()[-1]
     assert json.loads(told) == {"position": journal().end}
+
+
+def _here(folder: Path) -> dict[str, str]:
+    """What a killed Spark leaves goes with the test."""
+    return {"TMPDIR": str(folder), "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={folder}"}
 
 
 def _newest(folder: Path) -> int:

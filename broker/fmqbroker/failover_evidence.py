@@ -22,6 +22,7 @@ class Gatherer:
         self._terms = terms
         self._clock = clock
         self._reader_gone: tuple[BrokerId, int] | None = None
+        self._lacking_since_ms: int | None = None
         # Whoever ran before me under this name may have promised just before it died.
         self._promised_before_ms = clock.monotonic_ms() + promise_ms(settings.grant_ms)
 
@@ -53,6 +54,7 @@ class Gatherer:
             links=self._links(),
             record=None if received is None else received.record,
             reader_gone_since_ms=self._reader_gone_since_ms(),
+            lacking_since_ms=self._lacking_ms(),
         )
 
     def granted_until(self) -> int:
@@ -78,6 +80,14 @@ class Gatherer:
         if self._reader_gone is None or self._reader_gone[0] != state.reader:
             self._reader_gone = (state.reader, self._clock.monotonic_ms())
         return self._reader_gone[1]
+
+    def _lacking_ms(self) -> int | None:
+        """Since when my journal has been shorter than what readers may have shown."""
+        if self._parts.journal.end >= self._parts.group.state.value.served_end:
+            self._lacking_since_ms = None
+        elif self._lacking_since_ms is None:
+            self._lacking_since_ms = self._clock.monotonic_ms()
+        return self._lacking_since_ms
 
 
 def _link(view: LinkView) -> Link:

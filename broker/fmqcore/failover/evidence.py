@@ -90,6 +90,7 @@ class Evidence:
     links: Mapping[BrokerId, Link] = field(default_factory=dict)
     record: Record | None = None
     reader_gone_since_ms: int | None = None  # no look has shown the reader's live node since
+    lacking_since_ms: int | None = None  # I lack what readers of this takeover may have shown
 
 
 @dataclass(frozen=True, slots=True)

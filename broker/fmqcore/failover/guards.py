@@ -149,6 +149,17 @@ def reader_wait_ms(case: Case) -> int:
     return params.served_wait_ms if lacks_served(case) else params.takeover_wait_ms
 
 
+def _served_is_in(case: Case) -> bool:
+    """Also if the reader that hands over had less than one before it: that one may come back."""
+    if not lacks_served(case):
+        return True
+    links, since = case.evidence.links, case.evidence.lacking_since_ms
+    if all(b in links and links[b].heard for b in case.state.isr):
+        return True  # nobody has it
+    waited = since is not None and case.now_ms - since >= case.params.served_wait_ms
+    return waited and not case.config.strict_takeover
+
+
 def _reader_gone_long(case: Case) -> bool:
     since = case.evidence.reader_gone_since_ms
     return since is not None and case.now_ms - since >= reader_wait_ms(case)
@@ -193,6 +204,11 @@ READER_GONE_LONG: Final = Guard(
     _reader_gone_long,
     "{me} waits for reader {reader}: with its offsets, and with what it served, it returns without "
     "loss",
+)
+SERVED_IN: Final = Guard(
+    "what readers have shown is in my journal, or was waited for",
+    _served_is_in,
+    "{me} lacks what a reader before {reader} may have shown: it waits for its slaves ({isr})",
 )
 LENIENT: Final = Guard(
     "a lost takeover record is accepted",

@@ -107,7 +107,7 @@ _LOST_RECORD: Final = (
     g.LINKED_HEARD,
     g.ENOUGH_HEARD,
 )
-_SUFFIXES: Final = (g.READER_HEARD, g.ENOUGH_HEARD)
+_SUFFIXES: Final = (g.READER_HEARD, g.ENOUGH_HEARD, g.SERVED_IN)
 
 _ROWS: Final[tuple[Row, ...]] = (
     Row(
@@ -350,12 +350,15 @@ def _wake_ms(case: Case, rows: tuple[Row, ...]) -> int | None:
     """The earliest timer on which a row of mine waits."""
     used = {guard.name for r in rows for guard in r.guards}
     evidence = case.evidence
-    gone = evidence.reader_gone_since_ms
+    gone, lacking = evidence.reader_gone_since_ms, evidence.lacking_since_ms
     times = [
         evidence.promised_until_ms + 1 if g.PROMISE_OVER.name in used else 0,
         evidence.next_check_ms if g.CHECK_DUE.name in used else 0,
         gone + g.reader_wait_ms(case)
         if gone is not None and g.READER_GONE_LONG.name in used
+        else 0,
+        lacking + case.params.served_wait_ms
+        if lacking is not None and g.SERVED_IN.name in used
         else 0,
     ]
     return min((t for t in times if t > case.now_ms), default=None)

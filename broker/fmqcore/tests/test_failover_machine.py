@@ -58,7 +58,8 @@ def state(mode: Mode, f: Facts, me: BrokerId = S) -> GroupState:
     isr = frozenset({S, T, U} if f.get("in_isr", True) else {S, T, U} - {me})
     reader = M if mode is Mode.MASTER else S
     sealed = f.get("sealed", False)
-    return GroupState(mode, EPOCH, M, reader, isr, "cmVj", sealed, why="w")
+    served_end = Position(2 * f.get("lacks", False))  # the journal ends at 1
+    return GroupState(mode, EPOCH, M, reader, isr, "cmVj", sealed, why="w", served_end=served_end)
 
 
 def _journal_epoch(f: Facts) -> int:
@@ -152,12 +153,14 @@ def _returns(f: Facts, mode: Mode) -> Action:
     heard = reader_heard and (not unclean or f.get("t"))
     linked_heard = (reader_heard or f.get("away")) and f.get("t")
     enough = not unclean or (reader_heard and f.get("t"))
-    gone = f.get("reader_gone")
+    gone, lacks = f.get("reader_gone"), f.get("lacks")
+    heard = heard and (not lacks or f.get("t"))  # who is not heard yet may have what I lack
     if heard and f.get("record"):
         return Action.OPEN
     if mode is Mode.HANDOVER and heard and gone and f.get("sealed"):
         return Action.OPEN
-    if gone and f.get("long") and f.get("lenient", True) and linked_heard and enough:
+    long = f.get("long") and not lacks  # then not long enough
+    if gone and long and f.get("lenient", True) and linked_heard and enough:
         return Action.OPEN
     return Action.WAIT
 
@@ -207,7 +210,7 @@ def hand_over_slave(f: Facts) -> Action:
 CLAIMING = ("session", "fresh", "reads", "not_due", "checked", "patient")
 OTHER_SLAVE = ("reader_gone", "master_gone", "in_isr", "rival")
 RETURNING = ("session", "fresh", "fits", "record", "reader_heard", "t", "unclean", "reader_gone",
-             "long", "lenient", "sealed", "away")  # fmt: skip
+             "long", "lenient", "sealed", "away", "lacks")  # fmt: skip
 TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] = [
     (Mode.NEW, M, new_master, ("session", "fresh", "records", "reader_heard", "t")),
     (Mode.NEW, S, lambda f: Action.WAIT, CLAIMING),

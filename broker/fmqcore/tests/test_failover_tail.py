@@ -111,6 +111,29 @@ def test_a_claim_says_what_readers_may_have_shown(
     assert decision.edit.served_end == served_end
 
 
+@pytest.mark.parametrize(
+    ("heard", "lacking_ms", "lenient", "action"),
+    [
+        (True, 0, True, Action.OPEN),  # all are heard: nobody has it
+        (False, SERVED_WAIT_MS - 1, True, Action.WAIT),
+        (False, SERVED_WAIT_MS, True, Action.OPEN),
+        (False, SERVED_WAIT_MS, False, Action.WAIT),
+    ],
+)
+@pytest.mark.parametrize("mode", [Mode.SLAVE_CONSUME, Mode.HANDOVER])
+def test_a_reader_with_less_than_one_before_it_does_not_hand_over_at_once(
+    mode: Mode, heard: bool, lacking_ms: int, lenient: bool, action: Action
+) -> None:
+    facts = GONE | {"record": True, "reader_gone": False, "t": heard, "lenient": lenient}
+    known = replace(evidence(mode, facts), lacking_since_ms=NOW - lacking_ms)
+    stands = replace(state(mode, facts), served_end=Position(2))
+    decision = decide(M, config(facts), stands, known, NOW, PARAMS)
+    assert decision.action is action
+    if action is Action.WAIT and lenient:
+        assert decision.wake_ms == NOW - lacking_ms + SERVED_WAIT_MS
+        assert "a reader before" in decision.why
+
+
 def test_a_master_that_is_whole_again_forgets_what_was_shown() -> None:
     facts = GONE | {"record": True, "reader_gone": False, "t": True}
     stands = replace(state(Mode.HANDOVER, facts), served_end=Position(1))
@@ -120,6 +143,7 @@ def test_a_master_that_is_whole_again_forgets_what_was_shown() -> None:
     assert (edit.degraded, edit.served_end) == (False, 0)
     stands = replace(stands, served_end=Position(2))  # the reader came back with an empty disk
     edit = decide(M, config(facts), stands, known, NOW, PARAMS).edit
+    assert edit is not None, "every slave in sync is heard: nobody has it"
     assert edit is not None
     assert (edit.degraded, edit.served_end, edit.offsets) == (True, 2, "")
     assert "taken back" in edit.why

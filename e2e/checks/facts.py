@@ -141,7 +141,8 @@ class Facts:
             last_ms = next(masters, 0.0)
             taken = next((s.at_ms for s in states[:at] if s.at_ms > last_ms), state.at_ms)
             within = taken <= told_ms <= state.at_ms + LATE_MS
-            if within and self._might_give_up(states[at - 1].reader, taken, state.at_ms):
+            by = [s.reader for s in states[:at] if s.at_ms <= told_ms][-1:]  # who showed it
+            if within and by and self._might_give_up(by[0], taken, state.at_ms):
                 return f"{state.master} came back without what had been shown to {state.served_end}"
         return ""
 

@@ -280,6 +280,12 @@ IN_ISR: Final = Guard(
     lambda c: c.me in c.state.isr,
     "{me} was not in sync: it must not claim, whoever is gone",
 )
+HAS_JOURNAL: Final = Guard(
+    "my journal is not empty",
+    lambda c: c.evidence.journal_epoch > 0,
+    "the journal of {me} is empty though it was in sync, so its disk was lost or replaced: it must "
+    "not claim, it has nothing to show",
+)
 READS_CONFIGURED: Final = Guard(
     "reads are configured for the master and for me",
     lambda c: reads(c.config, c.state.master) and reads(c.config, c.me),

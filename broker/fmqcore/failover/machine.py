@@ -15,8 +15,9 @@ than the state it is judged with).
 |                  |        | unclean start                                           |           |
 |                  |        | stopping; held; session; a slave in sync, linked and    | YIELD     |
 |                  |        | caught up; READ configured for both                     |           |
-| MASTER(e)        | slave  | master gone; READ configured for both; in isr; stream   | CHECK x K |
-|                  |        | down; promise over; session; (last check) best          | CLAIM     |
+| MASTER(e)        | slave  | master gone; READ configured for both; in isr, with a   | CHECK x K |
+|                  |        | journal; stream down; promise over; session; (last      | CLAIM     |
+|                  |        | check) best                                             |           |
 | SLAVE_CONSUME(e) | master | session; journal fits; record in (the reader froze but  | OPEN      |
 |                  |        | cannot reach ZooKeeper); reader and enough slaves heard |           |
 |                  |        | session; reader gone for the bound; lenient; the linked | OPEN      |
@@ -26,8 +27,8 @@ than the state it is judged with).
 |                  |        | held; session; master back                              | FREEZE    |
 |                  |        | held; cut off; linked                                   | FREEZE    |
 |                  |        | not serving (restart, session lost, master gone again)  | CLAIM     |
-| SLAVE_CONSUME(e) | slave  | reader gone; READ configured; in isr; session; best     | CHECK x K |
-|                  |        |                                                         | CLAIM     |
+| SLAVE_CONSUME(e) | slave  | reader gone; READ configured; in isr, with a journal;   | CHECK x K |
+|                  |        | session; best                                           | CLAIM     |
 | HANDOVER(e)      | master | session; journal fits; record in; reader and enough     | OPEN      |
 |                  |        | slaves heard                                            |           |
 |                  |        | the same, reader gone but the state holds its record    | OPEN      |
@@ -37,7 +38,8 @@ than the state it is judged with).
 |                  |        | not frozen (restart); linked                            | FREEZE    |
 |                  |        | master gone; READ configured for both; session          | CHECK x K |
 |                  |        |                                                         | CLAIM     |
-| HANDOVER(e)      | slave  | as the reader, and the reader gone; in isr; best        | CLAIM     |
+| HANDOVER(e)      | slave  | as the reader, and the reader gone; in isr, with a      | CLAIM     |
+|                  |        | journal; best                                           |           |
 
 Permission: MASTER(e) gives the master FULL, SLAVE_CONSUME(e) gives the reader READ, each within
 what the administrator configured, and only to who *holds* the term: opened it by its own
@@ -137,6 +139,7 @@ _ROWS: Final[tuple[Row, ...]] = (
         g.MASTER_GONE,
         g.READS_CONFIGURED,
         g.IN_ISR,
+        g.HAS_JOURNAL,
         g.STREAM_DOWN,
         g.PROMISE_OVER,
         g.SESSION,
@@ -183,6 +186,7 @@ _ROWS: Final[tuple[Row, ...]] = (
         g.READER_GONE,
         g.READS_CONFIGURED,
         g.IN_ISR,
+        g.HAS_JOURNAL,
         g.SESSION,
         last=(g.BEST,),
     ),
@@ -212,6 +216,7 @@ _ROWS: Final[tuple[Row, ...]] = (
         g.MASTER_GONE,
         g.READS_CONFIGURED,
         g.IN_ISR,
+        g.HAS_JOURNAL,
         g.SESSION,
         last=(g.BEST,),
     ),

@@ -68,7 +68,8 @@ def _journal_epoch(f: Facts) -> int:
 
 def evidence(mode: Mode, f: Facts) -> Evidence:
     term = {Mode.SLAVE_CONSUME: EPOCH, Mode.HANDOVER: Epoch(EPOCH - 1)}.get(mode, Epoch(0))
-    there = {M: not f.get("master_gone"), S: not f.get("reader_gone"), T: True, U: True}
+    others = not f.get("alone")
+    there = {M: not f.get("master_gone"), S: not f.get("reader_gone"), T: others, U: others}
     heard = Link(connected=True, caught_up=True, heard=True)
     unheard = Link(connected=True)
     reader = Link() if f.get("away") else heard if f.get("reader_heard") else unheard
@@ -78,7 +79,7 @@ def evidence(mode: Mode, f: Facts) -> Evidence:
         lease_out=f.get("lease_out", False),
         live={b: live(b, end=99 if b == U and f.get("rival") else 0) for b in there if there[b]},
         held=state(mode, f).epoch if f.get("held") and mode is not Mode.NEW else Epoch(0),
-        journal_epoch=Epoch(0 if mode is Mode.NEW else _journal_epoch(f)),
+        journal_epoch=Epoch(0 if mode is Mode.NEW or f.get("emptied") else _journal_epoch(f)),
         journal_end=Position(1),
         has_records=f.get("records", False),
         stopping=f.get("stopping", False),
@@ -116,7 +117,11 @@ def _claims(f: Facts, may: bool, best: bool) -> Action:
 
 
 def _best(f: Facts) -> bool:
-    return not f.get("rival") or bool(f.get("patient"))
+    return not f.get("rival") or bool(f.get("patient") or f.get("alone"))
+
+
+def _may_show(f: Facts) -> bool:
+    return f.get("in_isr", True) and not f.get("emptied")
 
 
 def new_master(f: Facts) -> Action:
@@ -140,7 +145,7 @@ def master_master(f: Facts) -> Action:
 def master_slave(f: Facts) -> Action:
     may = (
         f.get("session") and f.get("master_gone") and not f.get("stream")
-        and not f.get("promised") and f.get("in_isr", True) and f.get("reads", True)
+        and not f.get("promised") and _may_show(f) and f.get("reads", True)
     )  # fmt: skip
     return _claims(f, bool(may), _best(f))
 
@@ -185,7 +190,7 @@ def consume_reader(f: Facts) -> Action:
 
 def consume_slave(f: Facts) -> Action:
     may = f.get("session") and f.get("reader_gone") and f.get("reads", True)
-    return _claims(f, bool(may and f.get("in_isr", True)), _best(f))
+    return _claims(f, bool(may and _may_show(f)), _best(f))
 
 
 def hand_over_master(f: Facts) -> Action:
@@ -203,12 +208,12 @@ def hand_over_reader(f: Facts) -> Action:
 
 def hand_over_slave(f: Facts) -> Action:
     gone = f.get("reader_gone") and f.get("master_gone")
-    may = f.get("session") and gone and f.get("reads", True) and f.get("in_isr", True)
+    may = f.get("session") and gone and f.get("reads", True) and _may_show(f)
     return _claims(f, bool(may), _best(f))
 
 
 CLAIMING = ("session", "fresh", "reads", "not_due", "checked", "patient")
-OTHER_SLAVE = ("reader_gone", "master_gone", "in_isr", "rival")
+OTHER_SLAVE = ("reader_gone", "master_gone", "in_isr", "emptied", "alone", "rival")
 RETURNING = ("session", "fresh", "fits", "record", "reader_heard", "t", "unclean", "reader_gone",
              "long", "lenient", "sealed", "away", "lacks")  # fmt: skip
 TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] = [
@@ -218,7 +223,7 @@ TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] =
      ("held", "session", "fresh", "fits", "whole", "unclean", "reader_heard", "t", "reads",
       "stopping", "reader_gone")),
     (Mode.MASTER, S, master_slave,
-     (*CLAIMING, "master_gone", "stream", "promised", "in_isr", "rival")),
+     (*CLAIMING, "master_gone", "stream", "promised", "in_isr", "emptied", "alone", "rival")),
     (Mode.SLAVE_CONSUME, M, consume_master, RETURNING),
     (Mode.SLAVE_CONSUME, S, consume_reader,
      ("held", "frozen", "session", "fresh", "stream", "master_gone", "lease_out", "reads")),

@@ -74,6 +74,7 @@ class GroupStore:
         self._coordination = coordination
         self._clock = clock
         self._me = me
+        self.home = f"{cluster}/{group}"
         self._root = f"/fmq/{cluster}/groups/{group}"
         self._maybe_isr: frozenset[BrokerId] = frozenset()
         self._mine = LiveNode(coordination, clock, f"{self._root}/live/{me}", me, self.changed)

@@ -7,8 +7,12 @@ are dead. Any other node is left alone: it goes away by itself if its process is
 was lost or replaced), and if it does not, this broker refuses to start. It must not take the name:
 the node of one of the two would stand for the other, and nobody would take over from it.
 
-Order of effects: the name is looked at, the new incarnation is remembered, then it is announced
-(`live_node.py`). Leaves the file `incarnations` in the data directory, two short lines at most.
+The directory also remembers which group of which cluster it is of: topics are numbered in each
+cluster anew, so a journal in another's hands would give out one topic's messages as another's.
+
+Order of effects: directory and name are looked at, the new incarnation is remembered, then it is
+announced (`live_node.py`). Leaves the file `incarnations` in the data directory: the home, and two
+short lines at most.
 """
 
 from typing import Final, NamedTuple
@@ -17,7 +21,7 @@ import structlog
 
 from fmqbroker.group_store import GroupStore
 from fmqcore.cluster import LiveBroker
-from fmqcore.errors import NameTaken, StorageFull, Unavailable
+from fmqcore.errors import InvalidArgument, NameTaken, StorageFull, Unavailable
 from fmqcore.words import BrokerId
 from fmqport.clock import Clock
 from fmqport.disk import Disk
@@ -42,11 +46,20 @@ async def begin(me: BrokerId, group: GroupStore, disk: Disk, clock: Clock) -> Id
     """Be somebody new. Raises `NameTaken` if another process lives under my name.
 
     The group is loaded, and the directory is locked. May take as long as a session needs to expire.
+    Raises `InvalidArgument` if the directory is of another group.
     """
-    earlier = frozenset((await disk.read_file(NAME) or b"").decode("ascii", "replace").split())
+    lines = (await disk.read_file(NAME) or b"").decode("ascii", "replace").split()
+    homes = [line for line in lines if "/" in line]
+    if homes and homes[0] != group.home:
+        raise InvalidArgument(
+            f"the data directory is of group {homes[0]} (cluster/group), not of {group.home}: name "
+            f"the directory of {me}, or an empty one; if it is to be this group's from now on, and "
+            f"its topics have the same numbers here, delete the file {NAME} in it"
+        )
+    earlier = frozenset(lines) - frozenset(homes)
     node = await _wait_for_name(me, group, earlier, clock)
     incarnation = f"{clock.random_id():016x}"
-    kept = [incarnation, *([node.incarnation] if node is not None else [])]
+    kept = [group.home, incarnation, *([node.incarnation] if node is not None else [])]
     try:
         await disk.replace_file(NAME, "".join(f"{line}\n" for line in kept).encode())
     except StorageFull as error:  # reads go on with a full disk; the next start may have to wait

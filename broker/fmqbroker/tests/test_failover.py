@@ -22,7 +22,7 @@ from fmqbroker.tests.failover_harness import (
     whole,
 )
 from fmqcore.cluster import Mode
-from fmqcore.errors import NameTaken, NoPermission
+from fmqcore.errors import InvalidArgument, NameTaken, NoPermission
 from fmqcore.words import Permission
 from fmqport.files import FileDisk
 
@@ -389,9 +389,12 @@ async def test_a_start_that_got_no_further_forgets_nobody(zookeeper: str, tmp_pa
         group = GroupStore(net.admin, net.clock, CLUSTER, GROUP, M)
         await group.load()
         for _ in range(3):
-            identity = await begin(M, group, disk, net.clock)
-            assert master.incarnation in identity.earlier
-        kept = await disk.read_file(NAME)
-        assert kept is not None
-        assert len(kept.split()) == 2
+            assert master.incarnation in (await begin(M, group, disk, net.clock)).earlier
+        kept = await disk.read_file(NAME) or b""
+        assert len(kept.split()) == 3
+        for other in ("another", GROUP), (CLUSTER, "g9"):
+            elsewhere = GroupStore(net.admin, net.clock, *other, M)
+            with pytest.raises(InvalidArgument, match=rf"is of group {CLUSTER}/{GROUP}"):
+                await begin(M, elsewhere, disk, net.clock)
+        assert await disk.read_file(NAME) == kept
         await disk.close()

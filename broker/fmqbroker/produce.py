@@ -83,13 +83,18 @@ class ProduceService:
         if not await self._open(stream, opening.open):
             return
         session = ProduceSession(self, stream, opening)
+        broken: FmqError | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 session.start(tasks)
         except* TransportError:
             pass  # the producer is gone; what it sent is in the journal all the same
+        except* FmqError as raised:  # it broke the protocol, or the term is over
+            broken = next(e for e in raised.exceptions if isinstance(e, FmqError))
         finally:
             session.forget()
+        if broken is not None:
+            raise broken
 
     async def drain(self, timeout_s: float) -> None:
         """Before an orderly stop: refuse new batches, let those that wait be acknowledged."""
@@ -239,8 +244,9 @@ class ProduceSession:
                     batch.correlation, int(batch.ack), code=int(error.code), message=str(error)
                 )
             if waiting.level != _ONE_WAY:
+                held = self._acks.bytes
                 self._acks.add(waiting)
-                self._service.waiting_bytes += waiting.size
+                self._service.waiting_bytes += self._acks.bytes - held
         self._queued.notify()
 
     async def _learn_topics(self, request: client_pb2.ProduceRequest) -> None:

@@ -22,6 +22,8 @@ from fmqproto.v1 import client_pb2
 FSYNCED: Final = (int(client_pb2.PERSISTED), int(client_pb2.ALL))
 """Levels that want the master's own fsync, whatever the group's policy."""
 
+_ACK_BYTES: Final = 256
+"""What an ack that waits takes by itself: a refusal, too, until its producer reads it."""
 _LEASE_CHECK_S: Final = 0.25
 """A lease runs out without a wake-up: what waits looks at the gate so often."""
 
@@ -59,7 +61,7 @@ class AckQueue:
     def add(self, waiting: Waiting) -> None:
         """Put one at the end of the line."""
         self._waiting.append(waiting)
-        self.bytes += waiting.size
+        self.bytes += _held_bytes(waiting)
 
     def take_due(self) -> list[client_pb2.ProduceAck]:
         """Take all acks that may leave now."""
@@ -83,7 +85,7 @@ class AckQueue:
             else:
                 break
             acks.append(ack)
-            self.bytes -= first.size
+            self.bytes -= _held_bytes(first)
             line.popleft()
         return acks
 
@@ -107,6 +109,10 @@ class AckQueue:
         if self._clock.monotonic_ms() >= first.deadline_ms:
             return "the policy did not hold in time"
         return ""
+
+
+def _held_bytes(waiting: Waiting) -> int:
+    return waiting.size + len(waiting.message) + _ACK_BYTES
 
 
 def _failed(waiting: Waiting, code: int, message: str) -> client_pb2.ProduceAck:

@@ -67,8 +67,7 @@ async def test_a_session_begins_with_open_and_has_it_once(tmp_path: Path) -> Non
             await s.put(wire.ProduceRequest(open=wire.ProduceOpen()))
             await asyncio.sleep(0.01)
             assert b.service.waiting_bytes == 0
-        assert isinstance(s.ended_with, BaseExceptionGroup)
-        assert s.ended_with.subgroup(Malformed)
+        assert isinstance(s.ended_with, Malformed), "a typed error, no group"
 
 
 async def test_a_topic_just_made_elsewhere_is_asked_for_once(tmp_path: Path) -> None:

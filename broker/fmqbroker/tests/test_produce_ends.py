@@ -36,6 +36,23 @@ async def test_over_its_window_a_session_is_not_read(tmp_path: Path) -> None:
         assert b.service.waiting_bytes == 0
 
 
+async def test_a_producer_that_reads_no_refusals_is_not_read(tmp_path: Path) -> None:
+    """An answer takes room too, also that of a batch that took none."""
+    async with bench(tmp_path) as b, b.session() as s:
+        await s.send(batch(topic_id=9))
+        assert (await s.ack()).code == ErrorCode.UNKNOWN_TOPIC
+        s.pipe.full = True
+        for _ in range(100):
+            await s.send(*(batch(topic_id=9) for _ in range(100)))
+        held = 0
+        while held != b.service.waiting_bytes or not held:  # until it stands still
+            held = b.service.waiting_bytes
+            await asyncio.sleep(0.05)
+        assert s.pipe.requests.qsize() > 20
+        assert WINDOW < held < 2 * WINDOW
+    await until(lambda: b.service.waiting_bytes == 0)
+
+
 async def test_over_the_brokers_window_nobody_is_read_and_a_dead_producer_gives_back(
     tmp_path: Path,
 ) -> None:

@@ -136,6 +136,11 @@ class Failover:
         if refused:
             return replication_pb2.HandOverReply(installed=False, reason=refused)
         if self._terms.installed != record:
+            state, known = self._group.state.value, self._terms.received
+            awaited = Record(state.reader, record_term(state))
+            if known is not None and known.record == awaited != record:
+                why = f"{awaited.reader} has handed over the offsets of term {awaited.term}"
+                return replication_pb2.HandOverReply(installed=False, reason=why)
             self._terms.received = Received(record, request.offsets)
             self._wake.notify()
             deadline_ms = self._clock.monotonic_ms() + self._settings.dead_after_ms // 2

@@ -11,6 +11,7 @@ from e2e.events import Down, Ending, Refusal
 from fmqbroker.broker import Broker, Ports
 from fmqbroker.settings import BrokerSettings
 from fmqcore.errors import FmqError
+from fmqcore.words import BrokerId
 from fmqport.disk import DiskFailed, DiskFull
 from fmqsim.clock import SimClock
 from fmqsim.disk import Storage
@@ -20,6 +21,9 @@ from fmqsim.node import Node, Process
 if TYPE_CHECKING:
     from fmqsim.world import World
 
+_NOTICED_S: Final = 0.3
+"""A master notices after `dead_after_ms` that a slave's power has gone, and a moment later it is
+out of the in-sync set: if it is back by then, it is out of sync for a moment."""
 _RESTART_S: Final = (0.2, 1.0)
 Work = Callable[[Door], Awaitable[None]]
 
@@ -80,11 +84,14 @@ class BrokerHost(Host):
         self.storage = Storage(world.loop, f"/{name}")
         self.lifecycle: SimLifecycle | None = None
         self.gone = False  # no member any more
+        self.doubted_until_s = 0.0  # in sync by what the state says of its last life
         self._how: Ending | None = None
 
     async def main(self, process: Process) -> None:
         """A broker on simulated ports."""
         world, loop = self.world, self.world.loop
+        if BrokerId(self.name) in world.state(self.group).isr:
+            self.doubted_until_s = loop.now + self.settings.dead_after_ms / 1000 + _NOTICED_S
         self.lifecycle = SimLifecycle(loop, process)
         disk = self.storage.disk(process)
         ports = Ports(

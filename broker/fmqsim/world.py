@@ -209,7 +209,8 @@ class World:
     def quiet(self) -> bool:
         """Whole, and every machine works: a time to be calm."""
         hosts = [*self.brokers.values(), *self.clients.values()]
-        return all(h.node.alive or not h.wanted for h in hosts) and self.whole()
+        sure = all(b.doubted_until_s <= self.loop.now for b in self.brokers.values())
+        return sure and all(h.node.alive or not h.wanted for h in hosts) and self.whole()
 
     def whole(self) -> bool:
         """Every group is as configured, all in sync, all up."""

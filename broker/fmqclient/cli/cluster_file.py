@@ -107,6 +107,9 @@ class ClusterSpec:
             )
             for at, m in enumerate(of.members)
         )
+        ids = [m.id for m in members]
+        if twice := next((i for i in ids if ids.count(i) > 1), None):
+            raise self._wrong(f"groups.{name}.members", f"{twice} is there twice")
         config = GroupConfig(
             GroupName(name),
             BrokerId(of.master or members[0].id),

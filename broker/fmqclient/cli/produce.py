@@ -70,6 +70,8 @@ def produce(
     fixed: dict[str, Any] = {"headers": headers or None, "group": group, "queue": queue}
     fixed["tag"] = None if tag is None else tag.encode()
     separator = None if key_separator is None else _separator(key_separator)
+    if file is None and sys.stdin is None:  # `<&-`
+        raise typer.BadParameter("standard input is closed: name a file with -f")
     job = _Job(topic, key, separator, fixed, rate, count, output, results)
 
     async def work() -> int:
@@ -120,6 +122,21 @@ class _Job:
         """Send everything and see what became of it."""
         started = time.monotonic()
         waiting: list[asyncio.Future[Any]] = []
+        try:
+            await self._send_all(producer, source, waiting)
+        except BaseException:
+            for future in waiting:  # what becomes of them now is told by how this ends
+                future.add_done_callback(lambda f: f.cancelled() or f.exception())
+            raise
+        self._say(time.monotonic() - started)
+
+    async def _send_all(
+        self,
+        producer: Any,
+        source: AsyncIterator[list[bytes]],
+        waiting: "list[asyncio.Future[Any]]",
+    ) -> None:
+        started = time.monotonic()
         async for values in source:
             for value in values:
                 if self._count and self._sent >= self._count:
@@ -135,7 +152,6 @@ class _Job:
             if self._results or len(values) < 2:
                 await self._settle(waiting)
         await self._settle(waiting)
-        self._say(time.monotonic() - started)
 
     async def watch(self, producer: Any) -> None:
         """Say why nothing moves."""

@@ -152,11 +152,16 @@ def test_ctrl_c_while_it_is_loaded_is_quiet() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (common.INTERRUPTED, b"", b"")
 
 
-def test_what_nobody_can_see_is_not_acknowledged() -> None:
-    command = f"{sys.executable} -m fmq consume t >&-"
-    ended = subprocess.run(command, shell=True, stderr=subprocess.PIPE, check=False)
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("consume t >&-", b"nobody can see"), ("produce t <&-", b"standard input is closed")],
+)
+def test_what_is_closed_is_refused(command: str, said: bytes) -> None:
+    """Nothing is acknowledged that nobody can see."""
+    line = f"{sys.executable} -m fmq {command}"
+    ended = subprocess.run(line, shell=True, stderr=subprocess.PIPE, check=False)
     assert ended.returncode == common.USAGE
-    assert b"nobody can see" in ended.stderr
+    assert said in ended.stderr
 
 
 def test_a_full_disk_under_the_output_is_told_once() -> None:

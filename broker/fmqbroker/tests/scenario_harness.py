@@ -175,11 +175,12 @@ class Scenario:
 
     # ---- faults
     async def kill(self, *brokers: str) -> None:
-        """SIGKILL, all at once."""
+        """SIGKILL, all at once; the watch has seen it: what it knows is not of their last life."""
         for broker in brokers:
             self.cluster.kill(broker)
         for broker in brokers:
             assert await self.cluster.ended(broker)
+        await self.looked(2)  # one may have been under way
 
     async def start_again(self) -> None:
         """All that this cluster consisted of, after it was killed; where it was."""

@@ -120,8 +120,7 @@ class GroupStore:
         """First read; raises `NotFound` naming the node if the group is not configured."""
         path = f"{self._root}/config"
         async with self._io:
-            await self._coordination.sync(path)
-            node = await self._coordination.get(path)
+            node = await self._coordination.get(path, synced=True)
         if node is None:
             raise NotFound(
                 f"ZooKeeper has no node {path}: create the group first "
@@ -159,8 +158,7 @@ class GroupStore:
         `Unavailable`.
         """
         async with self._io:
-            await self._coordination.sync(self._root)
-            node = await self._coordination.get(f"{self._root}/config")
+            node = await self._coordination.get(f"{self._root}/config", synced=True)
             if node is not None:
                 self.config = self._decoded("config", node.data, config_from_json, self.config)
             # F12: the live nodes after the state: what is judged together is never older than it.
@@ -177,8 +175,7 @@ class GroupStore:
         sent_ms = self._clock.monotonic_ms()
         known = self.state
         async with self._io:
-            await self._coordination.sync(f"{self._root}/state")
-            await self._read_state()
+            await self._read_state(synced=True)
         if self.state != known:
             self.changed.notify()
         return Proof(sent_ms, before if before == self.standing else 0)
@@ -216,8 +213,7 @@ class GroupStore:
         async with self._changing:
             while True:
                 async with self._io:
-                    await self._coordination.sync(f"{self._root}/state")
-                    await self._read_state()
+                    await self._read_state(synced=True)
                 if self._malformed:
                     raise Unavailable(
                         f"{self._root}/state does not decode, so it is not overwritten: repair it "
@@ -267,8 +263,7 @@ class GroupStore:
         while True:
             try:
                 async with self._io:
-                    await self._coordination.sync(f"{self._root}/state")
-                    await self._read_state()
+                    await self._read_state(synced=True)
                 return self.state.value.txn == txn
             except Unavailable as error:
                 if self._clock.monotonic_ms() >= with_answer_by:
@@ -280,9 +275,9 @@ class GroupStore:
     def _settled(self) -> None:
         self._maybe_isr, self.unsettled = frozenset(), False
 
-    async def _read_state(self) -> None:
-        """Under `_io`, after a sync: it began after every change of mine that is over."""
-        node = await self._coordination.get(f"{self._root}/state")
+    async def _read_state(self, *, synced: bool = False) -> None:
+        """Under `_io`, synced or after a sync: it began after every change of mine that is over."""
+        node = await self._coordination.get(f"{self._root}/state", synced=synced)
         if node is None:
             if self.state.version >= 0:
                 _log.error("state_vanished", node=f"{self._root}/state", kept=self.state.value.why)

@@ -31,7 +31,7 @@ from fmqport.clock import Clock
 
 _log = structlog.get_logger()
 
-RENEWALS_PER_SESSION: Final = 6
+RENEWALS_PER_SESSION: Final = 5  # the third after one that held is sent before it ends
 _LONG_MS: Final = 3_600_000
 
 
@@ -51,6 +51,7 @@ class Lease:
         self._settings = settings
         self._clock = clock
         self._tenure: Tenure | None = None
+        self._held: Tenure | None = None  # whose lease `_watch_expiry` has told to hold
         self._moved = Signal()  # another tenure
         self._looked = Signal()  # the lease may hold again
         self._stalled_at_ms = -(1 << 62)
@@ -85,7 +86,8 @@ class Lease:
         )
         if good:
             self._gate.extend_lease(proof.sent_ms + lease_ms(self._group.session_timeout_ms))
-            self._looked.notify()
+            if self._held != tenure:  # else `_watch_expiry` finds it when the old one would end
+                self._looked.notify()
         return good
 
     async def run(self) -> None:
@@ -125,14 +127,13 @@ class Lease:
 
     async def _watch_expiry(self) -> None:
         """The gate looks at the clock itself; those who wait on its signal must be told."""
-        held: Tenure | None = None
         while True:
             left_ms = self._gate.leased_until_ms() - self._clock.monotonic_ms()
-            holds = self._tenure if left_ms > 0 else None
+            holds, held = self._tenure if left_ms > 0 else None, self._held
             if holds != held:
                 if holds is None and held == self._tenure:
                     _log.warning("lease_over", epoch=held.epoch if held is not None else 0)
-                held = holds
+                self._held = holds
                 self._gate.changed.notify()
             timeout_s = min(left_ms + 1, _LONG_MS) / 1000 if left_ms > 0 else None
             await wait_any(self._looked, timeout_s=timeout_s)

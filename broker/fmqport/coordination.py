@@ -85,8 +85,8 @@ class Coordination(Protocol):
         """End the session: its ephemerals go at once."""
         ...
 
-    async def get(self, path: str) -> Node | None:
-        """The node, or None. May be stale (a follower's view); see `sync`."""
+    async def get(self, path: str, *, synced: bool = False) -> Node | None:
+        """The node, or None. May be stale (a follower's view), unless `synced`: as after `sync`."""
         ...
 
     async def sync(self, path: str) -> None:

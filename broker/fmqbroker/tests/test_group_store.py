@@ -143,10 +143,10 @@ class Lossy:
             await self._session.set(path, data, version)
         raise ConnectionLost("no answer")
 
-    async def sync(self, path: str) -> None:
+    async def get(self, path: str, *, synced: bool = False) -> Any:
         if self.lossy and not self.reads and self.sent:
             raise ConnectionLost("no answer")
-        await self._session.sync(path)
+        return await self._session.get(path, synced=synced)
 
     sent = False
 
@@ -265,8 +265,8 @@ class Between:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
 
-    async def get(self, path: str) -> Any:
-        node = await self._session.get(path)
+    async def get(self, path: str, *, synced: bool = False) -> Any:
+        node = await self._session.get(path, synced=synced)
         if path.endswith("/state"):
             await self._happens()
         return node

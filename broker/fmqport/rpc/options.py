@@ -21,6 +21,7 @@ _BOTH: Final[Options] = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),  # 0 = as many as keepalive wants
     ("grpc.http2.lookahead_bytes", 4 * 1024 * 1024),  # a stream's window
+    ("grpc.http2.bdp_probe", 0),  # the window stays as it is: no pings to find a better one
     ("grpc.http2.max_frame_size", 1024 * 1024),  # a message is a frame or two, not one per 16 KiB
 ]
 

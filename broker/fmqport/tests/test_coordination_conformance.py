@@ -78,8 +78,7 @@ async def test_an_ephemeral_belongs_to_its_session_and_goes_with_close(harness: 
     assert node is not None
     assert node.owner == one.session_id != 0
     await one.close()
-    await two.sync("/e")
-    assert await two.get("/e") is None
+    assert await two.get("/e", synced=True) is None
 
 
 async def test_expiry_takes_the_ephemerals_and_a_new_session_comes(harness: Harness) -> None:

@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any, Final, Protocol
 
 import structlog
@@ -30,7 +31,7 @@ from fmqport.zk.watches import Watch, Watches
 
 _log = structlog.get_logger()
 _CLOSE_S: Final = 5.0
-_TURNS: Final = 5  # so often within a session's timeout the link is told that the loop turns
+_TURNS: Final = 3  # so often within a session's timeout the link is told that the loop turns
 _FIRST_S: Final = 0.2  # the timeout is not known yet
 
 
@@ -187,10 +188,12 @@ class SteadySession:
                 await ended
 
     # ---- operations
-    async def get(self, path: str) -> Node | None:
-        """See `Coordination`."""
+    async def get(self, path: str, *, synced: bool = False) -> Node | None:
+        """See `Coordination`. Both go out at once: a session's requests are done in their order."""
+        full = self._root + path
+        before = (Request(Verb.SYNC, full),) if synced else ()
         try:
-            node: Node = await self._ask(Request(Verb.READ, self._root + path))
+            node: Node = await self._ask(*before, Request(Verb.READ, full))
         except NoNode:
             return None
         return node
@@ -246,14 +249,15 @@ class SteadySession:
             with contextlib.suppress(NodeExists):
                 await self._ask(Request(Verb.CREATE, "/" + "/".join(names[:depth])))
 
-    async def _ask(self, request: Request) -> Any:
-        """Send one request and wait for its answer; never twice."""
+    async def _ask(self, *requests: Request) -> Any:
+        """Send them and wait for the last one's answer, or the first error; never twice."""
         if self._state is not SessionState.CONNECTED or not self._open:
-            raise self._not_connected(request)
+            raise self._not_connected(requests[0])
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[future] = None
         try:
-            self._link.send(request, lambda value, error: _settle(future, value, error))
+            for request in requests:
+                self._link.send(request, partial(_settle, future, request is requests[-1]))
             return await future
         finally:
             self._waiting.pop(future, None)
@@ -265,7 +269,7 @@ class SteadySession:
 
     def _fail_waiting(self, kind: type[Unavailable], message: str) -> None:
         for future in list(self._waiting):
-            _settle(future, None, kind(message))
+            _settle(future, True, None, kind(message))
 
     def _on_state(self, state: SessionState) -> None:
         if not self._open:
@@ -304,6 +308,13 @@ class SteadySession:
         return True
 
 
-def _settle(future: "asyncio.Future[Any]", value: Any, error: BaseException | None) -> None:
-    if not future.done():
-        future.set_result(value) if error is None else future.set_exception(error)
+def _settle(
+    future: "asyncio.Future[Any]", last: bool, value: Any, error: BaseException | None
+) -> None:
+    """The last answer settles it, or the first error."""
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    elif last:
+        future.set_result(value)

@@ -51,8 +51,9 @@ async def world(request: pytest.FixtureRequest) -> World:
     return World(loop, request.param)
 
 
+@pytest.mark.parametrize("in_one_go", [False, True])
 async def test_a_follower_that_is_cut_off_reads_the_past_and_sync_waits_for_it(
-    world: World,
+    world: World, in_one_go: bool
 ) -> None:
     writer, _ = await world.client("writer")
     await writer.create("/a", b"old")
@@ -65,8 +66,11 @@ async def test_a_follower_that_is_cut_off_reads_the_past_and_sync_waits_for_it(
     node = await session.get("/a")
     assert node is not None
     assert node.data == b"old"
-    await session.sync("/a")
-    node = await session.get("/a")
+    if in_one_go:
+        node = await session.get("/a", synced=True)
+    else:
+        await session.sync("/a")
+        node = await session.get("/a")
     assert node is not None
     assert node.data == b"new"
     assert world.loop.now >= cut_at + 1.0

@@ -169,7 +169,14 @@ class _Parts:
         self._offsets = OffsetStore(ports.disk, journal, self._commit, group, settings, clock)
         self._master = MasterReplication(settings, clock, journal, self._commit, group, incarnation)
         self._slave = SlaveReplication(
-            settings, clock, ports.transport, journal, self._commit, group, incarnation
+            settings,
+            clock,
+            ports.transport,
+            journal,
+            self._commit,
+            group,
+            incarnation,
+            self._master.reconciling,
         )
         me = BrokerId(settings.broker)
         self._retention = Retention(me, journal, self._commit, group, self._master, clock)

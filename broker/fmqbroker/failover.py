@@ -49,6 +49,7 @@ _log = structlog.get_logger()
 
 _QUIET_S: Final = 0.01  # between two rounds: a burst of signals makes one
 _RETRY_S: Final = 0.2  # after a step that failed
+_MOVE_PAUSE_MS: Final = 10_000  # at most, between two tries to give way
 _FLUSH_S: Final = 5.0  # an orderly stop waits so long for the disk
 
 
@@ -93,7 +94,7 @@ class Failover:
             self._lease,
         )
         self._terms = Terms(parts)
-        self._gatherer = Gatherer(parts, self._terms, settings, clock)
+        self._gatherer = Gatherer(parts, self._terms, settings, clock, incarnation)
         self._params = Params(
             settings.claim_checks, settings.claim_interval_ms, settings.takeover_wait_ms
         )
@@ -104,6 +105,8 @@ class Failover:
         self._complained = ""
         self._checks = 0
         self._next_check_ms = 0
+        self._next_move_ms = 0
+        self._move_pause_ms = settings.heartbeat_ms
         slave_replication.upstream.claiming = True  # no grant before the first decision
 
     # ---- life
@@ -227,6 +230,7 @@ class Failover:
             stopping=self._lifecycle.stopping.is_set(),
             checks=self._checks,
             next_check_ms=self._next_check_ms,
+            next_move_ms=self._next_move_ms,
         )
         state, now_ms = self._group.state.value, self._clock.monotonic_ms()
         return decide(self._me, self._group.config, state, evidence, now_ms, self._params)
@@ -276,6 +280,12 @@ class Failover:
             case Action.SEND_RECORD:
                 self._send(tasks)
                 return False
+            case Action.MOVE:
+                assert edit is not None
+                return await self._move(edit, version)
+            case Action.TAKE_OVER:
+                assert edit is not None
+                return await self._terms.take_over(edit, version)
             case Action.OPEN:
                 assert edit is not None
                 done = await self._terms.open(edit, version)
@@ -288,6 +298,17 @@ class Failover:
         """Grants stop first; then promise and stream are looked at once more (F3)."""
         self._slave.upstream.claiming = True
         return self._decide(fresh=True).action is Action.CLAIM
+
+    async def _move(self, edit: GroupState, version: int) -> bool:
+        """Give way; if it was in vain I open a term again, and a while passes before the next try.
+
+        The pause grows: each try costs a moment without a master.
+        """
+        self._next_move_ms = self._clock.monotonic_ms() + self._move_pause_ms
+        self._move_pause_ms = min(2 * self._move_pause_ms, _MOVE_PAUSE_MS)
+        if await self._terms.move(edit, version, self._settings.dead_after_ms / 2000):
+            self._next_move_ms, self._move_pause_ms = 0, self._settings.heartbeat_ms
+        return True
 
     def _send(self, tasks: asyncio.TaskGroup) -> None:
         """Give my frozen record to the master, in the background: the loop stays awake."""
@@ -320,7 +341,7 @@ class Failover:
 
     def _timeout_s(self, decision: Decision) -> float | None:
         """When to decide again if nothing happens before."""
-        if decision.action in (Action.CLAIM, Action.HAND_OVER, Action.OPEN):
+        if decision.edit is not None:
             return _RETRY_S  # it did not succeed
         wake_ms = self._next_check_ms if decision.action is Action.CHECK else decision.wake_ms
         if wake_ms is None:

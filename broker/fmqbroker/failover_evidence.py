@@ -17,23 +17,38 @@ from fmqport.clock import Clock
 class Gatherer:
     """Makes `Evidence` of what stands now."""
 
-    def __init__(self, parts: Parts, terms: Terms, settings: BrokerSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        terms: Terms,
+        settings: BrokerSettings,
+        clock: Clock,
+        incarnation: str,
+    ) -> None:
         self._parts = parts
         self._terms = terms
         self._clock = clock
+        self._incarnation = incarnation
+        self._was_level = False  # caught up with a master since my start
         self._reader_gone: tuple[BrokerId, int] | None = None
         self._lacking_since_ms: int | None = None
         # Whoever ran before me under this name may have promised just before it died.
         self._promised_before_ms = clock.monotonic_ms() + promise_ms(settings.grant_ms)
 
-    def evidence(self, *, fresh: bool, stopping: bool, checks: int, next_check_ms: int) -> Evidence:
+    def evidence(
+        self, *, fresh: bool, stopping: bool, checks: int, next_check_ms: int, next_move_ms: int
+    ) -> Evidence:
         """As of this moment; `fresh`: the group was just read, in the order that counts."""
         p, terms = self._parts, self._terms
         group, journal, upstream = p.group, p.journal, p.slave.upstream
         frozen, received = terms.frozen, terms.received
+        self._was_level = self._was_level or upstream.caught_up
+        unclean = not journal.clean and not terms.opened_once
         return Evidence(
             session_live=group.changeable,
             fresh=fresh,
+            wanted=group.wanted,
+            incarnation=self._incarnation,
             superseded=group.superseded,
             lease_out=not p.gate.zookeeper_leased(),
             live=group.live,
@@ -42,7 +57,7 @@ class Gatherer:
             journal_end=journal.end,
             has_records=group.state.value.mode is Mode.NEW and bool(journal.state.next_offsets),
             stopping=stopping,
-            may_lack=not journal.clean and not terms.opened_once,
+            may_lack=unclean,
             tail_cut=journal.tail_cut,
             upstream_connected=upstream.connected,
             upstream_caught_up=upstream.caught_up,
@@ -51,6 +66,8 @@ class Gatherer:
             next_check_ms=next_check_ms,
             frozen=Epoch(0) if frozen is None else frozen.term,
             frozen_offsets=None if frozen is None else frozen.text,
+            behind=unclean and not self._was_level,
+            next_move_ms=next_move_ms,
             links=self._links(),
             record=None if received is None else received.record,
             reader_gone_since_ms=self._reader_gone_since_ms(),
@@ -91,4 +108,4 @@ class Gatherer:
 
 
 def _link(view: LinkView) -> Link:
-    return Link(view.connected, view.caught_up, view.heard, view.lease_until_ms)
+    return Link(view.connected, view.caught_up, view.heard, view.lease_until_ms, view.incarnation)

@@ -24,6 +24,7 @@ from fmqcore.cluster import (
     GroupState,
     LiveBroker,
     Versioned,
+    acting,
     config_from_json,
     live_from_json,
     state_from_json,
@@ -59,7 +60,7 @@ class Proof:
 class GroupStore:
     """Cached view of `/fmq/<cluster>/groups/<g>`, and the only writer of its `state` here."""
 
-    config: GroupConfig
+    config: GroupConfig  # with the acting master in it
     state: Versioned[GroupState]
     live: dict[BrokerId, LiveBroker]
     changed: Signal
@@ -70,6 +71,8 @@ class GroupStore:
         self.changed = Signal()
         self.live = {}
         self.state = Versioned(GroupState(), -1)
+        self._configured: GroupConfig | None = None
+        self._on_master: list[Callable[[], None]] = []
         self.unsettled = False  # a change of mine got no answer: it may or may not stand
         self._coordination = coordination
         self._clock = clock
@@ -89,6 +92,15 @@ class GroupStore:
     def standing(self) -> int:
         """The number of my live node, while it stands in a connected session; else 0."""
         return self._mine.standing
+
+    @property
+    def wanted(self) -> BrokerId:
+        """Whom the configuration wants as master; who acts is `config.master`."""
+        return self.config.master if self._configured is None else self._configured.master
+
+    def on_master(self, tell: Callable[[], None]) -> None:
+        """`tell` is called when another broker acts as master, before anybody sees it here."""
+        self._on_master.append(tell)
 
     @property
     def superseded(self) -> bool:
@@ -126,7 +138,7 @@ class GroupStore:
                 f"ZooKeeper has no node {path}: create the group first "
                 "(or start this broker with the group and cluster names it was given there)"
             )
-        self.config = config_from_json(node.data)
+        self._configured = self.config = config_from_json(node.data)
         await self.refresh()
 
     async def run(self) -> None:
@@ -160,7 +172,9 @@ class GroupStore:
         async with self._io:
             node = await self._coordination.get(f"{self._root}/config", synced=True)
             if node is not None:
-                self.config = self._decoded("config", node.data, config_from_json, self.config)
+                known = self.config if self._configured is None else self._configured
+                self._configured = self._decoded("config", node.data, config_from_json, known)
+                self._see(self.state)
             # F12: the live nodes after the state: what is judged together is never older than it.
             await self._read_state()
             standing = self.standing
@@ -248,7 +262,7 @@ class GroupStore:
                     version = 0
                 else:
                     version = await self._coordination.set(path, data, version)
-                self.state = Versioned(new, version)
+                self._see(Versioned(new, version))
         except (BadVersion, NodeExists, NoNode):
             self._settled()
             return False
@@ -281,13 +295,24 @@ class GroupStore:
         if node is None:
             if self.state.version >= 0:
                 _log.error("state_vanished", node=f"{self._root}/state", kept=self.state.value.why)
-            self.state, self._malformed = Versioned(self.state.value, -1), False
+            self._see(Versioned(self.state.value, -1))
+            self._malformed = False
         elif node.version != self.state.version or self.unsettled or self._malformed:
             value = self._decoded("state", node.data, state_from_json, None)
             self._malformed = value is None
             if value is not None:
-                self.state = Versioned(value, node.version)
+                self._see(Versioned(value, node.version))
         self._settled()
+
+    def _see(self, state: Versioned[GroupState]) -> None:
+        """This is the state now; who acts as master follows from it."""
+        self.state = state
+        if self._configured is None:
+            return
+        before, self.config = self.config.master, acting(self._configured, state.value)
+        if self.config.master != before:
+            for tell in self._on_master:
+                tell()
 
     async def _read_live(self) -> dict[BrokerId, LiveBroker]:
         found: dict[BrokerId, LiveBroker] = {}

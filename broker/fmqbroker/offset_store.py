@@ -205,6 +205,14 @@ class OffsetStore:
             await self._journal.wait_durable(end)
         _log.info("offsets_installed", entries=len(entries), end=end)
 
+    async def install_own(self, term: Epoch, *, lacking: bool = False) -> None:
+        """As `install`, of what my own side journal of that slave-consume term holds."""
+        async with self._lock:
+            if await SideJournal.epoch_left(self._disk) != term:
+                return
+            mine = merged(await SideJournal.load(self._disk), self._takeover)
+        await self.install(encode_offsets(mine), lacking=lacking)
+
     # ---- inside
     def _take_in(self, entries: Mapping[OffsetKey, OffsetEntry]) -> Round:
         merge(self._round.entries, entries)

@@ -4,9 +4,9 @@ A slave's way through the files: `serve` takes its Hello → `replicate_link.py`
 takes its acks → `replicate_commit.py` moves the commit end → `replicate_isr.py` keeps the in-sync
 set.
 
-Slaves are served in any mode in which I am the configured master. While no term of mine is open
-(I am on the way back) they are reconciled, their suffixes pulled, and they get what the journal
-held then, but nothing that I append for a term whose compare-and-set may still fail.
+Slaves are served in any mode in which I am the master that the state names. While no term of mine
+is open (I am on the way back) they are reconciled, their suffixes pulled, and they get what the
+journal held then, but nothing that I append for a term whose compare-and-set may still fail.
 
 One stream a slave: a newer one takes the place of the older. Acks count only from the current
 stream and in the current epoch (R6). Leaves nothing on disk itself.
@@ -74,6 +74,7 @@ class MasterReplication:
         self._ends = CommitEnd(self._me, journal, commit, group)
         self._isr = InSyncSet(settings, clock, journal, commit, group, self._facts, self._refit)
         commit.advance(min(journal.known_commit_end, journal.end), NOTHING)
+        group.on_master(self._forget)
 
     # ---- what failover asks
     def open_for(self, epoch: Epoch) -> None:
@@ -93,6 +94,19 @@ class MasterReplication:
         self._ends.close()
         self._isr.close()
         self._nudge_all()
+
+    def _forget(self) -> None:
+        """Another broker acts as master now, or I do: what I settled before is of another time.
+
+        What I append as a slave has been shipped by another; nobody is linked to me, nobody heard.
+        """
+        self._settled_end = self._journal.end
+        for _, link in sorted(self._streams.items()):
+            link.cancel()
+        self._streams.clear()
+        self.links.clear()
+        self._lost.clear()
+        self.changed.notify()
 
     def keep_from(self) -> Position:
         """See `replication_view.MasterReplication`."""
@@ -181,7 +195,7 @@ class MasterReplication:
         view = link.view
         view.connected = view.caught_up = False
         view.sent_end = view.received_end = view.durable_end = NOTHING
-        view.epoch = Epoch(0)
+        view.epoch, view.incarnation = Epoch(0), link.incarnation
         view.reader = link.slave.reader
         if older is not None:
             older.cancel()
@@ -322,7 +336,7 @@ class MasterReplication:
         """See `Host`."""
         config = self._group.config
         if config.master != self._me:
-            return f"{self._me} is not the configured master any more: that is {config.master}"
+            return f"{self._me} is not the master any more: that is {config.master}"
         if config.member(broker) is None:
             return f"{broker} is no member of group {config.group} any more"
         return self._cannot_open()

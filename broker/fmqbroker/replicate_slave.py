@@ -47,7 +47,11 @@ class SlaveReplication:
         commit: CommitFrontier,
         group: GroupStore,
         incarnation: str,
+        cutting: asyncio.Lock | None = None,
     ) -> None:
+        # Held while my journal is cut as a master tells me: no term is opened meanwhile.
+        self._cutting = asyncio.Lock() if cutting is None else cutting
+        self._stream: Upstream | None = None
         # A promise of my life before this start may still run: it is as long as any that I make.
         promised_until_ms = clock.monotonic_ms() + promise_ms(settings.grant_ms)
         self.upstream = UpstreamView(promised_until_ms=promised_until_ms)
@@ -64,12 +68,19 @@ class SlaveReplication:
         self._complained: set[str] = set()  # since the last welcome
         self._dialed: str | None = None  # who had announced itself as my master at the last dial
         commit.advance(min(journal.known_commit_end, journal.end), NOTHING)
+        group.on_master(self._forget)
+
+    def _forget(self) -> None:
+        """Another broker acts as master now."""
+        if self._stream is not None:
+            self._stream.leave()
+            self.changed.notify()
 
     async def hand_over(self, epoch: Epoch, offsets: bytes, timeout_s: float) -> str:
         """See `replication_view.SlaveReplication`."""
         master = self._master()
         if master is None:
-            return "no other broker is the configured master"
+            return "no other broker is the master"
         connection = self._transport.connect(master.address)
         request = wire.HandOverRequest(
             group=self._settings.group, epoch=epoch, reader=self._me, offsets=offsets
@@ -121,13 +132,16 @@ class SlaveReplication:
             changed=self.changed,
             master=master,
             incarnation=self._incarnation,
+            cutting=self._cutting,
         )
+        self._stream = upstream
         connection = self._transport.connect(master.address)
         try:
             return await upstream.follow(connection)
         except (FmqError, BadBatch) as error:
             return str(error)
         finally:
+            self._stream = None
             if upstream.welcomed:
                 self._delay_ms = self._settings.redial_min_ms
                 self._complained.clear()

@@ -53,8 +53,12 @@ class Upstream:
         changed: Signal,
         master: Member,
         incarnation: str,
+        cutting: asyncio.Lock,
     ) -> None:
         self.welcomed = False
+        self._cutting = cutting
+        self._left = False
+        self._stream: Stream | None = None
         self._settings = settings
         self._clock = clock
         self._journal = journal
@@ -75,9 +79,11 @@ class Upstream:
     async def follow(self, connection: Connection) -> str:
         """Dial, agree, follow; say why it ended. Raises what the transport raises."""
         stream = await connection.open(REPLICATE, self._settings.dead_after_ms / 1000)
+        self._stream = stream
         try:
             await self._send_in_time(stream, wire.SlaveMessage(hello=self._hello()))
             await self._agree(stream)
+            self._require_master()
             self.welcomed = self._view.connected = True
             self._note()
             return await until_broken(
@@ -87,6 +93,17 @@ class Upstream:
             stream.cancel()
             self._view.connected = self._view.caught_up = False
             self._note()
+
+    def leave(self) -> None:
+        """My master is another one now: from this moment on nothing of the stream counts."""
+        self._left = True
+        self._view.connected = self._view.caught_up = False
+        if self._stream is not None:
+            self._stream.cancel()
+
+    def _require_master(self) -> None:
+        if self._left:
+            raise LinkBroken(f"{self._master.id} is not my master any more")
 
     # ---- Hello and Welcome
     def _hello(self) -> wire.Hello:
@@ -127,11 +144,15 @@ class Upstream:
                     return
                 case Action.TRUNCATE_TO:
                     self._refuse_below_commit(position)
-                    await self._journal.truncate(position)
+                    async with self._cutting:  # D10: I may be master by now, and about to append
+                        self._require_master()
+                        await self._journal.truncate(position)
                     return
                 case Action.RESET_TO:
                     self._refuse_reset(position)
-                    await self._journal.reset(position)
+                    async with self._cutting:
+                        self._require_master()
+                        await self._journal.reset(position)
                     return
                 case Action.SEND_SUFFIX:
                     await self._send_suffix(stream, position)
@@ -197,6 +218,7 @@ class Upstream:
     async def _receive(self, stream: Stream) -> None:
         while True:
             message = await self._read(stream)
+            self._require_master()
             if message.HasField("welcome"):  # its last message: it sends me away
                 raise LinkBroken(f"refused by {self._master.id}: {message.welcome.reason}")
             if message.HasField("append"):

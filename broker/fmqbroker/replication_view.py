@@ -25,6 +25,7 @@ class LinkView:
     lease_until_ms: int = 0  # my monotonic clock: its unexpired grant to me
     heard: bool = False  # said Hello since my start and needs nothing of its suffix any more
     reader: bool = False  # it said that it serves (served) reads in slave-consume
+    incarnation: str = ""  # of the process whose stream it is
     refused: str = ""  # why its last Hello was refused; "" = it was not
 
 
@@ -45,7 +46,7 @@ class UpstreamView:
 class MasterReplication(Protocol):
     """The master's half."""
 
-    reconciling: asyncio.Lock  # held while a suffix is pulled, and while a term is being opened
+    reconciling: asyncio.Lock  # held while a suffix is pulled, a term opened, a slave's journal cut
     changed: Signal  # a link came, went, was heard, caught up, or its lease grew (coalesced)
 
     @property

@@ -12,6 +12,11 @@ and be made again from its beginning.
   the lease renewed, the gate opened.
 - *yield* (master, an orderly stop): the gate is closed and the tenure given up; what was appended
   is durable; my live node is taken away; then compare-and-set SLAVE_CONSUME(e+1, a slave).
+- *move* (master): the gate is closed and the tenure given up; what was appended is durable, and the
+  heir has all of it; then compare-and-set SLAVE_CONSUME(e+1, the heir).
+- *take over* (reader): it serves nothing (nothing yet, or its record is frozen); its journal is
+  durable; then compare-and-set MASTER(e+1, me). That is no term: *open* comes next, as for any
+  master.
 - *freeze* (reader): the gate is closed and the tenure given up for good; then the offsets are
   frozen and fsynced.
 - *drop*: the gate is closed first, then everything else is told.
@@ -19,9 +24,11 @@ and be made again from its beginning.
 Leaves nothing on disk but what the journal and the offset store write.
 """
 
+import asyncio
 import base64
 from collections.abc import Awaitable
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
@@ -32,16 +39,20 @@ from fmqbroker.journal import BatchDraft, Journal
 from fmqbroker.lease import Lease
 from fmqbroker.offset_store import MAX_CHECKPOINT_CHARS, OffsetStore
 from fmqbroker.replication_view import MasterReplication, SlaveReplication
+from fmqbroker.signal import wait_any
 from fmqcore.batch import BatchType
-from fmqcore.cluster import GroupState
+from fmqcore.cluster import GroupState, Mode
 from fmqcore.crc import crc32c
 from fmqcore.errors import FmqError, Malformed
 from fmqcore.failover.claims import Tenure, record_term
 from fmqcore.failover.evidence import Record
 from fmqcore.journal.control import encode_epoch, encode_offsets
+from fmqcore.policy import SlaveCounts
 from fmqcore.words import BrokerId, Epoch
 
 _log = structlog.get_logger()
+
+_LOOK_S: Final = 0.01  # while nobody serves: so often the heir's end is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +131,8 @@ class Terms:
             await self._install_from_state(state, lacking=edit.served_end > 0)
         else:
             await p.offsets.install(received.payload, lacking=edit.served_end > 0)
+        if state.mode is Mode.MASTER and state.base:  # I took over, and may have been the reader
+            await p.offsets.install_own(Epoch(state.epoch - 1), lacking=edit.served_end > 0)
         await p.journal.wait_durable(p.journal.end)
         standing = p.group.standing
         if not standing or await p.group.change(lambda _: edit, version) is None:
@@ -152,6 +165,42 @@ class Terms:
         await self._or_drop(self._become_taker(record))
         p.lease.hold(self.tenure)
         await p.lease.renew()
+        return True
+
+    async def move(self, edit: GroupState, version: int, within_s: float) -> bool:
+        """Give way to `edit.reader`: see the top of the file. False: it was in vain."""
+        p = self._parts
+        self.drop(edit.why)
+        try:
+            async with asyncio.timeout(within_s):
+                await p.journal.wait_durable(p.journal.end)
+                while not self._has_all(edit.reader, edit.heir):
+                    await wait_any(p.master.changed, timeout_s=_LOOK_S)
+        except TimeoutError:
+            _log.warning("move_in_vain", to=edit.reader, why="it did not have all in time")
+            return False
+        done = await p.group.change(lambda _: edit, version) is not None
+        if done:
+            _log.info("mastership_given", epoch=edit.epoch, to=edit.reader, end=p.journal.end)
+        return done
+
+    def _has_all(self, heir: BrokerId, incarnation: str) -> bool:
+        """That very process has what I have; on its disk, if slaves count when durable."""
+        p = self._parts
+        view = p.master.links.get(heir)
+        if view is None or not view.connected or view.incarnation != incarnation:
+            return False
+        durable = p.group.config.policy.counts is SlaveCounts.DURABLE
+        return (view.durable_end if durable else view.received_end) >= p.journal.end
+
+    async def take_over(self, edit: GroupState, version: int) -> bool:
+        """Become the acting master: see the top of the file. False: another change came first."""
+        p = self._parts
+        self.drop(edit.why)
+        await p.journal.wait_durable(p.journal.end)
+        if not p.group.standing or await p.group.change(lambda _: edit, version) is None:
+            return False
+        _log.info("mastership_taken", epoch=edit.epoch, why=edit.why, end=p.journal.end)
         return True
 
     async def leave(self, edit: GroupState | None, version: int, why: str) -> None:

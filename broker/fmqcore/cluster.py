@@ -11,7 +11,7 @@ Unknown JSON fields are ignored, so that a newer writer does not stop an older r
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
@@ -52,7 +52,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """A group as configured. `master` names the configured master: one of `members`."""
+    """A group as configured. `master`, in the node: who is wanted as master, one of `members`.
+
+    A broker's group store puts the acting master in its place (`acting`): all else reads that.
+    """
 
     group: GroupName
     master: BrokerId
@@ -66,7 +69,7 @@ class GroupConfig:
 
     @property
     def slaves(self) -> tuple[Member, ...]:
-        """All members but the configured master."""
+        """All members but the master."""
         return tuple(m for m in self.members if m.id != self.master)
 
 
@@ -79,6 +82,9 @@ class GroupState:
     `reader` is who serves (in HANDOVER: served) the reads: the master's own name in mode MASTER.
     `served_end`: so much of the journal the readers of this takeover may have shown. In a MASTER
     state it is not 0 only if the master opened its term without all of that.
+    `heir`: the incarnation of the reader to which the master gave its whole journal with the reads;
+    "" once anybody has claimed. `base`: not 0 from a claim of mastership until its term is opened:
+    the journal of `master` must have that epoch, or every in-sync slave must be heard first.
     """
 
     mode: Mode = Mode.NEW
@@ -92,6 +98,15 @@ class GroupState:
     why: str = ""  # the last change, for people
     txn: str = ""
     served_end: Position = Position(0)
+    heir: str = ""
+    base: Epoch = Epoch(0)
+
+
+def acting(config: GroupConfig, state: GroupState) -> GroupConfig:
+    """The configuration with the acting master in the place of the wanted one."""
+    if state.master in ("", config.master):
+        return config
+    return replace(config, master=state.master)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +216,8 @@ def state_to_json(state: GroupState) -> bytes:
             "isr": sorted(state.isr),
             "offsets": state.offsets,
             "served_end": state.served_end,
+            "heir": state.heir,
+            "base": state.base,
             "sealed": state.sealed,
             "degraded": state.degraded,
             "why": state.why,
@@ -221,6 +238,8 @@ def state_from_json(raw: bytes) -> GroupState:
             isr=frozenset(BrokerId(_text(b)) for b in data.get("isr", ())),
             offsets=_text(data.get("offsets", "")),
             served_end=Position(int(data.get("served_end", 0))),
+            heir=_text(data.get("heir", "")),
+            base=Epoch(int(data.get("base", 0))),
             sealed=bool(data.get("sealed", False)),
             degraded=bool(data.get("degraded", False)),
             why=_text(data.get("why", "")),

@@ -10,7 +10,8 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from e2e.checks.verdict import Outcome
@@ -27,9 +28,11 @@ def main() -> int:
     """Run what was asked for."""
     asked = _arguments()
     if asked.seed is not None:
-        return _one(asked.seed, asked.trace, Focus(settings=tuple(asked.set)))
+        focus = Focus(settings=tuple(asked.set), moves=asked.moves)
+        return _one(asked.seed, asked.trace, focus)
     seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
-    return Campaign(seeds, asked.jobs, asked.twice_every, asked.stop_after).run()
+    play = partial(simulate, focus=Focus(moves=True)) if asked.moves else simulate
+    return Campaign(seeds, asked.jobs, asked.twice_every, asked.stop_after, play).run()
 
 
 def _arguments() -> argparse.Namespace:
@@ -41,6 +44,7 @@ def _arguments() -> argparse.Namespace:
     add("--trace", metavar="FILE", help="with --seed: write all that happens to a file")
     add("--set", metavar="NAME=N", type=_setting, action="append", default=[],
         help="with --seed: another value of a broker's setting")  # fmt: skip
+    add("--moves", action="store_true", help="another master may be wanted at any time")
     add("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
     add("--twice-every", type=int, default=50, help="so often a seed runs twice (0 = never)")
     add("--stop-after", type=int, default=0, help="stop after so many failures (0 = never)")
@@ -77,7 +81,15 @@ def _one(seed: int, trace: str | None, focus: Focus) -> int:
 class Campaign:
     """Many seeds, and what they showed."""
 
-    def __init__(self, seeds: Iterable[int], jobs: int, twice_every: int, stop_after: int) -> None:
+    def __init__(
+        self,
+        seeds: Iterable[int],
+        jobs: int,
+        twice_every: int,
+        stop_after: int,
+        play: Callable[[int], Result] = simulate,
+    ) -> None:
+        self._play = play
         self._seeds = list(seeds)
         self._jobs = jobs
         self._twice_every = twice_every
@@ -93,7 +105,7 @@ class Campaign:
 
     def run(self) -> int:
         """All of them; the exit status."""
-        results = forked(self._schedule(), self._jobs)
+        results = forked(self._schedule(), self._jobs, self._play)
         for result in results:
             self._take(result)
             self._tell()

@@ -354,7 +354,8 @@ async def remove_member(act: Act) -> None:
     """A slave is taken out of its group and stopped; later it is a member again."""
     world, name = act.world, act.target.group
     config = world.configs[name]
-    slaves = [str(member.id) for member in config.slaves]
+    master = world.state(name).master
+    slaves = [str(member.id) for member in config.slaves if member.id != master]
     if len(slaves) < 2 or config.policy.how_many is HowMany.MAJORITY:
         await permit(act)  # without it the policy would ask for less, and the checks do not know
         return

@@ -18,7 +18,7 @@ PATIENCE_S = 60.0
 """But not for want of the others: so long they are waited for."""
 
 
-def _spare(act: Act) -> bool:
+def spare(act: Act) -> bool:
     """The group can do without this broker's disk."""
     world, group = act.world, act.target.group
     config, state = world.configs[group], world.state(group)
@@ -29,7 +29,7 @@ def _spare(act: Act) -> bool:
 
 async def flip_a_bit(act: Act) -> None:
     """It is down, one bit of a file of its changes, it starts; a person empties what is refused."""
-    if not await act.world.until(lambda: _spare(act), 10):
+    if not await act.world.until(lambda: spare(act), 10):
         return
     host = act.target
     host.hold()
@@ -51,7 +51,7 @@ async def flip_a_bit(act: Act) -> None:
 
 async def empty_the_disk(act: Act) -> None:
     """It is down, its disk is replaced by an empty one, it starts under its old name."""
-    if not await act.world.until(lambda: _spare(act), 10):
+    if not await act.world.until(lambda: spare(act), 10):
         return
     host = act.target
     host.hold()

@@ -107,11 +107,13 @@ class Trouble:
 
     def __init__(self, world: "World") -> None:
         from fmqsim.table import TABLE, TAKEOVERS
+        from fmqsim.wishes import MOVES
 
         self.world = world
         self.dice = random.Random(f"{world.scene.seed}/faults")
         wanted = world.scene.faults
-        self._table = [entry for entry in TABLE if not wanted or entry.name in wanted]
+        known = (*TABLE, *MOVES) if world.scene.moves else TABLE
+        self._table = [entry for entry in known if not wanted or entry.name in wanted]
         takeovers = [entry for entry in self._table if entry.name in TAKEOVERS]
         self._takeovers = takeovers or self._table
         self._number = 0

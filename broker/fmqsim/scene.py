@@ -70,6 +70,7 @@ class Scene:
     plan: Plan
     shuffle: bool
     faults: tuple[str, ...] = ()  # only these, by their names in the table; none: all
+    moves: bool = False  # another master may be wanted at any time
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class Focus:
     policy: AckPolicy | None = None
     settings: tuple[tuple[str, Any], ...] = ()
     faults: tuple[str, ...] = ()
+    moves: bool = False
 
 
 def draw(seed: int, focus: Focus | None = None) -> Scene:
@@ -108,7 +110,8 @@ def draw(seed: int, focus: Focus | None = None) -> Scene:
     )
     plan = _plan(dice, groups, topics)
     settings |= dict(focus.settings)
-    return Scene(seed, groups, settings, topics, weather, plan, dice.random() < 0.5, focus.faults)
+    shuffle = dice.random() < 0.5
+    return Scene(seed, groups, settings, topics, weather, plan, shuffle, focus.faults, focus.moves)
 
 
 def setup_of(config: GroupConfig) -> GroupSetup:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from e2e.doors import Door
 from fmqcore import paths
 from fmqcore.cluster import GroupConfig, config_to_json
-from fmqcore.words import Permission
+from fmqcore.words import BrokerId, Permission
 from fmqsim.scene import CLUSTER
 
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ class Operator:
             replace(m, permission=permission) if m.id == broker else m for m in config.members
         )
         self.put(replace(config, members=members))
+
+    def want(self, group: str, broker: str) -> None:
+        """That broker shall be master."""
+        config = self._world.configs[group]
+        self.put(replace(config, master=BrokerId(broker)))
 
     def remove(self, group: str, broker: str) -> None:
         """A slave is no member any more."""

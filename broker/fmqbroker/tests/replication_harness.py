@@ -84,6 +84,7 @@ class GroupDouble(GroupStore):
     def __init__(self, zoo: Zoo) -> None:
         self._zoo = zoo
         self.changed = Signal()
+        self._on_master = []
         self.live = {}
         self.unsettled = False
         self.blind = False  # sees no change

@@ -19,6 +19,7 @@ def claim(case: Case) -> GroupState:
         reader=case.me,
         served_end=max(began, case.evidence.journal_end),
         sealed=False,
+        heir="",
         why=f"{case.me} serves reads: {gone} is gone",
     )
 
@@ -34,6 +35,45 @@ def give_reads(case: Case) -> GroupState:
         reader=reader,
         served_end=Position(0),
         why=f"master {case.me} is being stopped: {reader} takes over the reads",
+    )
+
+
+def move(case: Case) -> GroupState:
+    """SLAVE_CONSUME(e+1, the wanted one), which has all that I have: it takes over at once."""
+    heir = case.evidence.wanted
+    return replace(
+        case.state,
+        mode=Mode.SLAVE_CONSUME,
+        epoch=next_epoch(case),
+        reader=heir,
+        served_end=Position(0),
+        heir=case.evidence.links[heir].incarnation,
+        why=f"master {case.me} gives way to {heir}, as the configuration wants",
+    )
+
+
+def take_over(case: Case) -> GroupState:
+    """MASTER(e+1, me), with no term yet: from here on nobody else may begin one.
+
+    An heir has all that the master had, so the master is in sync. Who is promoted has not: it is to
+    hear every slave in sync first, and the number that it must have until then is in no journal.
+    """
+    state, evidence = case.state, case.evidence
+    inherits, record = state.heir != "", evidence.frozen_offsets
+    isr = state.isr - {case.me} | ({state.master} if inherits else set())
+    how = "gave way to it" if inherits else "is gone for good, as the configuration says"
+    return replace(
+        state,
+        mode=Mode.MASTER,
+        epoch=next_epoch(case),
+        master=case.me,
+        reader=case.me,
+        isr=isr,
+        offsets=state.offsets if inherits or record is None else record,
+        sealed=False,
+        heir="",
+        base=evidence.journal_epoch if inherits or not isr else next_epoch(case),
+        why=f"{case.me} becomes master: {state.master} {how}",
     )
 
 
@@ -57,7 +97,9 @@ def open_first(case: Case) -> GroupState:
 
 
 def open_again(case: Case) -> GroupState:
-    """MASTER(e+1) of a master that was never replaced."""
+    """MASTER(e+1) of a master that was never replaced, or has taken over from another."""
+    if case.state.mode is Mode.MASTER and case.state.base:
+        return _said(case, _open(case, f"{case.me} is master now", degraded=False))
     return _open(case, f"master {case.me} is back, nobody had taken over", degraded=False)
 
 

@@ -33,6 +33,8 @@ class Action(Enum):
     HAND_OVER = "hand over"  # compare-and-set HANDOVER(e+1)
     SEND_RECORD = "send the record"  # give the frozen offsets to the master
     YIELD = "yield"  # I stop: serve no more, then compare-and-set SLAVE_CONSUME(e+1, a slave)
+    MOVE = "move"  # serve no more, wait until the heir has all, then SLAVE_CONSUME(e+1, it)
+    TAKE_OVER = "take over"  # my journal durable, then compare-and-set MASTER(e+1, me); no term yet
     OPEN = "open"  # EPOCH batch, offsets installed, all durable, then compare-and-set MASTER(e+1)
 
 
@@ -51,6 +53,7 @@ class Link(NamedTuple):
     caught_up: bool = False
     heard: bool = False  # said Hello since my start, and nothing of its suffix is missing here
     lease_until_ms: int = 0
+    incarnation: str = ""  # of the process whose stream it is
 
 
 class Record(NamedTuple):
@@ -67,6 +70,8 @@ class Evidence:
     # ZooKeeper
     session_live: bool = False  # connected, and my live node stands in this very session
     fresh: bool = False  # config, state and then `live` were read, synced, just now
+    wanted: BrokerId = BrokerId("")  # whom the configuration wants as master
+    incarnation: str = ""  # of this process
     superseded: bool = False  # another process announces itself under my name
     lease_out: bool = False  # my ZooKeeper lease has run out
     live: Mapping[BrokerId, LiveBroker] = field(default_factory=dict)
@@ -86,9 +91,11 @@ class Evidence:
     next_check_ms: int = 0
     frozen: Epoch = Epoch(0)  # the slave-consume term whose record I froze; 0 = none
     frozen_offsets: str | None = None  # that record, base64; None = too large for ZooKeeper
+    behind: bool = False  # unclean start, and not caught up with a master since
     # as master
     links: Mapping[BrokerId, Link] = field(default_factory=dict)
     record: Record | None = None
+    next_move_ms: int = 0  # a try to move was in vain: not again before
     reader_gone_since_ms: int | None = None  # no look has shown the reader's live node since
     lacking_since_ms: int | None = None  # I lack what readers of this takeover may have shown
 
@@ -114,7 +121,7 @@ class Params:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now. `edit` goes with CLAIM, YIELD, HAND_OVER and OPEN (`txn` is the shell's)."""
+    """What to do now. `edit` goes with each step that changes the state (`txn` is the shell's)."""
 
     action: Action
     part: Part

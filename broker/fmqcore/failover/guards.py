@@ -1,7 +1,7 @@
 """The named guards of the failover table: each one question about a case, and what its "no" means.
 
 Pure. `unmet` is the sentence that people read in `why` while the guard does not hold; it may name
-{me}, {master}, {reader} and {isr}.
+{me}, {master}, {reader}, {wanted} and {isr}.
 """
 
 from collections.abc import Callable
@@ -109,9 +109,23 @@ def _enough_heard(case: Case) -> bool:
 
 def _journal_whole(case: Case) -> bool:
     """A term is set in the state only after its EPOCH batch is durable here."""
-    links, isr = case.evidence.links, case.state.isr
-    given_back = bool(isr) and all(b in links and links[b].heard for b in isr)
-    return case.evidence.journal_epoch >= case.state.epoch or given_back
+    links, state = case.evidence.links, case.state
+    if state.base:
+        return True  # it opened none yet: `GATHERED`
+    given_back = bool(state.isr) and all(b in links and links[b].heard for b in state.isr)
+    opened = state.epoch if state.mode is Mode.MASTER else Epoch(state.epoch - 1)
+    return case.evidence.journal_epoch >= opened or given_back
+
+
+def _gathered(case: Case) -> bool:
+    """Who took over has what the master had, or all that any slave in sync may have of it.
+
+    A slave that the administrator has taken out of the group is not waited for.
+    """
+    links, state = case.evidence.links, case.state
+    members = [b for b in state.isr if case.config.member(b) is not None]
+    heard = all(b in links and links[b].heard for b in members)
+    return case.evidence.journal_epoch >= state.base or heard
 
 
 def _all_heard_if_records(case: Case) -> bool:
@@ -177,6 +191,11 @@ JOURNAL_WHOLE: Final = Guard(
     "the journal of {me} lacks a term that it had opened, so its data directory was lost or "
     "replaced: it waits for its in-sync slaves ({isr}) to give back what they have; with none of "
     "them left, delete the group's state in ZooKeeper to begin anew",
+)
+GATHERED: Final = Guard(
+    "who took over has heard all slaves in sync, or has all by itself",
+    _gathered,
+    "{me} is to be master and waits to hear every slave in sync ({isr})",
 )
 ALL_HEARD_IF_RECORDS: Final = Guard(
     "a journal with records under a new state: every slave heard",

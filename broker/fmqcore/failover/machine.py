@@ -15,6 +15,7 @@ than the state it is judged with).
 |                  |        | unclean start                                           |           |
 |                  |        | stopping; held; session; a slave in sync, linked and    | YIELD     |
 |                  |        | caught up; READ configured for both                     |           |
+|                  |        | held; session; another wanted, in sync, caught up, live | MOVE      |
 | MASTER(e)        | slave  | master gone; READ configured for both; in isr, with a   | CHECK x K |
 |                  |        | journal; stream down; promise over; session; (last      | CLAIM     |
 |                  |        | check) best                                             |           |
@@ -22,10 +23,15 @@ than the state it is judged with).
 |                  |        | cannot reach ZooKeeper); reader and enough slaves heard |           |
 |                  |        | session; reader gone for the bound; lenient; the linked | OPEN      |
 |                  |        | slaves heard, and enough after an unclean start         | degraded  |
-| SLAVE_CONSUME(e) | reader | frozen; session; master back                            | HAND_OVER |
+|                  |        | session; journal fits; the heir gone before it claimed  | OPEN      |
+| SLAVE_CONSUME(e) | reader | session; wanted; heir                                   | TAKE OVER |
+|                  |        | frozen; session; wanted; promotable (master gone, stream| TAKE OVER |
+|                  |        | down, in isr, not behind, slaves asked, all live)       |           |
+|                  |        | frozen; session; master back                            | HAND_OVER |
 |                  |        | frozen; cut off; linked                                 | SEND      |
 |                  |        | held; session; master back                              | FREEZE    |
 |                  |        | held; cut off; linked                                   | FREEZE    |
+|                  |        | held; session; wanted; promotable                       | FREEZE    |
 |                  |        | not serving (restart, session lost, master gone again)  | CLAIM     |
 | SLAVE_CONSUME(e) | slave  | reader gone; READ configured; in isr, with a journal;   | CHECK x K |
 |                  |        | session; best                                           | CLAIM     |
@@ -52,195 +58,27 @@ claim of its own is under way or unsettled. In SLAVE_CONSUME and HANDOVER no cla
 promise: the master of the old term needs the grant of every in-sync slave, the reader was one of
 them, and it has granted nothing since its claim.
 
+A master moves as the configuration wants (ADR 0022): the state names the acting one, and an EPOCH
+batch is appended by none but him, so mastership is claimed (TAKE OVER) before a term is opened.
+
 Every step raises the epoch by one, HANDOVER too. (Only a NEW group over a journal that has records
 jumps past that journal's epoch.) Changes of `isr` and of `offsets` do not raise it; they are not
 made here: replication and the offset store make them, in a term that they know to be theirs.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Final
 
 from fmqcore.cluster import GroupConfig, GroupState, Mode
-from fmqcore.failover import edits
 from fmqcore.failover import guards as g
+from fmqcore.failover import moves as m
 from fmqcore.failover.evidence import Action, Decision, Evidence, LeaseRule, Params, Part
-from fmqcore.failover.guards import Case, Guard
+from fmqcore.failover.guards import Case
+from fmqcore.failover.rows import RULES, Key, Row, Rules
 from fmqcore.words import BrokerId, Permission
 
+__all__ = ["RULES", "Row", "Rules", "decide", "part_of"]
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table."""
-
-    mode: Mode
-    part: Part
-    guards: tuple[Guard, ...]
-    action: Action
-    edit: Callable[[Case], GroupState] | None = None
-
-
-Key = tuple[Mode, Part]
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """The protocol as data; a test may plant a mistake in a copy."""
-
-    rows: Mapping[Key, tuple[Row, ...]]
-    permissions: Mapping[Key, tuple[Permission, LeaseRule]]
-
-
-def _claim(mode: Mode, part: Part, *guards: Guard, last: tuple[Guard, ...] = ()) -> list[Row]:
-    """K checks, then the claim."""
-    due = (*guards, g.CHECK_DUE)
-    return [
-        Row(mode, part, (*due, g.CHECKS_DONE, *last), Action.CLAIM, edits.claim),
-        Row(mode, part, due, Action.CHECK),
-    ]
-
-
-_OPEN: Final = (g.SESSION, g.JOURNAL_FITS)
-_LOST_RECORD: Final = (
-    *_OPEN,
-    g.READER_GONE,
-    g.READER_GONE_LONG,
-    g.LENIENT,
-    g.LINKED_HEARD,
-    g.ENOUGH_HEARD,
-)
-_SUFFIXES: Final = (g.READER_HEARD, g.ENOUGH_HEARD, g.SERVED_IN)
-
-_ROWS: Final[tuple[Row, ...]] = (
-    Row(
-        Mode.NEW,
-        Part.MASTER,
-        (g.SESSION, g.ALL_HEARD_IF_RECORDS),
-        Action.OPEN,
-        edits.open_first,
-    ),
-    Row(
-        Mode.MASTER,
-        Part.MASTER,
-        (g.NOT_HELD, *_OPEN, g.JOURNAL_WHOLE, g.ENOUGH_HEARD),
-        Action.OPEN,
-        edits.open_again,
-    ),
-    Row(
-        Mode.MASTER,
-        Part.MASTER,
-        (g.STOPPING, g.HELD, g.SESSION, g.SUCCESSOR),
-        Action.YIELD,
-        edits.give_reads,
-    ),
-    *_claim(
-        Mode.MASTER,
-        Part.SLAVE,
-        g.MASTER_GONE,
-        g.READS_CONFIGURED,
-        g.IN_ISR,
-        g.HAS_JOURNAL,
-        g.STREAM_DOWN,
-        g.PROMISE_OVER,
-        g.SESSION,
-        last=(g.BEST,),
-    ),
-    Row(
-        Mode.SLAVE_CONSUME,
-        Part.MASTER,
-        (*_OPEN, g.RECORD_IN, *_SUFFIXES),
-        Action.OPEN,
-        edits.open_handed_over,
-    ),
-    Row(Mode.SLAVE_CONSUME, Part.MASTER, _LOST_RECORD, Action.OPEN, edits.open_degraded),
-    Row(
-        Mode.SLAVE_CONSUME,
-        Part.READER,
-        (g.FROZEN, g.SESSION, g.MASTER_BACK),
-        Action.HAND_OVER,
-        edits.hand_over,
-    ),
-    Row(
-        Mode.SLAVE_CONSUME,
-        Part.READER,
-        (g.FROZEN, g.CUT_OFF, g.LINKED),
-        Action.SEND_RECORD,
-    ),
-    Row(
-        Mode.SLAVE_CONSUME,
-        Part.READER,
-        (g.HELD, g.SESSION, g.MASTER_BACK),
-        Action.FREEZE,
-    ),
-    Row(Mode.SLAVE_CONSUME, Part.READER, (g.HELD, g.CUT_OFF, g.LINKED), Action.FREEZE),
-    Row(
-        Mode.SLAVE_CONSUME,
-        Part.READER,
-        (g.NOT_SERVING, g.SESSION),
-        Action.CLAIM,
-        edits.claim,
-    ),
-    *_claim(
-        Mode.SLAVE_CONSUME,
-        Part.SLAVE,
-        g.READER_GONE,
-        g.READS_CONFIGURED,
-        g.IN_ISR,
-        g.HAS_JOURNAL,
-        g.SESSION,
-        last=(g.BEST,),
-    ),
-    Row(
-        Mode.HANDOVER,
-        Part.MASTER,
-        (*_OPEN, g.RECORD_IN, *_SUFFIXES),
-        Action.OPEN,
-        edits.open_handed_over,
-    ),
-    Row(
-        Mode.HANDOVER,
-        Part.MASTER,
-        (*_OPEN, g.READER_GONE, g.RECORD_SEALED, *_SUFFIXES),
-        Action.OPEN,
-        edits.open_handed_over,
-    ),
-    Row(Mode.HANDOVER, Part.MASTER, _LOST_RECORD, Action.OPEN, edits.open_degraded),
-    Row(Mode.HANDOVER, Part.READER, (g.FROZEN, g.LINKED), Action.SEND_RECORD),
-    # not frozen: it restarted since
-    Row(Mode.HANDOVER, Part.READER, (g.LINKED,), Action.FREEZE),
-    *_claim(Mode.HANDOVER, Part.READER, g.MASTER_GONE, g.READS_CONFIGURED, g.SESSION),
-    *_claim(
-        Mode.HANDOVER,
-        Part.SLAVE,
-        g.READER_GONE,
-        g.MASTER_GONE,
-        g.READS_CONFIGURED,
-        g.IN_ISR,
-        g.HAS_JOURNAL,
-        g.SESSION,
-        last=(g.BEST,),
-    ),
-)
-
-
-def make_rules(
-    rows: tuple[Row, ...], permissions: Mapping[Key, tuple[Permission, LeaseRule]]
-) -> Rules:
-    """Index the rows by (mode, part), their order kept."""
-    keys = [(mode, part) for mode in Mode for part in Part]
-    return Rules(
-        {key: tuple(r for r in rows if (r.mode, r.part) == key) for key in keys},
-        permissions,
-    )
-
-
-RULES: Final = make_rules(
-    _ROWS,
-    {
-        (Mode.MASTER, Part.MASTER): (Permission.FULL, LeaseRule.ZOOKEEPER_OR_GRANTS),
-        (Mode.SLAVE_CONSUME, Part.READER): (Permission.READ, LeaseRule.ZOOKEEPER),
-    },
-)
 
 # Steps that only carry on what this broker alone is bound to: they need no fresh look.
 _WITHOUT_LOOK: Final = frozenset({Action.FREEZE, Action.SEND_RECORD})
@@ -340,6 +178,7 @@ def _say(case: Case, text: str) -> str:
         me=case.me,
         master=case.state.master or case.config.master,
         reader=case.state.reader or "(none)",
+        wanted=case.evidence.wanted,
         isr=", ".join(sorted(case.state.isr)) or "none",
     )
 
@@ -359,6 +198,7 @@ def _wake_ms(case: Case, rows: tuple[Row, ...]) -> int | None:
     times = [
         evidence.promised_until_ms + 1 if g.PROMISE_OVER.name in used else 0,
         evidence.next_check_ms if g.CHECK_DUE.name in used else 0,
+        evidence.next_move_ms if m.MOVE_DUE.name in used else 0,
         gone + g.reader_wait_ms(case)
         if gone is not None and g.READER_GONE_LONG.name in used
         else 0,

@@ -1,9 +1,10 @@
 """A small world around `decide`: ZooKeeper with expiry, streams, crashes, lost answers.
 
-One master (broker 0) and one or two slaves. Time is not counted; only its promises are kept: a
-session ends on the server no earlier than the lease that rests on it, a promise no earlier than
-the grant it was given for. Everything else may happen in any order. A broker reads the state, then
-the live nodes, decides, and its compare-and-set lands later, or never, or without an answer.
+One master (broker 0, until the mastership moves) and one or two slaves. Time is not counted; only
+its promises are kept: a session ends on the server no earlier than the lease that rests on it, a
+promise no earlier than the grant it was given for. Everything else may happen in any order. A
+broker reads the state, then the live nodes, decides, and its compare-and-set lands later, or never,
+or without an answer.
 
 The events are in `failover_events.py`. `broken` says what is wrong with a world; `planted` makes a
 protocol with a mistake.
@@ -35,6 +36,9 @@ class Zk(NamedTuple):
     rec: int = 0
     sealed: bool = False
     degraded: bool = False
+    master: int = 0
+    heir: bool = False  # the process of which `Broker.same` says so
+    base: int = 0
 
 
 class Broker(NamedTuple):
@@ -60,6 +64,8 @@ class Broker(NamedTuple):
     grants: frozenset[int] = NOBODY
     got: tuple[int, int, int] | None = None  # reader, term, record
     installed: int = 0
+    has: tuple[int, ...] = ()  # its journal: the epoch in which each record was written; durable
+    same: bool = False  # the process that a master chose as its heir
 
 
 class World(NamedTuple):
@@ -67,12 +73,16 @@ class World(NamedTuple):
 
     zk: Zk
     nodes: frozenset[int]  # live nodes that stand
-    links: frozenset[int]  # slaves whose stream to the master is up
+    links: frozenset[int]  # streams that are up: `stream_of(master, slave)`
     brokers: tuple[Broker, ...]
     acked: int = 0  # the newest record a consumer was told is stored
     cuts: int = 2
     crashes: int = 1
     stops: int = 0
+    moves: int = 0  # so often a broker may believe that another is wanted as master
+    writes: int = 0
+    committed: tuple[int, ...] = ()  # a producer was told so: on the master and a slave in sync
+    begun: frozenset[int] = NOBODY  # who has ever begun which term, while moves are looked at
     fault: str = ""  # an invariant broken in the event itself
 
 
@@ -89,11 +99,13 @@ class Protocol:
     count_unsettled: bool = True  # an in-sync set that may stand counts for the lease
     new_term_after_gap: bool = True  # a tenure does not survive a gap of the live node
     grants_while_claiming: bool = False
+    waits_for_heir: bool = True
+    carries_record: bool = True  # who takes over has the record that it made as a reader
     records_fit: bool = True  # into the group's state, at a hand-over
     memo: dict[object, Decision] = field(default_factory=dict)
 
 
-LIVE = {i: LiveBroker(n, "i", "", Epoch(1), Position(0)) for i, n in enumerate(NAMES)}
+LIVE = {i: LiveBroker(n, "same", "", Epoch(1), Position(0)) for i, n in enumerate(NAMES)}
 
 
 def config_of(brokers: int) -> GroupConfig:
@@ -108,12 +120,24 @@ PARAMS = Params(claim_checks=1, claim_interval_ms=0, takeover_wait_ms=10)
 NOW = 1_000
 
 
+def stream_of(master: int, slave: int) -> int:
+    """The number of that stream; to broker 0, the slave's own."""
+    return 3 * master + slave
+
+
+def slaves_of(w: World, i: int) -> frozenset[int]:
+    """Whose streams to broker i are up."""
+    return frozenset(s for s in range(len(w.brokers)) if stream_of(i, s) in w.links)
+
+
 def to_state(zk: Zk) -> GroupState:
     """As `decide` reads it."""
     return GroupState(
         mode=zk.mode,
         epoch=Epoch(zk.epoch),
-        master=NAMES[0],
+        master=NAMES[zk.master],
+        heir="same" if zk.heir else "",
+        base=Epoch(zk.base),
         reader=NAMES[zk.reader],
         isr=frozenset(NAMES[i] for i in zk.isr),
         offsets=str(zk.rec),
@@ -132,44 +156,63 @@ def from_state(state: GroupState, rec: int) -> Zk:
         rec,
         state.sealed,
         state.degraded,
+        NAMES.index(state.master),
+        bool(state.heir),
+        state.base,
     )
 
 
 def decision_of(
-    w: World, i: int, p: Protocol, *, fresh: bool, gone_long: bool, stopping: bool = False
+    w: World,
+    i: int,
+    p: Protocol,
+    *,
+    fresh: bool,
+    gone_long: bool,
+    stopping: bool = False,
+    wanted: int | None = None,
 ) -> Decision:
     """What broker i decides; remembered, for most worlds differ in something else."""
     b = w.brokers[i]
-    linked = i in w.links
-    stopping = stopping and i == 0
-    links = w.links if i == 0 else NOBODY
+    master = b.view.master
+    linked = stream_of(master, i) in w.links
+    stopping = stopping and i == master
+    links = slaves_of(w, i) if i == master else NOBODY
+    level = frozenset(s for s in links if w.brokers[s].has == b.has)
     held = b.tenure
+    wanted = master if wanted is None else wanted
     key = (
         *(len(w.brokers), i, b.view, b.conn and b.stands, fresh, b.lease, b.live, held, linked),
         *(b.promise, b.frozen, links, b.heard, b.got, gone_long, stopping),
+        *(level, wanted, b.same),
     )
     known = p.memo.get(key)
     if known is not None:
         return known
     evidence = Evidence(
+        wanted=NAMES[wanted],
+        incarnation="same" if b.same else "another",
         session_live=b.conn and b.stands,
         fresh=fresh,
         lease_out=not b.lease,
         live={NAMES[j]: LIVE[j] for j in b.live},
         held=Epoch(held),
         stopping=stopping,
-        journal_epoch=Epoch(1 if i else b.view.epoch),
+        journal_epoch=Epoch(b.view.epoch if i == master and not b.view.base else 1),
         upstream_connected=linked,
         upstream_caught_up=linked,
         promised_until_ms=NOW if b.promise else 0,
         checks=PARAMS.patience_checks if gone_long else 0,
         frozen=Epoch(b.frozen),
         frozen_offsets="x" if b.frozen and p.records_fit else None,
-        links={NAMES[j]: Link(j in links, j in links, j in b.heard) for j in links | b.heard},
+        links={
+            NAMES[j]: Link(j in links, j in level, j in b.heard, incarnation="same")
+            for j in links | b.heard
+        },
         record=None if b.got is None else Record(NAMES[b.got[0]], Epoch(b.got[1])),
         reader_gone_since_ms=0 if gone_long else NOW,
     )
-    config = CONFIGS[len(w.brokers)]
+    config = replace(CONFIGS[len(w.brokers)], master=NAMES[master])
     made = decide(NAMES[i], config, to_state(b.view), evidence, NOW, PARAMS, p.rules)
     p.memo[key] = made
     return made
@@ -181,13 +224,13 @@ def serves(w: World, i: int, p: Protocol) -> Permission:
     if not b.up:
         return Permission.NONE
     d = decision_of(w, i, p, fresh=False, gone_long=False)
-    by_grants = d.lease is LeaseRule.ZOOKEEPER_OR_GRANTS and granted(w, p)
+    by_grants = d.lease is LeaseRule.ZOOKEEPER_OR_GRANTS and granted(w, i, p)
     return d.permission if b.lease or by_grants else Permission.NONE
 
 
-def granted(w: World, p: Protocol) -> bool:
-    """Whether the master is granted a lease now."""
-    m = w.brokers[0]
+def granted(w: World, i: int, p: Protocol) -> bool:
+    """Whether the master i is granted a lease now."""
+    m = w.brokers[i]
     isr = m.view.isr | (m.maybe if p.count_unsettled else NOBODY)
     links = {NAMES[j]: Link(lease_until_ms=FOREVER) for j in m.grants}
     return p.granted_until(frozenset(NAMES[j] for j in isr), links) > NOW
@@ -200,7 +243,8 @@ def broken(w: World, p: Protocol) -> str:
     serving = [serves(w, i, p) for i in range(len(w.brokers))]
     if sum(1 for s in serving if s & Permission.READ) > 1:
         return "two readers serve"
-    if serving[0] & Permission.WRITE and any(serving[1:]):
+    writers = [i for i, s in enumerate(serving) if s & Permission.WRITE]
+    if writers and any(s for i, s in enumerate(serving) if i != writers[0]):
         return "a writer serves beside a reader"
     return ""
 
@@ -261,6 +305,11 @@ def new(slaves: int, *, cuts: int, crashes: int) -> World:
     return World(
         zk, NOBODY, NOBODY, (master, *[slave] * (len(everyone) - 1)), cuts=cuts, crashes=crashes
     )
+
+
+def moving(w: World, *, moves: int, writes: int) -> World:
+    """The same, and another master may be wanted, and producers write."""
+    return w._replace(moves=moves, writes=writes, begun=frozenset({stream_of(1, 0)}))
 
 
 def planted(p: Protocol, guard: str, mode: Mode | None = None) -> Protocol:

@@ -24,7 +24,7 @@ from fmqcore.failover import (
 )
 from fmqcore.failover.evidence import Part
 from fmqcore.failover.machine import RULES
-from fmqcore.policy import AckPolicy, Flush
+from fmqcore.policy import AckPolicy, Flush, HowMany
 from fmqcore.words import BrokerId, Epoch, GroupName, Permission, Position
 
 M, S, T, U = BrokerId("g-0"), BrokerId("g-1"), BrokerId("g-2"), BrokerId("g-3")
@@ -42,11 +42,18 @@ def live(broker: BrokerId, *, epoch: int = EPOCH, end: int = 0) -> LiveBroker:
 
 def config(f: Facts) -> GroupConfig:
     masked = Permission.FULL if f.get("reads", True) else Permission.WRITE
-    cached = AckPolicy(flush=Flush.OS_CACHE)
+    asked = HowMany.NONE if f.get("none") else HowMany.ONE
+    cached = AckPolicy(flush=Flush.OS_CACHE, how_many=asked)
+    heir = Permission.READ if f.get("masked") else Permission.FULL
     return GroupConfig(
         GroupName("g"),
         M,
-        (Member(M, "m:1", permission=masked), Member(S, "s:1"), Member(T, "t:1"), Member(U, "u:1")),
+        (
+            Member(M, "m:1", permission=masked),
+            Member(S, "s:1", permission=heir),
+            Member(T, "t:1"),
+            Member(U, "u:1"),
+        ),
         policy=cached,
         strict_takeover=not f.get("lenient", True),
     )
@@ -56,13 +63,20 @@ def state(mode: Mode, f: Facts, me: BrokerId = S) -> GroupState:
     if mode is Mode.NEW:
         return GroupState()
     isr = frozenset({S, T, U} if f.get("in_isr", True) else {S, T, U} - {me})
+    isr -= {S} if f.get("s_out") else set()
     reader = M if mode is Mode.MASTER else S
     sealed = f.get("sealed", False)
     served_end = Position(2 * f.get("lacks", False))  # the journal ends at 1
-    return GroupState(mode, EPOCH, M, reader, isr, "cmVj", sealed, why="w", served_end=served_end)
+    heir = "i" if f.get("heir") else ""
+    base = Epoch(EPOCH + 1 if f.get("gathering") else 0)
+    return GroupState(
+        mode, EPOCH, M, reader, isr, "cmVj", sealed, False, "w", "", served_end, heir, base
+    )
 
 
 def _journal_epoch(f: Facts) -> int:
+    if f.get("hollow"):
+        return EPOCH - 2
     return EPOCH + 2 * (not f.get("fits", True)) - (not f.get("whole", True))
 
 
@@ -70,7 +84,8 @@ def evidence(mode: Mode, f: Facts) -> Evidence:
     term = {Mode.SLAVE_CONSUME: EPOCH, Mode.HANDOVER: Epoch(EPOCH - 1)}.get(mode, Epoch(0))
     others = not f.get("alone")
     there = {M: not f.get("master_gone"), S: not f.get("reader_gone"), T: others, U: others}
-    heard = Link(connected=True, caught_up=True, heard=True)
+    life = "other" if f.get("other_life") else "i"
+    heard = Link(connected=True, caught_up=True, heard=True, incarnation=life)
     unheard = Link(connected=True)
     reader = Link() if f.get("away") else heard if f.get("reader_heard") else unheard
     return Evidence(
@@ -78,6 +93,8 @@ def evidence(mode: Mode, f: Facts) -> Evidence:
         fresh=f.get("fresh", False),
         lease_out=f.get("lease_out", False),
         live={b: live(b, end=99 if b == U and f.get("rival") else 0) for b in there if there[b]},
+        wanted=S if f.get("wish") else M,
+        incarnation="j" if f.get("reborn") else "i",
         held=state(mode, f).epoch if f.get("held") and mode is not Mode.NEW else Epoch(0),
         journal_epoch=Epoch(0 if mode is Mode.NEW or f.get("emptied") else _journal_epoch(f)),
         journal_end=Position(1),
@@ -91,6 +108,8 @@ def evidence(mode: Mode, f: Facts) -> Evidence:
         next_check_ms=NOW + 1 if f.get("not_due") else NOW,
         frozen=term if f.get("frozen") else Epoch(0),
         frozen_offsets="cmVj",
+        behind=f.get("behind", False),
+        next_move_ms=NOW + 1 if f.get("slow") else NOW,
         links={
             S: reader,
             T: heard if f.get("t") else unheard,
@@ -132,12 +151,17 @@ def new_master(f: Facts) -> Action:
 def master_master(f: Facts) -> Action:
     # ONE of the in-sync slaves makes an acknowledgement: all must be heard
     heard = not f.get("unclean") or (f.get("reader_heard") and f.get("t"))
-    whole = f.get("whole", True) or not f.get("fits", True)
+    whole = f.get("whole", True) or not f.get("fits", True) or f.get("gathering")
     given_back = f.get("reader_heard") and f.get("t")
     fits = f.get("fits", True) or not f.get("whole", True)
-    able = (f.get("reader_heard") and not f.get("reader_gone")) or f.get("t")
+    s_able = f.get("reader_heard") and not f.get("reader_gone") and not f.get("s_out")
+    able = s_able or f.get("t")
     if f.get("held") and f.get("stopping") and f.get("session") and able and f.get("reads", True):
         return Action.YIELD
+    heir = s_able and not f.get("masked") and not f.get("other_life")
+    if f.get("held") and f.get("session") and f.get("wish") and heir and not f.get("slow"):
+        return Action.MOVE
+    fits = bool(fits and (not f.get("gathering") or given_back))
     good = not f.get("held") and f.get("session") and fits and heard and (whole or given_back)
     return Action.OPEN if good else Action.WAIT
 
@@ -150,8 +174,14 @@ def master_slave(f: Facts) -> Action:
     return _claims(f, bool(may), _best(f))
 
 
+def _gathered(f: Facts) -> bool:
+    all_heard = f.get("reader_heard") and not f.get("away") and f.get("t")
+    return not f.get("gathering") or bool(all_heard)
+
+
 def _returns(f: Facts, mode: Mode) -> Action:
-    if not f.get("session") or not f.get("fits", True):
+    fits = f.get("fits", True) or f.get("hollow")
+    if not f.get("session") or not fits or not _gathered(f):
         return Action.WAIT
     unclean = f.get("unclean")
     reader_heard = f.get("reader_heard") and not f.get("away")
@@ -163,6 +193,10 @@ def _returns(f: Facts, mode: Mode) -> Action:
     if heard and f.get("record"):
         return Action.OPEN
     if mode is Mode.HANDOVER and heard and gone and f.get("sealed"):
+        return Action.OPEN
+    unused = mode is Mode.SLAVE_CONSUME and f.get("heir")
+    whole = not f.get("hollow") or (reader_heard and f.get("t")) or f.get("gathering")
+    if unused and gone and linked_heard and enough and whole:
         return Action.OPEN
     long = f.get("long") and not lacks  # then not long enough
     if gone and long and f.get("lenient", True) and linked_heard and enough:
@@ -179,10 +213,20 @@ def consume_reader(f: Facts) -> Action:
     back = stream and not f.get("master_gone")
     cut_off = not session and f.get("lease_out")
     serving = f.get("held") and not frozen
+    promotable = (
+        f.get("master_gone") and not stream and f.get("in_isr", True) and not f.get("behind")
+        and not f.get("none") and not f.get("gathering") and not f.get("alone")
+    )  # fmt: skip
+    if session and f.get("wish") and f.get("heir") and not f.get("reborn"):
+        return Action.TAKE_OVER
+    if session and f.get("wish") and frozen and promotable:
+        return Action.TAKE_OVER
     if session and back and frozen:
         return Action.HAND_OVER
     if cut_off and stream and frozen:
         return Action.SEND_RECORD
+    if serving and session and f.get("wish") and promotable:
+        return Action.FREEZE
     if serving and ((session and back) or (cut_off and stream)):
         return Action.FREEZE
     return Action.CLAIM if not serving and session else Action.WAIT
@@ -216,6 +260,8 @@ CLAIMING = ("session", "fresh", "reads", "not_due", "checked", "patient")
 OTHER_SLAVE = ("reader_gone", "master_gone", "in_isr", "emptied", "alone", "rival")
 RETURNING = ("session", "fresh", "fits", "record", "reader_heard", "t", "unclean", "reader_gone",
              "long", "lenient", "sealed", "away", "lacks")  # fmt: skip
+GIVEN = ("session", "fresh", "fits", "record", "reader_heard", "t", "unclean", "reader_gone",
+         "long", "heir", "hollow", "gathering", "away")  # fmt: skip
 TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] = [
     (Mode.NEW, M, new_master, ("session", "fresh", "records", "reader_heard", "t")),
     (Mode.NEW, S, lambda f: Action.WAIT, CLAIMING),
@@ -224,9 +270,22 @@ TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] =
       "stopping", "reader_gone")),
     (Mode.MASTER, S, master_slave,
      (*CLAIMING, "master_gone", "stream", "promised", "in_isr", "emptied", "alone", "rival")),
+    (Mode.MASTER, M, master_master,
+     ("held", "session", "fresh", "wish", "slow", "reader_heard", "t", "reader_gone", "masked",
+      "other_life", "s_out", "stopping")),
+    (Mode.MASTER, M, master_master,
+     ("held", "session", "fresh", "gathering", "whole", "reader_heard", "t")),
     (Mode.SLAVE_CONSUME, M, consume_master, RETURNING),
+    (Mode.SLAVE_CONSUME, M, consume_master, GIVEN),
+    (Mode.HANDOVER, M, hand_over_master,
+     (*RETURNING[:7], "reader_gone", "sealed", "gathering", "long", "away")),
     (Mode.SLAVE_CONSUME, S, consume_reader,
      ("held", "frozen", "session", "fresh", "stream", "master_gone", "lease_out", "reads")),
+    (Mode.SLAVE_CONSUME, S, consume_reader,
+     ("held", "frozen", "session", "fresh", "stream", "master_gone", "wish", "heir", "reborn")),
+    (Mode.SLAVE_CONSUME, S, consume_reader,
+     ("held", "frozen", "session", "fresh", "stream", "master_gone", "wish", "behind", "none",
+      "gathering", "alone", "in_isr")),
     (Mode.SLAVE_CONSUME, T, consume_slave, (*CLAIMING, *OTHER_SLAVE)),
     (Mode.HANDOVER, M, hand_over_master, RETURNING),
     (Mode.HANDOVER, S, hand_over_reader,
@@ -256,15 +315,16 @@ def test_every_combination(
         assert bool(decision.why) == (decision.action is not Action.LOOK)
         assert "{" not in decision.why
         assert (decision.edit is not None) == (
-            action in (Action.CLAIM, Action.OPEN, Action.HAND_OVER, Action.YIELD)
+            action
+            not in (Action.WAIT, Action.LOOK, Action.CHECK, Action.FREEZE, Action.SEND_RECORD)
         )
         if decision.edit is not None:
             assert decision.edit.epoch == state(mode, f).epoch + 1 or mode is Mode.NEW
             assert decision.edit.why
-            assert decision.edit.master == M
+            assert decision.edit.master == (me if action is Action.TAKE_OVER else M)
         held = f.get("held") and not f.get("frozen")
         if mode is Mode.MASTER and me == M and held:
-            full = Permission.FULL if f["reads"] else Permission.WRITE
+            full = Permission.FULL if f.get("reads", True) else Permission.WRITE
             assert (decision.permission, decision.lease) == (full, LeaseRule.ZOOKEEPER_OR_GRANTS)
         elif mode is Mode.SLAVE_CONSUME and me == S and held:
             assert (decision.permission, decision.lease) == (Permission.READ, LeaseRule.ZOOKEEPER)
@@ -287,11 +347,13 @@ def test_the_table_has_every_row_seen() -> None:
 def test_no_guard_can_be_left_out() -> None:
     """Each guard of each row decides something that the second writing says."""
     idle = set()
-    for mode, me, expected, names in TABLE:
+    for mode, me in dict.fromkeys((mode, me) for mode, me, _, _ in TABLE):
         part = check(me, mode, {}).part
         rows = RULES.rows[mode, part]
         cases = [
             (expected(f), (me, config(f), state(mode, f, me), evidence(mode, f), NOW, PARAMS))
+            for that_mode, who, expected, names in TABLE
+            if (that_mode, who) == (mode, me)
             for f in combinations(tuple(n for n in names if n not in ("fresh", "patient")))
             if f.update(fresh=True) is None
         ]

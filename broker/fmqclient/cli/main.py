@@ -19,6 +19,7 @@ from fmqclient.cli.common import FAILED, INTERRUPTED, NO_READER, TERMINATED, USA
 _ELSEWHERE: Final = {
     "broker": "Run a broker; change what one may serve.",
     "cluster": "What the broker groups consist of, in your ZooKeeper: apply, show.",
+    "failover": "Give a group's mastership to another of its brokers.",
     "journal": "Look at a broker's data directory: offline, read-only.",
     "job": "Data jobs: check a journal and its replicas, rebuild indexes, archive topics.",
     "dev": "A cluster on this machine to write programs against.",

@@ -5,6 +5,7 @@ Every write is a compare-and-set on what was read: of two writers one is told th
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 from fmqcore import paths
@@ -93,6 +94,28 @@ class Registry:
                 continue
         raise Unavailable(f"the group of {broker} is being changed all the time: try again")
 
+    async def want(self, group: GroupName, master: BrokerId) -> GroupState:
+        """That member shall be master; the state as it was then. Raises `NotFound`."""
+        for _ in range(_TRIES):
+            found = await self.group(group)
+            if found is None:
+                known = ", ".join(sorted(await self.groups()))
+                raise NotFound(f"cluster {self._cluster} has no group {group!r}; it has: {known}")
+            if found.value.member(master) is None:
+                known = ", ".join(m.id for m in found.value.members)
+                raise NotFound(f"group {group} has no broker {master!r}; it has: {known}")
+            state = await self.state(group)
+            if found.value.master == master:
+                return state
+            try:
+                node = paths.config_node(self._cluster, group)
+                data = config_to_json(replace(found.value, master=master))
+                await self._coordination.set(node, data, found.version)
+            except (BadVersion, NoNode):
+                continue
+            return state
+        raise Unavailable(f"group {group} is being changed all the time: try again")
+
 
 class Changed(InvalidArgument):
     """The group is not as it was read."""
@@ -112,8 +135,9 @@ def _check_running(old: GroupConfig, new: GroupConfig, state: GroupState) -> Non
         return
     if old.master != new.master:
         raise InvalidArgument(
-            f"group {new.group} is in service with master {old.master}: this version cannot give "
-            "the mastership to another broker"
+            f"group {new.group} is in service and {old.master} is wanted as its master: to give "
+            f"the mastership to {new.master}, fmq failover {new.group} --to {new.master}; else "
+            f"name {old.master} in the file"
         )
     gone = {m.id for m in old.members} - {m.id for m in new.members}
     if held := sorted(gone & (state.isr | {state.master, state.reader})):

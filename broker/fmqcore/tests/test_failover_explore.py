@@ -12,7 +12,7 @@ from fmqcore.cluster import Mode
 from fmqcore.failover import Link
 from fmqcore.failover import guards as g
 from fmqcore.failover.claims import FOREVER
-from fmqcore.tests.failover_events import explore, heal, walk
+from fmqcore.tests.failover_ways import explore, heal, walk
 from fmqcore.tests.failover_world import (
     Protocol,
     World,

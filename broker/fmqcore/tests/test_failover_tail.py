@@ -9,7 +9,7 @@ from fmqcore.cluster import Mode
 from fmqcore.failover.evidence import Action
 from fmqcore.failover.machine import decide
 from fmqcore.policy import AckPolicy, Flush, HowMany
-from fmqcore.tests.test_failover_machine import NOW, PARAMS, M, S, T, U, config, evidence, state
+from fmqcore.tests.failover_table import NOW, PARAMS, M, S, T, U, config, evidence, state
 from fmqcore.words import BrokerId, Position
 
 BACK = {"session": True, "fresh": True, "fits": True, "whole": True, "unclean": True}

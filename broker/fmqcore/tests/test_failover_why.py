@@ -3,7 +3,7 @@
 from itertools import product
 
 from fmqcore.cluster import Mode
-from fmqcore.tests.test_failover_machine import M, S, T, check
+from fmqcore.tests.failover_table import M, S, T, check
 
 
 def test_why_tells_what_is_awaited() -> None:

@@ -1,0 +1,120 @@
+"""The mastership moves between real processes (ADR 0022): asked for, broken off, after a loss."""
+
+import asyncio
+import shutil
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fmqbroker.tests.scenario_harness import FULL, MASTER, NONE, READ, SLAVE, Scenario, scenario
+from fmqcore.cluster import GroupState, Mode
+from fmqcore.words import BrokerId, Permission
+from fmqport.zk.embedded import EmbeddedZooKeeper
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+
+
+async def _fmq_failover(stage: Scenario, to: str) -> str:
+    """The command, as a person gives it; what it says."""
+    command = (sys.executable, "-m", "fmqclient.cli.main", "failover", "g1", "--to", to)
+    where = ("-z", stage.cluster.zookeeper_address, "-c", stage.cluster.options.cluster)
+    process = await asyncio.create_subprocess_exec(
+        *command, *where, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 0, said.decode()
+    return said.decode()
+
+
+async def _want(stage: Scenario, to: str) -> None:
+    groups = stage.cluster.groups
+    await groups.put_config(replace(await groups.config("g1"), master=BrokerId(to)))
+
+
+async def _master(stage: Scenario, broker: str) -> GroupState:
+    def opened(state: GroupState) -> bool:
+        return (state.mode, state.master, state.base) == (Mode.MASTER, broker, 0)
+
+    return await stage.until_state(opened, f"{broker} is master")
+
+
+class _Outage:
+    """How long nobody served: as the watch sees it, from the last that did to the first."""
+
+    def __init__(self, stage: Scenario) -> None:
+        self._stage = stage
+        self.longest_ms = dict.fromkeys((Permission.READ, Permission.WRITE), 0)
+
+    async def look(self) -> None:
+        served = dict.fromkeys(self.longest_ms, time.monotonic())
+        while True:
+            for kind in self.longest_ms:
+                now = time.monotonic()
+                if any(kind & s.permission for s in self._stage.watch.latest.values()):
+                    gap_ms = int((now - served[kind]) * 1000)
+                    self.longest_ms[kind] = max(self.longest_ms[kind], gap_ms)
+                    served[kind] = now
+            await asyncio.sleep(0.005)
+
+
+async def test_switchover_there_and_back_under_traffic(
+    tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
+) -> None:
+    """Nothing is lost, order holds; who was master follows, without a restart of anybody."""
+    async with scenario(tmp_path, zookeeper_server) as stage:
+        before = await stage.state()
+        outage = _Outage(stage)
+        async with asyncio.TaskGroup() as tasks:
+            looking = tasks.create_task(outage.look())
+            for to, other in ((SLAVE, MASTER), (MASTER, SLAVE)):
+                assert f"{to} is master of g1" in await _fmq_failover(stage, to)
+                await stage.serves(to, FULL)
+                await stage.serves(other, NONE)
+                await stage.cluster.wait_healthy()
+                await stage.flow()
+            looking.cancel()
+        state = await stage.state()
+        assert state.epoch >= before.epoch + 6  # gives way, takes over, opens: twice
+        assert not state.degraded
+        await stage.verdict()
+        for kind, ms in outage.longest_ms.items():
+            print(f"switchover: nobody served {kind.name} for {ms} ms at most")
+
+
+async def test_old_master_killed_in_the_middle_of_a_move(
+    tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
+) -> None:
+    """Whatever step it had come to, who is wanted becomes master, and the old one follows."""
+    async with scenario(tmp_path, zookeeper_server) as stage:
+        await _want(stage, SLAVE)
+        await stage.kill(MASTER)
+        await _master(stage, SLAVE)
+        stage.cluster.start_broker(MASTER)
+        await stage.serves(SLAVE, FULL)
+        await stage.cluster.wait_healthy()
+        await stage.flow()
+        await stage.verdict()
+
+
+async def test_promotion_after_the_masters_disk_is_gone(
+    tmp_path: Path, zookeeper_server: EmbeddedZooKeeper
+) -> None:
+    """The reader becomes master; under the old name comes a broker with nothing, and follows."""
+    async with scenario(tmp_path, zookeeper_server) as stage:
+        await stage.gather_backlog()
+        await stage.kill(MASTER)
+        shutil.rmtree(stage.cluster.brokers[BrokerId(MASTER)].data)
+        await stage.serves(SLAVE, READ)
+        await stage.consume_backlog()
+        await _want(stage, SLAVE)
+        state = await _master(stage, SLAVE)
+        assert not state.degraded
+        await stage.serves(SLAVE, FULL)
+        stage.cluster.start_broker(MASTER)
+        await stage.cluster.wait_healthy()
+        assert (await stage.state()).master == SLAVE
+        await stage.flow()
+        await stage.verdict()

@@ -62,6 +62,7 @@ class GroupConfig:
     members: tuple[Member, ...]
     policy: AckPolicy = AckPolicy()
     strict_takeover: bool = False  # a lost takeover record waits for a person
+    lost: BrokerId = BrokerId("")  # this master is lost for good: who is wanted may be promoted
 
     def member(self, broker: BrokerId) -> Member | None:
         """The member of that name."""
@@ -84,7 +85,7 @@ class GroupState:
     state it is not 0 only if the master opened its term without all of that.
     `heir`: the incarnation of the reader to which the master gave its whole journal with the reads;
     "" once anybody has claimed. `base`: not 0 from a claim of mastership until its term is opened:
-    the journal of `master` must have that epoch, or every in-sync slave must be heard first.
+    the journal of `master` must have that epoch, or every member but `lost` be heard first.
     """
 
     mode: Mode = Mode.NEW
@@ -100,6 +101,7 @@ class GroupState:
     served_end: Position = Position(0)
     heir: str = ""
     base: Epoch = Epoch(0)
+    lost: BrokerId = BrokerId("")  # the master from which a promoted one took over
 
 
 def acting(config: GroupConfig, state: GroupState) -> GroupConfig:
@@ -169,6 +171,7 @@ def config_to_json(config: GroupConfig) -> bytes:
                 "strict": config.policy.strict,
             },
             "strict_takeover": config.strict_takeover,
+            **({"lost": config.lost} if config.lost else {}),
         }
     )
 
@@ -198,6 +201,7 @@ def config_from_json(raw: bytes) -> GroupConfig:
                 strict=bool(policy.get("strict", False)),
             ),
             strict_takeover=bool(data.get("strict_takeover", False)),
+            lost=BrokerId(_text(data.get("lost", ""))),
         )
         ids = [m.id for m in config.members]
         if config.master not in ids or len(set(ids)) < len(ids):
@@ -218,6 +222,7 @@ def state_to_json(state: GroupState) -> bytes:
             "served_end": state.served_end,
             "heir": state.heir,
             "base": state.base,
+            "lost": state.lost,
             "sealed": state.sealed,
             "degraded": state.degraded,
             "why": state.why,
@@ -240,6 +245,7 @@ def state_from_json(raw: bytes) -> GroupState:
             served_end=Position(int(data.get("served_end", 0))),
             heir=_text(data.get("heir", "")),
             base=Epoch(int(data.get("base", 0))),
+            lost=BrokerId(_text(data.get("lost", ""))),
             sealed=bool(data.get("sealed", False)),
             degraded=bool(data.get("degraded", False)),
             why=_text(data.get("why", "")),

@@ -48,10 +48,10 @@ class Operator:
         )
         self.put(replace(config, members=members))
 
-    def want(self, group: str, broker: str) -> None:
-        """That broker shall be master."""
+    def want(self, group: str, broker: str, lost: str = "") -> None:
+        """That broker shall be master; `lost`: that one is given up."""
         config = self._world.configs[group]
-        self.put(replace(config, master=BrokerId(broker)))
+        self.put(replace(config, master=BrokerId(broker), lost=BrokerId(lost)))
 
     def remove(self, group: str, broker: str) -> None:
         """A slave is no member any more."""

@@ -61,7 +61,7 @@ async def _promote(act: Act, *, wipe: bool) -> None:
         return state.mode is Mode.SLAVE_CONSUME and str(state.reader) != act.on
 
     if await world.until(read, _GONE_S):
-        _want(act, str(world.state(group).reader))
+        _want(act, str(world.state(group).reader), lost=act.on)
     else:
         act.fired("nobody takes over the reads")
     await act.last(0.2, 4.0)
@@ -69,10 +69,12 @@ async def _promote(act: Act, *, wipe: bool) -> None:
     act.healed()
 
 
-def _want(act: Act, broker: str) -> None:
+def _want(act: Act, broker: str, lost: str = "") -> None:
     group = act.target.group
+    if lost:  # its copy counts for nothing any more: as if its disk were gone
+        act.also(FaultKind.DISK_EMPTY, f"{lost} is declared lost")
     if any(str(m.id) == broker for m in act.world.configs[group].members):
-        act.world.operator.want(group, broker)
+        act.world.operator.want(group, broker, lost)
         act.fired(f"{broker} shall be master of {group}")
 
 

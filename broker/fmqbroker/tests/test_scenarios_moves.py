@@ -29,9 +29,10 @@ async def _fmq_failover(stage: Scenario, to: str) -> str:
     return said.decode()
 
 
-async def _want(stage: Scenario, to: str) -> None:
-    groups = stage.cluster.groups
-    await groups.put_config(replace(await groups.config("g1"), master=BrokerId(to)))
+async def _want(stage: Scenario, to: str, lost: str = "") -> None:
+    groups, lost_one = stage.cluster.groups, BrokerId(lost)
+    config = await groups.config("g1")
+    await groups.put_config(replace(config, master=BrokerId(to), lost=lost_one))
 
 
 async def _master(stage: Scenario, broker: str) -> GroupState:
@@ -91,8 +92,8 @@ async def test_old_master_killed_in_the_middle_of_a_move(
     async with scenario(tmp_path, zookeeper_server) as stage:
         await _want(stage, SLAVE)
         await stage.kill(MASTER)
-        await _master(stage, SLAVE)
         stage.cluster.start_broker(MASTER)
+        await _master(stage, SLAVE)
         await stage.serves(SLAVE, FULL)
         await stage.cluster.wait_healthy()
         await stage.flow()
@@ -109,7 +110,7 @@ async def test_promotion_after_the_masters_disk_is_gone(
         shutil.rmtree(stage.cluster.brokers[BrokerId(MASTER)].data)
         await stage.serves(SLAVE, READ)
         await stage.consume_backlog()
-        await _want(stage, SLAVE)
+        await _want(stage, SLAVE, lost=MASTER)
         state = await _master(stage, SLAVE)
         assert not state.degraded
         await stage.serves(SLAVE, FULL)

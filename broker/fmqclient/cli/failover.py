@@ -15,7 +15,7 @@ from fmqclient.cli.cluster import Cluster, ZooKeeper, cluster_name, quietly
 from fmqclient.cli.common import talk
 from fmqclient.cli.registry import Registry, registry
 from fmqcore.cluster import GroupState, Mode
-from fmqcore.errors import Unavailable
+from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.words import BrokerId, GroupName
 
 app = typer.Typer(help="Give a group's mastership to another of its brokers.")
@@ -27,6 +27,12 @@ _LOOK_S = 0.05
 def failover(
     group: Annotated[str, typer.Argument(help="the group")],
     to: Annotated[str, typer.Option("--to", help="who shall be master")],
+    lost: Annotated[
+        str,
+        typer.Option(
+            "--lost", help="this master is lost for good: what it alone acknowledged is given up"
+        ),
+    ] = "",
     timeout: Annotated[
         float, typer.Option("--timeout", help="seconds to watch; 0: only say what is wanted")
     ] = 60.0,
@@ -36,20 +42,26 @@ def failover(
     """Give a group's mastership to another of its brokers, in good order.
 
     A master that lives gives way once the other has all that it has: nothing is lost, and for a
-    moment nobody serves. If the master is lost for good, name the slave that serves the reads
-    (`fmq status`): it becomes master when it has heard every other slave in sync.
+    moment nobody serves. If the master is lost for good, say so with --lost, and name the slave
+    that serves the reads (`fmq status`): it becomes master when it has heard every other member.
     """
     name = cluster_name(cluster)
 
     async def work() -> None:
         async with registry(zookeeper, name) as groups:
-            await _move(groups, GroupName(group), BrokerId(to), timeout)
+            await _move(groups, GroupName(group), BrokerId(to), BrokerId(lost), timeout)
 
     quietly(work)
 
 
-async def _move(groups: Registry, group: GroupName, to: BrokerId, timeout_s: float) -> None:
-    state = await groups.want(group, to)
+async def _move(
+    groups: Registry, group: GroupName, to: BrokerId, lost: BrokerId, timeout_s: float
+) -> None:
+    if lost:
+        master = (await groups.state(group)).master
+        if lost != master:
+            raise InvalidArgument(f"{lost} is not the master of group {group}: that is {master}")
+    state = await groups.want(group, to, lost)
     if state.mode is Mode.SLAVE_CONSUME and to not in (state.reader, state.master):
         talk(
             f"master {state.master} is gone and {state.reader} serves the reads: only it can be "

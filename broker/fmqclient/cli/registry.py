@@ -94,8 +94,11 @@ class Registry:
                 continue
         raise Unavailable(f"the group of {broker} is being changed all the time: try again")
 
-    async def want(self, group: GroupName, master: BrokerId) -> GroupState:
-        """That member shall be master; the state as it was then. Raises `NotFound`."""
+    async def want(self, group: GroupName, master: BrokerId, lost: BrokerId) -> GroupState:
+        """That member shall be master (and `lost` is lost for good, "" = nobody).
+
+        Returns the state as it was then; raises `NotFound`.
+        """
         for _ in range(_TRIES):
             found = await self.group(group)
             if found is None:
@@ -105,11 +108,11 @@ class Registry:
                 known = ", ".join(m.id for m in found.value.members)
                 raise NotFound(f"group {group} has no broker {master!r}; it has: {known}")
             state = await self.state(group)
-            if found.value.master == master:
+            if (found.value.master, found.value.lost) == (master, lost):
                 return state
             try:
                 node = paths.config_node(self._cluster, group)
-                data = config_to_json(replace(found.value, master=master))
+                data = config_to_json(replace(found.value, master=master, lost=lost))
                 await self._coordination.set(node, data, found.version)
             except (BadVersion, NoNode):
                 continue

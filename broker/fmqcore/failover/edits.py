@@ -56,7 +56,7 @@ def take_over(case: Case) -> GroupState:
     """MASTER(e+1, me), with no term yet: from here on nobody else may begin one.
 
     An heir has all that the master had, so the master is in sync. Who is promoted has not: it is to
-    hear every slave in sync first, and the number that it must have until then is in no journal.
+    hear every other member first, and the epoch that it must have until then is in no journal.
     """
     state, evidence = case.state, case.evidence
     inherits, record = state.heir != "", evidence.frozen_offsets
@@ -72,7 +72,8 @@ def take_over(case: Case) -> GroupState:
         offsets=state.offsets if inherits or record is None else record,
         sealed=False,
         heir="",
-        base=evidence.journal_epoch if inherits or not isr else next_epoch(case),
+        base=evidence.journal_epoch if inherits else next_epoch(case),
+        lost=BrokerId("") if inherits else state.master,
         why=f"{case.me} becomes master: {state.master} {how}",
     )
 

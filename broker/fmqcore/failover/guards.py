@@ -1,7 +1,7 @@
 """The named guards of the failover table: each one question about a case, and what its "no" means.
 
 Pure. `unmet` is the sentence that people read in `why` while the guard does not hold; it may name
-{me}, {master}, {reader}, {wanted} and {isr}.
+{me}, {master}, {reader}, {wanted}, {lost} and {isr}.
 """
 
 from collections.abc import Callable
@@ -118,14 +118,16 @@ def _journal_whole(case: Case) -> bool:
 
 
 def _gathered(case: Case) -> bool:
-    """Who took over has what the master had, or all that any slave in sync may have of it.
+    """Who took over has what the master had, or all that anybody else may have of it.
 
-    A slave that the administrator has taken out of the group is not waited for.
+    Every member is asked, also out of sync: an acknowledgement was made by the in-sync set of its
+    time. One that is gone for good is taken out of the configuration by a person.
     """
-    links, state = case.evidence.links, case.state
-    members = [b for b in state.isr if case.config.member(b) is not None]
-    heard = all(b in links and links[b].heard for b in members)
-    return case.evidence.journal_epoch >= state.base or heard
+    evidence, lost = case.evidence, case.state.lost
+    if evidence.journal_epoch >= case.state.base:
+        return True
+    links, others = evidence.links, [m.id for m in case.config.slaves if m.id != lost]
+    return evidence.journal_epoch > 0 and all(b in links and links[b].heard for b in others)
 
 
 def _all_heard_if_records(case: Case) -> bool:
@@ -193,9 +195,9 @@ JOURNAL_WHOLE: Final = Guard(
     "them left, delete the group's state in ZooKeeper to begin anew",
 )
 GATHERED: Final = Guard(
-    "who took over has heard all slaves in sync, or has all by itself",
+    "who took over has heard all members, or has all by itself",
     _gathered,
-    "{me} is to be master and waits to hear every slave in sync ({isr})",
+    "{me} is to be master and waits to hear every other member but {lost}",
 )
 ALL_HEARD_IF_RECORDS: Final = Guard(
     "a journal with records under a new state: every slave heard",

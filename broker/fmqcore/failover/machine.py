@@ -25,8 +25,8 @@ than the state it is judged with).
 |                  |        | slaves heard, and enough after an unclean start         | degraded  |
 |                  |        | session; journal fits; the heir gone before it claimed  | OPEN      |
 | SLAVE_CONSUME(e) | reader | session; wanted; heir                                   | TAKE OVER |
-|                  |        | frozen; session; wanted; promotable (master gone, stream| TAKE OVER |
-|                  |        | down, in isr, not behind, slaves asked, all live)       |           |
+|                  |        | frozen; session; wanted; promotable (declared lost and | TAKE OVER |
+|                  |        | gone, in isr, not behind, slaves asked, all others live)|           |
 |                  |        | frozen; session; master back                            | HAND_OVER |
 |                  |        | frozen; cut off; linked                                 | SEND      |
 |                  |        | held; session; master back                              | FREEZE    |
@@ -179,6 +179,7 @@ def _say(case: Case, text: str) -> str:
         master=case.state.master or case.config.master,
         reader=case.state.reader or "(none)",
         wanted=case.evidence.wanted,
+        lost=case.state.lost or "(none)",
         isr=", ".join(sorted(case.state.isr)) or "none",
     )
 

@@ -53,6 +53,11 @@ UNUSED: Final = Guard(
     lambda c: c.state.heir != "",
     "{me} waits for reader {reader} to hand over its offsets",
 )
+GIVEN_UP: Final = Guard(
+    "the master is declared lost for good",
+    lambda c: c.config.lost == c.state.master,
+    "{reader} serves reads until master {master} is back",
+)
 NOT_BEHIND: Final = Guard(
     "no unclean start since I had all that a master had",
     lambda c: not c.evidence.behind,
@@ -71,8 +76,8 @@ NOT_GATHERING: Final = Guard(
     "{me} is wanted as master, but {master} had not heard all slaves when it went: it must return",
 )
 ALL_LIVE: Final = Guard(
-    "every other slave in sync is live",
-    lambda c: all(b in c.evidence.live or c.config.member(b) is None for b in c.state.isr - {c.me}),
-    "{me} is wanted as master and waits for every slave in sync ({isr}): one may have what it has "
-    "not",
+    "every other member is live",
+    lambda c: all(m.id in c.evidence.live for m in c.config.slaves if m.id != c.me),
+    "{me} is wanted as master and waits for every other member but {master}: one may have what it "
+    "has not (one that is gone for good must be taken out of the configuration)",
 )

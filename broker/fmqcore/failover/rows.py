@@ -49,6 +49,7 @@ def _claim(mode: Mode, part: Part, *guards: Guard, last: tuple[Guard, ...] = ())
 
 _OPEN: Final = (g.SESSION, g.JOURNAL_FITS, g.GATHERED)
 _PROMOTABLE: Final = (
+    m.GIVEN_UP,
     g.MASTER_GONE,
     g.STREAM_DOWN,
     g.IN_ISR,

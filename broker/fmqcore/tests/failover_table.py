@@ -47,6 +47,7 @@ def config(f: Facts) -> GroupConfig:
         ),
         policy=cached,
         strict_takeover=not f.get("lenient", True),
+        lost=M if f.get("lost") else BrokerId(""),
     )
 
 
@@ -205,8 +206,9 @@ def consume_reader(f: Facts) -> Action:
     cut_off = not session and f.get("lease_out")
     serving = f.get("held") and not frozen
     promotable = (
-        f.get("master_gone") and not stream and f.get("in_isr", True) and not f.get("behind")
-        and not f.get("none") and not f.get("gathering") and not f.get("alone")
+        f.get("lost") and f.get("master_gone") and not stream and f.get("in_isr", True)
+        and not f.get("behind") and not f.get("none") and not f.get("gathering")
+        and not f.get("alone")
     )  # fmt: skip
     if session and f.get("wish") and f.get("heir") and not f.get("reborn"):
         return Action.TAKE_OVER
@@ -276,7 +278,7 @@ TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] =
      ("held", "frozen", "session", "fresh", "stream", "master_gone", "wish", "heir", "reborn")),
     (Mode.SLAVE_CONSUME, S, consume_reader,
      ("held", "frozen", "session", "fresh", "stream", "master_gone", "wish", "behind", "none",
-      "gathering", "alone", "in_isr")),
+      "gathering", "alone", "in_isr", "lost")),
     (Mode.SLAVE_CONSUME, T, consume_slave, (*CLAIMING, *OTHER_SLAVE)),
     (Mode.HANDOVER, M, hand_over_master, RETURNING),
     (Mode.HANDOVER, S, hand_over_reader,

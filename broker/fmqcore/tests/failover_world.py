@@ -39,6 +39,7 @@ class Zk(NamedTuple):
     master: int = 0
     heir: bool = False  # the process of which `Broker.same` says so
     base: int = 0
+    lost: int | None = None
 
 
 class Broker(NamedTuple):
@@ -138,6 +139,7 @@ def to_state(zk: Zk) -> GroupState:
         master=NAMES[zk.master],
         heir="same" if zk.heir else "",
         base=Epoch(zk.base),
+        lost=NAMES[zk.lost] if zk.lost is not None else BrokerId(""),
         reader=NAMES[zk.reader],
         isr=frozenset(NAMES[i] for i in zk.isr),
         offsets=str(zk.rec),
@@ -159,6 +161,7 @@ def from_state(state: GroupState, rec: int) -> Zk:
         NAMES.index(state.master),
         bool(state.heir),
         state.base,
+        NAMES.index(state.lost) if state.lost else None,
     )
 
 
@@ -178,13 +181,12 @@ def decision_of(
     linked = stream_of(master, i) in w.links
     stopping = stopping and i == master
     links = slaves_of(w, i) if i == master else NOBODY
-    level = frozenset(s for s in links if w.brokers[s].has == b.has)
     held = b.tenure
     wanted = master if wanted is None else wanted
     key = (
         *(len(w.brokers), i, b.view, b.conn and b.stands, fresh, b.lease, b.live, held, linked),
         *(b.promise, b.frozen, links, b.heard, b.got, gone_long, stopping),
-        *(level, wanted, b.same),
+        *(wanted, b.same),
     )
     known = p.memo.get(key)
     if known is not None:
@@ -206,13 +208,13 @@ def decision_of(
         frozen=Epoch(b.frozen),
         frozen_offsets="x" if b.frozen and p.records_fit else None,
         links={
-            NAMES[j]: Link(j in links, j in level, j in b.heard, incarnation="same")
+            NAMES[j]: Link(j in links, j in links, j in b.heard, incarnation="same")
             for j in links | b.heard
         },
         record=None if b.got is None else Record(NAMES[b.got[0]], Epoch(b.got[1])),
         reader_gone_since_ms=0 if gone_long else NOW,
     )
-    config = replace(CONFIGS[len(w.brokers)], master=NAMES[master])
+    config = replace(CONFIGS[len(w.brokers)], master=NAMES[master], lost=NAMES[master])
     made = decide(NAMES[i], config, to_state(b.view), evidence, NOW, PARAMS, p.rules)
     p.memo[key] = made
     return made

@@ -72,6 +72,7 @@ def heal(w: World, p: Protocol, rounds: int = 200) -> World:
 
 _ORDER = (
     "restart", "mend", "expire", "remove", "announce", "link", "grant", "promise", "refused",
+    "ship", "in vain",
     "land 0", "land 1", "land 2", "look 0", "decide 0", "look 1", "decide 1", "look 2", "decide 2",
     "freeze", "send", "renew",
 )  # fmt: skip

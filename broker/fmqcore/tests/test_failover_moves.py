@@ -181,12 +181,13 @@ def test_who_is_promoted_hears_every_slave_in_sync_first() -> None:
     assert (edit.mode, edit.master, edit.base) == (Mode.MASTER, S, 8)
     assert edit.isr == {T, U}
     assert edit.offsets == "cmVj"
-    master = replace(evidence(Mode.MASTER, {"session": True, "fresh": True}), incarnation="i")
-    waits = decide(S, config({}), edit, master, NOW, PARAMS)
+    mine = replace(config({}), master=S)  # as the group store hands it out
+    master = evidence(Mode.MASTER, {"session": True, "fresh": True})
+    waits = decide(S, mine, edit, master, NOW, PARAMS)
     assert waits.action is Action.WAIT
     assert "every other member but g-0" in waits.why
-    heard = replace(evidence(Mode.MASTER, {"session": True, "fresh": True, "t": True}))
-    opened = decide(S, config({}), edit, heard, NOW, PARAMS)
+    heard = evidence(Mode.MASTER, {"session": True, "fresh": True, "t": True})
+    opened = decide(S, mine, edit, heard, NOW, PARAMS)
     assert opened.action is Action.OPEN
     assert opened.edit is not None
     assert (opened.edit.master, opened.edit.epoch, opened.edit.base) == (S, 9, 0)

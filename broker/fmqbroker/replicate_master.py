@@ -195,7 +195,8 @@ class MasterReplication:
         view = link.view
         view.connected = view.caught_up = False
         view.sent_end = view.received_end = view.durable_end = NOTHING
-        view.epoch, view.incarnation = Epoch(0), link.incarnation
+        view.epoch = Epoch(0)
+        view.incarnation = link.incarnation
         view.reader = link.slave.reader
         if older is not None:
             older.cancel()

@@ -117,6 +117,10 @@ class Terms:
 
     async def _open(self, edit: GroupState, version: int) -> bool:
         p, state = self._parts, self._parts.group.state.value
+        # F15: nobody else begins a term, so no number can begin two histories.
+        assert edit.master == p.me
+        if state.master not in ("", p.me):  # another change came first
+            return False
         self.drop(edit.why)
         if p.journal.epoch > edit.epoch:  # a suffix that was pulled meanwhile brought it
             return False
@@ -186,7 +190,7 @@ class Terms:
 
     def _has_all(self, heir: BrokerId, incarnation: str) -> bool:
         """That very process has what I have; on its disk, if slaves count when durable."""
-        p = self._parts
+        p = self._parts  # F16: by its acks, and of the stream that it has now
         view = p.master.links.get(heir)
         if view is None or not view.connected or view.incarnation != incarnation:
             return False

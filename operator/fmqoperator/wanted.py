@@ -98,6 +98,7 @@ def config(seen: Observation, master: str | None = None) -> GroupConfig:
             policy.strict,
         ),
         group.spec.strict_takeover,
+        BrokerId("") if master or now is None else now.lost,  # a person's word stands
     )
 
 

@@ -124,6 +124,7 @@ def _gathered(case: Case) -> bool:
     time. One that is gone for good is taken out of the configuration by a person.
     """
     evidence, lost = case.evidence, case.state.lost
+    # F16: else a term could be opened without what one of them alone has.
     if evidence.journal_epoch >= case.state.base:
         return True
     links, others = evidence.links, [m.id for m in case.config.slaves if m.id != lost]

@@ -32,6 +32,11 @@ FOUND = [
     Found(214, "a roll for a new term stood where a slave had something else of the old epoch"),
     Found(246, "a calm that began while clients were still looking for their brokers"),
     Found(181, "a new reader that knew less was taken for a seek: acked messages came again"),
+    Found(
+        60037,
+        "a wish promoted a slave whose master was only away, and had acknowledged by itself",
+        Focus(moves=True),
+    ),
     Found(10002, "a master that was lost right after it opened took the hand-over with it"),
 ]
 

@@ -43,7 +43,8 @@ class Gatherer:
         group, journal, upstream = p.group, p.journal, p.slave.upstream
         frozen, received = terms.frozen, terms.received
         self._was_level = self._was_level or upstream.caught_up
-        unclean = not journal.clean and not terms.opened_once
+        # Whoever was level with a master, or was one, since its start lacks nothing of its own.
+        behind = not journal.clean and not terms.opened_once and not self._was_level
         return Evidence(
             session_live=group.changeable,
             fresh=fresh,
@@ -57,7 +58,7 @@ class Gatherer:
             journal_end=journal.end,
             has_records=group.state.value.mode is Mode.NEW and bool(journal.state.next_offsets),
             stopping=stopping,
-            may_lack=unclean,
+            may_lack=behind,
             tail_cut=journal.tail_cut,
             upstream_connected=upstream.connected,
             upstream_caught_up=upstream.caught_up,
@@ -66,7 +67,7 @@ class Gatherer:
             next_check_ms=next_check_ms,
             frozen=Epoch(0) if frozen is None else frozen.term,
             frozen_offsets=None if frozen is None else frozen.text,
-            behind=unclean and not self._was_level,
+            behind=behind,
             next_move_ms=next_move_ms,
             links=self._links(),
             record=None if received is None else received.record,

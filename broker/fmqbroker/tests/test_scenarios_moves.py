@@ -81,6 +81,10 @@ async def test_switchover_there_and_back_under_traffic(
         assert state.epoch >= before.epoch + 6  # gives way, takes over, opens: twice
         assert not state.degraded
         await stage.verdict()
+        seen = [(p, o, r) for p, some in stage.traffic.history.consumed.items() for o, r in some]
+        rows = {r for _, _, r in seen}
+        assert len(set(seen)) == len(rows), "nothing is stored twice"
+        print(f"switchover: {len(seen) - len(rows)} of {len(seen)} messages were delivered again")
         for kind, ms in outage.longest_ms.items():
             print(f"switchover: nobody served {kind.name} for {ms} ms at most")
 

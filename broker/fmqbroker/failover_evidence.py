@@ -1,7 +1,8 @@
 """What a broker knows, gathered for `fmqcore.failover.decide` (DESIGN §6).
 
-Only looks: at the cached group, the journal, the views of replication, the gate, my terms. The one
-thing it remembers by itself is since when the reader's live node is gone. Leaves nothing behind.
+Only looks: at the cached group, the journal, the views of replication, the gate, my terms. What it
+remembers by itself: since when something is gone or lacking, and whether a master was caught up
+with. Leaves nothing behind.
 """
 
 from fmqbroker.replication_view import LinkView

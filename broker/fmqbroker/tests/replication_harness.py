@@ -97,6 +97,11 @@ class GroupDouble(GroupStore):
         self.unsettled = self.unsettled and self._zoo.away
         self.changed.notify()
 
+    def acts_as_master(self, broker: str) -> None:
+        """The state says so from now on: seen here alone."""
+        self._configured = self.config
+        self._see(replace(self.state, value=replace(self.state.value, master=BrokerId(broker))))
+
     async def change(
         self, edit: Callable[[GroupState], GroupState | None], version: int | None = None
     ) -> GroupState | None:

@@ -25,6 +25,20 @@ async def test_a_slave_gets_every_byte(tmp_path: Path) -> None:
         await until(lambda: c.slaves[0].commit.commit_end == c.master.journal.end)
 
 
+async def test_a_slave_that_becomes_master_ships_what_it_followed(tmp_path: Path) -> None:
+    """What it had settled before is of another time: nothing of its journal is left over."""
+    async with cluster(tmp_path) as c:
+        slave, settled = c.slaves[0], c.slaves[0].journal.end
+        c.master.produce(20, 100)
+        await c.committed()
+        await c.equal()
+        assert slave.journal.end > settled
+        slave.group.acts_as_master(slave.name)
+        assert slave.master.ship_end() == slave.journal.end
+        assert not slave.master.links
+        assert not slave.slave.upstream.connected, "the stream of the old master counts no more"
+
+
 @pytest.mark.parametrize("flush", list(Flush))
 async def test_every_policy_holds_back_until_enough_slaves_count(
     tmp_path: Path, flush: Flush

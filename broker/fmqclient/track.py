@@ -67,8 +67,11 @@ class Track:
         self._fresh: list[Range] = []  # acked, not said to the broker
         self._first = self._end = _NONE  # the newest of them
 
-    def assigned(self, generation: int, begins_at: Offset, sought: int = 0) -> None:
-        """It is ours from now on, from that offset; what counts was acked since that seek."""
+    def assigned(self, generation: int, sought: int = 0) -> None:
+        """It is ours from now on; what counts was acked since that seek.
+
+        Where it begins does not matter: a broker counts what it was told, stored or not.
+        """
         if sought != self._sought:
             self._sought = sought
             self._forget()
@@ -78,7 +81,6 @@ class Track:
         self.held, self.revoked, self.lost_acks = True, False, False
         self.ours = True
         self.generation = generation
-        self.done.remove_below(begins_at)
         self._kept, self._kept_epoch = RangeSet(self.done), self._newest
         self._again = list(self.done)
 

@@ -5,7 +5,6 @@ made when the first group asks for it, in the background: nobody waits for an en
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,6 +31,7 @@ from fmqcore.errors import FmqError, Unavailable
 from fmqcore.words import BrokerId, GroupName, TopicId
 from fmqoperator.seen import InZooKeeper
 from fmqport.coordination import BadVersion, NodeExists, NoNode, SessionState
+from fmqport.topic_ids import next_topic_id
 from fmqport.zk.hosts import nobody_answers
 from fmqport.zk.session import ZooKeeperSession
 
@@ -116,7 +116,8 @@ class Ensemble:
     async def create_topic(self, cluster: str, topic: TopicConfig) -> None:
         """With the next id, which is never given twice. One that is there meanwhile stays."""
         await self._connected()
-        numbered = replace(topic, id=await next_topic_id(self._session, cluster))
+        number = await next_topic_id(self._session, paths.topics_node(cluster))
+        numbered = replace(topic, id=number)
         with suppress(NodeExists):
             node = paths.topic_node(cluster, topic.name)
             await self._session.create(node, topic_to_json(numbered))
@@ -162,24 +163,6 @@ class Ensemble:
             state=state_from_json(state.data) if state else GroupState(),
             live=live,
         )
-
-
-async def next_topic_id(session: ZooKeeperSession, cluster: str) -> TopicId:
-    """Take the next id, by compare-and-set, as brokers do: never given twice, some may be lost."""
-    node = paths.topics_node(cluster)
-    while True:
-        found = await session.get(node)
-        try:
-            if found is None:
-                await session.create(node, b'{"next_id": 2}', make_parents=True)
-                return TopicId(1)
-            taken = int(json.loads(found.data)["next_id"]) if found.data else 1
-            await session.set(node, json.dumps({"next_id": taken + 1}).encode(), found.version)
-        except (BadVersion, NodeExists):
-            continue
-        except (ValueError, KeyError, TypeError) as error:
-            raise Unavailable(f"{node} does not decode: {error!r}") from error
-        return TopicId(taken)
 
 
 class Ensembles:

@@ -12,8 +12,8 @@ from fmqcore.policy import can_meet
 from fmqcore.words import BrokerId, Permission
 from fmqoperator import facts
 from fmqoperator.objects import names
+from fmqoperator.objects.quantities import too_small
 from fmqoperator.outlook import Outlook
-from fmqoperator.plan import too_small
 from fmqoperator.resources import Access
 from fmqoperator.seen import Observation, Pod, PodPhase
 
@@ -61,7 +61,7 @@ def verdicts(seen: Observation, what: Outlook) -> list[Verdict]:
         _replication(seen),
         _failover(seen),
         _offsets(seen),
-        _zookeeper(seen),
+        zookeeper(seen),
         _progress(seen, what),
         _config(seen, what),
         _storage(seen),
@@ -193,7 +193,8 @@ def _offsets(seen: Observation) -> Verdict:
             return Verdict(kind, "True", "AtMaster")
 
 
-def _zookeeper(seen: Observation) -> Verdict:
+def zookeeper(seen: Observation) -> Verdict:
+    """Whether the operator and the brokers reach it."""
     kind, where = "ZooKeeperConnected", seen.group.spec.zookeeper.connect
     if seen.zookeeper is None:
         why = seen.zookeeper_why or f"{where} does not answer"

@@ -47,7 +47,7 @@ class Ensemble:
     def __init__(self, address: str) -> None:
         self._address = address
         self._session = ZooKeeperSession(address, timeout_ms=_SESSION_MS)
-        self._begun = self._since = time.monotonic()
+        self._begun = time.monotonic()
         self._starting = asyncio.create_task(self._start(), name=f"zookeeper {address}")
 
     async def _start(self) -> None:
@@ -145,8 +145,8 @@ class Ensemble:
         if not self._starting.done() and left_s > 0:
             await asyncio.wait((self._starting,), timeout=left_s)
         if self._session.state is not SessionState.CONNECTED:
-            raise Unavailable(await nobody_answers(self._address, time.monotonic() - self._since))
-        self._since = time.monotonic()
+            # Always the same words: they become a condition, and since when it is so stands there.
+            raise Unavailable(await nobody_answers(self._address, _LOOK_S))
 
     async def _look(self, cluster: str, group: GroupName) -> InZooKeeper:
         session = self._session

@@ -64,7 +64,7 @@ def verdicts(seen: Observation, what: Outlook) -> list[Verdict]:
         zookeeper(seen),
         _progress(seen, what),
         _config(seen, what),
-        _storage(seen),
+        storage(seen),
         _fenced(seen),
         _paused(seen),
         Verdict("IndexConsistent", "Unknown", "NotChecked", "a BrokerJob of type check tells"),
@@ -240,7 +240,8 @@ def _config(seen: Observation, what: Outlook) -> Verdict:
     return Verdict(kind, "True", "Applied")
 
 
-def _storage(seen: Observation) -> Verdict:
+def storage(seen: Observation) -> Verdict:
+    """Whether each broker has its volume, as large as declared."""
     kind, size = "StorageReady", seen.group.spec.storage.size
     if seen.claims is None:
         return Verdict(kind, "Unknown", "NotListed", "the group's volumes cannot be listed")
@@ -251,6 +252,9 @@ def _storage(seen: Observation) -> Verdict:
             return Verdict(kind, "False", "VolumeLost", f"volume of {broker} is gone: {remedy}")
         if claim.deleting:
             return Verdict(kind, "False", "VolumeGoes", f"claim {name} is being deleted")
+        if not claim.capacity:
+            why = f"claim {name} has no volume yet: kubectl describe pvc {name} says why"
+            return Verdict(kind, "False", "NotBound", why)
         if claim.resize:
             return Verdict(kind, "False", "ResizeFails", f"claim {name}: {claim.resize}")
         if too_small(claim.requested, size) and claim.expandable is False:

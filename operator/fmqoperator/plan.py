@@ -150,6 +150,7 @@ def _told(seen: Observation, what: Outlook) -> Iterator[Action]:
         if hold.reason in _TOLD and not any(hold.message in message for message in known):
             yield Tell("Warning", hold.reason, hold.message)
     yield from _zookeeper(seen)
+    yield from _storage(seen)
     yield from _transition(seen)
 
 
@@ -159,17 +160,29 @@ _PATIENT: Final = frozenset({"DrainWaits", "MoveUnsupported", "ScaleDownRefused"
 """What waits for a person, or for something of which a watch tells."""
 
 
+def _condition(seen: Observation, kind: str) -> str:
+    """As the status says it: True, False, Unknown; "" = not yet."""
+    return next((c.status for c in seen.group.status.conditions if c.type == kind), "")
+
+
 def _zookeeper(seen: Observation) -> Iterator[Action]:
     """It went away, or is back, since the status was written."""
-    before = next(
-        (c.status for c in seen.group.status.conditions if c.type == "ZooKeeperConnected"), ""
-    )
-    now = judge.zookeeper(seen)
+    before, now = _condition(seen, "ZooKeeperConnected"), judge.zookeeper(seen)
     if now.status == "False" != before:
         why = "masters serve on while their slaves are linked to them, and nobody fails over"
         yield Tell("Warning", "ZooKeeperAway", f"{now.message}; {why}")
     elif now.status == "True" and before == "False":
         yield Tell("Normal", "ZooKeeperBack", f"{now.message} answers again")
+
+
+def _storage(seen: Observation) -> Iterator[Action]:
+    """A broker had its volume, has none now, and nobody has declared anything else."""
+    now, meta = judge.storage(seen), seen.group.metadata
+    grows = now.reason in ("Growing", "CannotGrow")  # of that is told elsewhere
+    had = _condition(seen, "StorageReady") == "True"
+    as_it_was = seen.group.status.observed_generation == meta.generation
+    if now.status == "False" and had and as_it_was and not grows:
+        yield Tell("Warning", now.reason, now.message)
 
 
 def _transition(seen: Observation) -> Iterator[Action]:

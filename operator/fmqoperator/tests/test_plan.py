@@ -270,3 +270,19 @@ def test_zookeeper_that_goes_and_comes_back_is_told_once(moves: bool) -> None:
     made.run()
     assert told(made).count("ZooKeeperBack") == 1
     assert told(made).count("ZooKeeperAway") == 1
+
+
+def test_a_volume_that_goes_is_told_once_and_one_that_is_to_come_is_not(moves: bool) -> None:
+    made = running(moves)
+    made.claims["data-g1-0"] = replace(made.claims["data-g1-0"], deleting=True)
+    made.round()
+    made.round()
+    assert told(made).count("VolumeGoes") == 1
+    assert "data-g1-0" in next(e.message for e in made.events if e.reason == "VolumeGoes")
+    made.claims["data-g1-0"] = replace(made.claims["data-g1-0"], deleting=False, capacity="")
+    made.round()
+    assert made.condition("StorageReady")["reason"] == "NotBound"
+    made = running(moves)
+    made.spec(replicas=3)
+    made.run()
+    assert not {"NoVolume", "NotBound", "VolumeGoes"} & set(told(made))

@@ -90,7 +90,7 @@ class Story:
     def start(self) -> None:
         """Returns when messages flow."""
         group, seed = self.group, next(_NUMBERS)
-        apply(_code(group.namespace))
+        apply(code(group.namespace))
         kubectl("delete", "pod", _NAME, "-n", group.namespace, "--ignore-not-found", "--now")
         apply(_pod(group, seed))
         from_ms = _now_ms()
@@ -195,7 +195,7 @@ def _now_ms() -> float:
     return time.monotonic() * 1000
 
 
-def _code(namespace: str) -> Json:
+def code(namespace: str) -> Json:
     """What the pod runs, of this tree."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:

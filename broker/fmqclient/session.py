@@ -286,7 +286,6 @@ class Session(Acker):
             chunk = before.another(delivery)
         else:
             chunk = Chunk(self._settings.topic, track, self, delivery)
-        track.arrived(delivery.first_offset, delivery.end_offset, chunk.epoch)
         self._deliver(chunk)
         return chunk
 

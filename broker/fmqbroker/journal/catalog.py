@@ -10,6 +10,7 @@ The indexes of segments that are not wholly committed yet stay in memory, so tha
 for a commit end that far back is then too low, never too high (R7).
 """
 
+from bisect import bisect_left
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
@@ -118,6 +119,18 @@ class Catalog:
         if self._hot and self._hot[0].segment.base == commit_end:
             return self._hot[0].start.next_offsets.get(key, Offset(0))
         return self.first.next_offsets.get(key, Offset(0))
+
+    async def offset_at(self, key: QueueKey, position: Position) -> Offset:
+        """The queue's next offset as of a batch's begin, however far back."""
+        segments = self._store.segments
+        at = bisect_left(segments, position, key=lambda segment: segment.base) - 1
+        if at < 0:
+            return self.first.next_offsets.get(key, Offset(0))
+        segment = segments[at]
+        end = (await self.index_of(segment)).end_offset_below(key, position)
+        if end is not None:
+            return end
+        return (await self.start_of(segment)).next_offsets.get(key, Offset(0))
 
     async def find(self, key: QueueKey, offset: Offset, limit: int) -> list[IndexEntry]:
         """See `Journal.find`."""

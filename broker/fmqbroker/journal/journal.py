@@ -270,8 +270,7 @@ class Journal:
         return self._parts.catalog.committed_offset((topic_id, queue_id), commit_end)
 
     async def epoch_end(self, topic_id: TopicId, queue_id: int, epoch: Epoch) -> Offset:
-        """One past the queue's newest message of that epoch or an older one; 0 if nothing of that
-        epoch is here."""
+        """The queue's next offset when that epoch was over; 0 if nothing of the epoch is here."""
         epochs = self.state.epochs
         at = bisect_left(epochs, (epoch, Position(0)))
         if at == len(epochs) or epochs[at][0] != epoch:

@@ -269,11 +269,18 @@ class Consumer:
         )
 
     def ack_range(
-        self, queue: int, first: int, end: int, *, generation: int = 0, token: int = 0
+        self,
+        queue: int,
+        first: int,
+        end: int,
+        *,
+        generation: int = 0,
+        token: int = 0,
+        epoch: int = 0,
     ) -> None:
         generation = generation or self.held[queue]
         ack = client_pb2.AckRange(
-            queue_id=queue, generation=generation, first_offset=first, end_offset=end
+            queue_id=queue, generation=generation, first_offset=first, end_offset=end, epoch=epoch
         )
         self.send(ConsumeRequest(acks=[ack], commit_token=token))
 

@@ -87,7 +87,7 @@ async def ten_acked(session: Session, wire: Wire) -> None:
     while not session.tracks:
         await asyncio.sleep(0)
     for offset in range(10):
-        session.tracks[0].ack(offset, term=0)
+        session.tracks[0].ack(offset, term=0, epoch=1)
     session.acked()
 
 

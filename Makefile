@@ -12,7 +12,7 @@ PACKAGES := broker/fmq broker/fmqcore broker/fmqport broker/fmqbroker broker/fmq
 .PHONY: help install demo test test-fast test-spark check format proto sim mutants chaos e2e e2e-smoke bench bench-spark clean
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "FMQ needs Python 3.11 or later; if you have one: make PYTHON=/path/to/it ...")'

@@ -16,8 +16,9 @@ from fmqcore.scan.select import Range, Wanted
 from fmqcore.words import TopicId
 from fmqspark.archive.ledger import FOLDER, Book, Unit, open_book
 from fmqspark.archive.write import ArchiveResult, ArchiveTask, archive_unit, file_name
+from fmqspark.brokers import is_broker
 from fmqspark.engines import Engine
-from fmqspark.source.splits import plan
+from fmqspark.source.splits import SPLIT_BYTES, plan
 from fmqspark.source.survey import Survey, survey
 
 DONE: Final = 0
@@ -29,7 +30,7 @@ INCOMPLETE: Final = 3
 class ArchiveOptions:
     """What to archive and where to."""
 
-    directories: tuple[str, ...]
+    directories: tuple[str, ...]  # or brokers: see `fmqspark.source.access`
     folder: Path
     group: str = "journal"
     """What the journal is called in the archive."""
@@ -177,5 +178,6 @@ def _task(
     options: ArchiveOptions, found: Survey, wanted: Wanted, unit: Unit, rate: float
 ) -> ArchiveTask:
     within = replace(wanted, positions=Range(unit.begin, unit.end))
-    splits = tuple(plan(found, within, 2**62))
+    size = SPLIT_BYTES if is_broker(options.directories[0]) else 2**62
+    splits = tuple(plan(found, within, size))
     return ArchiveTask(unit, splits, str(options.folder), options.group, rate)

@@ -171,17 +171,19 @@ class ConsumerGroup:
             if self.holder(queue) is not session:  # else a seek made it void
                 session.ignored.add((queue, generation))
             return
+        appended = self._appended(self.topic_id, queue)
+        if end > appended:
+            session.unstorable = True  # said again to a reader that has less than the one before
         if 0 < epoch < self.term:
             end = min(end, self.epoch_ends.get((queue, epoch), first))
         if first >= end:
             return
         progress = self._touch(session, queue, first, end, now_ms)
-        up_to = self._appended(self.topic_id, queue) if end > progress.next else progress.next
-        if progress.ack(first, end, up_to):
+        if progress.ack(first, end, appended):
             self.dirty[queue] = None
             self._eased(queue, now_ms)
         if end > progress.next:
-            session.unstorable = True  # said again to a reader that has less than the one before
+            session.unstorable = True  # more of it is set aside than may be
 
     def nack(
         self,

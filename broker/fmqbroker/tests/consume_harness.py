@@ -65,6 +65,10 @@ class HandClock(SystemClock):
         self._sleepers.append((self._now_ms + round(seconds * 1000), future))
         await future
 
+    def sleeps_until(self, ms: int) -> bool:
+        """Whether somebody has got as far as to sleep until that moment."""
+        return any(when == ms and not future.done() for when, future in self._sleepers)
+
     def advance(self, ms: int) -> None:
         self._now_ms += ms
         due = [f for when, f in self._sleepers if when <= self._now_ms]

@@ -98,12 +98,12 @@ async def test_timers_call_in_order_and_wake_for_an_earlier_one() -> None:
     timers.at(start + 100, lambda: called.append("later"))
     await asyncio.sleep(0)
     timers.at(start + 10, lambda: called.append("early"))
-    await asyncio.sleep(0)
+    await until(lambda: clock.sleeps_until(start + 10))
     clock.advance(10)
     await until(lambda: called)
     assert called == ["early"]
     timers.at(start - 5, lambda: called.append("at once"))
-    await until(lambda: len(called) == 2)
+    await until(lambda: len(called) == 2 and clock.sleeps_until(start + 100))
     clock.advance(90)
     await until(lambda: len(called) == 4)
     assert called == ["early", "at once", "late", "later"]

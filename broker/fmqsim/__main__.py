@@ -29,7 +29,8 @@ def main() -> int:
     if asked.seed is not None:
         return _one(asked.seed, asked.trace, Focus(settings=tuple(asked.set)))
     seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
-    return Campaign(seeds, asked.jobs, asked.twice_every, asked.stop_after).run()
+    numbers = asked.twice_every, asked.stop_after, asked.within_s
+    return Campaign(seeds, asked.jobs, *numbers).run()
 
 
 def _arguments() -> argparse.Namespace:
@@ -44,6 +45,7 @@ def _arguments() -> argparse.Namespace:
     add("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
     add("--twice-every", type=int, default=50, help="so often a seed runs twice (0 = never)")
     add("--stop-after", type=int, default=0, help="stop after so many failures (0 = never)")
+    add("--within-s", type=int, default=0, help="begin no seed after so many seconds (0 = all)")
     return parser.parse_args()
 
 
@@ -77,11 +79,14 @@ def _one(seed: int, trace: str | None, focus: Focus) -> int:
 class Campaign:
     """Many seeds, and what they showed."""
 
-    def __init__(self, seeds: Iterable[int], jobs: int, twice_every: int, stop_after: int) -> None:
+    def __init__(
+        self, seeds: Iterable[int], jobs: int, twice_every: int, stop_after: int, within_s: int
+    ) -> None:
         self._seeds = list(seeds)
         self._jobs = jobs
         self._twice_every = twice_every
         self._stop_after = stop_after
+        self._within_s = within_s
         self._hashes: dict[int, str] = {}
         self._failed: dict[int, tuple[str, ...]] = {}
         self._unknown: Counter[str] = Counter()
@@ -104,6 +109,8 @@ class Campaign:
 
     def _schedule(self) -> Iterable[int]:
         for number, seed in enumerate(self._seeds):
+            if self._within_s and time.monotonic() - self._started >= self._within_s:
+                return
             yield seed
             if self._twice_every and number % self._twice_every == 0:
                 yield seed

@@ -37,6 +37,7 @@ def test_the_masters_node_is_lost_and_comes_back(apart: Group, report: Report) -
             told.down("g1-0", Ending.KILLED)
             until(lambda: apart.status.get("epoch", 0) > epoch, "the slave has taken over", 120)
             until(lambda: apart.status["access"] == "READ", "the status says so", 120)
+            until(lambda: apart.status["ready"] == "1/2", "its broker is not called ready")
             report["the master's node lost: kubectl get bg"] = apart.row()
             until(lambda: not node_is(node, "True"), "the cluster has noticed", 120)
         told.healed()

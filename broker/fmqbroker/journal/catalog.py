@@ -197,15 +197,18 @@ class Catalog:
         return index
 
     # ---- shrinking
-    async def forget_first(self) -> None:
-        """The oldest segment went."""
+    async def begin_at(self, segment: StoredSegment) -> None:
+        """Nothing before that segment is there for anyone any more: those are about to go."""
+        self.first = await self.start_of(segment)
+
+    def forget_first(self) -> None:
+        """They went."""
         bases = {segment.base for segment in self._store.segments}
         self._hot = [hot for hot in self._hot if hot.segment.base in bases]
         for base in [base for base in self._cold if base not in bases]:
             self._cold_bytes -= _bytes(self._cold.pop(base))
         for base in [base for base in self._starts if base not in bases]:
             del self._starts[base]
-        self.first = await self.start_of(self._store.segments[0])
 
     def clear(self) -> None:
         """The journal was cut: all that is held may be wrong. `begin` follows."""

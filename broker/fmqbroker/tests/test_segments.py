@@ -150,6 +150,31 @@ async def test_what_goes_under_a_scan_is_told_and_no_more_bytes_come(
             assert (told.log_start, told.end, list(told.segments)) == (SEGMENT, SEGMENT, [])
 
 
+@pytest.mark.parametrize("gone", ["retired", "begun anew"])
+async def test_what_goes_under_a_read_itself_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    async with serving(tmp_path) as rig:
+        rig.committed(rig.journal.end)
+        real = rig.journal.raw.read
+
+        async def read(base: Position, at: int, length: int) -> bytes:
+            data = await real(base, at, length)
+            if gone == "retired":
+                assert await rig.journal.retire(rig.journal.end, 0) > 0
+            else:
+                await rig.journal.reset(base)
+                rig.journal.append(epoch(2))  # a segment of that base is there again
+                assert rig.journal.raw.extent(base)
+            return data
+
+        monkeypatch.setattr(rig.journal.raw, "read", read)
+        with pytest.raises(Refused) as caught:
+            await rig.read(SEGMENT)
+        assert caught.value.args[0] == client_pb2.NOT_FOUND
+        assert rig.service.sent_bytes == 0
+
+
 async def test_all_streams_together_keep_to_the_rate(tmp_path: Path) -> None:
     async with serving(tmp_path, scan_bytes_per_s=SEGMENT // 4) as rig:
         rig.committed(rig.journal.end)

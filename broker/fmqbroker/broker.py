@@ -252,6 +252,7 @@ class _Parts:
             self._fetch,
             self._master,
             self._slave,
+            self._segments,
         )
 
     async def _listen(self) -> Server:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from fmqcore.errors import CorruptJournal, InvalidArgument
+from fmqcore.errors import CorruptJournal, InvalidArgument, Unavailable
 from fmqcore.scan.select import Range, Wanted
 from fmqcore.words import TopicId
 from fmqspark.archive.ledger import FOLDER, Book, Unit, open_book
@@ -145,10 +145,12 @@ def _pending(book: Book, found: Survey, outcome: Archived) -> list[Unit]:
         if unit.begin >= found.begin and unit.end <= found.end:
             units.append(unit)
         elif unit.begin >= found.begin:
-            raise InvalidArgument(
-                f"the archive is at position {unit.end}, the directories can be read to "
-                f"{found.end} only: a replica that is behind; name the others, too"
+            message = (
+                f"the archive is at position {unit.end}, what can be read ends at {found.end}: "
+                "a replica that is behind; name the others, too"
             )
+            # Of brokers the one that knew more is away: it, or what it knew, comes back.
+            raise Unavailable(message) if found.last else InvalidArgument(message)
         else:
             for path in book.folder.glob(f"topic=*/date=*/{file_name(book.group, unit)}"):
                 path.unlink()

@@ -12,7 +12,13 @@ import pytest
 
 from fmqclient.dev.cluster import DevCluster
 from fmqclient.dev.plan import ClusterOptions
-from fmqspark.tests.test_brokers import COUNT, produced, same_end
+from fmqcore.batch import BatchType
+from fmqcore.errors import InvalidArgument, Unavailable
+from fmqspark import brokers
+from fmqspark.archive.ledger import Unit, open_book
+from fmqspark.engines import LocalEngine
+from fmqspark.tests.kit import journal, write
+from fmqspark.tests.test_brokers import COUNT, MASTER, SLAVE, Played, produced, same_end
 from fmqspark.tests.test_spark_source import rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.processes, pytest.mark.timeout(300)]
@@ -136,3 +142,33 @@ def archived(folder: Path) -> list[tuple[int, int, bytes]]:
     table = ds.dataset(folder, format="parquet", partitioning="hive").to_table()
     columns = (table.column(name).to_pylist() for name in ("queue", "offset", "value"))
     return sorted(zip(*columns, strict=True))
+
+
+def test_brokers_that_know_less_than_the_archive_are_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Directories that are behind are the wrong ones; brokers will know again (69, not 64)."""
+    from fmqspark.archive.job import ArchiveOptions, run_archive
+
+    played = Played(tmp_path)
+    monkeypatch.setattr(brokers, "Lines", played.lines)
+    out, end = tmp_path / "out", played.end("slave:1")
+    with open_book(out, "g1") as book:
+        book.begin(None)
+        book.plan([Unit(0, end)], {})
+    for name in ("slave", "master"):
+        write(tmp_path / name, commit_end=end - 4096)
+
+    def archive(*sources: str) -> None:
+        run_archive(ArchiveOptions(sources, out, "g1"), LocalEngine())
+
+    with pytest.raises(Unavailable, match=f"the archive is at position {end}"):
+        archive(SLAVE, MASTER)
+    with pytest.raises(InvalidArgument, match=f"the archive is at position {end}"):
+        archive(str(tmp_path / "slave"), str(tmp_path / "master"))
+    for name in ("slave", "master"):
+        write(tmp_path / name)
+    archive(SLAVE, MASTER)
+    assert len(archived(out)) == sum(
+        h.record_count for h in journal().headers if h.type == BatchType.DATA
+    )

@@ -11,11 +11,20 @@ from typing import Annotated, Any
 
 import typer
 
-from fmqclient.cli.common import BROKERS, INTERRUPTED, Brokers, client, exit_code, run, talk
-from fmqclient.cli.replay_send import Lines, Plan
+from fmqclient.cli.common import (
+    BROKERS,
+    INTERRUPTED,
+    UNAVAILABLE,
+    Brokers,
+    client,
+    exit_code,
+    run,
+    talk,
+)
+from fmqclient.cli.replay_send import Lines, Plan, level_of
 from fmqclient.settings import LEVELS
 from fmqcore.cluster import TopicConfig
-from fmqcore.errors import FmqError, InvalidArgument, Unavailable
+from fmqcore.errors import DirectoryLocked, FmqError, InvalidArgument, Unavailable
 from fmqcore.words import is_name, no_name
 from fmqport.transport import TransportError
 from fmqspark.archive.replay import Replay
@@ -45,6 +54,7 @@ def replay(
         label = name or f"{group or 'all'}-{topic}-to-{target}"
         if not is_name(label):
             raise InvalidArgument(no_name("replay (--name)", label))
+        level_of(acks)
         _arrow()
         records = Replay(archive, topic, group, label)
         job = _Job(records, target, same_queue)
@@ -58,7 +68,7 @@ def replay(
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     except (FmqError, OSError, TransportError) as error:
-        code = exit_code(error)
+        code = UNAVAILABLE if isinstance(error, DirectoryLocked) else exit_code(error)
         talk(str(error))
         raise typer.Exit(_INCOMPLETE if code == 1 else code or _INCOMPLETE) from None
     talk(f"{job.stored:,} records stored in {target}; {records.done_before:,} were before")

@@ -165,18 +165,26 @@ def _row(record: Archived) -> Record:
 
 
 # ---- how it is sent
+def level_of(acks: str) -> client_pb2.AckLevel:
+    """Raises `InvalidArgument` for one that there is not, or that tells nothing."""
+    known = sorted(LEVELS.keys() - {"one_way"})
+    if acks not in known:
+        raise InvalidArgument(
+            f"--acks {acks}: a replay waits until its records are stored: {', '.join(known)}"
+        )
+    return LEVELS[acks]
+
+
 class Lines:
     """A session with each group. Close it."""
 
     def __init__(
         self, wire: tuple[Connections, Routes, Clock], topic: TopicConfig, producer: int, acks: str
     ) -> None:
-        if acks == "one_way":
-            raise InvalidArgument("a replay waits until its records are stored: not --acks one_way")
         self._connections, self._routes, self._clock = wire
         self._topic = topic
         self._producer_id = producer
-        self._level = LEVELS[acks]
+        self._level = level_of(acks)
         self._streams: dict[GroupName, Stream] = {}
         self._correlation = 0
 

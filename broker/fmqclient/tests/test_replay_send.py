@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from fmqclient.cli.replay_send import BATCH_BYTES, Lines, Plan
+from fmqclient.cli.replay_send import BATCH_BYTES, Plan, level_of
 from fmqcore.cluster import TopicConfig, TopicGroup
 from fmqcore.columns import decode
 from fmqcore.errors import InvalidArgument
 from fmqcore.routing import pick_by_key
 from fmqcore.words import GroupName, TopicId
+from fmqproto.v1 import client_pb2
 
 G1, G2 = GroupName("g1"), GroupName("g2")
 TOPIC = TopicConfig("copy", TopicId(3), (TopicGroup(G1, 2, 1), TopicGroup(G2, 3, 1)))
@@ -108,8 +109,10 @@ def test_what_fits_no_more_is_told() -> None:
     for sentence, state, topic, same in cases:
         with pytest.raises(InvalidArgument, match=sentence):
             plan(state, topic, same)
-    with pytest.raises(InvalidArgument, match="not --acks one_way"):
-        Lines((None, None, None), TOPIC, 1, "one_way")  # type: ignore[arg-type]
+    for acks in ("one_way", "some"):
+        with pytest.raises(InvalidArgument, match=f"--acks {acks}: a replay waits until"):
+            level_of(acks)
+    assert level_of("all") == client_pb2.ALL
 
 
 def test_the_same_queue_is_asked_of_topics_in_one_group() -> None:

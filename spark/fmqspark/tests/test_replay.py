@@ -136,3 +136,19 @@ async def stored_and_not_noted(archive: Path, url: str) -> None:
 async def test_a_replay_that_cannot_be_is_told(tmp_path: Path) -> None:
     code, said = await fmq("fmq://127.0.0.1:1", "job", "replay", tmp_path, "--topic", "x")
     assert (code, said) == (64, f"fmq: {tmp_path} is no archive: `fmq job archive` makes one\n")
+
+
+async def test_a_second_replay_of_a_name_is_told(tmp_path: Path) -> None:
+    from fmqspark.archive.replay import Replay
+    from fmqspark.tests.kit import write
+    from fmqspark.tests.test_archive import archive, small
+
+    out = tmp_path / "out"
+    archive(out, write(tmp_path / "a", small()))
+    command = ("job", "replay", out, "--topic", "orders", "--name", "x")
+    with Replay(out, "orders", None, "x").at_work():
+        code, said = await fmq("fmq://127.0.0.1:1", *command)
+    assert code == 69
+    assert "another replay of this name is at work" in said
+    code, said = await fmq("fmq://127.0.0.1:1", *command, "--acks", "one_way")
+    assert (code, said.count("\n")) == (64, 1), said

@@ -9,10 +9,10 @@ SPARK_STAMP := $(VENV)/.installed-spark
 PACKAGES := broker/fmq broker/fmqcore broker/fmqport broker/fmqbroker broker/fmqclient broker/fmqsim spark/fmqspark spark/pyspark_fmq operator/fmqoperator
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-spark check format proto sim mutants chaos e2e-smoke bench bench-spark clean
+.PHONY: help install demo test test-fast test-spark check format proto sim mutants chaos e2e e2e-smoke bench bench-spark clean
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "FMQ needs Python 3.11 or later; if you have one: make PYTHON=/path/to/it ...")'
@@ -66,8 +66,11 @@ mutants: $(STAMP) ## plant mistakes, one at a time, and see each caught; MUTANTS
 chaos: $(STAMP) ## hurt real processes in every way this machine allows; CHAOS='--only NAME --seconds N'
 	$(BIN)/python -m e2e.chaos $(CHAOS)
 
+e2e: $(STAMP) ## everything on a kind cluster with two workers: nodes, network, volumes, too; KEEP=1 leaves it
+	KIND_WORKERS=$(or $(KIND_WORKERS),2) $(BIN)/python -m pytest -m kind -s e2e/kind $(E2E)
+
 e2e-smoke: $(STAMP) ## the chart and a group on a kind cluster, with losses; KEEP=1 leaves the cluster
-	$(BIN)/python -m pytest -m kind -x -s e2e/kind
+	$(BIN)/python -m pytest -m kind -x -s e2e/kind/test_smoke.py e2e/kind/test_upkeep.py
 
 bench: $(STAMP) ## measure speed; prints a table and writes build/bench.json
 	$(BIN)/python -m bench

@@ -65,7 +65,7 @@ async def _burst(
     for _ in range(dice.randint(*sending.burst)):
         if producer.outstanding < sending.window:
             _send(traffic, sending, producer, dice, pin)
-    await asyncio.sleep(dice.uniform(*sending.pause_s))
+    await asyncio.sleep(dice.uniform(*sending.pause_s) * traffic.slowness)
 
 
 def _send(

@@ -30,6 +30,8 @@ from fmqcore.errors import FmqError
 __all__ = ["Door", "Member", "Plan", "Seeks", "Sending", "Traffic", "usual"]
 
 _POLL_S: Final = 0.02
+_GONE_S: Final = 3.0
+"""What retention deleted is never delivered: after so long no lag is enough to call it drained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +62,14 @@ class Traffic:
         self.history = history
         self.now_ms = now_ms
         self.sending = True
+        self.slowness = 1.0  # producers rest so many times longer than they were told to
         self.consuming = True
         self.open: dict[str, set[int]] = {}  # who → records without an outcome
         self.stored: dict[int, tuple[Place, int]] = {}  # said to be stored, offset known
         self.delivered: dict[str, set[int]] = {}  # readers → records
         self.seen: dict[tuple[str, Place], int] = {}  # one past the highest offset delivered
         self.topics: dict[str, set[str]] = {}  # readers → what they have joined
+        self.committing: dict[str, float] = {}  # who waits for its acks to be stored, since when
         self.lives: dict[str, tuple[str, str]] = {}  # member → its present life, its readers
         self.batches = 0  # acknowledged: places that were told at one moment
         self.bugs: list[BaseException] = []  # of clients: what no client may raise
@@ -181,10 +185,11 @@ class Traffic:
         """
         until_ms = self.now_ms() + within_s * 1000
         waiting = list(readers)
+        gone_ms = self.now_ms() + _GONE_S * 1000  # by then what is not delivered is not there
         async with door.client("drain") as client:
             while waiting and self.now_ms() < until_ms:
                 await asyncio.sleep(_POLL_S)
-                if self.undelivered(waiting[0]):
+                if self.undelivered(waiting[0]) and self.now_ms() < gone_ms:
                     continue
                 with suppress(FmqError):
                     if all(row.lag == 0 for row in await client.admin().lag(waiting[0])):
@@ -197,6 +202,8 @@ class Traffic:
             if who == name or who.startswith(f"{name}."):
                 for record in sorted(self.open.pop(who)):
                     self.add(Unsure(self.now_ms(), who, record, "the producer was killed"))
+        for who in [who for who in self.committing if who.startswith(f"{name}.")]:
+            del self.committing[who]
         life = self.lives.pop(name, None)
         if life is not None:
             self.add(Left(self.now_ms(), *life, orderly=False))

@@ -35,6 +35,7 @@ from fmqbroker.produce import ProduceService
 from fmqbroker.replicate_master import MasterReplication
 from fmqbroker.replicate_slave import SlaveReplication
 from fmqbroker.retention import Retention
+from fmqbroker.segments import SegmentService
 from fmqbroker.server import calls_of, streams_of
 from fmqbroker.settings import BrokerSettings
 from fmqcore.errors import InvalidArgument, Unavailable
@@ -211,6 +212,8 @@ class _Parts:
             ports.coordination,
         )
 
+        self._segments = SegmentService(settings, clock, journal, self._commit)
+
     async def run(self, health: Health) -> None:
         """Open the port, run all duties, and end them in order when we are asked to stop."""
         server = await self._listen()
@@ -256,6 +259,7 @@ class _Parts:
             self._fetch,
             self._master,
             self._slave,
+            self._segments,
         )
 
     async def _listen(self) -> Server:
@@ -264,8 +268,8 @@ class _Parts:
         address = settings.listen or (member.address if member is not None else "")
         server = await self._ports.transport.serve(
             address,
-            calls=calls_of(self._view, self._failover, self._admin),
-            streams=streams_of(self._produce, self._fetch, self._master),
+            calls=calls_of(self._view, self._failover, self._admin, self._segments),
+            streams=streams_of(self._produce, self._fetch, self._master, self._segments),
         )
         _log.info("listening", broker=settings.broker, group=settings.group, address=address)
         return server

@@ -7,7 +7,6 @@ Leaves in ZooKeeper: `topics` (the next id) and `topics/<t>`.
 """
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -37,7 +36,8 @@ from fmqcore.words import (
     is_name,
     no_name,
 )
-from fmqport.coordination import BadVersion, Coordination, NodeExists
+from fmqport.coordination import Coordination, NodeExists
+from fmqport.topic_ids import next_topic_id
 from fmqproto.v1 import client_pb2
 
 _log = structlog.get_logger()
@@ -252,7 +252,8 @@ class ClusterView:
         chosen = self._checked(name, queues, groups)
         node = paths.topic_node(self._cluster, name)
         if await self._coordination.get(node) is None:
-            topic = TopicConfig(name, await self._next_id(), chosen)
+            number = await next_topic_id(self._coordination, paths.topics_node(self._cluster))
+            topic = TopicConfig(name, number, chosen)
             try:
                 await self._coordination.create(node, topic_to_json(topic))
             except NodeExists:
@@ -303,21 +304,6 @@ class ClusterView:
             raise InvalidArgument("at least one group needs a weight above 0, to take messages")
         return chosen
 
-    async def _next_id(self) -> TopicId:
-        """Take the next id, by compare-and-set: never given twice, though some may be lost."""
-        node = paths.topics_node(self._cluster)
-        while True:
-            found = await self._coordination.get(node)
-            try:
-                if found is None:
-                    await self._coordination.create(node, _next_id_json(2), make_parents=True)
-                    return TopicId(1)
-                taken = _next_id_of(found.data)
-                await self._coordination.set(node, _next_id_json(taken + 1), found.version)
-            except (BadVersion, NodeExists):
-                continue
-            return TopicId(taken)
-
 
 def granted(state: GroupState, broker: BrokerId) -> Permission:
     """What the group's state lets a broker serve (its configured permission bounds it further)."""
@@ -340,17 +326,3 @@ def topic_route(topic: TopicConfig) -> client_pb2.TopicRoute:
             for g in topic.groups
         ],
     )
-
-
-def _next_id_json(next_id: int) -> bytes:
-    return json.dumps({"next_id": next_id}).encode()
-
-
-def _next_id_of(raw: bytes) -> int:
-    """An empty node (made as a parent) counts from 1."""
-    if not raw:
-        return 1
-    try:
-        return int(json.loads(raw)["next_id"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise Unavailable(f"the topics node in ZooKeeper does not decode: {error!r}") from error

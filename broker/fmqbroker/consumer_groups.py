@@ -101,8 +101,8 @@ class ConsumerGroup:
         # One past the newest offset in the journal. Not: that may be read. A master that comes back
         # commits nothing before its slaves do, and what is said again was delivered before.
         self._appended = appended
-        self._term = Epoch(0)
-        self._before_term = appended
+        self.term = Epoch(0)  # in which it lives
+        self.epoch_ends: dict[tuple[int, int], Offset] = {}  # (queue, epoch) → `Journal.epoch_end`
         self.timer_ms: int | None = None  # when `group_table.py` will call `on_time`
         self.idle_since_ms = 0  # its last session went then
 
@@ -121,9 +121,10 @@ class ConsumerGroup:
             return 0
         return 0 if queue in self._paused else holding.generation
 
-    def since(self, term: Epoch, before_term: Callable[[TopicId, int], Offset]) -> None:
-        """In which term it lives, and the offset below which a queue's messages are older."""
-        self._term, self._before_term = term, before_term
+    def must_learn(self, queue: int, epoch: int) -> bool:
+        """Whether it must be told where a queue's messages of an older epoch end (`epoch_ends`)."""
+        old = 0 < epoch < self.term and 0 <= queue < len(self.progress)
+        return old and (queue, epoch) not in self.epoch_ends
 
     # ---- sessions
     def join(self, session: Session, now_ms: int, held: Iterable[int] = ()) -> Session | None:
@@ -163,24 +164,26 @@ class ConsumerGroup:
     ) -> None:
         """Done with a range, whoever had delivered it.
 
-        `epoch`: of the newest batch that the range can be of. What this term has at its offsets may
-        be other messages: those acked may have been lost before it.
+        `epoch`: of the batches that the range is of; 0 is not known. What is stored at its offsets
+        may be other messages, of a later epoch: those acked were lost then.
         """
         if not self._current(session, queue, generation):
             if self.holder(queue) is not session:  # else a seek made it void
                 session.ignored.add((queue, generation))
             return
-        if 0 < epoch < self._term:
-            end = min(end, self._before_term(self.topic_id, queue))
+        appended = self._appended(self.topic_id, queue)
+        if end > appended:
+            session.unstorable = True  # said again to a reader that has less than the one before
+        if 0 < epoch < self.term:
+            end = min(end, self.epoch_ends.get((queue, epoch), first))
         if first >= end:
             return
         progress = self._touch(session, queue, first, end, now_ms)
-        up_to = self._appended(self.topic_id, queue) if end > progress.next else progress.next
-        if progress.ack(first, end, up_to):
+        if progress.ack(first, end, appended):
             self.dirty[queue] = None
             self._eased(queue, now_ms)
         if end > progress.next:
-            session.unstorable = True  # said again to a reader that has less than the one before
+            session.unstorable = True  # more of it is set aside than may be
 
     def nack(
         self,

@@ -181,6 +181,7 @@ class FetchService:
         error: FmqError | None = None
         try:
             while request is not None:
+                await self.groups.learn(group, request.acks)
                 self._take(group, session, request)
                 request = await stream.receive()
         except TransportError:

@@ -7,7 +7,7 @@ in flight has been delivered.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -33,6 +33,7 @@ from fmqproto.v1 import client_pb2
 IDLE_MS: Final = 5 * 60 * 1000
 """So long a group without sessions is remembered."""
 _RETRY_S: Final = 1.0
+_MOST_EPOCH_ENDS: Final = 10_000
 
 _log = structlog.get_logger()
 GroupKey = tuple[str, TopicId]
@@ -93,6 +94,16 @@ class GroupTable:
             group = self._groups[key] = self._make(name, topic, begins)
             self.changed(group)
         return self._groups[key]
+
+    async def learn(self, group: ConsumerGroup, acks: Iterable[client_pb2.AckRange]) -> None:
+        """Before a group takes them in: where the epochs end that they are of, if not known."""
+        for ack in acks:
+            if group.must_learn(ack.queue_id, ack.epoch):
+                epoch = Epoch(ack.epoch)
+                end = await self._journal.epoch_end(group.topic_id, ack.queue_id, epoch)
+                if len(group.epoch_ends) >= _MOST_EPOCH_ENDS:  # epochs that nobody ever saw
+                    group.epoch_ends.clear()
+                group.epoch_ends[ack.queue_id, epoch] = end
 
     def forget(self, name: str, topic_id: TopicId) -> None:
         """Drop it and what it has not stored (it is being deleted)."""
@@ -262,7 +273,7 @@ class GroupTable:
         drain_ms = self._settings.consumer_drain_ms
         appended = self._journal.next_offset
         group = ConsumerGroup(name, topic.name, topic.id, progress, drain_ms, appended)
-        group.since(self._gate.epoch, self._offsets.before_term)
+        group.term = self._gate.epoch
         group.dirty.update(dict.fromkeys(fresh))
         return group
 

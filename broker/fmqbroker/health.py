@@ -26,6 +26,7 @@ from fmqbroker.group_store import GroupStore
 from fmqbroker.journal import Journal
 from fmqbroker.offset_store import OffsetStore
 from fmqbroker.replication_view import MasterReplication, SlaveReplication
+from fmqbroker.segments import SegmentService
 from fmqcore.cluster import Mode
 from fmqcore.words import BrokerId
 from fmqport.clock import Clock
@@ -56,6 +57,7 @@ class Running(NamedTuple):
     fetch: FetchService
     master: MasterReplication
     slave: SlaveReplication
+    segments: SegmentService
 
 
 class Health:

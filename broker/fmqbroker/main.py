@@ -5,7 +5,6 @@ What it is not: the broker itself (`broker.py`), nor the command line (`fmqclien
 
 import asyncio
 import gc
-import sys
 from typing import Final
 
 import structlog
@@ -18,6 +17,7 @@ from fmqcore import errors
 from fmqcore.errors import FmqError
 from fmqport.disk import DiskFailed
 from fmqport.files import FileDisk
+from fmqport.logs import log_to_stderr
 from fmqport.process import FATAL_EXIT, ProcessLifecycle
 from fmqport.rpc import GrpcTransport
 from fmqport.system import SystemClock
@@ -81,22 +81,6 @@ async def _tell_unresolved(address: str) -> None:
     """At the start, once: it goes on waiting, as the name may become known."""
     for name, why in (await unresolved(address)).items():
         _log.warning("zookeeper_name_does_not_resolve", name=name, why=why, address=address)
-
-
-def log_to_stderr() -> None:
-    """One line an event, `key=value`, on standard error."""
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(
-                key_order=["timestamp", "level", "event"], bool_as_flag=False
-            ),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )
 
 
 def _first(group: BaseExceptionGroup[FmqError]) -> FmqError:

@@ -108,6 +108,15 @@ class BrokerCollector(Collector):
             "fmq_unwritable", "1 while the policy cannot be met", bool(r.commit.writable)
         )
 
+        sent = CounterMetricFamily("fmq_scan_bytes", "Stored bytes given to data jobs", labels=_OWN)
+        sent.add_metric(self._labels, r.segments.sent_bytes)
+        yield sent
+        refused = CounterMetricFamily(
+            "fmq_scans_refused", "Ranges that data jobs had to ask for again", labels=_OWN
+        )
+        refused.add_metric(self._labels, r.segments.refused)
+        yield refused
+
     def _replication(self, r: Running) -> Iterator[Family]:
         if r.group.state.value.master != r.me:
             yield self._gauge(

@@ -36,8 +36,8 @@ from fmqcore.consume.record import MAX_RECORD_CHARS, decode_record, encode_recor
 from fmqcore.crc import crc32c
 from fmqcore.errors import FmqError, NoPermission, StorageFull, Unavailable
 from fmqcore.journal.control import decode_offsets, encode_offsets
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey, QueueKey, merge, next_version
-from fmqcore.words import BrokerId, Epoch, Offset, Position, TopicId
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge, next_version
+from fmqcore.words import BrokerId, Epoch, Position
 from fmqport.clock import Clock
 from fmqport.disk import Disk
 
@@ -77,7 +77,6 @@ class OffsetStore:
         self._keeping = _Keeping.RETIRED
         self._epoch = Epoch(0)  # of the term in which I keep them
         self._installed_end = Position(0)  # master: what was installed lies below
-        self._found: dict[QueueKey, Offset] = {}  # master: next offsets as the term began
         self._round = Round()
         self._appended: deque[tuple[Position, Round]] = deque()  # master: not yet committed
         self._takeover: _Table = {}  # taker: what changed since the claim
@@ -105,23 +104,19 @@ class OffsetStore:
         """The version for a change made now."""
         return next_version(self.get(key), self._term())
 
-    def before_term(self, topic_id: TopicId, queue: int) -> Offset:
-        """What lies below was there before this term, whoever reads."""
-        if self._keeping is _Keeping.MASTER:
-            return self._found.get((topic_id, queue), Offset(0))
-        return self._journal.next_offset(topic_id, queue)  # a taker appends nothing
-
     # ---- writing
     async def put(self, entries: Mapping[OffsetKey, OffsetEntry]) -> None:
         """Store; returns when stored as the mode asks (C5): committed in the journal, or fsynced.
 
-        Raises `NoPermission` while frozen or when neither master nor taker, `StorageFull`.
+        Without entries: when all that is known here is stored. Raises `NoPermission` while frozen
+        or when neither master nor taker, `StorageFull`.
         """
         if self._keeping not in (_Keeping.MASTER, _Keeping.TAKER):
             raise self._refusal()
-        if not entries:
-            return
-        await self._take_in(entries).wait()
+        if entries or self._round.entries:
+            await self._take_in(entries).wait()
+        elif self._keeping is _Keeping.MASTER:
+            await self._written().wait()
 
     def add_source(self, source: Callable[[], Mapping[OffsetKey, OffsetEntry]]) -> None:
         """`freeze` asks it for entries that were accepted and have not been `put` yet."""
@@ -148,7 +143,6 @@ class OffsetStore:
                 return
             await self._close_side(remove=True)
             self._installed_end = self._journal.end
-            self._found = dict(self._journal.state.next_offsets)
             self._enter(_Keeping.MASTER)
 
     async def become_taker(self, record: str) -> None:
@@ -220,6 +214,17 @@ class OffsetStore:
             merge(self._takeover, entries)
         self._dirty.notify()
         return self._round
+
+    def _written(self) -> Round:
+        """Settled when what is in the journal is committed, also what an earlier term wrote."""
+        end = self._appended[-1][0] if self._appended else self._installed_end
+        known = Round()
+        if end <= self._commit.commit_end:
+            known.settle()
+        else:
+            self._appended.append((end, known))
+            self._moved.notify()
+        return known
 
     def _term(self) -> Epoch:
         return max(self._group.state.value.epoch, self._journal.epoch)

@@ -11,24 +11,29 @@ from fmqbroker.failover import Failover
 from fmqbroker.fetch import FetchService
 from fmqbroker.produce import ProduceService
 from fmqbroker.replicate_master import MasterReplication
+from fmqbroker.segments import SegmentService
 from fmqport import methods
 from fmqport.transport import CallHandler, Method, StreamHandler
 from fmqproto.v1 import client_pb2
 
 
 def streams_of(
-    produce: ProduceService, fetch: FetchService, master: MasterReplication
+    produce: ProduceService,
+    fetch: FetchService,
+    master: MasterReplication,
+    segments: SegmentService,
 ) -> Mapping[Method, StreamHandler]:
     """The bidirectional streams."""
     return {
         methods.PRODUCE: produce.serve,
         methods.CONSUME: fetch.serve,
         methods.REPLICATE: master.serve,
+        methods.READ_SEGMENT: segments.serve,
     }
 
 
 def calls_of(
-    view: ClusterView, failover: Failover, admin: AdminService
+    view: ClusterView, failover: Failover, admin: AdminService, segments: SegmentService
 ) -> Mapping[Method, CallHandler]:
     """One request, one reply."""
 
@@ -44,4 +49,5 @@ def calls_of(
         methods.SEEK: admin.seek,
         methods.DELETE_GROUP: admin.delete_group,
         methods.STATUS: admin.status,
+        methods.SEGMENTS: segments.list,
     }

@@ -60,6 +60,10 @@ class BrokerSettings(BaseModel):
     learner_bytes_per_s: int = Field(default=64 * MIB, ge=0)  # 0 = no throttle
     in_sync_lag_bytes: int = Field(default=MIB, ge=0)  # at most so far behind to enter the isr
 
+    # stored segments for data jobs, all streams of this broker together
+    scan_bytes_per_s: int = Field(default=64 * MIB, ge=0)  # 0 = no throttle
+    scan_streams: int = Field(default=8, ge=0)  # at a time; 0 = none are served
+
     # failover
     session_timeout_ms: int = Field(default=2000, ge=200)
     grant_ms: int = Field(default=1500, ge=50)

@@ -1,33 +1,5 @@
-"""`fmq://host:port[,host:port...]`: the brokers to ask first. Any of them knows all the others."""
+"""How a program names the brokers: `fmqcore.address`, known here, too."""
 
-from typing import Final
+from fmqcore.address import DEFAULT_PORT, DEFAULT_URL, SCHEME, parse_url
 
-from fmqcore.errors import InvalidArgument
-
-SCHEME: Final = "fmq://"
-DEFAULT_PORT: Final = 9876
-DEFAULT_URL: Final = f"{SCHEME}127.0.0.1:{DEFAULT_PORT}"
-
-
-def parse_url(url: str) -> tuple[str, ...]:
-    """Return the addresses (`host:port`) that a URL names; raise `InvalidArgument`."""
-    if not url.startswith(SCHEME):
-        raise InvalidArgument(f"a broker URL begins with {SCHEME}, e.g. {DEFAULT_URL}, not {url!r}")
-    names = url.removeprefix(SCHEME).rstrip("/").split(",")
-    return tuple(dict.fromkeys(_address(name.strip(), url) for name in names))
-
-
-def _address(name: str, url: str) -> str:
-    if name.startswith("["):  # an IPv6 address in brackets
-        host, _, rest = name.partition("]")
-        host, port = host + "]", rest.removeprefix(":")
-        good = rest == "" or (rest.startswith(":") and port != "")
-    else:
-        host, colon, port = name.partition(":")
-        good = not colon or port != ""
-    port = port or str(DEFAULT_PORT)
-    if host in ("", "[]") or not good or not port.isascii() or not port.isdigit():
-        raise InvalidArgument(f"{name!r} in {url!r} is not host:port")
-    if not 0 < int(port) < 65536:
-        raise InvalidArgument(f"port {port} in {url!r} is not within 1..65535")
-    return f"{host}:{int(port)}"
+__all__ = ["DEFAULT_PORT", "DEFAULT_URL", "SCHEME", "parse_url"]

@@ -157,6 +157,11 @@ class Client:
         )
         return Consumer(self._connections, self._routes, self._clock, settings)
 
+    @property
+    def wire(self) -> tuple[Connections, Routes, Clock]:
+        """What sessions are made of, for one who keeps its own (`cli/replay_send.py`)."""
+        return self._connections, self._routes, self._clock
+
     def admin(self) -> Admin:
         """Topics, consumer groups, offsets, status."""
         return Admin(self._connections, self._routes, self._clock)

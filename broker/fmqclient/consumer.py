@@ -65,7 +65,14 @@ class Consumer:
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._main = asyncio.create_task(self._run(ready))
         self._main.add_done_callback(self._ended)
-        await ready
+        try:
+            await ready
+        except BaseException:
+            self._main.cancel()
+            await asyncio.wait([self._main])
+            raise
+        if self._error is not None:
+            raise self._error
         return self
 
     async def __aexit__(
@@ -114,6 +121,8 @@ class Consumer:
             self._tasks = None
             forget()
             self._there.set()
+            if not ready.done():
+                ready.set_result(None)
 
     def _ended(self, main: "asyncio.Task[None]") -> None:
         if not main.cancelled() and main.exception() is not None:  # a bug of ours
@@ -306,7 +315,7 @@ class Consumer:
             raise Unavailable(f"acks not stored within {timeout_s} s; {why}") from None
         finally:
             for waiter in waiters:
-                waiter.cancel()
+                waiter.cancel()  # the others' errors count as looked at, too
 
     async def seek(
         self,

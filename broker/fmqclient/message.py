@@ -90,13 +90,13 @@ class Chunk:
 
     def is_done(self, offset: int) -> bool:
         """Whether the program has acked it meanwhile: another copy of it."""
-        return self.track.is_done(offset, self.term)
+        return self.track.is_done(offset, self.term, self.epoch)
 
     def refine(self) -> list[Range]:
         """Leave out what is done already; what remains is to be handed out."""
-        track, term = self.track, self.term
+        track, term, epoch = self.track, self.term, self.epoch
         self.ranges = [
-            gap for first, end in self.ranges for gap in track.not_done(first, end, term)
+            gap for first, end in self.ranges for gap in track.not_done(first, end, term, epoch)
         ]
         return self.ranges
 
@@ -192,7 +192,7 @@ class Message:
     def ack_now(self) -> None:
         """The same without `await`."""
         chunk = self._chunk
-        if chunk.track.ack(self.offset, chunk.term):
+        if chunk.track.ack(self.offset, chunk.term, chunk.epoch):
             chunk.session.acked()
 
     async def nack(self, *, delay_ms: int = 0) -> None:

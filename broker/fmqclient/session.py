@@ -30,7 +30,7 @@ from fmqcore.errors import (
     error_of,
 )
 from fmqcore.routing import candidates
-from fmqcore.words import Epoch, GroupName, Offset, Permission
+from fmqcore.words import Epoch, GroupName, Permission
 from fmqport.clock import Clock
 from fmqport.methods import CONSUME, ROUTES
 from fmqport.transport import Stream, TransportError
@@ -264,7 +264,7 @@ class Session(Acker):
         if track is None:
             track = self.tracks[move.queue_id] = Track(self.group, move.queue_id)
         self._dropped(self, track)
-        track.assigned(move.generation, Offset(move.next_offset), move.sought)
+        track.assigned(move.generation, move.sought)
         if track.unstored:  # said again: a token that is under way was sent before that
             self._commits.again()
             self.acked()
@@ -286,7 +286,6 @@ class Session(Acker):
             chunk = before.another(delivery)
         else:
             chunk = Chunk(self._settings.topic, track, self, delivery)
-        track.arrived(delivery.first_offset, delivery.end_offset, chunk.epoch)
         self._deliver(chunk)
         return chunk
 

@@ -10,14 +10,22 @@ acks: the next commit says so (`stale`).
 Only a seek makes old acks void: each assignment says since which seek the queue's progress counts.
 Another one than before starts a new `term`; acks and copies of older terms are ignored. And what
 was acked may have been lost, where the group's policy lets that be, and its offset given to another
-message: one of a later epoch than any that was seen by then. So acks are said with that epoch, and
-they count for no message of a later one (`arrived`).
+message, of a later epoch. So a message is known by its epoch and its offset, here (`_mark`) and in
+what the broker is told: an ack counts for no other message that has its offset.
 """
+
+from typing import Final
 
 from fmqcore.consume.ranges import Range, RangeSet
 from fmqcore.words import Offset
 
-_NONE = -1
+_NONE: Final = -1
+_OFFSETS: Final = 1 << 64
+
+
+def _mark(epoch: int, offset: int) -> Offset:
+    """A message's name as one number; in one epoch they rise with the offsets."""
+    return Offset(epoch * _OFFSETS + offset)
 
 
 class Track:
@@ -26,11 +34,9 @@ class Track:
     __slots__ = (
         "_again",
         "_end",
+        "_epoch",
         "_first",
         "_fresh",
-        "_kept",
-        "_kept_epoch",
-        "_newest",
         "_sought",
         "done",
         "generation",
@@ -56,19 +62,20 @@ class Track:
         self.renewed = False  # it was lost once: what comes may be a copy of what is done
         self.generation = 0
         self.term = 0
-        self.done = RangeSet()  # acked, and not known to be stored
+        self.done = RangeSet()  # marks: acked, and not known to be stored
         self.under_token: RangeSet | None = None  # the part of `done` that a token was sent for
         self.lost_acks = False  # not ours, and some of `done` is not stored: to be told
         self._sought = 0  # the seek that the term began with
-        self._newest = 0  # epoch of the newest batch that came
-        self._kept = RangeSet()  # acked before it was assigned last
-        self._kept_epoch = 0  # of the newest batch that they can be of
-        self._again: list[Range] = []  # of them, to be said again
-        self._fresh: list[Range] = []  # acked, not said to the broker
-        self._first = self._end = _NONE  # the newest of them
+        self._again: list[Range] = []  # marks, to be said again
+        self._fresh: list[Range] = []  # marks: acked, not said to the broker
+        self._first = self._end = _NONE  # the newest of them: offsets of one epoch
+        self._epoch = 0
 
-    def assigned(self, generation: int, begins_at: Offset, sought: int = 0) -> None:
-        """It is ours from now on, from that offset; what counts was acked since that seek."""
+    def assigned(self, generation: int, sought: int = 0) -> None:
+        """It is ours from now on; what counts was acked since that seek.
+
+        Where it begins does not matter: a broker counts what it was told, stored or not.
+        """
         if sought != self._sought:
             self._sought = sought
             self._forget()
@@ -78,8 +85,6 @@ class Track:
         self.held, self.revoked, self.lost_acks = True, False, False
         self.ours = True
         self.generation = generation
-        self.done.remove_below(begins_at)
-        self._kept, self._kept_epoch = RangeSet(self.done), self._newest
         self._again = list(self.done)
 
     def taken(self) -> None:
@@ -98,34 +103,21 @@ class Track:
         self._away()
         self.renewed = True
 
-    def ack(self, offset: int, term: int) -> bool:
-        """One message is done; True if the broker should hear of it."""
+    def ack(self, offset: int, term: int, epoch: int) -> bool:
+        """One message is done; True if the broker should hear of it. `epoch`: its batch's."""
         if term != self.term:
             return False
         if not self.held and not self.revoked:
             self.lost_acks = True
-        if offset == self._end:
+        if offset == self._end and epoch == self._epoch:
             self._end += 1
         else:
             self._gather()
-            self._first, self._end = offset, offset + 1
+            self._first, self._end, self._epoch = offset, offset + 1, epoch
         return True
 
-    def arrived(self, first: int, end: int, epoch: int) -> None:
-        """A range came, of a batch of that epoch: is it what was acked at these offsets?"""
-        self._newest = max(self._newest, epoch)
-        if not len(self._kept) or epoch <= self._kept_epoch:
-            return
-        lost = [cut for each in self._kept if (cut := _common(each, first, end))]
-        for begin, until in lost:
-            self.done = _without(self.done, begin, until)
-            self._kept = _without(self._kept, begin, until)
-            self._again = list(_without(RangeSet(self._again), begin, until))
-            if self.under_token is not None:
-                self.under_token = _without(self.under_token, begin, until)
-
     def take_fresh(self) -> list[tuple[Offset, Offset, int]]:
-        """Acks to say now, and of which epoch they can be; kept as done until they are stored."""
+        """Acks to say now, each range with its epoch; kept as done until they are stored."""
         if not (self.held or self.revoked):
             return []
         self._gather()
@@ -133,8 +125,7 @@ class Track:
         fresh, self._fresh = self._fresh, []
         for first, end in fresh:
             self.done.add(first, end)
-        said = [(first, end, self._kept_epoch) for first, end in again]
-        return said + [(first, end, self._newest) for first, end in fresh]
+        return [_named(*each) for each in (*again, *fresh)]
 
     @property
     def said(self) -> bool:
@@ -172,22 +163,22 @@ class Track:
                 kept.add(gap_first, gap_end)
         self.done = kept
 
-    def not_done(self, first: int, end: int, term: int) -> list[Range]:
-        """The parts of a delivered range that the program has not done yet."""
+    def not_done(self, first: int, end: int, term: int, epoch: int) -> list[Range]:
+        """The parts of a delivered range of one batch that the program has not done yet."""
         if term != self.term:
             return []
-        left = [(Offset(first), Offset(end))]
-        if len(self.done):
-            left = self.done.gaps(*left[0])
-        for acked, acked_end in (*self._fresh, (self._first, self._end)):  # not said yet
-            if acked < end and first < acked_end:
-                said = RangeSet([(Offset(acked), Offset(acked_end))])
+        begin, until = _mark(epoch, first), _mark(epoch, end)
+        left = self.done.gaps(begin, until) if len(self.done) else [(begin, until)]
+        newest = (_mark(self._epoch, self._first), _mark(self._epoch, self._end))
+        for acked in (*self._fresh, newest):  # not said yet
+            if acked[0] < until and begin < acked[1]:
+                said = RangeSet([acked])
                 left = [gap for part in left for gap in said.gaps(*part)]
-        return left
+        return [_named(*part)[:2] for part in left]
 
-    def is_done(self, offset: int, term: int) -> bool:
+    def is_done(self, offset: int, term: int, epoch: int) -> bool:
         """Whether the program has done it, as far as that is not stored yet."""
-        return not self.not_done(offset, offset + 1, term)
+        return not self.not_done(offset, offset + 1, term, epoch)
 
     def _away(self) -> None:
         """It is not ours: what is not known to be stored waits until it comes back."""
@@ -205,7 +196,7 @@ class Track:
 
     def _gather(self) -> None:
         if self._first != _NONE:
-            self._fresh.append((Offset(self._first), Offset(self._end)))
+            self._fresh.append((_mark(self._epoch, self._first), _mark(self._epoch, self._end)))
             self._first = self._end = _NONE
 
     def _forget(self) -> None:
@@ -213,22 +204,14 @@ class Track:
         self.done = RangeSet()
         self.under_token = None
         self.lost_acks = False
-        self._kept = RangeSet()
         self._fresh, self._again = [], []
         self._first = self._end = _NONE
 
 
-def _common(one: Range, first: int, end: int) -> Range | None:
-    begin, until = max(one[0], first), min(one[1], end)
-    return (Offset(begin), Offset(until)) if begin < until else None
-
-
-def _without(ranges: RangeSet, first: Offset, end: Offset) -> RangeSet:
-    left = RangeSet()
-    for begin, until in ranges:
-        left.add(begin, min(until, first))
-        left.add(max(begin, end), until)
-    return left
+def _named(begin: Offset, until: Offset) -> tuple[Offset, Offset, int]:
+    """The offsets of a range of marks, and their epoch."""
+    epoch, first = divmod(begin, _OFFSETS)
+    return Offset(first), Offset(until - epoch * _OFFSETS), epoch
 
 
 def lost_acks(tracks: list[Track]) -> str:

@@ -7,7 +7,7 @@ from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
 from fmqport.transport import MAX_MESSAGE_BYTES, Method
-from fmqproto.v1 import admin_pb2, client_pb2, replication_pb2
+from fmqproto.v1 import admin_pb2, client_pb2, replication_pb2, segments_pb2
 
 
 def _methods(file: FileDescriptor, service: str) -> dict[str, Method]:
@@ -26,6 +26,7 @@ def _methods(file: FileDescriptor, service: str) -> dict[str, Method]:
 _CLIENT = _methods(client_pb2.DESCRIPTOR, "Client")
 _REPLICATION = _methods(replication_pb2.DESCRIPTOR, "Replication")
 _ADMIN = _methods(admin_pb2.DESCRIPTOR, "Admin")
+_SEGMENTS = _methods(segments_pb2.DESCRIPTOR, "Segments")
 
 PRODUCE: Final = _CLIENT["Produce"]
 CONSUME: Final = _CLIENT["Consume"]
@@ -39,3 +40,5 @@ OFFSETS: Final = _ADMIN["Offsets"]
 SEEK: Final = _ADMIN["Seek"]
 DELETE_GROUP: Final = _ADMIN["DeleteGroup"]
 STATUS: Final = _ADMIN["Status"]
+SEGMENTS: Final = _SEGMENTS["List"]
+READ_SEGMENT: Final = _SEGMENTS["Read"]

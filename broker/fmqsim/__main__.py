@@ -31,8 +31,9 @@ def main() -> int:
         focus = Focus(settings=tuple(asked.set), moves=asked.moves)
         return _one(asked.seed, asked.trace, focus)
     seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
+    numbers = asked.twice_every, asked.stop_after, asked.within_s
     play = partial(simulate, focus=Focus(moves=True)) if asked.moves else simulate
-    return Campaign(seeds, asked.jobs, asked.twice_every, asked.stop_after, play).run()
+    return Campaign(seeds, asked.jobs, *numbers, play).run()
 
 
 def _arguments() -> argparse.Namespace:
@@ -48,6 +49,7 @@ def _arguments() -> argparse.Namespace:
     add("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
     add("--twice-every", type=int, default=50, help="so often a seed runs twice (0 = never)")
     add("--stop-after", type=int, default=0, help="stop after so many failures (0 = never)")
+    add("--within-s", type=int, default=0, help="begin no seed after so many seconds (0 = all)")
     return parser.parse_args()
 
 
@@ -87,6 +89,7 @@ class Campaign:
         jobs: int,
         twice_every: int,
         stop_after: int,
+        within_s: int,
         play: Callable[[int], Result] = simulate,
     ) -> None:
         self._play = play
@@ -94,6 +97,7 @@ class Campaign:
         self._jobs = jobs
         self._twice_every = twice_every
         self._stop_after = stop_after
+        self._within_s = within_s
         self._hashes: dict[int, str] = {}
         self._failed: dict[int, tuple[str, ...]] = {}
         self._unknown: Counter[str] = Counter()
@@ -116,6 +120,8 @@ class Campaign:
 
     def _schedule(self) -> Iterable[int]:
         for number, seed in enumerate(self._seeds):
+            if self._within_s and time.monotonic() - self._started >= self._within_s:
+                return
             yield seed
             if self._twice_every and number % self._twice_every == 0:
                 yield seed

@@ -369,8 +369,8 @@ class SimWorker:
         self._idle += 1
         if self._jobs:
             self._begin()
-        if self._process is None:
-            _settle(future, result, error, orphan)
+        if self._process is None or not future.cancelled():
+            _settle(future, result, error, orphan)  # who waits for it runs as its own process
         else:
             self._storage.loop.on_node(self._process, _settle, future, result, error, orphan)
 

@@ -22,13 +22,17 @@ if TYPE_CHECKING:
     from fmqsim.world import World
 
 CALM_SHARE: Final = 0.25
-CALM_S: Final = (1.0, 2.5)
-TROUBLE_S: Final = (2.0, 4.5)
-PERIODS: Final = (5, 8)
-ENOUGH_BATCHES: Final = 350
+CALM_S: Final = (0.8, 1.8)
+TROUBLE_S: Final = (1.5, 3.0)
+PERIODS: Final = (3, 5)
+ENOUGH_BATCHES: Final = 320
 WHOLE_S: Final = 30.0
+LONG_SHARE: Final = 0.6
+"""Of the periods of trouble, so many begin with what makes another broker the reader."""
 TAKEOVER_S: Final = (2.3, 4.0)
-MORE: Final = 8
+SLOWNESS: Final = 3.0
+"""So much longer producers rest once there is enough."""
+MORE: Final = 12
 """So many periods may follow until enough has happened to show something."""
 
 
@@ -124,6 +128,7 @@ class Trouble:
         periods = dice.randint(*PERIODS)
         await self._calm()
         for _ in range(periods):
+            self._take_it_easy()
             if dice.random() < CALM_SHARE:
                 await self._calm()
             else:
@@ -131,21 +136,29 @@ class Trouble:
         for _ in range(0 if world.scene.faults else MORE):
             if world.reader_changes >= 3 and world.traffic.batches >= ENOUGH_BATCHES:
                 break
+            self._take_it_easy()
             if world.reader_changes < 3:
                 await self._trouble(takeover=True)
             else:
                 await self._calm()
         self.heal()
 
+    def _take_it_easy(self) -> None:
+        """Enough is acknowledged: what is still to go wrong needs some traffic, not all of it."""
+        if self.world.traffic.batches >= ENOUGH_BATCHES:
+            self.world.traffic.slowness = SLOWNESS
+
     async def _calm(self) -> None:
         world = self.world
         self.heal()
         if not await world.until(world.quiet, WHOLE_S):
             return  # in vain; whether it is whole in the end will be seen
+        began_ms = world.loop.now_ms
         before = {record for records in world.traffic.open.values() for record in records}
 
         def answered() -> bool:  # clients have found their ways, too
-            return not any(before & records for records in world.traffic.open.values())
+            waiting = any(at_ms < began_ms for at_ms in world.traffic.committing.values())
+            return not waiting and not any(before & open_ for open_ in world.traffic.open.values())
 
         await world.until(answered, WHOLE_S)
         if not world.quiet():
@@ -159,7 +172,7 @@ class Trouble:
         length_s = dice.uniform(*TROUBLE_S)
         async with asyncio.TaskGroup() as acts:
             for at in range(dice.choice((1, 1, 2, 3))):
-                long = at == 0 and (takeover or dice.random() < 0.5)
+                long = at == 0 and (takeover or dice.random() < LONG_SHARE)
                 table = self._takeovers if long else self._table
                 entry = dice.choices(table, [entry.weight for entry in table])[0]
                 acts.create_task(self._play(entry, dice.uniform(0, length_s / 2), long=long))

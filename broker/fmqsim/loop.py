@@ -144,7 +144,16 @@ class SimLoop(_Base):
         context: Context | None = None,
     ) -> Handle:
         """See `asyncio.AbstractEventLoop`; by the clock of who asks."""
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+        process = self._process
+        if process is None:
+            at = when = self.now + delay
+        else:
+            node = process.node
+            when = node.monotonic() + delay
+            at = node.in_world(when)
+        handle = Handle(process, callback, args, context or copy_context(), when)
+        heapq.heappush(self._timers, (at, next(self._sequence), handle))
+        return handle
 
     def call_at(  # type: ignore[override]
         self,
@@ -251,8 +260,7 @@ class SimLoop(_Base):
         sys.set_asyncgen_hooks(firstiter=None, finalizer=self._finish_generator)
         events._set_running_loop(self)
         try:
-            while not self._stop:
-                self._turn()
+            self._run()
         finally:
             events._set_running_loop(None)
             self._running = False
@@ -265,57 +273,55 @@ class SimLoop(_Base):
         if process is None or process.alive:
             self.create_task(generator.aclose())
 
-    def _turn(self) -> None:
-        """All that is ready now, once; or, if nothing is, move time to the next timer."""
-        ready = self._ready
-        if not ready:
-            self._advance()
-        elif self._timers and self._timers[0][0] <= self.now:
-            self._take_due()
-        if self._shuffle is not None and len(ready) > 1:
-            self._mix()
-        number = len(ready)
-        self.turns += number
-        self.now += _TURN_S
-        self._still += number
-        if self._still > _LIVELOCK:
-            raise Stuck(f"at {self.now:.3f} s something turns in a circle: {ready[0].callback!r}")
-        for _ in range(number):
-            handle = ready.popleft()
-            if handle.gone:
-                continue
-            process = handle.process
-            if process is not None:
-                if not process.alive:
+    def _run(self) -> None:
+        """Turn by turn. Half of a simulation's time is spent in and just below this loop."""
+        ready, timers, pop = self._ready, self._timers, heapq.heappop
+        while not self._stop:
+            if not ready:
+                self._advance()
+            if timers and timers[0][0] <= self.now:
+                now, self._still = self.now, 0
+                while timers and timers[0][0] <= now:
+                    ready.append(pop(timers)[2])
+            if self._shuffle is not None and len(ready) > 1:
+                self._mix()
+            number = len(ready)
+            self.turns += number
+            self.now += _TURN_S
+            self._still += number
+            if self._still > _LIVELOCK:
+                what = ready[0].callback
+                raise Stuck(f"at {self.now:.3f} s something turns in a circle: {what!r}")
+            for _ in range(number):
+                handle = ready.popleft()
+                if handle.gone:
                     continue
-                node = process.node
-                if node.paused or node.wedged:
-                    node.held.append(handle)
-                    continue
-            self._process = process
-            try:
-                handle.context.run(handle.callback, *handle.args)
-            except (SystemExit, KeyboardInterrupt, Stuck):
-                raise
-            except BaseException as error:  # noqa: BLE001 - told by the loop, as asyncio does
-                message = f"error in callback {handle.callback!r}"
-                self.call_exception_handler({"message": message, "exception": error})
-        self._process = None
+                process = handle.process
+                if process is not None:
+                    if not process.alive:
+                        continue
+                    node = process.node
+                    if node.paused or node.wedged:
+                        node.held.append(handle)
+                        continue
+                self._process = process
+                try:
+                    handle.context.run(handle.callback, *handle.args)
+                except (SystemExit, KeyboardInterrupt, Stuck):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - told by the loop, as asyncio does
+                    message = f"error in callback {handle.callback!r}"
+                    self.call_exception_handler({"message": message, "exception": error})
+            self._process = None
 
     def _advance(self) -> None:
+        """Nothing is left to do now: on to the next timer."""
         timers = self._timers
         while timers and timers[0][2].gone:
             heapq.heappop(timers)
         if not timers:
             raise Stuck(f"at {self.now:.3f} s nothing is left to do, and it is not done")
         self.now = max(self.now, timers[0][0])
-        self._take_due()
-
-    def _take_due(self) -> None:
-        timers, now, ready = self._timers, self.now, self._ready
-        self._still = 0
-        while timers and timers[0][0] <= now:
-            ready.append(heapq.heappop(timers)[2])
 
     def _mix(self) -> None:
         """Processes in another order; the callbacks of each in their own."""

@@ -23,7 +23,8 @@ from fmqsim.scene import Focus, draw
 from fmqsim.story import tell
 from fmqsim.world import World
 
-_mortal: list[bool] = []  # this process ends with its simulation: nothing needs to be torn down
+_mortal: list[object] = []
+"""Not empty: this process ends with its simulation; what is in here is never torn down."""
 TOO_LONG_S: Final = 120
 """Of the processor's time: a simulation that needs longer turns in a circle, and is ended."""
 
@@ -59,7 +60,10 @@ def simulate(
         loop.problems.append(f"the simulation broke off: {error!r}\n{traceback.format_exc()}")
     result = _judged(world, seed)
     cpu_s = time.process_time() - before
-    bury(loop)
+    if _mortal:
+        _mortal.append(world)
+    else:
+        bury(loop)
     return Result(**{**result, "cpu_s": cpu_s})
 
 
@@ -146,7 +150,8 @@ def _fork(seed: int, run: Callable[[int], Any]) -> tuple[int, _Child]:
 
 def _in_child(seed: int, run: Callable[[int], Any], write: int) -> None:
     """Never returns, and never cleans up."""
-    _mortal.append(True)
+    gc.disable()  # what one seed leaves behind goes with its process
+    _mortal.append("a process of a seed")
     resource.setrlimit(resource.RLIMIT_CPU, (TOO_LONG_S, TOO_LONG_S))
     try:
         said = pickle.dumps(run(seed))

@@ -38,6 +38,14 @@ _SETTINGS: Final[dict[str, Any]] = {
 }
 
 
+_BURSTS_A_SECOND: Final = 28
+"""Of all producers: so many that a short run has its batches, and each costs its time."""
+
+
+_SLOWLY_S: Final = (0.01, 0.06)
+"""Who takes so long over what it was given gets more at a time, and acks more at a time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
     """A topic and how many queues each group holds of it."""
@@ -97,7 +105,7 @@ def draw(seed: int, focus: Focus | None = None) -> Scene:
         "segment_bytes": dice.choice((1, 1, 2, 4)) << 16,
         "retention_bytes": dice.choice((0, 0, 1 << 18)),
         "checkpoint_interval_ms": dice.choice((100, 400, 2000)),
-        "offsets_interval_ms": dice.choice((5, 20, 50)),
+        "offsets_interval_ms": dice.choice((20, 100, 250)),
         "takeover_wait_ms": random.Random(f"{seed}/waits").choice((600, 1500, 3000)),
     }
     weather = Weather(
@@ -127,8 +135,8 @@ def setup_of(config: GroupConfig) -> GroupSetup:
 
 
 def _groups(dice: random.Random) -> tuple[GroupConfig, ...]:
-    slaves = [dice.choice((1, 1, 1, 2, 2, 3))]
-    if dice.random() < 0.6:
+    slaves = [dice.choice((1, 1, 1, 1, 1, 2, 2, 3))]
+    if dice.random() < 0.4:
         slaves.append(dice.choice((0, 1, 1, 2)))
     return tuple(_group(dice, f"g{at}", count) for at, count in enumerate(slaves, 1))
 
@@ -160,7 +168,7 @@ def _plan(dice: random.Random, groups: tuple[GroupConfig, ...], topics: tuple[To
         levels = ["replicated", "replicated", dice.choice(("all", "persisted", "received"))]
         if at:
             levels.pop()
-        elif dice.random() < 0.3:
+        elif dice.random() < 0.25:
             levels.append("one_way")
         pins = tuple((str(g.group), q) for g in groups for q in range(topic.queues))
         for number, level in enumerate(levels):
@@ -170,8 +178,7 @@ def _plan(dice: random.Random, groups: tuple[GroupConfig, ...], topics: tuple[To
                     topic.name,
                     level,
                     keys=dice.choice((0, 3, 12)),
-                    burst=dice.choice(((1, 1), (1, 4), (2, 9))),
-                    pause_s=dice.choice(((0.05, 0.25), (0.15, 0.4))),
+                    burst=dice.choice(((1, 1), (1, 3), (2, 5))),
                     size=(24, dice.choice((80, 400, 3000))),
                     window=dice.choice((20, 200)),
                     pins=pins if dice.random() < 0.5 else (),
@@ -179,13 +186,19 @@ def _plan(dice: random.Random, groups: tuple[GroupConfig, ...], topics: tuple[To
                     delivery_timeout_s=dice.choice((2.0, 8.0, 20.0)),
                 )
             )
-        members += [_member(dice, at, number, topic) for number in range(dice.choice((1, 2)))]
+        members += [_member(dice, at, number, topic) for number in range(dice.choice((1, 1, 2)))]
     seeking: tuple[Seeks, ...] = ()
     if dice.random() < 0.4:
-        members.append(Reader("sought", topics[0].name, "seekers", nacks=0.0))
+        members.append(Reader("sought", topics[0].name, "seekers", nacks=0.0, handle_s=_SLOWLY_S))
         seeking = (Seeks("seeker", topics[0].name, "seekers"),)
-    else:
-        members.append(Reader("audit", topics[0].name, "audit", nacks=0.0, holds=0.0))
+    elif dice.random() < 0.6:
+        members.append(
+            Reader("audit", topics[0].name, "audit", nacks=0.0, holds=0.0, handle_s=_SLOWLY_S)
+        )
+    pause_s = len(sending) / _BURSTS_A_SECOND
+    for at, one in enumerate(sending):
+        spread_s = pause_s * dice.choice((0.4, 0.9))
+        sending[at] = replace(one, pause_s=(pause_s - spread_s, pause_s + spread_s))
     return Plan(tuple(sending), tuple(members), seeking)
 
 
@@ -198,4 +211,5 @@ def _member(dice: random.Random, at: int, number: int, topic: Topic) -> Reader:
         abrupt=dice.choice((0.0, 0.5)),
         nacks=dice.choice((0.0, 0.03)),
         buffer_bytes=dice.choice((8 << 10, 256 << 10)),
+        handle_s=dice.choice(((0.0, 0.01), _SLOWLY_S)),
     )

@@ -72,6 +72,11 @@ class Pipe:
         self.dead = False
         link.pipes[self] = None
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Of messages that were sent and cannot arrive now."""
+        return sum(len(body) for kind, _, body in self._held if kind is Kind.DATA)
+
     def push(self, frame: Frame) -> None:
         """Send it."""
         loop = self._loop

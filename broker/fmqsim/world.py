@@ -109,10 +109,14 @@ class World:
             looking = asyncio.create_task(self._look())
             try:
                 await self._begin()
-                await Trouble(self).run()
+                await self.trouble()
                 await self._end()
             finally:
                 looking.cancel()
+
+    async def trouble(self) -> None:
+        """What goes wrong, while the traffic runs: drawn from the seed."""
+        await Trouble(self).run()
 
     def phase(self, name: PhaseName) -> None:
         """A part of the run begins."""

@@ -6,15 +6,14 @@ without reads and writes are counted from the same looks.
 
 import asyncio
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final, Protocol
 
-from e2e.chaos.cluster import ChaosCluster
 from e2e.events import Ends, Floor, GroupSetup, Look, Place, Setup, State, Up
 from e2e.history import History
-from fmqclient.dev.plan import BrokerPlan
 from fmqclient.dev.verdict import Seen
-from fmqcore.cluster import GroupState
+from fmqcore.cluster import GroupConfig, GroupState
 from fmqcore.errors import FmqError
 from fmqcore.words import Permission
 from fmqport.methods import OFFSETS, STATUS
@@ -42,10 +41,60 @@ class Sight:
     why: str = "not asked yet"
 
 
+class Broker(Protocol):
+    """One that is looked at."""
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def group(self) -> str:
+        """Its group's name."""
+        ...
+
+    @property
+    def listen(self) -> str:
+        """Where it is asked."""
+        ...
+
+
+class Groups(Protocol):
+    """What ZooKeeper holds. Both raise `FmqError`."""
+
+    async def state(self, group: str, /) -> GroupState:
+        """Who serves."""
+        ...
+
+    async def config(self, group: str, /) -> GroupConfig:
+        """As configured."""
+        ...
+
+
+class Watched(Protocol):
+    """A cluster, wherever it runs."""
+
+    @property
+    def brokers(self) -> Mapping[Any, Broker]:
+        """All, by name."""
+        ...
+
+    @property
+    def group_names(self) -> Sequence[str]:
+        """All groups."""
+        ...
+
+    @property
+    def groups(self) -> Groups:
+        """Its ZooKeeper."""
+        ...
+
+
 class Watch:
     """`run` until cancelled."""
 
-    def __init__(self, cluster: ChaosCluster, history: History, readers: str) -> None:
+    def __init__(self, cluster: Watched, history: History, readers: str) -> None:
         self.latest: dict[str, Sight] = defaultdict(Sight)
         self.looks: Counter[str] = Counter()
         self.seen: list[Seen] = []
@@ -63,7 +112,7 @@ class Watch:
             for group in self._cluster.group_names:
                 tasks.create_task(self._state(group))
 
-    async def _broker(self, plan: BrokerPlan) -> None:
+    async def _broker(self, plan: Broker) -> None:
         connection = GrpcTransport().connect(plan.listen)
         try:
             while True:
@@ -73,7 +122,7 @@ class Watch:
         finally:
             await connection.close()
 
-    async def _look(self, plan: BrokerPlan, connection: Connection) -> bool:
+    async def _look(self, plan: Broker, connection: Connection) -> bool:
         """Whether it serves reads."""
         asked_ms = now_ms()
         try:
@@ -99,7 +148,7 @@ class Watch:
         self._history.add(Ends(*who, *ends))
         return Permission.READ in permission
 
-    async def _floors(self, plan: BrokerPlan, connection: Connection) -> None:
+    async def _floors(self, plan: Broker, connection: Connection) -> None:
         asked_ms = now_ms()
         request = admin_pb2.OffsetsRequest(group=self._readers)
         try:
@@ -161,7 +210,7 @@ def state_event(group: str, state: GroupState) -> State:
     )
 
 
-async def setup_of(cluster: ChaosCluster) -> Setup:
+async def setup_of(cluster: Watched) -> Setup:
     """The cluster as configured now."""
     configs = [await cluster.groups.config(name) for name in cluster.group_names]
     groups = [

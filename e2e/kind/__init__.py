@@ -1,6 +1,8 @@
 """FMQ on a real Kubernetes: a kind cluster, the chart, traffic from pods, losses.
 
-    make e2e-smoke            # install, first group, traffic, losses, uninstall; five minutes
+    make e2e-smoke            # install, first group, traffic, losses, upkeep; eight minutes
+    make e2e                  # all, with two workers: nodes, network, ensemble, volumes, operators
+    make e2e E2E='-k drained' # some of it
     KEEP=1 make e2e-smoke     # leaves the cluster (and uses it again)
 
 It needs docker, kind, kubectl and helm on the PATH. Not part of `make test`.
@@ -9,6 +11,7 @@ It needs docker, kind, kubectl and helm on the PATH. Not part of `make test`.
 |---|---|---|
 | `KIND_CLUSTER_NAME` | `fmq-e2e` | used if it is there, else made, and removed at the end |
 | `KIND_NODE_IMAGE` | kind's own | for `kind create cluster --image` |
+| `KIND_WORKERS` | 0; of `make e2e` 2 | nodes besides the control plane |
 | `KEEP` | | leave what was made |
 | `FMQ_DOCKER_BUILD` | `docker build --network host` | how images are built |
 """

@@ -1,15 +1,19 @@
 """The cluster of a run: made if it is not there, with images and chart; removed at the end."""
 
 import os
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from e2e.kind import tools
-from e2e.kind.tools import build_image, get, kubectl, run, until
+from e2e.kind import hurting, tools
+from e2e.kind.groups import Group
+from e2e.kind.tools import Failed, build_image, get, kubectl, run, until
 
 CLUSTER = os.environ.get("KIND_CLUSTER_NAME", "fmq-e2e")
+WORKERS = int(os.environ.get("KIND_WORKERS", "0"))
 KEEP = bool(os.environ.get("KEEP"))
 SYSTEM = "fmq-system"
 
@@ -23,9 +27,12 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     config = tmp_path_factory.mktemp("kind") / "kubeconfig"
     os.environ["KUBECONFIG"] = str(config)
     if ours:
+        nodes = "".join(f"- role: {role}\n" for role in ("control-plane", *["worker"] * WORKERS))
+        shape = "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnodes:\n" + nodes
         image = os.environ.get("KIND_NODE_IMAGE")
         chosen = ["--image", image] if image else []
-        run("kind", "create", "cluster", "--name", CLUSTER, "--wait", "180s", *chosen)
+        command = ("kind", "create", "cluster", "--name", CLUSTER, "--wait", "180s", *chosen)
+        run(*command, "--config", "-", given=shape)
     else:
         run("kind", "export", "kubeconfig", "--name", CLUSTER)
     try:
@@ -40,20 +47,52 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
 
 @pytest.fixture(scope="session")
 def installed(images: dict[str, str]) -> Iterator[str]:
-    """The chart with the quick start's ZooKeeper; gives where brokers find it."""
+    """The chart with the quick start's ZooKeeper; gives where brokers find it.
+
+    Three servers where each has a node of its own, else one.
+    """
+    count = 3 if len(hurting.workers()) >= 2 else 1
+    if count > 1:
+        taint = "node-role.kubernetes.io/control-plane:NoSchedule-"
+        with suppress(Failed):  # it has none
+            kubectl("taint", "nodes", "--all", taint)
+    install(images, count)
+    names = (f"fmq-zookeeper-{n}.fmq-zookeeper.{SYSTEM}.svc:2181" for n in range(count))
+    yield ",".join(names)
+    if not KEEP:
+        kubectl("delete", "brokergroups", "--all", "--all-namespaces", "--wait=false")
+        run("helm", "uninstall", "fmq", "--namespace", SYSTEM, "--wait")
+        kubectl("delete", "namespace", SYSTEM, "--wait=false")
+
+
+def install(images: dict[str, str], zookeepers: int) -> None:
+    """The chart, or what it is now."""
     values = [f"image.{name}={tag}" for name, tag in images.items()]
-    values += ["quickstart.zookeeper.enabled=true", "quickstart.zookeeper.replicas=1"]
+    values += ["quickstart.zookeeper.enabled=true", f"quickstart.zookeeper.replicas={zookeepers}"]
     options = [f"--set={value}" for value in values]
     run(
         "helm", "upgrade", "--install", "fmq", "charts/fmq", "--namespace", SYSTEM,
         "--create-namespace", "--wait", "--timeout", "5m", *options,
     )  # fmt: skip
     until(lambda: get("crd", "brokergroups.fmq.io"), "the CRD is there")
-    yield f"fmq-zookeeper-0.fmq-zookeeper.{SYSTEM}.svc:2181"
+
+
+@pytest.fixture(scope="module")
+def pair(installed: str, images: dict[str, str]) -> Iterator[Group]:
+    """A master and a slave, on a worker each if there are two; ready."""
+    namespace = f"fmq-pair-{time.time_ns() // 1_000_000_000 % 100_000}"
+    made = Group("g1", namespace, installed, images["broker"])
+    made.spec["settings"] = {"segmentBytes": 4 << 20}  # a short run rolls some
+    if len(found := hurting.workers()) >= 2:
+        for node in found:
+            kubectl("label", "node", node, "fmq-e2e=broker", "--overwrite")
+        apart = {"acrossNodes": "required", "nodeSelector": {"fmq-e2e": "broker"}}
+        made.spec["scheduling"] = apart
+    made.make()
+    made.wait_ready()
+    yield made
     if not KEEP:
-        kubectl("delete", "brokergroups", "--all", "--all-namespaces", "--wait=false")
-        run("helm", "uninstall", "fmq", "--namespace", SYSTEM, "--wait")
-        kubectl("delete", "namespace", SYSTEM, "--wait=false")
+        kubectl("delete", "namespace", made.namespace, "--ignore-not-found", "--timeout=120s")
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import json
 import time
 from typing import Any
 
-from e2e.kind.tools import ROOT, apply, get, kubectl, until
+from e2e.kind.tools import ROOT, Failed, apply, get, kubectl, until
 
 Json = dict[str, Any]
 SECURITY: Json = {
@@ -78,8 +78,17 @@ class Group:
             current = condition.get("observedGeneration") == found["metadata"]["generation"]
             return condition.get("status") == "True" and current
 
-        until(ready, f"{self.name} is Ready", patience_s)
+        try:
+            until(ready, f"{self.name} is Ready", patience_s)
+        except Failed as error:
+            why = [f"{self.row()}: {self.status.get('message')}", *self._waiting()]
+            raise Failed(f"{error}; it says: {'; '.join(why)}") from None
         return time.monotonic() - begun_s
+
+    def _waiting(self) -> list[str]:
+        """What keeps its pods from being placed."""
+        conditions = [c for pod in self.pods() for c in pod["status"].get("conditions") or ()]
+        return [c["message"] for c in conditions if c["status"] == "False" and c.get("message")]
 
     def events(self) -> list[str]:
         """Reasons of the Events on it."""

@@ -22,9 +22,12 @@ pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]
 Report = dict[str, str]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def group(installed: str, images: dict[str, str]) -> Iterator[Group]:
-    """Not made yet; in a namespace of this run, which goes with all that is in it."""
+    """Not made yet; in a namespace of this file, which goes with all that is in it.
+
+    A node of two cores has no room for its brokers and for those of the next file.
+    """
     namespace = f"fmq-e2e-{time.time_ns() // 1_000_000_000 % 100_000}"
     yield Group("g1", namespace, installed, images["broker"])
     if not KEEP:

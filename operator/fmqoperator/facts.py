@@ -55,6 +55,12 @@ def is_ready(seen: Observation, broker: str) -> bool:
     return pod is not None and pod.phase is PodPhase.RUNNING and pod.ready and not pod.deleting
 
 
+def is_at_work(seen: Observation, broker: str) -> bool:
+    """Its pod is called ready, and it was heard of: of a lost node the cluster learns late."""
+    heard = seen.zookeeper is None or is_live(seen, broker) or answer_of(seen, broker) is not None
+    return is_ready(seen, broker) and heard
+
+
 def runs_nothing(seen: Observation, pod: Pod) -> bool:
     """No broker is at work in it, nor begins to be: to stop it takes nothing away."""
     return (

@@ -12,8 +12,8 @@ from fmqcore.policy import can_meet
 from fmqcore.words import BrokerId, Permission
 from fmqoperator import facts
 from fmqoperator.objects import names
+from fmqoperator.objects.quantities import too_small
 from fmqoperator.outlook import Outlook
-from fmqoperator.plan import too_small
 from fmqoperator.resources import Access
 from fmqoperator.seen import Observation, Pod, PodPhase
 
@@ -61,10 +61,10 @@ def verdicts(seen: Observation, what: Outlook) -> list[Verdict]:
         _replication(seen),
         _failover(seen),
         _offsets(seen),
-        _zookeeper(seen),
+        zookeeper(seen),
         _progress(seen, what),
         _config(seen, what),
-        _storage(seen),
+        storage(seen),
         _fenced(seen),
         _paused(seen),
         Verdict("IndexConsistent", "Unknown", "NotChecked", "a BrokerJob of type check tells"),
@@ -193,7 +193,8 @@ def _offsets(seen: Observation) -> Verdict:
             return Verdict(kind, "True", "AtMaster")
 
 
-def _zookeeper(seen: Observation) -> Verdict:
+def zookeeper(seen: Observation) -> Verdict:
+    """Whether the operator and the brokers reach it."""
     kind, where = "ZooKeeperConnected", seen.group.spec.zookeeper.connect
     if seen.zookeeper is None:
         why = seen.zookeeper_why or f"{where} does not answer"
@@ -239,7 +240,8 @@ def _config(seen: Observation, what: Outlook) -> Verdict:
     return Verdict(kind, "True", "Applied")
 
 
-def _storage(seen: Observation) -> Verdict:
+def storage(seen: Observation) -> Verdict:
+    """Whether each broker has its volume, as large as declared."""
     kind, size = "StorageReady", seen.group.spec.storage.size
     if seen.claims is None:
         return Verdict(kind, "Unknown", "NotListed", "the group's volumes cannot be listed")
@@ -250,6 +252,9 @@ def _storage(seen: Observation) -> Verdict:
             return Verdict(kind, "False", "VolumeLost", f"volume of {broker} is gone: {remedy}")
         if claim.deleting:
             return Verdict(kind, "False", "VolumeGoes", f"claim {name} is being deleted")
+        if not claim.capacity:
+            why = f"claim {name} has no volume yet: kubectl describe pvc {name} says why"
+            return Verdict(kind, "False", "NotBound", why)
         if claim.resize:
             return Verdict(kind, "False", "ResizeFails", f"claim {name}: {claim.resize}")
         if too_small(claim.requested, size) and claim.expandable is False:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from fmqcore.cluster import Mode
-from fmqoperator import facts, steps
+from fmqoperator import facts, judge, steps
 from fmqoperator.actions import (
     Action,
     ApplyChild,
@@ -21,7 +21,7 @@ from fmqoperator.actions import (
     RestartPod,
     Tell,
 )
-from fmqoperator.objects.quantities import amount
+from fmqoperator.objects.quantities import too_small
 from fmqoperator.outlook import Outlook, child_of, outlook
 from fmqoperator.promotion import Wait, promotion
 from fmqoperator.resources import SWITCHOVER
@@ -134,12 +134,6 @@ def _claims(seen: Observation) -> Iterator[Action]:
         yield GrowClaim(claim.name, size, why)
 
 
-def too_small(has: str, wanted: str) -> bool:
-    """Less than wanted, for certain."""
-    mine, theirs = amount(has), amount(wanted)
-    return mine is not None and theirs is not None and mine < theirs
-
-
 def _step(what: Outlook) -> Iterator[Action]:
     """The pod to restart. (A move is in the configuration, a stop in the StatefulSet.)"""
     if isinstance(what.step, Restart):
@@ -155,6 +149,8 @@ def _told(seen: Observation, what: Outlook) -> Iterator[Action]:
     for hold in what.holds:
         if hold.reason in _TOLD and not any(hold.message in message for message in known):
             yield Tell("Warning", hold.reason, hold.message)
+    yield from _zookeeper(seen)
+    yield from _storage(seen)
     yield from _transition(seen)
 
 
@@ -162,6 +158,31 @@ _TOLD: Final = frozenset({"ScaleDownRefused", "MoveUnsupported", "DrainWaits", "
 
 _PATIENT: Final = frozenset({"DrainWaits", "MoveUnsupported", "ScaleDownRefused"})
 """What waits for a person, or for something of which a watch tells."""
+
+
+def _condition(seen: Observation, kind: str) -> str:
+    """As the status says it: True, False, Unknown; "" = not yet."""
+    return next((c.status for c in seen.group.status.conditions if c.type == kind), "")
+
+
+def _zookeeper(seen: Observation) -> Iterator[Action]:
+    """It went away, or is back, since the status was written."""
+    before, now = _condition(seen, "ZooKeeperConnected"), judge.zookeeper(seen)
+    if now.status == "False" != before:
+        why = "masters serve on while their slaves are linked to them, and nobody fails over"
+        yield Tell("Warning", "ZooKeeperAway", f"{now.message}; {why}")
+    elif now.status == "True" and before == "False":
+        yield Tell("Normal", "ZooKeeperBack", f"{now.message} answers again")
+
+
+def _storage(seen: Observation) -> Iterator[Action]:
+    """A broker had its volume, has none now, and nobody has declared anything else."""
+    now, meta = judge.storage(seen), seen.group.metadata
+    grows = now.reason in ("Growing", "CannotGrow")  # of that is told elsewhere
+    had = _condition(seen, "StorageReady") == "True"
+    as_it_was = seen.group.status.observed_generation == meta.generation
+    if now.status == "False" and had and as_it_was and not grows:
+        yield Tell("Warning", now.reason, now.message)
 
 
 def _transition(seen: Observation) -> Iterator[Action]:

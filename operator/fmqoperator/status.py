@@ -43,7 +43,7 @@ def status(seen: Observation) -> Json:
     found = judge.verdicts(seen, what)
     phase, message = _phase(seen, what, found)
     pods = seen.pods or {}
-    ready = sum(facts.is_ready(seen, b) for b in pods)
+    ready = sum(facts.is_at_work(seen, b) for b in pods)
     brokers = _brokers(seen)
     lags = [b.lag_bytes for b in brokers if b.lag_bytes is not None]
     config = facts.config_of(seen)
@@ -159,7 +159,7 @@ def _broker(
             "permission": judge.broker_permission(seen, broker),
             "inSync": broker in isr,
             "live": live is not None,
-            "ready": facts.is_ready(seen, broker),
+            "ready": facts.is_at_work(seen, broker),
             "epoch": answer.epoch if answer is not None else (live.epoch if live else None),
             "journalEnd": end,
             "lagBytes": None if link is None else link.lag_bytes,

@@ -64,13 +64,10 @@ class EngineName(Enum):
     SPARK = "spark"
 
 
-Directories = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="DIR...",
-        help="data directories of the brokers of one group, the master's first",
-    ),
-]
+_DIRECTORIES: Final = typer.Argument(
+    metavar="DIR...", help="data directories of the brokers of one group, the master's first"
+)
+Directories = Annotated[list[Path], _DIRECTORIES]
 EngineOption = Annotated[
     EngineName, typer.Option("--engine", help="this process, a pool of processes, or Spark")
 ]
@@ -160,14 +157,20 @@ def rebuild_index(
 
 @app.command()
 def archive(
-    directories: Directories,
     out: Annotated[Path, typer.Option(help="the archive's folder")],
+    directories: Annotated[list[Path] | None, _DIRECTORIES] = None,
+    connect: Annotated[
+        str, typer.Option(help="instead of directories: live brokers, fmq://host:port,...")
+    ] = "",
     topic: Annotated[
         list[str] | None, typer.Option(help="only this topic; may be repeated")
     ] = None,
     group: Annotated[
-        str, typer.Option(help="what the journal is called there: its broker group's name")
-    ] = "journal",
+        str,
+        typer.Option(
+            help="the broker group's name: what the journal is called there (left out: journal)"
+        ),
+    ] = "",
     engine: EngineOption = EngineName.LOCAL,
     workers: Workers = 0,
     master: Master = "",
@@ -181,9 +184,9 @@ def archive(
         require_arrow("an archive needs", "")
         from fmqspark.archive.job import ArchiveOptions, run_archive
 
-        paths = tuple(str(directory) for directory in directories)
         topics = tuple(topic) if topic else None
-        options = ArchiveOptions(paths, out, group, topics, _bytes(rate))
+        sources, name = _sources(directories or [], connect, group, topics)
+        options = ArchiveOptions(sources, out, name, topics, _bytes(rate))
         with open_engine(engine.value, workers, master) as running:
             outcome = run_archive(options, running, _progress("archived"))
         if output is Output.JSON:
@@ -191,6 +194,22 @@ def archive(
         else:
             _write(_archive_text(outcome))
     raise typer.Exit(outcome.exit_code)
+
+
+def _sources(
+    directories: Sequence[Path], connect: str, group: str, topics: Sequence[str] | None
+) -> tuple[tuple[str, ...], str]:
+    """What to read, and what its journal is called."""
+    if bool(connect) == bool(directories):
+        raise InvalidArgument(
+            "name data directories, or brokers (--connect fmq://...): one of both"
+        )
+    if not connect:
+        return tuple(map(str, directories)), group or "journal"
+    from fmqspark.brokers import brokers_of
+
+    found = brokers_of([connect], group, topics)
+    return found.sources, found.group
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

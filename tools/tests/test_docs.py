@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -118,3 +119,12 @@ def test_decisions_are_numbered_without_gaps_and_complete() -> None:
         assert text.startswith(f"# {page.name[:4]}: ")
         for part in ("**Context.**", "**Decision.**", "**Consequences.**"):
             assert part in text, f"{page.name} lacks {part}"
+
+
+def test_make_help_lists_every_target() -> None:
+    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    assert phony is not None
+    said = subprocess.run(
+        ["make", "-s", "help"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    assert {line.split()[0] for line in said.splitlines()} == set(phony[1].split())

@@ -10,6 +10,7 @@ The indexes of segments that are not wholly committed yet stay in memory, so tha
 for a commit end that far back is then too low, never too high (R7).
 """
 
+from bisect import bisect_left
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
@@ -119,6 +120,18 @@ class Catalog:
             return self._hot[0].start.next_offsets.get(key, Offset(0))
         return self.first.next_offsets.get(key, Offset(0))
 
+    async def offset_at(self, key: QueueKey, position: Position) -> Offset:
+        """The queue's next offset as of a batch's begin, however far back."""
+        segments = self._store.segments
+        at = bisect_left(segments, position, key=lambda segment: segment.base) - 1
+        if at < 0:
+            return self.first.next_offsets.get(key, Offset(0))
+        segment = segments[at]
+        end = (await self.index_of(segment)).end_offset_below(key, position)
+        if end is not None:
+            return end
+        return (await self.start_of(segment)).next_offsets.get(key, Offset(0))
+
     async def find(self, key: QueueKey, offset: Offset, limit: int) -> list[IndexEntry]:
         """See `Journal.find`."""
         offset = max(offset, self.first.next_offsets.get(key, Offset(0)))
@@ -184,15 +197,18 @@ class Catalog:
         return index
 
     # ---- shrinking
-    async def forget_first(self) -> None:
-        """The oldest segment went."""
+    async def begin_at(self, segment: StoredSegment) -> None:
+        """Nothing before that segment is there for anyone any more: those are about to go."""
+        self.first = await self.start_of(segment)
+
+    def forget_first(self) -> None:
+        """They went."""
         bases = {segment.base for segment in self._store.segments}
         self._hot = [hot for hot in self._hot if hot.segment.base in bases]
         for base in [base for base in self._cold if base not in bases]:
             self._cold_bytes -= _bytes(self._cold.pop(base))
         for base in [base for base in self._starts if base not in bases]:
             del self._starts[base]
-        self.first = await self.start_of(self._store.segments[0])
 
     def clear(self) -> None:
         """The journal was cut: all that is held may be wrong. `begin` follows."""

@@ -96,9 +96,11 @@ async def retire(
     store.log_start = store.segments[count].base
     await parts.checkpoints.write()
     parts.tail.drop_below(store.log_start)
+    # R7: who looks for an offset meanwhile must not be told that it is there and find the next.
+    await parts.catalog.begin_at(store.segments[count])
     for _ in range(count):
         await store.drop_first()
-    await parts.catalog.forget_first()
+    parts.catalog.forget_first()
     log.info("journal: retired", from_=before, to=store.log_start)
     return store.log_start - before
 

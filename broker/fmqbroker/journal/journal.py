@@ -10,6 +10,7 @@ Order of effects: bytes persist, then the ends move, then `flushed` is notified.
 """
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
@@ -21,6 +22,7 @@ from fmqbroker.journal.flusher import Flusher
 from fmqbroker.journal.head import Appended, BatchDraft, Head
 from fmqbroker.journal.keeper import Keeper
 from fmqbroker.journal.parts import Parts
+from fmqbroker.journal.raw import RawReader
 from fmqbroker.journal.reader import Reader
 from fmqbroker.journal.recover import Recovered, recover
 from fmqbroker.journal.resumes import Resumes
@@ -85,6 +87,7 @@ class Journal:
         )
         reader = Reader(tail, store, self._flusher)
         self._parts = Parts(store, tail, self._flusher, catalog, checkpoints, reader)
+        self.raw = RawReader(store, self._flusher)  # files as they are, for data jobs
         self._resumes = Resumes(store, tail, self._flusher, catalog, self._head)
 
     @classmethod
@@ -265,6 +268,16 @@ class Journal:
         if commit_end >= self.end:
             return self.next_offset(topic_id, queue_id)
         return self._parts.catalog.committed_offset((topic_id, queue_id), commit_end)
+
+    async def epoch_end(self, topic_id: TopicId, queue_id: int, epoch: Epoch) -> Offset:
+        """The queue's next offset when that epoch was over; 0 if nothing of the epoch is here."""
+        epochs = self.state.epochs
+        at = bisect_left(epochs, (epoch, Position(0)))
+        if at == len(epochs) or epochs[at][0] != epoch:
+            return Offset(0)
+        if at + 1 == len(epochs):
+            return self.next_offset(topic_id, queue_id)
+        return await self._parts.catalog.offset_at((topic_id, queue_id), epochs[at + 1][1])
 
     async def find(
         self, topic_id: TopicId, queue_id: int, offset: Offset, limit: int

@@ -65,6 +65,10 @@ class HandClock(SystemClock):
         self._sleepers.append((self._now_ms + round(seconds * 1000), future))
         await future
 
+    def sleeps_until(self, ms: int) -> bool:
+        """Whether somebody has got as far as to sleep until that moment."""
+        return any(when == ms and not future.done() for when, future in self._sleepers)
+
     def advance(self, ms: int) -> None:
         self._now_ms += ms
         due = [f for when, f in self._sleepers if when <= self._now_ms]
@@ -269,11 +273,18 @@ class Consumer:
         )
 
     def ack_range(
-        self, queue: int, first: int, end: int, *, generation: int = 0, token: int = 0
+        self,
+        queue: int,
+        first: int,
+        end: int,
+        *,
+        generation: int = 0,
+        token: int = 0,
+        epoch: int = 0,
     ) -> None:
         generation = generation or self.held[queue]
         ack = client_pb2.AckRange(
-            queue_id=queue, generation=generation, first_offset=first, end_offset=end
+            queue_id=queue, generation=generation, first_offset=first, end_offset=end, epoch=epoch
         )
         self.send(ConsumeRequest(acks=[ack], commit_token=token))
 

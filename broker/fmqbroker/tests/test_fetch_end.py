@@ -141,8 +141,9 @@ async def test_slave_consume_serves_below_its_commit_end_and_hands_acks_back(
             await until(lambda: consumer.error)
 
 
+@pytest.mark.parametrize("epoch", [0, 1])
 async def test_a_reader_that_has_less_than_what_was_acked_does_not_call_it_stored(
-    tmp_path: Path,
+    tmp_path: Path, epoch: int
 ) -> None:
     """A slave that took over and lags; the acks are said again to the master (C5)."""
     async with running(Rig(tmp_path)) as rig:
@@ -157,8 +158,8 @@ async def test_a_reader_that_has_less_than_what_was_acked_does_not_call_it_store
         async with consuming(rig, "a") as able, consuming(rig, "b") as lost:
             await until(lambda: len(able.held) == len(lost.held) == 2)
             mine, other = min(able.held), min(lost.held)
-            able.ack_range(mine, 0, 2 if mine == 0 else 0, token=1)
-            lost.ack_range(other, 0, 9, token=1)
+            able.ack_range(mine, 0, 2 if mine == 0 else 0, token=1, epoch=1)
+            lost.ack_range(other, 0, 9, token=1, epoch=epoch)
             await until(lambda: able.tokens == [1])
             lost.send(ConsumeRequest(commit_token=2))
             able.send(ConsumeRequest(commit_token=2))

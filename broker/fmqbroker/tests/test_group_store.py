@@ -111,19 +111,6 @@ async def test_every_change_is_made_once(zookeeper: str, admin: ZooKeeperSession
         await until(lambda: a.state.value.epoch == b.state.value.epoch == 40)
 
 
-async def test_the_state_says_who_acts_as_master_and_the_configuration_who_is_wanted(
-    zookeeper: str, admin: ZooKeeperSession
-) -> None:
-    told: list[BrokerId] = []
-    async with session_of(zookeeper) as session, store_of(session) as store:
-        store.on_master(lambda: told.append(store.config.master))
-        await store.change(lambda s: replace(s, epoch=Epoch(1), master=S))
-        assert (store.config.master, store.wanted, told) == (S, M, [S])
-        await store.refresh()
-        await store.change(lambda s: replace(s, epoch=Epoch(2), master=M))
-        assert (store.config.master, store.wanted, told) == (M, M, [S, M])
-
-
 async def test_a_change_of_one_version_or_not_at_all(
     zookeeper: str, admin: ZooKeeperSession
 ) -> None:

@@ -20,7 +20,7 @@ from fmqbroker.tests.journal_kit import (
 )
 from fmqcore.batch import BatchHeader, BatchType
 from fmqcore.errors import CorruptJournal
-from fmqcore.words import Offset, Position, TopicId
+from fmqcore.words import Epoch, Offset, Position, TopicId
 
 
 def of_queue(stored: bytes, queue: int) -> list[BatchHeader]:
@@ -116,6 +116,29 @@ async def test_committed_offset_at_every_position(tmp_path: Path) -> None:
         # Far below what is held in memory: never too much (R7).
         for number in range(150):
             assert journal.committed_offset(TOPIC, 1, ends[number]) <= number // 3 + 1
+
+
+async def test_where_the_messages_of_an_epoch_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many segments back, and over restarts."""
+    monkeypatch.setattr(catalog_module, "MAX_COLD_BYTES", 6000)
+    ends: dict[int, list[int]] = {}
+    for term in (1, 2, 4, 5, 8):
+        async with running(tmp_path) as journal:
+            journal.append(epoch(term))
+            if term != 4:
+                fill(journal, 60 * term)
+            ends[term] = [journal.next_offset(TOPIC, queue) for queue in range(3)]
+            journal.note_commit_end(journal.end)
+            await journal.wait_durable(journal.end)
+            for each, of_queues in ends.items():
+                found = [await journal.epoch_end(TOPIC, queue, Epoch(each)) for queue in range(3)]
+                assert found == of_queues
+            assert await journal.epoch_end(TOPIC, 3, Epoch(1)) == 0, "an empty queue"
+            for never_here in (0, 3, 9):
+                assert await journal.epoch_end(TOPIC, 0, Epoch(never_here)) == 0
+    assert len(indexes(tmp_path)) > 5
 
 
 async def test_a_damaged_batch_is_told_with_its_place(tmp_path: Path) -> None:

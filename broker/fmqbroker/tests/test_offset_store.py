@@ -48,6 +48,31 @@ async def test_put_returns_once_the_entry_is_below_the_commit_end(tmp_path: Path
         assert rig.commit.commit_end == rig.journal.end
 
 
+async def test_put_of_nothing_returns_once_what_an_earlier_term_wrote_is_committed(
+    tmp_path: Path,
+) -> None:
+    """Acks that are said again to the same broker are no news to it, and may not be stored yet."""
+    async with running(Rig(tmp_path)) as rig:
+        await rig.committed()
+        await rig.offsets.put({})
+        with commit_held(rig):
+            lost = asyncio.create_task(rig.offsets.put(at(rig, 5)))
+            await until(lambda: key() in rig.journal.state.offsets)
+            behind = asyncio.create_task(rig.offsets.put({}))
+            rig.offsets.retire()
+            await rig.lead(3)
+            for refused in (lost, behind):
+                with pytest.raises(NoPermission):
+                    await refused
+            putting = asyncio.create_task(rig.offsets.put({}))
+            rig.commit.changed.notify()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert not putting.done()
+        await putting
+        assert rig.commit.commit_end == rig.journal.end
+
+
 async def test_entries_put_together_make_one_batch_and_survive_a_restart(tmp_path: Path) -> None:
     async with running(Rig(tmp_path, offsets_interval_ms=20)) as rig:
         before = rig.journal.end

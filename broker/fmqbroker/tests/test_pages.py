@@ -158,6 +158,7 @@ async def test_a_broker_tells_probes_and_prometheus(
     assert value("fmq_serves", "write") == value("fmq_serves", "read") == 1
     assert value("fmq_mode", "MASTER") == 1
     assert value("fmq_journal_position_bytes", "commit") > 0
+    assert value("fmq_scan_bytes_total") == value("fmq_scans_refused_total") == 0
     assert found["process_resident_memory_bytes",] > 0
     assert (await get("nothing"))[0] == 404
     assert await broker.stop() == 0, "an orderly stop, pages or not"

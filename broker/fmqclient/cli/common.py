@@ -80,6 +80,11 @@ def talk(text: str) -> None:
     sys.stderr.flush()
 
 
+def counted(number: int, what: str) -> str:
+    """`1 message`, `2,000 messages`."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
 def exit_code(error: BaseException) -> int | None:
     """The exit code of an error that has a place in the table; None: a bug of ours."""
     return next((code for kind, code in _EXITS if isinstance(error, kind)), None)

@@ -17,6 +17,7 @@ from fmqclient.cli.common import (
     Output,
     OutputOption,
     client,
+    counted,
     moment,
     run,
     talk,
@@ -110,7 +111,7 @@ class _Printer:
 
     def say(self) -> None:
         """How many there were."""
-        talk(f"{self.printed:,} messages")
+        talk(counted(self.printed, "message"))
 
     async def run(self, writer: Writer, connected: Any, sub: Any, group: str, topic: str) -> None:
         """Until enough was printed, nothing comes any more, or the end is reached."""

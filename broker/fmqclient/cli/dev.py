@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import structlog
 import typer
 
-from fmqclient.cli.common import Output, OutputOption, run, show, talk
+from fmqclient.cli.common import Output, OutputOption, counted, run, show, talk
 from fmqclient.dev.cluster import ZOOKEEPER, ClusterFailed, DevCluster
 from fmqclient.dev.one_broker import BrokerStatus
 from fmqclient.dev.plan import ClusterOptions, state_folder
@@ -147,14 +147,14 @@ def _refuse_foreign(cluster: DevCluster) -> None:
 
 
 async def _up(folder: Path, options: ClusterOptions) -> None:
-    talk(f"starting ZooKeeper and {options.groups} groups in {folder}")
+    talk(f"starting ZooKeeper and {counted(options.groups, 'group')} in {folder}")
     cluster = DevCluster(folder, options, detach=True)
     await cluster.start()
     await cluster.leave()
     first = next(iter(cluster.brokers.values()))
     if options.first_port not in (0, first.port):
         talk(f"port {options.first_port} is taken: the first broker listens on {first.port}")
-    talk(f"logs and data are in {folder}; it runs until: fmq dev down")
+    talk(f"logs and data are in {folder}; it runs until: fmq dev down{_where(folder)}")
     typer.echo(cluster.url)
 
 
@@ -172,15 +172,22 @@ async def _down(folder: Path, *, wipe: bool) -> None:
 async def _status(folder: Path, output: Output) -> None:
     cluster = _attached(folder)
     if not cluster.running:
-        raise ClusterFailed(f"not running; its data are in {folder}; start it: fmq dev up")
+        raise ClusterFailed(
+            f"not running; its data are in {folder}; start it: fmq dev up{_where(folder)}"
+        )
     _show(output, await cluster.status())
     talk(f"logs and data are in {folder}")
+
+
+def _where(folder: Path) -> str:
+    """What a command needs to find it again."""
+    return "" if folder == state_folder("dev") else f" --dir {folder}"
 
 
 def _attached(folder: Path) -> DevCluster:
     cluster = DevCluster.attach(folder)
     if cluster is None:
-        raise ClusterFailed(f"no cluster in {folder}; start one: fmq dev up")
+        raise ClusterFailed(f"no cluster in {folder}; start one: fmq dev up{_where(folder)}")
     return cluster
 
 

@@ -13,6 +13,7 @@ from fmqclient.cli.common import (
     OutputOption,
     client,
     confirm,
+    counted,
     moment,
     run,
     show,
@@ -52,7 +53,8 @@ def lag(name: Name, output: OutputOption = Output.TABLE, brokers: Brokers = BROK
 
     rows = run(work)
     _show(output, rows)
-    talk(f"{sum(row.lag for row in rows):,} messages behind in {len(rows)} queues")
+    behind = counted(sum(row.lag for row in rows), "message")
+    talk(f"{behind} behind in {counted(len(rows), 'queue')}")
 
 
 @app.command()

@@ -4,6 +4,7 @@ Sub-commands that need more than the client (a broker, ZooKeeper, Java) live in 
 own, which are imported only when they are asked for.
 """
 
+import json
 import os
 import sys
 import traceback
@@ -95,7 +96,9 @@ def _failed(error: Exception) -> int:
     usage = getattr(error, "format_message", None)  # click's own, wherever typer keeps it
     if usage is not None:
         if said := str(usage()).rstrip("."):  # nothing: help was asked for by saying nothing
-            talk(f"{said} (see fmq --help)")
+            context = getattr(error, "ctx", None)
+            command = context.command_path if context is not None else "fmq"
+            talk(f"{said} (see {command} --help)")
         return USAGE
     cause = _first(error)
     code = common.exit_code(cause)
@@ -152,11 +155,12 @@ def _mount(app: typer.Typer, name: str) -> None:
         app.add_typer(sub, name=name)
 
 
-def version() -> None:
+def version(output: common.OutputOption = common.Output.TABLE) -> None:
     """Print the version."""
     from importlib.metadata import version as version_of
 
-    typer.echo(version_of("fmq"))
+    found = version_of("fmq")
+    typer.echo(found if output is common.Output.TABLE else json.dumps({"version": found}))
 
 
 if __name__ == "__main__":

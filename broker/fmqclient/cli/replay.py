@@ -1,7 +1,8 @@
 """`fmq job replay`: an archive's records, sent to a topic. Reading is `fmqspark.archive.replay`'s.
 
-Read a chunk → send it → all are stored → note the progress. A run that was killed goes on with
-the chunk that it had not noted; records of that one may then be in the topic twice.
+Read a chunk → send it, step by step → a step is stored → note the progress. A run that was killed
+goes on with the step that it had not noted, and sends it just as it was (`replay_send.py`), so that
+brokers that have it do not store it again.
 """
 
 import asyncio
@@ -10,14 +11,24 @@ from typing import Annotated, Any
 
 import typer
 
-from fmqclient.cli.common import BROKERS, INTERRUPTED, Brokers, client, exit_code, run, talk
+from fmqclient.cli.common import (
+    BROKERS,
+    INTERRUPTED,
+    UNAVAILABLE,
+    Brokers,
+    client,
+    exit_code,
+    run,
+    talk,
+)
+from fmqclient.cli.replay_send import Lines, Plan, level_of
 from fmqclient.settings import LEVELS
-from fmqcore.errors import FmqError, InvalidArgument, Overloaded, Unavailable
+from fmqcore.cluster import TopicConfig
+from fmqcore.errors import DirectoryLocked, FmqError, InvalidArgument, Unavailable
 from fmqcore.words import is_name, no_name
 from fmqport.transport import TransportError
 from fmqspark.archive.replay import Replay
 
-_ROOM_S = 0.005
 _INCOMPLETE = 3  # as the other jobs
 
 
@@ -43,21 +54,21 @@ def replay(
         label = name or f"{group or 'all'}-{topic}-to-{target}"
         if not is_name(label):
             raise InvalidArgument(no_name("replay (--name)", label))
+        level_of(acks)
         _arrow()
         records = Replay(archive, topic, group, label)
         job = _Job(records, target, same_queue)
 
         async def work() -> None:
             async with client(brokers) as connected:
-                await connected.admin().topic(target)
-                async with connected.producer(acks=acks, linger_ms=5) as producer:
-                    await job.send(producer)
+                await job.send(connected, acks)
 
-        run(work)
+        with records.at_work():
+            run(work)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     except (FmqError, OSError, TransportError) as error:
-        code = exit_code(error)
+        code = UNAVAILABLE if isinstance(error, DirectoryLocked) else exit_code(error)
         talk(str(error))
         raise typer.Exit(_INCOMPLETE if code == 1 else code or _INCOMPLETE) from None
     talk(f"{job.stored:,} records stored in {target}; {records.done_before:,} were before")
@@ -70,35 +81,45 @@ class _Job:
         self._topic = topic
         self._same_queue = same_queue
 
-    async def send(self, producer: Any) -> None:
-        """All chunks. Raises what a record ended with; then its chunk is not noted."""
+    async def send(self, connected: Any, acks: str) -> None:
+        """All chunks. Raises what a record ended with; then its step is not noted."""
+        wire = connected.wire
+        _, routes, clock = wire
+        topic = await routes.topic(self._topic)
+        plan = Plan.of(self._records.state, topic, clock.random_id(), self._same_queue)
+        lines = Lines(wire, topic, plan.producer_id, acks)
+        try:
+            # Before anything is sent under it: a run that goes on is the same producer.
+            await asyncio.to_thread(self._records.note, self._records.place, plan.state())
+            await self._send(plan, lines, topic)
+        finally:
+            lines.close()
+
+    async def _send(self, plan: Plan, lines: Lines, topic: TopicConfig) -> None:
         chunks = self._records.chunks()
         while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
-            records, place = chunk
-            waiting = [await self._send(producer, record) for record in records]
-            await asyncio.wait(waiting)
-            failed = [error for future in waiting if (error := future.exception()) is not None]
-            if failed:
-                raise failed[0]
-            await asyncio.to_thread(self._records.note, place)
-            self.stored += len(records)
+            records, end = chunk
+            begin, done = end.rows - len(records), self._records.done_before + self.stored
+            for step, count in plan.steps(records, done):
+                try:
+                    await lines.store(step)
+                except ExceptionGroup as failed:
+                    raise _first(failed) from failed
+                place = end._replace(rows=begin + count)
+                self.stored = done - self._records.done_before + count
+                await asyncio.to_thread(self._records.note, place, plan.state())
+            if plan.topic != topic:
+                # What was under way when an earlier run died went by the topic's shape of then.
+                plan.topic = topic
+                await asyncio.to_thread(self._records.note, end, plan.state())
 
-    async def _send(self, producer: Any, record: Any) -> "asyncio.Future[Any]":
-        queue = record.queue if self._same_queue else None
-        while True:
-            try:
-                future: asyncio.Future[Any] = producer.send_nowait(
-                    self._topic,
-                    record.value,
-                    key=record.key,
-                    tag=record.tag,
-                    headers=record.headers,
-                    queue=queue,
-                )
-            except Overloaded:
-                await asyncio.sleep(_ROOM_S)
-            else:
-                return future
+
+def _first(failed: ExceptionGroup[Exception]) -> Exception:
+    """Of what went wrong in several groups at once."""
+    error: Exception = failed
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _arrow() -> None:

@@ -3,7 +3,17 @@
 from dataclasses import asdict
 from typing import Any
 
-from fmqclient.cli.common import BROKERS, Brokers, Output, OutputOption, client, run, show, talk
+from fmqclient.cli.common import (
+    BROKERS,
+    Brokers,
+    Output,
+    OutputOption,
+    client,
+    counted,
+    run,
+    show,
+    talk,
+)
 from fmqclient.infos import BrokerStatus
 from fmqcore.words import Permission
 
@@ -23,7 +33,8 @@ def status(output: OutputOption = Output.TABLE, brokers: Brokers = BROKERS) -> N
     show(output, columns, cells, [_json(row) for row in rows])
     groups = sorted({row.group for row in rows})
     names = ", ".join(sorted({row.cluster for row in rows if row.cluster})) or "the cluster"
-    talk(f"{names}: {len(groups)} groups, {len(rows)} brokers, {topics} topics")
+    found = (counted(len(groups), "group"), counted(len(rows), "broker"), counted(topics, "topic"))
+    talk(f"{names}: {', '.join(found)}")
     for group in groups:
         missing = Permission.FULL
         for row in rows:

@@ -138,10 +138,10 @@ class DevCluster:
         if known is not None:
             refuse_if_running(self.directory)
             if broker_names(known.options) != broker_names(self.options):
-                shape = f"{known.options.groups} groups with {known.options.slaves} slaves each"
+                shape = f"--groups {known.options.groups} --slaves {known.options.slaves}"
                 raise ClusterFailed(
-                    f"{self.directory} holds a cluster of {shape}; remove it: "
-                    f"fmq dev down --wipe --dir {self.directory}"
+                    f"{self.directory} holds a cluster of another shape: start it with {shape}, "
+                    f"or remove it and its data: fmq dev down --wipe --dir {self.directory}"
                 )
         ports = self._ports(known)
         await self._start_zookeeper(ports.pop(0))

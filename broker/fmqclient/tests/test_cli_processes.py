@@ -140,7 +140,7 @@ async def status(fmq: Fmq) -> None:
         ["g1", "g1-0", "master", "FULL"],
         ["g2", "g2-0", "master", "FULL"],
     ]
-    assert "2 groups, 2 brokers, 1 topics" in err
+    assert "2 groups, 2 brokers, 1 topic" in err
 
 
 async def ends(fmq: Fmq) -> None:

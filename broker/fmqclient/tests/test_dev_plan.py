@@ -13,6 +13,7 @@ import pytest
 
 from fmqclient.address import DEFAULT_URL
 from fmqclient.cli import common
+from fmqclient.dev.cluster import ClusterFailed, DevCluster
 from fmqclient.dev.plan import (
     BrokerPlan,
     ClusterFile,
@@ -158,3 +159,9 @@ async def test_a_process_that_ignores_sigterm_is_killed_in_the_end(
             await asyncio.sleep(0.01)
         assert not await child.stop()
     assert not child.alive()
+
+
+async def test_another_shape_is_refused_and_the_first_advice_keeps_the_data(tmp_path: Path) -> None:
+    write_file(tmp_path, ClusterFile(ClusterOptions(groups=2, slaves=2), []))
+    with pytest.raises(ClusterFailed, match=r"with --groups 2 --slaves 2, or .* --wipe"):
+        await DevCluster(tmp_path).start()

@@ -1,6 +1,8 @@
 """A commit through a lost session: it ends when the acks said again are stored, not before."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
@@ -47,13 +49,13 @@ class _Routes:
         return lambda: None
 
 
-def assigned(generation: int, **more: Any) -> ConsumeReply:
-    moves = [Assignment(queue_id=0, generation=generation, next_offset=0)]
+def assigned(generation: int, begins_at: int = 0, **more: Any) -> ConsumeReply:
+    moves = [Assignment(queue_id=0, generation=generation, next_offset=begins_at)]
     return ConsumeReply(assigned=moves, **more)
 
 
-async def test_a_token_sent_before_the_acks_were_said_again_proves_nothing() -> None:
-    session = Session(
+def a_session() -> Session:
+    return Session(
         GroupName("g1"),
         "s",
         cast(Any, None),
@@ -64,34 +66,70 @@ async def test_a_token_sent_before_the_acks_were_said_again_proves_nothing() -> 
         lambda session, track: None,
         lambda track: None,
     )
-    first, second = Wire(), Wire()
-    serving = asyncio.create_task(session._serve(cast(Any, first)))
-    first.replies.put_nowait(assigned(1))
+
+
+@asynccontextmanager
+async def stream(session: Session) -> AsyncIterator[Wire]:
+    """Its stream for a while; then it is lost."""
+    wire = Wire()
+    serving = asyncio.create_task(session._serve(cast(Any, wire)))
     async with asyncio.timeout(20):
-        while not session.tracks:
-            await asyncio.sleep(0)
-    for offset in range(10):
-        session.tracks[0].ack(offset, term=0)
-    session.acked()
-    commit = session.commit()
-    assert len((await first.token()).acks) == 1
-    first.replies.put_nowait(None)
+        yield wire
+    wire.replies.put_nowait(None)
     with pytest.raises(TransportError):
         await serving
     session._lost()
 
-    serving = asyncio.create_task(session._serve(cast(Any, second)))
-    early = await second.token()
-    assert not early.acks, "no queue is ours yet"
-    second.replies.put_nowait(assigned(2, committed_tokens=[early.commit_token]))
-    again = await second.token()
-    assert [(a.generation, a.first_offset, a.end_offset) for a in again.acks] == [(2, 0, 10)]
-    assert not commit.done()
-    assert session.unstored
-    second.replies.put_nowait(ConsumeReply(committed_tokens=[again.commit_token]))
-    async with asyncio.timeout(20):
+
+async def ten_acked(session: Session, wire: Wire) -> None:
+    """Offsets 0 to 9; and somebody waits until that is stored."""
+    wire.replies.put_nowait(assigned(1))
+    while not session.tracks:
+        await asyncio.sleep(0)
+    for offset in range(10):
+        session.tracks[0].ack(offset, term=0, epoch=1)
+    session.acked()
+
+
+def said(request: ConsumeRequest) -> list[tuple[int, int, int]]:
+    return [(a.generation, a.first_offset, a.end_offset) for a in request.acks]
+
+
+async def test_a_token_sent_before_the_acks_were_said_again_proves_nothing() -> None:
+    session = a_session()
+    async with stream(session) as first:
+        await ten_acked(session, first)
+        commit = session.commit()
+        assert said(await first.token()) == [(1, 0, 10)]
+    async with stream(session) as second:
+        early = await second.token()
+        assert not early.acks, "no queue is ours yet"
+        second.replies.put_nowait(assigned(2, committed_tokens=[early.commit_token]))
+        again = await second.token()
+        assert said(again) == [(2, 0, 10)]
+        assert not commit.done()
+        assert session.unstored
+        second.replies.put_nowait(ConsumeReply(committed_tokens=[again.commit_token]))
         await commit
-    assert not session.unstored
-    second.replies.put_nowait(None)
-    with pytest.raises(TransportError):
-        await serving
+        assert not session.unstored
+
+
+async def test_where_a_queue_begins_does_not_say_what_is_stored() -> None:
+    """The same broker counted the acks and could not store them; then another one reads."""
+    session = a_session()
+    async with stream(session) as first:
+        await ten_acked(session, first)
+        commit = session.commit()
+        await first.token()
+    async with stream(session) as second:
+        early = await second.token()
+        second.replies.put_nowait(assigned(2, begins_at=10, committed_tokens=[early.commit_token]))
+        assert said(await second.token()) == [(2, 0, 10)]
+    async with stream(session) as third:
+        early = await third.token()
+        third.replies.put_nowait(assigned(3, committed_tokens=[early.commit_token]))
+        again = await third.token()
+        assert said(again) == [(3, 0, 10)]
+        assert not commit.done()
+        third.replies.put_nowait(ConsumeReply(committed_tokens=[again.commit_token]))
+        await commit

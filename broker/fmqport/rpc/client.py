@@ -189,11 +189,15 @@ def _check_size(kind: type[Message], raw: bytes, peer: str, limit: int) -> None:
 
 
 def _cancellations() -> int:
-    """How often this task was asked to cancel. Not 0 again by itself: an `asyncio.TaskGroup` of
-    Python 3.11 whose child failed leaves one behind in a task that lives on.
+    """How often this task was asked to cancel, and was told. Not 0 again by itself: an
+    `asyncio.TaskGroup` of Python 3.11 whose child failed leaves one behind in a task that lives on.
+
+    Asked and not yet told: by the handler of a signal, while the task was at work and not waiting.
     """
     task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
+    if task is None:
+        return 0
+    return task.cancelling() - bool(getattr(task, "_must_cancel", False))
 
 
 def _reraise_own_cancel(before: int) -> None:

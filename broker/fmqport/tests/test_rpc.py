@@ -263,3 +263,31 @@ async def test_a_cancelled_stream_does_not_cancel_a_task_that_has_a_past(
     with pytest.raises(TransportError):
         await stream.receive()
     task.uncancel()
+
+
+async def _at_once(connection: Connection, what: str) -> None:
+    stream = await connection.open(methods.PRODUCE, SOON)
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()  # as the handler of a signal does, whatever the task is at
+    match what:
+        case "open":
+            await connection.open(methods.PRODUCE, SOON)
+        case "send":
+            await stream.send(client_pb2.ProduceRequest())
+        case "receive":
+            await stream.receive()
+        case "done_sending":
+            await stream.done_sending()
+        case _:
+            await connection.call(methods.ROUTES, client_pb2.RouteRequest(), SOON)
+
+
+@pytest.mark.parametrize("what", ["call", "open", "send", "receive", "done_sending"])
+async def test_a_cancellation_that_came_while_the_task_was_at_work_is_its_own(
+    connection: Connection, what: str
+) -> None:
+    """Ctrl-C while gRPC is imported, say: it was taken for a lost connection, and forgotten."""
+    task = asyncio.create_task(_at_once(connection, what))
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -122,7 +122,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
     mutant(
         "retention tells nobody",
         "the index still offers what was deleted: a consumer far behind is led into nothing",
-        (CUTTING, "    await parts.catalog.forget_first()\n", ""),
+        (CUTTING, "    await parts.catalog.begin_at(store.segments[count])\n", ""),
         focus=Focus(1, DURABLE_ONE, SHORT, POWER),
         seeds=(12,),
     ),

@@ -28,6 +28,12 @@ def equal_quantities(one: str | int, other: str | int) -> bool:
     return str(one) == str(other) if mine is None or theirs is None else mine == theirs
 
 
+def too_small(has: str, wanted: str) -> bool:
+    """Less than wanted, for certain."""
+    mine, theirs = amount(has), amount(wanted)
+    return mine is not None and theirs is not None and mine < theirs
+
+
 def bytes_of(count: int) -> str:
     """An amount of bytes for people: 0 B, 1.5 MiB."""
     value, unit = float(count), "B"

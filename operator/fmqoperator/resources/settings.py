@@ -107,6 +107,12 @@ class BrokerTuning(Part):
     in_sync_lag_bytes: int | None = Field(
         default=None, ge=0, description="A slave at most so far behind becomes in sync."
     )
+    scan_bytes_per_s: int | None = Field(
+        default=None, ge=0, description="Data jobs read so much of a broker; 0 = all they can."
+    )
+    scan_streams: int | None = Field(
+        default=None, ge=0, description="So many ranges of a broker they read at a time; 0 = none."
+    )
     session_timeout_ms: int | None = Field(
         default=None, ge=200, description="ZooKeeper's session timeout: how soon a loss is seen."
     )

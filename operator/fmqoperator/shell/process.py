@@ -34,6 +34,7 @@ from fmqoperator.shell.observe import Observer
 from fmqoperator.shell.pages import Pages
 from fmqoperator.shell.topics import Topics
 from fmqoperator.shell.zookeeper import Ensembles
+from fmqport.logs import log_to_stderr
 from fmqport.rpc import GrpcTransport
 from fmqport.web import serve_pages
 
@@ -73,7 +74,7 @@ class Options:
 
 def run_operator() -> int:
     """Run until SIGTERM; return the exit status."""
-    log_to_stderr()
+    _log_to_stderr()
     status = 0
     try:
         asyncio.run(_run(Options.read(os.environ)))
@@ -145,19 +146,8 @@ async def _until(stopping: asyncio.Event, work: Coroutine[None, None, None]) -> 
         working.result()
 
 
-def log_to_stderr() -> None:
-    """One line an event, `key=value`, on standard error; what libraries have to warn of, too."""
+def _log_to_stderr() -> None:
+    """Our own events, and what libraries have to warn of, in the same form."""
     form = "timestamp=%(asctime)s level=warning event=%(name)s said=%(message)r"
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=form)
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(
-                key_order=["timestamp", "level", "event"], bool_as_flag=False
-            ),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )
+    log_to_stderr()

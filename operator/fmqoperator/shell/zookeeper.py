@@ -5,7 +5,6 @@ made when the first group asks for it, in the background: nobody waits for an en
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,6 +31,7 @@ from fmqcore.errors import FmqError, Unavailable
 from fmqcore.words import BrokerId, GroupName, TopicId
 from fmqoperator.seen import InZooKeeper
 from fmqport.coordination import BadVersion, NodeExists, NoNode, SessionState
+from fmqport.topic_ids import next_topic_id
 from fmqport.zk.hosts import nobody_answers
 from fmqport.zk.session import ZooKeeperSession
 
@@ -47,7 +47,7 @@ class Ensemble:
     def __init__(self, address: str) -> None:
         self._address = address
         self._session = ZooKeeperSession(address, timeout_ms=_SESSION_MS)
-        self._begun = self._since = time.monotonic()
+        self._begun = time.monotonic()
         self._starting = asyncio.create_task(self._start(), name=f"zookeeper {address}")
 
     async def _start(self) -> None:
@@ -116,7 +116,8 @@ class Ensemble:
     async def create_topic(self, cluster: str, topic: TopicConfig) -> None:
         """With the next id, which is never given twice. One that is there meanwhile stays."""
         await self._connected()
-        numbered = replace(topic, id=await next_topic_id(self._session, cluster))
+        number = await next_topic_id(self._session, paths.topics_node(cluster))
+        numbered = replace(topic, id=number)
         with suppress(NodeExists):
             node = paths.topic_node(cluster, topic.name)
             await self._session.create(node, topic_to_json(numbered))
@@ -144,8 +145,8 @@ class Ensemble:
         if not self._starting.done() and left_s > 0:
             await asyncio.wait((self._starting,), timeout=left_s)
         if self._session.state is not SessionState.CONNECTED:
-            raise Unavailable(await nobody_answers(self._address, time.monotonic() - self._since))
-        self._since = time.monotonic()
+            # Always the same words: they become a condition, and since when it is so stands there.
+            raise Unavailable(await nobody_answers(self._address, _LOOK_S))
 
     async def _look(self, cluster: str, group: GroupName) -> InZooKeeper:
         session = self._session
@@ -162,24 +163,6 @@ class Ensemble:
             state=state_from_json(state.data) if state else GroupState(),
             live=live,
         )
-
-
-async def next_topic_id(session: ZooKeeperSession, cluster: str) -> TopicId:
-    """Take the next id, by compare-and-set, as brokers do: never given twice, some may be lost."""
-    node = paths.topics_node(cluster)
-    while True:
-        found = await session.get(node)
-        try:
-            if found is None:
-                await session.create(node, b'{"next_id": 2}', make_parents=True)
-                return TopicId(1)
-            taken = int(json.loads(found.data)["next_id"]) if found.data else 1
-            await session.set(node, json.dumps({"next_id": taken + 1}).encode(), found.version)
-        except (BadVersion, NodeExists):
-            continue
-        except (ValueError, KeyError, TypeError) as error:
-            raise Unavailable(f"{node} does not decode: {error!r}") from error
-        return TopicId(taken)
 
 
 class Ensembles:

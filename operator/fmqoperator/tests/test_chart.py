@@ -159,7 +159,7 @@ def test_the_sample_is_a_group_and_the_kustomizations_name_what_is_there() -> No
     sample = yaml.safe_load((ROOT / "manifests" / "sample.yaml").read_text())
     BrokerGroup.model_validate(sample)
     found = sorted((ROOT / "manifests").rglob("kustomization.yaml"))
-    assert len(found) == 4
+    assert len(found) == 5
     for file in found:
         listed = yaml.safe_load(file.read_text())["resources"]
         assert [name for name in listed if not (file.parent / name).exists()] == []

@@ -253,3 +253,36 @@ def test_a_new_state_under_an_old_configuration_is_no_reason_for_anything(moves:
     made = running(moves)
     made.state = GroupState()
     assert kinds([a for a in plan(made.seen()) if not isinstance(a, ApplyChild)]) == []
+
+
+def test_zookeeper_that_goes_and_comes_back_is_told_once(moves: bool) -> None:
+    made = running(moves)
+    assert "ZooKeeperAway" not in told(made)
+    made.zookeeper_away = True
+    for _ in range(3):
+        made.round()
+    away = [e for e in made.events if e.reason == "ZooKeeperAway"]
+    assert [e.type for e in away] == ["Warning"]
+    assert "zk:2181 does not answer" in away[0].message
+    assert "nobody fails over" in away[0].message
+    assert "ZooKeeperBack" not in told(made)
+    made.zookeeper_away = False
+    made.run()
+    assert told(made).count("ZooKeeperBack") == 1
+    assert told(made).count("ZooKeeperAway") == 1
+
+
+def test_a_volume_that_goes_is_told_once_and_one_that_is_to_come_is_not(moves: bool) -> None:
+    made = running(moves)
+    made.claims["data-g1-0"] = replace(made.claims["data-g1-0"], deleting=True)
+    made.round()
+    made.round()
+    assert told(made).count("VolumeGoes") == 1
+    assert "data-g1-0" in next(e.message for e in made.events if e.reason == "VolumeGoes")
+    made.claims["data-g1-0"] = replace(made.claims["data-g1-0"], deleting=False, capacity="")
+    made.round()
+    assert made.condition("StorageReady")["reason"] == "NotBound"
+    made = running(moves)
+    made.spec(replicas=3)
+    made.run()
+    assert not {"NoVolume", "NotBound", "VolumeGoes"} & set(told(made))

@@ -1,10 +1,16 @@
 """A BrokerJob as a SparkApplication: Kubeflow's own models take all of it, nothing unknown."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from fmqoperator.objects.spark_application import application_name, spark_application
+from fmqoperator.objects.spark_application import (
+    SPARK_API,
+    application_name,
+    spark_application,
+)
 from fmqoperator.resources.job import BrokerJob
 
 BROKERS = ["g1-0", "g1-1"]
@@ -56,6 +62,52 @@ def test_kubeflows_models_take_it_whole(name: str) -> None:
     kept = SparkV1beta2SparkApplication.from_dict(given).to_dict()
     assert _lacking(given, kept) == []
     assert _lacking(given | {"spec": given["spec"] | {"novelty": 1}}, kept) == [".spec.novelty"]
+
+
+@pytest.mark.spark
+def test_kubeflows_models_take_the_example_whole() -> None:
+    from kubeflow_spark_api.models import SparkV1beta2SparkApplication
+
+    _, given = manifest("archive-live")
+    kept = SparkV1beta2SparkApplication.from_dict(given).to_dict()
+    assert _lacking(given, kept) == []
+
+
+def test_the_example_is_as_the_operators_are_and_its_options_are_known() -> None:
+    from typer.main import get_command
+
+    from fmqspark.cli import app
+
+    _, given = manifest("archive-live")
+    assert given["apiVersion"] == SPARK_API
+    spec = given["spec"]
+    for field in ("type", "mode", "sparkVersion", "mainApplicationFile", "sparkConf"):
+        assert spec[field] == made("check")["spec"][field], field
+    command: Any = get_command(app)
+    job, *options = spec["arguments"]
+    known = command.commands[job].make_context(job, options).params
+    assert (known["connect"], known["group"]) == ("fmq://g1-rw:9876,g1-ro:9876", "g1")
+
+
+def manifest(name: str) -> list[dict[str, Any]]:
+    root = Path(__file__).resolve().parents[3]
+    return list(yaml.safe_load_all((root / "manifests" / "spark" / f"{name}.yaml").read_text()))
+
+
+def test_the_examples_accounts_and_claims_are_there() -> None:
+    account = {d["kind"]: d for d in manifest("account")}
+    claim, application = manifest("archive-live")
+    driver = application["spec"]["driver"]
+    assert driver["serviceAccount"] == account["ServiceAccount"]["metadata"]["name"]
+    assert (
+        application["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"]
+        == claim["metadata"]["name"]
+    )
+    (check,) = manifest("check")
+    given = BrokerJob.model_validate({**check, "metadata": {**check["metadata"], "uid": "u"}})
+    made = spark_application(given, BROKERS, image="other:1", service_account="a")
+    assert made["spec"]["image"] == application["spec"]["image"]
+    assert made["spec"]["arguments"][:2] == ["check", "/var/lib/fmq/g1-0/journal"]
 
 
 def test_the_options_are_those_of_the_command_line() -> None:

@@ -78,6 +78,19 @@ def test_times_stay_while_a_condition_does() -> None:
     assert condition(made.body["status"], "Ready")["lastTransitionTime"] != before
 
 
+def test_a_pod_that_is_called_ready_on_a_lost_node_does_not_count() -> None:
+    seen = running().seen()
+    assert seen.zookeeper is not None
+    live = {b: node for b, node in seen.zookeeper.live.items() if b != "g1-0"}
+    cut_off = replace(seen, zookeeper=replace(seen.zookeeper, live=live))
+    assert status(cut_off)["ready"] == "2/2", "it answers: it is cut off from ZooKeeper alone"
+    answers = {b: answer for b, answer in seen.answers.items() if b != "g1-0"}
+    lost = status(replace(cut_off, answers=answers))
+    assert (lost["ready"], lost["readyReplicas"]) == ("1/2", 1)
+    assert [b["ready"] for b in lost["brokers"]] == [False, True]
+    assert status(replace(seen, zookeeper=None, answers={}))["ready"] == "2/2", "not known"
+
+
 # ---- the master dies and comes back
 
 

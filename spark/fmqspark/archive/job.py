@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from fmqcore.errors import CorruptJournal, InvalidArgument
+from fmqcore.errors import CorruptJournal, InvalidArgument, Unavailable
 from fmqcore.scan.select import Range, Wanted
 from fmqcore.words import TopicId
 from fmqspark.archive.ledger import FOLDER, Book, Unit, open_book
 from fmqspark.archive.write import ArchiveResult, ArchiveTask, archive_unit, file_name
+from fmqspark.brokers import is_broker
 from fmqspark.engines import Engine
-from fmqspark.source.splits import plan
+from fmqspark.source.splits import SPLIT_BYTES, plan
 from fmqspark.source.survey import Survey, survey
 
 DONE: Final = 0
@@ -29,7 +30,7 @@ INCOMPLETE: Final = 3
 class ArchiveOptions:
     """What to archive and where to."""
 
-    directories: tuple[str, ...]
+    directories: tuple[str, ...]  # or brokers: see `fmqspark.source.access`
     folder: Path
     group: str = "journal"
     """What the journal is called in the archive."""
@@ -144,10 +145,12 @@ def _pending(book: Book, found: Survey, outcome: Archived) -> list[Unit]:
         if unit.begin >= found.begin and unit.end <= found.end:
             units.append(unit)
         elif unit.begin >= found.begin:
-            raise InvalidArgument(
-                f"the archive is at position {unit.end}, the directories can be read to "
-                f"{found.end} only: a replica that is behind; name the others, too"
+            message = (
+                f"the archive is at position {unit.end}, what can be read ends at {found.end}: "
+                "a replica that is behind; name the others, too"
             )
+            # Of brokers the one that knew more is away: it, or what it knew, comes back.
+            raise Unavailable(message) if found.last else InvalidArgument(message)
         else:
             for path in book.folder.glob(f"topic=*/date=*/{file_name(book.group, unit)}"):
                 path.unlink()
@@ -177,5 +180,6 @@ def _task(
     options: ArchiveOptions, found: Survey, wanted: Wanted, unit: Unit, rate: float
 ) -> ArchiveTask:
     within = replace(wanted, positions=Range(unit.begin, unit.end))
-    splits = tuple(plan(found, within, 2**62))
+    size = SPLIT_BYTES if is_broker(options.directories[0]) else 2**62
+    splits = tuple(plan(found, within, size))
     return ArchiveTask(unit, splits, str(options.folder), options.group, rate)

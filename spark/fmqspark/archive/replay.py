@@ -2,22 +2,25 @@
 
 This package knows no client: `fmq job replay` passes one in. Progress is noted in the archive
 after what was sent is acknowledged, so a run that was killed goes on there; what it had sent and
-not yet noted (one chunk at most) is sent again.
+not yet noted is sent again, in the same batches. The sender's own state is noted with it: by that
+brokers recognise such a batch.
 
-On disk: `_fmq/replay-<name>.json`, replaced atomically.
+On disk: `_fmq/replay-<name>.json`, replaced atomically; `_fmq/replay-<name>.lock`.
 """
 
+import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from fmqcore.errors import InvalidArgument, Malformed
+from fmqcore.errors import DirectoryLocked, InvalidArgument, Malformed
 from fmqspark.archive.ledger import FOLDER, ArchivedFile, groups, load, sync_folder
 
 CHUNK: Final = 5000
-"""Records that are sent before progress is noted."""
+"""Records of one chunk: read at a time, and noted together at most."""
 _COLUMNS: Final = ("queue", "offset", "key", "value", "tag", "headers")
 
 
@@ -47,12 +50,31 @@ class Replay:
         self._folder = folder
         self._path = folder / FOLDER / f"replay-{name}.json"
         self._files = _files(folder, topic, group)
+        self.state: dict[str, Any] = {}  # the sender's, as it was noted last
         self.place = self._load()
         self.total = sum(file.rows for file in self._files)
         self.done_before = self.place.rows + sum(f.rows for f in self._files[: self.place.files])
 
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Nobody else sends under this name meanwhile. Raises `DirectoryLocked`."""
+        path = self._path.with_suffix(".lock")
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise DirectoryLocked(
+                    f"{path}: another replay of this name is at work: wait, or choose a --name"
+                ) from None
+            yield
+        finally:
+            os.close(fd)
+
     def chunks(self) -> Iterator[tuple[list[Archived], Place]]:
-        """Records, and what to `note` once they are stored. Raises `Malformed`, `OSError`."""
+        """Records, and what to `note` once all of them are stored: the same ones from the same
+        place on, whenever they are read. Raises `Malformed`, `OSError`.
+        """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -72,9 +94,10 @@ class Replay:
             if at != self._files[number].rows:
                 raise Malformed(f"{path} has {at} rows, the archive's ledger says otherwise")
 
-    def note(self, place: Place) -> None:
-        """What came up to there is stored."""
-        raw = json.dumps({"files": place.files, "rows": place.rows, "of": self._of()})
+    def note(self, place: Place, state: Mapping[str, Any] | None = None) -> None:
+        """What came up to there is stored; and the sender's state as of there."""
+        told = {"files": place.files, "rows": place.rows, "of": self._of(), "sender": state or {}}
+        raw = json.dumps(told)
         fresh = self._path.with_suffix(".tmp")
         with fresh.open("w") as file:
             file.write(raw)
@@ -90,6 +113,7 @@ class Replay:
         try:
             told = json.loads(self._path.read_text())
             place, of = Place(told["files"], told["rows"]), told["of"]
+            self.state = dict(told.get("sender", {}))
         except FileNotFoundError:
             return Place()
         except (ValueError, KeyError, TypeError) as error:

@@ -21,6 +21,7 @@ from fmqcore.errors import FmqError
 from fmqcore.scan.payloads import Slab
 from fmqcore.words import TopicId
 from fmqspark.archive.ledger import FOLDER, ArchivedFile, Unit, sync_folder
+from fmqspark.brokers import connections
 from fmqspark.files import Throttle
 from fmqspark.source.arrow import TYPES, record_batch, schema, stored
 from fmqspark.source.splits import Split, SplitReader, Tally
@@ -77,7 +78,7 @@ def file_name(group: str, unit: Unit) -> str:
 
 def _write(task: ArchiveTask, scratch: Path, tally: Tally) -> list[ArchivedFile]:
     throttle = Throttle(task.bytes_per_s)
-    with _Files(scratch, task.group) as files:
+    with connections(), _Files(scratch, task.group) as files:
         for split in task.splits:
             reader = SplitReader(split, stored(COLUMNS), throttle, tally)
             for slab in reader:

@@ -1,6 +1,8 @@
 """What a reader asks for, from the text options of `spark.read.format("fmq")`. Pure.
 
 path, paths   directories of the replicas of one journal, by commas (or `load([...])`)
+connect       instead: live brokers, fmq://host:port,...; any of them knows the others
+group         with connect: whose journal, if the cluster (or the topics) have several groups
 topic         topics, by commas; left out: all
 queues        like 0,3-5
 fromOffset, toOffset, fromTime, toTime   [from, to); a time is ISO 8601 (UTC if it says no
@@ -17,13 +19,26 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from fmqcore.address import parse_url
 from fmqcore.errors import InvalidArgument
 from fmqcore.scan.select import NO_END, Range, Wanted
+from fmqspark.brokers import brokers_of
 from fmqspark.source.splits import SPLIT_BYTES
-from fmqspark.source.survey import Survey
+from fmqspark.source.survey import Survey, survey
 
 KNOWN: Final = (
-    *("path", "paths", "topic", "queues", "fromoffset", "tooffset", "fromtime", "totime"),
+    *(
+        "path",
+        "paths",
+        "connect",
+        "group",
+        "topic",
+        "queues",
+        "fromoffset",
+        "tooffset",
+        "fromtime",
+        "totime",
+    ),
     *("columns", "splitbytes", "uncommitted"),
     *("startingposition", "maxbytespertrigger", "failondataloss"),  # streams
 )
@@ -46,6 +61,23 @@ class Request:
     starting: str = "earliest"  # streams: or latest, or a position
     per_trigger: int = 0  # streams: bytes of journal, 0 = all there is
     fail_on_data_loss: bool = True  # streams
+    connect: tuple[str, ...] = ()  # brokers to ask who there is, instead of directories
+    group: str = ""
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """For people: where it was to be read from."""
+        return self.connect or self.directories
+
+    def survey(self, since: int = 0) -> Survey:
+        """Look at what there is now. Raises what `survey` does."""
+        return survey(self.sources(), uncommitted=self.uncommitted, since=since)
+
+    def sources(self) -> tuple[str, ...]:
+        """Directories; or the group's brokers as of now, its master last."""
+        if not self.connect:
+            return self.directories
+        return brokers_of(self.connect, self.group, self.topics).sources
 
     def wanted_in(self, found: Survey) -> Wanted:
         """With the topics as numbers. Raises `InvalidArgument` for one that is not there."""
@@ -61,7 +93,7 @@ def understand(options: Mapping[str, str]) -> Request:
     if unknown:
         raise InvalidArgument(f"no option {', '.join(unknown)}: there are {', '.join(KNOWN)}")
     return Request(
-        _directories(given),
+        () if "connect" in given else _directories(given),
         _list(given["topic"]) if "topic" in given else None,
         Wanted(
             queues=_queues(given["queues"]) if "queues" in given else None,
@@ -76,6 +108,8 @@ def understand(options: Mapping[str, str]) -> Request:
         given.get("startingposition", "earliest"),
         size("maxBytesPerTrigger", given.get("maxbytespertrigger", "0")),
         _flag(given, "failondataloss", default=True),
+        _connect(given),
+        given.get("group", ""),
     )
 
 
@@ -119,8 +153,23 @@ def _directories(given: Mapping[str, str]) -> tuple[str, ...]:
             raise InvalidArgument(f"paths {text!r}: {error}") from None
     found = _list(text)
     if not found:
-        raise InvalidArgument('no path: spark.read.format("fmq").load(DIRECTORY)')
+        raise InvalidArgument(
+            'no path: spark.read.format("fmq").load(DIRECTORY), or option("connect", "fmq://...")'
+        )
     return found
+
+
+def _connect(given: Mapping[str, str]) -> tuple[str, ...]:
+    if "connect" not in given:
+        if "group" in given:
+            raise InvalidArgument("group goes with connect: a directory is one group's")
+        return ()
+    if "path" in given or "paths" in given:
+        raise InvalidArgument("connect and path: say one of the two, brokers or directories")
+    if _flag(given, "uncommitted", default=False):
+        raise InvalidArgument("brokers show only what is committed: uncommitted goes with path")
+    parse_url(given["connect"])
+    return (given["connect"],)
 
 
 def _list(text: str) -> tuple[str, ...]:

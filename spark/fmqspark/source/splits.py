@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from fmqcore.batch import BatchType
-from fmqcore.errors import CorruptJournal, Malformed
+from fmqcore.errors import CorruptJournal, FmqError, Malformed
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.offsets import QueueKey
 from fmqcore.journal.scan import Fault
-from fmqcore.journal.segments import Segment, index_name, segment_name
+from fmqcore.journal.segments import Segment, segment_name
 from fmqcore.scan.headers import HeaderScan, ScanRange
 from fmqcore.scan.payloads import PayloadScan, Slab, damaged
 from fmqcore.scan.select import (
@@ -29,7 +29,9 @@ from fmqcore.scan.select import (
     places_in_index,
 )
 from fmqcore.words import Offset, Position, TopicId
-from fmqspark.files import SegmentBytes, Throttle, open_segment, read_small
+from fmqspark.brokers import Patience, gone, is_broker
+from fmqspark.files import Throttle
+from fmqspark.source.access import Bytes, index_bytes, open_bytes
 from fmqspark.source.survey import SegmentView, Survey, names_told
 
 SPLIT_BYTES: Final = 32 * 1024 * 1024
@@ -125,37 +127,50 @@ class SplitReader:
         self._good_to = split.begin
 
     def __iter__(self) -> Iterator[Slab]:
-        failures: list[Exception] = []
-        for path in self._split.sources:
-            try:
-                yield from self._from(path)
-            except (CorruptJournal, OSError) as error:
-                failures.append(error)
-            else:
-                return
-        first = failures[0]
+        patience = Patience()
+        while True:
+            failures: list[Exception] = []
+            for source in self._split.sources:
+                begin = self._good_to
+                try:
+                    yield from self._from(source)
+                except (FmqError, OSError) as error:
+                    failures.append(error)
+                else:
+                    return
+                if self._good_to > begin:
+                    patience.progress()
+            if not patience.again(failures):
+                raise self._failure(failures) from failures[0]
+
+    def _failure(self, failures: list[Exception]) -> Exception:
+        """What to tell when no source could give what is left."""
+        first, source = failures[0], self._split.sources[0]
+        if is_broker(source):
+            return gone(self._good_to, self._split.end, failures)
         if isinstance(first, FileNotFoundError):
-            raise CorruptJournal(
+            return CorruptJournal(
                 f"{first.filename} is gone: retention removed it while it was to be read; run again"
-            ) from first
+            )
         if isinstance(first, OSError):
-            path = self._split.sources[0]
-            raise OSError(first.errno, first.strerror, f"{path}/{self._name}") from first
-        raise CorruptJournal(f"{self._split.sources[0]}/{first}") from first
+            return OSError(first.errno, first.strerror, f"{source}/{self._name}")
+        return CorruptJournal(f"{source}/{first}")
 
     @property
     def _name(self) -> str:
         return segment_name(self._split.segment.base)
 
-    def _from(self, path: str) -> Iterator[Slab]:
-        with open_segment(path, self._name, self._throttle, sparse=True) as data:
+    def _from(self, source: str) -> Iterator[Slab]:
+        split = self._split
+        until = split.segment.end if split.after is not None else split.end
+        with open_bytes(source, split.segment.base, self._throttle, until, split.end) as data:
             try:
-                for places in self._places(path, data):
+                for places in self._places(source, data):
                     yield from self._payloads(data, places)
             finally:
                 self._tally.bytes_read += data.bytes_read
 
-    def _payloads(self, data: SegmentBytes, places: Places) -> Iterator[Slab]:
+    def _payloads(self, data: Bytes, places: Places) -> Iterator[Slab]:
         scan = PayloadScan(data.read, self._split.segment.base, places, self._columns)
         for slab in scan:
             self._know(data, slab)
@@ -164,12 +179,12 @@ class SplitReader:
             self._good_to = scan.good_to
             yield slab
 
-    def _places(self, path: str, data: SegmentBytes) -> Iterator[Places]:
+    def _places(self, source: str, data: Bytes) -> Iterator[Places]:
         """Where the wanted batches are that have not come yet."""
         split = self._split
         here = split.wanted.positions.cut(Range(self._good_to, split.end))
         wanted = replace(split.wanted, positions=here)
-        index = self._index(path) if split.after is not None else None
+        index = self._index(source) if split.after is not None else None
         if index is not None:
             yield places_in_index(index, wanted)
             return
@@ -182,11 +197,11 @@ class SplitReader:
             why = scan.stop.sentence if isinstance(scan.stop, Fault) else "nothing is there"
             raise damaged(split.segment.base, scan.position, why)
 
-    def _index(self, path: str) -> SegmentIndex | None:
+    def _index(self, source: str) -> SegmentIndex | None:
         """The segment's index, if it can be relied upon."""
         split = self._split
         assert split.after is not None, "an open segment has no index"
-        raw = read_small(path, index_name(split.segment.base))
+        raw = index_bytes(source, split.segment.base)
         if raw is None:
             return None
         self._tally.bytes_read += len(raw)
@@ -200,7 +215,7 @@ class SplitReader:
             return None
         return index if index_is_whole(index, keys, split.before, split.after) else None
 
-    def _know(self, data: SegmentBytes, slab: Slab) -> None:
+    def _know(self, data: Bytes, slab: Slab) -> None:
         """Names for all topics of a slab."""
         unknown = {TopicId(i) for i in set(slab.headers.column("topic_id"))} - self.names.keys()
         if not unknown:

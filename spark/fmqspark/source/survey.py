@@ -6,9 +6,13 @@ that died) is not shown, even where another replica's commit end is higher. On a
 broker is at work in, that is as of its newest checkpoint. `uncommitted` reads to the last good
 batch.
 
+A replica is a data directory, or a live broker (`fmq://host:port`), which says itself what is
+committed. Slaves come first, so that a master is asked only for what nobody else can give.
+
 Reads one SNAP a segment, and the headers of the newest one. Leaves nothing on disk.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +27,14 @@ from fmqcore.batch import (
     check_payload,
     parse_header,
 )
-from fmqcore.errors import CorruptJournal, FmqError, InvalidArgument, Malformed
+from fmqcore.errors import (
+    CorruptJournal,
+    FmqError,
+    InvalidArgument,
+    Malformed,
+    NotFound,
+    Unavailable,
+)
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.control import decode_topic
 from fmqcore.journal.offsets import QueueKey
@@ -34,7 +45,9 @@ from fmqcore.scan.headers import HeaderBlock, Read, ScanRange, scan_headers
 from fmqcore.scan.payloads import damaged
 from fmqcore.scan.select import NO_END, Range
 from fmqcore.words import Offset, Position, TopicId
+from fmqspark.brokers import BrokerGone, connections, is_broker, listing
 from fmqspark.files import Throttle, look, open_segment
+from fmqspark.source.access import open_bytes
 
 T = TypeVar("T")
 _LOOKS: Final = 3
@@ -42,13 +55,19 @@ _UNKNOWN: Final = "no directory has a readable checkpoint, so nobody knows what 
 
 
 class Replica(NamedTuple):
-    """One directory."""
+    """One directory, or broker."""
 
     path: str
     begin: Position
     end: Position  # what may be read of it
     durable_end: Position
     bases: tuple[Position, ...]
+    journal: str = ""  # of a broker: its cluster and group
+
+    def until(self, base: Position) -> Position:
+        """How far a segment may be read here."""
+        behind = bisect_right(self.bases, base)
+        return self.bases[behind] if behind < len(self.bases) else self.end
 
 
 class Snap(NamedTuple):
@@ -70,7 +89,7 @@ class SegmentView:
     store_ms: Range
     before: dict[QueueKey, Offset]
     after: dict[QueueKey, Offset] | None
-    sources: tuple[str, ...]  # directories that hold all of it
+    sources: tuple[str, ...]  # who holds all of it, in the order in which to ask
     snap_crc: int  # header CRC of its first batch
 
 
@@ -84,6 +103,7 @@ class Survey:
     names: dict[TopicId, str] = field(default_factory=dict)
     tail: HeaderBlock = field(default_factory=HeaderBlock)
     """Headers of the newest segment."""
+    last: str = ""  # who is asked only for what nobody else can give: of brokers the last one
 
     def topic_ids(self, names: Iterable[str]) -> frozenset[TopicId]:
         """Raises `InvalidArgument` for a topic that is not in the journal."""
@@ -100,21 +120,22 @@ class Survey:
 def survey(directories: Sequence[str], *, uncommitted: bool = False, since: int = 0) -> Survey:
     """Look at the replicas of one journal; at segments that end below `since` not.
 
-    Raises `InvalidArgument`, `CorruptJournal`, `OSError`.
+    Of brokers the last one, the master, is asked last. Raises `InvalidArgument`,
+    `CorruptJournal`, `Unavailable`, `OSError`.
     """
     if not directories:
         raise InvalidArgument("no directory is named: name a broker's data directory")
-    for _ in range(_LOOKS - 1):
-        try:
-            return _survey(directories, uncommitted, since)
-        except FileNotFoundError:
-            continue  # retention removed a file meanwhile
-    return _survey(directories, uncommitted, since)
+    with connections():
+        for _ in range(_LOOKS - 1):
+            try:
+                return _survey(directories, uncommitted, since)
+            except (FileNotFoundError, NotFound):
+                continue  # retention removed a file meanwhile
+        return _survey(directories, uncommitted, since)
 
 
 def _survey(directories: Sequence[str], uncommitted: bool, since: int) -> Survey:
-    replicas = [_replica(path, uncommitted) for path in directories]
-    known = [replica for replica in replicas if replica is not None]
+    known = _replicas(directories, uncommitted)
     if not known:
         raise CorruptJournal(
             f"{', '.join(directories)}: {_UNKNOWN}; name another replica, too, or read "
@@ -122,6 +143,7 @@ def _survey(directories: Sequence[str], uncommitted: bool, since: int) -> Survey
         )
     known = [r for r in known if r.end > r.begin] or known[:1]  # a fresh one holds nothing yet
     found = Survey(min(r.begin for r in known), max(r.end for r in known))
+    found.last = directories[-1] if is_broker(directories[-1]) else ""
     snaps: list[tuple[Snap, list[Replica]]] = []
     at = found.begin
     bases = sorted({base for r in known for base in r.bases if base < r.end})
@@ -148,7 +170,7 @@ def _survey(directories: Sequence[str], uncommitted: bool, since: int) -> Survey
 
 
 def _snap_of(base: Position, replica: Replica) -> Snap:
-    return read_snap(replica.path, base)
+    return read_snap(replica.path, base, replica.until(base))
 
 
 def _same_journal(snap: Snap, holders: Sequence[Replica]) -> None:
@@ -156,9 +178,10 @@ def _same_journal(snap: Snap, holders: Sequence[Replica]) -> None:
     base = snap.segment.base
     for replica in holders if len(holders) > 1 else ():
         try:
-            with open_segment(replica.path, segment_name(base), Throttle(0)) as data:
+            head = Position(base + HEADER_LEN)
+            with open_bytes(replica.path, base, Throttle(0), head) as data:
                 header = parse_header(data.read(HEADER_LEN, 0))
-        except (BadBatch, OSError):
+        except (BadBatch, OSError, FmqError):
             continue  # damage of its own: told by who reads it
         if header.header_crc != snap.header_crc:
             raise InvalidArgument(
@@ -174,6 +197,8 @@ def _view(
     good = [r.path for r in holders if r.end >= until]
     if not good:
         raise _gap(snap.segment.base, until)
+    last = [path for path in good if path == found.last and len(good) > 1]
+    good = [path for path in good if path not in last]
     turn = number % len(good)  # each segment begins with another disk
     last_ms = behind.store_ms + 1 if behind else NO_END
     return SegmentView(
@@ -182,15 +207,14 @@ def _view(
         Range(snap.store_ms, last_ms),
         snap.next_offsets,
         behind.next_offsets if behind else None,
-        tuple(good[turn:] + good[:turn]),
+        tuple(good[turn:] + good[:turn] + last),
         snap.header_crc,
     )
 
 
-def read_snap(path: str, base: Position) -> Snap:
-    """A segment's first batch. Raises `CorruptJournal`, `OSError`."""
-    name = segment_name(base)
-    with open_segment(path, name, Throttle(0), sparse=True) as data:
+def read_snap(path: str, base: Position, until: Position) -> Snap:
+    """A segment's first batch. Raises `CorruptJournal`, `OSError`, `BrokerGone`."""
+    with open_bytes(path, base, Throttle(0), until) as data:
         try:
             header = parse_header(data.read(HEADER_LEN, 0))
             if header.position != base or header.type != BatchType.SNAP:
@@ -229,7 +253,7 @@ def _tail(found: Survey, segment: Segment, holders: list[Replica]) -> None:
         until = min(segment.end, found.end)
         if replica.end < until:
             raise damaged(segment.base, replica.end, f"{replica.path} ends there")
-        with open_segment(replica.path, segment_name(segment.base), Throttle(0)) as data:
+        with open_bytes(replica.path, segment.base, Throttle(0), until) as data:
             headers, done = scan_headers(data.read, ScanRange(segment, segment.base, until))
             if done.position < until:
                 why = done.stop.sentence if isinstance(done.stop, Fault) else "nothing is there"
@@ -238,6 +262,29 @@ def _tail(found: Survey, segment: Segment, holders: list[Replica]) -> None:
 
     found.tail, names = _first_good(holders, scan)
     found.names |= names
+
+
+def _replicas(sources: Sequence[str], uncommitted: bool) -> list[Replica]:
+    """Those of which something is known. A broker that does not answer is left out."""
+    known, failures = [], []
+    for source in sources:
+        try:
+            replica = _broker(source) if is_broker(source) else _replica(source, uncommitted)
+        except BrokerGone as error:
+            failures.append(str(error))
+        else:
+            known += [replica] if replica is not None else []
+    if failures and not known:
+        raise Unavailable(f"no broker answers: {'; '.join(failures)}")
+    journals = {replica.journal for replica in known}
+    if len(journals) > 1:
+        raise InvalidArgument(f"these are brokers of several groups: {', '.join(sorted(journals))}")
+    return known
+
+
+def _broker(source: str) -> Replica:
+    told = listing(source)
+    return Replica(source, told.begin, told.end, told.end, told.bases, told.journal)
 
 
 def _replica(path: str, uncommitted: bool) -> Replica | None:

@@ -45,7 +45,7 @@ from fmqcore.scan.select import NO_END, Range, Wanted
 from fmqspark.files import Throttle
 from fmqspark.source.options import Request, to_ms, understand
 from fmqspark.source.splits import Split, SplitReader, plan
-from fmqspark.source.survey import Survey, survey
+from fmqspark.source.survey import Survey
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 _TYPES: Final[dict[str, DataType]] = {
@@ -138,7 +138,7 @@ class FmqReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """See `DataSourceReader`."""
-        found = survey(self._request.directories, uncommitted=self._request.uncommitted)
+        found = self._request.survey()
         wanted = self._request.wanted_in(found)
         for one in self._filters:
             wanted = narrowed(wanted, one, found)

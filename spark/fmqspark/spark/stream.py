@@ -5,9 +5,10 @@ the batches that begin in [start, end), the same ones whenever and from whicheve
 read. With a sink that knows its micro-batches (files do) each record is in it exactly once.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -17,14 +18,16 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from fmqcore.errors import CorruptJournal, InvalidArgument
+from fmqcore.errors import CorruptJournal, InvalidArgument, Unavailable
 from fmqcore.scan.select import Range
 from fmqspark.source.options import Request
 from fmqspark.source.splits import plan
-from fmqspark.source.survey import Survey, survey
+from fmqspark.source.survey import Survey
 from fmqspark.spark.source import partitions, read
 
-_POSITION = "position"
+_POSITION: Final = "position"
+_TRIES: Final = 30
+_APART_S: Final = 1.0
 
 
 class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -63,9 +66,7 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """How far the next micro-batch goes."""
         begin = start[_POSITION]
-        end = int(self._survey(begin).end)
-        if end < begin:
-            raise self._ahead(begin, end)
+        end = int(self._survey(begin, begin).end)
         if self._target is not None:
             end = min(end, self._target)
         if isinstance(limit, ReadMaxBytes):
@@ -77,9 +78,7 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, until = start[_POSITION], end[_POSITION]
         if begin >= until:
             return []
-        found = self._survey(begin)
-        if found.end < until:
-            raise self._ahead(until, found.end)
+        found = self._survey(begin, until)
         if begin < found.begin and self._request.fail_on_data_loss:
             raise CorruptJournal(
                 f"the stream goes on at position {begin}, but what lies below {found.begin} is "
@@ -93,12 +92,29 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """See `DataSourceStreamReader`."""
         return read(partition, self._columns)
 
-    def _survey(self, since: int = 0) -> Survey:
+    def _survey(self, since: int = 0, reaching: int = 0) -> Survey:
+        """What there is, which must go on to `reaching`.
+
+        Of live brokers the one that knew most may be gone, and what is left gets to know it: a
+        slave takes over, or the master comes back.
+        """
         request = self._request
-        return survey(request.directories, uncommitted=request.uncommitted, since=since)
+        tries = _TRIES if request.connect else 1
+        for number in range(tries):
+            if number:
+                time.sleep(_APART_S)
+            try:
+                found = request.survey(since)
+            except Unavailable:
+                if number + 1 == tries:
+                    raise
+                continue
+            if found.end >= reaching:
+                return found
+        raise self._ahead(reaching, found.end)
 
     def _ahead(self, asked: int, end: int) -> CorruptJournal:
         return CorruptJournal(
-            f"the stream is at position {asked}, but {', '.join(self._request.directories)} can be "
+            f"the stream is at position {asked}, but {', '.join(self._request.named)} can be "
             f"read to {end} only: another journal, or a replica that is behind; name others, too"
         )

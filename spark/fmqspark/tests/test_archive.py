@@ -278,6 +278,21 @@ def test_a_replay_has_the_records_in_order_and_goes_on_where_it_was(
     assert len(replayed(out, name="y")) == len(expected)
 
 
+def test_two_replays_of_one_name_are_refused(tmp_path: Path) -> None:
+    from fmqspark.archive.replay import Replay
+
+    out = tmp_path / "out"
+    archive(out, write(tmp_path / "a", small()))
+    first, second, other = (Replay(out, "orders", None, name) for name in "xxy")
+    with first.at_work():
+        with pytest.raises(DirectoryLocked, match="another replay of this name"), second.at_work():
+            pass
+        with other.at_work():
+            first.note(first.place, {"producer": 7})
+    with second.at_work():
+        assert Replay(out, "orders", None, "x").state == {"producer": 7}
+
+
 def test_headers_and_tags_come_back(tmp_path: Path) -> None:
     from fmqcore.columns import encode
 

@@ -1,0 +1,291 @@
+"""Sending a replay so that nothing is stored twice, though the sender be killed at any moment.
+
+A producer of the library takes a new id each time. Here the id, each queue's next sequence and the
+topic's shape are noted with the progress, before anything is sent that relies on them, and what is
+sent from a place on depends on that note alone: which queue a record goes to, where batches end. So
+a run that goes on sends the same batches under the same sequences, and the broker's table, which
+keeps the last five of each queue, answers those that it has. One batch a queue is under way.
+
+Order of effects: a step (at most one batch a queue) is sent → all of it is stored → it is noted.
+A refusal that may pass, and every answer that leaves it open, means: the same batch again.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from fmqclient.connections import Backoff, Connections, open_at_first
+from fmqclient.outbox import pinned_group
+from fmqclient.records import Flight, Pile, Record, record_bytes
+from fmqclient.routes import Routes
+from fmqclient.settings import LEVELS
+from fmqcore.batch import MAX_PAYLOAD
+from fmqcore.cluster import TopicConfig, TopicGroup
+from fmqcore.columns import encode_headers
+from fmqcore.errors import (
+    DeliveryUnknown,
+    ErrorCode,
+    FmqError,
+    InvalidArgument,
+    OutOfSequence,
+    Unavailable,
+    error_of,
+)
+from fmqcore.routing import Place, candidates, pick_by_key
+from fmqcore.words import GroupName, Permission, TopicId
+from fmqport.clock import Clock
+from fmqport.methods import PRODUCE
+from fmqport.transport import Stream, TransportError
+from fmqproto.v1 import client_pb2
+
+BATCH_BYTES: Final = MAX_PAYLOAD // 2
+"""A record that does not fit into its queue's batch any more begins the next step."""
+PATIENCE_S: Final = 120.0
+"""So long the same batch is tried again; then the run ends, and the next one goes on."""
+ANSWER_S: Final = 30.0
+_PASSING: Final[frozenset[int]] = frozenset(
+    {
+        ErrorCode.NO_PERMISSION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.OVERLOADED,
+        ErrorCode.STORAGE_FULL,
+        ErrorCode.UNAVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC,
+        ErrorCode.UNKNOWN_QUEUE,
+        ErrorCode.DELIVERY_UNKNOWN,
+        ErrorCode.INTERNAL,
+    }
+)
+
+
+class Archived(Protocol):
+    """One record, as the archive has it."""
+
+    @property
+    def queue(self) -> int: ...  # noqa: D102
+    @property
+    def key(self) -> bytes | None: ...  # noqa: D102
+    @property
+    def value(self) -> bytes: ...  # noqa: D102
+    @property
+    def tag(self) -> bytes | None: ...  # noqa: D102
+    @property
+    def headers(self) -> dict[str, bytes] | None: ...  # noqa: D102
+
+
+# ---- what is sent: pure
+@dataclass(slots=True)
+class Plan:
+    """Where records go and under which sequences: all that must outlive the sender."""
+
+    topic: TopicConfig
+    producer_id: int
+    sequences: dict[Place, int]
+    same_queue: bool
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any], topic: TopicConfig, fresh_id: int, same: bool) -> "Plan":
+        """From what was noted. Raises `InvalidArgument` if it fits no more."""
+        if not state:
+            return cls(topic, fresh_id, {}, same)
+        try:
+            shape = tuple(TopicGroup(GroupName(g), int(q), int(w)) for g, q, w in state["groups"])
+            told = TopicConfig(topic.name, TopicId(state["topic_id"]), shape)
+            sequences = {(GroupName(g), int(q)): int(n) for g, q, n in state["sequences"]}
+            plan = cls(told, int(state["producer"]), sequences, bool(state["same_queue"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidArgument(f"the noted progress does not decode: {error!r}") from None
+        if told.id != topic.id:
+            raise InvalidArgument(
+                f"topic {topic.name} is another one than where this replay began: choose a --name"
+            )
+        if plan.same_queue != same:
+            raise InvalidArgument(
+                "this replay began otherwise: --same-queue is for all of it, or choose a --name"
+            )
+        return plan
+
+    def state(self) -> dict[str, Any]:
+        """To be noted."""
+        return {
+            "producer": self.producer_id,
+            "topic_id": self.topic.id,
+            "groups": [[g.group, g.queues, g.weight] for g in self.topic.groups],
+            "sequences": [[g, q, n] for (g, q), n in sorted(self.sequences.items())],
+            "same_queue": self.same_queue,
+        }
+
+    def place(self, record: Archived, number: int) -> Place:
+        """By its key; without one in turn, by its number in the replay."""
+        groups = [g for g in self.topic.groups if g.weight > 0 and g.queues > 0]
+        if self.same_queue:
+            return pinned_group(self.topic, None, record.queue), record.queue
+        if record.key:
+            found = pick_by_key(groups, [g.group for g in groups], record.key)
+        else:
+            places = [(g.group, q) for g in groups for q in range(g.queues)]
+            found = places[number % len(places)] if places else None
+        if found is None:
+            raise Unavailable(f"topic {self.topic.name} has no group that takes messages")
+        return found
+
+    def steps(
+        self, records: Sequence[Archived], number: int
+    ) -> Iterator[tuple[dict[Place, Flight], int]]:
+        """Batches, one a place, and how many of the records are in all steps up to there.
+
+        After each step its sequences count as used.
+        """
+        piles: dict[Place, Pile] = {}
+        for i, record in enumerate(records):
+            place, row = self.place(record, number + i), _row(record)
+            pile = piles.get(place)
+            if pile is not None and pile.bytes + record_bytes(row) > BATCH_BYTES:
+                yield self._flights(piles), i
+                piles, pile = {}, None
+            if pile is None:
+                pile = piles[place] = Pile(0, 0)
+            pile.records.append(row)
+            pile.bytes += record_bytes(row)
+        if piles:
+            yield self._flights(piles), len(records)
+
+    def _flights(self, piles: dict[Place, Pile]) -> dict[Place, Flight]:
+        flights = {p: Flight(pile, self.sequences.get(p, 0)) for p, pile in sorted(piles.items())}
+        for place, flight in flights.items():
+            self.sequences[place] = flight.end_sequence % 2**32
+        return flights
+
+
+def _row(record: Archived) -> Record:
+    headers = encode_headers(record.headers) if record.headers else b""
+    nobody: Any = None
+    return (record.value, record.key or b"", record.tag or b"", headers, nobody, True, 0)
+
+
+# ---- how it is sent
+def level_of(acks: str) -> client_pb2.AckLevel:
+    """Raises `InvalidArgument` for one that there is not, or that tells nothing."""
+    known = sorted(LEVELS.keys() - {"one_way"})
+    if acks not in known:
+        raise InvalidArgument(
+            f"--acks {acks}: a replay waits until its records are stored: {', '.join(known)}"
+        )
+    return LEVELS[acks]
+
+
+class Lines:
+    """A session with each group. Close it."""
+
+    def __init__(
+        self, wire: tuple[Connections, Routes, Clock], topic: TopicConfig, producer: int, acks: str
+    ) -> None:
+        self._connections, self._routes, self._clock = wire
+        self._topic = topic
+        self._producer_id = producer
+        self._level = level_of(acks)
+        self._streams: dict[GroupName, Stream] = {}
+        self._correlation = 0
+
+    async def store(self, step: Mapping[Place, Flight]) -> None:
+        """Until all of it is stored. Raises what it cannot be stored for."""
+        groups = sorted({group for group, _ in step})
+        async with asyncio.TaskGroup() as tasks:
+            for group in groups:
+                mine = {queue: flight for (g, queue), flight in step.items() if g == group}
+                tasks.create_task(self._store(group, mine))
+
+    def close(self) -> None:
+        """End the sessions."""
+        for stream in self._streams.values():
+            stream.cancel()
+        self._streams.clear()
+
+    async def _store(self, group: GroupName, left: dict[int, Flight]) -> None:
+        until_ms = self._clock.monotonic_ms() + PATIENCE_S * 1000
+        backoff = Backoff(self._clock, first_ms=50, max_ms=1000)
+        while True:
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    why = await self._try(group, left)
+            except (TransportError, Unavailable, TimeoutError) as error:
+                why = str(error) or f"no answer in {ANSWER_S:.0f} s"
+            if not left:
+                return
+            self._drop(group)
+            if self._clock.monotonic_ms() >= until_ms:
+                raise DeliveryUnknown(f"group {group} did not confirm in {PATIENCE_S:.0f} s: {why}")
+            self._routes.want()
+            await backoff.wait()
+
+    async def _try(self, group: GroupName, left: dict[int, Flight]) -> str:
+        """Send what is left and take its acks; why some of it still is."""
+        stream, why = await self._session(group), ""
+        asked: dict[int, int] = {}
+        for queue, flight in left.items():
+            self._correlation += 1
+            asked[self._correlation] = queue
+            batch = self._batch(self._correlation, queue, flight)
+            await stream.send(client_pb2.ProduceRequest(batches=[batch]))
+        while asked:
+            reply: client_pb2.ProduceReply | None = await stream.receive()
+            if reply is None:
+                raise TransportError(f"{stream.peer} has ended the session")
+            for ack in reply.acks:
+                queue = asked.pop(ack.correlation)
+                if ack.code == client_pb2.OK:
+                    del left[queue]
+                elif int(ack.code) in _PASSING:
+                    why = ack.message
+                else:
+                    raise self._refusal(group, queue, ack)
+        return why
+
+    async def _session(self, group: GroupName) -> Stream:
+        stream = self._streams.get(group)
+        if stream is None:
+            route = self._routes.table.groups.get(group)
+            if route is None:
+                raise Unavailable(f"the routes do not know group {group}")
+            opening = client_pb2.ProduceOpen(producer_id=self._producer_id, client="fmq replay")
+            try:
+                _, stream, _ = await open_at_first(
+                    self._connections,
+                    candidates(route, Permission.WRITE),
+                    PRODUCE,
+                    client_pb2.ProduceRequest(open=opening),
+                )
+            except FmqError as error:  # nobody takes writes now
+                raise Unavailable(str(error)) from error
+            self._streams[group] = stream
+        return stream
+
+    def _drop(self, group: GroupName) -> None:
+        stream = self._streams.pop(group, None)
+        if stream is not None:
+            stream.cancel()
+
+    def _batch(self, correlation: int, queue: int, flight: Flight) -> client_pb2.ProduceBatch:
+        return client_pb2.ProduceBatch(
+            correlation=correlation,
+            topic_id=self._topic.id,
+            queue_id=queue,
+            record_count=len(flight.records),
+            attrs=flight.attrs,
+            payload_crc=flight.crc,
+            base_sequence=flight.sequence,
+            tag_mask=flight.tag_mask,
+            ack=self._level,
+            payload=flight.payload,
+        )
+
+    def _refusal(self, group: GroupName, queue: int, ack: client_pb2.ProduceAck) -> FmqError:
+        where = f"topic {self._topic.name} queue {queue} of group {group}"
+        if ack.code == client_pb2.OUT_OF_SEQUENCE:
+            return OutOfSequence(
+                f"{where} does not end where this replay left it ({ack.message}): what was stored "
+                "there is lost, as some policies allow; begin again, into an empty topic, with "
+                "another --name"
+            )
+        return error_of(ack.code, f"{where}: {ack.message}")

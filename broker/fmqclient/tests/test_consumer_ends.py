@@ -1,0 +1,59 @@
+"""How opening a consumer ends when something goes wrong: it is told, nothing is left running."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from fmqclient.consumer import Consumer
+from fmqclient.settings import ConsumerSettings
+from fmqcore.cluster import TopicConfig
+from fmqcore.errors import Unavailable
+from fmqcore.routing import RouteTable
+from fmqport.system import SystemClock
+
+
+class Routes:
+    """Of a cluster without a group."""
+
+    def __init__(self) -> None:
+        self.table = RouteTable()
+
+    async def topic(self, name: str) -> TopicConfig | None:
+        return None
+
+    def on_change(self, listener: object) -> Any:
+        return lambda: None
+
+
+class BrokenTable:
+    """What is known of the topic cannot be looked at."""
+
+    @property
+    def topics(self) -> Any:
+        raise Unavailable("the table is broken")
+
+
+def consumer(routes: Routes) -> Consumer:
+    settings = ConsumerSettings(topic="orders", group="billing")
+    return Consumer(cast(Any, None), cast(Any, routes), SystemClock(), settings)
+
+
+async def test_an_error_before_it_is_open_is_raised_and_not_waited_for() -> None:
+    routes = Routes()
+    routes.table = cast(Any, BrokenTable())
+    async with asyncio.timeout(20):
+        with pytest.raises(Unavailable, match="the table is broken"):
+            await consumer(routes).__aenter__()
+
+
+@pytest.mark.parametrize("turns", [1, 2])
+async def test_cancelled_while_it_opens_nothing_runs_on(turns: int) -> None:
+    before = asyncio.all_tasks()
+    opening = asyncio.create_task(consumer(Routes()).__aenter__())
+    for _ in range(turns):  # it has begun, and waits for its sessions; they are made
+        await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert asyncio.all_tasks() == before

@@ -1,0 +1,216 @@
+"""Runs of the simulator whose trouble is written by hand, step by step, instead of drawn.
+
+    async def trouble(stage: Stage) -> None:
+        stage.kill("g1-1")
+        await stage.comes(lambda: not stage.state.isr, "it is out of the in-sync set")
+    play(trouble, slaves=1, policy=..., settings={...})
+
+Before it the cluster has come up and the traffic runs; after it all is healed, becomes whole, is
+drained and judged by I1 to I12, as for any seed: a finding fails the test.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from e2e.checks.verdict import SIMULATED, Outcome, judge
+from e2e.doors import Door
+from e2e.events import (
+    Event,
+    Failed,
+    Fault,
+    FaultKind,
+    Place,
+    Sent,
+    Step,
+    Stored,
+    Unsure,
+)
+from e2e.traffic import Member as Reader
+from e2e.traffic import Plan, Sending
+from e2e.values import value_of
+from fmqbroker.commit import CommitFrontier
+from fmqbroker.journal import Journal
+from fmqcore.cluster import GroupConfig, GroupState, Member
+from fmqcore.columns import encode
+from fmqcore.crc import crc32c
+from fmqcore.errors import ErrorCode
+from fmqcore.policy import AckPolicy
+from fmqcore.words import BrokerId, GroupName
+from fmqport.methods import PRODUCE
+from fmqproto.v1.client_pb2 import REPLICATED, ProduceBatch, ProduceOpen, ProduceRequest
+from fmqsim.hosts import BrokerHost, ClientHost
+from fmqsim.loop import SimLoop
+from fmqsim.run import Result, forked
+from fmqsim.scene import PORT, Scene, Topic, Weather, draw
+from fmqsim.world import World
+
+MASTER, SLAVE, THIRD = "g1-0", "g1-1", "g1-2"
+_WITHIN_S: Final = 60.0  # of virtual time: what has not come by then never comes
+_SETTINGS: Final = {
+    "segment_bytes": 1 << 17,
+    "retention_bytes": 0,
+    "checkpoint_interval_ms": 400,
+    "offsets_interval_ms": 20,
+    "takeover_wait_ms": 1500,
+}
+QUICK = Sending("p", "t", burst=(1, 4), pause_s=(0.02, 0.08), size=(200, 2000))
+READER = Reader("m", "t", "billing", nacks=0.0, holds=0.0)
+
+Trouble = Callable[["Stage"], Awaitable[None]]
+T = TypeVar("T")
+
+
+class Stage(World):
+    """One group `g1` of a master and slaves, one topic `t` of two queues."""
+
+    def __init__(self, scene: Scene, loop: SimLoop, script: Trouble) -> None:
+        super().__init__(scene, loop)
+        self._script = script
+
+    async def trouble(self) -> None:
+        """See `World`: what the test says, then all is healed."""
+        await self._script(self)
+        self.network.heal_all()
+        for broker in self.brokers.values():
+            broker.node.resume()
+
+    # ---- what is there
+    @property
+    def now_state(self) -> GroupState:
+        """As ZooKeeper has it."""
+        return self.state("g1")
+
+    def in_sync(self, broker: str) -> bool:
+        """By the state."""
+        return BrokerId(broker) in self.now_state.isr
+
+    def journal(self, broker: str) -> Journal:
+        """Of its process, which must run."""
+        return _there(self.watcher.of(_there(self.brokers[broker].node.process)).journal)
+
+    def commit(self, broker: str) -> CommitFrontier:
+        """Of its process."""
+        return _there(self.watcher.of(_there(self.brokers[broker].node.process)).commit)
+
+    def events(self, *kinds: type[Event], since_ms: float = 0.0) -> list[Any]:
+        """What clients and brokers were seen to do."""
+        found = self.history.events
+        return [e for e in found if isinstance(e, kinds) and e.at_ms >= since_ms]
+
+    def waits_ms(self, since_ms: float, until_ms: float) -> list[float]:
+        """How long each message waited for its OK that was sent then, sorted."""
+        sent = {e.record: e.at_ms for e in self.events(Sent) if since_ms <= e.at_ms < until_ms}
+        ends = self.events(Stored, Failed, Unsure)
+        return sorted(e.at_ms - sent[e.record] for e in ends if e.record in sent)
+
+    # ---- what is done
+    async def comes(self, true: Callable[[], object], what: str) -> None:
+        """Wait for it."""
+        assert await self.until(true, _WITHIN_S), f"in vain: {what}; {self.now_state}"
+
+    async def stored(self, more: int) -> None:
+        """Wait until so many more messages are acknowledged."""
+        wanted = len(self.events(Stored)) + more
+        await self.comes(lambda: len(self.events(Stored)) >= wanted, f"{more} more are stored")
+
+    def down(self, broker: str) -> BrokerHost:
+        """SIGKILL; it stays down until `let_go`."""
+        host = self.brokers[broker]
+        host.hold()
+        host.kill()
+        return host
+
+    def empty(self, broker: str) -> BrokerHost:
+        """Killed, and its disk is another, empty one; it stays down until `let_go`."""
+        host = self.down(broker)
+        host.storage.files.wipe()
+        step = Fault(self.loop.now_ms, 0, FaultKind.DISK_EMPTY, broker, Step.FIRED, "replaced")
+        self.history.add(step)
+        return host
+
+    def ask_once(self, broker: str) -> ClientHost:
+        """A producer that does not try again: one message; done when it is told what came of it."""
+        return self._client("raw", partial(self._ask_once, broker))
+
+    async def _ask_once(self, broker: str, door: Door) -> None:
+        traffic, record = self.traffic, self.traffic.next_record()
+        async with door.client("raw") as client:
+            topic = await client.admin().topic("t")
+        stream = await door.transport.connect(f"{broker}:{PORT}").open(PRODUCE, 10)
+        await stream.send(ProduceRequest(open=ProduceOpen(topics=["t"])))
+        await stream.receive()
+        attrs, payload = encode([value_of(record, 100)])
+        batch = ProduceBatch(
+            topic_id=topic.id,
+            record_count=1,
+            attrs=attrs,
+            payload_crc=crc32c(payload),
+            payload=payload,
+            ack=REPLICATED,
+        )
+        traffic.sent(Sent(self.loop.now_ms, "raw", record, "t", "replicated"))
+        await stream.send(ProduceRequest(batches=[batch]))
+        (ack,) = (await stream.receive()).acks
+        now_ms, why = self.loop.now_ms, ErrorCode(int(ack.code)).name
+        said = (now_ms, "raw", record)
+        if ack.code == ErrorCode.OK:
+            traffic.settled(Stored(*said, Place("t", "g1", 0), ack.base_offset), "raw", record)
+        else:
+            traffic.settled(Unsure(*said, why), "raw", record)
+
+    def cut(self, one: str, other: str) -> None:
+        """Neither hears the other, and nobody is told."""
+        self.network.cut(one, other)
+        self.network.cut(other, one)
+
+    def heal(self, one: str, other: str) -> None:
+        """They do again."""
+        self.network.heal(one, other)
+        self.network.heal(other, one)
+
+
+def _there(found: T | None) -> T:
+    assert found is not None
+    return found
+
+
+def play(
+    script: Trouble,
+    *,
+    slaves: int = 1,
+    policy: AckPolicy | None = None,
+    settings: dict[str, Any] | None = None,
+    sending: tuple[Sending, ...] = (QUICK,),
+    members: tuple[Reader, ...] = (READER,),
+    after: Callable[[Stage], None] = lambda _: None,
+) -> None:
+    """Run it and judge it; then `after` may look at what was seen.
+
+    In a process of its own, as every simulation: what is dead in it is never torn down.
+    """
+    brokers = [BrokerId(f"g1-{n}") for n in range(slaves + 1)]
+    members_of_group = tuple(Member(b, f"{b}:{PORT}") for b in brokers)
+    group = GroupConfig(GroupName("g1"), brokers[0], members_of_group, policy or AckPolicy())
+    scene = Scene(
+        seed=1,
+        groups=(group,),
+        settings=draw(1).settings | _SETTINGS | (settings or {}),
+        topics=(Topic("t", 2),),
+        weather=Weather(0.1, 0.1, 0.0, 4 << 20, 0.2, 0.0001),
+        plan=Plan(sending, members),
+        shuffle=False,
+    )
+
+    def run(seed: int) -> Result:
+        stage = Stage(scene, SimLoop(seed, shuffle=False), script)
+        stage.loop.run_until_complete(stage.run())
+        bugs = [*stage.loop.problems, *map(repr, stage.traffic.bugs)]
+        verdict = judge(stage.history.events, stage.journals(), SIMULATED)
+        assert not bugs, bugs
+        assert not verdict.findings, str(verdict)
+        after(stage)
+        return Result(seed, Outcome.OK)
+
+    (result,) = forked([scene.seed], 1, run)
+    assert result.outcome is Outcome.OK, result.story

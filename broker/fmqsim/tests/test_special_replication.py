@@ -1,0 +1,201 @@
+"""The special cases of replication, simulated. (On real processes: `e2e/tests/`, same names.)
+
+Each is judged by I1 to I12 besides what it asserts itself; times are virtual, so they are exact.
+"""
+
+from collections import defaultdict
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+
+import pytest
+
+from e2e.events import Delivered, Failed, Stored, Unsure
+from e2e.traffic import Member as Reader
+from e2e.traffic import Sending
+from fmqcore.cluster import Mode
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqsim.tests.directed import MASTER, QUICK, READER, SLAVE, THIRD, Stage, play
+
+ALONE = AckPolicy(how_many=HowMany.NONE)
+MIB = 1 << 20
+FLOOD = Sending("p", "t", burst=(4, 8), pause_s=(0.02, 0.04), size=(8_000, 24_000), window=400)
+
+
+def test_log_already_deleted_on_the_master_and_a_consumer_at_the_edge_of_retention() -> None:
+    """Slave and consumer come back below the log start: each goes on at what is left, whole."""
+    slow = Reader("slow", "t", "slow", nacks=0.0, holds=0.0, buffer_bytes=4096)
+    back: list[float] = []
+
+    async def trouble(stage: Stage) -> None:
+        await stage.comes(lambda: stage.traffic.delivered.get("slow"), "it has begun")
+        stage.clients["slow"].node.pause()
+        had = stage.journal(SLAVE).end
+        slave = stage.down(SLAVE)
+        await stage.comes(lambda: stage.journal(MASTER).log_start > had, "it is deleted")
+        slave.let_go()
+        await stage.comes(lambda: stage.in_sync(SLAVE), "it has all that there is")
+        assert stage.journal(SLAVE).log_start >= had, "it begins where its master does"
+        back.append(stage.loop.now_ms)
+        stage.clients["slow"].node.resume()
+
+    def after(stage: Stage) -> None:
+        offsets = defaultdict(list)
+        for event in stage.events(Delivered):
+            if event.readers == "slow":
+                offsets[event.place].append(event.offset)
+        jumps = [later - one for seen in offsets.values() for one, later in pairwise(seen)]
+        assert any(jump > 1 for jump in jumps), "it went on at what is left"
+        assert stage.events(Delivered, since_ms=back[0])
+
+    play(
+        trouble,
+        policy=ALONE,
+        settings={"retention_bytes": 1 << 18},
+        sending=(replace(QUICK, size=(2_000, 6_000)),),
+        members=(READER, slow),
+        after=after,
+    )
+
+
+def test_replicated_but_not_flushed_on_the_master_then_a_crash() -> None:
+    """The slave has more than its master has on disk: it is read, and gives the suffix back."""
+
+    async def trouble(stage: Stage) -> None:
+        host = stage.brokers[MASTER]
+        await stage.stored(50)
+        master = stage.journal(MASTER)
+        host.hold()
+        before, kept = stage.commit(MASTER).commit_end, master.durable_end
+        assert kept < before, "acknowledged, and not on the master's disk"
+        host.cut_power()
+        await stage.comes(lambda: stage.now_state.mode is Mode.SLAVE_CONSUME, "the slave is read")
+        assert stage.journal(SLAVE).end >= before
+        host.power_on()
+        host.let_go()
+        await stage.comes(stage.whole, "the master is back")
+        assert stage.journal(MASTER).end >= before, "it has what it had lost, from its slave"
+
+    play(trouble, policy=AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.DURABLE, HowMany.ONE))
+
+
+def test_sliding_window_under_a_stalled_slave() -> None:
+    """What is sent to a slave that stands still is bounded by its credit: so is memory."""
+    credit = 2 * MIB
+
+    async def trouble(stage: Stage) -> None:
+        link = stage.network.link(MASTER, SLAVE)
+        stage.network.stall(MASTER, SLAVE)
+        start, most = stage.journal(MASTER).end, 0
+        while stage.journal(MASTER).end < start + 4 * credit:
+            await stage.stored(20)
+            most = max(most, sum(pipe.waiting_bytes for pipe in link.pipes))
+        assert credit // 4 < most <= credit, "it waits, and is no more than the slave asked for"
+        stage.network.heal(MASTER, SLAVE)
+        await stage.comes(lambda: stage.in_sync(SLAVE), "it has caught up")
+
+    settings = {"credit_bytes": credit, "dead_after_ms": 60_000, "tail_cache_bytes": MIB}
+    play(trouble, policy=ALONE, settings=settings, sending=(FLOOD,))
+
+
+def test_idle_heartbeats() -> None:
+    """Nothing to send for longer than a dead link takes to be noticed: the link stands."""
+
+    async def trouble(stage: Stage) -> None:
+        links = list(stage.network.link(SLAVE, MASTER).pipes)
+        state, end = stage.now_state, stage.journal(MASTER).end
+        await stage.until(lambda: False, 6.0)  # five times `dead_after_ms`
+        assert stage.journal(MASTER).end == end, "nothing was said"
+        assert list(stage.network.link(SLAVE, MASTER).pipes) == links
+        assert stage.now_state == state
+
+    play(trouble, sending=(), members=())
+
+
+def test_a_dead_link_is_noticed_and_waiting_producers_are_told_at_once() -> None:
+    """A cable is pulled. Without the notice the answer would come only with `ack_timeout_ms`."""
+
+    async def trouble(stage: Stage) -> None:
+        await stage.stored(20)
+        cut_ms = stage.loop.now_ms
+        stage.cut(MASTER, SLAVE)
+        raw = stage.ask_once(MASTER)
+        await stage.comes(lambda: raw.done, "it is told")
+        [said] = [e for e in stage.events(Unsure, Failed) if e.who == "raw"]
+        assert "DELIVERY_UNKNOWN" in said.why
+        assert not stage.in_sync(SLAVE), "it left the in-sync set first"
+        assert said.at_ms - cut_ms < 5000
+        stage.heal(MASTER, SLAVE)
+        await stage.stored(20)
+
+    play(trouble, settings={"ack_timeout_ms": 600_000})
+
+
+def test_a_new_empty_slave_fills_up_under_live_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Throttled, not counted until it has all; the producers' p99 does not double."""
+    rate = MIB
+    monkeypatch.setattr("fmqsim.disk._HICCUP", 0.0)  # a wait that is left has a cause of ours
+
+    async def trouble(stage: Stage) -> None:
+        await stage.comes(lambda: stage.journal(MASTER).end > 2 * MIB, "there is much")
+        since_ms = stage.loop.now_ms
+        await stage.stored(300)
+        third = stage.empty(THIRD)
+        await stage.comes(lambda: not stage.in_sync(THIRD), "it is out of sync")
+        full, begun_ms = stage.journal(MASTER).end, stage.loop.now_ms
+        before = p99(stage.waits_ms(since_ms, begun_ms))
+        third.let_go()
+        await stage.comes(lambda: stage.in_sync(THIRD), "it has filled up")
+        took_s = (stage.loop.now_ms - begun_ms) / 1000
+        assert stage.journal(THIRD).end >= full, "it counts only once it has all"
+        assert took_s > 0.9 * full / rate, "it was throttled"
+        assert p99(stage.waits_ms(begun_ms, stage.loop.now_ms)) <= 2 * before
+
+    heavy = replace(QUICK, burst=(4, 8), size=(2_000, 5_000))
+    play(trouble, slaves=2, settings={"learner_bytes_per_s": rate}, sending=(heavy,))
+
+
+def p99(ordered: list[float]) -> float:
+    return ordered[len(ordered) * 99 // 100]
+
+
+def test_a_slave_cut_off_in_mid_batch() -> None:
+    """Cut again and again in a flood of batches."""
+
+    async def trouble(stage: Stage) -> None:
+        for _ in range(8):
+            end = stage.journal(SLAVE).end
+            await stage.comes(partial(has_more, stage, end), "more comes")
+            assert stage.network.reset(MASTER, SLAVE)
+        assert stage.brokers[SLAVE].lives == 1
+        await stage.comes(lambda: stage.in_sync(SLAVE), "it is in sync again")
+
+    play(trouble, policy=ALONE, sending=(FLOOD,))
+
+
+def has_more(stage: Stage, than: int) -> bool:
+    return stage.journal(SLAVE).end > than
+
+
+def test_all_replicas_with_one_slave_gone() -> None:
+    """What waits fails at once; then the in-sync set is enough, but not for `strict`."""
+    policy = AckPolicy(how_many=HowMany.ALL)
+
+    async def trouble(stage: Stage) -> None:
+        await stage.stored(20)
+        down_ms = stage.loop.now_ms
+        third = stage.down(THIRD)
+        await stage.comes(lambda: not stage.in_sync(THIRD), "it is out of the in-sync set")
+        assert stage.loop.now_ms - down_ms < 5000
+        await stage.stored(20)  # by those that are left
+        config = stage.configs["g1"]
+        stage.operator.put(replace(config, policy=replace(policy, strict=True)))
+        await stage.until(lambda: False, 1.0)  # all know of it
+        strict_ms = stage.loop.now_ms
+        await stage.until(lambda: False, 4.0)
+        assert not stage.events(Stored, since_ms=strict_ms)
+        third.let_go()
+        await stage.stored(20)
+
+    patient = replace(QUICK, delivery_timeout_s=30.0)
+    play(trouble, slaves=2, policy=policy, settings={"ack_timeout_ms": 600_000}, sending=(patient,))

@@ -1,0 +1,239 @@
+"""One fault on a cluster: traffic makes a history, the fault disturbs it, the checks judge it.
+
+    with story(group, report, "master killed", FaultKind.KILL) as told:
+        told.fired("g1-0")
+        ...                      # do it, look at what is said meanwhile
+        told.healed()            # everything that was broken is mended; nothing is done any more
+
+At the end of the block the group must become whole, the traffic come to its end, and the checks I1
+to I12 find nothing in the history and the journals of all brokers. Times go into the report.
+"""
+
+import base64
+import gzip
+import io
+import json
+import tarfile
+import time
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Final
+
+import pytest
+
+from e2e.checks.verdict import Limits, Verdict, judge
+from e2e.events import Down, Ending, Event, Fault, FaultKind, Phase, PhaseName, Step, Stored
+from e2e.history import from_line
+from e2e.journals import Journal, load
+from e2e.kind.groups import SECURITY, Group, Json
+from e2e.kind.tools import ROOT, apply, get, kubectl, until
+from fmqclient.dev.verdict import Seen, longest_pause, outages
+from fmqcore.words import Permission
+
+LIMITS: Final = Limits(acked_records=500, reader_changes=0, whole_ms=300_000.0)
+"""A pod is scheduled, started and probed before its broker is there again."""
+
+_PAST: Final[dict[str, list[Event]]] = {}
+"""All that happened to the group of a namespace: its journals hold the traffic of each story."""
+
+_NAME: Final = "witness"
+_NUMBERS: Final = count(1)
+_MODULES: Final = ("*.py", "chaos/__init__.py", "chaos/flow.py", "chaos/watch.py", "kind/*.py")
+_BOUND_S: Final = 300.0
+
+Report = dict[str, str]
+
+
+class Story:
+    """What we do and when, while a pod writes down what comes of it."""
+
+    def __init__(self, group: Group, kind: FaultKind) -> None:
+        self.group = group
+        self._kind = kind
+        self._ours: list[Event] = []
+        self._open: list[tuple[int, str]] = []
+        self.begun_ms = self.fired_ms = self.healed_ms = 0.0
+
+    # ---- what the test says
+    def fired(self, *on: str, detail: str = "") -> None:
+        """It is about to be done to these brokers."""
+        self.fired_ms = self.fired_ms or _now_ms()
+        self._say(Phase(_now_ms(), PhaseName.TROUBLE))
+        for part in on:
+            number = next(_NUMBERS)
+            self._open.append((number, part))
+            for step in (Step.SCHEDULED, Step.FIRED):
+                self._say(Fault(_now_ms(), number, self._kind, part, step, detail))
+
+    def down(self, broker: str, how: Ending) -> None:
+        """Its process has ended."""
+        self._say(Down(_now_ms(), broker, self.group.name, how))
+
+    def healed(self) -> None:
+        """It is over: from now on all must come to a good end."""
+        for number, part in self._open:
+            self._say(Fault(_now_ms(), number, self._kind, part, Step.HEALED, ""))
+        self._open.clear()
+        self.healed_ms = _now_ms()
+        self._say(Phase(self.healed_ms, PhaseName.HEALED))
+
+    def whole(self) -> None:
+        """It is as declared again."""
+        self._say(Phase(_now_ms(), PhaseName.WHOLE))
+
+    def _say(self, event: Event) -> None:
+        self._ours.append(event)
+
+    # ---- the pod
+    def start(self) -> None:
+        """Returns when messages flow."""
+        group, seed = self.group, next(_NUMBERS)
+        apply(code(group.namespace))
+        kubectl("delete", "pod", _NAME, "-n", group.namespace, "--ignore-not-found", "--now")
+        apply(_pod(group, seed))
+        from_ms = _now_ms()
+        said = until(lambda: self._said("begun"), "messages flow", _BOUND_S)
+        self.begun_ms = float(said)
+        if not from_ms <= self.begun_ms <= _now_ms():
+            pytest.fail("the cluster has another clock than this machine: nothing can be judged")
+        self._say(Phase(self.begun_ms, PhaseName.CALM))
+
+    def finish(self) -> tuple[list[Event], list[Seen], list[str]]:
+        """The traffic ends in order: the history, looks, and what did not come in time."""
+        self._exec("touch /tmp/finish")
+        lacks: list[str] = json.loads(until(lambda: self._said("over"), "traffic ends", 400))
+        theirs = [from_line(x) for x in self._read("history.jsonl").decode().splitlines()]
+        looks = json.loads(self._read("seen.json"))
+        seen = [Seen(at, group, broker, Permission(p)) for at, group, broker, p in looks]
+        kubectl("delete", "pod", _NAME, "-n", self.group.namespace, "--wait=false", "--now")
+        setup, rest = theirs[0], [*theirs[1:], *self._ours]
+        return [setup, *sorted(rest, key=lambda event: event.at_ms)], seen, lacks
+
+    def journals(self) -> list[Journal]:
+        """Of every broker, at rest."""
+        name, found = self.group.name, []
+        for pod in self.group.pods():
+            broker = pod["metadata"]["name"]
+            packed = self._exec("tar -C /var/lib/fmq/journal -czf - . | base64", broker)
+            with tarfile.open(fileobj=io.BytesIO(base64.b64decode(packed))) as tar:
+                files = [(m.name.rpartition("/")[2], tar.extractfile(m)) for m in tar if m.isfile()]
+                named = [(n, f.read()) for n, f in files if f is not None]
+            found.append(load(broker, name, named))
+        return found
+
+    def _read(self, name: str) -> bytes:
+        return gzip.decompress(base64.b64decode(self._exec(f"gzip -c /tmp/{name} | base64")))
+
+    def _exec(self, script: str, pod: str = _NAME) -> str:
+        return kubectl("exec", pod, "-n", self.group.namespace, "--", "sh", "-c", script)
+
+    def _said(self, word: str) -> str:
+        pod = get("pod", _NAME, "-n", self.group.namespace)
+        phase = pod["status"].get("phase", "Pending") if pod else "Pending"
+        if phase == "Pending":
+            return ""
+        output = kubectl("logs", _NAME, "-n", self.group.namespace)
+        assert phase == "Running", output
+        told = (line.partition(" ") for line in output.splitlines())
+        return next((rest for first, _, rest in told if first == word), "")
+
+
+@contextmanager
+def story(group: Group, report: Report, title: str, kind: FaultKind) -> Iterator[Story]:
+    """See the module."""
+    told = Story(group, kind)
+    told.start()
+    yield told
+    assert told.healed_ms, "a story says when all is over"
+    group.wait_ready(_BOUND_S)
+    told.whole()
+    events, seen, lacks = told.finish()
+    until(lambda: _settled(group), "all brokers hold the same", 120)
+    past = _PAST.setdefault(group.namespace, [])
+    past += events
+    verdict = judge(past, told.journals(), LIMITS)
+    _tell(report, title, told, events, seen, verdict)
+    assert lacks == []
+    wrong = [*map(str, verdict.findings), *verdict.reasons]
+    assert not wrong, f"{len(wrong)} findings, the first: " + "\n".join(wrong[:20])
+
+
+def _settled(group: Group) -> bool:
+    """Nothing is on its way any more: what is read now is read at rest."""
+    brokers: Sequence[Json] = group.status.get("brokers") or ()
+    return all(broker.get("lagBytes", 0) == 0 for broker in brokers)
+
+
+def _tell(
+    report: Report,
+    title: str,
+    told: Story,
+    events: Sequence[Event],
+    seen: Sequence[Seen],
+    verdict: Verdict,
+) -> None:
+    to_ms = max(event.at_ms for event in events if isinstance(event, Phase))
+    away = outages(seen, told.fired_ms, to_ms)[0]
+    stored = [event for event in events if isinstance(event, Stored)]
+    acks = sorted({event.at_ms for event in stored})
+    whole_ms = next(e.at_ms for e in events if isinstance(e, Phase) and e.name is PhaseName.WHOLE)
+    pause_ms = longest_pause(acks, told.fired_ms, max(whole_ms, acks[-1]))
+    report[f"{title}: nobody served reads, writes"] = (
+        f"{away.reads_ms / 1000:.1f}, {away.writes_ms / 1000:.1f} s"
+    )
+    report[f"{title}: longest without acks"] = f"{pause_ms / 1000:.1f} s"
+    report[f"{title}: over → whole"] = f"{(whole_ms - told.healed_ms) / 1000:.1f} s"
+    report[f"{title}: acknowledged, findings"] = f"{len(stored)}, {len(verdict.findings)}"
+    for line in (f"{name:58} {value:>16}" for name, value in list(report.items())[-4:]):
+        print(line, flush=True)
+
+
+def _now_ms() -> float:
+    """The clock of all of this machine's processes, those in its containers too."""
+    return time.monotonic() * 1000
+
+
+def code(namespace: str) -> Json:
+    """What the pod runs, of this tree."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
+        for pattern in _MODULES:
+            for path in sorted((ROOT / "e2e").glob(pattern)):
+                file.write(path, path.relative_to(ROOT))
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": _NAME, "namespace": namespace},
+        "binaryData": {"e2e.zip": base64.b64encode(packed.getvalue()).decode()},
+    }
+
+
+def _pod(group: Group, seed: int) -> Json:
+    """On the control plane: that node is not hurt."""
+    brokers = ",".join(f"{group.name}-{n}" for n in range(group.spec["replicas"]))
+    zookeeper = group.spec["zookeeper"]["connect"]
+    arguments = [group.name, group.namespace, brokers, zookeeper, str(seed)]
+    container = {
+        "name": "main",
+        "image": group.image,
+        "command": ["python", "-m", "e2e.kind.witness", *arguments],
+        "env": [{"name": "PYTHONPATH", "value": "/e2e/e2e.zip"}],
+        "securityContext": SECURITY,
+        "volumeMounts": [{"name": "code", "mountPath": "/e2e"}],
+    }
+    role = "node-role.kubernetes.io/control-plane"
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": _NAME, "namespace": group.namespace},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "nodeSelector": {role: ""},
+            "tolerations": [{"key": role, "operator": "Exists"}],
+            "containers": [container],
+            "volumes": [{"name": "code", "configMap": {"name": _NAME}}],
+        },
+    }

@@ -1,0 +1,99 @@
+"""Nodes: lost and back, hanging and going on, drained. Master and slave are on one each.
+
+They need two workers (`make e2e`): on the only node of a cluster there is nobody left to look.
+"""
+
+import time
+
+import pytest
+
+from e2e.events import Ending, FaultKind
+from e2e.kind import hurting
+from e2e.kind.groups import Group
+from e2e.kind.hurting import node_hangs, node_is, node_lost, node_of
+from e2e.kind.story import Report, story
+from e2e.kind.tools import kubectl, until
+
+pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]
+
+HANGS_S = 15  # well over the session's timeout, under what the cluster calls a lost node
+
+
+@pytest.fixture(scope="module")
+def apart(pair: Group) -> Group:
+    """Master and slave on different nodes."""
+    if len(hurting.workers()) < 2:
+        pytest.skip("needs two worker nodes: make e2e")
+    assert node_of(pair, "g1-0") != node_of(pair, "g1-1")
+    return pair
+
+
+def test_the_masters_node_is_lost_and_comes_back(apart: Group, report: Report) -> None:
+    """The slave serves the reads; what the node held is there again with it."""
+    node, epoch = node_of(apart, "g1-0"), apart.status["epoch"]
+    with story(apart, report, "the master's node lost", FaultKind.KILL) as told:
+        told.fired("g1-0", detail=node)
+        with node_lost(node):
+            told.down("g1-0", Ending.KILLED)
+            until(lambda: apart.status.get("epoch", 0) > epoch, "the slave has taken over", 120)
+            until(lambda: apart.status["access"] == "READ", "the status says so", 120)
+            until(lambda: apart.status["ready"] == "1/2", "its broker is not called ready")
+            report["the master's node lost: kubectl get bg"] = apart.row()
+            until(lambda: not node_is(node, "True"), "the cluster has noticed", 120)
+        told.healed()
+    assert apart.status["master"] == "g1-0"
+    assert node_of(apart, "g1-0") == node, "its volume is there"
+
+
+def test_the_masters_node_hangs_and_goes_on(apart: Group, report: Report) -> None:
+    """It wakes up with a lease that has run out: it serves nothing before it is master again."""
+    node, epoch = node_of(apart, "g1-0"), apart.status["epoch"]
+    with story(apart, report, "the master's node hangs", FaultKind.PAUSE) as told:
+        told.fired("g1-0", detail=node)
+        with node_hangs(node):
+            until(lambda: apart.status.get("epoch", 0) > epoch, "the slave has taken over", 120)
+            time.sleep(HANGS_S)
+        told.healed()
+    assert apart.status["master"] == "g1-0"
+
+
+def test_the_slaves_node_hangs(apart: Group, report: Report) -> None:
+    """The master goes on: at once, or as soon as it counts that slave out."""
+    node, master = node_of(apart, "g1-1"), apart.status["master"]
+    with story(apart, report, "the slave's node hangs", FaultKind.PAUSE) as told:
+        told.fired("g1-1", detail=node)
+        with node_hangs(node):
+            until(lambda: apart.status["inSync"] == [], "it is not in sync any more", 120)
+            assert (apart.status["master"], apart.status["mode"]) == (master, "MASTER")
+            time.sleep(HANGS_S)
+        told.healed()
+    assert apart.status["inSync"] == ["g1-1"]
+
+
+def test_the_masters_node_is_drained(apart: Group, report: Report) -> None:
+    """`kubectl drain` waits for the budget, then the reads are at the slave until it may return."""
+    node = node_of(apart, "g1-0")
+    with story(apart, report, "the master's node drained", FaultKind.STOP) as told:
+        told.fired("g1-0", detail=node)
+        try:
+            began_s = time.monotonic()
+            _drain(node)
+            report["kubectl drain of the master's node"] = f"{time.monotonic() - began_s:.1f} s"
+            told.down("g1-0", Ending.STOPPED)
+            until(lambda: apart.status["access"] == "READ", "the slave serves the reads", 120)
+            report["drained: kubectl get bg"] = apart.row()
+            drained = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in apart.pods()}
+            assert drained["g1-1"] not in (None, node)
+        finally:
+            kubectl("uncordon", node)
+        told.healed()
+    assert "DrainOpen" in apart.events()
+    assert node_of(apart, "g1-0") == node
+
+
+def _drain(node: str) -> None:
+    """As an administrator does, who waits for budgets."""
+    kubectl(
+        *("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=240s"),
+        "--pod-selector=app.kubernetes.io/name=fmq-broker",
+    )

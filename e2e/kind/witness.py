@@ -1,0 +1,96 @@
+"""Traffic and a watch from a pod.
+
+Usage: python -m e2e.kind.witness GROUP NAMESPACE BROKERS ZOOKEEPER SEED
+
+Runs inside the broker's image, with what it needs of `e2e` beside it. The same traffic and the same
+looks as `e2e/chaos`: clients through the group's Services, Admin.Status of each broker, the state
+in ZooKeeper. Says `begun MS` when messages flow, and ends in order once there is a file `finish`;
+then says `over` and waits to be read and removed. Leaves in /tmp: `history.jsonl`, `seen.json`.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from e2e.chaos.flow import READERS, Flow, FlowFailed
+from e2e.chaos.watch import Watch, now_ms, setup_of
+from e2e.doors import Door
+from e2e.history import History, to_line
+from fmqclient.dev.groups import Groups
+from fmqport.rpc import GrpcTransport
+
+FOLDER: Final = Path("/tmp")  # of the pod
+BEGUN: Final = "begun"
+OVER: Final = "over"
+FINISH: Final = "finish"
+_WARM: Final = 100
+_BOUND_S: Final = 120.0
+_POLL_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A broker, as the watch asks it."""
+
+    id: str
+    group: str
+    listen: str
+
+
+class Place:
+    """The group on Kubernetes, as the watch needs it."""
+
+    def __init__(self, group: str, groups: Groups, seats: Sequence[Seat]) -> None:
+        self.brokers = {seat.id: seat for seat in seats}
+        self.group_names = [group]
+        self.groups = groups
+
+
+async def main(group: str, namespace: str, brokers: str, zookeeper: str, seed: str) -> int:
+    """See the module; does not return."""
+    groups = Groups(zookeeper, namespace)
+    url = f"fmq://{group}-rw:9876,{group}-ro:9876"
+    seats = [Seat(b, group, f"{b}.{group}-brokers:9876") for b in brokers.split(",")]
+    place = Place(group, groups, seats)
+    with (FOLDER / "history.jsonl").open("w") as file:
+        history = History(sink=lambda event: print(to_line(event), file=file))
+        history.add(await setup_of(place))
+        watch = Watch(place, history, READERS)
+        watching = asyncio.create_task(watch.run())
+        flow = Flow(
+            history, Door(url, GrpcTransport()), f"story-{seed}", int(seed), int(seed) << 32
+        )
+        try:
+            lacks = await _play(flow, group)
+        except FlowFailed as error:
+            lacks = [str(error)]
+        finally:
+            await flow.stop()
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+            await groups.close()
+    (FOLDER / "seen.json").write_text(
+        json.dumps([[*s[:3], s.permission.value] for s in watch.seen])
+    )
+    print(f"{OVER} {json.dumps(lacks)}", flush=True)
+    await asyncio.Event().wait()
+    return 0
+
+
+async def _play(flow: Flow, group: str) -> list[str]:
+    await flow.start()
+    await flow.moved(_WARM, [group], _BOUND_S)
+    print(f"{BEGUN} {now_ms():.0f}", flush=True)
+    while not (FOLDER / FINISH).exists():
+        flow.check()
+        await asyncio.sleep(_POLL_S)
+    await flow.moved(_WARM, [group], _BOUND_S)
+    return await flow.finish(_BOUND_S)
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(*sys.argv[1:])))

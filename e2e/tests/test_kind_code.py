@@ -1,0 +1,25 @@
+"""What a pod of a story on kind is given is enough to run it: the pod has nothing else of `e2e`."""
+
+import base64
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from e2e.kind.story import code
+
+
+def test_the_witness_finds_all_that_it_needs_in_its_archive(tmp_path: Path) -> None:
+    archive = tmp_path / "e2e.zip"
+    archive.write_bytes(base64.b64decode(code("any")["binaryData"]["e2e.zip"]))
+    assert archive.stat().st_size < 500_000, "it must fit into a ConfigMap"
+    script = "import e2e, e2e.kind.witness; print(e2e.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(archive)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(archive)), done.stdout

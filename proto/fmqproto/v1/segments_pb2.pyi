@@ -1,0 +1,62 @@
+from fmqproto.v1 import client_pb2 as _client_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class SegmentsRequest(_message.Message):
+    __slots__ = ("since",)
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    since: int
+    def __init__(self, since: _Optional[int] = ...) -> None: ...
+
+class SegmentsReply(_message.Message):
+    __slots__ = ("error", "cluster", "group", "broker", "log_start", "end", "segments")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    error: _client_pb2.Error
+    cluster: str
+    group: str
+    broker: str
+    log_start: int
+    end: int
+    segments: _containers.RepeatedCompositeFieldContainer[StoredSegment]
+    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., cluster: _Optional[str] = ..., group: _Optional[str] = ..., broker: _Optional[str] = ..., log_start: _Optional[int] = ..., end: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[StoredSegment, _Mapping]]] = ...) -> None: ...
+
+class StoredSegment(_message.Message):
+    __slots__ = ("base", "end", "sealed")
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    base: int
+    end: int
+    sealed: bool
+    def __init__(self, base: _Optional[int] = ..., end: _Optional[int] = ..., sealed: _Optional[bool] = ...) -> None: ...
+
+class SegmentRead(_message.Message):
+    __slots__ = ("base", "at", "length", "index")
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    base: int
+    at: int
+    length: int
+    index: bool
+    def __init__(self, base: _Optional[int] = ..., at: _Optional[int] = ..., length: _Optional[int] = ..., index: _Optional[bool] = ...) -> None: ...
+
+class SegmentPart(_message.Message):
+    __slots__ = ("error", "data")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    error: _client_pb2.Error
+    data: bytes
+    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...

@@ -1,0 +1,338 @@
+"""Live brokers as a job sees them: who holds a group's journal, and the bytes of its segments.
+
+Blocking on the outside, as all that reads here is: each call runs the event loop of its thread
+until it is answered. Connections are kept while anybody is within `connections()`. A broker is
+named `fmq://host:port`, where a directory has its path. Leaves nothing on disk.
+"""
+
+import asyncio
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple, TypeVar
+
+from fmqcore.address import SCHEME, parse_url
+from fmqcore.errors import (
+    CorruptJournal,
+    FmqError,
+    InvalidArgument,
+    NotFound,
+    Overloaded,
+    Unavailable,
+    error_of,
+)
+from fmqcore.words import Position, Role
+from fmqport.methods import READ_SEGMENT, ROUTES, SEGMENTS
+from fmqport.rpc import GrpcTransport
+from fmqport.transport import Connection, TransportError
+from fmqproto.v1.client_pb2 import Error, RouteReply, RouteRequest
+from fmqproto.v1.segments_pb2 import SegmentRead, SegmentsReply, SegmentsRequest
+from fmqspark.files import Throttle
+
+T = TypeVar("T")
+DIAL_S: Final = 5.0
+SILENT_S: Final = 90.0
+"""A broker that sends nothing for so long is taken for gone: its turn comes sooner."""
+ROUNDS: Final = 4
+"""If no broker can give a range: so often in all they are asked, a little apart."""
+_APART_S: Final = 1.0
+_BUSY_TRIES: Final = 30
+_BUSY_S: Final = (0.05, 0.5)
+
+_LEAST: Final = 16 * 1024
+_MOST: Final = 4 * 1024 * 1024
+_KEPT: Final = 48 * 1024 * 1024  # of one segment: headers first, then payloads, is one transfer
+
+
+class BrokerGone(Unavailable):
+    """It cannot be reached, or went away: another one may have what it was asked for."""
+
+
+class Listing(NamedTuple):
+    """What a broker says that it holds."""
+
+    journal: str  # cluster and group
+    begin: Position
+    end: Position  # what may be read
+    bases: tuple[Position, ...]
+
+
+class Members(NamedTuple):
+    """The brokers of a group, its slaves first, its master last."""
+
+    group: str
+    sources: tuple[str, ...]
+
+
+class Wish(NamedTuple):
+    """What is wanted of a segment: nothing at or behind `until`, hardly what is behind `ahead`."""
+
+    base: Position
+    until: Position
+    ahead: Position
+
+
+def is_broker(source: str) -> bool:
+    """Else it is a directory."""
+    return source.startswith(SCHEME)
+
+
+# ---- who there is
+def brokers_of(
+    seeds: Sequence[str], group: str = "", topics: Sequence[str] | None = None
+) -> Members:
+    """Whose journal is meant, and who holds it.
+
+    Raises `InvalidArgument` for a group or topics that are not there, and where several groups
+    might be meant; `Unavailable` if nobody answers.
+    """
+    found = _ask_any(seeds)
+    known = {told.group: told for told in found.groups}
+    if group and group not in known:
+        raise InvalidArgument(f"no group {group!r}: there are {', '.join(sorted(known)) or 'none'}")
+    candidates = [group] if group else sorted(_holding(found, topics) or known)
+    if len(candidates) != 1:
+        names = ", ".join(candidates) or "none"
+        raise InvalidArgument(
+            f"one read is one group's journal: say which group (there are {names})"
+        )
+    rows = known[candidates[0]].brokers
+    ranked = sorted(rows, key=lambda row: (row.role == Role.MASTER.value, not row.live, row.id))
+    if not ranked:
+        raise Unavailable(f"group {candidates[0]} has no broker")
+    return Members(candidates[0], tuple(SCHEME + row.address for row in ranked))
+
+
+def _holding(found: RouteReply, topics: Sequence[str] | None) -> set[str]:
+    """The groups that have queues of these topics."""
+    wanted = set(topics or ())
+    unknown = sorted(wanted - {topic.name for topic in found.topics})
+    if unknown:
+        names = ", ".join(sorted(topic.name for topic in found.topics)[:20]) or "none"
+        raise InvalidArgument(f"no topic {', '.join(unknown)}: the cluster's topics are {names}")
+    return {g.group for topic in found.topics if topic.name in wanted for g in topic.groups}
+
+
+def _ask_any(seeds: Sequence[str]) -> RouteReply:
+    failures = []
+    with connections() as lines:
+        for seed in seeds:
+            for address in parse_url(seed if is_broker(seed) else SCHEME + seed):
+                try:
+                    reply: RouteReply = lines.call(address, ROUTES, RouteRequest())
+                except BrokerGone as error:
+                    failures.append(str(error))
+                else:
+                    return reply
+    raise Unavailable(f"no broker answers: {'; '.join(failures)}")
+
+
+def listing(source: str) -> Listing:
+    """What a broker holds. Raises `BrokerGone`."""
+    with connections() as lines:
+        reply: SegmentsReply = lines.call(_address(source), SEGMENTS, SegmentsRequest())
+    if reply.HasField("error"):
+        raise error_of(reply.error.code, f"{source}: {reply.error.message}")
+    bases = tuple(Position(segment.base) for segment in reply.segments)
+    where = f"{reply.cluster}/{reply.group}"
+    return Listing(where, Position(reply.log_start), Position(reply.end), bases)
+
+
+# ---- bytes
+class BrokerSegment:
+    """One segment of one broker, read like a `SegmentBytes`.
+
+    What is near is fetched ahead, the more the longer reading goes straight on, and kept for a
+    second look: headers are looked at first, and then the payloads between them.
+    """
+
+    def __init__(self, lines: "Lines", source: str, wish: Wish, throttle: Throttle) -> None:
+        self.bytes_read = 0
+        self._lines = lines
+        self._source = source
+        self._base = wish.base
+        self._throttle = throttle
+        self._end = wish.until - wish.base
+        self._near_end = wish.ahead - wish.base
+        self._windows: deque[tuple[int, bytes]] = deque()
+        self._kept = 0
+        self._ahead = _LEAST
+        self._next = -1  # where straight on is
+
+    def read(self, length: int, at: int) -> bytes:
+        """So many bytes from there on, fewer at the end. Raises `BrokerGone`, `NotFound`."""
+        for start, window in reversed(self._windows):
+            if start <= at and at + length <= start + len(window):
+                return window[at - start : at - start + length]
+        straight = 0 <= at - self._next <= self._ahead or 0 <= self._next - at <= length
+        self._ahead = min(self._ahead * 2, _MOST) if straight else _LEAST
+        wanted = min(max(length, min(self._ahead, self._near_end - at)), self._end - at)
+        if wanted <= 0:
+            return b""
+        request = SegmentRead(base=self._base, at=at, length=wanted)
+        window = self._lines.fetch(_address(self._source), request)
+        if len(window) < wanted:
+            raise BrokerGone(
+                f"{self._source}: {len(window)} of {wanted} bytes at position {self._base + at}"
+            )
+        self.bytes_read += len(window)
+        self._throttle.read(len(window))
+        self._next = at + len(window)
+        self._keep(at, window)
+        return window if len(window) == length else window[:length]
+
+    def _keep(self, at: int, window: bytes) -> None:
+        self._windows.append((at, window))
+        self._kept += len(window)
+        while self._kept > _KEPT and len(self._windows) > 1:
+            _, old = self._windows.popleft()
+            self._kept -= len(old)
+
+
+@contextmanager
+def open_broker_segment(source: str, wish: Wish, throttle: Throttle) -> Iterator[BrokerSegment]:
+    """A segment's bytes."""
+    with connections() as lines:
+        yield BrokerSegment(lines, source, wish, throttle)
+
+
+def broker_index(source: str, base: Position) -> bytes | None:
+    """A segment's index file; None if the broker has none. Raises `BrokerGone`."""
+    with connections() as lines:
+        try:
+            return lines.fetch(_address(source), SegmentRead(base=base, index=True))
+        except NotFound:
+            return None
+
+
+# ---- patience
+class Patience:
+    """When nobody can give a range: shall it be tried again? A broker may be starting anew."""
+
+    def __init__(self) -> None:
+        self._rounds = 0
+
+    def progress(self) -> None:
+        """Something came."""
+        self._rounds = 0
+
+    def again(self, failures: Sequence[Exception]) -> bool:
+        """Wait a little, or say no: enough, or waiting does not help."""
+        self._rounds += 1
+        if self._rounds >= ROUNDS or not any(isinstance(f, _PASSING) for f in failures):
+            return False
+        time.sleep(_APART_S)
+        return True
+
+
+_PASSING: Final = (BrokerGone, Overloaded)
+
+
+# ---- connections
+class Lines:
+    """The connections of one thread, and the loop that they live on."""
+
+    def __init__(self) -> None:
+        self.users = 0
+        self._runner = asyncio.Runner()
+        self._transport = GrpcTransport()
+        self._connections: dict[str, Connection] = {}
+
+    def call(self, address: str, method: Any, request: Any) -> Any:
+        """One call. Raises `BrokerGone`."""
+        return self._run(address, self._connection(address).call(method, request, DIAL_S))
+
+    def fetch(self, address: str, request: SegmentRead) -> bytes:
+        """A range whole. Raises `BrokerGone`, and what the broker refuses with."""
+        for _ in range(_BUSY_TRIES):
+            try:
+                return self._run(address, self._fetch(self._connection(address), request))
+            except Overloaded as error:
+                busy = error
+                time.sleep(random.uniform(*_BUSY_S))
+        raise busy
+
+    async def _fetch(self, connection: Connection, request: SegmentRead) -> bytes:
+        stream = await connection.open(READ_SEGMENT, DIAL_S)
+        parts: list[bytes] = []
+        try:
+            async with asyncio.timeout(SILENT_S) as limit:
+                await stream.send(request)
+                await stream.done_sending()
+                while (part := await stream.receive()) is not None:
+                    if part.HasField("error"):
+                        raise _refusal(connection.address, part.error)
+                    parts.append(part.data)
+                    limit.reschedule(asyncio.get_running_loop().time() + SILENT_S)
+        except TimeoutError:
+            raise BrokerGone(f"{connection.address} sent nothing for {SILENT_S:.0f} s") from None
+        finally:
+            stream.cancel()
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Hang up."""
+        try:
+            if self._connections:
+                self._runner.run(self._hang_up())
+        finally:
+            self._runner.close()
+
+    async def _hang_up(self) -> None:
+        for connection in self._connections.values():
+            await connection.close()
+
+    def _connection(self, address: str) -> Connection:
+        found = self._connections.get(address)
+        if found is None:
+            found = self._connections[address] = self._transport.connect(address)
+        return found
+
+    def _run(self, address: str, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self._runner.run(work)
+        except TransportError as error:
+            said = str(error)
+            raise BrokerGone(said if address in said else f"{address}: {said}") from error
+
+
+_here = threading.local()
+
+
+@contextmanager
+def connections() -> Iterator[Lines]:
+    """This thread's connections; hung up when the last one leaves."""
+    lines: Lines = getattr(_here, "lines", None) or Lines()
+    _here.lines = lines
+    lines.users += 1
+    try:
+        yield lines
+    finally:
+        lines.users -= 1
+        if not lines.users:
+            if getattr(_here, "lines", None) is lines:
+                del _here.lines
+            lines.close()
+
+
+def _address(source: str) -> str:
+    return source.removeprefix(SCHEME)
+
+
+def _refusal(address: str, error: Error) -> FmqError:
+    """As an error. A range that it does not know to be committed, it may know soon."""
+    found = error_of(error.code, f"{address}: {error.message}")
+    return BrokerGone(str(found)) if isinstance(found, InvalidArgument) else found
+
+
+def gone(begin: int, end: int, failures: Sequence[Exception]) -> FmqError:
+    """The error for a range that none of the brokers gave."""
+    told = "; ".join(dict.fromkeys(map(str, failures)))
+    message = f"positions {begin} to {end} could not be read from any broker: {told}"
+    for kind in (CorruptJournal, NotFound):
+        if all(isinstance(failure, kind) for failure in failures):
+            return kind(message)
+    return Unavailable(message)

@@ -1,0 +1,48 @@
+"""Where a replica's bytes come from, a directory's files or a live broker: one way to both.
+
+A source is a path, or `fmq://host:port`. Leaves nothing on disk.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from fmqcore.journal.segments import index_name, segment_name
+from fmqcore.words import Position
+from fmqspark.brokers import Wish, broker_index, is_broker, open_broker_segment
+from fmqspark.files import Throttle, open_segment, read_small
+
+
+class Bytes(Protocol):
+    """One segment, opened."""
+
+    bytes_read: int
+
+    def read(self, length: int, at: int) -> bytes:
+        """So many bytes from there on, fewer at the end. Raises `OSError`, `FmqError`."""
+        ...
+
+
+@contextmanager
+def open_bytes(
+    source: str, base: Position, throttle: Throttle, until: Position, ahead: Position | None = None
+) -> Iterator[Bytes]:
+    """A segment's bytes, of which none at or behind `until` are asked for.
+
+    What is behind `ahead` will hardly be asked for. Raises `OSError`, `FmqError`, also while they
+    are read.
+    """
+    if is_broker(source):
+        wish = Wish(base, until, until if ahead is None else ahead)
+        with open_broker_segment(source, wish, throttle) as remote:
+            yield remote
+    else:
+        with open_segment(source, segment_name(base), throttle, sparse=True) as data:
+            yield data
+
+
+def index_bytes(source: str, base: Position) -> bytes | None:
+    """A segment's index file whole; None if there is none. Raises `OSError`, `BrokerGone`."""
+    if is_broker(source):
+        return broker_index(source, base)
+    return read_small(source, index_name(base))

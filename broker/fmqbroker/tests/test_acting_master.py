@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from fmqbroker.tests.test_group_store import M, S, admin, session_of, store_of
+from fmqbroker.tests.failover_harness import M, S
+from fmqbroker.tests.test_group_store import admin, session_of, store_of
 from fmqcore.words import BrokerId, Epoch
 from fmqport.zk.session import ZooKeeperSession
 

@@ -121,6 +121,7 @@ class AdminService:
     async def status(self, _: admin_pb2.StatusRequest) -> admin_pb2.StatusReply:
         """This broker about itself."""
         gate, journal, state = self._gate, self._journal, self._group.state.value
+        damage = journal.damage
         me = BrokerId(self._settings.broker)
         role = Role.MASTER if me == (state.master or self._group.config.master) else Role.SLAVE
         return admin_pb2.StatusReply(
@@ -131,7 +132,7 @@ class AdminService:
             permission=int(gate.permission()),
             mode=state.mode.value,
             epoch=state.epoch,
-            why=gate.why,
+            why=gate.why if damage is None else f"its journal is damaged: {damage}",
             log_start=journal.log_start,
             end=journal.end,
             durable_end=journal.durable_end,

@@ -38,6 +38,7 @@ from fmqbroker.retention import Retention
 from fmqbroker.segments import SegmentService
 from fmqbroker.server import calls_of, streams_of
 from fmqbroker.settings import BrokerSettings
+from fmqbroker.signal import wait_any
 from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.words import BrokerId
 from fmqport.clock import Clock
@@ -94,6 +95,8 @@ class Broker:
             if incarnation := await self._unless_stopped(self._arrive(group, view)):
                 parts = _Parts(settings, ports, journal, group, view, incarnation)
                 await parts.run(self.health)
+            if journal.damage is not None:
+                raise journal.damage  # after all has ended in order: not as if nothing were wrong
 
     async def _arrive(self, group: GroupStore, view: ClusterView) -> str:
         """Read the cluster, and see that my name is free; who I am from now on."""
@@ -231,6 +234,7 @@ class _Parts:
                         self._master.run(),
                         self._slave.run(),
                         self._retention.run(),
+                        self._give_way(),
                     )
                 ]
                 failover = tasks.create_task(self._failover.run())
@@ -246,6 +250,21 @@ class _Parts:
         finally:
             await server.close(0)
             _log.info("stopped", end=self._journal.end, epoch=self._journal.epoch)
+
+    async def _give_way(self) -> None:
+        """My journal is damaged and another broker has it whole: stop, so that it is read there.
+
+        With nobody else there I go on: what is damaged cannot be read, all else can.
+        """
+        me = BrokerId(self._settings.broker)
+        while True:
+            state = self._group.state.value
+            others = (state.isr | {state.master}) - {me}
+            if self._journal.damage is not None and others & self._group.live.keys():
+                _log.error("stopping_as_the_journal_is_damaged", why=str(self._journal.damage))
+                self._ports.lifecycle.stopping.set()
+                return
+            await wait_any(self._journal.damaged, self._group.changed)
 
     def _running(self) -> Running:
         return Running(

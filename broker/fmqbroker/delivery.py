@@ -203,7 +203,7 @@ class Puller:
             span = _span(places, at)
             start, length = places[at][0], places[span - 1][0] + places[span - 1][1] - places[at][0]
             try:
-                data = await self._journal.read(start, length)
+                data = await self._journal.read_sound(start, length)
             except NotFound:
                 at += 1
                 continue

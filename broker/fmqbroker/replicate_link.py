@@ -250,7 +250,7 @@ class MasterLink:
             return b""
         chunk = journal.read_tail(position, max_bytes)
         if chunk is None:
-            chunk = await journal.read(position, max_bytes)
+            chunk = await journal.read_sound(position, max_bytes)
         # An EOF is the last of a chunk, so up to `end` bytes and positions run alike.
         return chunk if position + len(chunk) <= end else chunk[: end - position]
 

@@ -42,6 +42,7 @@ BUSY_LINGER_MS: Final = 25
 """So long after the last message, if it is nothing but acks: a message costs the same whatever is
 in it."""
 PROBE_TIMEOUT_S: Final = 1.5
+_STEADY_MS: Final = 1000
 STRANGE_MS: Final = 5000
 """A topic that the routes know and a broker does not: so long until it must have heard."""
 _FATAL: Final = (InvalidArgument, Unsupported)
@@ -155,12 +156,14 @@ class Session(Acker):
         while not self._gone:
             try:
                 stream = await self._open()
-                backoff.reset()
+                opened_ms = self._clock.monotonic_ms()
                 try:
                     await self._serve(stream)
                 finally:
                     stream.cancel()
                     self._lost()
+                    if self._clock.monotonic_ms() - opened_ms > _STEADY_MS:
+                        backoff.reset()  # not if it breaks as soon as it is open, again and again
             except _FATAL:
                 raise
             except FmqError as error:

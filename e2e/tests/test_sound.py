@@ -1,5 +1,8 @@
 """Runs with nothing wrong: no check may find anything."""
 
+from dataclasses import replace
+
+from e2e.checks.findings import Check
 from e2e.checks.verdict import Limits, Outcome
 from e2e.events import (
     Delivered,
@@ -297,6 +300,23 @@ def _shown_and_gone(
     kit.produce(1)
     kit.up(SLAVE)
     return kit
+
+
+def test_a_reader_jumps_over_what_its_own_retention_deleted() -> None:
+    """The master has it still; who never read has jumped over nothing."""
+    for read in (True, False):
+        kit = Kit()
+        kit.produce(3)
+        if read:
+            kit.take_over()
+        kit.deliver([0, 1, 2])
+        kit.ack([0, 2])
+        if read:
+            kit.hand_over()
+        kit.store_floor(3)
+        shorter = replace(kit.journal(SLAVE), begins={place(0): 2})
+        found = {finding.check for finding in kit.judge(ANY, **{SLAVE: shorter}).findings}
+        assert found == (set() if read else {Check.I7})
 
 
 def test_what_a_reader_showed_may_be_taken_back_if_the_master_says_so() -> None:

@@ -27,10 +27,12 @@ from fmqbroker.journal.reader import Reader
 from fmqbroker.journal.recover import Recovered, recover
 from fmqbroker.journal.resumes import Resumes
 from fmqbroker.journal.store import SegmentStore
+from fmqbroker.journal.suspects import note
 from fmqbroker.journal.tail import Tail
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal
 from fmqcore.batch import BatchHeader
+from fmqcore.errors import CorruptJournal, NotFound
 from fmqcore.journal.index import IndexEntry
 from fmqcore.journal.state import JournalState
 from fmqcore.words import Epoch, Offset, Position, TopicId
@@ -88,6 +90,8 @@ class Journal:
         reader = Reader(tail, store, self._flusher)
         self._parts = Parts(store, tail, self._flusher, catalog, checkpoints, reader)
         self.raw = RawReader(store, self._flusher)  # files as they are, for data jobs
+        self.damage: CorruptJournal | None = None  # found by a read since the start
+        self.damaged = Signal()
         self._resumes = Resumes(store, tail, self._flusher, catalog, self._head)
 
     @classmethod
@@ -250,6 +254,17 @@ class Journal:
         """As `read_tail`, from memory or disk. Raises `NotFound` below `log_start`."""
         return await self._parts.reader.read(position, max_bytes)
 
+    async def read_sound(self, position: Position, max_bytes: int) -> bytes:
+        """As `read`, where a batch is known to begin: from disk, it is held against its checksums.
+
+        Raises `CorruptJournal`: then it is noted for the next start, and `damage` says what it is.
+        """
+        try:
+            return await self._parts.reader.read_sound(position, max_bytes)
+        except CorruptJournal as found:
+            await self._or_die(self._condemn(position, found))
+            raise
+
     async def read_batch(self, entry: Found) -> tuple[BatchHeader, bytes]:
         """One stored batch: its parsed header and all its stored bytes (header and payload)."""
         return await self._parts.reader.read_batch(entry.position, entry.total_len)
@@ -332,6 +347,17 @@ class Journal:
         except DiskFull as error:
             # What could not be stored was never called stored; the next start is an unclean one.
             log.error("journal: closed without room to finish", why=str(error))
+
+    async def _condemn(self, position: Position, found: CorruptJournal) -> None:
+        store = self._parts.store
+        try:
+            await note(store.disk, store.segment_of(position))
+        except (DiskFull, NotFound) as error:
+            log.warning("journal: damage could not be noted for the next start", why=str(error))
+        if self.damage is None:
+            log.error("journal_damaged", why=str(found))
+            self.damage = found
+        self.damaged.notify()
 
     async def _or_die(self, work: Awaitable[T]) -> T:
         """D3: an I/O error leaves in doubt what is on the disk: end here, the next start looks."""

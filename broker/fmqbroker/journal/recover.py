@@ -14,6 +14,7 @@ from fmqbroker.journal.catalog import Catalog
 from fmqbroker.journal.segment_scan import scan_segment
 from fmqbroker.journal.space import RESERVE
 from fmqbroker.journal.store import SPARE, SegmentStore, StoredSegment
+from fmqbroker.journal.suspects import forget, noted
 from fmqcore.batch import BatchHeader
 from fmqcore.crc import extend
 from fmqcore.errors import CorruptJournal, Malformed
@@ -96,7 +97,11 @@ async def recover(disk: Disk, store: SegmentStore) -> Recovered:
     for file in found.segments:
         store.add(file.base, file.end, on_disk=True)
     clean = checkpoint is not None and checkpoint.clean
-    loaded, whole = await _recover_last(disk, store, found, clean)
+    suspect = await noted(disk, store)
+    if suspect is not None and suspect is not store.last:
+        await _load_sealed(disk, store, suspect)
+    loaded, whole = await _recover_last(disk, store, found, clean, in_full=suspect is store.last)
+    await forget(disk)
     if loaded is not None:
         await _make_durable(store, loaded.end, loaded.end if clean else found.durable_end)
         # As a slave's master has it; a few small ones may be from times without room.
@@ -154,14 +159,14 @@ async def fill_catalog(
 
 
 async def _recover_last(
-    disk: Disk, store: SegmentStore, found: Survey, clean: bool
+    disk: Disk, store: SegmentStore, found: Survey, clean: bool, *, in_full: bool
 ) -> tuple[Loaded | None, bool]:
     """Scan, judge and repair the newest segment; also tell whether nothing was to repair."""
     segment = store.last
     if segment is None:
         return None, True
     file = await store.readable(segment)
-    resume = await _read_resume(disk, file, segment, found.cut_at)
+    resume = None if in_full else await _read_resume(disk, file, segment, found.cut_at)
     loaded = await load_segment(store, segment, found.cut_at, resume)
     at, crc = (resume.position, resume.raw_crc) if resume else (segment.base, 0)
     raw_crc = await _raw_crc(file, at - segment.base, loaded.end - segment.base, crc)
@@ -190,8 +195,11 @@ async def _recover_last(
 async def _recover_sealed(disk: Disk, store: SegmentStore) -> Loaded | None:
     """Nothing good was in the newest segment: the one before it must be whole."""
     segment = store.last
-    if segment is None:
-        return None
+    return None if segment is None else await _load_sealed(disk, store, segment)
+
+
+async def _load_sealed(disk: Disk, store: SegmentStore, segment: StoredSegment) -> Loaded:
+    """A segment that must be whole. Raises `CorruptJournal`."""
     loaded = await load_segment(store, segment)
     if refuse := judge_sealed(loaded.stop, SegmentFile(segment.base, segment.size)):
         _refuse(disk, refuse.finding)

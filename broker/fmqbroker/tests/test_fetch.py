@@ -129,13 +129,13 @@ async def test_far_behind_costs_few_reads_over_segments_and_other_topics(tmp_pat
                 await rig.committed()
         await rig.committed()
         reads = []
-        read = rig.journal.read
+        read = rig.journal.read_sound
 
         async def counted(position, length):  # type: ignore[no-untyped-def]
             reads.append(length)
             return await read(position, length)
 
-        rig.journal.read = counted  # type: ignore[method-assign]
+        rig.journal.read_sound = counted  # type: ignore[method-assign]
         async with consuming(rig) as consumer:
             await until(lambda: len(consumer.got) == 3000)
             for queue in range(4):

@@ -213,7 +213,7 @@ async def test_acks_accepted_before_a_short_loss_of_the_lease_are_not_forgotten(
 @asynccontextmanager
 async def read_held(rig: Rig) -> AsyncIterator[asyncio.Event]:
     """The journal's reads wait until the event is set; it is set at the end."""
-    read, may = rig.journal.read, asyncio.Event()
+    read, may = rig.journal.read_sound, asyncio.Event()
     waiting = asyncio.Event()
 
     async def held(position: Position, max_bytes: int) -> bytes:
@@ -221,14 +221,14 @@ async def read_held(rig: Rig) -> AsyncIterator[asyncio.Event]:
         await may.wait()
         return await read(position, max_bytes)
 
-    rig.journal.read = held  # type: ignore[method-assign]
+    rig.journal.read_sound = held  # type: ignore[method-assign]
     rig.produce(0, b"x", b"y")
     await until(waiting.is_set)
     try:
         yield may
     finally:
         may.set()
-        rig.journal.read = read  # type: ignore[method-assign]
+        rig.journal.read_sound = read  # type: ignore[method-assign]
 
 
 async def test_a_lease_lost_while_the_disk_was_read_delivers_nothing(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import random
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
@@ -28,6 +28,8 @@ from fmqcore.errors import FmqError
 
 _FETCH = 1000
 _LOOK_S = 0.2
+_QUIET_S = 3.0
+"""With nothing to print for so long it is said which groups are not reached, and why."""
 
 
 def consume(
@@ -108,6 +110,7 @@ class _Printer:
     at_end: bool
     ack: bool
     printed: int = 0
+    _told: dict[str, str] = field(default_factory=dict)
 
     def say(self) -> None:
         """How many there were."""
@@ -116,7 +119,7 @@ class _Printer:
     async def run(self, writer: Writer, connected: Any, sub: Any, group: str, topic: str) -> None:
         """Until enough was printed, nothing comes any more, or the end is reached."""
         end = await _end(connected, topic) if self.at_end else None
-        wait_s = _LOOK_S if end is not None or self.timeout_s else None
+        wait_s = _LOOK_S if end is not None or self.timeout_s else _QUIET_S
         quiet_s = 0.0
         while not self.count or self.printed < self.count:
             most = min(_FETCH, self.count - self.printed) if self.count else _FETCH
@@ -124,13 +127,22 @@ class _Printer:
                 quiet_s = 0.0
                 await self._print(writer, messages)
                 continue
-            quiet_s += wait_s or 0
+            quiet_s += wait_s
+            if quiet_s >= _QUIET_S:
+                self._tell(sub.connected)
             if self.timeout_s and quiet_s >= self.timeout_s:
                 break
             if end is not None and await _is_there(connected, sub, group, topic, end):
                 break
         if self.printed:
             await sub.commit()
+
+    def _tell(self, connected: dict[str, str]) -> None:
+        """Why nothing comes from a group, once for each reason."""
+        for group, why in connected.items():
+            if why and self._told.get(group) != why:
+                self._told[group] = why
+                talk(f"nothing comes from group {group}: {why}")
 
     async def _print(self, writer: Writer, messages: Sequence[Any]) -> None:
         await writer.write(b"".join(map(self.to_bytes, messages)))

@@ -116,6 +116,10 @@ class BrokerHost(Host):
     def cut_power(self) -> None:
         """The machine goes dark; `power_on` before it starts again."""
         self.world.network.dark.add(self.name)
+        if not self.node.alive:  # its page cache goes all the same: checks must know
+            now_ms = self.world.loop.now_ms
+            down = Down(now_ms, self.name, self.group, Ending.POWER, Ending.POWER.value, -1)
+            self.world.history.add(down)
         self._end(Ending.POWER)
         self.storage.cut_power()
 

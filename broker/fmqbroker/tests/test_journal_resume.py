@@ -152,3 +152,21 @@ async def test_a_crash_at_every_step_with_it(
 ) -> None:
     monkeypatch.setattr(resumes, "EVERY_BYTES", 6000)
     await crash_at_every_step(tmp_path, loss)
+
+
+@pytest.mark.parametrize("resumed", [True, False])
+async def test_what_a_producer_sent_segments_ago_is_known_after_a_restart(
+    tmp_path: Path, resumed: bool
+) -> None:
+    """By the SNAP at the newest segment's begin: a retry of it is answered, not stored again."""
+    sent = data(b"once", producer_id=9, producer_epoch=1, base_sequence=5)
+    async with running(tmp_path) as journal:
+        journal.append(epoch(1))
+        journal.append(sent)
+        fill(journal, 200)
+        known = journal.state.check_sequence(9, 1, (TOPIC, 0), 5, 1)
+        assert known is not None
+    if not resumed:
+        (tmp_path / RESUME).unlink()
+    async with running(tmp_path) as journal:
+        assert journal.state.check_sequence(9, 1, (TOPIC, 0), 5, 1) == known

@@ -90,7 +90,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         "it runs out when the session does, not before: another may have claimed already",
         (LEASE, "return session_timeout_ms * 2 // 3", "return session_timeout_ms * 2"),
         focus=Focus(1, DURABLE_ONE, (), ("isolate",)),
-        seeds=(1,),
+        seeds=(0,),
     ),
     mutant(
         "a grant without a lease",

@@ -42,7 +42,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "self._calls.fdatasync(self._fd)",
         ),
         focus=Focus(1, MASTER_ALONE, (), (*POWER, *DISK)),
-        seeds=(0,),
+        seeds=(8,),
     ),
     mutant(
         "go on after a failed fsync",
@@ -64,7 +64,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "            file.move(path)\n",
         ),
         focus=Focus(1, DURABLE_ONE, ROLLS, AT_A_STEP),
-        seeds=(0,),
+        seeds=(39,),
     ),
     mutant(
         "checkpoint not atomic",
@@ -75,7 +75,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "        aside = path\n        try:\n            fd =",
         ),
         focus=Focus(1, DURABLE_ONE, ROLLS, AT_A_STEP),
-        seeds=(2,),
+        seeds=(0,),
     ),
     mutant(
         "a replaced file not fsynced before the rename",
@@ -124,7 +124,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "the index still offers what was deleted: a consumer far behind is led into nothing",
         (CUTTING, "    await parts.catalog.begin_at(store.segments[count])\n", ""),
         focus=Focus(1, DURABLE_ONE, SHORT, POWER),
-        seeds=(12,),
+        seeds=(33,),
     ),
     mutant(
         "retention deletes before it says so",
@@ -135,7 +135,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "    parts.tail.drop_below(store.log_start)\n",
         ),
         focus=Focus(1, DURABLE_ONE, SHORT, AT_A_STEP),
-        seeds=(1,),
+        seeds=(5,),
     ),
     mutant(
         "dedup table not restored from SNAP",
@@ -146,7 +146,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "        self.producers = ProducerTable()\n",
         ),
         focus=Focus(1, DURABLE_ONE, ROLLS, (*POWER, *NETWORK)),
-        seeds=(16,),
+        seeds=(106,),
     ),
     mutant(
         "next offsets not restored from SNAP",
@@ -157,7 +157,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "",
         ),
         focus=Focus(1, DURABLE_ONE, ROLLS, POWER),
-        seeds=(0,),
+        seeds=(58,),
     ),
     mutant(
         "queue index passes the commit end",

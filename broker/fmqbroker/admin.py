@@ -118,10 +118,16 @@ class AdminService:
         return admin_pb2.DeleteGroupReply(deleted=deleted)
 
     # ---- status
+    def _why(self) -> str:
+        """Why it serves what it serves, and what people must know beside it."""
+        damage, full, why = self._journal.damage, self._journal.full, self._gate.why
+        if damage is not None:
+            return f"its journal is damaged: {damage}"
+        return f"{why}; it refuses messages: {full}" if full else why
+
     async def status(self, _: admin_pb2.StatusRequest) -> admin_pb2.StatusReply:
         """This broker about itself."""
         gate, journal, state = self._gate, self._journal, self._group.state.value
-        damage = journal.damage
         me = BrokerId(self._settings.broker)
         role = Role.MASTER if me == (state.master or self._group.config.master) else Role.SLAVE
         return admin_pb2.StatusReply(
@@ -132,7 +138,7 @@ class AdminService:
             permission=int(gate.permission()),
             mode=state.mode.value,
             epoch=state.epoch,
-            why=gate.why if damage is None else f"its journal is damaged: {damage}",
+            why=self._why(),
             log_start=journal.log_start,
             end=journal.end,
             durable_end=journal.durable_end,

@@ -141,8 +141,8 @@ def counted_end(policy: AckPolicy, ends: SlaveEnds) -> Position:
 
 def _counted(counts: SlaveCounts, ends: SlaveEnds) -> Position:
     match counts:
-        case SlaveCounts.SENT:
-            return ends.sent_end
+        case SlaveCounts.SENT:  # what it has was sent, by whichever stream
+            return max(ends.sent_end, ends.received_end)
         case SlaveCounts.RECEIVED:
             return ends.received_end
         case SlaveCounts.DURABLE:

@@ -6,6 +6,7 @@ failed, 1 something did, 2 too many seeds showed nothing (over `UNKNOWN_SHARE` o
 """
 
 import argparse
+import logging
 import os
 import sys
 import time
@@ -26,6 +27,7 @@ _STORIES: Final = 20  # are told whole
 
 def main() -> int:
     """Run what was asked for."""
+    logging.getLogger("fmqclient").setLevel(logging.ERROR)  # it warns of what is done on purpose
     asked = _arguments()
     if asked.seed is not None:
         focus = Focus(settings=tuple(asked.set), moves=asked.moves)

@@ -41,10 +41,13 @@ def _unsought(facts: Facts, arrival: Arrival) -> bool:
 
 
 def _stored(facts: Facts) -> Iterator[Finding]:
-    """Records of one order rise with their offsets in each place."""
+    """Records of one order rise with their offsets in each place.
+
+    What was lost (I2 judges that) has no place in it: its offset, or a later one, is given again.
+    """
     where: dict[Place, dict[int, int]] = defaultdict(dict)
     for outcome in facts.outcome.values():
-        if isinstance(outcome, Stored) and outcome.offset >= 0:
+        if isinstance(outcome, Stored) and outcome.offset >= 0 and not _gone(facts, outcome):
             where[outcome.place][outcome.offset] = outcome.record
     for places in facts.truths.values():
         for place, truth in places.items():
@@ -64,3 +67,10 @@ def _stored(facts: Facts) -> Iterator[Finding]:
                 )
                 about = (sent.who, place.group)
                 yield Finding(Check.I6, sent.at_ms, text, about, place, offset, sent.record)
+
+
+def _gone(facts: Facts, outcome: Stored) -> bool:
+    if not facts.judged(outcome.place.group):
+        return False
+    truth = facts.truth(outcome.place)
+    return outcome.offset >= truth.begin and truth.records.get(outcome.offset) != outcome.record

@@ -194,6 +194,22 @@ def test_where_a_lost_message_is_stored_anew_says_nothing_of_when_it_was_told_fi
     assert _lost_and_stored_anew(again_is_the_same=True).broken() == set()
 
 
+def test_what_was_lost_has_no_place_in_the_order() -> None:
+    """It was told at a later offset than what is sent after the loss gets."""
+    kit = Kit(AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE))
+    header = kit.produce(1)
+    (lost,) = kit.send(1)
+    kit.told([lost], header, 5)  # what lay between is lost, too
+    kit.fault(FaultKind.POWER, MASTER)
+    kit.end(MASTER, Ending.POWER, 0)
+    kit.up(MASTER)
+    later = kit.send(1)
+    header = kit.store(later)
+    kit.ends(MASTER)
+    kit.told(later, header)
+    assert kit.broken() == set()
+
+
 def test_what_was_committed_in_a_cache_may_go_with_the_power() -> None:
     kit = Kit(AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE))
     kit.produce(2)

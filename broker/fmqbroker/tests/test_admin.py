@@ -21,7 +21,7 @@ from fmqbroker.tests.consume_harness import (
     until,
 )
 from fmqcore.cluster import GroupConfig, Member, Mode, TopicConfig, TopicGroup
-from fmqcore.errors import AlreadyExists, NotFound
+from fmqcore.errors import AlreadyExists, CorruptJournal, NotFound
 from fmqcore.journal.offsets import OffsetEntry
 from fmqcore.words import BrokerId, GroupName, Offset, Permission, Position, TopicId
 from fmqport.coordination import SessionState
@@ -277,6 +277,17 @@ async def test_status_tells_what_is_so(tmp_path: Path) -> None:
         assert replica.lag_bytes == 8
         rig.gate._lease_until_ms = 0
         assert (await admin.status(StatusRequest())).permission == Permission.NONE
+
+
+async def test_status_tells_what_is_wrong_with_the_disk(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        admin, space = admin_of(rig), rig.journal._parts.store.space
+        space.no_data = "7 MiB are free, 64 MiB are kept"
+        why = (await admin.status(StatusRequest())).why
+        assert why == "the test says so; it refuses messages: 7 MiB are free, 64 MiB are kept"
+        rig.journal.damage = CorruptJournal("0000.journal, position 7: payload CRC")
+        why = (await admin.status(StatusRequest())).why
+        assert why == "its journal is damaged: 0000.journal, position 7: payload CRC"
 
 
 async def test_topics_are_made_and_deleted_through_the_cluster_view(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ async def _status(folder: Path, output: Output) -> None:
             f"not running; its data are in {folder}; start it: fmq dev up{_where(folder)}"
         )
     _show(output, await cluster.status())
-    talk(f"logs and data are in {folder}")
+    talk(f"logs and data are in {folder}; ZooKeeper is at {cluster.zookeeper_address}")
 
 
 def _where(folder: Path) -> str:

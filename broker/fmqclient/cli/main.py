@@ -86,6 +86,9 @@ def run(arguments: Sequence[str]) -> int:
     except common.NobodyReads:
         common.nobody_reads()
         return NO_READER
+    except SystemExit as ended:  # click's own way out when nobody reads what it prints
+        common.nobody_reads()
+        return NO_READER if ended.code == 1 else int(ended.code or 0)
     except Exception as error:  # noqa: BLE001  # the last place that can tell the user
         return _failed(error)
 

@@ -1,6 +1,7 @@
 """The command line where no cluster is needed: formats, usage, exit codes, lazy imports."""
 
 import io
+import os
 import subprocess
 import sys
 
@@ -162,6 +163,17 @@ def test_what_is_closed_is_refused(command: str, said: bytes) -> None:
     ended = subprocess.run(line, shell=True, stderr=subprocess.PIPE, check=False)
     assert ended.returncode == common.USAGE
     assert said in ended.stderr
+
+
+@pytest.mark.parametrize("command", ["version", "--help", "topic --help", "broker settings"])
+def test_output_that_nobody_reads_ends_quietly(command: str) -> None:
+    """`fmq ... | head` has seen enough: also where click prints by itself."""
+    read, write = os.pipe()
+    os.close(read)
+    line = [sys.executable, "-m", "fmq", *command.split()]
+    ended = subprocess.run(line, stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (ended.returncode, ended.stderr) == (common.NO_READER, b"")
 
 
 def test_a_full_disk_under_the_output_is_told_once() -> None:

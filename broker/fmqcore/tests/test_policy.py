@@ -14,6 +14,7 @@ from fmqcore.policy import (
     SlaveEnds,
     can_meet,
     commit_ends,
+    counted_end,
     flush_mode,
     majority_slaves,
     slaves_to_hear,
@@ -185,3 +186,11 @@ def test_all_waits_until_a_removed_member_has_left_the_in_sync_set(left: tuple[s
     assert commit_ends(EVERYWHERE, master, slaves, [before]).commit_end == 0
     assert commit_ends(EVERYWHERE, master, slaves, [before, after]).commit_end == 0
     assert commit_ends(EVERYWHERE, master, slaves, [after]).commit_end == 90
+
+
+def test_what_a_slave_has_counts_as_sent_though_its_stream_has_carried_nothing_yet() -> None:
+    """It came back with all there is: nobody can send it anything before it counts."""
+    has = SlaveEnds(Position(0), Position(700), Position(700), NOW)
+    assert counted_end(AckPolicy(counts=SlaveCounts.SENT), has) == 700
+    more = SlaveEnds(Position(900), Position(700), Position(700), NOW)
+    assert counted_end(AckPolicy(counts=SlaveCounts.SENT), more) == 900

@@ -199,3 +199,18 @@ def test_all_replicas_with_one_slave_gone() -> None:
 
     patient = replace(QUICK, delivery_timeout_s=30.0)
     play(trouble, slaves=2, policy=policy, settings={"ack_timeout_ms": 600_000}, sending=(patient,))
+
+
+@pytest.mark.parametrize("counts", list(SlaveCounts))
+def test_a_slave_that_returns_with_all_there_is_is_in_sync_again(counts: SlaveCounts) -> None:
+    """Nothing can be stored before it counts (seed 6680929341: never, where SENT counts)."""
+
+    async def trouble(stage: Stage) -> None:
+        host = stage.brokers[SLAVE]
+        host.hold()
+        host.stop()
+        await stage.comes(lambda: not host.node.alive and not stage.in_sync(SLAVE), "it is away")
+        host.let_go()
+        await stage.comes(lambda: stage.in_sync(SLAVE), "it is back")
+
+    play(trouble, policy=AckPolicy(counts=counts), sending=(), members=())

@@ -32,6 +32,14 @@ FOUND = [
     Found(214, "a roll for a new term stood where a slave had something else of the old epoch"),
     Found(246, "a calm that began while clients were still looking for their brokers"),
     Found(181, "a new reader that knew less was taken for a seek: acked messages came again"),
+    Found(
+        6680929341, "a slave back with all there is never counted as sent, so nothing was stored"
+    ),
+    Found(6680929251, "the check of order took what was lost for stored"),
+    Found(
+        7512206431, "a one-way batch that was given up while its stream stood ended the producer"
+    ),
+    Found(7512206494, "policy none after a lost cache: a person must empty the slaves"),
     Found(10002, "a master that was lost right after it opened took the hand-over with it"),
 ]
 

@@ -292,6 +292,8 @@ class Link:
     def _written(self) -> None:
         """ONE_WAY: handed to the stream, that is all."""
         for lane, flight in self._sent.values():
+            if flight not in lane.flights:
+                continue  # given up while the stream took nothing
             lane.accepted(flight)
             resolve_unanswered(flight.records, lane.group, lane.queue)
             self._outbox.release(len(flight.records), flight.bytes)

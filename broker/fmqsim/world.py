@@ -37,6 +37,7 @@ from fmqcore import paths
 from fmqcore.cluster import GroupConfig, GroupState, Mode, state_from_json
 from fmqcore.errors import FmqError
 from fmqcore.failover import Params
+from fmqcore.policy import HowMany
 from fmqcore.words import GroupName, Permission
 from fmqport.coordination import Coordination
 from fmqport.zk.steady import Verb
@@ -294,13 +295,15 @@ class World:
             self.history.add(Ends(now, now, host.name, host.group, *ends))
 
     def refused(self, slave: str, why: str) -> None:
-        """A slave may not follow without a person; there is one, if reads were taken back."""
+        """A person empties a slave that may not follow, if reads were taken back (ADR 0025) or the
+        policy asks no slave."""
         host = self.brokers[slave]
         taken_back = any(
             isinstance(e, State) and e.group == host.group and e.degraded and e.served_end
             for e in self.history.events
         )
-        if taken_back and "would lose committed bytes" in why:
+        alone = self.configs[host.group].policy.how_many is HowMany.NONE
+        if (taken_back or alone) and "would lose committed bytes" in why:
             self.loop.at_world(_PERSON_S, self._empty, host)
 
     def _empty(self, host: BrokerHost) -> None:

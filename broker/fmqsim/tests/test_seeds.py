@@ -37,6 +37,14 @@ FOUND = [
         "a wish promoted a slave whose master was only away, and had acknowledged by itself",
         Focus(moves=True),
     ),
+    Found(
+        6680929341, "a slave back with all there is never counted as sent, so nothing was stored"
+    ),
+    Found(6680929251, "the check of order took what was lost for stored"),
+    Found(
+        7512206431, "a one-way batch that was given up while its stream stood ended the producer"
+    ),
+    Found(7512206494, "policy none after a lost cache: a person must empty the slaves"),
     Found(10002, "a master that was lost right after it opened took the hand-over with it"),
 ]
 

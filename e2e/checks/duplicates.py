@@ -14,7 +14,10 @@ from e2e.checks.facts import Confirmed, Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.progress import Arrival, read_all
 from e2e.checks.takeover import excuse
-from e2e.events import Place, Stored
+from e2e.events import Delivered, FaultKind, Place, Step, Stored
+
+_WAKES_MS = 1000.0
+"""So long after it has woken a client may not know yet that its queue is another's."""
 
 
 def duplicates(facts: Facts) -> Iterator[Finding]:
@@ -57,6 +60,23 @@ def _stored_twice(facts: Facts) -> Iterator[Finding]:
             yield Finding(Check.I5, sent.at_ms, text, (sent.who, *groups), record=record)
 
 
+def _slept(facts: Facts, event: Delivered, confirmed: Confirmed) -> bool:
+    """Its client stood still while another was done with it: it wakes with it in its hands."""
+    pauses = [f for f in facts.faults if f.kind is FaultKind.CLIENT and "pause" in f.detail]
+    mine = [f for f in pauses if f.on == machine(event.who)]
+    return any(
+        woke.at_ms >= confirmed.at_ms >= fell.at_ms and event.at_ms <= woke.at_ms + _WAKES_MS
+        for fell in mine
+        for woke in mine
+        if (fell.number, fell.step, woke.step) == (woke.number, Step.FIRED, Step.HEALED)
+    )
+
+
+def machine(who: str) -> str:
+    """Where a client runs, whose lives are `m00`, `m00.2`, `m00.3`."""
+    return who.partition(".")[0]
+
+
 def _again(facts: Facts, readers: str, arrival: Arrival) -> Iterator[Finding]:
     event, confirmed = arrival.event, arrival.confirmed
     text = ""
@@ -70,6 +90,8 @@ def _again(facts: Facts, readers: str, arrival: Arrival) -> Iterator[Finding]:
             f"delivered again to {event.who} of {readers}; the ack of {confirmed.who} was "
             f"confirmed as stored at {confirmed.at_ms:.0f} ms"
         )
-    if confirmed is not None and not excuse(facts, event.place, confirmed, event.at_ms):
+    if confirmed is None or _slept(facts, event, confirmed):
+        return
+    if not excuse(facts, event.place, confirmed, event.at_ms):
         about = (event.who, event.place.group)
         yield Finding(Check.I5, event.at_ms, text, about, event.place, event.offset, event.record)

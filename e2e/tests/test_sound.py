@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+import pytest
+
 from e2e.checks.findings import Check
 from e2e.checks.verdict import Limits, Outcome
 from e2e.events import (
     Delivered,
     Ending,
+    Fault,
     FaultKind,
     Left,
     Nacked,
@@ -351,3 +354,17 @@ def test_who_gets_an_offset_that_was_taken_back_must_come_to_somebody() -> None:
     kit.store_floor(2)
     kit.drained()
     assert "I11" in {c.name for c in kit.broken()}
+
+
+@pytest.mark.parametrize(("detail", "broken"), [("pause client", set()), ("kill client", {"I5"})])
+def test_who_stood_still_wakes_with_what_another_is_done_with(
+    detail: str, broken: set[str]
+) -> None:
+    kit = Kit()
+    kit.produce(1)
+    kit.add(Fault(kit.at(), 7, FaultKind.CLIENT, "m", Step.FIRED, detail))
+    kit.consume([0], who="other")
+    kit.commit(1, who="other")
+    kit.add(Fault(kit.at(), 7, FaultKind.CLIENT, "m", Step.HEALED, detail))
+    kit.deliver([0])
+    assert {c.name for c in kit.broken()} == broken

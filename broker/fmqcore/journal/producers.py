@@ -23,6 +23,9 @@ MAX_PRODUCERS: Final = 16_384
 """Entries at most, one per (producer, topic, queue)."""
 IDLE_MS: Final = 24 * 3600 * 1000
 """A producer idle for longer is left out of SNAP."""
+IDLE_KEPT: Final = 1024
+"""But so many stay, however long they seem to be idle: somebody may have set the clock ahead, and
+then those at work are idle too. Their retries would be stored twice (seeds 40, 7512206767)."""
 
 _SEQUENCES: Final = 2**32
 _BATCH: Final = Struct("<IIQQQ")
@@ -123,7 +126,8 @@ class ProducerTable:
     def encode(self, now_ms: int, max_bytes: int) -> tuple[bytes, int]:
         """The table as SNAP holds it, and how many of those idle for longest are left out.
 
-        Left out is who is idle for a day, and then as many as it takes to fit `max_bytes`.
+        Left out is who is idle for a day but for the newest `IDLE_KEPT`, and then as many as it
+        takes to fit `max_bytes`.
         """
         entries = list(self._entries.values())
         total, out = sum(map(len, entries)), 0
@@ -131,7 +135,8 @@ class ProducerTable:
         # Store times never fall in a journal, so whoever is idle stands in front.
         for entry in entries:
             (store_ms,) = _STORE_MS.unpack_from(entry, len(entry) - _STORE_MS.size)
-            if total <= room and now_ms - store_ms <= IDLE_MS:
+            at_work = now_ms - store_ms <= IDLE_MS or len(entries) - out <= IDLE_KEPT
+            if total <= room and at_work:
                 break
             total -= len(entry)
             out += 1

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fmqcore.batch import BatchType
 from fmqcore.errors import Malformed, OutOfSequence, ProducerFenced
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
-from fmqcore.journal.producers import IDLE_MS, KEPT_BATCHES, ProducerTable
+from fmqcore.journal.producers import IDLE_KEPT, IDLE_MS, KEPT_BATCHES, ProducerTable
 from fmqcore.journal.scan import Cursor, Scan
 from fmqcore.journal.state import MAX_EPOCHS, TOMBSTONE_MS, JournalState, snap_next_offsets
 from fmqcore.tests.journal_writer import JournalWriter, sample
@@ -259,7 +259,18 @@ def test_the_longest_idle_goes_first() -> None:
     assert known == [1, 3, 4]
 
 
-def test_snap_leaves_out_the_idle_and_what_does_not_fit() -> None:
+def test_the_newest_producers_stay_though_the_clock_says_that_they_are_idle() -> None:
+    """Somebody has set it a day ahead: a retry of theirs is known all the same."""
+    writer, table = JournalWriter(), ProducerTable()
+    for producer in range(1, IDLE_KEPT + 3):
+        table.note(writer.data(7, 0, [b"v"], producer_id=producer, base_sequence=0))
+    _, left_out = table.encode(writer.now_ms + 2 * IDLE_MS, 1 << 22)
+    assert left_out == 2
+    assert table.encode(writer.now_ms, 1 << 22)[1] == 0
+
+
+def test_snap_leaves_out_the_idle_and_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fmqcore.journal.producers.IDLE_KEPT", 0)
     writer = JournalWriter()
     for producer in range(1, 9):
         writer.data(7, 0, [b"v"], producer_id=producer, base_sequence=0)

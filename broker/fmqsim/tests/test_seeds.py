@@ -44,6 +44,9 @@ FOUND = [
     Found(
         7512206431, "a one-way batch that was given up while its stream stood ended the producer"
     ),
+    Found(
+        7512206767, "a clock set a day ahead let SNAP forget producers, retries were stored twice"
+    ),
     Found(7512206494, "policy none after a lost cache: a person must empty the slaves"),
     Found(10002, "a master that was lost right after it opened took the hand-over with it"),
 ]

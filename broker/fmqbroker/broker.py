@@ -214,7 +214,6 @@ class _Parts:
             self._master,
             ports.coordination,
         )
-
         self._segments = SegmentService(settings, clock, journal, self._commit)
 
     async def run(self, health: Health) -> None:

@@ -63,7 +63,7 @@ def _stored_twice(facts: Facts) -> Iterator[Finding]:
 def _slept(facts: Facts, event: Delivered, confirmed: Confirmed) -> bool:
     """Its client stood still while another was done with it: it wakes with it in its hands."""
     pauses = [f for f in facts.faults if f.kind is FaultKind.CLIENT and "pause" in f.detail]
-    mine = [f for f in pauses if f.on == machine(event.who)]
+    mine = [f for f in pauses if f.on == _machine(event.who)]
     return any(
         woke.at_ms >= confirmed.at_ms >= fell.at_ms and event.at_ms <= woke.at_ms + _WAKES_MS
         for fell in mine
@@ -72,7 +72,7 @@ def _slept(facts: Facts, event: Delivered, confirmed: Confirmed) -> bool:
     )
 
 
-def machine(who: str) -> str:
+def _machine(who: str) -> str:
     """Where a client runs, whose lives are `m00`, `m00.2`, `m00.3`."""
     return who.partition(".")[0]
 

@@ -81,7 +81,7 @@ class Evidence:
     journal_end: Position = Position(0)
     has_records: bool = False
     stopping: bool = False  # an orderly stop was asked for
-    may_lack: bool = False  # unclean start, and no term opened since: a slave may be ahead
+    may_lack: bool = False  # unclean start, no term opened, not level with a master since
     tail_cut: bool = False  # that start cut away what it could not read
     # as slave
     upstream_connected: bool = False

@@ -177,7 +177,9 @@ class Failover:
                 if self._terms.held and self._group.connected:
                     await self._offsets.checkpoint()
                     await self._group.refresh()
-                    edit = self._decide(fresh=True).edit
+                    decision = self._decide(fresh=True)
+                    # F16: any other step rests on more than `leave` does.
+                    edit = decision.edit if decision.action is Action.YIELD else None
                 await self._terms.leave(edit, self._group.state.version, why)
         except (FmqError, TimeoutError) as error:
             self._terms.drop(why)
@@ -366,4 +368,5 @@ class Failover:
             epoch=self._journal.epoch,
             end=self._journal.end,
             clean=self._journal.clean,
+            moves=True,
         )

@@ -219,6 +219,7 @@ class MasterReplication:
             return decision.reason
         if self._streams.get(link.broker) is not link:
             return "a newer stream took its place"
+        self.links[link.broker] = link.view  # who is new here may dial before I am told of it
         link.view.connected = link.view.heard = True
         self._isr.look()
         self.changed.notify()

@@ -58,7 +58,7 @@ class Retention:
         ours = min(self._commit.commit_end, journal.durable_end)
         keep_from, masters = ours, self._group.state.value.master == self._me
         if masters:
-            keep_from = min(self._master.keep_from(), journal.durable_end)
+            keep_from = min(ours, self._master.keep_from())
         try:
             freed = await journal.retire(keep_from, self._clock.wall_ms())
             if not freed and masters and journal.full and keep_from < ours:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fmqbroker.tests.replication_harness import Cluster, Node, cluster, turns, until
-from fmqcore.cluster import Mode
+from fmqcore.cluster import Member, Mode
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
-from fmqcore.words import Epoch
+from fmqcore.words import BrokerId, Epoch
 
 ONE_ENOUGH = (HowMany.NONE, HowMany.ONE, HowMany.MAJORITY)
 CACHED = AckPolicy(Flush.OS_CACHE, 20, SlaveCounts.RECEIVED, HowMany.ALL)
@@ -212,6 +212,27 @@ async def test_who_asks_for_all_waits_for_no_segment_to_be_full(tmp_path: Path) 
         end = c.master.produce()
         await c.master.journal.wait_durable(end)
         await until(lambda: c.master.commit.all_end >= end)
+
+
+async def test_a_member_that_dials_before_its_master_is_told_of_it_comes_in_sync(
+    tmp_path: Path,
+) -> None:
+    """The configuration is read; who follows it has not had its turn: its stream counts as well."""
+    async with cluster(tmp_path) as c:
+        late = Node(c.zoo, BrokerId("g1-2"), tmp_path / "g1-2")
+        members = (*c.zoo.config.members, Member(late.name, "127.0.0.1:1"))
+        c.master.group.blind = True
+        c.zoo.config = replace(c.zoo.config, members=members)
+        c.zoo.tell()
+        c.master.group.config = c.zoo.config
+        try:
+            await late.start()
+            await until(lambda: late.slave.upstream.connected)
+            c.master.group.blind = False
+            c.zoo.tell()
+            await c.in_sync(2)
+        finally:
+            await late.stop()
 
 
 async def grants(c: Cluster) -> int:

@@ -55,3 +55,17 @@ async def test_an_in_sync_slave_holds_retention_back_until_the_disk_is_full(
         assert slow.journal.log_start > held
         await c.in_sync(2)
         await until(lambda: c.isr == {slow.name, quick.name})
+
+
+async def test_a_master_keeps_what_is_not_committed(tmp_path: Path) -> None:
+    """No slave in sync holds anything back; nobody could ever read what went before it counted."""
+    async with cluster(
+        tmp_path, 1, AckPolicy(), segment_bytes=64 * 1024, retention_bytes=100_000
+    ) as c:
+        await c.slaves[0].stop()
+        await c.in_sync(0)
+        committed = c.master.commit.commit_end
+        end = c.master.produce(20, size=30_000)  # as for producers that ask for its own disk only
+        await c.master.journal.wait_durable(end)
+        await retention(c.master).look()
+        assert c.master.journal.log_start <= committed == c.master.commit.commit_end

@@ -1,0 +1,36 @@
+"""An orderly stop gives the reads away, and nothing else: whatever the machine would do next."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fmqbroker.tests.failover_harness import M, S, group_of, until, whole
+from fmqcore.cluster import Mode, state_from_json
+from fmqcore.words import Permission
+
+pytestmark = pytest.mark.processes
+
+
+async def test_a_master_that_stops_gives_its_mastership_to_nobody(
+    zookeeper: str, tmp_path: Path
+) -> None:
+    """F16: a stop does not wait until the heir has all; without that nobody may be made heir."""
+    async with group_of(zookeeper, tmp_path, M, S) as net:
+        master, _ = await whole(net, S)
+        net.keeps_isr = False
+        net.unlinked.add(S)
+        await until(lambda: not master.master.links[S].connected)
+        await net.permit(M, Permission.WRITE)  # so no slave may take over the reads, either
+        await net.configure(replace(net.config, master=S))
+        await until(lambda: master.group.wanted == S and "wanted" in master.gate.why)
+        link = master.master.links[S]
+        # Just now the heir is ready, and just now it is to stop.
+        link.connected = link.caught_up = True
+        link.incarnation = master.group.live[S].incarnation
+        net.unlinked.clear()
+        await master.stop()
+        node = await net.admin.get("/fmq/c/groups/g1/state")
+        assert node is not None
+        state = state_from_json(node.data)
+        assert (state.mode, state.epoch, state.heir) == (Mode.MASTER, 1, "")

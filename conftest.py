@@ -45,7 +45,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[EmbeddedZooKeeper]":
     """A real ZooKeeper process, ended with the run."""
-    from fmqport.zk.embedded import EmbeddedZooKeeper, free_port
+    from fmqport.free_ports import free_port
+    from fmqport.zk.embedded import EmbeddedZooKeeper
 
     # Nobody cuts its power; but on a busy disk an fsync may take longer than a session lives.
     folder = tmp_path_factory.mktemp("zookeeper")

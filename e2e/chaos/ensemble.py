@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from e2e.chaos.machines import Network
-from fmqclient.dev.plan import free_ports
 from fmqclient.dev.processes import Child
+from fmqport.free_ports import free_ports
 from fmqport.zk.embedded import EmbeddedZooKeeper, Peers, ZooKeeperFailed
 
 _UP_S: Final = 90.0

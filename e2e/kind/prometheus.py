@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -16,6 +15,7 @@ from typing import Any
 import yaml
 
 from e2e.kind.tools import ROOT, until
+from fmqport.free_ports import free_port
 
 FILES = ROOT / "charts" / "fmq" / "files"
 VARIABLES = {"$__rate_interval": "20s", "$cluster": ".*", "$group": ".*"}
@@ -85,9 +85,7 @@ def prometheus(folder: Path, targets: Sequence[tuple[str, str]]) -> Iterator[Pro
             "scrape_configs": scrapes,
         }
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         command = ["prometheus", f"--config.file={folder}/prometheus.yml"]
         command += [f"--storage.tsdb.path={folder}/data", f"--web.listen-address=127.0.0.1:{port}"]
         with (folder / "prometheus.log").open("wb") as log:

@@ -19,7 +19,7 @@ import yaml
 
 from e2e.kind.tools import ROOT, until
 from fmqoperator.tests.apiserver import ApiServer, Refused, api_server, programs
-from fmqport.zk.embedded import free_port
+from fmqport.free_ports import free_port
 
 pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]
 

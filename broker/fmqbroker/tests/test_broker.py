@@ -16,9 +16,9 @@ from fmqcore.cluster import GroupConfig, Member
 from fmqcore.policy import AckPolicy, HowMany
 from fmqcore.words import BrokerId, GroupName
 from fmqport import methods
+from fmqport.free_ports import free_port
 from fmqport.rpc import GrpcTransport
 from fmqport.transport import TransportError
-from fmqport.zk.embedded import free_port
 from fmqproto.v1 import admin_pb2
 
 pytestmark = pytest.mark.processes

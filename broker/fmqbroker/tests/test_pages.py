@@ -17,10 +17,10 @@ from fmqbroker.tests.test_broker import Process, broker
 from fmqcore.cluster import GroupConfig, GroupState, Member, Mode
 from fmqcore.words import BrokerId, GroupName, Permission
 from fmqport.disk import DiskFailed, DiskFull
+from fmqport.free_ports import free_port
 from fmqport.system import SystemClock
 from fmqport.transport import TransportError
 from fmqport.web import Page, serve_pages
-from fmqport.zk.embedded import free_port
 
 __all__ = ["broker"]  # the fixture
 

@@ -25,7 +25,6 @@ from fmqclient.dev.plan import (
     ClusterOptions,
     Running,
     broker_names,
-    free_ports,
     group_configs,
     read_file,
     write_file,
@@ -34,6 +33,7 @@ from fmqclient.dev.processes import Child, holders, is_locked, owner_of
 from fmqclient.dev.proxy import Link, Proxies
 from fmqcore.cluster import Mode
 from fmqcore.errors import Unavailable
+from fmqport.free_ports import free_ports
 from fmqport.spawn import spawn
 from fmqport.zk.embedded import EmbeddedZooKeeper
 from fmqproto.v1 import admin_pb2

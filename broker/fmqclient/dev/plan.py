@@ -5,9 +5,7 @@ Leaves in the cluster's folder: `cluster.json` (options, ports, process ids).
 
 import json
 import os
-import socket
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -106,21 +104,6 @@ def group_configs(options: ClusterOptions, brokers: Iterable[BrokerPlan]) -> lis
         GroupConfig(group, of[0].id, tuple(of), options.policy, options.strict_takeover)
         for group, of in members.items()
     ]
-
-
-def free_ports(count: int, preferred: Sequence[int] = ()) -> list[int]:
-    """`count` different ports that nobody uses now; of the preferred ones those that are free."""
-    found: list[int] = []
-    with ExitStack() as held:
-        for wanted in [*preferred[:count], *[0] * (count - len(preferred))]:
-            probe = held.enter_context(socket.socket())
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", wanted))
-            except OSError:
-                probe.bind(("127.0.0.1", 0))
-            found.append(probe.getsockname()[1])
-    return found
 
 
 # ---- the state file

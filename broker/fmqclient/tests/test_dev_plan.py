@@ -20,7 +20,6 @@ from fmqclient.dev.plan import (
     ClusterOptions,
     Running,
     broker_names,
-    free_ports,
     group_configs,
     read_file,
     write_file,
@@ -29,6 +28,7 @@ from fmqclient.dev.processes import Child
 from fmqcore.errors import InvalidArgument
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.words import Permission
+from fmqport.free_ports import free_ports
 from fmqport.spawn import spawn
 
 FULL_OPTIONS = ClusterOptions(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fmqport.free_ports import free_port
 from fmqport.zk import embedded, java
 
 
@@ -66,7 +67,7 @@ def test_the_server_runs_on_the_packaged_java(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FMQ_JAVA", "embedded")
-    server = embedded.EmbeddedZooKeeper(tmp_path / "zk", embedded.free_port())
+    server = embedded.EmbeddedZooKeeper(tmp_path / "zk", free_port())
     server.start()
     try:
         server.wait_ready()

@@ -11,7 +11,7 @@ import pytest
 from fmqclient.dev.proxy import Proxies
 from fmqcore.errors import Unavailable
 from fmqport.coordination import ConnectionLost, SessionState
-from fmqport.zk.embedded import free_port
+from fmqport.free_ports import free_port
 from fmqport.zk.session import ZooKeeperSession
 
 pytestmark = pytest.mark.processes

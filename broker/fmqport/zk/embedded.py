@@ -208,13 +208,6 @@ def serving(port: int, host: str = "127.0.0.1") -> bool:
     return b"\nMode:" in answer
 
 
-def free_port() -> int:
-    """A port of the loopback address that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _last_lines(path: Path, count: int = 5) -> str:
     """The end of a log, without the frames of Java's stack traces."""
     lines = path.read_text(errors="replace").splitlines()

@@ -6,7 +6,6 @@ Without both programs there is none: `available` says so. Leaves nothing behind.
 import json
 import os
 import shutil
-import socket
 import ssl
 import subprocess
 import time
@@ -16,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from fmqport.free_ports import free_ports
 
 _START_S = 120.0
 _TOKEN = "test"
@@ -73,7 +74,7 @@ def api_server(folder: Path) -> Iterator[ApiServer]:
     found = programs()
     assert found is not None
     etcd, server = found
-    client, peer, port = _free_ports(3)
+    client, peer, port = free_ports(3)
     key, tokens = folder / "sa.key", folder / "tokens"
     subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
     tokens.write_text(f"{_TOKEN},admin,1,system:masters\n")
@@ -115,11 +116,3 @@ def _wait_ready(api: ApiServer, running: list[subprocess.Popen[bytes]], folder: 
             logs = "\n".join(p.read_text()[-2000:] for p in sorted(folder.glob("*.log")))
             raise RuntimeError(f"no API server ({ended or 'time is out'}):\n{logs}")
         time.sleep(0.1)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports

@@ -1,0 +1,63 @@
+"""Ports of the loopback address for servers that are started next.
+
+They lie below those that the kernel gives to outgoing connections, so no connection takes one while
+its server is down (killed and not yet back). They are drawn at random: two who choose at the same
+time (test workers, clusters for development) hardly ever choose the same.
+What it is not: a reservation. Nothing is held, and nothing is left.
+"""
+
+import random
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import chain, repeat
+from pathlib import Path
+
+LOWEST = 12_000
+HIGHEST = 30_000  # Kubernetes gives the next ones to its node ports
+TRIES = 200
+OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def free_port() -> int:
+    """A port that nobody uses now."""
+    return free_ports(1)[0]
+
+
+def free_ports(count: int, preferred: Sequence[int] = ()) -> list[int]:
+    """`count` different ports that nobody uses now; of the preferred ones those that are free.
+
+    Raises OSError if there are none.
+    """
+    found: list[int] = []
+    with ExitStack() as held:
+        for place in range(count):
+            first = preferred[place : place + 1]
+            found.append(next(port for port in _free(held, first) if port not in found))
+    return found
+
+
+def _free(held: ExitStack, first: Sequence[int]) -> Iterator[int]:
+    """`first` if it is free, then free ones by chance, then the kernel's."""
+    end = _end()
+    drawn = (random.randrange(LOWEST, end) for _ in range(TRIES if end > LOWEST else 0))
+    for wanted in chain(first, drawn, repeat(0)):
+        probe = held.enter_context(socket.socket())
+        # As a server does: what is left of a connection that has ended does not keep the port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError:
+            if not wanted:
+                raise
+        else:
+            yield int(probe.getsockname()[1])
+
+
+def _end() -> int:
+    """One past the highest to draw from."""
+    try:
+        lowest_outgoing = int(OUTGOING.read_text().split()[0])
+    except (OSError, ValueError, IndexError):  # another kernel: what IANA says, 49152
+        return HIGHEST
+    return min(HIGHEST, lowest_outgoing)

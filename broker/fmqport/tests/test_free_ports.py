@@ -1,0 +1,45 @@
+"""Which ports are chosen."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from fmqport import free_ports as module
+from fmqport.free_ports import free_port, free_ports
+
+
+def test_a_port_lies_below_those_of_outgoing_connections() -> None:
+    """A killed broker's port must still be there when it comes back."""
+    assert all(module.LOWEST <= port < module.HIGHEST for port in free_ports(20))
+
+
+def test_so_many_and_all_different(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HIGHEST", module.LOWEST + 3)
+    assert len(set(free_ports(20))) == 20, "what chance does not give, the kernel does"
+
+
+def test_the_preferred_ones_come_first_unless_somebody_has_them() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port, other = taken.getsockname()[1], free_port()
+        first, second, third = free_ports(3, [port, other])
+        assert first != port
+        assert second == other
+        assert third not in (first, second)
+    assert free_ports(2, [port, port])[0] == port
+    assert len(set(free_ports(2, [port, port]))) == 2
+
+
+@pytest.mark.parametrize("told", ["", "nothing", "0 0", "1024 60999"])
+def test_whatever_the_kernel_says_of_its_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    """No room below the outgoing ones: then one of theirs."""
+    (tmp_path / "range").write_text(told)
+    monkeypatch.setattr(module, "OUTGOING", tmp_path / "range")
+    assert 0 < free_port() < 65536
+
+
+def test_a_kernel_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "OUTGOING", tmp_path / "none")
+    assert module.LOWEST <= free_port() < module.HIGHEST

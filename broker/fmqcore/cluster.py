@@ -121,6 +121,7 @@ class LiveBroker:
     epoch: Epoch  # newest epoch in its journal
     end: Position
     clean: bool = True
+    moves: bool = False  # it acts on a wished master (ADR 0022); one that does not say so may not
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +264,7 @@ def live_to_json(live: LiveBroker) -> bytes:
             "epoch": live.epoch,
             "end": live.end,
             "clean": live.clean,
+            "moves": live.moves,
         }
     )
 
@@ -278,6 +280,7 @@ def live_from_json(raw: bytes) -> LiveBroker:
             epoch=Epoch(int(data["epoch"])),
             end=Position(int(data["end"])),
             clean=bool(data.get("clean", True)),
+            moves=bool(data.get("moves", False)),
         )
 
 

@@ -85,9 +85,9 @@ class Recovered(NamedTuple):
 
 async def recover(disk: Disk, store: SegmentStore) -> Recovered:
     """Recover the locked directory. Raises `CorruptJournal`."""
-    checkpoint = await _read_checkpoint(disk)
+    checkpoint, damaged = await _read_checkpoint(disk)
     listing = await disk.list()
-    found = survey(listing, checkpoint)
+    found = survey(listing, checkpoint, damaged=damaged)
     _refuse(disk, found.refusal)
     for finding in found.findings:
         log.warning("journal: recovery", finding=str(finding))
@@ -222,15 +222,14 @@ async def _make_durable(store: SegmentStore, end: Position, durable_end: Positio
     await file.write([], sync=True)
 
 
-async def _read_checkpoint(disk: Disk) -> Checkpoint | None:
+async def _read_checkpoint(disk: Disk) -> tuple[Checkpoint | None, str]:
+    """It, and why it does not count."""
     data = await disk.read_file(CHECKPOINT)
-    if data is None:
-        return None
     try:
-        return decode_checkpoint(data)
+        return (None if data is None else decode_checkpoint(data)), ""
     except Malformed as error:
         log.warning("journal: the checkpoint is unreadable and does not count", why=str(error))
-        return None
+        return None, f"it is damaged and does not count ({error})"
 
 
 async def _read_resume(

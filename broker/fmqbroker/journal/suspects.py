@@ -6,19 +6,17 @@ who runs the journal decides whether others can do without this copy. The next s
 segment in full: it refuses, as for any damage below the durable end, or forgets the note if
 all is whole (it was the memory).
 
-Leaves `suspect`: the segment's base in decimal.
+Leaves `suspect`: the segment's base in decimal (`fmqcore.journal.suspect`).
 """
-
-from typing import Final
 
 import structlog
 
 from fmqbroker.journal.store import SegmentStore, StoredSegment
 from fmqcore.batch import HEADER_LEN, BadBatch, BatchType, check_payload, parse_header
-from fmqcore.words import Position
+from fmqcore.errors import Malformed
+from fmqcore.journal.suspect import SUSPECT, decode_suspect, encode_suspect
 from fmqport.disk import Disk
 
-SUSPECT: Final = "suspect"
 _log = structlog.get_logger()
 
 
@@ -40,7 +38,7 @@ def check_batches(data: bytes) -> tuple[int, str]:
 
 async def note(disk: Disk, segment: StoredSegment) -> None:
     """The next start is to read it in full."""
-    await disk.replace_file(SUSPECT, b"%d\n" % segment.base)
+    await disk.replace_file(SUSPECT, encode_suspect(segment.base))
 
 
 async def noted(disk: Disk, store: SegmentStore) -> StoredSegment | None:
@@ -49,8 +47,8 @@ async def noted(disk: Disk, store: SegmentStore) -> StoredSegment | None:
     if raw is None:
         return None
     try:
-        base = Position(int(raw))
-    except ValueError:
+        base = decode_suspect(raw)
+    except Malformed:
         _log.warning("journal: the note on a damaged segment is unreadable and does not count")
         return None
     return next((segment for segment in store.segments if segment.base == base), None)

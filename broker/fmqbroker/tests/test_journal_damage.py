@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from fmqbroker.journal.suspects import SUSPECT, check_batches
+from fmqbroker.journal.suspects import check_batches
 from fmqbroker.tests.journal_kit import epoch, everything, fill, running
 from fmqcore.batch import HEADER_LEN
 from fmqcore.errors import CorruptJournal
+from fmqcore.journal.suspect import SUSPECT
 from fmqcore.words import Position
 
 COUNT = 2000  # of 1000 bytes: 2 MB in segments of 64 KiB, more than is kept in memory

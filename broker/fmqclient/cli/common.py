@@ -3,11 +3,12 @@
 Data goes to standard output, talk to standard error. A user never sees a stack trace but with
 `--debug` (or FMQ_DEBUG=1): every failure is one line, and an exit code:
 
-    0 done   1 it did not work   64 wrong usage   69 no broker answers
-    130 interrupted   141 nobody reads our output   143 terminated
+    0 done   1 it did not work, or its output could not be written   64 wrong usage
+    69 no broker answers   130 interrupted   141 nobody reads our output   143 terminated
 """
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -35,6 +36,15 @@ UNAVAILABLE: Final = 69
 INTERRUPTED: Final = 130
 NO_READER: Final = 141
 TERMINATED: Final = 143
+
+
+class NotWritten(OSError):
+    """Standard output could not be written: a full disk, a closed descriptor."""
+
+    def __init__(self, error: OSError) -> None:
+        why = "it is closed" if error.errno == errno.EBADF else error.strerror or str(error)
+        super().__init__(f"standard output could not be written: {why}; what is there is not all")
+
 
 _EXITS: Final[tuple[tuple[type[BaseException], int], ...]] = (
     (Unavailable, UNAVAILABLE),
@@ -71,7 +81,7 @@ class Terminated(BaseException):
 
 
 class NobodyReads(Exception):
-    """Standard output is closed: `fmq ... | head` has seen enough."""
+    """Nobody reads standard output any more: `fmq ... | head` has seen enough."""
 
 
 def talk(text: str) -> None:
@@ -160,12 +170,16 @@ def _known(url: str) -> str:
 
 
 def write(data: bytes) -> None:
-    """Put data on standard output, at once."""
+    """Put data on standard output, at once. Raises `NobodyReads`, `NotWritten`."""
     try:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         raise NobodyReads from None
+    except NotWritten:
+        raise
+    except OSError as error:
+        raise NotWritten(error) from None
 
 
 def nobody_reads() -> None:

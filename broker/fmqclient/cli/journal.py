@@ -1,8 +1,9 @@
 """`fmq journal ls|dump|verify`: look at a data directory, offline, read-only.
 
 Safe beside a running broker: it only reads, and takes the moving end for what it is. Data on
-standard output, talk on standard error. Exit codes of `verify`: 0 clean, 1 warnings (they heal at
-the next start), 2 inconsistent, 3 incomplete (something could not be read), 64 wrong usage.
+standard output, talk on standard error. Exit codes: 0 clean, 1 warnings (they heal at the next
+start), 2 inconsistent, 3 incomplete (something could not be read, or the output not be written),
+64 wrong usage. `ls` and `dump` have them for what they see of it.
 """
 
 import json
@@ -19,10 +20,11 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from fmqclient.cli import common
 from fmqclient.cli import journal_show as show
-from fmqclient.cli.common import USAGE, NobodyReads, Output, OutputOption, talk
+from fmqclient.cli.common import USAGE, NotWritten, Output, OutputOption, talk
 from fmqclient.cli.journal_dump import Dump, Filter
 from fmqclient.cli.journal_files import DataDirectory, NoJournal, SegmentBytes
-from fmqcore.journal.findings import Severity
+from fmqclient.cli.journal_notes import Notes
+from fmqcore.journal.findings import Finding, Severity
 from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.segments import index_name, segment_base
 from fmqcore.journal.verify import SegmentReport, Verifier, worst
@@ -40,6 +42,7 @@ _VERDICTS: Final = {
 _BAR_FROM_BYTES: Final = 64 * 1024 * 1024
 _LOOKS: Final = 10
 _LOOK_AGAIN_S: Final = 0.05
+_LINES: Final = 500  # written in one go
 
 app = typer.Typer(
     name="journal",
@@ -55,8 +58,11 @@ Directory = Annotated[Path, typer.Argument(metavar="DIR", help="a broker's data 
 def ls(directory: Directory, output: OutputOption = Output.TABLE) -> None:
     """List the segments: bytes used, batches, records, times, sealed, index."""
     with _opened(directory) as opened:
-        rows = list(_list_rows(opened))
+        listing = _Listing(opened)
+        rows = list(listing.rows())
         common.show(output, _COLUMNS, map(_cells, rows), rows)
+        code = listing.say()
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -73,22 +79,25 @@ def dump(
     wanted = Filter(topic, queue, Position(start), limit)
     with _opened(directory) as opened:
         dumping = Dump(opened, wanted, values=values)
+        lines: list[str] = []
         for row in dumping.rows():
             if output is Output.JSON:
-                sys.stdout.write(json.dumps(row) + "\n")
-                continue
-            sys.stdout.write(show.batch_line(row) + "\n")
-            for record in row.get("values", ()):
-                sys.stdout.write(show.record_line(record) + "\n")
-        sys.stdout.flush()
+                lines.append(json.dumps(row) + "\n")
+            else:
+                lines.append(show.batch_line(row) + "\n")
+                lines += [show.record_line(record) + "\n" for record in row.get("values", ())]
+            if len(lines) >= _LINES:
+                common.write("".join(lines).encode())
+                lines.clear()
+        common.write("".join(lines).encode())
         if dumping.stopped:
-            talk(dumping.stopped)
+            talk(dumping.stopped.rstrip())
             raise typer.Exit(dumping.exit_code)
 
 
 @app.command()
 def verify(directory: Directory, output: OutputOption = Output.TABLE) -> None:
-    """Check everything: checksums, chain, continuity, snapshots, indexes, checkpoint."""
+    """Check everything: checksums, chain, continuity, snapshots, indexes, the small files."""
     with _opened(directory) as opened:
         checked, code = _verified(opened)
         if output is Output.JSON:
@@ -120,6 +129,7 @@ class _Verification:
         self._verifier = Verifier(
             opened.listing, opened.checkpoint, empty=opened.empty(), live=opened.live
         )
+        self._notes = Notes(opened, self._verifier.segments)
 
     def run(self) -> None:
         files = self._verifier.segments
@@ -127,6 +137,11 @@ class _Verification:
             for file in files:
                 self._one(file, progress)
         self._verifier.finish()
+        self._unreadable += self._notes.look(self._reports)
+
+    @property
+    def _findings(self) -> list[Finding]:
+        return [*self._verifier.findings, *self._notes.findings]
 
     def _one(self, file: SegmentFile, progress: Any) -> None:
         try:
@@ -143,7 +158,7 @@ class _Verification:
             self._unreadable.append(f"{file.name}: {error.strerror or error}")
 
     def exit_code(self) -> int:
-        severity = worst(self._verifier.findings)
+        severity = worst(self._findings)
         if severity is Severity.ERROR:
             return _INCONSISTENT
         if self._unreadable or any(report.moving for report in self._reports):
@@ -170,21 +185,23 @@ class _Verification:
             "exit_code": code,
             "live": self._opened.live,
             "coverage": self.coverage(),
-            "findings": [show.finding_row(finding) for finding in self._verifier.findings],
+            "findings": [show.finding_row(finding) for finding in self._findings],
             "segments": [show.report_row(report) for report in self._reports],
+            "notes": [show.note_row(note) for note in self._notes.found],
         }
 
     def print(self, code: int) -> None:
-        for finding in self._verifier.findings:
+        lines = []
+        for finding in self._findings:
             where = "" if finding.position is None else f", position {finding.position}"
-            sys.stdout.write(
+            lines.append(
                 f"{finding.severity.value}: {finding.code.name} {finding.file}{where}: "
                 f"{finding.sentence}\n  remedy: {finding.remedy}\n"
             )
-        for line in self._unreadable:
-            sys.stdout.write(f"not read: {line}\n")
+        lines += [f"not read: {line}\n" for line in self._unreadable]
+        lines += [f"{n.file}: {n.says}\n" for n in self._notes.found if n.finding is None]
         coverage = self.coverage()
-        sys.stdout.write(
+        lines.append(
             f"read {coverage['segments']} of {coverage['of_segments']} segments, "
             f"{show.size(coverage['bytes_read'])}, {coverage['batches']} batches, "
             f"{coverage['records']} records; not read: "
@@ -192,7 +209,7 @@ class _Verification:
             f"{' and the moving end' if coverage['moving_end'] else ''}\n"
             f"verdict: {_VERDICTS[code]}\n"
         )
-        sys.stdout.flush()
+        common.write("".join(lines).encode())
 
 
 class _Again:
@@ -211,24 +228,53 @@ class _Again:
         return True
 
 
-def _list_rows(opened: DataDirectory) -> Iterator[show.Row]:
-    empty = opened.empty()
-    verifier = Verifier(opened.listing, opened.checkpoint, empty=empty, live=True, payloads=False)
-    for finding in verifier.findings:
-        talk(str(finding))
-    for file in verifier.segments:
-        with opened.segment(file.name) as data:
-            report = verifier.segment(file, data, opened.small(index_name(file.base)))
-        row = show.report_row(report)
-        row["state"] = "sealed" if report.sealed else "open"
-        if report.findings or report.moving:
-            row["state"] = "see verify"
-        yield row
-    base = segment_base(empty) if empty else None
-    if empty is not None and base is not None:
-        size = dict(opened.listing)[empty]
-        row = show.report_row(SegmentReport(SegmentFile(base, size)))
-        yield row | {"state": "empty"}
+class _Listing:
+    """What `ls` shows: headers and indexes only; payloads are for `verify`."""
+
+    def __init__(self, opened: DataDirectory) -> None:
+        self._opened = opened
+        self._empty = opened.empty()
+        self._verifier = Verifier(
+            opened.listing, opened.checkpoint, empty=self._empty, live=True, payloads=False
+        )
+        self._notes = Notes(opened, self._verifier.segments)
+        self._told = [*self._verifier.findings]  # of the directory, not of a segment
+        self._torn = False
+
+    def rows(self) -> Iterator[show.Row]:
+        """One row a segment."""
+        opened, verifier, empty = self._opened, self._verifier, self._empty
+        for file in verifier.segments:
+            with opened.segment(file.name) as data:
+                report = verifier.segment(file, data, opened.small(index_name(file.base)))
+            row = show.report_row(report)
+            row["state"] = "sealed" if report.sealed else "open"
+            if report.findings or report.moving:
+                row["state"] = "see verify"
+            self._torn |= report.moving and not opened.live
+            yield row
+        base = segment_base(empty) if empty else None
+        if empty is not None and base is not None:
+            size = dict(opened.listing)[empty]
+            row = show.report_row(SegmentReport(SegmentFile(base, size)))
+            yield row | {"state": "empty"}
+
+    def say(self) -> int:
+        """Tell what is wrong with the directory, what the notes say; the exit code."""
+        unread = self._notes.look(None)
+        for line in unread:
+            talk(f"not read: {line}")
+        for finding in (*self._told, *self._notes.findings):
+            talk(str(finding))
+        for note in self._notes.found:
+            if note.finding is None:
+                talk(f"{note.file}: {note.says}")
+        severity = worst([*self._verifier.findings, *self._notes.findings])
+        if severity is Severity.ERROR:
+            return _INCONSISTENT
+        if unread:
+            return INCOMPLETE
+        return 1 if severity is Severity.WARNING or self._torn else 0
 
 
 def _cells(row: show.Row) -> list[str]:
@@ -246,7 +292,7 @@ def _cells(row: show.Row) -> list[str]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[DataDirectory]:
-    """The directory; wrong usage and a closed pipe are handled here for all commands."""
+    """The directory; wrong usage and what cannot be read are told here for all commands."""
     try:
         opened = DataDirectory(path)
         if opened.live:
@@ -255,8 +301,9 @@ def _opened(path: Path) -> Iterator[DataDirectory]:
     except NoJournal as error:
         talk(str(error))
         raise typer.Exit(USAGE) from None
-    except BrokenPipeError:
-        raise NobodyReads from None
+    except NotWritten as error:
+        talk(str(error))
+        raise typer.Exit(INCOMPLETE) from None
     except OSError as error:
         talk(f"cannot read {error.filename or path}: {error.strerror or error}")
         raise typer.Exit(INCOMPLETE) from None

@@ -19,6 +19,7 @@ from fmqcore.journal.findings import Finding
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey
 from fmqcore.journal.state import JournalState
 from fmqcore.journal.verify import SegmentReport
+from fmqcore.journal.verify_notes import Note
 
 Row = dict[str, Any]
 
@@ -132,6 +133,17 @@ def finding_row(finding: Finding) -> Row:
         "position": finding.position,
         "sentence": finding.sentence,
         "remedy": finding.remedy,
+    }
+
+
+def note_row(note: Note) -> Row:
+    """What a small file says, as plain data."""
+    return {
+        "file": note.file,
+        "segment": note.segment,
+        "position": note.position,
+        "fits": note.fits,
+        "says": note.says,
     }
 
 

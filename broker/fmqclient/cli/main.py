@@ -4,6 +4,7 @@ Sub-commands that need more than the client (a broker, ZooKeeper, Java) live in 
 own, which are imported only when they are asked for.
 """
 
+import io
 import json
 import os
 import sys
@@ -57,21 +58,46 @@ def build(arguments: Sequence[str]) -> typer.Typer:
 
 def main() -> None:
     """Run the command line; never returns."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by who started us: `fmq ... >&-`
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # until the exit
+    _stand_in()
     code = run(sys.argv[1:])
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         common.nobody_reads()
         code = NO_READER
-    except OSError as error:  # a full disk: Python would try again at the exit, and complain
+    except common.NotWritten as error:  # Python would try again at the exit, and complain
         common.nobody_reads()
         if code == 0:
-            talk(f"standard output: {error.strerror}")
+            talk(str(error))
             code = FAILED
     sys.exit(code)
+
+
+class _Output(io.FileIO):
+    """Standard output, whoever writes to it: what cannot be written is told as such."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise common.NotWritten(error) from None
+
+
+def _stand_in() -> None:
+    """Put `_Output` in the place of standard output.
+
+    If that was closed by who started us (`fmq ... >&-`), what is written there fails, as it would;
+    talk that nobody wants does not.
+    """
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # until the exit
+    out = sys.stdout
+    fd = os.open(os.devnull, os.O_RDONLY) if out is None else out.fileno()
+    raw = io.BufferedWriter(_Output(fd, "wb", closefd=False))
+    encoding, errors = (out.encoding, out.errors) if out is not None else ("utf-8", "strict")
+    sys.stdout = io.TextIOWrapper(raw, encoding, errors, line_buffering=os.isatty(fd))
 
 
 def run(arguments: Sequence[str]) -> int:

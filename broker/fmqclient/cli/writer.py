@@ -12,7 +12,7 @@ import threading
 from contextlib import suppress
 from queue import SimpleQueue
 
-from fmqclient.cli.common import NobodyReads
+from fmqclient.cli.common import NobodyReads, NotWritten
 
 
 class Writer:
@@ -25,7 +25,7 @@ class Writer:
         threading.Thread(target=self._work, daemon=True).start()
 
     async def write(self, data: bytes) -> None:
-        """Until all of it is written. Raises `NobodyReads`, `OSError`.
+        """Until all of it is written. Raises `NobodyReads`, `NotWritten`.
 
         Cancelled, it leaves behind a piece of which nobody knows how much was written: the last.
         """
@@ -52,7 +52,7 @@ class Writer:
         except BrokenPipeError:
             return NobodyReads()
         except OSError as error:
-            return error
+            return NotWritten(error)
         return None
 
 

@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,11 +12,13 @@ from fmqclient.cli import common, main
 from fmqclient.cli.common import moment
 from fmqclient.cli.formats import as_json, formatter
 from fmqclient.message import Acker, Chunk, Message
+from fmqclient.tests.journal_directory import write
 from fmqclient.track import Track
 from fmqcore.batch import BatchType, encode_header, padding
 from fmqcore.columns import encode, encode_headers
 from fmqcore.crc import crc32c
 from fmqcore.errors import InvalidArgument
+from fmqcore.tests.journal_writer import sample
 from fmqcore.words import Epoch, Offset, Position, TopicId
 from fmqproto.v1 import client_pb2
 
@@ -176,18 +179,26 @@ def test_output_that_nobody_reads_ends_quietly(command: str) -> None:
     assert (ended.returncode, ended.stderr) == (common.NO_READER, b"")
 
 
-def test_a_full_disk_under_the_output_is_told_once() -> None:
+@pytest.mark.parametrize(
+    ("command", "why", "code"),
+    [
+        ("version >/dev/full", "No space left", common.FAILED),
+        ("topic --help >/dev/full", "No space left", common.FAILED),  # click prints by itself
+        ("version >&-", "it is closed", common.FAILED),
+        ("journal dump {} >/dev/full", "No space left", 3),
+    ],
+)
+def test_output_that_cannot_be_written_is_told_once(
+    tmp_path: Path, command: str, why: str, code: int
+) -> None:
     """Python would try again at the exit, complain, and end with a status of its own."""
-    script = (
-        "from fmqclient.cli import common, main\n"
-        "main.build = lambda _: lambda **_: common.write(b'a table')\n"
-        "main.main()\n"
-    )
-    with open("/dev/full", "wb") as full:
-        command = [sys.executable, "-E", "-c", script]  # buffered, whatever is set here
-        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
-    assert (ended.returncode, ended.stderr.count(b"\n")) == (common.FAILED, 1)
-    assert b"No space left" in ended.stderr
+    writer = sample(batches=3)
+    write(tmp_path, writer.files(writer.checkpoint()))
+    line = f"{sys.executable} -m fmq {command.format(tmp_path)}"
+    ended = subprocess.run(line, shell=True, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.stderr.startswith("fmq: standard output could not be written")
+    assert why in ended.stderr
+    assert (ended.returncode, ended.stderr.count("\n")) == (code, 1)
 
 
 @pytest.mark.parametrize("arguments", [[], ["topic"], ["dev"]])

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from fmqclient.cli.common import NobodyReads
+from fmqclient.cli.common import NobodyReads, NotWritten
 from fmqclient.cli.writer import Writer
 
 LARGE = bytes(range(256)) * 4096  # more than a pipe holds
@@ -76,7 +76,7 @@ async def test_nobody_reads(pipe: tuple[int, int]) -> None:
 async def test_a_full_disk() -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     writer = Writer(full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(NotWritten, match="No space left"):
         await writer.write(b"x")
     writer.close()
     os.close(full)

@@ -116,10 +116,15 @@ _RULES: Final = {  # (below the durable end, orderly stop, how the scan ended) â
 
 
 def survey(
-    listing: Iterable[tuple[str, int]], checkpoint: Checkpoint | None, *, empty: str | None = None
+    listing: Iterable[tuple[str, int]],
+    checkpoint: Checkpoint | None,
+    *,
+    empty: str | None = None,
+    damaged: str = "",
 ) -> Survey:
-    """Hold (name, size) of the directory's files against the checkpoint (None: there is none).
+    """Hold (name, size) of the directory's files against the checkpoint.
 
+    None: there is none, or it is `damaged`: why it does not count.
     `empty` names the newest segment file if it begins with zeros: nothing of it was stored. It
     counts as no segment and is no leftover.
     """
@@ -151,7 +156,7 @@ def survey(
         leftovers=leftovers,
         durable_end=max(known if drop_from is None else min(known, drop_from), last),
         cut_at=drop_from if cutting else None,
-        findings=_survey_findings(checkpoint, leftovers, bool(found)),
+        findings=_survey_findings(checkpoint, leftovers, bool(found), damaged),
         refusal=refusal,
     )
 
@@ -286,13 +291,15 @@ def _gap(before: SegmentFile | None, segment: SegmentFile, expected: Position) -
 
 
 def _survey_findings(
-    checkpoint: Checkpoint | None, leftovers: Sequence[str], any_segment: bool
+    checkpoint: Checkpoint | None, leftovers: Sequence[str], any_segment: bool, damaged: str
 ) -> tuple[Finding, ...]:
     findings = [
         warning(Code.M002, name, None, "left over from a cut or retention", CUT_AT_START)
         for name in leftovers
     ]
-    if checkpoint is None and any_segment:
-        sentence = "there is none: nothing in the last segment counts as known durable"
+    if checkpoint is None and (any_segment or damaged):
+        sentence = (
+            f"{damaged or 'there is none'}: nothing in the last segment counts as known durable"
+        )
         findings.insert(0, warning(Code.M001, CHECKPOINT, None, sentence, REMADE_AT_START))
     return tuple(findings)

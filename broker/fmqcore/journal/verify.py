@@ -16,7 +16,6 @@ from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
 from fmqcore.journal.findings import (
     FAULT_CODES,
     NOBODY_READS,
-    REMADE_AT_START,
     Code,
     Finding,
     Severity,
@@ -103,8 +102,8 @@ class Verifier:
         self._data_payloads = data_payloads
         self._watch = watch
         self._seen = seen
-        self._checkpoint = self._read_checkpoint(checkpoint)
-        self._survey = survey(listing, self._checkpoint, empty=empty)
+        self._checkpoint, damaged = _read_checkpoint(checkpoint)
+        self._survey = survey(listing, self._checkpoint, empty=empty, damaged=damaged)
         self.segments = self._survey.segments
         self.findings += self._survey.findings
         if self._survey.refusal:
@@ -170,15 +169,6 @@ class Verifier:
                 f"the checkpoint says {checkpoint.last_header_crc:#010x}"
             )
             self.findings.append(error(Code.M001, CHECKPOINT, cursor.position, sentence))
-
-    def _read_checkpoint(self, raw: bytes | None) -> Checkpoint | None:
-        if raw is None:
-            return None
-        try:
-            return decode_checkpoint(raw)
-        except Malformed as bad:
-            self.findings.append(warning(Code.M001, CHECKPOINT, None, str(bad), REMADE_AT_START))
-            return None
 
     def _is_last(self, file: SegmentFile) -> bool:
         return file == self.segments[-1]
@@ -352,6 +342,14 @@ class _Walk:
     def _add(self, code: Code, header: BatchHeader, sentence: str) -> None:
         name = self._report.file.name
         self._report.findings.append(error(code, name, header.position, sentence, header.end))
+
+
+def _read_checkpoint(raw: bytes | None) -> tuple[Checkpoint | None, str]:
+    """It, and why it does not count."""
+    try:
+        return (None if raw is None else decode_checkpoint(raw)), ""
+    except Malformed as bad:
+        return None, f"it is damaged and does not count ({bad})"
 
 
 def fresh_cursor(log_start: Position) -> Cursor:

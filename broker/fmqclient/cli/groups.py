@@ -20,7 +20,7 @@ from fmqclient.cli.common import (
     talk,
 )
 from fmqclient.infos import GroupInfo, QueueOffsets
-from fmqcore.errors import InvalidArgument
+from fmqcore.errors import InvalidArgument, NotFound
 
 app = typer.Typer(help="Consumer groups: list, lag, seek, delete.", no_args_is_help=True)
 
@@ -94,7 +94,15 @@ def delete(
     brokers: Brokers = BROKERS,
 ) -> None:
     """Forget a consumer group's progress."""
+
+    async def look() -> None:
+        async with client(brokers) as connected:
+            if not await connected.admin().offsets(name, topic):
+                where = f" on topic {topic}" if topic else ""
+                raise NotFound(f"there is no consumer group {name!r}{where}")
+
     if not yes:
+        run(look)
         confirm(f"Forget the progress of consumer group {name}?")
 
     async def work() -> int:
@@ -102,7 +110,7 @@ def delete(
             deleted: int = await connected.admin().delete_group(name, topic)
             return deleted
 
-    talk(f"forgot {name} in {run(work)} queues")
+    talk(f"forgot {name} in {counted(run(work), 'queue')}")
 
 
 def _show(output: Output, rows: Sequence[QueueOffsets]) -> None:

@@ -83,7 +83,13 @@ def delete(
     brokers: Brokers = BROKERS,
 ) -> None:
     """Delete a topic; its messages go with retention."""
+
+    async def look() -> None:
+        async with client(brokers) as connected:
+            await connected.admin().topic(name)
+
     if not yes:
+        run(look)
         confirm(f"Delete topic {name} and all its messages?")
 
     async def work() -> None:

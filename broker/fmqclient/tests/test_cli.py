@@ -1,6 +1,5 @@
 """The command line where no cluster is needed: formats, usage, exit codes, lazy imports."""
 
-import io
 import os
 import subprocess
 import sys
@@ -121,24 +120,6 @@ def test_mistakes_are_one_line(
     assert said in captured.err
     assert captured.err.count("\n") == 1
     assert captured.err.startswith("fmq: ")
-
-
-@pytest.mark.parametrize("command", ["topic", "group"])
-@pytest.mark.parametrize(
-    ("answer", "code", "said"),
-    [("", common.USAGE, "without asking: --yes"), ("n\n", common.FAILED, "nothing was done")],
-)
-def test_what_cannot_be_undone_is_asked_and_says_what_it_needs(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    command: str,
-    answer: str,
-    code: int,
-    said: str,
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
-    assert main.run([command, "delete", "orders", "-b", "fmq://127.0.0.1:1"]) == code
-    assert said in capsys.readouterr().err
 
 
 def test_ctrl_c_while_it_is_loaded_is_quiet() -> None:

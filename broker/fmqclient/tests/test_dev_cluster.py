@@ -110,7 +110,7 @@ def test_up_status_down_and_up_again(tmp_path: Path) -> None:
         assert "runs in" in again.stderr
 
         status = json.loads(fmq("dev", "status", "-o", "json", *here).stdout)
-        assert [(b["broker"], b["role"], b["access"]) for b in status] == [
+        assert [(b["broker"], b["role"], b["permission"]) for b in status] == [
             ("g1-0", "master", "FULL"),
             ("g1-1", "slave", "NONE"),
         ]

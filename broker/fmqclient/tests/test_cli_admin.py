@@ -1,0 +1,121 @@
+"""`fmq topic|group delete`: look first, then ask, then do it; `fmq status`, `fmq dev status`."""
+
+import io
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmqclient.cli import common, dev, groups, main, status, topics
+from fmqclient.dev.one_broker import BrokerStatus as DevStatus
+from fmqclient.dev.plan import BrokerPlan
+from fmqclient.infos import BrokerStatus
+from fmqcore.errors import UnknownTopic
+from fmqcore.words import BrokerId, GroupName, Permission
+
+
+class Admin:
+    """Knows the topic `orders`, read by the group `orders`."""
+
+    def __init__(self) -> None:
+        self.deleted: list[str] = []
+
+    def admin(self) -> "Admin":
+        return self
+
+    async def topic(self, name: str) -> str:
+        if name != "orders":
+            raise UnknownTopic(f"there is no topic {name!r}")
+        return name
+
+    async def offsets(self, group: str, topic: str) -> list[str]:
+        return ["a queue"] if group == "orders" and topic in ("", "orders") else []
+
+    async def status(self) -> list[BrokerStatus]:
+        return [BrokerStatus("g1", "g1-0", "h:1", permission=Permission.FULL)]
+
+    async def topics(self) -> list[str]:
+        return []
+
+    async def delete_topic(self, name: str) -> None:
+        self.deleted.append(name)
+
+    async def delete_group(self, group: str, topic: str) -> int:
+        self.deleted.append(group)
+        return 1
+
+
+@pytest.fixture(autouse=True)
+def admin(monkeypatch: pytest.MonkeyPatch) -> Admin:
+    admin = Admin()
+
+    @asynccontextmanager
+    async def client(_: str) -> AsyncIterator[Any]:
+        yield admin
+
+    for module in (topics, groups, status):
+        monkeypatch.setattr(module, "client", client)
+    return admin
+
+
+@pytest.mark.parametrize("command", ["topic", "group"])
+@pytest.mark.parametrize(
+    ("answer", "code", "said"),
+    [
+        ("", common.USAGE, "without asking: --yes"),
+        ("n\n", common.FAILED, "nothing was done"),
+        ("y\n", 0, "orders"),
+    ],
+)
+def test_what_cannot_be_undone_is_asked_and_says_what_it_needs(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    admin: Admin,
+    command: str,
+    answer: str,
+    code: int,
+    said: str,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+    assert main.run([command, "delete", "orders"]) == code
+    assert said in capsys.readouterr().err
+    assert admin.deleted == ([] if code else ["orders"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["topic", "delete", "nosuch"], "there is no topic 'nosuch'"),
+        (["group", "delete", "nosuch"], "there is no consumer group 'nosuch'"),
+        (["group", "delete", "orders", "--topic", "t"], "group 'orders' on topic t"),
+    ],
+)
+def test_nothing_is_asked_about_what_is_not_there(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    said: str,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    assert main.run(arguments) == common.FAILED
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.count("\n") == 1, "and no question"
+
+
+def test_what_a_broker_serves_has_one_name(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """In both commands, as table and as JSON."""
+    assert main.run(["status"]) == main.run(["status", "-o", "json"]) == 0
+    table, data = capsysbinary.readouterr().out.split(b"\n[", 1)
+    assert b" PERMISSION " in table
+    assert json.loads(b"[" + data)[0]["permission"] == "FULL"
+    plan = BrokerPlan(BrokerId("g1-0"), GroupName("g1"), "", 1, "h:1", "z:1", Path("x"))
+    for output in common.Output:
+        dev._show(output, [DevStatus(plan, True, 1, None)])
+    table, data = capsysbinary.readouterr().out.split(b"\n[", 1)
+    assert b" PERMISSION " in table
+    assert json.loads(b"[" + data)[0]["permission"] == "NONE"

@@ -30,7 +30,7 @@ def excuse(facts: Facts, place: Place, confirmed: Confirmed, now_ms: float) -> s
         return why
     for state in facts.states_between(place.group, confirmed.acked_ms, confirmed.at_ms):
         if state.mode in (Mode.SLAVE_CONSUME, Mode.HANDOVER):
-            why = _taker_lost(facts, state, confirmed.at_ms, now_ms)
+            why = _taker_lost(facts, state, confirmed, now_ms)
         else:
             why = _not_with_the_taker(facts, setup, state, confirmed, now_ms)
         if why:
@@ -82,7 +82,7 @@ def _healed_ms(facts: Facts, number: int) -> float:
     return next(healed, inf)
 
 
-def _taker_lost(facts: Facts, state: State, confirmed_ms: float, now_ms: float) -> str:
+def _taker_lost(facts: Facts, state: State, confirmed: Confirmed, now_ms: float) -> str:
     """A reader that did not hand over, and could not checkpoint what it had confirmed last."""
     later = [s for s in facts.states[state.group] if s.at_ms > state.at_ms and s.at_ms <= now_ms]
     end = next((s for s in later if (s.mode, s.reader) != (state.mode, state.reader)), None)
@@ -90,13 +90,11 @@ def _taker_lost(facts: Facts, state: State, confirmed_ms: float, now_ms: float) 
         return ""
     if state.mode is Mode.HANDOVER and not end.degraded:
         return ""
-    down = [
-        e.at_ms
-        for e in facts.lives.get(state.reader, ())
-        if isinstance(e, Down) and state.at_ms <= e.at_ms <= end.at_ms
-    ]
-    over_ms = min([*down, end.at_ms])
+    ends = [e.at_ms for e in facts.lives.get(state.reader, ()) if isinstance(e, Down)]
+    ends += [s.at_ms for s in facts.serves if s.broker == state.reader and not s.permission]
+    since_ms = max(state.at_ms, confirmed.acked_ms)
+    over_ms = min((at for at in ends if since_ms <= at <= end.at_ms), default=end.at_ms)
     window_ms = facts.setups[-1].checkpoint_ms + LEASE_MS
-    if confirmed_ms < over_ms - window_ms:
+    if confirmed.at_ms < over_ms - window_ms:
         return ""
     return f"{state.reader} was lost at {over_ms:.0f} ms before it handed its offsets over"

@@ -125,6 +125,14 @@ class Kit:
         self.state(Mode.SLAVE_CONSUME, SLAVE)
         self.serves(SLAVE, READ)
 
+    def come_back(self) -> None:
+        """The master is back, and its slave is gone."""
+        self.up(MASTER)
+        self.epoch += 1
+        self.writer.open_epoch(self.epoch, MASTER)
+        self.state(Mode.MASTER, MASTER)
+        self.serves(MASTER, FULL)
+
     def hand_over(self) -> None:
         """The master is back."""
         self.up(MASTER)

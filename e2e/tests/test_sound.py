@@ -129,6 +129,33 @@ def test_what_only_the_master_had_may_come_again_when_another_reads() -> None:
     assert kit.broken() == set()
 
 
+def test_what_a_wedged_reader_had_stored_last_may_come_again_however_late() -> None:
+    """It serves no more from when its lease ends, and its master is back long after."""
+    kit = Kit(AckPolicy(how_many=HowMany.ONE))
+    kit.produce(3)
+    kit.take_over()
+    kit.consume([0, 1, 2])
+    kit.fault(FaultKind.WEDGE, SLAVE)
+    kit.serves(SLAVE, NONE)
+    kit.wait(30_000)
+    kit.come_back()
+    kit.deliver([1, 2])
+    assert kit.broken() == set()
+
+
+def test_what_a_reader_stored_long_before_it_was_wedged_does_not_come_again() -> None:
+    kit = Kit(AckPolicy(how_many=HowMany.ONE))
+    kit.produce(3)
+    kit.take_over()
+    kit.consume([0, 1, 2])
+    kit.wait(30_000)
+    kit.fault(FaultKind.WEDGE, SLAVE)
+    kit.serves(SLAVE, NONE)
+    kit.come_back()
+    kit.deliver([1, 2])
+    assert kit.broken() == {Check.I5}
+
+
 def test_acks_that_no_policy_covers_may_be_lost_by_what_they_do_not_cover() -> None:
     kit = Kit()
     records = kit.send(2, level="received")

@@ -199,6 +199,7 @@ class MasterReplication:
         view.incarnation = link.incarnation
         view.reader = link.slave.reader
         if older is not None:
+            older.view = LinkView()
             older.cancel()
 
     async def _welcome_and_run(self, link: MasterLink) -> str:

@@ -79,6 +79,12 @@ async def test_a_newer_stream_of_the_same_process_takes_over(tmp_path: Path) -> 
         message = await stream.receive()
         assert message.welcome.action == wire.APPEND_FROM
         assert c.master.master._streams[slave.name].incarnation == "restarted"
+        # What had come in on the older one is read only now.
+        end, view = c.master.journal.end, c.master.master.links[slave.name]
+        leased_ms = view.lease_until_ms
+        before._take(wire.Ack(received_end=end, durable_end=end, epoch=1, grant_ms=1 << 30))
+        assert (view.received_end, view.durable_end, view.epoch) == (0, 0, 0)
+        assert view.lease_until_ms == leased_ms
         await connection.close()
         slave.tap.open.set()
         await c.in_sync()

@@ -355,27 +355,6 @@ async def test_a_term_that_came_to_nothing_gives_way_to_a_suffix(
         await c.equal()
 
 
-async def test_a_slave_that_dies_in_the_middle_of_its_suffix(tmp_path: Path) -> None:
-    async with cluster(tmp_path, 1, CACHED, dead_after_ms=300) as c:
-        _, end = await shorter_master(c)
-        slave = c.slaves[0]
-        await c.master.start()
-        held: list[Any] = []
-
-        def hang(message: Any) -> list[Any]:
-            if message.HasField("welcome") and not held:
-                held.append(message)
-                slave.tap.open.clear()  # says nothing more
-            return [message]
-
-        slave.tap.change = hang
-        await slave.start()
-        await until(lambda: held)
-        await until(lambda: slave.name not in c.master.master._streams)
-        slave.tap.open.set()
-        await until(lambda: c.master.journal.durable_end == end)
-
-
 async def test_a_slave_behind_a_deleted_log_while_linked(tmp_path: Path) -> None:
     """Retention went past a learner: its stream ends, and it is reset at the next Hello."""
     policy = replace(NOBODY, flush=Flush.OS_CACHE)

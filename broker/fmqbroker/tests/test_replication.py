@@ -150,6 +150,35 @@ async def test_a_master_on_the_way_back_ships_only_what_may_not_be_taken_back(
         await c.equal()
 
 
+async def test_who_gave_a_term_up_ships_all_that_was_appended_in_it(tmp_path: Path) -> None:
+    """It may have left before: it is no left-over of a try, which would be cut for a suffix."""
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        slave.tap.reading.clear()
+        end = c.master.produce(300)
+        c.master.master.close_writes()
+        assert c.master.master.ship_end() == end
+        slave.tap.reading.set()
+        await slave.reaches(end)
+
+
+async def test_who_holds_no_term_commits_nothing_and_moves_nobody(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        slave, commit = c.slaves[0], c.master.commit
+        slave.tap.open.clear()
+        end = c.master.produce()
+        await slave.reaches(end)
+        c.master.master.close_writes()
+        committed = commit.commit_end
+        slave.tap.open.set()
+        await c.acked(slave, end)
+        await slave.stop()
+        await until(lambda: not c.master.master.links[slave.name].connected)
+        await turns()
+        assert commit.commit_end == committed < end
+        assert c.isr == {slave.name}, "its stream broke in nobody's term"
+
+
 async def test_acks_of_an_older_term_do_not_count(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]

@@ -60,6 +60,13 @@ def test_a_slave_that_follows_a_flood_is_not_behind() -> None:
         assert lag.lag_ms(now) <= 2 * 900  # by one mark at a time: at most twice what it is
 
 
+def test_a_slave_that_is_always_late_is_behind_by_no_less_than_it_is() -> None:
+    lag = Lag.begin(Position(900_000), 900)
+    for now in range(1800, 60_000, 50):
+        lag.note(Position((now - 900) * 1000), Position(now * 1000), now)
+        assert 900 <= lag.lag_ms(now) <= 2 * 900
+
+
 def test_a_slave_that_stops_is_behind_from_then_on() -> None:
     lag = Lag.begin(Position(500), 0)
     lag.note(Position(500), Position(500), 10)

@@ -254,6 +254,7 @@ ROWS: list[tuple[dict[str, Any], dict[str, Any], Action, int]] = [
     ({"reader": True}, {"epochs": [(1, 8), (2, 60)], "epoch": 2}, Action.REJECT, 0),
     ({}, {"epochs": [(1, 8), (2, 60)], "epoch": 2, "log_start": 64}, Action.RESET_TO, 64),
     ({"log_start": 60}, {"epochs": [(1, 8), (2, 60)], "epoch": 2}, Action.RESET_TO, 0),
+    ({"epochs": [(1, 8), (2, 60)]}, {}, Action.REJECT, 0),  # one newer: I am the stale one
     ({"epochs": [(1, 8), (3, 60)]}, {}, Action.REJECT, 0),
     ({"end": 300}, {}, Action.TRUNCATE_TO, 200),
     # 12: another lineage

@@ -26,8 +26,8 @@ install: $(STAMP) ## build the virtual environment and install FMQ into it
 demo: $(STAMP) ## the main job on this machine: a cluster, the flights, a killed master, a verdict
 	$(BIN)/fmq demo
 
-test: $(STAMP) ## all tests
-	$(BIN)/python -m pytest
+test: $(STAMP) ## all tests, two files at a time; make test WORKERS=0 one after the other
+	$(BIN)/python -m pytest -n $(or $(WORKERS),2) --dist loadfile
 
 test-fast: $(STAMP) ## the tests that start no process
 	$(BIN)/python -m pytest -m 'not processes and not spark and not kind'

@@ -1,5 +1,6 @@
 """Who is in sync: who leaves, who enters, what fails when, with ZooKeeper and without."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from fmqbroker.tests.fault_disk import FaultDisk, Step
 from fmqbroker.tests.replication_harness import cluster, turns, until
 from fmqcore.cluster import GroupState
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqcore.words import Epoch
 from fmqport.disk import DiskFull
 
 CACHED = AckPolicy(Flush.OS_CACHE, 20, SlaveCounts.RECEIVED, HowMany.ALL)
@@ -210,9 +212,33 @@ async def test_a_learner_enters_only_with_all_that_was_committed(tmp_path: Path)
         told = len(learner.tap.sent)
         await until(lambda: len(learner.tap.sent) > told + 3)
         assert c.isr == {other.name}
+        committed, end = c.master.commit.commit_end, c.master.produce()
+        await c.acked(other, end)
+        await turns()
+        assert c.master.commit.commit_end == committed, "it is on its way in: it counts, too"
         learner.tap.change = lambda m: [m]
         learner.tap.cut()
         await c.in_sync()
+        await c.committed(end)
+
+
+async def test_a_change_of_the_set_is_of_one_term(tmp_path: Path) -> None:
+    """Who was lost in one term may be in sync in the next, which began while the change waited."""
+    async with cluster(tmp_path) as c:
+        slave, group = c.slaves[0], c.master.group
+        change, tried = group.change, asyncio.Event()
+
+        async def later(edit: Any, version: int | None = None) -> GroupState | None:
+            before = c.zoo.history[-1]
+            c.zoo.history.append(replace(before, epoch=Epoch(before.epoch + 1)))
+            tried.set()
+            return await change(edit, version)
+
+        group.change = later  # type: ignore[method-assign]
+        await slave.stop()
+        await until(tried.is_set)
+        await until(lambda: group.state.value.epoch > 1)
+        assert c.isr == {slave.name}
 
 
 async def test_a_learner_far_behind_is_throttled_and_not_counted(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ async def test_a_slave_gets_every_byte(tmp_path: Path) -> None:
         assert c.slaves[0].journal.durable_end == c.master.commit.commit_end
         assert c.master.commit.all_end == c.master.journal.end
         await until(lambda: c.slaves[0].commit.commit_end == c.master.journal.end)
+        for node in c.nodes:  # R5: after a restart, as a slave of another, it says what may not go
+            assert node.journal.known_commit_end == c.master.journal.end
 
 
 async def test_a_slave_that_becomes_master_ships_what_it_followed(tmp_path: Path) -> None:

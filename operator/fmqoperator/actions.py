@@ -71,6 +71,16 @@ class RemoveAnnotation:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeAnnotation:
+    """Give an annotation of the BrokerGroup another value: what was chosen outlives us."""
+
+    name: str
+    value: str  # only if it still has this value
+    to: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tell:
     """An Event on the BrokerGroup. The shell sends one that was just sent no second time."""
 
@@ -93,6 +103,7 @@ Action = (
     | PutGroupConfig
     | RestartPod
     | RemoveAnnotation
+    | ChangeAnnotation
     | Tell
     | Requeue
 )

@@ -44,6 +44,21 @@ def is_live(seen: Observation, broker: str) -> bool:
     return seen.zookeeper is not None and BrokerId(broker) in seen.zookeeper.live
 
 
+def unmoving(seen: Observation) -> tuple[str, ...]:
+    """Live brokers that do not say that they act on a wished master."""
+    live = {} if seen.zookeeper is None else seen.zookeeper.live
+    return tuple(sorted(b for b, node in live.items() if not node.moves))
+
+
+def moves(seen: Observation) -> bool:
+    """A master may be wished for: every broker that lives acts on it, and it is not switched off.
+
+    Who is away takes no part in a move; when it is back it finds the move done, or says what it is.
+    """
+    some = seen.zookeeper is not None and bool(seen.zookeeper.live)
+    return seen.defaults.planned_moves and some and not unmoving(seen)
+
+
 def pod_of(seen: Observation, broker: str) -> Pod | None:
     """Its pod; None: there is none, or it is not known."""
     return None if seen.pods is None else seen.pods.get(broker)
@@ -101,7 +116,7 @@ def answer_of(seen: Observation, broker: str) -> Answer | None:
 def master_serves(seen: Observation) -> bool:
     """The group is in mode MASTER, and its master says so itself, in that very epoch."""
     state = state_of(seen)
-    if state.mode is not Mode.MASTER or not is_live(seen, state.master):
+    if state.mode is not Mode.MASTER or state.base or not is_live(seen, state.master):
         return False
     answer = answer_of(seen, state.master)
     if answer is None or answer.epoch != state.epoch:

@@ -15,6 +15,7 @@ from fmqoperator.objects import names
 from fmqoperator.objects.quantities import too_small
 from fmqoperator.outlook import Outlook
 from fmqoperator.resources import Access
+from fmqoperator.resources.job import Verdict as JobVerdict
 from fmqoperator.seen import Observation, Pod, PodPhase
 
 EXITS: Final = {
@@ -40,10 +41,11 @@ class Verdict:
 
 
 def access(seen: Observation) -> Access:
-    """What the group serves, as who serves says itself."""
+    """What the group serves, as who serves says itself; without ZooKeeper, as was known last."""
     state = facts.state_of(seen)
     if seen.zookeeper is None:
-        return Access.UNKNOWN
+        said = said_without_zookeeper(seen)
+        return seen.group.status.access if said is None else said[0]
     if state.mode not in (Mode.MASTER, Mode.SLAVE_CONSUME):
         return Access.NONE
     server = state.master if state.mode is Mode.MASTER else state.reader
@@ -51,6 +53,18 @@ def access(seen: Observation) -> Access:
     if answer is not None:
         return Access(answer.permission.name or "NONE")
     return Access.UNKNOWN if facts.is_live(seen, server) else Access.NONE
+
+
+def said_without_zookeeper(seen: Observation) -> tuple[Access, str] | None:
+    """What brokers say that they serve though ZooKeeper cannot be asked, and who; None: not known.
+
+    A broker serves by a lease, which it has still or has not: so much it knows by itself.
+    """
+    said = sorted((a.permission.value, b) for b, a in seen.answers.items())
+    if said and said[-1][0]:
+        return Access(Permission(said[-1][0]).name), said[-1][1]
+    silent = [b for b in seen.group.brokers if BrokerId(b) not in seen.answers]
+    return None if silent else (Access.NONE, "")
 
 
 def verdicts(seen: Observation, what: Outlook) -> list[Verdict]:
@@ -67,7 +81,7 @@ def verdicts(seen: Observation, what: Outlook) -> list[Verdict]:
         storage(seen),
         _fenced(seen),
         _paused(seen),
-        Verdict("IndexConsistent", "Unknown", "NotChecked", "a BrokerJob of type check tells"),
+        *_index(seen),
     ]
 
 
@@ -110,6 +124,8 @@ def pod_trouble(pod: Pod) -> str:
 
 def _writes(seen: Observation) -> Verdict:
     kind, now = "WriteAvailable", access(seen)
+    if seen.zookeeper is None:
+        return _without_zookeeper(seen, kind, Permission.WRITE, "takes writes")
     if now is Access.UNKNOWN:
         return Verdict(kind, "Unknown", "NotKnown", _unknown(seen))
     state, config = facts.state_of(seen), facts.config_of(seen)
@@ -125,6 +141,8 @@ def _writes(seen: Observation) -> Verdict:
 
 def _reads(seen: Observation) -> Verdict:
     kind, now = "ReadAvailable", access(seen)
+    if seen.zookeeper is None:
+        return _without_zookeeper(seen, kind, Permission.READ, "serves reads")
     if now is Access.UNKNOWN:
         return Verdict(kind, "Unknown", "NotKnown", _unknown(seen))
     if not Permission[now.value] & Permission.READ:
@@ -132,10 +150,23 @@ def _reads(seen: Observation) -> Verdict:
     return Verdict(kind, "True", "Serving", f"{facts.state_of(seen).reader} serves reads")
 
 
+def _without_zookeeper(seen: Observation, kind: str, bit: Permission, does: str) -> Verdict:
+    """As brokers say it themselves, or as it was known last."""
+    why, said = seen.zookeeper_why or "ZooKeeper cannot be asked", said_without_zookeeper(seen)
+    if said is None:
+        last = f"last known: {seen.group.status.access.value}"
+        return Verdict(kind, "Unknown", "LastKnown", f"{why}; {last}")
+    now, server = said
+    if Permission[now.value] & bit:
+        return Verdict(kind, "True", "Serving", f"{server} {does}, as it says itself; {why}")
+    nobody = f"no broker says that it {does}"
+    return Verdict(kind, "False", "NobodyServes", f"{nobody}; {why}")
+
+
 def _unknown(seen: Observation) -> str:
     state = facts.state_of(seen)
     server = state.master if state.mode is Mode.MASTER else state.reader
-    return seen.zookeeper_why or f"{server} lives and does not answer the operator"
+    return f"{server} lives and does not answer the operator"
 
 
 def _nobody(seen: Observation) -> str:
@@ -267,6 +298,25 @@ def storage(seen: Observation) -> Verdict:
     if missing and not seen.group.spec.hibernated:
         return Verdict(kind, "False", "NoVolume", f"no volume yet: {', '.join(missing)}")
     return Verdict(kind, "True", "Bound")
+
+
+_INDEX: Final = {
+    JobVerdict.CLEAN: ("True", "Clean"),
+    JobVerdict.WARNINGS: ("True", "Warnings"),
+    JobVerdict.INCONSISTENT: ("False", "Inconsistent"),
+    JobVerdict.INCOMPLETE: ("Unknown", "Incomplete"),
+    JobVerdict.UNKNOWN: ("Unknown", "Incomplete"),
+}
+
+
+def _index(seen: Observation) -> list[Verdict]:
+    """As the last BrokerJob of type check found it; left out if there was none."""
+    found = seen.check
+    if found is None:
+        return []
+    status, reason = _INDEX[found.verdict]
+    said = f"BrokerJob {found.job} ({found.level}, {found.finished_at}): {found.message}"
+    return [Verdict("IndexConsistent", status, reason, said)]
 
 
 def _fenced(seen: Observation) -> Verdict:

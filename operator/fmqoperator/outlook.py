@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fmqcore.cluster import GroupConfig, Mode
 from fmqcore.words import BrokerId
-from fmqoperator import facts, steps, wanted
+from fmqoperator import facts, moves, steps, wanted
 from fmqoperator.objects import children, names
 from fmqoperator.objects.drift import drifted
 from fmqoperator.resources import Json
@@ -51,7 +51,7 @@ def _config(
 ) -> tuple[GroupConfig | None, bool]:
     if seen.zookeeper is None or problem is not None:
         return None, False
-    config = wanted.config(seen, step.to if isinstance(step, Move) else None)
+    config = wanted.config(seen, step if isinstance(step, Move) else None)
     return config, config != facts.config_of(seen)
 
 
@@ -69,7 +69,7 @@ def _children(
         reader=BrokerId(reader),
         replicas=replicas(seen, step),
         claim_size=facts.claim_size(seen),
-        evictable=steps.may_be_evicted(seen),
+        evictable=moves.may_be_evicted(seen),
     )
     out = []
     for child in found:

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from fmqcore.cluster import Mode
-from fmqoperator import facts, judge, steps
+from fmqoperator import facts, judge, moves
 from fmqoperator.actions import (
     Action,
     ApplyChild,
+    ChangeAnnotation,
     DeleteChild,
     GrowClaim,
     PutGroupConfig,
@@ -59,13 +60,17 @@ def _annotation(seen: Observation) -> Iterator[Action]:
     asked = seen.group.metadata.annotations.get(SWITCHOVER)
     if asked is None:
         return
-    if why := steps.refused_switchover(seen):
+    if why := moves.refused(seen):
         yield Tell("Warning", "SwitchoverRefused", f"switchover to {asked or 'any'}: {why}")
         yield RemoveAnnotation(SWITCHOVER, asked)
         return
+    if to := moves.chosen(seen):
+        why = f"switchover to {asked or 'any'}: {to} is the best"
+        yield ChangeAnnotation(SWITCHOVER, asked, to, why)
+        return
     state, config = facts.state_of(seen), facts.config_of(seen)
-    done = config is not None and config.master == state.master == asked
-    if done:
+    opened = state.mode is Mode.MASTER and not state.base
+    if opened and config is not None and config.master == state.master == asked:
         yield Tell("Normal", "SwitchoverDone", f"{asked} is master in epoch {state.epoch}")
         yield RemoveAnnotation(SWITCHOVER, asked)
 
@@ -76,17 +81,22 @@ def _config(seen: Observation, what: Outlook) -> Iterator[Action]:
     now = seen.zookeeper.config
     version = -1 if now is None else now.version
     if isinstance(what.step, Move):
-        reason = "Promotion" if facts.state_of(seen).mode is not Mode.MASTER else "Switchover"
-        yield Tell("Normal", reason, f"{what.step.to} is to be master: {what.step.why}")
+        yield _move_told(seen, what.step)
         yield PutGroupConfig(what.config, version, what.step.why)
-        asked = seen.group.metadata.annotations.get(SWITCHOVER)
-        if asked in ("", "any") and asked is not None:
-            yield RemoveAnnotation(SWITCHOVER, asked)
         return
     members = ", ".join(m.id for m in what.config.members)
     if now is None:
         yield Tell("Normal", "GroupConfigured", f"brokers {members} in ZooKeeper")
     yield PutGroupConfig(what.config, version, "it is not as declared")
+
+
+def _move_told(seen: Observation, step: Move) -> Tell:
+    said = f"{step.to} is to be master: {step.why}"
+    if step.lost:
+        return Tell("Warning", "Promotion", said)
+    if step.to == facts.state_of(seen).master:
+        return Tell("Warning", "SwitchoverWithdrawn", step.why)
+    return Tell("Normal", "Switchover", said)
 
 
 def _children(seen: Observation, what: Outlook) -> Iterator[Action]:
@@ -191,7 +201,7 @@ def _transition(seen: Observation) -> Iterator[Action]:
         return
     before, state = seen.group.status, facts.state_of(seen)
     if state.epoch > before.epoch and before.mode != "UNKNOWN":
-        calm = state.mode is Mode.MASTER and not state.degraded
+        calm = (state.mode is Mode.MASTER or bool(state.heir)) and not state.degraded
         yield Tell("Normal" if calm else "Warning", "EpochOpened", f"{state.epoch}: {state.why}")
 
 

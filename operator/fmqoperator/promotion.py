@@ -1,20 +1,21 @@
 """Whether a slave is to become master because the master is lost for good. Pure.
 
 Lost: its node in ZooKeeper is gone for `afterSeconds`, it answers nobody, and its pod is not there,
-or runs nothing, or is on a node that is known to be down. A pod that runs, ready or not, may be
-reading its journal: it is waited for. Who serves reads already holds a later epoch, so the old
-master, wherever it may be, serves nothing.
+or runs nothing, or is on a node that is known to be down, or was given up with it. A pod that runs,
+ready or not, may be reading its journal: it is waited for. Who serves reads already holds a later
+epoch, so the old master, wherever it may be, serves nothing.
 
-Enough in-sync slaves must be seen that every acknowledgement is met among them, as if the master
-had fsynced nothing; the most advanced of them then has all that was acknowledged.
+Only the reader can be promoted (ADR 0022). It claimed as the most advanced slave in sync, and it
+opens no term before it has heard every other member and has what they have more: so all of them
+must be there, and all that was acknowledged is among them. Nobody is named before that can be.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fmqcore.cluster import Mode
-from fmqcore.policy import Flush, slaves_to_hear
-from fmqcore.words import BrokerId, Permission
-from fmqoperator import facts
+from fmqcore.policy import HowMany
+from fmqcore.words import BrokerId
+from fmqoperator import facts, moves
 from fmqoperator.resources.group import PromotionPolicy
 from fmqoperator.seen import Observation, PodPhase
 from fmqoperator.words import Move
@@ -40,46 +41,71 @@ def is_lost(seen: Observation) -> bool:
     if pod is None or facts.runs_nothing(seen, pod):
         return True
     down = node is not None and node.ready is False
-    return down or (pod.phase is PodPhase.PENDING and not pod.node)
+    given_up = node is not None and node.ready is not True and pod.deleting
+    return down or given_up or (pod.phase is PodPhase.PENDING and not pod.node)
+
+
+def gone_since_ms(seen: Observation) -> int | None:
+    """Since when the acting master is gone; what is remembered of another one does not count."""
+    status, state = seen.group.status, facts.state_of(seen)
+    return status.memory.master_gone_since_ms if status.master == state.master else None
 
 
 def promotion(seen: Observation) -> Move | Wait | None:
     """Who becomes master, what that waits for, or nothing to do."""
     state, policy = facts.state_of(seen), seen.group.spec.promotion
-    if policy.policy is not PromotionPolicy.AFTER or state.mode is not Mode.SLAVE_CONSUME:
+    if policy.policy is not PromotionPolicy.AFTER or state.mode is Mode.NEW:
         return None
     if not is_lost(seen):
         return None
     why = f"master {state.master} is lost"
-    if not seen.defaults.planned_moves:
-        return Wait("MoveUnsupported", f"{why}: brokers of this version cannot promote a slave")
-    since = seen.group.status.memory.master_gone_since_ms
+    since = gone_since_ms(seen)
     if since is None:
         return Wait("PromotionWaits", f"{why}: since just now")
     due_ms = since + policy.after_seconds * 1000
     if seen.now_ms < due_ms:
         after = f"{policy.after_seconds} s after it was seen last"
         return Wait("PromotionWaits", f"{why}: a slave becomes master {after}", due_ms)
-    return _most_advanced(seen, why)
+    if reason := moves.unable(seen):
+        return Wait("MoveUnsupported", f"{why}: {reason}")
+    return _reader(seen, why)
 
 
-def _most_advanced(seen: Observation, why: str) -> Move | Wait:
+def _reader(seen: Observation, why: str) -> Move | Wait:
+    config, state = facts.config_of(seen), facts.state_of(seen)
+    if config is not None and (config.master, config.lost) == (state.reader, state.master):
+        answer = facts.answer_of(seen, state.reader)
+        said = f": {answer.why}" if answer is not None and answer.why else ""
+        return Wait("Promoting", f"{why}: {state.reader} is to be master{said}")
+    if reason := _why_not(seen):
+        return Wait("PromotionWaits", f"{why}: {reason}")
+    said = f"{why}: {state.reader} serves the reads and becomes master"
+    return Move(state.reader, said, lost=state.master)
+
+
+def _why_not(seen: Observation) -> str:
+    """What keeps the reader from becoming master; "" = nothing that is known here."""
     assert seen.zookeeper is not None
     config, state, live = facts.config_of(seen), facts.state_of(seen), seen.zookeeper.live
-    assert config is not None
-    there = sorted(b for b in state.isr if b in live)
-    lossy = replace(config.policy, flush=Flush.OS_CACHE)
-    need = max(1, slaves_to_hear(lossy, len(state.isr), len(config.slaves)))
-    if len(there) < need:
-        gone = ", ".join(sorted(state.isr - live.keys())) or "none is in sync"
-        return Wait(
-            "PromotionWaits",
-            f"{why}: {need} in-sync slaves must be there to know all that was acknowledged; "
-            f"missing: {gone}",
+    if config is None:
+        return "its group has no configuration"
+    reader = state.reader
+    if state.mode is not Mode.SLAVE_CONSUME:
+        return "no slave serves the reads, and only the one that does can become master"
+    if reader not in live:
+        return f"{reader} serves the reads and is not there"
+    if reader not in state.isr:
+        return f"{reader} serves the reads and was not in sync"
+    if reason := moves.barred(seen, reader):
+        return reason
+    if config.policy.how_many is HowMany.NONE or seen.group.spec.policy.how_many is HowMany.NONE:
+        return "the policy asks no slave, so what it alone acknowledged would be lost"
+    if state.base > live[reader].epoch:
+        return "it had not heard all slaves when it went: it must return"
+    missing = sorted(m.id for m in config.members if m.id not in live and m.id != state.master)
+    if missing:
+        return (
+            f"every other broker must be there, as one may hold what {reader} lacks; missing: "
+            + (", ".join(missing))
         )
-    best = min(there, key=lambda b: (-live[b].epoch, -live[b].end, b))
-    if facts.permissions(seen, best)[best] is not Permission.FULL:
-        return Wait(
-            "PromotionWaits", f"{why}: {best} is most advanced and may not serve everything"
-        )
-    return Move(best, f"{why}: {best} is the most advanced slave in sync")
+    return ""

@@ -11,6 +11,7 @@ from enum import Enum
 from fmqcore.cluster import GroupConfig, GroupState, LiveBroker, Versioned
 from fmqcore.words import BrokerId, Epoch, Permission, Position
 from fmqoperator.resources import BrokerGroup, Json
+from fmqoperator.resources.job import Verdict
 
 HASH = "fmq.io/spec-hash"
 """Annotation of every child: of what it was made from. It differs: apply again."""
@@ -109,6 +110,17 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """What the last BrokerJob of type check that ended found in the group's data."""
+
+    job: str
+    level: str
+    verdict: Verdict
+    finished_at: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """Something that the operator tried for this group and that did not succeed."""
 
@@ -126,9 +138,9 @@ class Defaults:
     cluster_domain: str = ""  # e.g. cluster.local; "" = leave names short (`.svc`)
     spark_image: str = ""  # for SparkApplications; "" = none, BrokerJobs are plain Jobs
     spark_account: str = "fmq-spark"  # the ServiceAccount of their drivers
-    planned_moves: bool = False
-    """Brokers act upon a wanted master (`GroupConfig.master` other than the acting one). Those that
-    do not would stop replicating: then it is never written."""
+    planned_moves: bool = True
+    """The operator may want another master (`GroupConfig.master` other than the acting one). It
+    does so only while every broker that lives says that it acts on that (`LiveBroker.moves`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,4 +164,5 @@ class Observation:
     zookeeper: InZooKeeper | None = None
     zookeeper_why: str = ""
     answers: Mapping[BrokerId, Answer] = field(default_factory=dict)
+    check: Check | None = None  # None: there is none, or it is not known
     failures: tuple[Failure, ...] = ()  # of the round before

@@ -14,6 +14,7 @@ from fmqoperator import facts, judge
 from fmqoperator.objects import names
 from fmqoperator.objects.quantities import bytes_of
 from fmqoperator.outlook import Outlook, outlook
+from fmqoperator.promotion import gone_since_ms
 from fmqoperator.resources import (
     Access,
     BrokerGroupStatus,
@@ -46,13 +47,12 @@ def status(seen: Observation) -> Json:
     ready = sum(facts.is_at_work(seen, b) for b in pods)
     brokers = _brokers(seen)
     lags = [b.lag_bytes for b in brokers if b.lag_bytes is not None]
-    config = facts.config_of(seen)
     known = seen.zookeeper is not None
     made = BrokerGroupStatus(
         observed_generation=group.metadata.generation,
         phase=phase,
         message=message[:1024],
-        master=_master(seen) if known else group.status.master,
+        master=_master(seen),
         reader=state.reader if known else group.status.reader,
         access=judge.access(seen),
         mode=state.mode.value if known else "UNKNOWN",
@@ -62,10 +62,10 @@ def status(seen: Observation) -> Json:
         ready=f"{ready}/{0 if group.spec.hibernated else group.spec.replicas}",
         lag=bytes_of(max(lags)) if lags else "",
         selector=",".join(f"{k}={v}" for k, v in names.selector(group.name).items()),
-        in_sync=tuple(sorted(state.isr)) if known and config is not None else group.status.in_sync,
+        in_sync=_in_sync(seen),
         brokers=brokers,
         last_transition=_transition(seen),
-        memory=_memory(seen),
+        memory=_memory(seen, what),
         conditions=_conditions(seen, found, phase, message),
     )
     return made.as_json()
@@ -128,21 +128,29 @@ def _steady(value: Mapping[str, Any]) -> Json:
 
 
 def _master(seen: Observation) -> str:
+    if seen.zookeeper is None:
+        return seen.group.status.master
     config, state = facts.config_of(seen), facts.state_of(seen)
     return state.master or ("" if config is None else config.master)
 
 
+def _in_sync(seen: Observation) -> tuple[str, ...]:
+    if facts.config_of(seen) is None:
+        return seen.group.status.in_sync
+    return tuple(sorted(facts.state_of(seen).isr))
+
+
 def _brokers(seen: Observation) -> tuple[BrokerStatus, ...]:
-    config, state, master = facts.config_of(seen), facts.state_of(seen), _master(seen)
+    config, master, in_sync = facts.config_of(seen), _master(seen), frozenset(_in_sync(seen))
     members = () if config is None else tuple(str(m.id) for m in config.members)
     ids = sorted({*seen.group.brokers, *members, *(seen.pods or {})}, key=names.ordinal)
     answer = facts.answer_of(seen, master)
     links = {} if answer is None else {r.broker: r for r in answer.replicas}
-    return tuple(_broker(seen, b, master, links.get(BrokerId(b)), state.isr) for b in ids)
+    return tuple(_broker(seen, b, master, links.get(BrokerId(b)), in_sync) for b in ids)
 
 
 def _broker(
-    seen: Observation, broker: str, master: str, link: Replica | None, isr: frozenset[BrokerId]
+    seen: Observation, broker: str, master: str, link: Replica | None, isr: frozenset[str]
 ) -> BrokerStatus:
     pod, node, answer = (
         facts.pod_of(seen, broker),
@@ -158,7 +166,7 @@ def _broker(
             "role": "master" if broker == master else "slave",
             "permission": judge.broker_permission(seen, broker),
             "inSync": broker in isr,
-            "live": live is not None,
+            "live": live is not None if seen.zookeeper is not None else _was_live(seen, broker),
             "ready": facts.is_at_work(seen, broker),
             "epoch": answer.epoch if answer is not None else (live.epoch if live else None),
             "journalEnd": end,
@@ -171,19 +179,26 @@ def _broker(
     )
 
 
+def _was_live(seen: Observation, broker: str) -> bool:
+    return any(b.live for b in seen.group.status.brokers if b.broker == broker)
+
+
 def _serving(seen: Observation) -> str:
     """Who serves what, e.g. `g1-0 FULL`; "" = nobody, or it is not known."""
+    if seen.zookeeper is None:
+        return ""
     state, now = facts.state_of(seen), judge.access(seen)
     if now in (Access.NONE, Access.UNKNOWN):
         return ""
     return f"{state.master if state.mode is Mode.MASTER else state.reader} {now.value}"
 
 
-def _memory(seen: Observation) -> Memory:
+def _memory(seen: Observation, what: Outlook) -> Memory:
+    """What the next round, and the next operator, must know of this one."""
     old, state, now = seen.group.status.memory, facts.state_of(seen), judge.access(seen)
     if seen.zookeeper is None:
         return old
-    opened = state.mode is not Mode.NEW
+    opened, since_ms = state.mode is not Mode.NEW, gone_since_ms(seen)
     gone = opened and not facts.is_live(seen, state.master)
 
     def since(before: int | None, bit: Permission) -> int | None:
@@ -193,11 +208,23 @@ def _memory(seen: Observation) -> Memory:
         return (before or seen.now_ms) if lacks else None
 
     return Memory(
-        master_gone_since_ms=(old.master_gone_since_ms or seen.now_ms) if gone else None,
+        master_gone_since_ms=(since_ms or seen.now_ms) if gone else None,
         no_reads_since_ms=since(old.no_reads_since_ms, Permission.READ),
         no_writes_since_ms=since(old.no_writes_since_ms, Permission.WRITE),
         served=_serving(seen) or old.served,
+        move=_move(seen, what),
     )
+
+
+def _move(seen: Observation, what: Outlook) -> str:
+    """Why the move was asked for that is on its way: it is told when it is done."""
+    config, state = facts.config_of(seen), facts.state_of(seen)
+    if isinstance(what.step, Move):
+        return what.step.why[:1024] if what.step.to != state.master else ""
+    done = state.mode is Mode.MASTER and not state.base and config is not None
+    if done and config is not None and config.master == state.master:
+        return ""
+    return seen.group.status.memory.move
 
 
 def _transition(seen: Observation) -> LastTransition | None:
@@ -215,13 +242,25 @@ def _transition(seen: Observation) -> LastTransition | None:
         {
             "from": memory.served or _NOBODY,
             "to": serving,
-            "cause": state.why[:1024],
+            "cause": _cause(seen)[:1024],
             "at": as_text(seen.now_ms),
             "epoch": state.epoch,
             "readOutageMs": outage(memory.no_reads_since_ms),
             "writeOutageMs": outage(memory.no_writes_since_ms) if writes else None,
         }
     )
+
+
+def _cause(seen: Observation) -> str:
+    """In the words of who made it; of a move, also who gave way, and why it was asked for."""
+    config, state, memory = facts.config_of(seen), facts.state_of(seen), seen.group.status.memory
+    if state.mode is not Mode.MASTER or config is None or config.master != state.master:
+        return state.why
+    before, _, served = memory.served.partition(" ")
+    gave_way = served in ("FULL", "WRITE") and before != state.master
+    place = f", in place of {before}" if gave_way else ""
+    why = f": {memory.move}" if memory.move else ""
+    return f"{state.why}{place}{why}"
 
 
 def _phase(seen: Observation, what: Outlook, found: list[judge.Verdict]) -> tuple[Phase, str]:
@@ -238,7 +277,9 @@ def _phase(seen: Observation, what: Outlook, found: list[judge.Verdict]) -> tupl
         asleep = seen.pods is not None and not seen.pods
         return (Phase.HIBERNATED if asleep else Phase.HIBERNATING), "spec.hibernated is set"
     if seen.zookeeper is None:
-        return Phase.UNKNOWN, by_type["ZooKeeperConnected"].message
+        by_themselves = judge.said_without_zookeeper(seen)
+        serves = by_themselves is not None and by_themselves[0] is not Access.NONE
+        return (Phase.DEGRADED if serves else Phase.UNKNOWN), by_type["ZooKeeperConnected"].message
     if state.mode is Mode.NEW:
         begun = bool(seen.pods)
         said = "; ".join(judge.trouble(seen)) or "the master is about to open the group"
@@ -281,6 +322,7 @@ def _doing(what: Outlook) -> tuple[Phase, str] | None:
         "ScaleDownWaits": Phase.SCALING,
         "UpdateWaits": Phase.UPDATING,
         "PromotionWaits": Phase.PROMOTING,
+        "Promoting": Phase.PROMOTING,
     }
     found = next((h for h in what.holds if h.reason in phases), None)
     return None if found is None else (phases[found.reason], _all(what.holds, found))

@@ -13,6 +13,7 @@ from fmqcore.words import BrokerId, GroupName
 from fmqoperator import facts
 from fmqoperator.objects import names
 from fmqoperator.seen import Observation
+from fmqoperator.words import Move
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,10 @@ def _same_place(there: str, ours: str) -> bool:
     return host.split(".svc")[0] == mine.split(".svc")[0]
 
 
-def config(seen: Observation, master: str | None = None) -> GroupConfig:
-    """The configuration to be written. `master`: who is wanted, if not who is configured."""
+def config(seen: Observation, move: Move | None = None) -> GroupConfig:
+    """The configuration to be written. `move`: who is wanted, if not who is configured."""
     group, now, state = seen.group, facts.config_of(seen), facts.state_of(seen)
-    wanted = master or (now.master if now is not None else state.master) or _first(seen)
+    wanted = (move and move.to) or (now.master if now is not None else state.master) or _first(seen)
     stay = [b for b in leaving(seen) if not has_left(seen, b) or b == wanted]
     ids = sorted({*group.brokers, *stay}, key=names.ordinal)
     most = facts.permissions(seen, wanted, state.master)
@@ -98,8 +99,15 @@ def config(seen: Observation, master: str | None = None) -> GroupConfig:
             policy.strict,
         ),
         group.spec.strict_takeover,
-        BrokerId("") if master or now is None else now.lost,  # a person's word stands
+        _lost(now, move),
     )
+
+
+def _lost(now: GroupConfig | None, move: Move | None) -> BrokerId:
+    """Who is lost for good: as a move says, else as it is, for a person may have said it."""
+    if move is not None:
+        return move.lost
+    return BrokerId("") if now is None else now.lost
 
 
 def _first(seen: Observation) -> str:

@@ -16,10 +16,15 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """This broker is wanted as master."""
+    """This broker is wanted as master: written into the configuration, done by the brokers.
+
+    `lost`: the master is lost for good, which makes it a promotion. To the acting master: another's
+    wish is withdrawn.
+    """
 
     to: BrokerId
     why: str
+    lost: BrokerId = BrokerId("")
 
 
 @dataclass(frozen=True, slots=True)

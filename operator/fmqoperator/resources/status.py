@@ -23,7 +23,7 @@ class Access(Enum):
     WRITE = "WRITE"
     READ = "READ"  # a slave, while the master is gone
     NONE = "NONE"
-    UNKNOWN = "UNKNOWN"  # ZooKeeper cannot be asked
+    UNKNOWN = "UNKNOWN"  # nothing was ever known, or who serves does not answer
 
 
 class Phase(Enum):
@@ -43,7 +43,7 @@ class Phase(Enum):
     HIBERNATED = "Hibernated"  # no broker runs, as asked for
     PAUSED = "Paused"  # the operator changes nothing, as asked for
     DELETING = "Deleting"
-    UNKNOWN = "Unknown"  # ZooKeeper cannot be asked
+    UNKNOWN = "Unknown"  # ZooKeeper cannot be asked, and no broker says that it serves
 
 
 class BrokerStatus(Part):
@@ -98,6 +98,7 @@ class Memory(Part):
         default=None, description="Since when nobody takes writes (unix ms)."
     )
     served: ShortText = Field(default="", description="Who served at the last look.")
+    move: Words = Field(default="", description="Why the move on its way was asked for.")
 
 
 class BrokerGroupStatus(Part):

@@ -13,6 +13,7 @@ from fmqcore.errors import FmqError
 from fmqoperator.actions import (
     Action,
     ApplyChild,
+    ChangeAnnotation,
     DeleteChild,
     GrowClaim,
     PutGroupConfig,
@@ -79,7 +80,10 @@ class Applier:
             case RestartPod():
                 await kube.delete(Ref("Pod", namespace, action.pod), action.uid)
             case RemoveAnnotation():
-                await self._remove_annotation(group, action)
+                await self._annotate(group, action.name, action.value, {"op": "remove"})
+            case ChangeAnnotation():
+                change = {"op": "replace", "value": action.to}
+                await self._annotate(group, action.name, action.value, change)
             case Tell():
                 await self.events.tell(body, action.type, action.reason, action.message)
             case Requeue():
@@ -87,12 +91,10 @@ class Applier:
             case _:
                 assert_never(action)
 
-    async def _remove_annotation(self, group: BrokerGroup, action: RemoveAnnotation) -> None:
-        path = "/metadata/annotations/" + action.name.replace("~", "~0").replace("/", "~1")
-        steps: list[Json] = [
-            {"op": "test", "path": path, "value": action.value},
-            {"op": "remove", "path": path},
-        ]
+    async def _annotate(self, group: BrokerGroup, name: str, value: str, change: Json) -> None:
+        """If it still has that value."""
+        path = "/metadata/annotations/" + name.replace("~", "~0").replace("/", "~1")
+        steps: list[Json] = [{"op": "test", "path": path, "value": value}, {**change, "path": path}]
         ref = Ref("BrokerGroup", group.metadata.namespace, group.metadata.name)
         try:
             await self.kube.edit(ref, steps)
@@ -114,7 +116,7 @@ def _what(action: Action) -> str:
             return "ZooKeeper config"
         case RestartPod():
             return f"restart {action.pod}"
-        case RemoveAnnotation():
+        case RemoveAnnotation() | ChangeAnnotation():
             return f"annotation {action.name}"
         case Tell():
             return f"event {action.reason}"

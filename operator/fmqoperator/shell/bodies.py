@@ -1,10 +1,14 @@
 """Kubernetes' objects as the planner knows them: plain values of `fmqoperator.seen`. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 from fmqoperator.jobs import JobPod
-from fmqoperator.seen import Claim, Node, Pod, PodPhase
+from fmqoperator.resources import BrokerJob
+from fmqoperator.resources.job import JobPhase, JobType
+from fmqoperator.seen import Check, Claim, Node, Pod, PodPhase
 
 Body = Mapping[str, Any]
 
@@ -47,6 +51,24 @@ def node_of(body: Body) -> Node:
         ready={"True": True, "False": False}.get(ready or ""),
         zone=(meta.get("labels") or {}).get(ZONE, ""),
     )
+
+
+def last_check(jobs: Iterable[Body]) -> Check | None:
+    """Of a group's BrokerJobs, the check that ended last; one that did not run tells nothing."""
+    found = [check for job in jobs if (check := _check_of(job)) is not None]
+    return max(found, key=lambda check: (check.finished_at, check.job), default=None)
+
+
+def _check_of(body: Body) -> Check | None:
+    try:
+        job = BrokerJob.model_validate(body)
+    except ValidationError:
+        return None
+    spec, status = job.spec, job.status
+    if spec.type is not JobType.CHECK or status.phase is not JobPhase.SUCCEEDED:
+        return None
+    at = status.finished_at
+    return Check(job.metadata.name, spec.level, status.verdict, at, status.message)
 
 
 def claim_of(body: Body, expandable: bool | None = None) -> Claim:

@@ -73,6 +73,10 @@ class Cache:
         found = self._of("groups", key)
         return found[0] if found else None
 
+    def jobs_of(self, key: Key) -> list[Json]:
+        """The BrokerJobs that name that group."""
+        return self._of("jobs_of_groups", key)
+
     def job_pods(self, key: Key) -> list[Json] | None:
         """The pods of a BrokerJob."""
         return self._of("job_pods", key) if self.views else None

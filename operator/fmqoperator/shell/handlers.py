@@ -24,7 +24,7 @@ _OF_JOBS = {JOB_LABEL: kopf.PRESENT}
 _APPLICATIONS = ("sparkoperator.k8s.io", "v1beta2", "sparkapplications")
 _VIEWS = (
     *("pods", "claims", "nodes", "classes", "definitions", "groups"),
-    *("jobs", "job_pods", "applications"),
+    *("jobs", "job_pods", "applications", "jobs_of_groups"),
     *(plural for _, _, plural, _ in CHILDREN),
 )
 
@@ -55,6 +55,7 @@ def registry_of(cache: Cache, keeper: Keeper) -> kopf.OperatorRegistry:
     async def job_changed(body: Any, namespace: Any, name: Any, event: Any, **given: Any) -> None:
         cache.views = {view: given[view] for view in _VIEWS}
         know("BrokerJob", namespace, name, body, event)
+        keeper.wake(Key("BrokerGroup", namespace, _group_of(body)))
 
     async def child_changed(namespace: Any, labels: Any, **_: Any) -> None:
         keeper.wake(Key("BrokerGroup", namespace, labels[LABEL]))
@@ -107,6 +108,10 @@ def _index(registry: kopf.OperatorRegistry) -> None:
     def groups(body: Any, namespace: Any, name: Any, **_: Any) -> Any:
         return {(namespace, name): _plain(body)}
 
+    @kopf.index("fmq.io", "v1alpha1", "brokerjobs", registry=registry, id="jobs_of_groups")
+    def jobs_of_groups(body: Any, namespace: Any, **_: Any) -> Any:
+        return {(namespace, _group_of(body)): _plain(body)}
+
     @kopf.index(
         "apiextensions.k8s.io", "v1", "customresourcedefinitions",
         registry=registry, id="definitions", field="metadata.name", value=SPARK,
@@ -121,6 +126,11 @@ def _index(registry: kopf.OperatorRegistry) -> None:
     @kopf.index("storage.k8s.io", "v1", "storageclasses", registry=registry, id="classes")
     def classes(body: Any, name: Any, **_: Any) -> Any:
         return {name: bool(body.get("allowVolumeExpansion", False))}
+
+
+def _group_of(job: Any) -> str:
+    """The group that a BrokerJob names; "" if it is none that can be read."""
+    return str((job.get("spec") or {}).get("group") or "")
 
 
 def _plain(body: Any) -> dict[str, Any]:

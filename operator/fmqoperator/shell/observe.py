@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 from fmqcore.errors import FmqError
 from fmqcore.words import BrokerId
+from fmqoperator.objects import names
 from fmqoperator.resources import BrokerGroup
-from fmqoperator.seen import Answer, Defaults, Failure, InZooKeeper, Observation, Pod
+from fmqoperator.seen import Answer, Defaults, Failure, InZooKeeper, Observation, Pod, PodPhase
+from fmqoperator.shell.bodies import last_check
 from fmqoperator.shell.brokers import Brokers
 from fmqoperator.shell.cache import Cache
 from fmqoperator.shell.times import wall_ms
@@ -41,7 +43,8 @@ class Observer:
             nodes=self.cache.nodes(pod.node for pod in (pods or {}).values() if pod.node),
             zookeeper=zookeeper,
             zookeeper_why=why,
-            answers=await self._answers(zookeeper, pods),
+            answers=await self._answers(group, zookeeper, pods),
+            check=last_check(self.cache.jobs_of(key)),
             failures=failures,
         )
 
@@ -55,11 +58,12 @@ class Observer:
             return None, str(error)
 
     async def _answers(
-        self, zookeeper: InZooKeeper | None, pods: Mapping[str, Pod] | None
+        self, group: BrokerGroup, zookeeper: InZooKeeper | None, pods: Mapping[str, Pod] | None
     ) -> dict[BrokerId, Answer]:
-        """Of the members whose pod runs."""
-        if zookeeper is None or zookeeper.config is None:
-            return {}
-        running = {name for name, pod in (pods or {}).items() if pod.phase.value == "Running"}
-        members = zookeeper.config.value.members
+        """Of the members whose pod runs. Without ZooKeeper they still know what they serve."""
+        running = [name for name, pod in (pods or {}).items() if pod.phase is PodPhase.RUNNING]
+        if zookeeper is None:
+            here = {BrokerId(b): names.address(group, b, self.defaults) for b in running}
+            return await self.brokers.ask(here)
+        members = zookeeper.config.value.members if zookeeper.config is not None else ()
         return await self.brokers.ask({m.id: m.address for m in members if m.id in running})

@@ -64,7 +64,7 @@ class Options:
                 cluster_domain=environment.get("FMQ_CLUSTER_DOMAIN", ""),
                 spark_image=environment.get("FMQ_SPARK_IMAGE", ""),
                 spark_account=environment.get("FMQ_SPARK_ACCOUNT", "fmq-spark"),
-                planned_moves=environment.get("FMQ_PLANNED_MOVES", "") == "true",
+                planned_moves=environment.get("FMQ_PLANNED_MOVES", "true") != "false",
             ),
             me=environment.get("FMQ_POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
             listen=environment.get("FMQ_LISTEN", "0.0.0.0:8080"),

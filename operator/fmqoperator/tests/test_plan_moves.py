@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from fmqcore.cluster import Mode
-from fmqoperator.actions import Requeue
+from fmqcore.words import BrokerId
+from fmqoperator.actions import PutGroupConfig, RemoveAnnotation, Requeue, Tell
 from fmqoperator.plan import plan
 from fmqoperator.resources import SWITCHOVER
-from fmqoperator.seen import Node, PodPhase
+from fmqoperator.seen import Defaults, Node, PodPhase
 from fmqoperator.tests.plan_kit import (
     budget,
     kinds,
@@ -31,14 +32,35 @@ def test_a_switchover_by_annotation(moves: bool) -> None:
     made = running(moves)
     made.annotate(SWITCHOVER, "g1-1")
     made.run()
-    assert SWITCHOVER not in made.body["metadata"]["annotations"]
     if moves:
+        assert SWITCHOVER not in made.body["metadata"]["annotations"]
         assert made.state.master == "g1-1"
-        assert told(made) == ["Switchover", "SwitchoverDone", "EpochOpened"]
+        epochs = ["EpochOpened"] * 3  # given away, claimed, opened
+        assert told(made) == ["Switchover", *epochs[:2], "SwitchoverDone", *epochs[2:]]
+        assert {e.type for e in made.events} == {"Normal"}
     else:
         assert made.state.master == "g1-0"
-        assert told(made) == ["SwitchoverRefused"]
+        assert told(made) == ["MoveUnsupported"]
         assert masters(made) == []
+
+
+def test_a_switchover_while_moves_are_switched_off_is_refused(moves: bool) -> None:
+    made = running(moves)
+    made.annotate(SWITCHOVER, "g1-1")
+    seen = replace(made.seen(), defaults=Defaults("fmq-broker:test", planned_moves=False))
+    refusal, removal, _ = plan(seen)
+    assert isinstance(refusal, Tell)
+    assert "FMQ_PLANNED_MOVES" in refusal.message
+    assert removal == RemoveAnnotation(SWITCHOVER, "g1-1")
+
+
+def test_a_wish_of_a_person_is_left_alone_while_moves_are_switched_off(moves: bool) -> None:
+    made = running(moves)
+    assert made.config is not None
+    made.config = replace(made.config, value=replace(made.config.value, master=BrokerId("g1-1")))
+    del made.pods["g1-1"]
+    seen = replace(made.seen(), defaults=Defaults("fmq-broker:test", planned_moves=False))
+    assert not [a for a in plan(seen) if isinstance(a, PutGroupConfig)]
 
 
 @pytest.mark.parametrize("value", ["", "any"])
@@ -63,7 +85,7 @@ def test_a_declared_master(moves: bool) -> None:
     made.spec(switchover={"to": "g1-1"})
     if not moves:
         made.round()
-        assert "do not move the mastership" in made.condition("Progressing")["message"]
+        assert "moves no mastership: update it first" in made.condition("Progressing")["message"]
         assert masters(made) == []
         for _ in range(5):
             made.round()

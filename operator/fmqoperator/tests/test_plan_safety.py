@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from fmqcore.cluster import Mode
-from fmqcore.words import BrokerId
+from fmqcore.words import BrokerId, Permission
 from fmqoperator import facts
 from fmqoperator.actions import (
     Action,
@@ -25,7 +25,9 @@ from fmqoperator.actions import (
 )
 from fmqoperator.objects.quantities import amount
 from fmqoperator.plan import plan
+from fmqoperator.promotion import gone_since_ms
 from fmqoperator.resources import FENCE, RESTART, SWITCHOVER
+from fmqoperator.resources.group import PromotionPolicy
 from fmqoperator.seen import Node, Observation, PodPhase
 from fmqoperator.status import status
 from fmqoperator.tests.world import World, running
@@ -76,6 +78,7 @@ def _stops(seen: Observation, action: Action) -> bool:
 
 
 def _check_restart(seen: Observation, name: str, uid: str) -> None:
+    """Another copy is at work, and no move is on its way that could need this one."""
     assert seen.pods is not None
     assert seen.zookeeper is not None
     assert seen.pods[name].uid == uid
@@ -87,6 +90,10 @@ def _check_restart(seen: Observation, name: str, uid: str) -> None:
         # Another copy of what was acknowledged is at work, and is not about to be stopped.
         others = {state.master, *state.isr} - {name}
         assert any(facts.is_live(seen, b) and facts.is_ready(seen, b) for b in others)
+    if alive:
+        assert not state.base
+        assert not state.heir
+        assert config.master == state.master or config.master not in state.isr
     if alive and name != state.master:
         # A slave goes only while the master serves, or writes would end with it.
         assert facts.master_serves(seen)
@@ -101,10 +108,43 @@ def _check_config(seen: Observation, action: PutGroupConfig) -> None:
     before = set() if now is None else {m.id for m in now.value.members}
     assert before & ({state.master, state.reader} | state.isr) <= ids
     assert action.config.master in ids
-    if now is not None and not seen.defaults.planned_moves:
-        assert action.config.master == now.value.master
-    if now is not None and action.config.master not in (now.value.master, state.master):
-        assert action.config.master in state.isr
+    if now is None or (now.value.master, now.value.lost) == (
+        action.config.master,
+        action.config.lost,
+    ):
+        return
+    to, lost = action.config.master, action.config.lost
+    assert seen.pods is not None
+    if to == state.master:  # another's wish is withdrawn: while this one acts, that changes nothing
+        assert state.mode is Mode.MASTER
+        assert not state.base
+        return
+    assert facts.moves(seen)
+    assert to in state.isr
+    assert facts.is_live(seen, to)
+    assert next(m for m in action.config.members if m.id == to).permission is Permission.FULL
+    if lost:
+        _check_promotion(seen, to, lost)
+        return
+    assert facts.master_serves(seen)
+    assert facts.is_ready(seen, state.master)
+    assert facts.is_in_sync(seen, to)
+    assert not any(p.deleting for p in seen.pods.values())
+
+
+def _check_promotion(seen: Observation, to: str, lost: str) -> None:
+    """As ADR 0022 asks: declared of the master that acts and is gone, with all others there."""
+    config, state, policy = facts.config_of(seen), facts.state_of(seen), seen.group.spec.promotion
+    assert config is not None
+    assert seen.zookeeper is not None
+    assert policy.policy is PromotionPolicy.AFTER
+    assert (state.mode, to, lost) == (Mode.SLAVE_CONSUME, state.reader, state.master)
+    assert not facts.is_live(seen, lost)
+    assert lost not in seen.answers
+    assert all(m.id in seen.zookeeper.live for m in config.members if m.id != lost)
+    since = gone_since_ms(seen)
+    assert since is not None
+    assert seen.now_ms - since >= policy.after_seconds * 1000
 
 
 def _check_replicas(seen: Observation, count: int) -> None:
@@ -141,6 +181,14 @@ def _unschedulable(made: World, at: int) -> None:
     made.nodes[f"n{at % 3}"] = Node(f"n{at % 3}", schedulable=False, zone=f"z{at % 3}")
 
 
+def _wish(made: World, at: int, *, lost: bool = False) -> None:
+    """`fmq failover`, by a person."""
+    if made.config is not None and made.config.value.member(BrokerId(f"g1-{at}")):
+        who = made.state.master if lost else BrokerId("")
+        config = replace(made.config.value, master=BrokerId(f"g1-{at}"), lost=who)
+        made.config = replace(made.config, value=config, version=made.config.version + 1)
+
+
 def _node_down(made: World, at: int) -> None:
     if pod := made.pods.get(f"g1-{at}"):
         made.nodes[pod.node] = Node(pod.node, ready=False)
@@ -170,6 +218,14 @@ _TROUBLE: Final[dict[str, Callable[[World, int], object]]] = {
     "fence": lambda w, n: w.annotate(FENCE, f"g1-{n}"),
     "unfence": lambda w, n: w.body["metadata"]["annotations"].pop(FENCE, None),
     "grow": lambda w, n: w.spec(storage={"size": f"{10 + n}Gi"}),
+    "wish": _wish,
+    "wish, lost": lambda w, n: _wish(w, n, lost=True),
+    "older brokers": lambda w, n: setattr(w, "moves", False),
+    "newer brokers": lambda w, n: setattr(w, "moves", True),
+    "term stays closed": lambda w, n: setattr(w, "opens", False),
+    "term opens": lambda w, n: setattr(w, "opens", True),
+    "operator killed": lambda w, n: w.round(killed_after=n),
+    "a minute": lambda w, n: setattr(w, "now_ms", w.now_ms + 60_000),
     "promote": lambda w, n: w.spec(promotion={"policy": "after", "afterSeconds": 30}),
 }
 
@@ -243,6 +299,7 @@ def _heal(made: World) -> None:
     made.bad_images.clear()
     made.silent.clear()
     made.zookeeper_away = False
+    made.opens = True
     made.nodes = {f"n{at}": Node(f"n{at}", zone=f"z{at}") for at in range(3)}
     made.body["spec"].pop("switchover", None)
     made.body["metadata"]["annotations"] = {}

@@ -43,9 +43,7 @@ def test_a_group_as_declared() -> None:
             "OffsetsSynced", "ZooKeeperConnected", "ConfigApplied", "StorageReady"}  # fmt: skip
     bad = {"Progressing", "Degraded", "Fenced", "Paused"}
     by_status = {c["type"]: c["status"] for c in found["conditions"]}
-    assert by_status == dict.fromkeys(good, "True") | dict.fromkeys(bad, "False") | {
-        "IndexConsistent": "Unknown"
-    }
+    assert by_status == dict.fromkeys(good, "True") | dict.fromkeys(bad, "False")
 
 
 def test_every_condition_says_of_which_generation() -> None:
@@ -152,19 +150,6 @@ def test_a_restart_that_nobody_took_over_is_a_transition_too() -> None:
 
 
 # ---- what is not known is not told
-
-
-def test_without_zookeeper_nothing_is_claimed() -> None:
-    made = running()
-    made.zookeeper_away = True
-    found = seen_status(made)
-    assert (found["access"], found["phase"], found["mode"]) == ("UNKNOWN", "Unknown", "UNKNOWN")
-    assert (found["master"], found["epoch"]) == ("g1-0", 1)
-    by_status = {c["type"]: c["status"] for c in found["conditions"]}
-    for kind in ("Ready", "WriteAvailable", "ReadAvailable", "ReplicationHealthy", "FailoverSafe"):
-        assert by_status[kind] == "Unknown", kind
-    assert condition(found, "ZooKeeperConnected")["status"] == "False"
-    assert "spec.zookeeper.connect" in condition(found, "ZooKeeperConnected")["message"]
 
 
 def test_a_master_that_lives_and_does_not_answer_is_unknown() -> None:

@@ -6,16 +6,21 @@ from typing import Any
 import pytest
 
 from fmqcore.cluster import LiveBroker, Mode
+from fmqcore.policy import HowMany
 from fmqcore.words import BrokerId, Epoch, Position
 from fmqoperator import facts, wanted
-from fmqoperator.actions import PutGroupConfig, RestartPod
+from fmqoperator.actions import PutGroupConfig, RestartPod, Tell
 from fmqoperator.plan import plan
 from fmqoperator.promotion import Wait, is_lost, promotion
+from fmqoperator.resources import FENCE
+from fmqoperator.resources.group import Promotion
 from fmqoperator.seen import Answer, Node, Observation, Pod, PodPhase
+from fmqoperator.status import status
 from fmqoperator.steps import next_step
 from fmqoperator.tests.world import running
 from fmqoperator.words import Hold, Move, Restart
 
+NOBODY = BrokerId("")
 M, S1, S2 = BrokerId("g1-0"), BrokerId("g1-1"), BrokerId("g1-2")
 
 
@@ -38,46 +43,95 @@ def live(seen: Observation, **ends: tuple[int, int]) -> Observation:
     assert seen.zookeeper is not None
     nodes = {
         BrokerId(b.replace("_", "-")): LiveBroker(
-            BrokerId(b.replace("_", "-")), "i", "a", Epoch(epoch), Position(end)
+            BrokerId(b.replace("_", "-")), "i", "a", Epoch(epoch), Position(end), moves=True
         )
         for b, (epoch, end) in ends.items()
     }
     return replace(seen, zookeeper=replace(seen.zookeeper, live=nodes))
 
 
+def wished(seen: Observation, master: BrokerId, lost: BrokerId = NOBODY) -> Observation:
+    """The configuration wants that."""
+    assert seen.zookeeper is not None
+    assert seen.zookeeper.config is not None
+    config = replace(seen.zookeeper.config.value, master=master, lost=lost)
+    versioned = replace(seen.zookeeper.config, value=config)
+    return replace(seen, zookeeper=replace(seen.zookeeper, config=versioned))
+
+
+def annotated(seen: Observation, name: str, value: str) -> Observation:
+    meta = seen.group.metadata.model_copy(update={"annotations": {name: value}})
+    return replace(seen, group=seen.group.model_copy(update={"metadata": meta}))
+
+
+def with_policy(seen: Observation, how_many: HowMany) -> Observation:
+    assert seen.zookeeper is not None
+    assert seen.zookeeper.config is not None
+    config = seen.zookeeper.config.value
+    config = replace(config, policy=replace(config.policy, how_many=how_many))
+    versioned = replace(seen.zookeeper.config, value=config)
+    return replace(seen, zookeeper=replace(seen.zookeeper, config=versioned))
+
+
 # ---- promotion
 
 
-def test_the_most_advanced_by_epoch_then_end() -> None:
-    seen = lost()
-    for ends, best in (
-        ({"g1_1": (3, 100), "g1_2": (3, 200)}, S2),
-        ({"g1_1": (4, 100), "g1_2": (3, 900)}, S1),
-        ({"g1_1": (3, 100), "g1_2": (3, 100)}, S1),
-    ):
-        found = promotion(live(seen, **ends))
-        assert isinstance(found, Move)
-        assert found.to == best
+def test_who_serves_the_reads_becomes_master_and_the_master_is_declared_lost() -> None:
+    assert promotion(lost()) == Move(
+        S1, "master g1-0 is lost: g1-1 serves the reads and becomes master", lost=M
+    )
+    (put,) = [a for a in plan(lost()) if isinstance(a, PutGroupConfig)]
+    assert (put.config.master, put.config.lost) == (S1, M)
+    assert next(a.reason for a in plan(lost()) if isinstance(a, Tell)) == "Promotion"
+
+
+def test_what_is_declared_is_not_declared_again() -> None:
+    seen = wished(lost(), master=S1, lost=M)
+    found = promotion(seen)
+    assert isinstance(found, Wait)
+    assert found.reason == "Promoting"
+    assert not [a for a in plan(seen) if isinstance(a, PutGroupConfig | RestartPod)]
+    assert status(seen)["phase"] == "Promoting"
+
+
+def test_who_was_wished_for_before_the_master_died_is_declared_too() -> None:
+    """A move on its way when the master died: that the master is lost must still be said."""
+    seen = wished(lost(), master=S2)
+    (put,) = [a for a in plan(seen) if isinstance(a, PutGroupConfig)]
+    assert (put.config.master, put.config.lost) == (S1, M)
+
+
+def as_state(seen: Observation, **change: Any) -> Observation:
+    assert seen.zookeeper is not None
+    state = replace(seen.zookeeper.state, **change)
+    return replace(seen, zookeeper=replace(seen.zookeeper, state=state))
 
 
 @pytest.mark.parametrize(
-    ("how_many", "there", "done"),
+    ("change", "why"),
     [
-        ("one", ["g1_1", "g1_2"], True),
-        ("one", ["g1_1"], False),  # the other may hold what this one does not
-        ("all", ["g1_1"], True),  # each holds all
-        ("all", [], False),
-        ("majority", ["g1_1"], False),
-        ("majority", ["g1_1", "g1_2"], True),
+        (lambda s: as_state(s, mode=Mode.MASTER), "no slave serves the reads"),
+        (lambda s: as_state(s, mode=Mode.HANDOVER), "no slave serves the reads"),
+        (lambda s: live(s, g1_2=(3, 100)), "g1-1 serves the reads and is not there"),
+        (lambda s: live(s, g1_1=(3, 100)), "missing: g1-2"),
+        (lambda s: as_state(s, isr=frozenset({S2})), "g1-1 serves the reads and was not in sync"),
+        (lambda s: as_state(s, base=Epoch(8)), "it had not heard all slaves when it went"),
+        (lambda s: annotated(s, FENCE, "g1-1"), "g1-1 may not serve everything"),
+        (lambda s: with_policy(s, HowMany.NONE), "the policy asks no slave"),
     ],
 )
-def test_only_if_all_that_was_acknowledged_is_among_them(
-    how_many: str, there: list[str], done: bool
-) -> None:
-    found = promotion(live(lost(how_many), **dict.fromkeys(there, (3, 100))))
-    assert isinstance(found, Move) is done
-    if isinstance(found, Wait) and there:
-        assert "missing: g1-2" in found.message
+def test_nobody_is_promoted_who_may_lack_what_was_acknowledged(change: Any, why: str) -> None:
+    seen = change(lost())
+    found = promotion(seen)
+    assert isinstance(found, Wait), found
+    assert why in found.message
+    assert not [a for a in plan(seen) if isinstance(a, PutGroupConfig) and a.config.lost]
+
+
+def test_a_promotion_is_off_unless_asked_for() -> None:
+    seen = lost()
+    spec = seen.group.spec.model_copy(update={"promotion": Promotion()})
+    assert promotion(replace(seen, group=seen.group.model_copy(update={"spec": spec}))) is None
 
 
 def test_not_before_its_time_and_it_says_when() -> None:
@@ -88,23 +142,28 @@ def test_not_before_its_time_and_it_says_when() -> None:
     assert isinstance(promotion(replace(seen, now_ms=seen.now_ms + 1000)), Move)
 
 
+def remembered(seen: Observation, **change: Any) -> Observation:
+    status = seen.group.status.model_copy(update=change)
+    return replace(seen, group=seen.group.model_copy(update={"status": status}))
+
+
 def test_a_master_of_which_it_is_not_known_since_when_it_is_gone_is_waited_for() -> None:
     seen = lost()
     memory = seen.group.status.memory.model_copy(update={"master_gone_since_ms": None})
-    status = seen.group.status.model_copy(update={"memory": memory})
-    group = seen.group.model_copy(update={"status": status})
-    assert isinstance(promotion(replace(seen, group=group)), Wait)
+    assert isinstance(promotion(remembered(seen, memory=memory)), Wait)
 
 
-def test_today_nobody_is_promoted_and_it_is_told() -> None:
+def test_the_time_of_an_earlier_masters_loss_does_not_count_for_the_next() -> None:
+    """It was promoted and died between two looks."""
+    seen = remembered(lost(gone_s=1000), master=S2)
+    assert isinstance(promotion(seen), Wait)
+    assert status(seen)["memory"]["masterGoneSinceMs"] == seen.now_ms
+
+
+def test_brokers_that_know_no_moves_are_promoted_by_nobody_and_it_is_told() -> None:
     found = promotion(lost(moves=False))
     assert isinstance(found, Wait)
     assert found.reason == "MoveUnsupported"
-
-
-def test_a_promotion_is_a_wish_in_the_configuration() -> None:
-    (put,) = [a for a in plan(lost()) if isinstance(a, PutGroupConfig)]
-    assert put.config.master == S1
 
 
 # ---- lost
@@ -122,6 +181,8 @@ def pod(**fields: Any) -> Pod:
         (pod(phase=PodPhase.RUNNING), Node("n0"), False),  # it may be reading its journal
         (pod(phase=PodPhase.RUNNING), Node("n0", ready=None), False),
         (pod(phase=PodPhase.RUNNING), Node("n0", ready=False), True),
+        (pod(phase=PodPhase.RUNNING, deleting=True), Node("n0", ready=None), True),  # given up
+        (pod(phase=PodPhase.RUNNING, deleting=True), Node("n0"), False),  # it is being stopped
         (pod(phase=PodPhase.UNKNOWN), None, False),
         (pod(phase=PodPhase.RUNNING, waiting="CrashLoopBackOff"), Node("n0"), True),
         (pod(phase=PodPhase.PENDING, waiting="Unschedulable"), None, True),
@@ -221,6 +282,7 @@ def test_nothing_else_is_begun_while_a_wish_is_on_its_way() -> None:
     assert made.config is not None
     assert isinstance(next_step(made.seen()).step, Restart)
     made.config = replace(made.config, value=replace(made.config.value, master=S1))
+    made.state = replace(made.state, isr=frozenset({S1, S2}))
     found = next_step(made.seen())
     assert found.step is None
     assert found.holds == (Hold("Switching", "g1-1 is to be master; now it is g1-0", True),)

@@ -15,6 +15,7 @@ from fmqcore.words import BrokerId, Epoch, Permission, Position
 from fmqoperator.actions import (
     Action,
     ApplyChild,
+    ChangeAnnotation,
     DeleteChild,
     GrowClaim,
     PutGroupConfig,
@@ -49,7 +50,8 @@ class World:
     """One group, in its cluster."""
 
     body: Json
-    moves: bool = False  # brokers act upon a wanted master
+    moves: bool = False  # brokers act upon a wanted master, and say so
+    opens: bool = True  # who has claimed the mastership opens its term
     now_ms: int = 1_800_000_000_000
     children: dict[tuple[str, str], Json] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -66,6 +68,7 @@ class World:
     events: list[Tell] = field(default_factory=list)
     done: list[Action] = field(default_factory=list)
     made: int = 0
+    terms: list[str] = field(default_factory=list)  # who opened each
 
     # ---- what is seen
     @property
@@ -79,7 +82,9 @@ class World:
     @property
     def live(self) -> dict[BrokerId, LiveBroker]:
         return {
-            BrokerId(b): LiveBroker(BrokerId(b), "i", "a", self.state.epoch, Position(1000))
+            BrokerId(b): LiveBroker(
+                BrokerId(b), pod.uid, "a", self.state.epoch, Position(1000), moves=self.moves
+            )
             for b, pod in sorted(self.pods.items())
             if pod.phase is PodPhase.RUNNING and not pod.deleting and not pod.waiting
         }
@@ -89,9 +94,9 @@ class World:
         member = None if self.config is None else self.config.value.member(BrokerId(broker))
         if member is None:
             return Permission.NONE
-        if state.mode is Mode.MASTER and broker == state.master:
+        if state.mode is Mode.MASTER and broker == state.master and not state.base:
             return member.permission
-        if state.mode is Mode.SLAVE_CONSUME and broker == state.reader:
+        if state.mode is Mode.SLAVE_CONSUME and broker == state.reader and not state.heir:
             return Permission.READ & member.permission
         return Permission.NONE
 
@@ -120,7 +125,7 @@ class World:
         return Observation(
             group=self.group,
             now_ms=self.now_ms,
-            defaults=Defaults("fmq-broker:test", planned_moves=self.moves),
+            defaults=Defaults("fmq-broker:test"),
             children=self.children,
             pods=None if self.pods_unknown else dict(self.pods),
             claims=self.claims,
@@ -132,12 +137,14 @@ class World:
         )
 
     # ---- what the operator does
-    def round(self) -> list[Action]:
-        """Observe, plan, do, tell."""
+    def round(self, killed_after: int | None = None) -> list[Action]:
+        """Observe, plan, do, tell; or only so many actions, and the operator is dead."""
         seen = self.seen()
         actions = plan(seen)
-        for action in actions:
+        for action in actions[:killed_after]:
             self.do(action)
+        if killed_after is not None:
+            return actions
         self.body["status"] = json.loads(json.dumps(status(seen)))
         return actions
 
@@ -158,6 +165,9 @@ class World:
             case RemoveAnnotation(name=name, value=value):
                 if self.body["metadata"]["annotations"].get(name) == value:
                     del self.body["metadata"]["annotations"][name]
+            case ChangeAnnotation(name=name, value=value, to=to):
+                if self.body["metadata"]["annotations"].get(name) == value:
+                    self.body["metadata"]["annotations"][name] = to
             case Tell():
                 self.events.append(action)
             case Requeue():
@@ -237,48 +247,86 @@ class World:
         """At most one change of the state a turn, as a compare-and-set would be."""
         if self.zookeeper_away or self.config is None:
             return
-        config, live, state = self.config.value, self.live, self.state
-        master = state.master or config.master
-        up = {b for b in live if b in self.pods and self.pods[b].phase is PodPhase.RUNNING}
-        in_sync = frozenset(m.id for m in config.members if m.id in up and m.id != master)
-        if state.mode is Mode.NEW:
-            if master in up:
+        up = frozenset(self.live)
+        if self.state.mode is Mode.NEW:
+            if (master := self.config.value.master) in up:
                 self._open(master, frozenset(), f"{master} opened the group")
-        elif state.mode is Mode.MASTER and master not in up:
+        elif self.state.mode is Mode.MASTER:
+            self._with_master(self.config.value, self.state, up)
+        else:
+            self._with_reader(self.config.value, self.state, up)
+
+    def _with_master(self, config: GroupConfig, state: GroupState, up: frozenset[BrokerId]) -> None:
+        master, wanted = state.master, config.master
+        in_sync = frozenset(m.id for m in config.members if m.id in up and m.id != master)
+        if master not in up:
             able = sorted(b for b in state.isr & up if self._reads(b) and self._reads(master))
             if able:
-                self.state = replace(
-                    state,
-                    mode=Mode.SLAVE_CONSUME,
-                    epoch=Epoch(state.epoch + 1),
-                    reader=BrokerId(able[0]),
-                    why=f"{able[0]} serves reads: {master} is gone",
-                )
-        elif state.mode is Mode.MASTER and self.moves and config.master != master:
-            if config.master in in_sync:
-                self._open(config.master, in_sync - {config.master} | {master}, "moved")
-        elif state.mode is Mode.MASTER and in_sync != state.isr:
+                self._give(able[0], f"{able[0]} serves reads: {master} is gone")
+        elif state.base:  # it claimed the mastership and opens its term now
+            others = {m.id for m in config.members} - {master, state.lost}
+            if self.opens and (not state.lost or others <= up):
+                self._open(master, in_sync & state.isr, f"{master} is master now")
+        elif self.moves and wanted != master and wanted in state.isr & in_sync:
+            if self.serves_all(wanted):
+                why = f"master {master} gives way to {wanted}, as the configuration wants"
+                self._give(wanted, why, heir=self._process(wanted))
+        elif in_sync != state.isr:
             self.state = replace(state, isr=in_sync)
-        elif state.mode is Mode.SLAVE_CONSUME and master in up:
-            self._open(master, in_sync, f"master {master} is back")
-        elif state.mode is Mode.SLAVE_CONSUME and self.moves and config.master in up - {master}:
-            self._open(config.master, in_sync - {config.master}, "promoted")
 
-    def _open(self, master: str, isr: Iterable[str], why: str) -> None:
-        who = BrokerId(master)
-        self.state = GroupState(
-            Mode.MASTER,
-            Epoch(self.state.epoch + 1),
-            who,
-            who,
-            frozenset(BrokerId(b) for b in isr),
+    def _with_reader(self, config: GroupConfig, state: GroupState, up: frozenset[BrokerId]) -> None:
+        master, reader = state.master, state.reader
+        others = {m.id for m in config.members} - {master, reader}
+        lost = config.lost == master and master not in up and reader in state.isr and others <= up
+        inherits = state.heir != "" and state.heir == self._process(reader)
+        if self.moves and config.master == reader and reader in up and (inherits or lost):
+            self.state = replace(
+                state,
+                mode=Mode.MASTER,
+                epoch=Epoch(state.epoch + 1),
+                master=reader,
+                isr=state.isr - {reader} | ({master} if inherits else set()),
+                heir="",
+                base=Epoch(state.epoch if inherits else state.epoch + 1),
+                lost=BrokerId("") if inherits else master,
+                why=f"{reader} becomes master",
+            )
+        elif master in up:
+            self._open(master, state.isr & up, f"master {master} is back")
+        elif reader not in up and (able := sorted(state.isr & up)):
+            self._give(able[0], f"{able[0]} serves reads: {reader} is gone")
+        elif reader in up and state.heir:
+            self.state = replace(state, epoch=Epoch(state.epoch + 1), heir="")
+
+    def _give(self, reader: BrokerId, why: str, heir: str = "") -> None:
+        self.state = replace(
+            self.state,
+            mode=Mode.SLAVE_CONSUME,
+            epoch=Epoch(self.state.epoch + 1),
+            reader=reader,
+            heir=heir,
             why=why,
         )
+
+    def _process(self, broker: str) -> str:
+        """What tells one life of a broker from the next."""
+        return self.pods[broker].uid if broker in self.live else ""
+
+    def _open(self, master: str, isr: Iterable[BrokerId], why: str) -> None:
+        who = BrokerId(master)
+        epoch = Epoch(self.state.epoch + 1)
+        self.terms.append(who)
+        self.state = GroupState(Mode.MASTER, epoch, who, who, frozenset(isr), why=why)
 
     def _reads(self, broker: str) -> bool:
         assert self.config is not None
         member = self.config.value.member(BrokerId(broker))
         return member is not None and bool(member.permission & Permission.READ)
+
+    def serves_all(self, broker: str) -> bool:
+        assert self.config is not None
+        member = self.config.value.member(BrokerId(broker))
+        return member is not None and member.permission is Permission.FULL
 
     # ---- for tests
     def run(self, until: Callable[["World"], bool] | None = None, most: int = 200) -> None:

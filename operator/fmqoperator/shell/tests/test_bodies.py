@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from fmqoperator.jobs import JobPod
-from fmqoperator.seen import Claim, Node, Pod, PodPhase
-from fmqoperator.shell.bodies import claim_of, job_pod_of, node_of, pod_of
+from fmqoperator.resources.job import Verdict
+from fmqoperator.seen import Check, Claim, Node, Pod, PodPhase
+from fmqoperator.shell.bodies import claim_of, job_pod_of, last_check, node_of, pod_of
 
 BARE: dict[str, Any] = {"metadata": {"name": "g1-0", "uid": "u"}}
 
@@ -100,3 +101,27 @@ def test_pods_of_jobs() -> None:
     assert job_pod_of(body) == JobPod("c-g1-0-x", "c-g1-0", 2, "the end of its log")
     driver = {"metadata": {"name": "d", "labels": {"sparkoperator.k8s.io/app-name": "check-1"}}}
     assert job_pod_of(driver) == JobPod("d", "check-1")
+
+
+def job(name: str, ended: str, **change: str) -> dict[str, Any]:
+    ran = {"phase": "Succeeded", "verdict": "Clean", "finishedAt": ended, "message": "well"}
+    return {
+        "apiVersion": "fmq.io/v1alpha1",
+        "kind": "BrokerJob",
+        "metadata": {"name": name, "namespace": "shop", "uid": "u"},
+        "spec": {"group": "g1", "type": change.pop("type", "check")},
+        "status": ran | change,
+    }
+
+
+def test_the_check_that_ended_last() -> None:
+    jobs = [
+        job("a", "2026-01-01T00:00:00Z", verdict="Inconsistent"),
+        job("b", "2026-01-02T00:00:00Z"),
+        job("c", "2026-01-03T00:00:00Z", phase="Failed"),
+        job("d", "2026-01-04T00:00:00Z", type="rebuild-index"),
+        {**job("e", "2026-01-05T00:00:00Z"), "spec": {"of": "an older schema"}},
+    ]
+    found = Check("b", "standard", Verdict.CLEAN, "2026-01-02T00:00:00Z", "well")
+    assert last_check(jobs) == last_check(reversed(jobs)) == found
+    assert last_check(jobs[2:]) is None

@@ -1,0 +1,217 @@
+"""Who could be master, and every reason to give the mastership to another broker. Pure.
+
+A move is a wish in the group's configuration (`GroupConfig.master`), and brokers fulfil it by the
+failover machine (ADR 0022). Nothing is remembered of it but that wish: an operator that starts
+anew goes on from the wish and from who is master. Brokers that do not know such wishes are never
+given one (`facts.moves`); a master of theirs is restarted in good order instead.
+"""
+
+from typing import Final
+
+from fmqcore.cluster import Mode
+from fmqcore.words import BrokerId, Permission
+from fmqoperator import facts
+from fmqoperator.objects import names
+from fmqoperator.resources import FENCE, SWITCHOVER
+from fmqoperator.seen import Observation
+from fmqoperator.words import Hold, Move
+
+OFF: Final = (
+    "planned moves are switched off (FMQ_PLANNED_MOVES=false at the operator): the master stays, "
+    "and returns by itself after a restart"
+)
+ANYBODY: Final = ("", "any")
+"""Values of the annotation: whoever is best."""
+
+
+# ---- who could be master
+
+
+def why_not(seen: Observation, broker: str) -> str:
+    """ "" if it can become master now, else the reason in a sentence."""
+    if reason := barred(seen, broker):
+        return reason
+    if broker not in facts.state_of(seen).isr:
+        return f"{broker} is not in sync"
+    if not facts.is_in_sync(seen, broker):
+        return f"{broker} is not there, or not linked to its master"
+    if not facts.may_stay(seen, broker):
+        return f"the node of {broker} is being drained"
+    return ""
+
+
+def barred(seen: Observation, broker: str) -> str:
+    """Why it may not become master, whatever it holds."""
+    config = facts.config_of(seen)
+    if config is None or config.member(BrokerId(broker)) is None:
+        return f"{broker} is no broker of this group"
+    if facts.permissions(seen, broker)[broker] is not Permission.FULL:
+        return f"{broker} may not serve everything (permissions, or {FENCE})"
+    return ""
+
+
+def could_ever(seen: Observation) -> bool:
+    """Some slave may be master as far as people decided, whether or not it can be now."""
+    config, state = facts.config_of(seen), facts.state_of(seen)
+    members = () if config is None else config.members
+    return any(m.id != state.master and not barred(seen, m.id) for m in members)
+
+
+def successors(seen: Observation) -> tuple[str, ...]:
+    """Slaves that could become master now, the best first."""
+    master = facts.answer_of(seen, facts.state_of(seen).master)
+    lag = {} if master is None else {r.broker: r.lag_bytes for r in master.replicas}
+    stale = {p.name for p in facts.outdated(seen)}
+    able = [str(b) for b in facts.state_of(seen).isr if not why_not(seen, b)]
+    stay = seen.group.brokers
+    rank = [(b not in stay, b in stale, lag.get(BrokerId(b), 0), names.ordinal(b), b) for b in able]
+    return tuple(r[-1] for r in sorted(rank))
+
+
+def unable(seen: Observation) -> str:
+    """Why nobody may be wished for as master; "" = it may be done, or that is not known."""
+    if not seen.defaults.planned_moves:
+        return OFF
+    if old := facts.unmoving(seen):
+        return f"{', '.join(old)} runs a version that moves no mastership: update it first"
+    return ""
+
+
+def unsettled(seen: Observation) -> str:
+    """Why nothing that is at work may be stopped now; "" = the master serves, nobody is leaving."""
+    if not facts.nobody_is_leaving(seen):
+        return "a broker is being stopped or started"
+    if not facts.master_serves(seen):
+        return "the master does not serve, or does not answer"
+    if not facts.is_ready(seen, facts.state_of(seen).master):
+        return "the master is not ready"
+    return ""
+
+
+def move(seen: Observation, to: str, why: str) -> Move | Hold:
+    """To that one, if it can be done now."""
+    if reason := unable(seen):
+        return Hold("MoveUnsupported", f"{why}: {reason}")
+    if reason := unsettled(seen):
+        return Hold("MoveWaits", f"{why}: {reason}")
+    if reason := why_not(seen, to):
+        return Hold("MoveWaits", f"{why}: {reason}")
+    return Move(BrokerId(to), why)
+
+
+# ---- reasons
+
+
+def wish(seen: Observation) -> Move | Hold | None:
+    """A move that is on its way, whoever wants it. One that cannot come to an end is withdrawn.
+
+    Only while the master serves, that is: who acts is one broker for as long as the mode is MASTER,
+    and a configuration that wants that one changes nothing. A slave that is merely out of sync may
+    come in again; it is waited for, but keeps nobody from wanting another.
+    """
+    config, state = facts.config_of(seen), facts.state_of(seen)
+    if config is None or state.mode is Mode.NEW:
+        return None
+    if config.master == state.master:
+        opening = state.mode is Mode.MASTER and state.base
+        said = f"{state.master} has taken the mastership over and is about to open its term"
+        return Hold("Switching", said, blocks=True) if opening else None
+    wanted = f"{config.master} is to be master; now it is {state.master}"
+    if state.mode is not Mode.MASTER or state.base or not seen.defaults.planned_moves:
+        return Hold("Switching", wanted, blocks=True)
+    reason = unable(seen) or barred(seen, config.master)
+    if not reason and not facts.is_live(seen, config.master):
+        reason = f"{config.master} is gone"
+    if reason:
+        return Move(state.master, f"{reason}: {state.master} stays master")
+    if config.master not in state.isr:
+        return Hold("MoveWaits", f"{wanted}: {config.master} is not in sync")
+    return Hold("Switching", wanted, blocks=True)
+
+
+def wish_of_a_serving_master(seen: Observation) -> Move | Hold | None:
+    """As `wish`; a group without a serving master is not kept waiting by it."""
+    return wish(seen) if facts.state_of(seen).mode is Mode.MASTER else None
+
+
+def refused(seen: Observation) -> str:
+    """Why the annotation can never be obeyed; "" = it can, or there is none."""
+    asked, declared = seen.group.metadata.annotations.get(SWITCHOVER), seen.group.spec.switchover
+    if asked is None:
+        return ""
+    if not seen.defaults.planned_moves:
+        return OFF
+    if declared is not None:
+        return f"spec.switchover.to says {declared.to}: change that instead"
+    if asked not in (*ANYBODY, *seen.group.brokers):
+        return f"{asked!r} is no broker of this group: {', '.join(seen.group.brokers)} are"
+    return ""
+
+
+def chosen(seen: Observation) -> str:
+    """Who it is, if the annotation leaves that to us and it can be told; else "".
+
+    It is written into the annotation before anything is done, or an operator that is killed after
+    the move would make another one.
+    """
+    asked = seen.group.metadata.annotations.get(SWITCHOVER)
+    if asked not in ANYBODY or refused(seen) or unable(seen) or unsettled(seen):
+        return ""
+    return next(iter(successors(seen)), "")
+
+
+def asked_for(seen: Observation) -> Move | Hold | None:
+    """The annotation."""
+    asked, state = seen.group.metadata.annotations.get(SWITCHOVER), facts.state_of(seen)
+    if asked is None or refused(seen) or asked == state.master:
+        return None
+    if to := chosen(seen):
+        return Hold("Switching", f"a switchover was asked for: {to} is to be master", blocks=True)
+    if asked in ANYBODY:
+        if reason := unable(seen):
+            return Hold("MoveUnsupported", f"a switchover was asked for: {reason}")
+        reason = unsettled(seen) or "no slave is in sync"
+        return Hold("MoveWaits", f"a switchover was asked for: {reason}")
+    return move(seen, asked, f"a switchover to {asked} was asked for")
+
+
+def drain(seen: Observation) -> Move | Hold | None:
+    """The master's node is being drained. (One that is already being stopped gives way itself.)"""
+    state, config = facts.state_of(seen), facts.config_of(seen)
+    master, pod = state.master, facts.pod_of(seen, state.master)
+    if state.mode is not Mode.MASTER or not facts.is_leaving_node(seen, master):
+        return None
+    if config is None or len(config.members) == 1:
+        return None  # nobody to move to: it may be evicted as it is
+    if pod is None or pod.deleting:
+        return None
+    node = facts.node_of(seen, master)
+    why = f"node {node.name if node else ''} is being drained, master {master} is on it"
+    able = successors(seen)
+    if not able:
+        return Hold("DrainWaits", f"{why}: no slave elsewhere is in sync")
+    if facts.moves(seen):
+        return move(seen, able[0], why)
+    if may_be_evicted(seen):
+        return Hold("DrainOpen", f"{why}: it may be evicted, {able[0]} takes the reads over")
+    return Hold("DrainWaits", f"{why}: {unsettled(seen)}")
+
+
+def may_be_evicted(seen: Observation) -> bool:
+    """A drain may take the master's pod though it is master: a slave takes the reads at once."""
+    master = facts.state_of(seen).master
+    return (
+        bool(master)
+        and not facts.moves(seen)
+        and facts.is_leaving_node(seen, master)
+        and not unsettled(seen)
+        and bool(successors(seen))
+    )
+
+
+def declared(seen: Observation) -> Move | Hold | None:
+    """spec.switchover, once nothing else is to be done."""
+    asked, state = seen.group.spec.switchover, facts.state_of(seen)
+    if asked is None or state.mode is not Mode.MASTER or asked.to == state.master:
+        return None
+    return move(seen, asked.to, f"spec.switchover.to is {asked.to}")

@@ -1,0 +1,307 @@
+"""Every way of moving the mastership, with the operator killed after each single thing it does.
+
+Who comes after it knows what the cluster and ZooKeeper say and what was written into the status,
+and nothing else. It must end where the first would have, and move and restart nobody twice.
+"""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pytest
+
+from fmqcore.cluster import Mode
+from fmqcore.words import BrokerId, Permission
+from fmqoperator import facts, moves
+from fmqoperator.actions import PutGroupConfig, Requeue, RestartPod
+from fmqoperator.plan import plan
+from fmqoperator.resources import SWITCHOVER
+from fmqoperator.seen import Defaults, Observation
+from fmqoperator.status import status
+from fmqoperator.tests.plan_kit import lose_master, members, restarts
+from fmqoperator.tests.test_plan_safety import check
+from fmqoperator.tests.world import World, running
+from fmqoperator.words import Hold
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What is asked for, and what must have come of it."""
+
+    ask: Callable[[World], None]
+    terms: tuple[str, ...]  # who opened a term, in this order
+    restarted: tuple[str, ...] = ()
+    spec: tuple[tuple[str, Any], ...] = ()
+    lost: str = ""
+
+
+def _drain(made: World) -> None:
+    node = made.pods["g1-0"].node
+    made.nodes[node] = replace(made.nodes[node], schedulable=False)
+
+
+def _scale(made: World) -> None:
+    del made.body["spec"]["switchover"]
+    made.spec(replicas=2)
+
+
+_AFTER: Final = (("promotion", {"policy": "after", "afterSeconds": 30}),)
+_LAST: Final = (("switchover", {"to": "g1-2"}),)
+
+STORIES: Final[dict[str, Story]] = {
+    "annotation": Story(lambda w: w.annotate(SWITCHOVER, "g1-2"), ("g1-2",)),
+    "annotation any": Story(lambda w: w.annotate(SWITCHOVER, "any"), ("g1-1",)),
+    "annotation left empty": Story(lambda w: w.annotate(SWITCHOVER, ""), ("g1-1",)),
+    "spec.switchover": Story(lambda w: w.spec(switchover={"to": "g1-2"}), ("g1-2",)),
+    "drain": Story(_drain, ("g1-1",)),
+    "rolling upgrade": Story(
+        lambda w: w.spec(image="new:2"), ("g1-1",), restarted=("g1-2", "g1-1", "g1-0")
+    ),
+    "rolling upgrade of a declared master": Story(
+        lambda w: w.spec(image="new:2"),
+        ("g1-0", "g1-2"),
+        restarted=("g1-1", "g1-0", "g1-2"),
+        spec=_LAST,
+    ),
+    "fewer brokers than the master's number": Story(_scale, ("g1-0",), spec=_LAST),
+    "the master is lost for good": Story(lose_master, ("g1-1",), spec=_AFTER, lost="g1-0"),
+}
+
+
+def begun(story: Story) -> World:
+    made = running(True, replicas=3, **dict(story.spec))
+    made.terms.clear()
+    story.ask(made)
+    return made
+
+
+def finish(made: World, story: Story) -> None:
+    """Calm, with all that must be so."""
+    for _ in range(150):
+        check(made.seen())
+        if made.round() == [Requeue(30_000)] and ended(made, story):
+            break
+        made.turn()
+    assert ended(made, story), (made.terms, made.said())
+    assert tuple(made.terms) == story.terms, "nobody moved twice"
+    assert tuple(restarts(made)) == story.restarted, "nobody restarted twice"
+    assert SWITCHOVER not in made.body["metadata"].get("annotations", {})
+    assert made.config is not None
+    assert made.config.value.master == made.state.master == story.terms[-1]
+    assert made.config.value.lost == story.lost
+    assert len(members(made)) == made.body["spec"]["replicas"]
+
+
+def ended(made: World, story: Story) -> bool:
+    settled = made.state.mode is Mode.MASTER and not made.state.base
+    return settled and len(made.terms) >= len(story.terms)
+
+
+@pytest.mark.parametrize("name", sorted(STORIES))
+def test_killed_after_each_thing_that_it_does(name: str) -> None:
+    story = STORIES[name]
+    made, killed = begun(story), 0
+    while not ended(made, story):
+        actions = plan(made.seen())
+        for left in range(len(actions) if len(actions) > 1 else 0):
+            other, killed = deepcopy(made), killed + 1
+            other.round(killed_after=left)
+            for _ in range(killed % 3):  # brokers go on while nobody looks
+                other.turn()
+            finish(other, story)
+        made.round()
+        made.turn()
+    assert killed > 2
+    finish(made, story)
+
+
+@pytest.mark.parametrize("name", sorted(STORIES))
+def test_a_new_operator_at_every_round(name: str) -> None:
+    """None lives long enough to write a status, but for what it must remember of a lost master."""
+    story = STORIES[name]
+    made = begun(story)
+    for _ in range(150):
+        made.round(killed_after=100)
+        made.body["status"]["memory"] = status(made.seen())["memory"]
+        made.body["status"]["master"] = made.state.master
+        made.turn()
+        if ended(made, story):
+            break
+    finish(made, story)
+
+
+# ---- what goes wrong on the way
+
+
+def step_of(made: World) -> list[str]:
+    return [type(a).__name__ for a in plan(made.seen()) if isinstance(a, PutGroupConfig)]
+
+
+def test_the_master_dies_with_the_wish_and_the_heir_goes_on() -> None:
+    made = running(True, replicas=3)
+    made.annotate(SWITCHOVER, "g1-1")
+    made.run(lambda w: w.state.heir != "")
+    made.broken.add("g1-0")
+    made.pods["g1-0"] = replace(made.pods["g1-0"], waiting="CrashLoopBackOff", ready=False)
+    made.run(lambda w: w.state.master == "g1-1" and not w.state.base)
+    made.broken.clear()
+    made.run()
+    assert made.state.master == "g1-1"
+    assert sorted(made.state.isr) == ["g1-0", "g1-2"]
+
+
+def test_the_heir_dies_with_the_reads_and_the_master_stays_until_it_is_back() -> None:
+    made = running(True, replicas=3)
+    made.terms.clear()
+    made.annotate(SWITCHOVER, "g1-1")
+    made.run(lambda w: w.state.heir != "")
+    made.broken.add("g1-1")
+    made.pods["g1-1"] = replace(made.pods["g1-1"], waiting="CrashLoopBackOff", ready=False)
+    made.run(lambda w: w.config is not None and w.config.value.master == "g1-0")
+    assert made.terms == ["g1-0"], "it opened again"
+    for _ in range(5):
+        made.turn()
+        made.round()
+    assert "g1-1 is not in sync" in made.condition("Progressing")["message"]
+    made.broken.clear()
+    made.run()
+    assert made.terms == ["g1-0", "g1-1"]
+
+
+def test_nothing_is_begun_before_the_new_master_has_opened_its_term() -> None:
+    """It has claimed the mastership: from then on the configuration agrees with the state."""
+    made = running(True, replicas=3)
+    made.opens = False
+    made.spec(image="new:2")
+    made.run(lambda w: w.state.base != 0)
+    before = list(restarts(made))
+    for _ in range(5):
+        assert not [a for a in plan(made.seen()) if isinstance(a, RestartPod | PutGroupConfig)]
+        made.round()
+        made.turn()
+    assert made.body["status"]["phase"] == "Switching"
+    made.opens = True
+    made.run()
+    assert restarts(made) == [*before, "g1-0"]
+
+
+def test_a_wished_broker_that_is_out_of_sync_keeps_nobody_from_wanting_another() -> None:
+    """Somebody asked for g1-2, which copies still, and then the master's node is drained."""
+    made = running(True, replicas=3)
+    assert made.config is not None
+    made.config = replace(made.config, value=replace(made.config.value, master=BrokerId("g1-2")))
+    made.state = replace(made.state, isr=frozenset({BrokerId("g1-1")}))
+    assert step_of(made) == [], "it is waited for"
+    _drain(made)
+    (put,) = [a for a in plan(made.seen()) if isinstance(a, PutGroupConfig)]
+    assert put.config.master == "g1-1"
+
+
+def test_a_wish_that_nobody_may_fulfil_is_withdrawn() -> None:
+    made = running(True, permissions=[{"broker": "g1-1", "permission": "READ"}])
+    assert made.config is not None
+    made.config = replace(made.config, value=replace(made.config.value, master=BrokerId("g1-1")))
+    made.round()
+    assert made.config.value.master == "g1-0"
+    assert [e.reason for e in made.events] == ["SwitchoverWithdrawn"]
+
+
+def test_nobody_is_wished_for_while_one_broker_is_of_an_older_version() -> None:
+    made = running(True, replicas=3)
+    seen = made.seen()
+    assert seen.zookeeper is not None
+    old = replace(seen.zookeeper.live[BrokerId("g1-2")], moves=False)
+    live = {**seen.zookeeper.live, BrokerId("g1-2"): old}
+    made.annotate(SWITCHOVER, "g1-1")
+    mixed = replace(made.seen(), zookeeper=replace(seen.zookeeper, live=live))
+    assert not [a for a in plan(mixed) if isinstance(a, PutGroupConfig)]
+    said = next(c for c in status(mixed)["conditions"] if c["type"] == "Progressing")
+    assert "g1-2 runs a version that moves no mastership" in said["message"]
+
+
+def test_a_master_that_nobody_may_succeed_is_restarted_in_good_order() -> None:
+    """People decided that the others only read: a rolling restart comes to its end all the same."""
+    only = [{"broker": b, "permission": "READ"} for b in ("g1-1", "g1-2")]
+    made = running(True, replicas=3, permissions=only)
+    made.spec(image="new:2")
+    made.run()
+    assert restarts(made) == ["g1-2", "g1-1", "g1-0"]
+    assert made.state.master == "g1-0"
+
+
+def test_a_master_that_is_already_being_evicted_is_not_told_of() -> None:
+    made = running(True)
+    _drain(made)
+    made.pods["g1-0"] = replace(made.pods["g1-0"], deleting=True, ready=False)
+    assert plan(made.seen())[:-1] == []
+
+
+def test_a_hibernated_group_waits_for_no_wish_that_a_dead_master_left() -> None:
+    made = running(True, replicas=3)
+    lose_master(made)
+    made.run(lambda w: w.state.mode is Mode.SLAVE_CONSUME)
+    assert made.config is not None
+    made.config = replace(made.config, value=replace(made.config.value, master=BrokerId("g1-2")))
+    made.spec(hibernated=True)
+    made.run(lambda w: not w.pods)
+
+
+def test_the_operator_wishes_unless_told_not_to() -> None:
+    assert Defaults("image").planned_moves
+
+
+def test_a_master_that_has_not_opened_its_term_does_not_serve() -> None:
+    made = running(True)
+    assert facts.master_serves(made.seen())
+    made.state = replace(made.state, base=made.state.epoch)
+    answers = {b: replace(a, permission=Permission.FULL) for b, a in made.answers().items()}
+    assert not facts.master_serves(replace(made.seen(), answers=answers))
+
+
+def test_who_stays_and_is_up_to_date_is_the_best_successor() -> None:
+    made = running(True, replicas=4)
+    assert moves.successors(made.seen()) == ("g1-1", "g1-2", "g1-3")
+    made.pods["g1-1"] = replace(made.pods["g1-1"], revision="older")
+    assert moves.successors(made.seen()) == ("g1-2", "g1-3", "g1-1")
+    made.spec(replicas=2)
+    assert moves.successors(made.seen()) == ("g1-1", "g1-2", "g1-3")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda s: replace(s, answers={}), "the master does not serve, or does not answer"),
+        (lambda s: with_pod(s, "g1-2", deleting=True), "a broker is being stopped"),
+        (lambda s: with_pod(s, "g1-0", ready=False), "the master is not ready"),
+        (lambda s: with_pod(s, "g1-1", ready=False), "g1-1 is not there, or not linked"),
+    ],
+)
+def test_nobody_is_moved_while_something_else_is_going_on(change: Any, why: str) -> None:
+    made = running(True, replicas=3)
+    made.annotate(SWITCHOVER, "g1-1")
+    seen = change(made.seen())
+    found = moves.asked_for(seen)
+    assert isinstance(found, Hold)
+    assert why in found.message
+    assert not [a for a in plan(seen) if isinstance(a, PutGroupConfig)]
+
+
+def with_pod(seen: Observation, broker: str, **change: Any) -> Observation:
+    assert seen.pods is not None
+    return replace(seen, pods={**seen.pods, broker: replace(seen.pods[broker], **change)})
+
+
+def test_a_pod_that_runs_nothing_is_replaced_also_while_a_wish_waits_for_its_broker() -> None:
+    """The master's own pod is the one: nobody would ever come back to fulfil the wish."""
+    made = running(True, replicas=3)
+    made.spec(image="bad:1")
+    made.bad_images.add("bad:1")
+    made.round()
+    lose_master(made)
+    made.run(lambda w: w.state.mode is Mode.SLAVE_CONSUME)
+    assert made.config is not None
+    made.config = replace(made.config, value=replace(made.config.value, master=BrokerId("g1-2")))
+    made.pods = {n: p for n, p in made.pods.items() if not p.deleting}
+    made.spec(image="new:2")
+    made.run(lambda w: "g1-0" in restarts(w))

@@ -1,0 +1,107 @@
+"""What a status tells that is not in ZooKeeper: without an ensemble, of moves, of checks."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fmqcore.words import BrokerId
+from fmqoperator.resources import SWITCHOVER
+from fmqoperator.resources.job import Verdict
+from fmqoperator.seen import Answer, Check
+from fmqoperator.status import status
+from fmqoperator.tests.plan_kit import lose_master
+from fmqoperator.tests.world import running
+
+
+def condition(found: Any, kind: str) -> Any:
+    return next(c for c in found["conditions"] if c["type"] == kind)
+
+
+def test_without_zookeeper_brokers_say_themselves_what_they_serve() -> None:
+    """A master serves on by the word of its slaves: nobody is told that it does not."""
+    made = running()
+    made.zookeeper_away = True
+    found = status(made.seen())
+    assert (found["access"], found["phase"], found["mode"]) == ("FULL", "Degraded", "UNKNOWN")
+    assert (found["master"], found["epoch"], found["inSync"]) == ("g1-0", 1, ["g1-1"])
+    roles = {b["broker"]: (b["role"], b["inSync"], b["live"]) for b in found["brokers"]}
+    assert roles == {"g1-0": ("master", False, True), "g1-1": ("slave", True, True)}
+    by_status = {c["type"]: c["status"] for c in found["conditions"]}
+    assert (by_status["WriteAvailable"], by_status["ReadAvailable"]) == ("True", "True")
+    for kind in ("ReplicationHealthy", "FailoverSafe", "OffsetsSynced"):
+        assert by_status[kind] == "Unknown", kind
+    assert "as it says itself" in condition(found, "WriteAvailable")["message"]
+    assert condition(found, "ZooKeeperConnected")["status"] == "False"
+    assert "spec.zookeeper.connect" in condition(found, "ZooKeeperConnected")["message"]
+    assert found["lastTransition"] == made.body["status"]["lastTransition"]
+
+
+def test_without_zookeeper_and_without_answers_the_last_known_is_shown_and_called_so() -> None:
+    made = running()
+    made.zookeeper_away = True
+    made.silent |= {"g1-0", "g1-1"}
+    found = status(made.seen())
+    assert (found["access"], found["phase"]) == ("FULL", "Unknown")
+    assert condition(found, "Ready")["status"] == "Unknown"
+    for kind in ("WriteAvailable", "ReadAvailable"):
+        told = condition(found, kind)
+        assert (told["status"], told["reason"]) == ("Unknown", "LastKnown")
+        assert "last known: FULL" in told["message"]
+
+
+@pytest.mark.parametrize(("silent", "access"), [(set(), "NONE"), ({"g1-0"}, "FULL")])
+def test_without_zookeeper_nobody_serves_only_if_all_say_so(silent: set[str], access: str) -> None:
+    seen = running().seen()
+    answers = {b: Answer(b) for b in seen.answers if b not in silent}
+    found = status(replace(seen, zookeeper=None, answers=answers))
+    assert (found["access"], found["phase"]) == (access, "Unknown")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        (Verdict.CLEAN, ("True", "Clean")),
+        (Verdict.WARNINGS, ("True", "Warnings")),
+        (Verdict.INCONSISTENT, ("False", "Inconsistent")),
+        (Verdict.INCOMPLETE, ("Unknown", "Incomplete")),
+    ],
+)
+def test_the_index_is_as_the_last_check_found_it(verdict: Verdict, said: tuple[str, str]) -> None:
+    seen = running().seen()
+    assert not [c for c in status(seen)["conditions"] if c["type"] == "IndexConsistent"]
+    check = Check("c1", "deep", verdict, "2026-01-01T00:00:00Z", "3 findings")
+    told = condition(status(replace(seen, check=check)), "IndexConsistent")
+    assert (told["status"], told["reason"]) == said
+    assert told["message"] == "BrokerJob c1 (deep, 2026-01-01T00:00:00Z): 3 findings"
+
+
+def test_a_switchover_is_told_with_who_gave_way_and_why() -> None:
+    made = running(True)
+    made.annotate(SWITCHOVER, "g1-1")
+    made.run()
+    last = made.body["status"]["lastTransition"]
+    assert (last["from"], last["to"]) == ("g1-0 FULL", "g1-1 FULL")
+    assert last["cause"] == (
+        "g1-1 is master now, in place of g1-0: a switchover to g1-1 was asked for"
+    )
+    assert not made.body["status"]["memory"]["move"]
+
+
+def test_a_switchover_that_somebody_else_wished_for_is_told_too() -> None:
+    made = running(True)
+    assert made.config is not None
+    made.config = replace(made.config, value=replace(made.config.value, master=BrokerId("g1-1")))
+    made.run()
+    cause = made.body["status"]["lastTransition"]["cause"]
+    assert cause == "g1-1 is master now, in place of g1-0"
+
+
+def test_a_promotion_is_told_with_why() -> None:
+    made = running(True, promotion={"policy": "after", "afterSeconds": 30})
+    lose_master(made)
+    made.run(lambda w: w.state.master == "g1-1" and w.body["status"]["access"] == "FULL")
+    last = made.body["status"]["lastTransition"]
+    assert (last["from"], last["to"]) == ("g1-1 READ", "g1-1 FULL")
+    assert last["cause"].startswith("g1-1 is master now: master g1-0 is lost")
+    assert last["writeOutageMs"] >= 30_000

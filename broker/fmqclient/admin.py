@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from fmqclient.connections import Connections
 from fmqclient.infos import BrokerStatus, GroupInfo, QueueOffsets, ReplicaStatus, TopicInfo
+from fmqclient.outbox import pinned_group
 from fmqclient.routes import Routes, topic_of
 from fmqclient.settings import Start, start_at
 from fmqcore.errors import (
@@ -113,6 +114,7 @@ class Admin:
 
     async def lag(self, group: str) -> list[QueueOffsets]:
         """Progress of one consumer group in every queue it has read. Raises `NotFound`."""
+        _check_name("consumer group", group)
         rows = await self.offsets(group)
         if not rows:
             raise NotFound(f"there is no consumer group {group!r}")
@@ -262,9 +264,9 @@ class Admin:
         names = await self._groups_of(topic)
         if queues is None:
             return [(name, []) for name in names]
-        strange = {g for g, _ in queues} - set(names)
-        if strange:
-            raise InvalidArgument(f"topic {topic} has no queue in group {', '.join(strange)}")
+        known = await self._routes.topic(topic)
+        for group, queue in queues:
+            pinned_group(known, GroupName(group), queue)
         return [
             (name, wanted)
             for name in names

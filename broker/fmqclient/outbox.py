@@ -268,5 +268,7 @@ def pinned_group(topic: TopicConfig, group: GroupName | None, queue: int | None)
     if not queues:
         raise InvalidArgument(f"topic {topic.name} has no queue in group {group!r}")
     if queue is not None and not 0 <= queue < queues:
-        raise UnknownQueue(f"queue {queue}: {topic.name} has {queues} in {group}, from 0")
+        raise UnknownQueue(
+            f"there is no queue {queue}: topic {topic.name} has 0 to {queues - 1} in group {group}"
+        )
     return group

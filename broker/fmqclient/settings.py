@@ -113,7 +113,10 @@ def start_at(start: Start) -> tuple[client_pb2.StartAt, int]:
         case "latest":
             return client_pb2.START_LATEST, 0
         case datetime():
-            return client_pb2.START_TIME, max(0, int(start.timestamp() * 1000))
+            try:
+                return client_pb2.START_TIME, max(0, int(start.timestamp() * 1000))
+            except (ValueError, OverflowError):  # local time, at an end of the calendar
+                raise InvalidArgument(f"{start} is no time that a message can have") from None
         case int() if 0 <= start < 2**63:
             return client_pb2.START_TIME, start
         case _:

@@ -45,9 +45,15 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
+_SHOWN: Final = 160
+
+
 def no_name(what: str, given: object) -> str:
     """What to tell who gave a name that is none; `what` is a topic, a broker, ..."""
-    return f"{given!r} is no name for a {what}: {NAME_RULE}"
+    shown = repr(given)
+    if len(shown) > _SHOWN:
+        shown = f"{shown[:_SHOWN]}... ({len(shown):,} characters)"
+    return f"{shown} is no name for a {what}: {NAME_RULE}"
 
 
 class Permission(IntFlag):

@@ -13,7 +13,7 @@ import typer
 from pydantic import ValidationError
 
 from fmqclient.cli.cluster import Cluster, ZooKeeper, cluster_name, quietly
-from fmqclient.cli.cluster_file import differences, permission_of
+from fmqclient.cli.cluster_file import differences, permission_of, unreadable
 from fmqclient.cli.common import talk
 from fmqclient.cli.registry import registry
 from fmqcore.cluster import GroupConfig
@@ -136,7 +136,7 @@ def _file(path: Path) -> dict[str, Any]:
     try:
         data = loads(path.read_text())
     except (OSError, ValueError) as error:
-        _say(f"{path}: {(isinstance(error, OSError) and error.strerror) or error}")
+        _say(f"{path}: {unreadable(error)}")
         raise typer.Exit(USAGE) from None
     if not isinstance(data, dict):
         _say(f"{path}: holds no table of settings")

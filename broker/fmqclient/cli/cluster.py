@@ -81,7 +81,10 @@ def show_cluster(
     data = {"cluster": name, "groups": {g: as_data(c.value, c.version) for g, c in found.items()}}
     show(output, columns, rows, data)
     if not found:
-        talk(f"ZooKeeper has no group of cluster {name}; make some: fmq cluster apply -f FILE")
+        talk(
+            f"{zookeeper} has no group of cluster {name}: are that name and the root behind the "
+            "last port right? To make one: fmq cluster apply -f FILE"
+        )
 
 
 async def _apply(groups: Registry, spec: ClusterSpec, *, dry_run: bool) -> None:

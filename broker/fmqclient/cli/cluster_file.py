@@ -28,6 +28,8 @@ _PROBLEMS: Final = {
     "extra_forbidden": "there is no field of that name",
     "string_pattern_mismatch": f"is no name: {NAME_RULE}",
     "too_short": "must not be empty",
+    "model_type": "must be a table",
+    "dict_type": "must be a table",
 }
 
 Name = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
@@ -87,8 +89,7 @@ class ClusterSpec:
         try:
             data = loads(self._path.read_text())
         except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            raise InvalidArgument(f"{self._path}: {why}") from None
+            raise InvalidArgument(f"{self._path}: {unreadable(error)}") from None
         try:
             return _File.model_validate(data)
         except ValidationError as error:
@@ -153,6 +154,13 @@ class ClusterSpec:
 
     def _wrong(self, place: str, problem: str) -> InvalidArgument:
         return InvalidArgument(f"{self._path}: {place}: {problem}")
+
+
+def unreadable(error: OSError | ValueError) -> str:
+    """Why a file of settings cannot be read."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"is no text in UTF-8: byte {error.start} is {error.object[error.start]:#04x}"
+    return (error.strerror if isinstance(error, OSError) else "") or str(error)
 
 
 def permission_of(text: str, where: str) -> Permission:

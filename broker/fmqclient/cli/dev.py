@@ -53,6 +53,8 @@ def up(
 ) -> None:
     """Start a cluster and leave it running. What is in its folder from before is used again."""
     needed = how_many or (HowMany.ONE if slaves else HowMany.NONE)
+    if not slaves and needed is not HowMany.NONE:
+        raise InvalidArgument(f"--how-many {needed.value} can never be met with --slaves 0")
     options = ClusterOptions(
         groups=groups,
         slaves=slaves,

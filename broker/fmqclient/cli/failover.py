@@ -34,7 +34,7 @@ def failover(
         ),
     ] = "",
     timeout: Annotated[
-        float, typer.Option("--timeout", help="seconds to watch; 0: only say what is wanted")
+        float, typer.Option("--timeout", min=0, help="seconds to watch; 0: only say what is wanted")
     ] = 60.0,
     zookeeper: ZooKeeper = "",
     cluster: Cluster = "",

@@ -21,6 +21,7 @@ from fmqclient.cli.common import (
 )
 from fmqclient.infos import GroupInfo, QueueOffsets
 from fmqcore.errors import InvalidArgument, NotFound
+from fmqcore.words import is_name, no_name
 
 app = typer.Typer(help="Consumer groups: list, lag, seek, delete.", no_args_is_help=True)
 
@@ -62,7 +63,9 @@ def seek(
     name: Name,
     topic: Annotated[str, typer.Argument(help="the topic")],
     to: Annotated[str | None, typer.Option(help="earliest, latest, or a time")] = None,
-    offset: Annotated[int | None, typer.Option(help="an offset")] = None,
+    offset: Annotated[
+        int | None, typer.Option(min=0, max=2**63 - 1, help="an offset; beyond the end: the end")
+    ] = None,
     queue: Annotated[
         list[str] | None,
         typer.Option("--queue", "-q", metavar="GROUP/QUEUE", help="only there; left out: all"),
@@ -94,6 +97,8 @@ def delete(
     brokers: Brokers = BROKERS,
 ) -> None:
     """Forget a consumer group's progress."""
+    if not is_name(name):
+        raise InvalidArgument(no_name("consumer group", name))
 
     async def look() -> None:
         async with client(brokers) as connected:

@@ -29,6 +29,14 @@ _ELSEWHERE: Final = {
 }
 """Sub-commands in `fmqclient.cli.<name>`, each with an `app`."""
 
+_PYDANTICS: Final = (
+    ("Input should be a valid integer, unable to parse string as an integer", "no whole number"),
+    ("Input should be a valid number, unable to parse string as a number", "no number"),
+    ("Input should be ", "it must be "),
+    ("Value error, ", ""),
+)
+"""How typer words a value that cannot be, and how we do."""
+
 
 def build(arguments: Sequence[str]) -> typer.Typer:
     """The command line as these arguments need it."""
@@ -127,9 +135,14 @@ def _failed(error: Exception) -> int:
         if said := str(usage()).rstrip("."):  # nothing: help was asked for by saying nothing
             context = getattr(error, "ctx", None)
             command = context.command_path if context is not None else "fmq"
+            for words, ours in _PYDANTICS:
+                said = said.replace(words, ours)
             talk(f"{said} (see {command} --help)")
         return USAGE
     cause = _first(error)
+    if isinstance(cause, UnicodeEncodeError):  # an argument of bytes that are no text
+        talk(f"{cause.object[:99]!r} is no text in UTF-8")
+        return USAGE
     code = common.exit_code(cause)
     if code is None:
         talk(f"this is a bug: {cause!r}; run it again with --debug and report what it says")

@@ -29,6 +29,7 @@ from fmqcore.errors import FmqError, InvalidArgument
 from fmqcore.words import GroupName
 
 _AT_ONCE = 10_000  # messages outstanding
+_LONGEST_NAME = 65_535  # bytes of a header's name
 _STALLED_S = 3.0  # after so long without any answer, say why
 
 
@@ -53,8 +54,10 @@ def produce(
     ] = 0,
     whole: Annotated[bool, typer.Option("--whole", help="the input is one message")] = False,
     group: Annotated[str | None, typer.Option(help="to this broker group only")] = None,
-    queue: Annotated[int | None, typer.Option(help="to this queue only")] = None,
-    linger_ms: Annotated[float, typer.Option(min=0, help="gather messages for so long")] = 0,
+    queue: Annotated[int | None, typer.Option(min=0, help="to this queue only")] = None,
+    linger_ms: Annotated[
+        float, typer.Option(min=0, max=1_000_000, help="gather messages for so long")
+    ] = 0,
     results: Annotated[
         bool, typer.Option("--print", "-p", help="print where each one was stored")
     ] = False,
@@ -66,6 +69,8 @@ def produce(
     Exit code 0 only if every message is. Where --print says so, standard output gets a line per
     message, in order: group, queue, offset.
     """
+    if acks not in LEVELS:
+        raise InvalidArgument(f"--acks {acks!r} is none of {', '.join(LEVELS)}")
     headers = dict(_header(text) for text in header or [])
     fixed: dict[str, Any] = {"headers": headers or None, "group": group, "queue": queue}
     fixed["tag"] = None if tag is None else tag.encode()
@@ -79,8 +84,7 @@ def produce(
             fd = files.enter_context(file.open("rb")).fileno() if file else sys.stdin.fileno()
             async with client(brokers) as connected:
                 known = await connected.admin().topic(topic)  # before the first line is typed
-                if group is not None or queue is not None:
-                    pinned_group(known, None if group is None else GroupName(group), queue)
+                _check_place(known, group, queue)
                 async with connected.producer(acks=acks, linger_ms=linger_ms) as producer:
                     watching = asyncio.create_task(job.watch(producer))
                     try:
@@ -92,6 +96,16 @@ def produce(
     raise typer.Exit(FAILED if run(work) else 0)
 
 
+def _check_place(topic: Any, group: str | None, queue: int | None) -> None:
+    """There is such a queue. Raises `InvalidArgument`, `UnknownQueue`."""
+    if group is None and queue is None:
+        return
+    if group is None and len(topic.groups) != 1:
+        names = ", ".join(sorted(g.group for g in topic.groups))
+        raise InvalidArgument(f"--queue {queue} needs --group, too: {topic.name} is in {names}")
+    pinned_group(topic, None if group is None else GroupName(group), queue)
+
+
 class _Job:
     """One run of the command."""
 
@@ -99,7 +113,7 @@ class _Job:
         self,
         topic: str,
         key: str | None,
-        separator: str | None,
+        separator: bytes | None,
         fixed: dict[str, Any],
         rate: float,
         count: int,
@@ -108,7 +122,7 @@ class _Job:
     ) -> None:
         self._topic = topic
         self._key = None if key is None else key.encode()
-        self._separator = None if separator is None else separator.encode()
+        self._separator = separator
         self._fixed = fixed
         self._rate = rate
         self._count = count
@@ -211,11 +225,13 @@ class _Job:
         talk(f"{self._stored:,} stored{lost} in {seconds:.2f} s{rate}")
 
 
-def _separator(text: str) -> str:
+def _separator(text: str) -> bytes:
+    """As given, with escapes like those of Python's strings."""
     try:
-        if separator := text.encode().decode("unicode_escape"):
-            return separator
-    except UnicodeDecodeError:
+        if read := text.encode().decode("unicode_escape"):
+            # What is not ASCII came through as single bytes of its UTF-8.
+            return read.encode("latin-1") if not text.isascii() else read.encode()
+    except (UnicodeDecodeError, UnicodeEncodeError):
         pass
     raise InvalidArgument(f"--key-separator {text!r} is no text: one like ':' or '\\t'")
 
@@ -223,7 +239,11 @@ def _separator(text: str) -> str:
 def _header(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise InvalidArgument(f"--header {text!r} must be NAME=VALUE")
+        raise InvalidArgument(f"--header {text[:99]!r} must be NAME=VALUE")
+    if len(name.encode()) > _LONGEST_NAME:
+        raise InvalidArgument(
+            f"--header: a name has at most {_LONGEST_NAME:,} bytes, this one {len(name.encode()):,}"
+        )
     return name, value
 
 

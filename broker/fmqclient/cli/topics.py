@@ -17,6 +17,7 @@ from fmqclient.cli.common import (
 )
 from fmqclient.infos import TopicInfo
 from fmqcore.errors import InvalidArgument
+from fmqcore.words import MAX_QUEUES
 
 app = typer.Typer(help="Topics: create, list, describe, delete.", no_args_is_help=True)
 
@@ -26,7 +27,9 @@ Name = Annotated[str, typer.Argument(help="the topic")]
 @app.command()
 def create(
     name: Name,
-    queues: Annotated[int, typer.Option("--queues", "-q", help="in each broker group")] = 8,
+    queues: Annotated[
+        int, typer.Option("--queues", "-q", min=1, max=MAX_QUEUES, help="in each broker group")
+    ] = 8,
     group: Annotated[
         list[str] | None,
         typer.Option("--group", "-g", metavar="GROUP[:WEIGHT]", help="left out: every group"),
@@ -131,6 +134,9 @@ def _json(topic: TopicInfo) -> dict[str, Any]:
 
 def _weighted(text: str) -> tuple[str, int]:
     name, colon, weight = text.partition(":")
-    if colon and not (weight.isascii() and weight.isdigit()):
-        raise InvalidArgument(f"--group {text!r} must be GROUP or GROUP:WEIGHT, e.g. g1:3")
+    plain = weight.isascii() and weight.isdigit() and len(weight) < 10
+    if not name or (colon and not plain):
+        raise InvalidArgument(
+            f"--group {text!r} must be GROUP or GROUP:WEIGHT, e.g. g1:3, the weight below 10**9"
+        )
     return name, int(weight) if colon else 1

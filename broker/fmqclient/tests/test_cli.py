@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fmqclient.cli import common, main
+from fmqclient.cli import common, main, produce
 from fmqclient.cli.common import moment
 from fmqclient.cli.formats import as_json, formatter
 from fmqclient.message import Acker, Chunk, Message
@@ -76,6 +76,14 @@ def test_json_tells_bytes_from_text() -> None:
     assert b'"value": "caf\xc3\xa9"' in as_json(message("café".encode()))
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [(":", ":"), (r"\t", "\t"), ("→", "→"), (r"→\n", "→\n"), (r"\u2192", "→")],
+)
+def test_a_key_separator_is_what_was_given(text: str, wanted: str) -> None:
+    assert produce._separator(text) == wanted.encode()
+
+
 def test_moments() -> None:
     assert moment("earliest") == "earliest"
     assert moment("1700000000123") == 1_700_000_000_123
@@ -97,6 +105,22 @@ def test_moments() -> None:
         (["journal", "dump", "/nope"], common.USAGE, "/nope is no directory"),
         (["produce", "t", "-K", "\\"], common.USAGE, "is no text"),
         (["produce", "t", "-K", ""], common.USAGE, "is no text"),
+        (["produce", "t", "-k", "\udcff"], common.USAGE, "'\\udcff' is no text in UTF-8"),
+        (["produce", "t", "--acks", "none"], common.USAGE, "--acks 'none' is none of replicated"),
+        (["produce", "t", "--queue", "-1"], common.USAGE, "'--queue': it must be greater"),
+        (["produce", "t", "--queue", "x"], common.USAGE, "'--queue': no whole number"),
+        (["produce", "t", "-H", "n" * 70000 + "=v"], common.USAGE, "a name has at most 65,535"),
+        (["topic", "create", "t", "-q", "0"], common.USAGE, "it must be greater than or equal"),
+        (["topic", "create", "t", "-q", "1025"], common.USAGE, "less than or equal to 1024"),
+        (["topic", "create", "t", "-g", "g1:9999999999"], common.USAGE, "GROUP:WEIGHT"),
+        (["topic", "list", "-o", "xml"], common.USAGE, "'--output' / '-o': 'xml' is not one of"),
+        (["group", "seek", "g", "t", "--offset", "-1"], common.USAGE, "equal to 0"),
+        (["consume", "t", "-g", ""], common.USAGE, "'' is no name for a consumer group"),
+        (["group", "delete", ""], common.USAGE, "'' is no name for a consumer group"),
+        (["failover", "g", "--to", "b", "--timeout", "-1"], common.USAGE, "equal to 0"),
+        (["dev", "up", "--slaves", "0", "--how-many", "one"], common.USAGE, "never be met"),
+        (["topic", "list", "-b", "fmq://a b:1"], common.USAGE, "is not host:port"),
+        (["topic", "list", "-b", "fmq://[::1"], common.USAGE, "is not host:port"),
         (["produce", "t", "-f", "/nope"], common.FAILED, "fmq: /nope: No such file or directory"),
         (["produce", "t", "-n", "-1"], common.USAGE, "equal to 0"),
         (["produce", "t", "--rate", "-1"], common.USAGE, "equal to 0"),
@@ -200,7 +224,10 @@ def test_the_version_in_both_ways(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_nobody_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["topic", "list", "-b", "fmq://127.0.0.1:1"]) == common.UNAVAILABLE
-    assert "no broker answers at 127.0.0.1:1" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "fmq: no broker answers at 127.0.0.1:1 (connection refused, nothing listens there): "
+        "is the cluster up?\n"
+    )
 
 
 def test_a_bug_is_one_line_too_but_with_debug(

@@ -297,7 +297,7 @@ async def test_mistakes_are_typed(one: ClusterDouble) -> None:
                 await p.send_batch("orders", values)  # type: ignore[arg-type]
         with pytest.raises(fmqclient.TooLarge, match="at most"):
             p.send_nowait("orders", bytes(1024 * 1024))
-        with pytest.raises(fmqclient.UnknownQueue, match="4 in g1"):
+        with pytest.raises(fmqclient.UnknownQueue, match=r"no queue 4.*0 to 3 in group g1"):
             await p.send("orders", b"x", queue=4)
         with pytest.raises(fmqclient.InvalidArgument, match="no queue in group"):
             await p.send("orders", b"x", group="g9")

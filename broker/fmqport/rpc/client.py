@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from grpc import ChannelConnectivity, StatusCode, aio
 
 from fmqport.rpc import options
+from fmqport.rpc.said import in_words
 from fmqport.transport import MAX_MESSAGE_BYTES, MessageTooLarge, Method, TransportError
 
 _EOF = aio.EOF
@@ -159,8 +160,8 @@ class ClientStream:
         _reraise_own_cancel(before)
         if self._call.cancelled() or not self._call.done():
             raise TransportError(f"{self._address}: the stream was cancelled")
-        details = await self._call.details() or str(await self._call.code())
-        raise TransportError(f"{self._address}: the stream has ended: {details}")
+        why = in_words(await self._call.details(), (await self._call.code()).name)
+        raise TransportError(f"{self._address}: the stream has ended: {why}")
 
 
 def serialize(message: Message, peer: str, limit: int = MAX_MESSAGE_BYTES) -> bytes:
@@ -211,5 +212,4 @@ def _is_ready(channel: aio.Channel) -> bool:
 
 
 def _text(error: aio.AioRpcError) -> str:
-    details = error.details()
-    return f"{details} ({error.code().name})" if details else error.code().name
+    return in_words(error.details(), error.code().name)

@@ -41,7 +41,8 @@ async def test_the_names_that_do_not_resolve(address: str, wrong: list[str]) -> 
 
 
 @pytest.mark.parametrize(
-    "address", ["", ":2181", "a:b", "a:0", "a:99999", "a:1,", "a:1:2", "[::1]:x"]
+    "address",
+    ["", ":2181", "a:b", "a:0", "a:99999", "a:1,", "a:1:2", "[::1]:x", "a b:1", "\udcff:1"],
 )
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(InvalidArgument, match="is not host:port"):

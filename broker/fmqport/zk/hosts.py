@@ -4,6 +4,7 @@ import asyncio
 import socket
 from typing import Final
 
+from fmqcore.address import is_host
 from fmqcore.errors import InvalidArgument
 
 _LOOK_S: Final = 5.0
@@ -14,7 +15,7 @@ def check_address(address: str) -> str:
     for text in address.partition("/")[0].split(","):
         port = text.strip().rpartition("]")[2].partition(":")[2]
         plain = port.isascii() and port.isdigit() and 0 < int(port) < 65536
-        if not _host(text) or not (plain or ":" not in text.rpartition("]")[2]):
+        if not _is_host(text) or not (plain or ":" not in text.rpartition("]")[2]):
             raise InvalidArgument(
                 f"ZooKeeper address {address!r}: {text!r} is not host:port, e.g. "
                 "zk1:2181,zk2:2181,zk3:2181, or with a root zk1:2181/fmq"
@@ -51,7 +52,12 @@ async def nobody_answers(address: str, timeout_s: float) -> str:
             f"the name {name!r} does not resolve ({why})" for name, why in names.items()
         )
         return f"{said}{why}: is it spelled right, and known on this machine?"
-    return f"{said}is it running and reachable from here?"
+    return f"{said}is it running and reachable from here, and is that its clients' port?"
+
+
+def _is_host(text: str) -> bool:
+    host = _host(text)
+    return is_host(f"[{host}]" if text.strip().startswith("[") else host)
 
 
 def _host(text: str) -> str:

@@ -270,7 +270,8 @@ class _KazooLink:
                 return SessionExpired(f"cannot {request}: the ZooKeeper session has expired")
             case NoAuthError() | AuthFailedError():
                 return Unavailable(
-                    f"cannot {request}: ZooKeeper {self._hosts} refuses our credentials"
+                    f"cannot {request}: ZooKeeper {self._hosts} refuses our credentials: that "
+                    "node is for others (its access list)"
                 )
             case (
                 ConnectionLoss()

@@ -1,0 +1,38 @@
+"""What gRPC says of a failed call, in words for whoever named the address. Pure.
+
+Its own text tells of resolvers, of addresses that were tried, of HTTP/2 frames. None of these here
+has ": " in it: a caller may put the peer before it, and cut it off again.
+"""
+
+from typing import Final
+
+_SAID: Final = (
+    ("Connection refused", "connection refused, nothing listens there"),
+    ("Domain name not found", "its name does not resolve, is it spelled right?"),
+    ("Misformatted domain name", "that is no host name"),
+    ("errors resolving", "its name does not resolve"),
+    ("DNS resolution failed", "its name does not resolve"),
+    ("No route to host", "no route to that host"),
+    ("Network is unreachable", "that network is unreachable"),
+    ("Failed parsing HTTP/2", "what listens there is no broker"),
+    ("before receiving SETTINGS", "what listens there does not answer as a broker does"),
+    ("Received http2 header with status", "an HTTP server or proxy answers there, no broker"),
+    ("Connection reset", "the connection was reset"),
+    ("Socket closed", "the connection was closed"),
+    ("Broken pipe", "the connection was closed"),
+    ("Deadline Exceeded", "no answer in time"),
+    ("Method not found!", "it does not know that request, it is of another version or no broker"),
+)
+"""(a piece of gRPC's text, what it means)."""
+_OURS: Final = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "UNIMPLEMENTED")
+"""What gRPC itself says failed with one of these; a handler's error is never one of them."""
+
+
+def in_words(details: str | None, code: str) -> str:
+    """One sentence; what is not known here comes as gRPC says it, with its code."""
+    if not details:
+        return code
+    known = None
+    if code in _OURS:  # else it is the peer's own text
+        known = next((words for piece, words in _SAID if piece in details), None)
+    return known or f"{details} ({code})"

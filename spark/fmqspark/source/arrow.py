@@ -5,7 +5,7 @@ once, and those of a single large batch not even that.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -49,27 +49,45 @@ _NUMBERS: Final = {
 }
 
 
-def schema(columns: Sequence[str]) -> Any:
+class Within(Protocol):
+    """Columns that are made of the values: `fmqspark.source.json_columns.FieldReader`."""
+
+    types: dict[str, Any]
+
+    def read(self, values: Any) -> dict[str, Any]:
+        """All of them, of an array of values."""
+        ...
+
+
+def schema(columns: Sequence[str], within: Within | None = None) -> Any:
     """The Arrow schema of these columns. Raises `InvalidArgument` for one that there is not."""
+    types = TYPES | (within.types if within else {})
     for name in columns:
-        if name not in TYPES:
-            raise InvalidArgument(f"no column {name!r}: there are {', '.join(TYPES)}")
-    return pa.schema([(name, TYPES[name]) for name in columns])
+        if name not in types:
+            raise InvalidArgument(f"no column {name!r}: there are {', '.join(types)}")
+    return pa.schema([(name, types[name]) for name in columns])
 
 
 def stored(columns: Sequence[str]) -> tuple[str, ...]:
-    """Which columns of the payload these need."""
-    return tuple(_STORED[name] for name in columns if name in _STORED)
+    """Which columns of the payload these need. What is no column of ours is made of the values."""
+    if any(name not in TYPES for name in columns):
+        columns = ("value", *columns)
+    return tuple(dict.fromkeys(_STORED[name] for name in columns if name in _STORED))
 
 
 def record_batch(
-    slab: Slab, columns: Sequence[str], names: Mapping[TopicId, str], offsets: Range = EVERYTHING
+    slab: Slab,
+    columns: Sequence[str],
+    names: Mapping[TopicId, str],
+    offsets: Range = EVERYTHING,
+    within: Within | None = None,
 ) -> Any:
     """One record batch of a slab. Raises `CorruptJournal` where columns do not fit."""
-    told = schema(columns)
+    told = schema(columns, within)
     build = _Build(slab, names)
     try:
-        arrays = [build.column(name) for name in columns]
+        made = within.read(build.column("value")) if within and within.types else {}
+        arrays = [made[name] if name in made else build.column(name) for name in columns]
     except BadColumns as error:
         at = slab.headers.column("position")[0]
         raise CorruptJournal(

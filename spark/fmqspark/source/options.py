@@ -8,6 +8,8 @@ queues        like 0,3-5
 fromOffset, toOffset, fromTime, toTime   [from, to); a time is ISO 8601 (UTC if it says no
               zone) or milliseconds since 1970
 columns       by commas; left out: all
+json          fields of messages that are JSON, as columns: a DDL (`fmqspark.source.fields`)
+jsonPrefix    in front of the names of these columns
 splitBytes    bytes of journal of one split, like 32m
 uncommitted   true: what is not known to be committed, too
 """
@@ -23,6 +25,7 @@ from fmqcore.address import parse_url
 from fmqcore.errors import InvalidArgument
 from fmqcore.scan.select import NO_END, Range, Wanted
 from fmqspark.brokers import brokers_of
+from fmqspark.source.fields import Field, understand_fields
 from fmqspark.source.splits import SPLIT_BYTES
 from fmqspark.source.survey import Survey, survey
 
@@ -39,13 +42,18 @@ KNOWN: Final = (
         "fromtime",
         "totime",
     ),
-    *("columns", "splitbytes", "uncommitted"),
+    *("columns", "json", "jsonprefix", "splitbytes", "uncommitted"),
     *("startingposition", "maxbytespertrigger", "failondataloss"),  # streams
 )
 _UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 _SIZE: Final = re.compile(r"([0-9]+)([kmg]?)b?", re.IGNORECASE)
 _QUEUES: Final = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 MIN_SPLIT: Final = 64 * 1024
+COLUMNS: Final = (
+    *("topic", "queue", "offset", "key", "value", "tag", "headers"),
+    *("store_time", "deliver_time", "born_time", "producer", "epoch", "position"),
+)
+"""The columns of the source itself, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,7 @@ class Request:
     fail_on_data_loss: bool = True  # streams
     connect: tuple[str, ...] = ()  # brokers to ask who there is, instead of directories
     group: str = ""
+    fields: tuple[Field, ...] = ()  # of messages that are JSON
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -110,6 +119,7 @@ def understand(options: Mapping[str, str]) -> Request:
         _flag(given, "failondataloss", default=True),
         _connect(given),
         given.get("group", ""),
+        _fields(given),
     )
 
 
@@ -170,6 +180,16 @@ def _connect(given: Mapping[str, str]) -> tuple[str, ...]:
         raise InvalidArgument("brokers show only what is committed: uncommitted goes with path")
     parse_url(given["connect"])
     return (given["connect"],)
+
+
+def _fields(given: Mapping[str, str]) -> tuple[Field, ...]:
+    if "json" in given:
+        return understand_fields(given["json"], given.get("jsonprefix", ""), COLUMNS)
+    if "jsonprefix" in given:
+        raise InvalidArgument(
+            "jsonPrefix goes with json: it is in front of the names of its columns"
+        )
+    return ()
 
 
 def _list(text: str) -> tuple[str, ...]:

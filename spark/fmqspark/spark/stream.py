@@ -90,7 +90,7 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """See `DataSourceStreamReader`."""
-        return read(partition, self._columns)
+        return read(partition, self._columns, self._request.fields)
 
     def _survey(self, since: int = 0, reaching: int = 0) -> Survey:
         """What there is, which must go on to `reaching`.

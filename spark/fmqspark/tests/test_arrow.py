@@ -1,5 +1,6 @@
 """Slabs as Arrow: the same records as the plain decoder gives, and nothing unsafe."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from fmqcore.columns import encode, encode_headers
 from fmqcore.errors import CorruptJournal, InvalidArgument
 from fmqcore.journal.segments import Segment
 from fmqcore.scan.headers import ScanRange, scan_headers
-from fmqcore.scan.payloads import PayloadScan
+from fmqcore.scan.payloads import PayloadScan, Slab
 from fmqcore.scan.select import EVERYTHING, Range, Wanted, places_in_headers
 from fmqcore.tests.journal_writer import JournalWriter
 from fmqcore.words import Position, TopicId
@@ -23,6 +24,19 @@ def batches(
 ) -> list[dict[str, Any]]:
     from fmqspark.source.arrow import record_batch, schema, stored
 
+    rows: list[dict[str, Any]] = []
+    for slab in slabs(writer, stored(columns), offsets):
+        batch = record_batch(slab, columns, NAMES, offsets)
+        batch.validate(full=True)
+        assert batch.schema == schema(columns)
+        rows += batch.to_pylist()
+    return rows
+
+
+def slabs(
+    writer: JournalWriter, columns: tuple[str, ...], offsets: Range = EVERYTHING
+) -> Iterator[Slab]:
+    """Of a journal of one segment."""
     data = bytes(writer.segments[Position(0)])
     segment = Segment(Position(0), Position(writer.segment_bytes))
 
@@ -31,13 +45,7 @@ def batches(
 
     headers, _ = scan_headers(read, ScanRange(segment, Position(0), Position(len(data))))
     places = places_in_headers(headers, Wanted(offsets=offsets))
-    rows: list[dict[str, Any]] = []
-    for slab in PayloadScan(read, Position(0), places, stored(columns)):
-        batch = record_batch(slab, columns, NAMES, offsets)
-        batch.validate(full=True)
-        assert batch.schema == schema(columns)
-        rows += batch.to_pylist()
-    return rows
+    yield from PayloadScan(read, Position(0), places, columns)
 
 
 def writer_of(*given: dict[str, Any]) -> JournalWriter:

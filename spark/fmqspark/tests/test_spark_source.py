@@ -14,8 +14,10 @@ import pytest
 
 from fmqcore.batch import BatchType
 from fmqcore.journal.checkpoint import encode_checkpoint
+from fmqcore.journal.control import encode_topic
 from fmqcore.journal.segments import CHECKPOINT
 from fmqcore.scan.select import Range, Wanted
+from fmqcore.tests.journal_writer import JournalWriter
 from fmqcore.words import TopicId
 from fmqspark.source.survey import Survey
 from fmqspark.tests.kit import data_batch, flip, journal, write
@@ -151,6 +153,37 @@ def test_what_makes_no_sense_is_told(
     path = options.pop("path", str(write(tmp_path / "a")))
     with pytest.raises(Exception, match=said):
         spark.read.format("fmq").options(**options).load(path).count()
+
+
+def test_fields_of_messages_are_columns(spark: Any, tmp_path: Path) -> None:
+    """As Spark's own from_json gives them; bad messages are counted, none fails the query."""
+    values = [b'{"n":%d,"offset":"o%d","d":%d.5}' % (i, i, i) for i in range(500)]
+    values[7], values[8], values[9] = b"no json", b'{"n":"8","offset":8}', b"{}"
+    writer = JournalWriter()
+    writer.append(BatchType.CONFIG, encode_topic(TopicId(7), "orders", 1), topic_id=7)
+    for at in range(0, 500, 50):
+        writer.data(7, 0, values[at : at + 50])
+    frame = spark.read.format("fmq").option("jsonPrefix", "m_")
+    frame = frame.option("json", "n LONG, offset STRING, d DOUBLE, _corrupt_record STRING")
+    frame = frame.load(str(write(tmp_path / "a", writer)))
+    assert frame.columns[-5:] == ["position", "m_n", "m_offset", "m_d", "_corrupt_record"]
+    ddl = "n LONG, offset STRING, d DOUBLE, _corrupt_record STRING"
+    theirs = frame.selectExpr(f"from_json(cast(value as string), '{ddl}') as t", "*")
+    fields = [("m_n", "n"), ("m_offset", "offset"), ("m_d", "d")]
+    fields += [("_corrupt_record", "_corrupt_record")]
+    same = " and ".join(f"{ours} <=> t.{name}" for ours, name in fields)
+    assert theirs.where(same).count() == 500
+    bad = frame.where("_corrupt_record is not null").orderBy("offset").collect()
+    assert [(row.offset, row.m_offset, bytes(row.value)) for row in bad] == [
+        (7, None, values[7]),
+        (8, "8", values[8]),
+    ]
+    few = spark.read.format("fmq").option("json", "n LONG, d DOUBLE").schema("d double")
+    few = few.load(str(tmp_path / "a"))
+    assert few.selectExpr("sum(d)").collect()[0][0] == sum(i + 0.5 for i in range(500)) - 25.5
+    other = spark.read.format("fmq").option("json", "d DOUBLE").schema("d int")
+    with pytest.raises(Exception, match="column d is double, not int"):
+        other.load(str(tmp_path / "a")).count()
 
 
 STREAM = """

@@ -1,0 +1,106 @@
+"""Fields of messages that are JSON: what the option `json` of the Spark source says. Pure.
+
+`json` is a Spark DDL of plain types, `dep_delay DOUBLE, carrier STRING`; each name is a field at
+the top of the message's object and becomes a column, `jsonPrefix` in front. What their values are
+is told in `fmqspark.source.json_columns`.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from fmqcore.errors import InvalidArgument
+
+CORRUPT: Final = "_corrupt_record"
+"""The column, if the option names it, of the messages that are not what it says. As Spark's."""
+
+_TYPES: Final = {
+    "boolean": "boolean",
+    "byte": "tinyint",
+    "tinyint": "tinyint",
+    "short": "smallint",
+    "smallint": "smallint",
+    "int": "int",
+    "integer": "int",
+    "long": "bigint",
+    "bigint": "bigint",
+    "float": "float",
+    "real": "float",
+    "double": "double",
+    "string": "string",
+}
+KINDS: Final = tuple(dict.fromkeys(_TYPES.values()))
+"""The types that a field may have, by Spark's names."""
+
+_NOT_IN_NAMES: Final = frozenset('"\\*\0')
+_NESTED: Final = frozenset({"struct", "array", "map", "variant"})
+_ITEM: Final = re.compile(
+    r"""\s*(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<plain>[^\W\d]\w*))   # name
+        (?:\s*:\s*|\s+)
+        (?P<type>[A-Za-z]\w*)
+        \s*(?P<more>[(<])?
+        (?P<rest>[^,]*)(?:,|$)""",
+    re.VERBOSE,
+)
+
+
+class Field(NamedTuple):
+    """One column: the message's field of that name, as that type."""
+
+    column: str
+    name: str
+    kind: str
+
+
+def understand_fields(text: str, prefix: str, taken: tuple[str, ...]) -> tuple[Field, ...]:
+    """The fields of a DDL. `taken` are the names of other columns. Raises `InvalidArgument`."""
+    fields: list[Field] = []
+    at = 0
+    while at < len(text):
+        item = _ITEM.match(text, at)
+        if item is None:
+            raise InvalidArgument(
+                f"json {text!r}: not understood from {text[at:].strip()[:40]!r} on; say it as "
+                "'dep_delay DOUBLE, `a name` STRING'"
+            )
+        fields.append(_field(item, prefix))
+        at = item.end()
+    if not fields:
+        raise InvalidArgument("json names no field: say it as 'dep_delay DOUBLE, carrier STRING'")
+    _told_apart(fields, taken)
+    return tuple(fields)
+
+
+def _field(item: "re.Match[str]", prefix: str) -> Field:
+    quoted, plain, kind, more, rest = item.group("quoted", "plain", "type", "more", "rest")
+    name = quoted.replace("``", "`") if quoted else plain
+    if not _NOT_IN_NAMES.isdisjoint(name):
+        raise InvalidArgument(f"json field {name!r}: a name holds no quote, backslash, * or zero")
+    if kind.lower() in _NESTED:
+        raise InvalidArgument(
+            f"json field {name!r} is {kind.upper()}: nested types are not taken; take it as "
+            "STRING, which is its JSON text, and use from_json on that"
+        )
+    if kind.lower() not in _TYPES or more or rest.strip():
+        raise InvalidArgument(
+            f"json field {name!r}: {kind}{more or ''}{rest.rstrip()} is none of "
+            f"{', '.join(KINDS)}; take it as STRING and cast it behind the source"
+        )
+    if name == CORRUPT:
+        if _TYPES[kind.lower()] != "string":
+            raise InvalidArgument(
+                f"json: {CORRUPT} is a STRING, the message that is not as it says"
+            )
+        return Field(CORRUPT, name, "string")
+    return Field(prefix + name, name, _TYPES[kind.lower()])
+
+
+def _told_apart(fields: list[Field], taken: tuple[str, ...]) -> None:
+    """Raises `InvalidArgument` for two columns of one name, as Spark sees names."""
+    seen = {name.lower() for name in taken}
+    for field in fields:
+        if field.column.lower() in seen:
+            raise InvalidArgument(
+                f"json: there is another column {field.column!r} (upper or lower case are the "
+                "same to Spark); set jsonPrefix, which goes in front of each field's column"
+            )
+        seen.add(field.column.lower())

@@ -1,0 +1,179 @@
+"""Messages that are JSON as columns of their fields. The one door to DuckDB, which parses them.
+
+Each value is parsed by itself and nothing is done in Python per record. As Spark's PERMISSIVE does
+it, a value never fails the query:
+
+- A field that is missing, or JSON's null: null. Of a name that comes twice the first counts.
+- A field of another type: null, and the record is *corrupt*. STRING takes anything: of what is no
+  string, its JSON text. Whole numbers take integers that fit (1.0 is none), DOUBLE and FLOAT any
+  number (too large: infinity), BOOLEAN true and false. Text in quotes is a STRING only.
+- A value that is no JSON, no UTF-8, or no object: all fields null, and the record is corrupt. One
+  that is empty, blank or `null`: all fields null, and it is not.
+- `_corrupt_record` is the value of a corrupt record (what is no UTF-8 in it replaced), else null.
+  All fields that the option `json` names are looked at for it, whichever columns are asked for.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fmqcore.errors import Unavailable
+from fmqspark.source.fields import CORRUPT, Field
+
+TYPES: Final[dict[str, Any]] = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+}
+_SETTINGS: Final[dict[str, Any]] = {
+    "threads": 1,
+    "enable_external_access": False,
+    "temp_directory": "",
+}
+"""A worker has one core; nothing is read from or left on disk, nothing fetched."""
+
+# `x` is a field's JSON text as DuckDB writes it: a string in quotes, `null`, `1.5`.
+_NUMBER: Final = "TRY_CAST({x} AS {type})"
+_WHOLE: Final = f"CASE WHEN NOT (contains({{x}}, '.') OR contains({{x}}, 'e')) THEN {_NUMBER} END"
+_TRUTH: Final = "CASE {x} WHEN 'true' THEN true WHEN 'false' THEN false END"
+_TEXT: Final = r"""CASE WHEN starts_with({x}, '"') THEN
+  CASE WHEN contains({x}, '\') THEN json_extract_string({x}, '$') ELSE trim({x}, '"') END
+  WHEN {x} <> 'null' THEN {x} END"""
+_READ: Final = {
+    "boolean": _TRUTH,
+    "tinyint": _WHOLE,
+    "smallint": _WHOLE,
+    "int": _WHOLE,
+    "bigint": _WHOLE,
+    "float": _NUMBER,
+    "double": _NUMBER,
+    "string": _TEXT,
+}
+
+
+class FieldReader:
+    """Columns of fields out of a column of values; `asked` are the columns to make of `fields`.
+
+    Raises `Unavailable` if DuckDB is not installed.
+    """
+
+    def __init__(self, fields: Sequence[Field], asked: Sequence[str]) -> None:
+        self.types = {each.column: TYPES[each.kind] for each in fields if each.column in asked}
+        self._judged = CORRUPT in self.types
+        self._fields = [
+            each
+            for each in fields
+            if each.column != CORRUPT and (self._judged or each.column in self.types)
+        ]
+        self._duck = _duckdb()
+
+    def read(self, values: Any) -> dict[str, Any]:
+        """The columns, of a binary array of values without nulls."""
+        text, unreadable = _as_text(values)
+        table = self._table(pa.table({"v": text}))
+        assert table.num_rows == len(values), "a row of fields for each value"
+        columns = {}
+        for number, each in enumerate(self._fields):
+            if each.column in self.types:
+                column = table.column(f"f{number}").combine_chunks()
+                columns[each.column] = column.cast(self.types[each.column])
+        if self._judged:
+            corrupt = table.column("corrupt").combine_chunks()
+            columns[CORRUPT] = _corrupt(text, corrupt, values, unreadable)
+        return columns
+
+    def _table(self, given: Any) -> Any:
+        """Each value is parsed once; twice in a slab where one is no JSON, which is an error."""
+        try:
+            return self._duck.from_arrow(given).query("given", self._query("v")).to_arrow_table()
+        except _errors():
+            careful = self._query("CASE WHEN json_valid(v) THEN v END")
+            return self._duck.from_arrow(given).query("given", careful).to_arrow_table()
+
+    def _query(self, good: str) -> str:
+        """`good`: the value, or null if it is no JSON."""
+        paths = ", ".join(_quoted(f'$."{each.name}"') for each in self._fields)
+        read = [
+            _READ[each.kind].format(x=f"x[{number + 1}]", type=each.kind)
+            for number, each in enumerate(self._fields)
+        ]
+        columns = [f"{one} AS f{number}" for number, one in enumerate(read)]
+        if self._judged:
+            columns.append(f"{_judge(len(read))} AS corrupt")
+        within = f"CAST(json_extract(j, [{paths}]) AS VARCHAR[])" if paths else "NULL"
+        values = f"SELECT v, {good} AS j FROM given"
+        fields = f"SELECT v, j, {within} AS x FROM ({values})"
+        return f"SELECT {', '.join(columns)} FROM ({fields})"
+
+
+_NO_OBJECT: Final = r"""coalesce(json_type(j) NOT IN ('OBJECT', 'NULL'),
+  v IS NULL OR trim(v, e' \t\r\n') <> '')"""
+
+
+def _judge(count: int) -> str:
+    """Whether a record is corrupt. That it may be no object is looked at if no field is there."""
+    if not count:
+        return _NO_OBJECT  # nothing but `_corrupt_record` is named
+    none = " AND ".join(f"x[{i + 1}] IS NULL" for i in range(count))
+    wrong = " OR ".join(f"(x[{i + 1}] <> 'null' AND f{i} IS NULL)" for i in range(count))
+    return f"CASE WHEN {none} THEN {_NO_OBJECT} ELSE coalesce({wrong}, false) END"
+
+
+def _as_text(values: Any) -> tuple[Any, Any]:
+    """The values as text, those that are no UTF-8 as null; and which these are, or None."""
+    try:
+        return values.cast(pa.string()), None
+    except pa.ArrowInvalid:  # one of thousands: find it
+        each = [_is_text(value.as_py()) for value in values]
+        unreadable = pa.array([not good for good in each])
+        kept = pc.if_else(unreadable, pa.scalar(None, pa.binary()), values)
+        return kept.cast(pa.string()), unreadable
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _corrupt(text: Any, corrupt: Any, values: Any, unreadable: Any) -> Any:
+    found = pc.if_else(corrupt, text, pa.scalar(None, pa.string()))
+    if unreadable is None:
+        return found
+    rough = [
+        value.as_py().decode(errors="replace") if bad.as_py() else None
+        for value, bad in zip(values, unreadable, strict=True)
+    ]
+    return pc.coalesce(found, pa.array(rough, pa.string()))
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _errors() -> Any:
+    import duckdb
+
+    return duckdb.Error
+
+
+@cache
+def _duckdb() -> Any:
+    """This process's. Raises `Unavailable`."""
+    try:
+        import duckdb
+    except ImportError as error:
+        raise Unavailable(
+            f"the option json needs DuckDB ({error}): pip install 'fmq[spark]'"
+        ) from None
+    return duckdb.connect(":memory:", config=_SETTINGS)

@@ -1,0 +1,66 @@
+"""The option `json`: what it may say, and what is refused with which words."""
+
+import pytest
+
+from fmqcore.errors import InvalidArgument
+from fmqspark.source.fields import KINDS, Field, understand_fields
+from fmqspark.source.options import COLUMNS, understand
+
+
+def test_a_ddl_is_understood() -> None:
+    text = " a DOUBLE,`b c` string , d:Int, `e``f` BIGINT,_corrupt_record STRING,"
+    assert understand_fields(text, "v_", ("offset",)) == (
+        Field("v_a", "a", "double"),
+        Field("v_b c", "b c", "string"),
+        Field("v_d", "d", "int"),
+        Field("v_e`f", "e`f", "bigint"),
+        Field("_corrupt_record", "_corrupt_record", "string"),
+    )
+    same = {"byte": "tinyint", "SHORT": "smallint", "integer": "int", "long": "bigint"}
+    for said, kind in (same | {kind: kind for kind in KINDS}).items():
+        assert understand_fields(f"x {said}", "", ()) == (Field("x", "x", kind),)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "json names no field"),
+        ("a", "not understood from 'a' on"),
+        ("a DOUBLE, b", "not understood from 'b' on"),
+        ("a.b INT", "not understood from 'a.b INT' on"),
+        ("a DOUBLE b INT", "DOUBLEb INT is none of boolean"),
+        ("a INT NOT NULL", "NOT NULL is none of"),
+        (
+            "a STRUCT<b: INT, c: INT>",
+            "'a' is STRUCT: nested types are not taken; take it as STRING",
+        ),
+        ("x INT, a array<int>", "'a' is ARRAY"),
+        ("a MAP<STRING, INT>", "'a' is MAP"),
+        ("a DECIMAL(10,2)", "'a': DECIMAL\\(10 is none of .* take it as STRING and cast"),
+        ("a TIMESTAMP", "'a': TIMESTAMP is none of"),
+        ("a INT, A INT", "another column 'A'"),
+        ("Offset LONG", "another column 'Offset' .* set jsonPrefix"),
+        ("_corrupt_record INT", "_corrupt_record is a STRING"),
+        ('`a"` INT', "holds no quote"),
+        ("`a*` INT", "holds no quote"),
+    ],
+)
+def test_what_makes_no_sense_is_told(text: str, said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        understand_fields(text, "", COLUMNS)
+
+
+def test_fields_among_the_options() -> None:
+    given = {"path": "/x", "json": "offset LONG, a INT", "jsonPrefix": "m_", "columns": "m_a,key"}
+    request = understand(given)
+    assert [each.column for each in request.fields] == ["m_offset", "m_a"]
+    assert request.columns == ("m_a", "key")
+    with pytest.raises(InvalidArgument, match="set jsonPrefix"):
+        understand({"path": "/x", "json": "offset LONG"})
+    with pytest.raises(InvalidArgument, match="jsonPrefix goes with json"):
+        understand({"path": "/x", "jsonPrefix": "m_"})
+
+
+def test_the_columns_are_those_that_arrow_makes() -> None:
+    arrow = pytest.importorskip("fmqspark.source.arrow")
+    assert tuple(arrow.TYPES) == COLUMNS

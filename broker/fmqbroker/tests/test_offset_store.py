@@ -176,9 +176,9 @@ async def test_freeze_stores_what_was_taken_in_and_refuses_the_rest(tmp_path: Pa
         putting = asyncio.create_task(rig.offsets.put(at(rig, 5)))
         await asyncio.sleep(0)
         payload = await rig.offsets.freeze()
+        assert await SideJournal.load(rig.disk) == decode_offsets(payload), "on disk at return"
         await putting
         assert {k.queue_id: e.floor for k, e in decode_offsets(payload).items()} == {0: 5, 7: 70}
-        assert await SideJournal.load(rig.disk) == decode_offsets(payload)
         with pytest.raises(NoPermission, match="handed over"):
             await rig.offsets.put(at(rig, 6))
         assert await rig.offsets.freeze() == payload

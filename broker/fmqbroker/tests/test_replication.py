@@ -10,6 +10,8 @@ from fmqbroker.tests.replication_harness import Cluster, Node, cluster, turns, u
 from fmqcore.cluster import Member, Mode
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.words import BrokerId, Epoch
+from fmqport.transport import Stream
+from fmqproto.v1 import replication_pb2 as wire
 
 ONE_ENOUGH = (HowMany.NONE, HowMany.ONE, HowMany.MAJORITY)
 CACHED = AckPolicy(Flush.OS_CACHE, 20, SlaveCounts.RECEIVED, HowMany.ALL)
@@ -255,7 +257,14 @@ async def test_a_member_that_dials_before_its_master_is_told_of_it_comes_in_sync
         c.master.group.blind = True
         c.zoo.config = replace(c.zoo.config, members=members)
         c.zoo.tell()
-        c.master.group.config = c.zoo.config
+        hello = c.master.master._hello
+
+        async def read_by_then(stream: Stream) -> wire.Hello:
+            said = await hello(stream)
+            c.master.group.config = c.zoo.config
+            return said
+
+        c.master.master._hello = read_by_then  # type: ignore[method-assign]
         try:
             await late.start()
             await until(lambda: late.slave.upstream.connected)

@@ -69,3 +69,15 @@ async def test_a_master_keeps_what_is_not_committed(tmp_path: Path) -> None:
         await c.master.journal.wait_durable(end)
         await retention(c.master).look()
         assert c.master.journal.log_start <= committed == c.master.commit.commit_end
+
+
+async def test_who_is_not_in_sync_holds_nothing_back(tmp_path: Path) -> None:
+    """It may never come back: the disk would fill for it."""
+    async with cluster(tmp_path, 2, NOBODY, segment_bytes=64 * 1024, retention_bytes=100_000) as c:
+        lost, other = c.slaves
+        await lost.stop()
+        await c.in_sync(1)
+        end = c.master.produce(20, size=30_000)
+        await c.committed(end)
+        await c.acked(other, end)
+        assert await retention(c.master).look() > 0

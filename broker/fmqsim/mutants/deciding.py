@@ -191,4 +191,17 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         ),
         alone="it takes a lost answer just when the in-sync set changes, and a loss after that",
     ),
+    mutant(
+        "a stop makes an heir",
+        "the master goes without waiting until who is wanted has all that it has",
+        (
+            "fmqbroker/failover.py",
+            "decision.edit if decision.action is Action.YIELD else None",
+            "decision.edit",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_failover_stop.py::test_a_master_that_stops_gives_its_mastership_to_nobody",
+        ),
+        alone="the heir must become ready between the wish and the stop, and no slave may read",
+    ),
 )

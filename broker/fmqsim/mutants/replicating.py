@@ -221,4 +221,101 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         focus=Focus(2, MASTER_ALONE, (), POWER),
         seeds=(1,),
     ),
+    mutant(
+        "who is on the way into the set does not count yet",
+        "what is committed until it is in it need not hold, and then it may take over",
+        (ISR, "            asked = current | {self._joining.broker}\n", "            pass\n"),
+        tests=(
+            "broker/fmqbroker/tests/test_replicate_isr.py::test_a_learner_enters_only_with_all_that_was_committed",
+        ),
+        alone="a simulated learner lacks so little that it has caught up before anything happens",
+    ),
+    mutant(
+        "a change of the in-sync set of another term",
+        "who was lost in one term is taken out in the next, in which it is in sync",
+        (ISR, "if not mine or state.epoch != epoch:", "if not mine:"),
+        tests=(
+            "broker/fmqbroker/tests/test_replicate_isr.py::test_a_change_of_the_set_is_of_one_term",
+        ),
+        alone="a term must end and begin while the change waits for ZooKeeper",
+    ),
+    mutant(
+        "a replaced stream still counts",
+        "what a slave said before it came back is read after its Hello",
+        (
+            MASTER,
+            "            older.view = LinkView()\n            older.cancel()",
+            "            older.cancel()",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_replicate_hello.py::test_a_newer_stream_of_the_same_process_takes_over",
+        ),
+        alone="both messages must be read within one turn of the loop",
+    ),
+    mutant(
+        "a stream is of nobody in the table",
+        "a member that dials before its master was told of it never comes in sync",
+        (MASTER, "        self.links[link.broker] = link.view", "        _ = link.view"),
+        tests=(
+            "broker/fmqbroker/tests/test_replication.py::test_a_member_that_dials_before_its_master_is_told_of_it_comes_in_sync",
+        ),
+        alone="no member is added in a simulation",
+    ),
+    mutant(
+        "who becomes master keeps what it had settled",
+        "all that it followed as a slave counts as a try of its own, to be cut for a suffix",
+        (
+            MASTER,
+            "        self._settled_end = self._journal.end\n        for _, link",
+            "        for _, link",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_replication.py::test_a_slave_that_becomes_master_ships_what_it_followed",
+        ),
+        alone="the term is open within milliseconds, and the commit end bounds what is cut",
+    ),
+    mutant(
+        "a term given up counts as a try",
+        "what slaves may have of it is cut to make room for a suffix",
+        (
+            MASTER,
+            "self._epoch, self._settled_end = Epoch(0), self._journal.end\n        self._ends",
+            "self._epoch = Epoch(0)\n        self._ends",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_replication.py::test_who_gave_a_term_up_ships_all_that_was_appended_in_it",
+        ),
+        alone="what is committed of it is not cut: a second guard",
+    ),
+    mutant(
+        "the commit end is not remembered",
+        "after a restart it may be cut back by another master, and nobody objects",
+        (
+            "fmqbroker/replicate_commit.py",
+            "            journal.note_commit_end(self._commit.commit_end)\n",
+            "            pass\n",
+        ),
+        tests=("broker/fmqbroker/tests/test_replication.py::test_a_slave_gets_every_byte",),
+        alone="it is the last guard behind others",
+    ),
+    mutant(
+        "retention takes what is not committed",
+        "what was stored on the master's disk alone goes before anybody could read it",
+        (
+            "fmqbroker/retention.py",
+            "keep_from = min(ours, self._master.keep_from())",
+            "keep_from = min(journal.durable_end, self._master.keep_from())",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_retention.py::test_a_master_keeps_what_is_not_committed",
+        ),
+        alone="it takes a policy that is not met for as long as retention keeps",
+    ),
+    mutant(
+        "a stale master cuts a newer slave",
+        "it has an old state of the group: what it does not know of is not void",
+        (RECONCILE, "    if newest > master.epoch:\n", "    if newest > master.epoch + 1:\n"),
+        tests=("broker/fmqcore/tests/test_reconcile.py::test_each_row",),
+        alone="no state of a group is lost in a simulation",
+    ),
 )

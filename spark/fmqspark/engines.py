@@ -6,10 +6,12 @@ A task and its result are small and picklable: what is read stays where it is re
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from typing import Protocol, TypeVar
 
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
@@ -62,6 +64,22 @@ class PoolEngine:
             ) from error
 
 
+def _end_with_the_job() -> None:
+    """A worker ends when the job's process is gone, however it went.
+
+    A job that is killed leaves its lock to the next one, or to a broker, and nobody may be at work
+    in that directory then. By itself the pool's worker would do its task and wait for ever.
+    """
+    job = multiprocessing.parent_process()
+    assert job is not None, "a worker has somebody who started it"
+    threading.Thread(target=_outlive_nobody, args=(job,), daemon=True).start()
+
+
+def _outlive_nobody(job: BaseProcess) -> None:
+    job.join()
+    os._exit(1)
+
+
 NAMES = ("local", "pool", "spark")
 """What `--engine` may be."""
 
@@ -79,7 +97,7 @@ def open_engine(name: str, workers: int = 0, master: str = "") -> Iterator[Engin
         case "pool":
             # Not forked: a process that has run gRPC or Java must not be copied as it stands.
             context = multiprocessing.get_context("spawn")
-            pool = ProcessPoolExecutor(count, mp_context=context)
+            pool = ProcessPoolExecutor(count, mp_context=context, initializer=_end_with_the_job)
             try:
                 yield PoolEngine(pool, count)
             finally:

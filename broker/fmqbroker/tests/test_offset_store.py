@@ -21,7 +21,7 @@ from fmqbroker.tests.consume_harness import (
 )
 from fmqcore.cluster import Mode, Versioned
 from fmqcore.consume.sidefile import NAME
-from fmqcore.errors import FmqError, NoPermission
+from fmqcore.errors import FmqError, NoPermission, StorageFull
 from fmqcore.journal.control import decode_offsets, encode_offsets
 from fmqcore.journal.offsets import OffsetEntry, tombstone
 from fmqcore.words import Offset, Position
@@ -71,6 +71,32 @@ async def test_put_of_nothing_returns_once_what_an_earlier_term_wrote_is_committ
             assert not putting.done()
         await putting
         assert rig.commit.commit_end == rig.journal.end
+
+
+async def test_what_is_being_stored_is_known_already(tmp_path: Path) -> None:
+    """Else the next change of it would get the same version, and one of the two would be lost."""
+    async with running(Rig(tmp_path, offsets_interval_ms=60_000)) as rig:
+        entries = at(rig, 5)
+        putting = asyncio.create_task(rig.offsets.put(entries))
+        await asyncio.sleep(0)
+        assert rig.offsets.get(key()) == entries[key()]
+        assert rig.offsets.next_version(key()) == entries[key()].version + 1
+        rig.offsets.retire()
+        with pytest.raises(NoPermission):
+            await putting
+
+
+async def test_what_the_journal_does_not_take_is_not_called_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(Rig(tmp_path)) as rig:
+
+        def full(*_: object) -> None:
+            raise StorageFull("no room")
+
+        monkeypatch.setattr(rig.journal, "append", full)
+        with pytest.raises(StorageFull, match="no room"):
+            await rig.offsets.put(at(rig, 5))
 
 
 async def test_entries_put_together_make_one_batch_and_survive_a_restart(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ async def test_a_taker_stores_in_its_side_journal_and_checkpoints(tmp_path: Path
         assert rig.journal.end == end, "in slave-consume nobody appends to the journal"
         await until(lambda: rig.group.state.value.offsets)
         assert decode_record(rig.group.state.value.offsets) == stored
+        await rig.offsets.put(at(rig, 7, queue=1))
+        assert set(await SideJournal.load(rig.disk)) == {key(), key(1)}, "one behind the other"
         await rig.offsets.put(at(rig, 7))
         await until(lambda: decode_record(rig.group.state.value.offsets)[key()].floor == 7)
 
@@ -87,9 +89,19 @@ async def test_a_checkpoint_that_failed_is_made_again(tmp_path: Path) -> None:
     async with running(Rig(tmp_path), lead=False) as rig:
         await take_over(rig, 2)
         rig.group.failing = ConnectionLost("no answer")
+        change, over = rig.group.change, asyncio.Event()
+
+        async def told(edit):  # type: ignore[no-untyped-def]
+            try:
+                return await change(edit)
+            finally:
+                over.set()
+
+        rig.group.change = told  # type: ignore[method-assign]
         await rig.offsets.put(at(rig, 5))
+        await over.wait()
         rig.group.failing = None
-        await until(lambda: rig.group.state.value.offsets)
+        await until(lambda: rig.group.state.value.offsets, "though nothing more was acked")
 
 
 async def test_a_taker_that_stops_in_order_checkpoints_what_it_stored(tmp_path: Path) -> None:

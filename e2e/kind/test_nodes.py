@@ -71,24 +71,28 @@ def test_the_slaves_node_hangs(apart: Group, report: Report) -> None:
 
 
 def test_the_masters_node_is_drained(apart: Group, report: Report) -> None:
-    """`kubectl drain` waits for the budget, then the reads are at the slave until it may return."""
-    node = node_of(apart, "g1-0")
+    """`kubectl drain` waits for the budget: the slave is master before the pod is evicted."""
+    master, node = apart.status["master"], node_of(apart, apart.status["master"])
+    slave = next(b for b in ("g1-0", "g1-1") if b != master)
     with story(apart, report, "the master's node drained", FaultKind.STOP) as told:
-        told.fired("g1-0", detail=node)
+        told.fired(master, detail=node)
         try:
             began_s = time.monotonic()
             _drain(node)
             report["kubectl drain of the master's node"] = f"{time.monotonic() - began_s:.1f} s"
-            told.down("g1-0", Ending.STOPPED)
-            until(lambda: apart.status["access"] == "READ", "the slave serves the reads", 120)
+            told.down(master, Ending.STOPPED)
+            assert (apart.status["master"], apart.status["mode"]) == (slave, "MASTER")
             report["drained: kubectl get bg"] = apart.row()
             drained = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in apart.pods()}
-            assert drained["g1-1"] not in (None, node)
+            assert drained[slave] not in (None, node)
+            assert drained.get(master) is None, "it waits for its volume's node"
         finally:
             kubectl("uncordon", node)
         told.healed()
-    assert "DrainOpen" in apart.events()
-    assert node_of(apart, "g1-0") == node
+    assert "Switchover" in apart.events()
+    assert not {"DrainOpen", "DrainWaits"} & set(apart.events())
+    assert node_of(apart, master) == node
+    assert apart.status["master"] == slave, "nobody asked for it back"
 
 
 def _drain(node: str) -> None:

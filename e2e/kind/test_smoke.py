@@ -117,6 +117,7 @@ def test_a_check_of_the_journals(group: Group, report: Report) -> None:
     status = until(ended, "the check has ended")
     assert (status["phase"], status["verdict"]) == ("Succeeded", "Clean"), status
     report["a deep check by a BrokerJob"] = f"{time.monotonic() - begun_s:.1f} s"
+    until(lambda: group.condition("IndexConsistent").get("status") == "True", "the group says it")
     kubectl("delete", "brokerjob", "check", "-n", group.namespace, "--timeout=30s")
 
 
@@ -179,6 +180,19 @@ def test_the_masters_pod_is_deleted(group: Group, report: Report) -> None:
     verdict = group.verdict()
     assert verdict["lost"] == [], verdict
     _tell(report, "master's pod deleted", verdict)
+
+
+def test_a_switchover(group: Group, report: Report) -> None:
+    """There and back: all live on, nobody waits for anything to run out."""
+    group.start_traffic(40)
+    for asked, to in (("g1-1", "g1-1"), ("any", "g1-0")):
+        kubectl("annotate", "bg", "g1", "-n", group.namespace, f"fmq.io/switchover={asked}")
+        _until_master(group, to)
+        group.wait_ready()
+    verdict = group.verdict()
+    assert verdict["lost"] == [], verdict
+    _tell(report, "two planned switchovers", verdict)
+    assert "in place of g1-1: a switchover to g1-0" in group.status["lastTransition"]["cause"]
 
 
 def test_without_the_operator(group: Group, report: Report) -> None:
@@ -252,6 +266,10 @@ def _tell(report: Report, what: str, verdict: Json) -> None:
     report[f"{what}: longest without reads"] = f"{verdict['longest_without_message_ms']} ms"
     report[f"{what}: longest without acks"] = f"{verdict['longest_without_ack_ms']} ms"
     report[f"{what}: acknowledged, lost"] = f"{verdict['acked']}, {len(verdict['lost'])}"
+
+
+def _until_master(group: Group, broker: str) -> None:
+    until(lambda: (group.status["master"], group.status["access"]) == (broker, "FULL"), broker)
 
 
 def _topic_status(group: Group) -> Json:

@@ -258,9 +258,12 @@ def _cause(seen: Observation) -> str:
         return state.why
     before, _, served = memory.served.partition(" ")
     gave_way = served in ("FULL", "WRITE") and before != state.master
-    place = f", in place of {before}" if gave_way else ""
+    if not gave_way and not memory.move:
+        return state.why
+    # `state.why` may be of a later change by then: of who is in sync.
+    place = f" in place of {before}" if gave_way else ""
     why = f": {memory.move}" if memory.move else ""
-    return f"{state.why}{place}{why}"
+    return f"{state.master} is master{place}{why}"
 
 
 def _phase(seen: Observation, what: Outlook, found: list[judge.Verdict]) -> tuple[Phase, str]:

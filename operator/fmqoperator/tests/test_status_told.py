@@ -82,9 +82,7 @@ def test_a_switchover_is_told_with_who_gave_way_and_why() -> None:
     made.run()
     last = made.body["status"]["lastTransition"]
     assert (last["from"], last["to"]) == ("g1-0 FULL", "g1-1 FULL")
-    assert last["cause"] == (
-        "g1-1 is master now, in place of g1-0: a switchover to g1-1 was asked for"
-    )
+    assert last["cause"] == ("g1-1 is master in place of g1-0: a switchover to g1-1 was asked for")
     assert not made.body["status"]["memory"]["move"]
 
 
@@ -94,7 +92,7 @@ def test_a_switchover_that_somebody_else_wished_for_is_told_too() -> None:
     made.config = replace(made.config, value=replace(made.config.value, master=BrokerId("g1-1")))
     made.run()
     cause = made.body["status"]["lastTransition"]["cause"]
-    assert cause == "g1-1 is master now, in place of g1-0"
+    assert cause == "g1-1 is master in place of g1-0"
 
 
 def test_a_promotion_is_told_with_why() -> None:
@@ -103,5 +101,5 @@ def test_a_promotion_is_told_with_why() -> None:
     made.run(lambda w: w.state.master == "g1-1" and w.body["status"]["access"] == "FULL")
     last = made.body["status"]["lastTransition"]
     assert (last["from"], last["to"]) == ("g1-1 READ", "g1-1 FULL")
-    assert last["cause"].startswith("g1-1 is master now: master g1-0 is lost")
+    assert last["cause"].startswith("g1-1 is master: master g1-0 is lost")
     assert last["writeOutageMs"] >= 30_000

@@ -1,0 +1,139 @@
+"""Another broker becomes master as planned: asked for, with the operator killed, while scaled.
+
+Two workers with a broker each are better, one node does. Nobody's process ends but the operator's.
+"""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.events import FaultKind
+from e2e.kind.conftest import KEEP, SYSTEM
+from e2e.kind.groups import Group
+from e2e.kind.hurting import restarts, signal_to
+from e2e.kind.story import Report, story
+from e2e.kind.tools import get, kubectl, until
+
+pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]
+
+SWITCHOVER = "fmq.io/switchover"
+
+
+def test_a_switchover_that_was_asked_for(pair: Group, report: Report) -> None:
+    """And back again, to whoever can."""
+    for title, asked in (("a planned switchover", other(pair)), ("and back again", "any")):
+        before, to, pods = pair.status["master"], other(pair), _uids(pair)
+        with story(pair, report, title, FaultKind.OPERATOR) as told:
+            told.fired(before, detail=asked)
+            annotate(pair, asked)
+            until_master(pair, to)
+            told.healed()
+            last = pair.status["lastTransition"]
+            assert (last["from"], last["to"]) == (f"{before} FULL", f"{to} FULL")
+            assert f"in place of {before}: a switchover to {to} was asked for" in last["cause"]
+        assert _uids(pair) == pods, "nobody was restarted"
+    assert {"Switchover", "SwitchoverDone"} <= set(pair.events())
+
+
+@pytest.mark.parametrize("step", ["asked", "wished", "done"])
+def test_the_operator_is_killed_in_mid_switchover(pair: Group, report: Report, step: str) -> None:
+    """Whoever works then goes on, and nobody moves twice."""
+    until(_holder, "an operator works", 60)
+    before, to, epoch = pair.status["master"], other(pair), pair.status["epoch"]
+    with story(pair, report, f"operator killed, switchover {step}", FaultKind.OPERATOR) as told:
+        told.fired(before, detail=step)
+        first = _holder()
+        known = restarts(SYSTEM, first)
+        annotate(pair, "any")
+        if step == "wished":
+            until(lambda: _wished(pair, epoch), "it is wished for", 60)
+        elif step == "done":
+            until_master(pair, to, asked=True)
+        signal_to(SYSTEM, first, "KILL")
+        until(lambda: restarts(SYSTEM, first) > known, "it was killed", 120)
+        until_master(pair, to)
+        told.healed()
+    assert pair.status["master"] == to, "it stays"
+    assert pair.status["epoch"] == epoch + 3, "given away, claimed, opened, once"
+
+
+@pytest.fixture(scope="module")
+def lone(installed: str, images: dict[str, str]) -> Iterator[Group]:
+    """A master and nobody else, ready."""
+    namespace = f"fmq-scale-{time.time_ns() // 1_000_000_000 % 100_000}"
+    made = Group("g1", namespace, installed, images["broker"])
+    made.spec |= {"replicas": 1, "policy": {"howMany": "none"}}
+    made.make()
+    made.wait_ready()
+    yield made
+    if not KEEP:
+        kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout=120s")
+
+
+def test_scaled_up_and_down_under_traffic(lone: Group, report: Report) -> None:
+    """1, 2, 3, 2: at last it is the master that is too many, and gives way before it leaves."""
+    lone.start_traffic(90)
+    for count in (2, 3):
+        scale(lone, count)
+        report[f"scaled to {count} → Ready"] = f"{lone.wait_ready(240):.1f} s"
+    until(lambda: lone.status["inSync"] == ["g1-1", "g1-2"], "both are in sync")
+    annotate(lone, "g1-2")
+    until_master(lone, "g1-2")
+    scale(lone, 2)
+    report["scaled to 2, the master moved first → Ready"] = f"{lone.wait_ready(240):.1f} s"
+    until(lambda: len(lone.pods()) == 2, "the last one has left")
+    assert lone.status["master"] in ("g1-0", "g1-1")
+    assert get("pvc", "data-g1-2", "-n", lone.namespace) is not None
+    verdict = lone.verdict()
+    assert verdict["lost"] == [] and verdict["acked"] > 100, verdict
+    report["scaled 1→2→3→2: longest without reads, acks"] = (
+        f"{verdict['longest_without_message_ms']}, {verdict['longest_without_ack_ms']} ms"
+    )
+
+
+# ---- what they do and look at
+
+
+def annotate(group: Group, asked: str) -> None:
+    """As a person does."""
+    kubectl("annotate", "bg", group.name, "-n", group.namespace, f"{SWITCHOVER}={asked}")
+
+
+def scale(group: Group, count: int) -> None:
+    """As a person does; what the test knows follows."""
+    kubectl("scale", "bg", group.name, "-n", group.namespace, f"--replicas={count}")
+    group.spec["replicas"] = count
+
+
+def other(group: Group) -> str:
+    """The broker of two that is not master."""
+    return next(b for b in ("g1-0", "g1-1") if b != group.status["master"])
+
+
+def until_master(group: Group, broker: str, *, asked: bool = False) -> None:
+    """Returns when it is."""
+    until(lambda: _is_master(group, broker, asked=asked), f"{broker} is master")
+
+
+def _wished(group: Group, epoch: int) -> bool:
+    """The wish is written, or more."""
+    status = group.status
+    return bool(status["memory"].get("move")) or status["epoch"] > epoch
+
+
+def _is_master(group: Group, broker: str, *, asked: bool = False) -> bool:
+    """It serves, and the annotation is gone (or `asked`: it may still be there)."""
+    found = get("brokergroup", group.name, "-n", group.namespace)
+    status, notes = found["status"], found["metadata"].get("annotations") or {}
+    serves = (status["master"], status["access"], status["mode"]) == (broker, "FULL", "MASTER")
+    return serves and (asked or SWITCHOVER not in notes)
+
+
+def _uids(group: Group) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in group.pods()}
+
+
+def _holder() -> str:
+    lease = get("lease", "fmq-operator", "-n", SYSTEM)
+    return str((lease or {"spec": {}})["spec"].get("holderIdentity") or "")

@@ -328,4 +328,40 @@ SERVING: Final[tuple[Mutant, ...]] = (
         ),
         alone="known seeds find it (`test_seeds.py`); this is quicker",
     ),
+    mutant(
+        "the takeover journal writes over itself",
+        "of all that was acked on the reader its file holds the last",
+        ("fmqbroker/takeover.py", "        self._end += len(data)\n", ""),
+        tests=(
+            "broker/fmqbroker/tests/test_offset_store_taker.py::test_a_taker_stores_in_its_side_journal_and_checkpoints",
+        ),
+        alone="the record in ZooKeeper is at most a second older, and the checks excuse that",
+    ),
+    mutant(
+        "an ack that the journal refuses is stored",
+        "a full disk: its consumer is told that it is safe",
+        (
+            OFFSETS,
+            "            full.settle(error)\n            return\n        self._appended",
+            "            full.settle()\n            return\n        self._appended",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_offset_store.py::test_what_the_journal_does_not_take_is_not_called_stored",
+        ),
+        alone="acks find room when messages do not: the last bytes of a disk must be taken, too",
+    ),
+    mutant(
+        "two changes of a group's progress get one version",
+        "which of them stands is chance: a seek may be lost",
+        (
+            OFFSETS,
+            "tables = (self._round.entries, self._takeover, self._journal.state.offsets)\n"
+            "        return max",
+            "tables = (self._takeover, self._journal.state.offsets)\n        return max",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_offset_store.py::test_what_is_being_stored_is_known_already",
+        ),
+        alone="of one version the higher floor wins, which is the later one but for a seek",
+    ),
 )

@@ -31,10 +31,11 @@ from kazoo.exceptions import (
     SessionExpiredError,
     SessionMovedError,
 )
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import STOP_CONNECTING, ConnectionHandler
 from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
-from kazoo.retry import KazooRetry
+from kazoo.retry import ForceRetryError, KazooRetry
 from kazoo.security import make_digest_acl
 
 from fmqcore.errors import Unavailable
@@ -48,6 +49,7 @@ from fmqport.coordination import (
     SessionState,
 )
 from fmqport.zk.hosts import check_address, nobody_answers, unresolved
+from fmqport.zk.ready import ready
 from fmqport.zk.steady import Answer, Request, SteadySession, Verb
 from fmqport.zk.watches import Watch
 
@@ -118,6 +120,16 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         if not self._wedged():
             super()._send_ping(connect_timeout)
 
+    def _connect_loop(self, retry: KazooRetry) -> Any:
+        """What kazoo does not foresee ends its thread, and the session for ever: dial again."""
+        try:
+            return super()._connect_loop(retry)
+        except (KazooException, ForceRetryError):
+            raise
+        except Exception as error:
+            _log.warning("zookeeper: cannot dial", error=repr(error))
+            raise ForceRetryError("dial again") from error
+
     def _connect_attempt(self, host: str, hostip: str, port: int, retry: KazooRetry) -> Any:
         if self._wedged():
             return None
@@ -143,6 +155,19 @@ class _Fired:
             self.link.cross(self.watch.fire)
 
 
+def _pause(seconds: float) -> None:
+    """Between two tries. A system that refuses to sleep (EINVAL) only makes the next one early."""
+    with contextlib.suppress(OSError):
+        time.sleep(seconds)
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's threads; those that wait for sockets do it for less."""
+
+    select = staticmethod(ready)
+    sleep_func = staticmethod(_pause)
+
+
 class _KazooLink:
     """The real `Link`."""
 
@@ -154,7 +179,10 @@ class _KazooLink:
             timeout=timeout_ms / 1000,
             auth_data=[("digest", auth)] if auth else None,
             default_acl=[make_digest_acl(user, password, all=True)] if auth else None,
-            connection_retry=KazooRetry(max_tries=-1, delay=_REDIAL_MIN_S, max_delay=_REDIAL_MAX_S),
+            connection_retry=KazooRetry(
+                max_tries=-1, delay=_REDIAL_MIN_S, max_delay=_REDIAL_MAX_S, sleep_func=_pause
+            ),
+            handler=_Handler(),
             logger=_QUIET,
         )
         self._connection = _Connection(self._client, self._client._conn_retry.copy(), logger=_QUIET)

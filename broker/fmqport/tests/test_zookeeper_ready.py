@@ -1,0 +1,45 @@
+"""What kazoo's connection thread waits for."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from fmqport.zk.ready import ready
+from fmqport.zk.session import ZooKeeperSession
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    ours, theirs = socket.socketpair()
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+def test_what_is_ready_is_told(pair: Pair) -> None:
+    ours, theirs = pair
+    assert ready([ours], [], [], 0) == ([], [], [])
+    assert ready([ours], [], [], 0.001) == ([], [], [])
+    assert ready([ours], [ours], [], 10) == ([], [ours], [])
+    theirs.send(b"x")
+    assert ready([ours, theirs], [], [], 10) == ([ours], [], [])
+    assert ready([ours], [ours], []) == ([ours], [ours], [])
+
+
+def test_who_has_hung_up_is_ready(pair: Pair) -> None:
+    """To read or to write tells it."""
+    ours, theirs = pair
+    theirs.close()
+    assert ready([ours], [], [], None)[0] == [ours]
+    assert ready([], [ours], [], None)[1] == [ours]
+    ours.close()
+    with pytest.raises(ValueError, match="negative"):
+        ready([ours], [], [], 0)
+
+
+def test_a_session_waits_so() -> None:
+    session = ZooKeeperSession("127.0.0.1:1", timeout_ms=1000)
+    assert session._kazoo._client.handler.select is ready

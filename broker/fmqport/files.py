@@ -121,7 +121,15 @@ class FileDisk:
             self._sync_directory(os.path.dirname(self._path))
             return self._take_made(owner)
         except OSError as error:
-            raise DiskFailed(f"cannot use {self._path} as data directory: {error}") from error
+            raise DiskFailed(
+                f"cannot use {self._path} as data directory: {self._why(error)}"
+            ) from error
+
+    def _why(self, error: OSError) -> str:
+        if isinstance(error, FileExistsError):
+            return "it is a file"
+        where = "" if error.filename in (None, self._path) else f" ({error.filename})"
+        return f"{error.strerror or error}{where}"
 
     def _take_made(self, owner: str) -> "_Lock":
         calls = self._calls

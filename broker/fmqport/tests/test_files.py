@@ -76,6 +76,17 @@ async def test_created_files_have_their_blocks(disk: FileDisk, tmp_path: Path) -
     await disk.close()
 
 
+async def test_what_cannot_be_a_data_directory_is_told_plainly(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    (tmp_path / "data" / "lock").mkdir(parents=True)
+    for name, why in (("file", "it is a file"), ("data", f"Is a directory ({tmp_path}/data/lock)")):
+        disk = FileDisk(str(tmp_path / name))
+        with pytest.raises(DiskFailed) as caught:
+            await disk.lock("me")
+        assert str(caught.value) == f"cannot use {tmp_path}/{name} as data directory: {why}"
+        await disk.close()
+
+
 async def test_nothing_is_left_behind(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     disk = FileDisk(str(tmp_path))

@@ -1,5 +1,6 @@
 """What kazoo's connection thread waits for."""
 
+import os
 import socket
 from collections.abc import Iterator
 
@@ -38,6 +39,13 @@ def test_who_has_hung_up_is_ready(pair: Pair) -> None:
     ours.close()
     with pytest.raises(ValueError, match="negative"):
         ready([ours], [], [], 0)
+
+
+def test_who_is_closed_beneath_is_ready(pair: Pair) -> None:
+    with socket.socket(fileno=pair[0].detach()) as ours:
+        os.close(ours.fileno())
+        assert ready([ours], [ours], [], 10) == ([ours], [ours], [])
+        ours.detach()
 
 
 def test_a_session_waits_so() -> None:

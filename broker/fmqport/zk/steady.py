@@ -164,7 +164,7 @@ class SteadySession:
             await self.close()
             raise ConnectionLost(
                 f"no ZooKeeper answers at {self._server} within {timeout_s:g} s; "
-                "is it running and reachable from here?"
+                "is it running and reachable from here, and is that its clients' port?"
             ) from None
         except BaseException:
             await self.close()

@@ -364,4 +364,30 @@ SERVING: Final[tuple[Mutant, ...]] = (
         ),
         alone="of one version the higher floor wins, which is the later one but for a seek",
     ),
+    mutant(
+        "acks that found no room are forgotten",
+        "the next try has nothing to store, and its consumer is told that it is stored",
+        (
+            "fmqbroker/group_table.py",
+            "                self._left = entries | self._left\n                self._waiters",
+            "                self._waiters",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_fetch_stored.py::test_acks_that_found_no_room_are_stored_by_the_next_try",
+        ),
+        alone="acks find room when messages do not: the last bytes of a disk must be taken, too",
+    ),
+    mutant(
+        "what the store refuses is told as stored",
+        "a seek is answered with OK though the reads were lost before it was stored",
+        (
+            "fmqbroker/group_table.py",
+            "                error = refused  # whoever reads now has what was stored\n",
+            "",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_fetch_stored.py::test_what_the_store_refuses_is_not_told_as_stored",
+        ),
+        alone="sessions are over by then; nobody seeks a group that lives in that very moment",
+    ),
 )

@@ -198,10 +198,13 @@ class SplitReader:
             raise damaged(split.segment.base, scan.position, why)
 
     def _index(self, source: str) -> SegmentIndex | None:
-        """The segment's index, if it can be relied upon."""
+        """The segment's index, if it can be relied upon; the headers say the same."""
         split = self._split
         assert split.after is not None, "an open segment has no index"
-        raw = index_bytes(source, split.segment.base)
+        try:
+            raw = index_bytes(source, split.segment.base)
+        except OSError:  # of a directory; a broker's failure is another
+            raw = None
         if raw is None:
             return None
         self._tally.bytes_read += len(raw)

@@ -151,6 +151,8 @@ def _survey(directories: Sequence[str], uncommitted: bool, since: int) -> Survey
         bases = bases[len(older) :]
         at = bases[0]
     for base in bases:
+        if base < at and snaps:
+            continue  # within the segment before: a file that belongs to nothing
         holders = [r for r in known if base in r.bases and base < r.end]
         snap = _first_good(holders, partial(_snap_of, base))
         _same_journal(snap, holders)
@@ -183,6 +185,8 @@ def _same_journal(snap: Snap, holders: Sequence[Replica]) -> None:
                 header = parse_header(data.read(HEADER_LEN, 0))
         except (BadBatch, OSError, FmqError):
             continue  # damage of its own: told by who reads it
+        if header.position != base or header.type != BatchType.SNAP:
+            continue  # as well: another segment's bytes
         if header.header_crc != snap.header_crc:
             raise InvalidArgument(
                 f"{replica.path} and {holders[0].path} are not replicas of one journal: their "

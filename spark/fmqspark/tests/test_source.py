@@ -258,6 +258,26 @@ def test_a_fresh_replica_is_no_gap(tmp_path: Path) -> None:
     assert read([b, a]) == expected
 
 
+@pytest.mark.parametrize("what", ["another segment's bytes", "a stray file", "an odd index"])
+def test_what_one_replica_has_wrong_the_other_makes_good(tmp_path: Path, what: str) -> None:
+    """A stray file, and an index that cannot be read, hide nothing even alone."""
+    a, b = write(tmp_path / "a"), write(tmp_path / "b")
+    first, second = sorted(journal().segments)[:2]
+    match what:
+        case "a stray file":
+            (a / segment_name(Position(8))).write_bytes((a / segment_name(first)).read_bytes())
+        case "an odd index":
+            (a / index_name(second)).unlink()
+            (a / index_name(second)).mkdir()
+        case _:
+            (a / segment_name(second)).write_bytes((a / segment_name(first)).read_bytes())
+            with pytest.raises(CorruptJournal, match="damaged at position"):
+                read([a])
+            assert read([a, b]) == read([b, a]) == truth(journal())[0]
+            return
+    assert read([a]) == read([a, b]) == truth(journal())[0]
+
+
 def test_two_groups_are_not_taken_for_replicas(tmp_path: Path) -> None:
     other = JournalWriter()
     other.segments.clear()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fmqbroker.journal import resumes
+from fmqbroker.journal import BatchDraft, resumes
 from fmqbroker.tests import journal_kit
 from fmqclient.tests.journal_directory import (
     FIRST,
@@ -19,13 +19,16 @@ from fmqclient.tests.journal_directory import (
     write,
     writer,
 )
+from fmqcore.batch import BatchType
 from fmqcore.crc import crc32c
+from fmqcore.journal.control import encode_offsets
 from fmqcore.journal.index import SegmentIndex
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
 from fmqcore.journal.resume import RESUME, Resume, encode_resume
 from fmqcore.journal.segments import CHECKPOINT, segment_name
 from fmqcore.journal.suspect import SUSPECT
 from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Epoch, Position
+from fmqcore.words import Epoch, Offset, Position
 
 __all__ = ["directory", "writer"]  # fixtures
 
@@ -144,17 +147,31 @@ def test_one_of_an_older_segment_is_no_finding(
     assert "does without it" in note(found, RESUME)["says"]
 
 
+@pytest.mark.parametrize("crash", [True, False])
 async def test_what_a_broker_really_writes_fits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crash: bool
 ) -> None:
+    """Producers, progress, tombstones; over rolls and starts, from the resume file too."""
     monkeypatch.setattr(resumes, "EVERY_BYTES", 16 * 1024)
-    async with journal_kit.running(tmp_path / "data", segment_bytes=1 << 20) as journal:
-        journal.append(journal_kit.epoch(1))
-        journal_kit.fill(journal, 200)
-        await journal.wait_durable(journal.end)
-    code, found = verify(tmp_path / "data")
-    assert (code, found["findings"]) == (0, [])
-    assert note(found, RESUME)["fits"] is True
+    path, fitted = tmp_path / "data", 0
+    for term in range(1, 6):
+        async with journal_kit.running(path, segment_bytes=1 << 18, crash=crash) as journal:
+            journal.append(journal_kit.epoch(term))
+            for number in range(40):
+                version = term * 1000 + number
+                entry = OffsetEntry(version, Offset(number))
+                if number % 7 == 3:
+                    entry = tombstone(version)
+                entries = {OffsetKey(f"g{number % 5}", journal_kit.TOPIC, 0): entry}
+                payload = encode_offsets(entries)
+                journal.append(BatchDraft(BatchType.OFFSETS, payload, crc32c(payload)))
+                produced = {"producer_id": 1 + number % 3, "base_sequence": version}
+                journal.append(journal_kit.data(b"p" * 900, producer_epoch=term, **produced))
+                await journal.wait_durable(journal.end)
+        code, found = verify(path)
+        assert (code, found["findings"]) == (0, [])
+        fitted += note(found, RESUME)["fits"] is True
+    assert fitted >= 3, "it mostly tells of the newest segment"
 
 
 # ---- the note of damage

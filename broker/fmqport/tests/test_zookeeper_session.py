@@ -1,9 +1,12 @@
 """What is special to the ZooKeeper adapter: start, auth, leaks, close when nobody answers."""
 
 import asyncio
+import errno
+import os
 import socket
 import sys
 import threading
+import time
 
 import psutil
 import pytest
@@ -38,6 +41,40 @@ async def test_it_outlives_a_server_that_talks_garbage(zookeeper: str) -> None:
             with connection:
                 connection.sendall(b"\x00\x00\x00\x03HTTP/1.1 400 Bad Request\r\n\r\n")
                 link.target = server
+            async with asyncio.timeout(30):
+                while session.state is not SessionState.CONNECTED:
+                    await asyncio.sleep(0.01)
+            await session.sync("/")
+        finally:
+            await session.close()
+
+
+@pytest.mark.parametrize("what", ["descriptors", "sleep"])
+async def test_it_outlives_what_this_machine_refuses_it(
+    zookeeper: str, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """No descriptor to look a name up with, or a sleep that fails: it dials again later."""
+    server, _, root = zookeeper.partition("/")
+    refused = threading.Event()
+
+    def refuse(*_arguments: object) -> None:
+        refused.set()
+        number = errno.EMFILE if what == "descriptors" else errno.EINVAL
+        raise OSError(number, os.strerror(number))
+
+    with Proxies() as proxies:
+        link = proxies.link(server)
+        session = ZooKeeperSession(f"{link.address}/{root}", timeout_ms=2000)
+        await session.start(30)
+        try:
+            with monkeypatch.context() as patch:
+                if what == "descriptors":
+                    patch.setattr(socket, "getaddrinfo", refuse)
+                else:
+                    patch.setattr(time, "sleep", refuse)
+                link.cut()
+                assert await asyncio.to_thread(refused.wait, 30)
+            link.resume()
             async with asyncio.timeout(30):
                 while session.state is not SessionState.CONNECTED:
                     await asyncio.sleep(0.01)

@@ -20,6 +20,13 @@ from fmqport.zk.session import ZooKeeperSession
 pytestmark = pytest.mark.processes
 
 
+async def connected_again(session: ZooKeeperSession) -> None:
+    async with asyncio.timeout(30):
+        while session.state is not SessionState.CONNECTED:
+            await asyncio.sleep(0.01)
+    await session.sync("/")
+
+
 async def test_nobody_there_is_said_with_the_address() -> None:
     address = f"127.0.0.1:{free_port()}"
     session = ZooKeeperSession(address, timeout_ms=2000)
@@ -41,10 +48,7 @@ async def test_it_outlives_a_server_that_talks_garbage(zookeeper: str) -> None:
             with connection:
                 connection.sendall(b"\x00\x00\x00\x03HTTP/1.1 400 Bad Request\r\n\r\n")
                 link.target = server
-            async with asyncio.timeout(30):
-                while session.state is not SessionState.CONNECTED:
-                    await asyncio.sleep(0.01)
-            await session.sync("/")
+            await connected_again(session)
         finally:
             await session.close()
 
@@ -75,10 +79,7 @@ async def test_it_outlives_what_this_machine_refuses_it(
                 link.cut()
                 assert await asyncio.to_thread(refused.wait, 30)
             link.resume()
-            async with asyncio.timeout(30):
-                while session.state is not SessionState.CONNECTED:
-                    await asyncio.sleep(0.01)
-            await session.sync("/")
+            await connected_again(session)
         finally:
             await session.close()
 

@@ -89,6 +89,19 @@ def test_what_is_paused_stays_paused_only_for_its_holder() -> None:
     assert group.delivering(b, 0) == 2, "what an older generation says is ignored"
 
 
+def test_what_is_given_back_is_of_the_generation_that_it_was_leased_under() -> None:
+    """A seek came while the disk was read, and the same range is on its way a second time."""
+    group, a = group_of(1), session_of("a")
+    group.join(a, 0)
+    deliver(group, 0)
+    group.seek(0, Offset(0), 0)
+    deliver(group, 0)
+    group.give_back(0, 1, Offset(0), END, 0)
+    assert group.progress[0].in_flight_records == END
+    group.give_back(0, 2, Offset(0), END, 0)
+    assert group.progress[0].in_flight_records == 0
+
+
 async def test_timers_call_in_order_and_wake_for_an_earlier_one() -> None:
     clock, called = HandClock(), []
     timers = Timers(clock)

@@ -25,6 +25,8 @@ def test_zookeeper_has_no_quorum_for_a_minute(pair: Group, report: Report) -> No
             said = pair.condition("ZooKeeperConnected")
             assert said["reason"] == "Unreachable" and "fmq-zookeeper-0" in said["message"], said
             time.sleep(AWAY_S)
+            assert pair.status["access"] == "FULL", "the master says so itself"
+            assert pair.condition("WriteAvailable")["status"] == "True"
             report["no quorum: kubectl get bg"] = pair.row()
         finally:
             _scale(count)

@@ -1,6 +1,6 @@
 """Another broker becomes master as planned: asked for, with the operator killed, while scaled.
 
-Two workers with a broker each are better, one node does. Nobody's process ends but the operator's.
+Two workers with a broker each are better, one node does for all but the lost master.
 """
 
 import time
@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.events import FaultKind
+from e2e.events import Ending, FaultKind
 from e2e.kind.conftest import KEEP, SYSTEM
 from e2e.kind.groups import Group
-from e2e.kind.hurting import restarts, signal_to
+from e2e.kind.hurting import node_of, restarts, signal_to, workers
 from e2e.kind.story import Report, story
 from e2e.kind.tools import get, kubectl, until
 
@@ -56,6 +56,32 @@ def test_the_operator_is_killed_in_mid_switchover(pair: Group, report: Report, s
         told.healed()
     assert pair.status["master"] == to, "it stays"
     assert pair.status["epoch"] == epoch + 3, "given away, claimed, opened, once"
+
+
+def test_a_master_that_is_lost_for_good_is_replaced(pair: Group, report: Report) -> None:
+    """Its volume's node takes no pod: the reader becomes master. It comes back as a slave."""
+    if len(workers()) < 2:
+        pytest.skip("needs two worker nodes: make e2e")
+    lost, to = pair.status["master"], other(pair)
+    node = node_of(pair, lost)
+    pair.spec["promotion"] = {"policy": "after", "afterSeconds": 30}
+    pair.apply()
+    pair.wait_ready()
+    with story(pair, report, "a lost master replaced after 30 s", FaultKind.STOP) as told:
+        told.fired(lost, detail=node)
+        kubectl("taint", "node", node, "fmq-e2e-lost=yes:NoSchedule")
+        try:
+            kubectl("delete", "pod", lost, "-n", pair.namespace)
+            told.down(lost, Ending.STOPPED)
+            until_master(pair, to)
+            assert lost in pair.status["lastTransition"]["cause"], pair.status["lastTransition"]
+            assert pair.condition("WriteAvailable")["reason"] == "NotEnoughReplicas"
+            report["lost master replaced: kubectl get bg"] = pair.row()
+        finally:
+            kubectl("taint", "node", node, "fmq-e2e-lost-")
+        told.healed()
+    assert (pair.status["master"], pair.status["inSync"]) == (to, [lost])
+    assert "Promotion" in pair.events()
 
 
 @pytest.fixture(scope="module")

@@ -39,6 +39,15 @@ def state_of(seen: Observation) -> GroupState:
     return GroupState() if seen.zookeeper is None else seen.zookeeper.state
 
 
+def why(state: GroupState) -> str:
+    """The last change of who serves. (By our look its words may be of a later one: of who is in
+    sync. Then it is said at least who is master.)"""
+    of_master = state.why.removeprefix("master ").startswith(f"{state.master} ")
+    if state.mode is not Mode.MASTER or of_master or not state.master:
+        return state.why
+    return f"{state.master} is master; {state.why}"
+
+
 def is_live(seen: Observation, broker: str) -> bool:
     """Its node in ZooKeeper stands."""
     return seen.zookeeper is not None and BrokerId(broker) in seen.zookeeper.live

@@ -202,7 +202,8 @@ def _transition(seen: Observation) -> Iterator[Action]:
     before, state = seen.group.status, facts.state_of(seen)
     if state.epoch > before.epoch and before.mode != "UNKNOWN":
         calm = (state.mode is Mode.MASTER or bool(state.heir)) and not state.degraded
-        yield Tell("Normal" if calm else "Warning", "EpochOpened", f"{state.epoch}: {state.why}")
+        said = f"{state.epoch}: {facts.why(state)}"
+        yield Tell("Normal" if calm else "Warning", "EpochOpened", said)
 
 
 def _when(seen: Observation, what: Outlook, actions: list[Action]) -> int:

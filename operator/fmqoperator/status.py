@@ -255,12 +255,11 @@ def _cause(seen: Observation) -> str:
     """In the words of who made it; of a move, also who gave way, and why it was asked for."""
     config, state, memory = facts.config_of(seen), facts.state_of(seen), seen.group.status.memory
     if state.mode is not Mode.MASTER or config is None or config.master != state.master:
-        return state.why
+        return facts.why(state)
     before, _, served = memory.served.partition(" ")
     gave_way = served in ("FULL", "WRITE") and before != state.master
     if not gave_way and not memory.move:
-        return state.why
-    # `state.why` may be of a later change by then: of who is in sync.
+        return facts.why(state)
     place = f" in place of {before}" if gave_way else ""
     why = f": {memory.move}" if memory.move else ""
     return f"{state.master} is master{place}{why}"

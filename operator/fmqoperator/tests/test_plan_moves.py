@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fmqcore.cluster import Mode
-from fmqcore.words import BrokerId
+from fmqcore.words import BrokerId, Epoch
 from fmqoperator.actions import PutGroupConfig, RemoveAnnotation, Requeue, Tell
 from fmqoperator.plan import plan
 from fmqoperator.resources import SWITCHOVER
@@ -271,3 +271,19 @@ def test_who_serves_in_place_of_a_dead_master_is_served_by_the_services(moves: b
     made.round()
     ro = made.children["Service", "g1-ro"]["spec"]["selector"]
     assert ro["statefulset.kubernetes.io/pod-name"] == "g1-1"
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        ("g1-0 opened the group", "9: g1-0 opened the group"),
+        ("master g1-0 is back, nobody had taken over", "9: master g1-0 is back, nobody had"),
+        ("g1-1 is in sync", "9: g1-0 is master; g1-1 is in sync"),  # a later change
+    ],
+)
+def test_a_new_epoch_is_told_with_who_is_master(moves: bool, why: str, said: str) -> None:
+    made = running(moves)
+    made.state = replace(made.state, epoch=Epoch(9), why=why)
+    (event,) = [a for a in plan(made.seen()) if isinstance(a, Tell)]
+    assert (event.reason, event.type) == ("EpochOpened", "Normal")
+    assert event.message.startswith(said)

@@ -4,6 +4,7 @@ from typing import Any
 
 from fmqclient.lane import MAX_FLIGHTS, Lane
 from fmqclient.records import Flight, Pile
+from fmqcore.journal.producers import KEPT_BATCHES
 from fmqcore.words import GroupName, TopicId
 
 
@@ -80,3 +81,42 @@ def test_after_an_abandoned_flight_nothing_leaves_without_a_new_producer_id() ->
     one.renewed()
     assert one.may_send(0)
     assert one.next_sequence == 0
+
+
+def test_a_broker_knows_as_many_batches_as_there_are_flights() -> None:
+    """Else a retry of the oldest would be refused as out of sequence, though it is stored."""
+    assert MAX_FLIGHTS <= KEPT_BATCHES
+
+
+def test_what_is_refused_goes_again_as_it_was_sent_not_as_it_was_answered() -> None:
+    one = lane()
+    one.accepted(depart(one, b"a"))
+    flights = [depart(one, b"b"), depart(one, b"c"), depart(one, b"d")]
+    for at in (2, 0, 1):
+        one.refused(flights[at])
+    assert values(one.piles) == [b"b", b"c", b"d"]
+
+
+def test_a_refusal_for_good_explains_what_follows_it() -> None:
+    one = lane()
+    one.accepted(depart(one, b"a"))
+    bad, after = depart(one, b"b"), depart(one, b"c")
+    one.dropped(bad)
+    assert one.broken
+    assert not one.may_send(0)
+    one.refused(after)
+    assert one.may_send(0)
+    assert one.next_sequence == 1
+
+
+def test_what_was_refused_behind_one_that_stays_stays_too() -> None:
+    """It is older than what goes to another group now, and must not come here after it."""
+    one = lane()
+    one.accepted(depart(one, b"a"))
+    stays, refused = depart(one, b"b"), depart(one, b"c")
+    one.refused(refused)
+    stays.stays = True
+    assert one.take_unsent() == []
+    one.accepted(stays)
+    assert one.take_unsent() == []
+    assert values(one.piles) == [b"c"]

@@ -10,7 +10,6 @@ import pytest
 import fmqclient
 from fmqclient.producer import Producer
 from fmqclient.tests.double import ClusterDouble, cluster, until
-from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
 from fmqcore.errors import ErrorCode
 from fmqcore.words import Permission
 
@@ -326,30 +325,6 @@ async def test_one_way_is_not_answered(one: ClusterDouble) -> None:
         results = [await p.send("orders", b"%d" % n, key=b"k") for n in range(10)]
         assert {r.offset for r in results} == {-1}
         await until(lambda: len(one.values()) == 10)
-
-
-def test_a_one_way_batch_that_was_given_up_in_a_stalled_stream_ends_nothing() -> None:
-    """The stream takes it after all, when nobody waits for it any more."""
-    transport, stall_s = MemoryTransport(0), [0.0]
-    transport.delay = lambda: stall_s[0]  # type: ignore[method-assign]
-
-    async def produce() -> None:
-        async with cluster(1, transport=transport) as double:
-            client = fmqclient.connect(double.url, transport=transport, clock=SeededClock(0))
-            async with client as c, c.producer(acks="one_way", delivery_timeout_s=1) as p:
-                await p.send("orders", b"before")
-                stall_s[0] = 5.0
-                with pytest.raises(fmqclient.DeliveryUnknown):
-                    await p.send("orders", b"late")
-                stall_s[0] = 0.0
-                await asyncio.sleep(10)
-                await p.send("orders", b"after")
-                assert p.outstanding == 0
-                await asyncio.sleep(1)
-                assert double.values() == [b"before", b"late", b"after"]
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(produce())
 
 
 async def test_a_deleted_topic_and_one_that_grows(one: ClusterDouble) -> None:

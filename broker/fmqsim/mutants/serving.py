@@ -324,7 +324,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "",
         ),
         tests=(
-            "broker/fmqclient/tests/test_producer.py::test_a_one_way_batch_that_was_given_up_in_a_stalled_stream_ends_nothing",
+            "broker/fmqclient/tests/test_producer_link.py::test_a_batch_that_was_given_up_in_a_stalled_stream_ends_nothing",
         ),
         alone="known seeds find it (`test_seeds.py`); this is quicker",
     ),

@@ -1,0 +1,104 @@
+"""A producer's link to a group: a stream that stands, a silent broker, a new producer id."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import fmqclient
+from fmqclient.tests.double import cluster
+from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
+from fmqcore.words import GroupName
+from fmqport.methods import ROUTES
+from fmqport.transport import TransportError
+
+
+@pytest.mark.parametrize("acks", ["one_way", "replicated"])
+def test_a_batch_that_was_given_up_in_a_stalled_stream_ends_nothing(acks: str) -> None:
+    """The stream takes it after all (and an ack comes), when nobody waits for it any more."""
+    transport, stall_s = MemoryTransport(0), [0.0]
+    transport.delay = lambda: stall_s[0]  # type: ignore[method-assign]
+
+    async def produce() -> None:
+        async with cluster(1, transport=transport) as double:
+            client = fmqclient.connect(double.url, transport=transport, clock=SeededClock(0))
+            async with client as c, c.producer(acks=acks, delivery_timeout_s=1) as p:
+                await p.send("orders", b"before")
+                stall_s[0] = 5.0
+                with pytest.raises(fmqclient.DeliveryUnknown):
+                    await p.send("orders", b"late")
+                stall_s[0] = 0.0
+                await asyncio.sleep(10)
+                await p.send("orders", b"after")
+                assert p.outstanding == 0
+                await asyncio.sleep(1)
+                assert double.values() == [b"before", b"late", b"after"]
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(produce())
+
+
+def test_an_ack_that_comes_when_its_batch_was_given_up_ends_nothing() -> None:
+    """What is under way beside it keeps the stream open."""
+    transport, slow_s = MemoryTransport(0), [1.2]
+    transport.delay = lambda: 0.0  # type: ignore[method-assign]
+
+    async def produce() -> None:
+        async with cluster(1, transport=transport) as double:
+            client = fmqclient.connect(double.url, transport=transport, clock=SeededClock(0))
+            async with client as c, c.producer(delivery_timeout_s=1) as p:
+                await p.send("orders", b"a", group="g1", queue=0)
+                await p.send("orders", b"b", group="g1", queue=1)
+                double.brokers["g1-0"].slow = lambda: slow_s.pop() if slow_s else 0.0
+                late = p.send_nowait("orders", b"c", group="g1", queue=0)
+                await asyncio.sleep(0.6)
+                beside = p.send_nowait("orders", b"d", group="g1", queue=1)
+                with pytest.raises(fmqclient.DeliveryUnknown):
+                    await late
+                assert not beside.done()
+                assert (await beside).offset == 1
+                await p.send("orders", b"e", group="g1", queue=0)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(produce())
+
+
+def test_a_broker_that_answers_nothing_is_asked_whether_it_lives_and_left() -> None:
+    """Frozen, its stream stands: what is under way is asked for again on a new one."""
+    transport, silent = MemoryTransport(0), [True]
+
+    async def dead(_: Any) -> Any:
+        silent.clear()
+        raise TransportError("no answer")
+
+    async def produce() -> None:
+        async with cluster(1, transport=transport) as double:
+            client = fmqclient.connect(double.url, transport=transport, clock=SeededClock(0))
+            async with client as c, c.producer(delivery_timeout_s=30) as p:
+                await p.send("orders", b"a", key=b"k")
+                broker = double.brokers["g1-0"]
+                broker.script = lambda _: "hang" if silent else None
+                server = transport.servers[int(broker.address.rpartition(":")[2])]
+                server.calls = {**server.calls, ROUTES: dead}
+                await p.send("orders", b"b", key=b"k")
+                assert double.values() == [b"a", b"b"]
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(produce())
+
+
+async def test_a_new_producer_id_waits_for_what_is_under_way() -> None:
+    """L5: what may be stored is asked for again under the old one."""
+    async with cluster(1) as one, fmqclient.connect(one.url) as c, c.producer() as p:
+        await p.send("orders", b"a", key=b"k")
+        fates = ["lose"]
+
+        def renewing(_: object) -> str | None:
+            if fates:
+                p._links[GroupName("g1")].renew()
+            return fates.pop() if fates else None
+
+        one.brokers["g1-0"].script = renewing
+        await p.send("orders", b"b", key=b"k")
+        await p.send("orders", b"c", key=b"k")
+        assert one.values() == [b"a", b"b", b"c"]

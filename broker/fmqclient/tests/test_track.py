@@ -212,3 +212,22 @@ def test_an_ack_of_what_was_lost_is_not_said_of_what_came_since() -> None:
     track.session_lost()
     track.assigned(3)
     assert track.take_fresh() == [(2, 3, 1), (1, 2, 3), (3, 4, 3)]
+
+
+def test_who_gave_a_queue_away_once_may_get_copies_of_what_is_done() -> None:
+    for lose in (Track.taken, Track.session_lost):
+        track = acked(0)
+        assert not track.renewed
+        lose(track)
+        assert track.renewed
+
+
+def test_acks_of_an_older_generation_that_came_too_late_end_nothing() -> None:
+    """The queue came back since, and drains again: what is acked now still counts."""
+    track = held()
+    track.taken()
+    track.assigned(2)
+    track.taken()
+    track.came_too_late(1)
+    track.ack(5, track.term, E)
+    assert said(track) == [(5, 6)]

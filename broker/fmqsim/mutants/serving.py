@@ -315,20 +315,6 @@ SERVING: Final[tuple[Mutant, ...]] = (
         alone="the broker refuses a sequence that leaves a gap: a second guard",
     ),
     mutant(
-        "a one-way batch that was given up is answered",
-        "its stream took it when nobody waited any more, and the producer ends",
-        (
-            "fmqclient/link.py",
-            "            if flight not in lane.flights:\n"
-            "                continue  # given up while the stream took nothing\n",
-            "",
-        ),
-        tests=(
-            "broker/fmqclient/tests/test_producer_link.py::test_a_batch_that_was_given_up_in_a_stalled_stream_ends_nothing",
-        ),
-        alone="known seeds find it (`test_seeds.py`); this is quicker",
-    ),
-    mutant(
         "the takeover journal writes over itself",
         "of all that was acked on the reader its file holds the last",
         ("fmqbroker/takeover.py", "        self._end += len(data)\n", ""),

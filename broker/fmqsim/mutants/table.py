@@ -6,6 +6,7 @@ from fmqsim.mutants.deciding import DECIDING
 from fmqsim.mutants.journal import JOURNAL
 from fmqsim.mutants.mutant import Mutant
 from fmqsim.mutants.replicating import REPLICATING
+from fmqsim.mutants.sending import SENDING
 from fmqsim.mutants.serving import SERVING
 
-MUTANTS: Final[tuple[Mutant, ...]] = (*JOURNAL, *REPLICATING, *DECIDING, *SERVING)
+MUTANTS: Final[tuple[Mutant, ...]] = (*JOURNAL, *REPLICATING, *DECIDING, *SERVING, *SENDING)

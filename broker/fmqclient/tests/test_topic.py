@@ -1,0 +1,85 @@
+"""Records of one key stay in their order while groups come and go (L6): a topic by itself."""
+
+from typing import Any
+
+from fmqclient.lane import Lane
+from fmqclient.records import Pile
+from fmqclient.topic import HOLD_MS, Topic
+from fmqcore.cluster import TopicConfig, TopicGroup
+from fmqcore.words import GroupName, TopicId
+
+G1, G2 = GroupName("g1"), GroupName("g2")
+ORDERS = TopicConfig("orders", TopicId(1), (TopicGroup(G1, 1), TopicGroup(G2, 1)))
+DEADLINE_MS = 10_000
+
+
+def topic_on(group: GroupName) -> Topic:
+    """Its keys go to that group."""
+    topic = Topic("orders", lambda of, place: Lane(of, place[0], TopicId(1), place[1]))
+    topic.know(ORDERS, 0, {group}, 0)
+    assert topic.lift(HOLD_MS) == []
+    return topic
+
+
+def put(topic: Topic, number: int) -> Lane:
+    """The record of that number, of one key, goes where it belongs now."""
+    lane = topic.lane_for(b"key")
+    assert lane is not None
+    record: Any = (b"%d" % number, b"key", b"", b"", None, False, number)
+    lane.begin(Pile(DEADLINE_MS, 0)).records.append(record)
+    return lane
+
+
+def numbers(moved: "list[tuple[Any, int]] | None") -> list[int]:
+    assert moved is not None
+    return [record[6] for record, _ in moved]
+
+
+def test_what_is_placed_anew_goes_in_the_order_in_which_it_was_handed_in() -> None:
+    """Also when the group that is younger holds what is older."""
+    topic = topic_on(G1)
+    assert put(topic, 1).group == G1
+    topic.remap({G2}, 0)
+    assert put(topic, 2).group == G2
+    assert numbers(topic.lift(HOLD_MS)) == [1, 2]
+    put(topic, 1)
+    put(topic, 2)
+    topic.remap({G1}, 0)
+    assert put(topic, 3).group == G1
+    assert numbers(topic.lift(HOLD_MS)) == [1, 2, 3]
+
+
+def test_what_is_not_answered_in_time_stays_where_it_was_sent() -> None:
+    """What was handed in after it has gone elsewhere by then: refused, it must not follow."""
+    topic = topic_on(G1)
+    lane = put(topic, 1)
+    flight = lane.depart(lane.piles.popleft())
+    put(topic, 2)
+    topic.remap({G2}, 0)
+    assert not lane.may_send(0)
+    assert topic.lift(HOLD_MS - 1) is None
+    assert not flight.stays
+    assert numbers(topic.lift(HOLD_MS)) == [2]
+    assert flight.stays
+    lane.refused(flight)
+    assert lane.take_unsent() == []
+
+
+def test_what_is_unknown_is_not_waited_for() -> None:
+    topic = topic_on(G1)
+    lane = put(topic, 1)
+    flight = lane.depart(lane.piles.popleft())
+    topic.remap({G2}, 0)
+    flight.unknown = True
+    assert topic.lift(0) == []
+    assert flight.stays
+
+
+def test_nothing_new_leaves_until_what_moves_has_moved() -> None:
+    topic = topic_on(G1)
+    lane = put(topic, 1)
+    assert lane.may_send(0)
+    topic.remap({G2}, 0)
+    assert not lane.may_send(0)
+    topic.lift(0)
+    assert lane.may_send(0)

@@ -115,6 +115,7 @@ class ConsumeDouble:
         self.broker = broker
         self.stream = stream
         self.group = opening.open.group
+        self.held = list(opening.open.held)
         self.credit = opening.credit_bytes
         self.low_credit = self.credit
         ConsumeDouble.generation += 1

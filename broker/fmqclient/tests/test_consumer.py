@@ -152,6 +152,8 @@ async def test_acks_survive_a_lost_session_and_nothing_acked_is_seen_twice(
         master.permission, slave.permission = Permission.NONE, Permission.READ
         await master.stop()
         again = await take(sub, 40)
+        assert master.consumers[0].held == []
+        assert sorted(slave.consumers[-1].held) == [0, 1, 2, 3], "its old holder asks for them"
         assert {m.value for m in again} == {m.value for m in first[60:]}
         assert await sub.fetch(timeout=0.1) == []
         await first[60].ack()  # of the old session: what was done counts all the same

@@ -1,0 +1,85 @@
+"""Commit tokens by themselves (L7): what one covers, and who is told what by its answer."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from fmqclient.commits import TOKEN_EVERY_MS, Commits
+from fmqclient.track import Track
+from fmqcore.errors import StaleAssignment
+
+E = 1
+
+
+def commits_at(now_ms: int = 0) -> tuple[Commits, SimpleNamespace]:
+    clock = SimpleNamespace(now_ms=now_ms)
+    clock.monotonic_ms = lambda: clock.now_ms
+    return Commits(clock), clock
+
+
+def said(*offsets: int, track: Track | None = None) -> Track:
+    """These are acked, and the broker was told."""
+    if track is None:
+        track = Track("g1", 0)
+        track.assigned(1)
+    for offset in offsets:
+        track.ack(offset, track.term, E)
+    track.take_fresh()
+    return track
+
+
+async def test_one_token_is_under_way_and_covers_what_was_said_before_it() -> None:
+    commits, _ = commits_at()
+    track = said(0)
+    first = commits.wait()
+    assert commits.wanted([track], now=False)
+    token = commits.next([track])
+    said(1, track=track)
+    second = commits.wait()
+    assert not commits.wanted([track], now=True), "its answer would be taken for both"
+    commits.answered(token, [track])
+    assert first.done()
+    assert not second.done()
+    assert not track.is_done(0, track.term, E), "stored: forgotten"
+    assert track.is_done(1, track.term, E)
+    assert commits.wanted([track], now=False)
+    commits.answered(commits.next([track]), [track])
+    assert second.done()
+
+
+async def test_who_waits_is_told_once_of_acks_that_nobody_heard() -> None:
+    commits, _ = commits_at()
+    track = said(0)
+    waiters = [commits.wait(), commits.wait()]
+    token = commits.next([track])
+    track.came_too_late(1)
+    track.session_lost()
+    commits.answered(token, [track])
+    with pytest.raises(StaleAssignment, match="g1/0"):
+        waiters[0].result()
+    assert waiters[1].result() is None
+
+
+async def test_one_is_asked_for_now_and_then_if_there_is_something() -> None:
+    commits, clock = commits_at(TOKEN_EVERY_MS)
+    track = said()
+    assert not commits.wanted([track], now=False)
+    said(0, track=track)
+    assert commits.wanted([track], now=False)
+    commits.answered(commits.next([track]), [track])
+    said(1, track=track)
+    assert not commits.wanted([track], now=False)
+    clock.now_ms += TOKEN_EVERY_MS
+    assert commits.wanted([track], now=False)
+
+
+async def test_who_waits_goes_on_waiting_when_the_stream_is_lost() -> None:
+    commits, _ = commits_at()
+    track = said(0)
+    waiter = commits.wait()
+    commits.next([track])
+    commits.stream_lost()
+    assert not waiter.done()
+    assert commits.wanted([track], now=False), "the next stream is asked"
+    commits.answered(commits.next([track]), [track])
+    assert waiter.done()

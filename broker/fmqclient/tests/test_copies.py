@@ -11,6 +11,7 @@ from fmqclient.session import Session
 from fmqclient.settings import ConsumerSettings
 from fmqclient.tests.test_session_commit import Wire, _Routes, assigned
 from fmqclient.tests.test_session_replies import batch, piece
+from fmqcore.batch import parse_header
 from fmqcore.words import GroupName
 from fmqport.system import SystemClock
 from fmqport.transport import TransportError
@@ -62,6 +63,19 @@ class Rig:
 
 def delivery(count: int) -> ConsumeReply:
     return ConsumeReply(deliveries=[piece(0, 4, RAW, count=count)])
+
+
+async def test_an_ack_names_the_epoch_of_the_batch_that_it_is_of() -> None:
+    """Else it would count for another message that got its offset (ADR 0027)."""
+    rig = Rig()
+    header = parse_header(RAW)
+    assert header.epoch > 0
+    await rig.told(assigned(1), delivery(1))
+    rig.take(1)[0].ack_now()
+    request = rig.session._pending()
+    assert request is not None
+    (ack,) = request.acks
+    assert (ack.first_offset, ack.end_offset, ack.epoch) == (0, 1, header.epoch)
 
 
 async def test_a_copy_that_waits_while_its_acks_are_stored_is_not_shown() -> None:

@@ -376,4 +376,13 @@ SERVING: Final[tuple[Mutant, ...]] = (
         ),
         alone="sessions are over by then; nobody seeks a group that lives in that very moment",
     ),
+    mutant(
+        "an ack does not name its epoch",
+        "it counts for whatever message has that offset now",
+        ("fmqclient/message.py", "        self.epoch = header.epoch\n", "        self.epoch = 0\n"),
+        tests=(
+            "broker/fmqclient/tests/test_copies.py::test_an_ack_names_the_epoch_of_the_batch_that_it_is_of",
+        ),
+        alone="only a policy that may lose gives an offset twice",
+    ),
 )

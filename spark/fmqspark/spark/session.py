@@ -10,10 +10,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -59,11 +60,12 @@ def open_session(workers: int, master: str = "") -> Iterator[SparkSession]:
             session = builder.getOrCreate()
         except (PySparkException, RuntimeError, OSError) as error:
             raise Unavailable(f"Spark did not start: {error}") from error
-        session.sparkContext.setLogLevel("ERROR")
+        session.sparkContext.setLogLevel("FATAL")  # what fails is raised here, in one piece
         try:
             yield session
         finally:
-            session.stop()
+            with suppress(Py4JError, OSError):  # a Java that was killed is told by who needed it
+                session.stop()
 
 
 @contextmanager

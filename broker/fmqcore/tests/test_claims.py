@@ -8,6 +8,7 @@ from fmqcore.failover.claims import (
     after_announce,
     granted_until,
     is_claim,
+    promise_ms,
     record_term,
 )
 from fmqcore.words import BrokerId, Epoch
@@ -28,6 +29,12 @@ def test_a_grant_of_each_in_sync_slave_is_needed() -> None:
     assert granted_until({one, two}, links) == 40
     assert granted_until({one, two}, {one: links[one]}) == 0, "it never granted"
     assert granted_until((), links) == FOREVER
+
+
+def test_a_promise_outlasts_its_grant_by_more_than_clocks_differ() -> None:
+    """They may run apart by some percent: who promised waits for longer than the other serves."""
+    for grant_ms in (100, 600, 3000, 60_000):
+        assert promise_ms(grant_ms) >= grant_ms * 1.05
 
 
 def test_whose_record_is_to_be_handed_over() -> None:

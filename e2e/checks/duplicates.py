@@ -14,10 +14,13 @@ from e2e.checks.facts import Confirmed, Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.progress import Arrival, read_all
 from e2e.checks.takeover import excuse
-from e2e.events import Delivered, FaultKind, Place, Step, Stored
+from e2e.events import Delivered, Down, FaultKind, Place, Step, Stored
 
 _WAKES_MS = 1000.0
 """So long after it has woken a client may not know yet that its queue is another's."""
+_NOTICED_MS = 6200.0
+"""So long after its broker went without a word a client may take its session for whole: 1.3 beats
+of 3 s, the pause between two looks, and a question of 1.5 s that nobody answers."""
 
 
 def duplicates(facts: Facts) -> Iterator[Finding]:
@@ -72,6 +75,21 @@ def _slept(facts: Facts, event: Delivered, confirmed: Confirmed) -> bool:
     )
 
 
+def _waited(facts: Facts, event: Delivered, confirmed: Confirmed) -> bool:
+    """It waited in a commit when the reader went, and goes on with what it had from that one.
+
+    A reader that goes without a word (its power is cut) is noticed by its silence only.
+    """
+    readers = {state.reader for state in facts.states.get(event.place.group, ())}
+    gone = [e.at_ms for r in sorted(readers) for e in facts.lives.get(r, ()) if isinstance(e, Down)]
+    return any(
+        since_ms <= gone_ms <= confirmed.at_ms <= until_ms <= event.at_ms
+        and event.at_ms <= min(until_ms + _WAKES_MS, gone_ms + _NOTICED_MS)
+        for since_ms, until_ms in facts.waits.get(event.who, ())
+        for gone_ms in gone
+    )
+
+
 def _machine(who: str) -> str:
     """Where a client runs, whose lives are `m00`, `m00.2`, `m00.3`."""
     return who.partition(".")[0]
@@ -90,7 +108,7 @@ def _again(facts: Facts, readers: str, arrival: Arrival) -> Iterator[Finding]:
             f"delivered again to {event.who} of {readers}; the ack of {confirmed.who} was "
             f"confirmed as stored at {confirmed.at_ms:.0f} ms"
         )
-    if confirmed is None or _slept(facts, event, confirmed):
+    if confirmed is None or _slept(facts, event, confirmed) or _waited(facts, event, confirmed):
         return
     if not excuse(facts, event.place, confirmed, event.at_ms):
         about = (event.who, event.place.group)

@@ -100,6 +100,8 @@ class Facts:
         self.read: dict[tuple[Readers, Place], Read] = {}  # made by `progress.read_all`
         self._pending: dict[str, list[Acked]] = defaultdict(list)
         self._asked: dict[str, int] = {}
+        self._asked_ms: dict[str, float] = {}
+        self.waits: dict[str, list[tuple[float, float]]] = defaultdict(list)  # in a commit
         for event in events:
             self._take(event)
         self.truths: Final = {g: self._truth(g) for g in self.group_names()}
@@ -210,6 +212,7 @@ class Facts:
                 self.progress[event.readers, event.place].append(event)
             case Committing():
                 self._asked[event.who] = len(self._pending[event.who])
+                self._asked_ms[event.who] = event.at_ms
             case Committed():
                 self._committed(event)
             case _:
@@ -244,6 +247,8 @@ class Facts:
                 raise AssertionError(f"{event} was taken before")
 
     def _committed(self, event: Committed) -> None:
+        since_ms = self._asked_ms.pop(event.who, event.at_ms)
+        self.waits[event.who].append((since_ms, event.at_ms))
         if event.why and not event.stale:
             return  # it may still be stored later: asked again
         count = self._asked.pop(event.who, 0)

@@ -7,6 +7,8 @@ import pytest
 from e2e.checks.findings import Check
 from e2e.checks.verdict import Limits, Outcome
 from e2e.events import (
+    Committed,
+    Committing,
     Delivered,
     Ending,
     Fault,
@@ -393,5 +395,33 @@ def test_who_stood_still_wakes_with_what_another_is_done_with(
     kit.consume([0], who="other")
     kit.commit(1, who="other")
     kit.add(Fault(kit.at(), 7, FaultKind.CLIENT, "m", Step.HEALED, detail))
+    kit.deliver([0])
+    assert {c.name for c in kit.broken()} == broken
+
+
+@pytest.mark.parametrize(
+    ("waits", "lost", "later_ms", "broken"),
+    [
+        (True, True, 100, set()),
+        (False, True, 100, {"I5"}),  # it would have taken it before
+        (True, False, 100, {"I5"}),  # it cannot have had it from another reader
+        (True, True, 10_000, {"I5"}),  # by then it knows that the reader is gone
+    ],
+)
+def test_who_waits_in_a_commit_goes_on_with_what_the_lost_reader_gave_it(
+    waits: bool, lost: bool, later_ms: float, broken: set[str]
+) -> None:
+    kit = Kit()
+    kit.produce(1)
+    if waits:
+        kit.add(Committing(kit.at(), MEMBER, READERS))
+    if lost:
+        kit.fault(FaultKind.POWER, MASTER)
+        kit.end(MASTER, Ending.POWER, int(kit.writer.end))
+        kit.up(MASTER)
+    kit.consume([0], who="other")
+    kit.wait(later_ms)
+    if waits:
+        kit.add(Committed(kit.at(), MEMBER, READERS))
     kit.deliver([0])
     assert {c.name for c in kit.broken()} == broken

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fmqbroker.tests.replication_harness import MASTER, Cluster, cluster, until
+from fmqbroker.tests.replication_harness import MASTER, Cluster, cluster, turns, until
+from fmqcore.cluster import Mode
 from fmqcore.words import BrokerId
 from fmqport.methods import REPLICATE
 from fmqport.rpc import GrpcTransport
@@ -88,6 +89,37 @@ async def test_a_newer_stream_of_the_same_process_takes_over(tmp_path: Path) -> 
         await connection.close()
         slave.tap.open.set()
         await c.in_sync()
+
+
+async def test_who_serves_the_reads_says_so(tmp_path: Path) -> None:
+    """R5: what it may have shown is never cut, also if its commit end was not yet on its disk."""
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        assert not any(m.hello.reader for m in slave.tap.sent)
+        taken = replace(c.zoo.history[-1], mode=Mode.SLAVE_CONSUME, reader=slave.name)
+        c.zoo.set_state(taken)
+        slave.tap.cut()
+        await until(lambda: any(m.hello.reader for m in slave.tap.sent))
+
+
+async def test_a_slave_knows_of_no_commit_end_beyond_its_journal(tmp_path: Path) -> None:
+    """R4: what comes there later may be something else."""
+    async with cluster(tmp_path, 2, dead_after_ms=60_000) as c:
+        behind, _ = c.slaves
+        told: list[int] = []
+
+        def nothing_to_append(message: Any) -> list[Any]:
+            if message.HasField("append"):
+                return []
+            told.append(message.commit_end)
+            return [message]
+
+        behind.tap.change = nothing_to_append
+        end = c.master.produce()
+        await c.committed(end)
+        await until(lambda: max(told, default=0) >= end)
+        await turns()
+        assert behind.commit.commit_end <= behind.journal.end < end
 
 
 async def test_a_hello_is_owed(tmp_path: Path) -> None:

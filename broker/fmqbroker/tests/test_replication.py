@@ -154,6 +154,20 @@ async def test_a_master_on_the_way_back_ships_only_what_may_not_be_taken_back(
         await c.equal()
 
 
+async def test_who_is_behind_gets_what_is_settled_and_not_a_byte_more(tmp_path: Path) -> None:
+    """F9: one chunk would hold both."""
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        await slave.stop()
+        settled = c.master.produce()
+        c.master.master.close_writes()
+        assert c.master.produce() > settled
+        await slave.start()
+        await slave.reaches(settled)
+        await turns()
+        assert slave.journal.end == settled
+
+
 async def test_who_gave_a_term_up_ships_all_that_was_appended_in_it(tmp_path: Path) -> None:
     """It may have left before: it is no left-over of a try, which would be cut for a suffix."""
     async with cluster(tmp_path) as c:
@@ -295,9 +309,15 @@ async def test_grants_are_promised_before_they_are_told(tmp_path: Path) -> None:
         assert upstream.promised_until_ms == promised
         upstream.claiming = False
         await until(lambda: upstream.promised_until_ms > promised)
-        c.zoo.set_state(replace(c.zoo.history[-1], mode=Mode.SLAVE_CONSUME))
-        await turns()
-        promised = upstream.promised_until_ms
-        told = len(sent)
-        await until(lambda: len(sent) > told + 3)
-        assert upstream.promised_until_ms == promised
+        state = c.zoo.history[-1]
+        another = replace(state, master=BrokerId("g1-9"))
+
+        async def promises_nothing() -> None:
+            promised, told = upstream.promised_until_ms, len(sent)
+            await until(lambda: len(sent) > told + 3)
+            assert upstream.promised_until_ms == promised, "it serves nobody as master"
+
+        for taken in (replace(state, mode=Mode.SLAVE_CONSUME), another):
+            c.zoo.set_state(taken)
+            await turns()
+            await promises_nothing()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fmqbroker.tests.replication_harness import MASTER, Cluster, cluster, turns, until
+from fmqbroker.tests.test_replicate_link import say_hello, send_ack
 from fmqcore.cluster import Mode
 from fmqcore.words import BrokerId
 from fmqport.methods import REPLICATE
@@ -89,6 +90,30 @@ async def test_a_newer_stream_of_the_same_process_takes_over(tmp_path: Path) -> 
         await connection.close()
         slave.tap.open.set()
         await c.in_sync()
+
+
+async def test_a_grant_counts_from_when_the_master_spoke_and_acks_never_fall(
+    tmp_path: Path,
+) -> None:
+    """F7: an ack may be long on its way, and who granted counts from what it had read."""
+    async with cluster(tmp_path, 1, in_sync=False, dead_after_ms=60_000) as c:
+        await c.slaves[0].stop()
+        await c.master.open_term()
+        connection = GrpcTransport().connect(c.master.address)
+        stream = await say_hello(connection, c)
+        view, end = c.master.master.links[BrokerId("g1-1")], c.master.journal.end
+        spoke_ms = c.master.clock.monotonic_ms() - 400
+        await send_ack(stream, credit_bytes=1 << 20, epoch=1, echo_ms=spoke_ms, grant_ms=700)
+        await until(lambda: view.lease_until_ms)
+        assert view.lease_until_ms == spoke_ms + 700
+        while not (await stream.receive()).HasField("append"):
+            pass
+        await send_ack(stream, received_end=end, credit_bytes=1 << 20, epoch=1)
+        await until(lambda: view.received_end == end)
+        await send_ack(stream, received_end=end - 8, credit_bytes=1 << 20, epoch=1)
+        await until(lambda: not view.connected, "its stream ends")
+        assert view.received_end == end
+        await connection.close()
 
 
 async def test_who_serves_the_reads_says_so(tmp_path: Path) -> None:

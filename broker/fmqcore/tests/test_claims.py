@@ -1,17 +1,18 @@
 """The small rules beside the machine: what is left of a tenure, whose grants count, who is best."""
 
-from fmqcore.cluster import GroupState, Mode
+from fmqcore.cluster import GroupConfig, GroupState, LiveBroker, Member, Mode
 from fmqcore.failover import Link
 from fmqcore.failover.claims import (
     FOREVER,
     Tenure,
     after_announce,
     granted_until,
+    is_best,
     is_claim,
     promise_ms,
     record_term,
 )
-from fmqcore.words import BrokerId, Epoch
+from fmqcore.words import BrokerId, Epoch, GroupName, Position
 
 MINE = Tenure(Epoch(7), 1)
 
@@ -35,6 +36,25 @@ def test_a_promise_outlasts_its_grant_by_more_than_clocks_differ() -> None:
     """They may run apart by some percent: who promised waits for longer than the other serves."""
     for grant_ms in (100, 600, 3000, 60_000):
         assert promise_ms(grant_ms) >= grant_ms * 1.05
+
+
+def test_who_is_best_is_told_by_the_epoch_first_then_by_the_end_then_by_the_name() -> None:
+    me, rival = BrokerId("g-1"), BrokerId("g-2")
+    config = GroupConfig(
+        GroupName("g"), BrokerId("g-0"), tuple(Member(BrokerId(f"g-{n}"), "a:1") for n in range(3))
+    )
+    state = GroupState(isr=frozenset({me, rival}))
+
+    def best(epoch: int, end: int) -> bool:
+        live = {rival: LiveBroker(rival, "i", "a:1", Epoch(4), Position(100))}
+        return is_best(me, (Epoch(epoch), Position(end)), config, state, live)
+
+    assert best(5, 10), "what is longer and older lacks the newer term"
+    assert not best(3, 900)
+    assert best(4, 108)
+    assert not best(4, 92)
+    assert best(4, 100), "the smaller name"
+    assert is_best(me, (Epoch(1), Position(0)), config, state, {}), "nobody else is there"
 
 
 def test_whose_record_is_to_be_handed_over() -> None:

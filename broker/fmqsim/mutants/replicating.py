@@ -318,4 +318,39 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         tests=("broker/fmqcore/tests/test_reconcile.py::test_each_row",),
         alone="no state of a group is lost in a simulation",
     ),
+    mutant(
+        "a grant counts from its ack",
+        "an ack that was long on its way: who granted claims while the master serves on",
+        (LINK, "ack.echo_ms + ack.grant_ms)", "now + ack.grant_ms)"),
+        tests=(
+            "broker/fmqbroker/tests/test_replicate_hello.py::test_a_grant_counts_from_when_the_master_spoke_and_acks_never_fall",
+        ),
+        alone="a promise outlasts its grant by more than most acks are late",
+    ),
+    mutant(
+        "one chunk holds what is settled and what is not",
+        "a term's batches leave before it stands, to a slave that is behind",
+        (
+            LINK,
+            "return chunk if position + len(chunk) <= end else chunk[: end - position]",
+            "return chunk",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_replication.py::test_who_is_behind_gets_what_is_settled_and_not_a_byte_more",
+        ),
+        alone="it takes another change to win the race for the state just then",
+    ),
+    mutant(
+        "a slave's commit end is beyond its journal",
+        "what comes there later, and may be taken back, counts as committed",
+        (
+            UPSTREAM,
+            "commit_end = min(self._told_commit, self._journal.end)",
+            "commit_end = self._told_commit",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_replicate_hello.py::test_a_slave_knows_of_no_commit_end_beyond_its_journal",
+        ),
+        alone="a slave is behind for moments, and histories seldom part there",
+    ),
 )

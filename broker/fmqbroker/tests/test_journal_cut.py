@@ -68,6 +68,27 @@ async def test_after_a_cut_the_journal_goes_on_and_stays_cut(tmp_path: Path) -> 
         assert journal.state == state
 
 
+@pytest.mark.parametrize("whole_of_it", [False, True])
+async def test_what_is_written_after_a_cut_is_not_cut_again(
+    tmp_path: Path, whole_of_it: bool
+) -> None:
+    """D5: at its end the checkpoint says no more what was void; the next one may be long after."""
+    async with running(tmp_path, crash=True, checkpoint_interval_ms=3_600_000) as journal:
+        journal.append(epoch(1))
+        ends = fill(journal, 50)
+        if whole_of_it:
+            await journal.reset(Position(0))
+            journal.append(epoch(1))
+        else:
+            await journal.truncate(ends[19])
+        fill(journal, 30, size=77)
+        await journal.wait_durable(journal.end)
+        whole, state = await everything(journal), journal.state
+    async with running(tmp_path) as journal:
+        assert await everything(journal) == whole
+        assert journal.state == state
+
+
 async def test_only_boundaries_within(tmp_path: Path) -> None:
     async with running(tmp_path) as journal:
         journal.append(epoch(1))

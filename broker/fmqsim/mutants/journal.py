@@ -169,4 +169,18 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         ),
         seeds=(0,),
     ),
+    mutant(
+        "what was cut is cut again",
+        "the checkpoint goes on saying what is void: a crash takes what was written there since",
+        (
+            CUTTING,
+            "    await fill_catalog(store, parts.catalog, loaded, parts.checkpoints.commit_end)\n"
+            "    await parts.checkpoints.write()",
+            "    await fill_catalog(store, parts.catalog, loaded, parts.checkpoints.commit_end)",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_journal_cut.py::test_what_is_written_after_a_cut_is_not_cut_again",
+        ),
+        alone="journals seldom part, and the next checkpoint comes within a moment",
+    ),
 )

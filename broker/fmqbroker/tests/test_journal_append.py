@@ -2,7 +2,16 @@
 
 from pathlib import Path
 
-from fmqbroker.tests.journal_kit import TOPIC, data, epoch, everything, fill, headers, running
+from fmqbroker.tests.journal_kit import (
+    TOPIC,
+    Clock,
+    data,
+    epoch,
+    everything,
+    fill,
+    headers,
+    running,
+)
 from fmqcore.batch import BatchType
 
 
@@ -39,3 +48,19 @@ async def test_rolls(tmp_path: Path) -> None:
     async with running(tmp_path) as journal:
         assert await everything(journal) == stored
         assert await everything(journal, step=3000) == stored
+
+
+async def test_store_times_never_fall_though_the_clock_does(tmp_path: Path) -> None:
+    """Over a restart, and for who followed another: the search by time relies on it."""
+    ahead, behind = Clock(), Clock()
+    ahead.now_ms = behind.now_ms + 60_000
+    async with running(tmp_path / "a", clock=ahead) as journal:
+        journal.append(epoch(1))
+        assert journal.append(data(b"x")).store_ms == ahead.now_ms
+        await journal.wait_durable(journal.end)
+        stored = await everything(journal)
+    async with running(tmp_path / "a", clock=behind) as journal:
+        assert journal.append(data(b"y")).store_ms == ahead.now_ms
+    async with running(tmp_path / "b", clock=behind) as follower:
+        follower.append_replica(follower.end, stored)
+        assert follower.append(data(b"y")).store_ms == ahead.now_ms

@@ -2,16 +2,11 @@
 
 from dataclasses import replace
 
-import pytest
-
 from e2e.checks.findings import Check
 from e2e.checks.verdict import Limits, Outcome
 from e2e.events import (
-    Committed,
-    Committing,
     Delivered,
     Ending,
-    Fault,
     FaultKind,
     Left,
     Nacked,
@@ -120,42 +115,6 @@ def test_an_offset_whose_record_may_be_lost_is_free_again() -> None:
     kit.ends(MASTER)
     kit.told(kept, header)
     assert kit.broken() == set()
-
-
-def test_what_only_the_master_had_may_come_again_when_another_reads() -> None:
-    kit = Kit(AckPolicy(how_many=HowMany.NONE))
-    kit.produce(3)
-    kit.consume([0, 1, 2])
-    kit.take_over()
-    kit.deliver([1, 2])
-    assert kit.broken() == set()
-
-
-def test_what_a_wedged_reader_had_stored_last_may_come_again_however_late() -> None:
-    """It serves no more from when its lease ends, and its master is back long after."""
-    kit = Kit(AckPolicy(how_many=HowMany.ONE))
-    kit.produce(3)
-    kit.take_over()
-    kit.consume([0, 1, 2])
-    kit.fault(FaultKind.WEDGE, SLAVE)
-    kit.serves(SLAVE, NONE)
-    kit.wait(30_000)
-    kit.come_back()
-    kit.deliver([1, 2])
-    assert kit.broken() == set()
-
-
-def test_what_a_reader_stored_long_before_it_was_wedged_does_not_come_again() -> None:
-    kit = Kit(AckPolicy(how_many=HowMany.ONE))
-    kit.produce(3)
-    kit.take_over()
-    kit.consume([0, 1, 2])
-    kit.wait(30_000)
-    kit.fault(FaultKind.WEDGE, SLAVE)
-    kit.serves(SLAVE, NONE)
-    kit.come_back()
-    kit.deliver([1, 2])
-    assert kit.broken() == {Check.I5}
 
 
 def test_acks_that_no_policy_covers_may_be_lost_by_what_they_do_not_cover() -> None:
@@ -383,45 +342,3 @@ def test_who_gets_an_offset_that_was_taken_back_must_come_to_somebody() -> None:
     kit.store_floor(2)
     kit.drained()
     assert "I11" in {c.name for c in kit.broken()}
-
-
-@pytest.mark.parametrize(("detail", "broken"), [("pause client", set()), ("kill client", {"I5"})])
-def test_who_stood_still_wakes_with_what_another_is_done_with(
-    detail: str, broken: set[str]
-) -> None:
-    kit = Kit()
-    kit.produce(1)
-    kit.add(Fault(kit.at(), 7, FaultKind.CLIENT, "m", Step.FIRED, detail))
-    kit.consume([0], who="other")
-    kit.commit(1, who="other")
-    kit.add(Fault(kit.at(), 7, FaultKind.CLIENT, "m", Step.HEALED, detail))
-    kit.deliver([0])
-    assert {c.name for c in kit.broken()} == broken
-
-
-@pytest.mark.parametrize(
-    ("waits", "lost", "later_ms", "broken"),
-    [
-        (True, True, 100, set()),
-        (False, True, 100, {"I5"}),  # it would have taken it before
-        (True, False, 100, {"I5"}),  # it cannot have had it from another reader
-        (True, True, 10_000, {"I5"}),  # by then it knows that the reader is gone
-    ],
-)
-def test_who_waits_in_a_commit_goes_on_with_what_the_lost_reader_gave_it(
-    waits: bool, lost: bool, later_ms: float, broken: set[str]
-) -> None:
-    kit = Kit()
-    kit.produce(1)
-    if waits:
-        kit.add(Committing(kit.at(), MEMBER, READERS))
-    if lost:
-        kit.fault(FaultKind.POWER, MASTER)
-        kit.end(MASTER, Ending.POWER, int(kit.writer.end))
-        kit.up(MASTER)
-    kit.consume([0], who="other")
-    kit.wait(later_ms)
-    if waits:
-        kit.add(Committed(kit.at(), MEMBER, READERS))
-    kit.deliver([0])
-    assert {c.name for c in kit.broken()} == broken

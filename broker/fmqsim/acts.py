@@ -238,6 +238,7 @@ async def lose_reply(act: Act) -> None:
 
     if not await act.world.until(lost, 3):
         network.reset(act.on, act.dice.choice(others))
+    network.broke()
     act.fired(f"{lost()} of {len(links)}")
     for link in links:
         link.lose_next_reply = 0

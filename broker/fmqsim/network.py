@@ -16,6 +16,7 @@ from fmqsim.wire import CLIENT, SERVER, Link, Wire
 
 KEEPALIVE_S: Final = (2.0, 4.0)
 _FIRST_PORT: Final = 40_000
+_TOLD_S: Final = 0.3
 
 
 class Network:
@@ -26,6 +27,7 @@ class Network:
         self.window_bytes = window_bytes
         self.delay_s, self.jitter_s, self.loss = 0.0002, 0.0003, 0.0  # of a link that is whole
         self.dark: set[str] = set()  # hosts without power: they do not even refuse
+        self.told_s = 0.0  # by then all know of the connections that were broken
         self._links: dict[tuple[str, str], Link] = {}
         self._servers: dict[str, SimServer] = {}
         self._wires: dict[Wire, None] = {}
@@ -77,7 +79,12 @@ class Network:
         wires = [w for w in self._wires if {p.node.name for p in w.processes} == {one, other}]
         for wire in wires:
             wire.reset("connection reset by peer")
+        self.broke()
         return len(wires)
+
+    def broke(self) -> None:
+        """Connections have just been broken: what their ends make of it comes in a moment."""
+        self.told_s = self.loop.now + _TOLD_S
 
     def heal_all(self) -> None:
         """Every link is whole again."""

@@ -214,8 +214,9 @@ class World:
     def quiet(self) -> bool:
         """Whole, and every machine works: a time to be calm."""
         hosts = [*self.brokers.values(), *self.clients.values()]
-        sure = all(b.doubted_until_s <= self.loop.now for b in self.brokers.values())
-        return sure and all(h.node.alive or not h.wanted for h in hosts) and self.whole()
+        doubted_s = max(self.network.told_s, *(b.doubted_until_s for b in self.brokers.values()))
+        up = all(h.node.alive or not h.wanted for h in hosts)
+        return up and doubted_s <= self.loop.now and self.whole()
 
     def whole(self) -> bool:
         """Every group is as configured, all in sync, all up."""
@@ -226,9 +227,7 @@ class World:
         for name, config in self.configs.items():
             state = self.state(name)
             if state.mode is not Mode.MASTER or state.master != config.master:
-                return (
-                    f"{name} is in mode {state.mode.value}, its master {state.master}: {state.why}"
-                )
+                return f"{name} is {state.mode.value}, its master {state.master}: {state.why}"
             missing = {str(m.id) for m in config.slaves} - set(state.isr)
             if missing:
                 return f"{name}: not in sync: {', '.join(sorted(missing))}"

@@ -48,6 +48,9 @@ FOUND = [
         7512206767, "a clock set a day ahead let SNAP forget producers, retries were stored twice"
     ),
     Found(7512206494, "policy none after a lost cache: a person must empty the slaves"),
+    Found(910000730, "a reader that was wedged, and back long after: what it stored last is gone"),
+    Found(930000333, "who waited in a commit went on with what a reader without power gave it"),
+    Found(930000521, "a calm that began before anybody knew that connections had been reset"),
     Found(10002, "a master that was lost right after it opened took the hand-over with it"),
 ]
 

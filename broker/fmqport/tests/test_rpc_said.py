@@ -57,8 +57,11 @@ async def closing() -> str:
 
 
 async def answered(answer: bytes) -> str:
-    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(answer)
+        writer.write_eof()
+        while await reader.read(65536):  # to close with something unread would be a reset
+            pass
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:

@@ -223,13 +223,13 @@ async def _make_durable(store: SegmentStore, end: Position, durable_end: Positio
 
 
 async def _read_checkpoint(disk: Disk) -> tuple[Checkpoint | None, str]:
-    """It, and why it does not count."""
+    """It, and why it does not decode."""
     data = await disk.read_file(CHECKPOINT)
     try:
         return (None if data is None else decode_checkpoint(data)), ""
     except Malformed as error:
         log.warning("journal: the checkpoint is unreadable and does not count", why=str(error))
-        return None, f"it is damaged and does not count ({error})"
+        return None, str(error)
 
 
 async def _read_resume(

@@ -124,7 +124,7 @@ def survey(
 ) -> Survey:
     """Hold (name, size) of the directory's files against the checkpoint.
 
-    None: there is none, or it is `damaged`: why it does not count.
+    None: there is none, or it is `damaged`: why it does not decode.
     `empty` names the newest segment file if it begins with zeros: nothing of it was stored. It
     counts as no segment and is no leftover.
     """
@@ -298,8 +298,7 @@ def _survey_findings(
         for name in leftovers
     ]
     if checkpoint is None and (any_segment or damaged):
-        sentence = (
-            f"{damaged or 'there is none'}: nothing in the last segment counts as known durable"
-        )
+        why = f"it is damaged and does not count ({damaged})" if damaged else "there is none"
+        sentence = f"{why}: nothing in the last segment counts as known durable"
         findings.insert(0, warning(Code.M001, CHECKPOINT, None, sentence, REMADE_AT_START))
     return tuple(findings)

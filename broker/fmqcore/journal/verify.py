@@ -345,11 +345,11 @@ class _Walk:
 
 
 def _read_checkpoint(raw: bytes | None) -> tuple[Checkpoint | None, str]:
-    """It, and why it does not count."""
+    """It, and why it does not decode."""
     try:
         return (None if raw is None else decode_checkpoint(raw)), ""
     except Malformed as bad:
-        return None, f"it is damaged and does not count ({bad})"
+        return None, str(bad)
 
 
 def fresh_cursor(log_start: Position) -> Cursor:

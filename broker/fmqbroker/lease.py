@@ -28,10 +28,12 @@ from fmqbroker.signal import Signal, wait_any
 from fmqcore.errors import Unavailable
 from fmqcore.failover.claims import Tenure
 from fmqport.clock import Clock
+from fmqport.together import together, together_s
 
 _log = structlog.get_logger()
 
-RENEWALS_PER_SESSION: Final = 5  # the third after one that held is sent before it ends
+RENEWALS_PER_SESSION: Final = 4
+TRIES_PER_SESSION: Final = 10  # after one that failed: four more are sent before a lease ends
 _LONG_MS: Final = 3_600_000
 
 
@@ -55,7 +57,7 @@ class Lease:
         self._moved = Signal()  # another tenure
         self._looked = Signal()  # the lease may hold again
         self._stalled_at_ms = -(1 << 62)
-        self._beat_ms = clock.monotonic_ms()  # when the loop was last seen to turn
+        self._beat_ms = clock.monotonic_ms()  # by then the loop should be seen to turn
 
     def hold(self, tenure: Tenure | None) -> None:
         """Renew for this tenure from now on (None: for none)."""
@@ -102,9 +104,11 @@ class Lease:
             while self._tenure is None:
                 await self._moved.wait()
             if self._group.standing:
-                await self.renew()
-                every_ms = self._group.session_timeout_ms // RENEWALS_PER_SESSION
-                await wait_any(self._moved, timeout_s=every_ms / 1000)
+                renewed = await self.renew()
+                often = RENEWALS_PER_SESSION if renewed else TRIES_PER_SESSION
+                every_ms = self._group.session_timeout_ms // often
+                rest_s = together_s(self._clock.monotonic_ms(), every_ms)
+                await wait_any(self._moved, timeout_s=rest_s)
             else:
                 await wait_any(self._moved, self._group.changed)
 
@@ -113,14 +117,15 @@ class Lease:
         return self._stalled_at_ms >= sent_ms or self._late_ms() > self._settings.loop_stall_ms
 
     def _late_ms(self) -> int:
-        return self._clock.monotonic_ms() - self._beat_ms - self._settings.loop_stall_ms // 2
+        return self._clock.monotonic_ms() - self._beat_ms
 
     async def _watch_loop(self) -> None:
         """Notice a loop that stood still: a sleep that ended far too late."""
         limit_ms = self._settings.loop_stall_ms
         while True:
-            self._beat_ms = self._clock.monotonic_ms()
-            await self._clock.sleep(limit_ms // 2 / 1000)
+            now_ms = self._clock.monotonic_ms()
+            self._beat_ms = together(now_ms + limit_ms // 2, limit_ms // 2)
+            await self._clock.sleep((self._beat_ms - now_ms) / 1000)
             if self._late_ms() > limit_ms:
                 self._stalled_at_ms = self._clock.monotonic_ms()
                 _log.warning("loop_stalled", late_ms=self._late_ms())

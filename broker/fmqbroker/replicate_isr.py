@@ -32,6 +32,7 @@ from fmqcore.policy import can_meet
 from fmqcore.replication.isr import IsrLimits, LinkFacts, candidates, leavers
 from fmqcore.words import BrokerId, Epoch, Position
 from fmqport.clock import Clock
+from fmqport.together import together_s
 
 _log = structlog.get_logger()
 
@@ -130,7 +131,8 @@ class InSyncSet:
             step = self._next_step()
             if step is None:
                 self._tell()
-                await wait_any(self._wake, self._group.changed, timeout_s=self._pause_ms / 1000)
+                rest_s = together_s(self._clock.monotonic_ms(), self._pause_ms)
+                await wait_any(self._wake, self._group.changed, timeout_s=rest_s)
             else:
                 await self._change(*step)
 

@@ -38,6 +38,7 @@ from fmqcore.replication.isr import Lag
 from fmqcore.replication.reconcile import Action, Decision, MasterView, SlaveView, reconcile
 from fmqcore.words import BrokerId, Epoch, Position
 from fmqport.clock import Clock
+from fmqport.together import together, together_s
 from fmqport.transport import Stream
 from fmqproto.v1 import replication_pb2 as wire
 
@@ -78,8 +79,8 @@ class Host(Protocol):
         """Me, for reconcile."""
         ...
 
-    def acked(self, link: "MasterLink") -> None:
-        """A link's ends or lease moved."""
+    def acked(self, link: "MasterLink", *, news: bool) -> None:
+        """A link's ends or lease moved; `news`: it is level now, or bound, or not any more."""
         ...
 
     async def make_room(self, position: Position) -> None:
@@ -113,7 +114,7 @@ class MasterLink:
         incarnation: str,
     ) -> None:
         self.broker = BrokerId(hello.broker)
-        self.incarnation = hello.incarnation
+        self.incarnation, self.dial = hello.incarnation, hello.dial
         self.view = view
         self.slave: SlaveView = slave_view(hello)
         self.lag = Lag.begin(journal.end, clock.monotonic_ms())
@@ -256,7 +257,8 @@ class MasterLink:
 
     def _wait_ms(self, now: int) -> int:
         """With nothing to append: until when; 0 = a message is due all the same."""
-        due = self._told_ms + self._settings.heartbeat_ms
+        heartbeat_ms = self._settings.heartbeat_ms
+        due = together(self._told_ms + heartbeat_ms, heartbeat_ms)
         if self._host.in_sync(self.broker) is not self._told_in_sync:
             due = now
         if self._commit.commit_end > self._told_commit:
@@ -280,7 +282,7 @@ class MasterLink:
             self.view.sent_end = self._next
             self._throttle(len(chunk))
             if self._host.counted_end(self.view) != counted:  # the policy counts what is sent
-                self._host.acked(self)
+                self._host.acked(self, news=False)
 
     def _message(self, now: int) -> wire.MasterMessage:
         return wire.MasterMessage(
@@ -329,6 +331,7 @@ class MasterLink:
                 f"the ack of {self.broker} makes no sense: received {received}, durable {durable}, "
                 f"epoch {ack.epoch}; sent to it up to {self._next}, had {self._received} before"
             )
+        before = (view.caught_up, view.lease_until_ms > now)
         view.received_end, view.durable_end = received, durable
         view.epoch = Epoch(ack.epoch)
         self._received, self._credit, self._answered = received, ack.credit_bytes, True
@@ -337,7 +340,7 @@ class MasterLink:
         counted, end = self._host.counted_end(view), self._host.ship_end()
         self.lag.note(counted, end, now)
         view.caught_up = end - counted <= self._settings.in_sync_lag_bytes
-        self._host.acked(self)
+        self._host.acked(self, news=before != (view.caught_up, view.lease_until_ms > now))
         if self._next < end:
             self._wake.notify()
 
@@ -345,7 +348,8 @@ class MasterLink:
         """Notice a slave that says nothing, or is not mine any more."""
         silence = Silence(self._settings.heartbeat_ms, self._settings.dead_after_ms)
         while True:
-            await self._clock.sleep(self._settings.heartbeat_ms / 1000)
+            now = self._clock.monotonic_ms()
+            await self._clock.sleep(together_s(now, self._settings.heartbeat_ms))
             if silence.beat(self.heard_ms):
                 raise LinkBroken(f"{self.broker} has said nothing for {silence.silent_ms} ms")
             if why := self._host.still_mine(self.broker):

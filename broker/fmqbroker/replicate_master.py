@@ -42,6 +42,8 @@ _log = structlog.get_logger()
 
 _TWIN_HEARTBEATS: Final = 2
 """A stream that said something within so many heartbeats lives."""
+_TOLD_HEARTBEATS: Final = 4
+"""So often failover looks at the links though they say nothing new: it costs as much as an ack."""
 
 
 class MasterReplication:
@@ -70,7 +72,7 @@ class MasterReplication:
         self._settled_end = journal.end  # without a term: what may leave this broker
         self._lost: set[BrokerId] = set()  # linked in this term, and the stream broke
         self.reconciling = asyncio.Lock()
-        self._lease_told_ms = 0
+        self._told_ms = 0
         self._ends = CommitEnd(self._me, journal, commit, group)
         self._isr = InSyncSet(settings, clock, journal, commit, group, self._facts, self._refit)
         commit.advance(min(journal.known_commit_end, journal.end), NOTHING)
@@ -158,7 +160,7 @@ class MasterReplication:
             _log.error("two_of_one_name", slave=broker, why=twin)
             await link.reject(f"another process lives under the name {broker}: {twin}; stop one")
             return
-        if cannot := self._cannot_open():
+        if cannot := self._overtaken(link) or self._cannot_open():
             await link.reject(cannot)
             return
         self._replace(link)
@@ -187,6 +189,13 @@ class MasterReplication:
         if silent_ms > _TWIN_HEARTBEATS * self._settings.heartbeat_ms:
             return ""
         return f"incarnation {other.incarnation} was heard {silent_ms} ms ago"
+
+    def _overtaken(self, link: MasterLink) -> str:
+        """Why this Hello comes too late: the network held it up, and its slave dialled again."""
+        other = self._streams.get(link.broker)
+        if other is None or other.incarnation != link.incarnation or other.dial <= link.dial:
+            return ""
+        return f"dial {link.dial} of {link.broker} comes after dial {other.dial}"
 
     def _replace(self, link: MasterLink) -> None:
         """From now on this stream alone speaks for its slave; nothing of the older one counts."""
@@ -318,7 +327,7 @@ class MasterReplication:
             await journal.truncate(position)
         self._settled_end = journal.end
 
-    def acked(self, link: MasterLink) -> None:
+    def acked(self, link: MasterLink, *, news: bool) -> None:
         """See `Host`: the commit end at once, the others only if it says something new to them."""
         if self._streams.get(link.broker) is not link:
             return
@@ -326,8 +335,8 @@ class MasterReplication:
         if link.broker == self._isr.awaited or not self.in_sync(link.broker):
             self._isr.look()
         now = self._clock.monotonic_ms()
-        if now - self._lease_told_ms >= self._settings.heartbeat_ms // 2:
-            self._lease_told_ms = now
+        if news or now - self._told_ms >= _TOLD_HEARTBEATS * self._settings.heartbeat_ms:
+            self._told_ms = now
             self.changed.notify()
 
     def pulled(self) -> None:

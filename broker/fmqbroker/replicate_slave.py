@@ -63,6 +63,7 @@ class SlaveReplication:
         self._commit = commit
         self._group = group
         self._incarnation = incarnation
+        self._dials = 0
         self._me = BrokerId(settings.broker)
         self._delay_ms = settings.redial_min_ms
         self._complained: set[str] = set()  # since the last welcome
@@ -122,6 +123,7 @@ class SlaveReplication:
     async def _one_stream(self, master: Member) -> str:
         """Dial, follow until it breaks, leave nothing open; say why it broke."""
         self._dialed = self._announced()
+        self._dials += 1
         upstream = Upstream(
             settings=self._settings,
             clock=self._clock,
@@ -132,6 +134,7 @@ class SlaveReplication:
             changed=self.changed,
             master=master,
             incarnation=self._incarnation,
+            dial=self._dials,
             cutting=self._cutting,
         )
         self._stream = upstream

@@ -30,6 +30,7 @@ from fmqcore.replication.reconcile import Action
 from fmqcore.words import BrokerId, Epoch, Position
 from fmqport.clock import Clock
 from fmqport.methods import REPLICATE
+from fmqport.together import together_s
 from fmqport.transport import Connection, Stream
 from fmqproto.v1 import replication_pb2 as wire
 
@@ -53,6 +54,7 @@ class Upstream:
         changed: Signal,
         master: Member,
         incarnation: str,
+        dial: int,
         cutting: asyncio.Lock,
     ) -> None:
         self.welcomed = False
@@ -67,7 +69,7 @@ class Upstream:
         self._view = view
         self._changed = changed
         self._master = master
-        self._incarnation = incarnation
+        self._incarnation, self._dial = incarnation, dial
         self._me = BrokerId(settings.broker)
         self._wake = Signal()
         self._heard_ms = 0
@@ -115,6 +117,7 @@ class Upstream:
             group=self._settings.group,
             broker=self._me,
             incarnation=self._incarnation,
+            dial=self._dial,
             zone="" if member is None else member.zone,
             epochs=epoch_starts(journal.state.epochs),
             log_start=journal.log_start,
@@ -261,16 +264,23 @@ class Upstream:
 
     # ---- acknowledge
     async def _acknowledge(self, stream: Stream) -> None:
-        """One ack a wake-up, for all that has come about; and one each heartbeat."""
+        """One ack a wake-up, for all that has come about; and one for each heartbeat.
+
+        At rest it answers the master's: a grant counts from when the master spoke (F7), so none is
+        better than one that is given at once. A master that says nothing is told all the same.
+        """
         heartbeat_ms = self._settings.heartbeat_ms
         told: _Ends | None = None
-        told_ms = 0
+        told_ms = echo_ms = 0
         while True:
             now, ends = self._clock.monotonic_ms(), self._ends()
-            if ends == told and (left_ms := told_ms + heartbeat_ms - now) > 0:
-                await wait_any(self._journal.flushed, self._wake, timeout_s=left_ms / 1000)
+            spoke = self._echo_ms != echo_ms
+            due_ms = told_ms + (heartbeat_ms // 2 if spoke else heartbeat_ms * 3 // 2)
+            if ends == told and now < due_ms:
+                left_s = (due_ms - now) / 1000
+                await wait_any(self._journal.flushed, self._wake, timeout_s=left_s)
                 continue
-            told, told_ms = ends, now
+            told, told_ms, echo_ms = ends, now, self._echo_ms
             await stream.send(wire.SlaveMessage(ack=self._ack(now)))
 
     def _ends(self) -> _Ends:
@@ -312,7 +322,8 @@ class Upstream:
         """Notice a master that says nothing, or is not my master any more."""
         silence = Silence(self._settings.heartbeat_ms, self._settings.dead_after_ms)
         while True:
-            await self._clock.sleep(self._settings.heartbeat_ms / 1000)
+            now = self._clock.monotonic_ms()
+            await self._clock.sleep(together_s(now, self._settings.heartbeat_ms))
             if silence.beat(self._heard_ms):
                 why = f"master {self._master.id} has said nothing for {silence.silent_ms} ms"
                 raise LinkBroken(why)

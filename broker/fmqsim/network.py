@@ -68,6 +68,7 @@ class Network:
         link = self.link(source, target)
         if link.cut or link.stalled:
             self.loop.note(f"heal {source}->{target}")
+            self.broke()  # an end that gave up has said so meanwhile: it arrives only now
         link.cut = link.stalled = False
         for pipe in list(link.pipes):
             pipe.flush()

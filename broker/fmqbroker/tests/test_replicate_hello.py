@@ -92,6 +92,16 @@ async def test_a_newer_stream_of_the_same_process_takes_over(tmp_path: Path) -> 
         await c.in_sync()
 
 
+async def test_a_hello_that_was_held_up_does_not_displace_a_newer_stream(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        now = c.master.master._streams[BrokerId("g1-1")]
+        assert now.dial > 0
+        why = await refusal(c, incarnation=now.incarnation, dial=now.dial - 1)
+        assert why == f"dial {now.dial - 1} of g1-1 comes after dial {now.dial}"
+        assert c.master.master._streams[BrokerId("g1-1")] is now
+        assert c.isr == {"g1-1"}
+
+
 async def test_a_grant_counts_from_when_the_master_spoke_and_acks_never_fall(
     tmp_path: Path,
 ) -> None:

@@ -27,12 +27,13 @@ from fmqport.coordination import (
     SessionExpired,
     SessionState,
 )
+from fmqport.together import together_s
 from fmqport.zk.watches import Watch, Watches
 
 _log = structlog.get_logger()
 _CLOSE_S: Final = 5.0
-_TURNS: Final = 3  # so often within a session's timeout the link is told that the loop turns
-_FIRST_S: Final = 0.2  # the timeout is not known yet
+_TURNS: Final = 4  # so often within a session's timeout the link is told that the loop turns
+_FIRST_MS: Final = 200  # the timeout is not known yet
 
 
 class Verb(Enum):
@@ -240,7 +241,9 @@ class SteadySession:
         """Show the link that the loop turns, for as long as it does."""
         while True:
             self._link.turns()
-            await asyncio.sleep(self._link.timeout_ms / 1000 / _TURNS or _FIRST_S)
+            every_ms = self._link.timeout_ms // _TURNS or _FIRST_MS
+            now_ms = int(asyncio.get_running_loop().time() * 1000)
+            await asyncio.sleep(together_s(now_ms, every_ms))
 
     async def _make_path(self, full: str) -> None:
         """Make each missing node down to `full` (a path with its root)."""

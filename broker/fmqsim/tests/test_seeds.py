@@ -51,6 +51,8 @@ FOUND = [
     Found(910000730, "a reader that was wedged, and back long after: what it stored last is gone"),
     Found(930000333, "who waited in a commit went on with what a reader without power gave it"),
     Found(930000521, "a calm that began before anybody knew that connections had been reset"),
+    Found(940000541, "a Hello that a stalled link held up took the place of a newer stream"),
+    Found(950000053, "the same, with two slaves behind stalled links"),
     Found(10002, "a master that was lost right after it opened took the hand-over with it"),
 ]
 

@@ -18,7 +18,7 @@ from typing import Final
 import kopf
 import structlog
 
-from fmqcore.errors import FmqError
+from fmqcore.errors import FmqError, InvalidArgument
 from fmqoperator.seen import Defaults
 from fmqoperator.shell.apply import Applier
 from fmqoperator.shell.brokers import Brokers
@@ -55,7 +55,7 @@ class Options:
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "Options":
-        """`FMQ_...`, each with a default."""
+        """`FMQ_...`, each with a default. Raises `InvalidArgument`."""
         listed = environment.get("FMQ_WATCH_NAMESPACES", "").split(",")
         return cls(
             defaults=Defaults(
@@ -64,12 +64,20 @@ class Options:
                 cluster_domain=environment.get("FMQ_CLUSTER_DOMAIN", ""),
                 spark_image=environment.get("FMQ_SPARK_IMAGE", ""),
                 spark_account=environment.get("FMQ_SPARK_ACCOUNT", "fmq-spark"),
-                planned_moves=environment.get("FMQ_PLANNED_MOVES", "true") != "false",
+                planned_moves=_switch(environment, "FMQ_PLANNED_MOVES"),
             ),
             me=environment.get("FMQ_POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
             listen=environment.get("FMQ_LISTEN", "0.0.0.0:8080"),
             namespaces=tuple(name.strip() for name in listed if name.strip()),
         )
+
+
+def _switch(environment: Mapping[str, str], name: str) -> bool:
+    """On unless it says no; what is neither is refused, or `off` would be taken for on."""
+    given = environment.get(name) or "true"
+    if given not in ("true", "false"):
+        raise InvalidArgument(f"{name} is {given!r}: it must be true or false")
+    return given == "true"
 
 
 def run_operator() -> int:

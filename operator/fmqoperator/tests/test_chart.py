@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from fmqoperator.resources import BrokerGroup
+from fmqoperator.shell.process import Options
 
 ROOT = Path(__file__).resolve().parents[3]
 CHART = ROOT / "charts" / "fmq"
@@ -124,6 +125,7 @@ def test_a_namespace_that_is_not_watched_gets_no_rights() -> None:
         ("operator.replica=2", "replica"),
         ("quickstart.zookeeper.replicas=2", "replicas"),
         ("image.pullPolicy=Sometimes", "pullPolicy"),
+        ("operator.plannedMoves=off", "plannedMoves"),
         ("quickstart.group.enabled=true", "say where ZooKeeper is"),
     ],
 )
@@ -131,6 +133,38 @@ def test_a_wrong_value_is_refused(value: str, says: str) -> None:
     done = run("template", "fmq", str(CHART), *KUBE, "--set", value)
     assert done.returncode != 0
     assert says in done.stderr
+
+
+@helm
+@pytest.mark.parametrize(("value", "moves"), [("null", True), ("true", True), ("false", False)])
+def test_planned_moves_are_switched_by_a_value(value: str, moves: bool) -> None:
+    found = render(**{"operator.plannedMoves": value})
+    (deployment,) = [o for o in found if o["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    given = {e["name"]: e["value"] for e in container["env"] if "value" in e}
+    assert Options.read(given).defaults.planned_moves is moves
+
+
+def test_the_chart_gives_all_that_the_operator_reads() -> None:
+    """And nothing that it does not; without helm, the manifests say what it gives."""
+    read = Recorded()
+    Options.read(read)
+    file = ROOT / "manifests" / "operator" / "operator.yaml"
+    found = [o for o in yaml.safe_load_all(file.read_text()) if o and o["kind"] == "Deployment"]
+    (container,) = found[0]["spec"]["template"]["spec"]["containers"]
+    assert {e["name"] for e in container["env"]} == read.asked
+
+
+class Recorded(dict[str, str]):
+    """An empty environment that takes down what is asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.asked.add(name)
+        return default
 
 
 def test_every_value_is_described() -> None:

@@ -1,0 +1,29 @@
+"""The operator's options, as the environment gives them."""
+
+import pytest
+
+from fmqcore.errors import InvalidArgument
+from fmqoperator.shell.process import Options
+
+
+@pytest.mark.parametrize(
+    ("given", "moves"),
+    [({}, True), ({"FMQ_PLANNED_MOVES": ""}, True)]
+    + [({"FMQ_PLANNED_MOVES": said}, said == "true") for said in ("true", "false")],
+)
+def test_masters_are_moved_unless_told_not_to(given: dict[str, str], moves: bool) -> None:
+    assert Options.read(given).defaults.planned_moves is moves
+
+
+@pytest.mark.parametrize("said", ["off", "False", "0", "no", " false"])
+def test_a_switch_that_says_neither_is_refused(said: str) -> None:
+    """Who writes `off` means it: it is not taken for on."""
+    with pytest.raises(InvalidArgument, match=r"FMQ_PLANNED_MOVES is .*: it must be true or false"):
+        Options.read({"FMQ_PLANNED_MOVES": said})
+
+
+@pytest.mark.parametrize(
+    ("said", "namespaces"), [("", ()), ("a", ("a",)), ("a, b,", ("a", "b")), (" ", ())]
+)
+def test_namespaces_that_are_watched(said: str, namespaces: tuple[str, ...]) -> None:
+    assert Options.read({"FMQ_WATCH_NAMESPACES": said}).namespaces == namespaces

@@ -35,6 +35,11 @@ class Limits(NamedTuple):
     """Above so many ranges set aside (acked, delayed or due) nothing new is delivered until they
     close up; what was delivered before may still split into more."""
 
+    @property
+    def most_ranges(self) -> int:
+        """So many there can be at most, with every other record in flight acked."""
+        return self.max_ranges + self.max_in_flight_records
+
 
 class Lease(NamedTuple):
     """A range to send; `deliveries` counts this one too."""
@@ -165,10 +170,11 @@ class QueueProgress:
         """Done; also what had come back meanwhile. True if news.
 
         Below `up_to` (what the journal has) also what was not delivered here: a consumer says again
-        to a new reader what the last one may not have stored. What it left out comes first.
+        to a new reader what the last one may not have stored. What it left out comes first. More
+        than the last one can have set aside is not taken: nobody was ever given that much.
         """
         limit = self.next
-        if up_to is not None and self._aside() < self._limits.max_ranges:
+        if up_to is not None and self._aside() < self._limits.most_ranges:
             limit = max(limit, up_to)
         first, end = max(first, self.floor), min(end, limit)
         if first >= end:

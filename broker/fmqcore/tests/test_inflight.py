@@ -110,7 +110,7 @@ class Progress(RuleBasedStateMachine):
         end = min(first + length, _END)
         self.touch(first, end)
         before = list(self.naive.states)
-        full = len(self.aside()) >= self.naive.limits.max_ranges
+        full = len(self.aside()) >= sum(self.naive.limits)
         news = self.progress.ack(Offset(first), Offset(end), Offset(up_to))
         acked = [
             o for o in range(first, end) if before[o][0] != "fresh" or (o < up_to and not full)
@@ -278,11 +278,25 @@ def test_what_waits_in_the_holder_s_buffer_is_not_overdue_while_it_works_up_to_a
 
 
 def test_acks_of_what_was_not_delivered_here_do_not_set_aside_more_than_may_be() -> None:
-    progress = QueueProgress(Offset(0), limits=Limits(100, 4))
+    progress = QueueProgress(Offset(0), limits=Limits(2, 2))
     for first in (10, 20, 30, 40, 50):
         progress.ack(Offset(first), Offset(first + 1), Offset(100))
     assert progress.acked == ((10, 11), (20, 21))
     assert progress.next == 21
+
+
+@pytest.mark.parametrize("ranges", [1, 3, 10])
+def test_a_new_reader_takes_all_that_the_last_one_can_have_set_aside(ranges: int) -> None:
+    """Or it would call acks stored that it has dropped, and their messages came again."""
+    limits = Limits(8, ranges)
+    last = QueueProgress(Offset(0), limits=limits)
+    while _leases(last, 1000):
+        for held in range(last.floor + 1, last.next, 2):
+            last.ack(Offset(held), Offset(held + 1))
+    new = QueueProgress(Offset(0), limits=limits)
+    for first, end in last.acked:
+        new.ack(first, end, Offset(1000))
+    assert new.acked == last.acked
 
 
 def test_too_many_ranges_aside_stop_what_is_new_but_not_what_comes_back() -> None:

@@ -314,7 +314,7 @@ def _text(outcome: Outcome, out: Path | None) -> str:
 
 def _rebuild_code(found: Sequence[IndexResult]) -> int:
     done = {result.done for result in found}
-    if Done.DAMAGED in done:
+    if Done.DAMAGED in done or Done.MISSING in done:
         return INCONSISTENT
     if Done.UNREAD in done:
         return INCOMPLETE
@@ -325,7 +325,7 @@ def _rebuild_text(found: Sequence[IndexResult]) -> str:
     lines = [
         f"{r.path}/{r.name}: {r.done.value}{': ' + r.why if r.why else ''}"
         for r in found
-        if r.done not in (Done.SAME, Done.OPEN)
+        if r.done not in (Done.SAME, Done.OPEN, Done.RETIRED)
     ]
     counts = [(done.value, sum(r.done is done for r in found)) for done in Done]
     lines.append("; ".join(f"{count} {what}" for what, count in counts if count) or "no segment")

@@ -8,7 +8,7 @@ on disk.
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ __all__ = [
     "Throttle",
     "directory_lock",
     "look",
+    "look_at_all",
     "open_segment",
     "read_small",
 ]
@@ -140,6 +141,14 @@ def look(path: Path) -> DataDirectory:
         )
     empty = segments[-1] if segments and _is_blank(path / segments[-1]) else None
     return DataDirectory(str(path), tuple(listing), checkpoint, empty, is_locked(path))
+
+
+def look_at_all(paths: Sequence[Path]) -> list[DataDirectory]:
+    """Look at several. Raises `InvalidArgument` also if one is named twice."""
+    views = [look(path) for path in paths]
+    if len({path.resolve() for path in paths}) != len(paths):
+        raise InvalidArgument("the same directory is named twice: name each replica once")
+    return views
 
 
 @contextmanager

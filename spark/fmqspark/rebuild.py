@@ -1,10 +1,11 @@
 """`rebuild-index`: make the index files of full segments anew from the journal's headers.
 
 Order of effects, a segment: the index is built from the headers; it is written beside the old one
-as `<base>.index.tmp` and synced; it is read back and must decode to what was built; then it is
-renamed over the old one and the folder is synced. A killed run leaves the old index and perhaps a
-`.tmp`, which a broker removes at its next start (and the next run replaces). A segment that is
-damaged keeps the index it has: an index of what can be read would hide what cannot.
+as `<base>.index.<random>.tmp` and synced; it is read back and must decode to what was built; then
+it is renamed over the old one and the folder is synced. A killed run leaves the old index and
+perhaps a `.tmp`, which the next run and the broker's next start remove. A segment that is damaged
+keeps the index it has: an index of what can be read would hide what cannot. A segment whose file is
+missing is told as such: what can be rebuilt is, and the job does not call that whole.
 
 The directory is locked meanwhile. Beside a broker at work (`live`) it is not: the file is swapped
 under it, which it reads when it opens that index next; the two newest segments are the broker's,
@@ -12,8 +13,9 @@ and a segment that was cut meanwhile loses the new index again.
 """
 
 import os
+import uuid
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -21,11 +23,12 @@ from typing import Final
 
 from fmqcore.batch import HEADER_LEN, BatchHeader, BatchType
 from fmqcore.errors import DirectoryLocked, Malformed
+from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
+from fmqcore.journal.findings import Finding
 from fmqcore.journal.index import SegmentIndex
-from fmqcore.journal.recovery import SegmentFile
+from fmqcore.journal.recovery import Refuse, SegmentFile, Survey, judge, survey
 from fmqcore.journal.scan import Blank, Fault, Sealed
-from fmqcore.journal.segments import Segment, index_name
-from fmqcore.journal.verify import Verifier
+from fmqcore.journal.segments import Segment, index_base, index_name
 from fmqcore.scan.headers import HeaderScan, ScanRange
 from fmqcore.words import Position
 from fmqspark.engines import Engine
@@ -35,6 +38,7 @@ from fmqspark.files import (
     Throttle,
     directory_lock,
     look,
+    look_at_all,
     open_segment,
     read_small,
 )
@@ -49,7 +53,9 @@ class Done(Enum):
     REBUILT = "rebuilt"
     WOULD = "differs or is missing"  # nothing was changed: --dry-run
     OPEN = "not full yet: needs none"
+    RETIRED = "deleted by retention meanwhile"  # beside a broker at work
     DAMAGED = "the segment is damaged: its index stays as it is"
+    MISSING = "the segment is missing"
     UNREAD = "could not be read or written"
 
 
@@ -63,6 +69,11 @@ class IndexTask:
     bytes_per_s: float
     newest: bool
     dry: bool
+    live: bool
+    durable_end: int
+    """Below it everything must be there."""
+    clean: bool
+    """The broker stopped in order: nothing can be torn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +101,7 @@ def rebuild(
     dry: bool = False,
 ) -> list[IndexResult]:
     """Rebuild the indexes of all of these. Raises `InvalidArgument`, `DirectoryLocked`."""
-    views = [look(path) for path in directories]
+    views = look_at_all(directories)
     with ExitStack() as locks:
         for view in views:
             if view.live and not live and not dry:
@@ -99,19 +110,81 @@ def rebuild(
                 )
             if not view.live and not dry:
                 locks.enter_context(directory_lock(view.path))
+                _tidy(Path(view.path))
         rate = bytes_per_s / engine.workers
-        tasks = [task for view in views for task in _tasks(view, rate, dry)]
-        found = list(engine.run(rebuild_index, tasks))
+        found: list[IndexResult] = []
+        tasks: list[IndexTask] = []
+        for view in views:
+            seen = _survey(view)
+            if seen.missing and view.live:  # retention may have been at work: look again
+                view = look(Path(view.path))._replace(live=True)
+                seen = _survey(view)
+            found += _missing(view, seen)
+            tasks += _tasks(view, seen, rate, dry)
+        found += engine.run(rebuild_index, tasks)
     return sorted(found, key=lambda result: (result.path, result.base))
 
 
-def _tasks(view: DataDirectory, rate: float, dry: bool) -> list[IndexTask]:
-    listing = [pair for pair in view.listing if pair[0] != view.empty]
-    files: tuple[SegmentFile, ...] = Verifier(listing, view.checkpoint).segments
+def _tidy(folder: Path) -> None:
+    """What a killed run left. The directory is locked: nobody else makes an index there."""
+    for shadow in folder.glob("*.index.*tmp"):
+        if index_base(".".join(shadow.name.split(".")[:2])) is not None:
+            shadow.unlink(missing_ok=True)
+
+
+def _checkpoint(view: DataDirectory) -> Checkpoint | None:
+    try:
+        return None if view.checkpoint is None else decode_checkpoint(view.checkpoint)
+    except Malformed:
+        return None
+
+
+def _survey(view: DataDirectory) -> Survey:
+    """What of the listing counts. An empty newest file is no segment."""
+    return survey(view.listing, _checkpoint(view), empty=view.empty)
+
+
+def _missing(view: DataDirectory, seen: Survey) -> list[IndexResult]:
+    """Segments that are not there, in the chain or at its end, and so cannot have an index."""
+    holes: list[tuple[Finding | None, int]] = [(hole, hole.position or 0) for hole in seen.missing]
+    end = seen.segments[-1].end if seen.segments else seen.log_start
+    if end < seen.durable_end and not holes:
+        holes.append((None, end))
+    return [
+        IndexResult(
+            view.path,
+            base,
+            Done.MISSING,
+            why=f"position {base}: "
+            + (hole.sentence if hole else f"all below {seen.durable_end} is known to be stored"),
+        )
+        for hole, base in holes
+    ]
+
+
+def _tasks(view: DataDirectory, seen: Survey, rate: float, dry: bool) -> list[IndexTask]:
+    checkpoint = _checkpoint(view)
+    files = seen.segments
+    if seen.cut_at is not None:
+        files = files[:-1]  # the broker's next start cuts it, and removes its index
     if view.live:
         files = files[:-_NEWEST_OF_A_BROKER]
-    newest = None if view.live or not files else files[-1]
-    return [IndexTask(view.path, file.base, file.size, rate, file == newest, dry) for file in files]
+    newest = None if view.live or not files else seen.segments[-1]
+    clean = checkpoint is not None and checkpoint.clean
+    return [
+        IndexTask(
+            view.path,
+            file.base,
+            file.size,
+            rate,
+            newest=file == newest,
+            dry=dry,
+            live=view.live,
+            durable_end=seen.durable_end,
+            clean=clean,
+        )
+        for file in files
+    ]
 
 
 def rebuild_index(task: IndexTask) -> IndexResult:
@@ -123,9 +196,11 @@ def rebuild_index(task: IndexTask) -> IndexResult:
             index, scan, last = _build(data, file)
             result = IndexResult(task.path, task.base, Done.SAME, len(index))
             if not isinstance(scan.stop, Sealed) or scan.position != file.end:
-                return _not_sealed(result, scan, newest=task.newest)
+                return _not_sealed(task, file, scan)
             raw = index.encode()
-            if read_small(task.path, index_name(file.base)) == raw:
+            there = read_small(task.path, index_name(file.base))
+            throttle.read(len(there or b""))
+            if there == raw:
                 return result
             if task.dry:
                 return IndexResult(task.path, task.base, Done.WOULD, len(index))
@@ -137,6 +212,8 @@ def rebuild_index(task: IndexTask) -> IndexResult:
     except Malformed as damage:
         return IndexResult(task.path, task.base, Done.DAMAGED, why=str(damage))
     except OSError as failed:
+        if task.live and not Path(task.path, file.name).exists():
+            return IndexResult(task.path, task.base, Done.RETIRED)
         why = failed.strerror or str(failed)
         return IndexResult(task.path, task.base, Done.UNREAD, why=why)
 
@@ -160,32 +237,44 @@ def _build(
     return index, scan, last
 
 
-def _not_sealed(result: IndexResult, scan: HeaderScan, *, newest: bool) -> IndexResult:
-    if newest and isinstance(scan.stop, Blank):
-        return IndexResult(result.path, result.base, Done.OPEN)
-    match scan.stop:
+def _not_sealed(task: IndexTask, file: SegmentFile, scan: HeaderScan) -> IndexResult:
+    """Of the newest one that is as it should be; of others it is damage."""
+    stop = Blank(scan.position) if scan.stop is None else scan.stop  # None: the file is cut
+    if task.newest and not isinstance(stop, Sealed):
+        durable_end = Position(task.durable_end)
+        verdict = judge(stop, file.name, durable_end=durable_end, clean=task.clean)
+        if not isinstance(verdict, Refuse):  # not full, perhaps with a torn end that will be cut
+            return IndexResult(task.path, task.base, Done.OPEN)
+    match stop:
         case Fault():
-            sentence = scan.stop.sentence
+            sentence = stop.sentence
         case Sealed():
             sentence = "the segment ends there, its file does not"
         case _:
             sentence = "zeros where a batch must be"
     why = f"position {scan.position}: {sentence}"
-    return IndexResult(result.path, result.base, Done.DAMAGED, why=why)
+    return IndexResult(task.path, task.base, Done.DAMAGED, why=why)
 
 
 def _swap(folder: Path, name: str, raw: bytes) -> None:
-    """The shadow, read back and compared, takes the old one's place."""
-    shadow = folder / f"{name}.tmp"
-    with shadow.open("wb") as file:
-        file.write(raw)
-        file.flush()
-        os.fsync(file.fileno())
-    back = shadow.read_bytes()
-    if back != raw or SegmentIndex.decode(back).encode() != raw:
-        shadow.unlink()
-        raise OSError(f"{shadow} reads differently from what was written: look at the disk")
-    shadow.replace(folder / name)
+    """The shadow, read back and compared, takes the old one's place.
+
+    Its name is its own: two runs beside a broker (which hold no lock) may be at the same index.
+    """
+    shadow = folder / f"{name}.{uuid.uuid4().hex}.tmp"
+    try:
+        with shadow.open("wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        back = shadow.read_bytes()
+        if back != raw or SegmentIndex.decode(back).encode() != raw:
+            raise OSError(f"{shadow} reads differently from what was written: look at the disk")
+        shadow.replace(folder / name)
+    except (OSError, Malformed):
+        with suppress(OSError):
+            shadow.unlink()
+        raise
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

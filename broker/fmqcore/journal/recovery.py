@@ -64,6 +64,7 @@ class Survey(NamedTuple):
     cut_at: Position | None  # a cut that was under way: scan only below, then cut there
     findings: tuple[Finding, ...]
     refusal: Finding | None
+    missing: tuple[Finding, ...]  # every hole in the chain of segments, the refusal's included
 
 
 class Clean(NamedTuple):
@@ -147,7 +148,9 @@ def survey(
         if ((base := segment_base(name)) is not None and base not in bases)
         or ((base := index_base(name)) is not None and base not in indexed)
     )
-    refusal = _missing_known(bases, checkpoint, empty) or _first_gap(segments, log_start)
+    lost = _missing_known(bases, checkpoint, empty)
+    told = {hole.position for hole in lost}
+    gaps = [gap for gap in _gaps(segments, log_start) if gap.position not in told]
     known = checkpoint.durable_end if checkpoint else log_start
     last = segments[-1].base if segments else log_start
     return Survey(
@@ -157,7 +160,8 @@ def survey(
         durable_end=max(known if drop_from is None else min(known, drop_from), last),
         cut_at=drop_from if cutting else None,
         findings=_survey_findings(checkpoint, leftovers, bool(found), damaged),
-        refusal=refusal,
+        refusal=next(iter([*lost, *gaps]), None),
+        missing=tuple(sorted([*lost, *gaps], key=lambda hole: hole.position or 0)),
     )
 
 
@@ -254,31 +258,37 @@ def _corrupt(stop: Stop, file: str, durable_end: Position, *, clean: bool) -> Fi
 
 def _missing_known(
     bases: set[Position], checkpoint: Checkpoint | None, empty: str | None
-) -> Finding | None:
+) -> list[Finding]:
+    """Segments that the checkpoint knows of and that are not there, ascending."""
     if checkpoint is None:
-        return None
+        return []
     below = checkpoint.durable_end  # a segment at or above it holds nothing that could be missed
     if checkpoint.drop_from is not None:
         below = min(below, checkpoint.drop_from)
-    wanted = [b for b in checkpoint.bases if checkpoint.log_start <= b < below]
+    wanted = sorted(b for b in checkpoint.bases if checkpoint.log_start <= b < below)
     if not wanted and checkpoint.log_start < below:
         wanted = [checkpoint.log_start]
-    lost = next((base for base in wanted if base not in bases), None)
-    if lost is None:
-        return None
-    name = segment_name(lost)
-    what = "the file begins with zeros" if name == empty else "the file is missing"
-    return error(Code.J005, name, lost, f"{what}, and the checkpoint knows of it")
+    found = []
+    for lost in wanted:
+        if lost not in bases:
+            name = segment_name(lost)
+            what = "the file begins with zeros" if name == empty else "the file is missing"
+            end = min((b for b in {*wanted, *bases} if b > lost), default=below)
+            sentence = f"{what}, and the checkpoint knows of it"
+            found.append(error(Code.J005, name, lost, sentence, end))
+    return found
 
 
-def _first_gap(segments: Sequence[SegmentFile], log_start: Position) -> Finding | None:
+def _gaps(segments: Sequence[SegmentFile], log_start: Position) -> list[Finding]:
+    """Where a segment does not begin where the one before it ends, ascending."""
+    found = []
     expected = log_start
     before: SegmentFile | None = None
     for segment in segments:
         if segment.base != expected:
-            return _gap(before, segment, expected)
+            found.append(_gap(before, segment, expected))
         expected, before = segment.end, segment
-    return None
+    return found
 
 
 def _gap(before: SegmentFile | None, segment: SegmentFile, expected: Position) -> Finding:
@@ -287,7 +297,7 @@ def _gap(before: SegmentFile | None, segment: SegmentFile, expected: Position) -
         return error(Code.J005, before.name, segment.base, sentence)
     cut = f", or {before.name} has been cut short ({before.size} bytes)" if before else ""
     sentence = f"the file is missing{cut}: the next one there is {segment.name}"
-    return error(Code.J005, segment_name(expected), expected, sentence)
+    return error(Code.J005, segment_name(expected), expected, sentence, segment.base)
 
 
 def _survey_findings(

@@ -106,8 +106,7 @@ class Verifier:
         self._survey = survey(listing, self._checkpoint, empty=empty, damaged=damaged)
         self.segments = self._survey.segments
         self.findings += self._survey.findings
-        if self._survey.refusal:
-            self.findings.append(self._survey.refusal)
+        self.findings += self._survey.missing
         self._cursor = fresh_cursor(self._survey.log_start)
         self._state: JournalState | None = None
 

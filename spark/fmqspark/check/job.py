@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from fmqcore.errors import InvalidArgument, Malformed
+from fmqcore.errors import Malformed
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.segments import Segment, segment_name
 from fmqcore.journal.verify import Verifier
@@ -35,7 +35,7 @@ from fmqspark.check.rows import (
 )
 from fmqspark.check.segment import SegmentTask, check_segment
 from fmqspark.engines import Engine
-from fmqspark.files import DataDirectory, Throttle, look, open_segment
+from fmqspark.files import DataDirectory, Throttle, look, look_at_all, open_segment
 
 CLEAN: Final = 0
 WARNINGS: Final = 1
@@ -114,9 +114,7 @@ def run_check(
 ) -> Outcome:
     """Run it. `tell(done, of)` is told of segments. Raises `InvalidArgument`, `EngineFailed`."""
     began = time.monotonic()
-    views = {str(path): look(path) for path in options.directories}
-    if len({Path(path).resolve() for path in views}) != len(options.directories):
-        raise InvalidArgument("the same directory is named twice: name each replica once")
+    views = {view.path: view for view in look_at_all(options.directories)}
     outcome = Outcome(options.level, list(views), [n for n, v in views.items() if v.live])
     rate = options.bytes_per_s / engine.workers
     with Progress(options.folder) as progress:

@@ -59,6 +59,11 @@ def test_rebuild_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     code, out, _ = run(capsys, "rebuild-index", a)
     assert code == 2
     assert "damaged" in out
+    a = write(tmp_path / "a")
+    (a / f"{MIN_SEGMENT:020d}.journal").unlink()
+    code, out, _ = run(capsys, "rebuild-index", a)
+    assert code == 2
+    assert f"the segment is missing: position {MIN_SEGMENT}" in out
 
 
 @pytest.mark.parametrize(

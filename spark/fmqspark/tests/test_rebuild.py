@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fmqcore.errors import DirectoryLocked
+from fmqcore.errors import DirectoryLocked, InvalidArgument
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.segments import MIN_SEGMENT, index_name, segment_name
 from fmqcore.words import Position
@@ -143,3 +143,108 @@ def test_no_broker_starts_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(subject, "rebuild_index", look)
     rebuild([a], LocalEngine())
     assert set(seen) == {"held"}
+
+
+@pytest.mark.parametrize("gone", [[0], [3], [3, 4], [1, 5], [-1]])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_missing_segment_is_told_and_the_others_are_rebuilt(
+    tmp_path: Path, gone: list[int], known: bool
+) -> None:
+    bases = sorted(journal().segments)
+    a = write(tmp_path / "a") if known else write(tmp_path / "a", bases=())
+    right = indexes(a)
+    for number in gone:
+        (a / segment_name(bases[number])).unlink()
+        (a / index_name(bases[number])).unlink(missing_ok=True)
+    (a / INDEXES[2]).unlink()
+    found = rebuild([a], LocalEngine())
+    missing = [result.base for result in found if result.done is Done.MISSING]
+    joined = [bases[gone[0]]] if gone == [3, 4] and not known else [bases[n] for n in gone]
+    assert missing == joined
+    assert (a / INDEXES[2]).read_bytes() == right[INDEXES[2]]
+    assert check(a).exit_code == 2
+
+
+def test_a_torn_end_is_no_damage_and_a_torn_middle_is(tmp_path: Path) -> None:
+    last = journal().headers[-1]
+    a = write(tmp_path / "a", durable_end=last.position)
+    flip(a, last.position + 20)
+    assert rebuild([a], LocalEngine())[-1].done is Done.OPEN
+    a = write(tmp_path / "a")  # the checkpoint knows that it was stored
+    flip(a, last.position + 20)
+    assert rebuild([a], LocalEngine())[-1].done is Done.DAMAGED
+    path = a / segment_name(sorted(journal().segments)[-1])
+    path.write_bytes(path.read_bytes()[:96] + bytes(MIN_SEGMENT - 96))
+    assert rebuild([a], LocalEngine())[-1].done is Done.DAMAGED
+    a = write(tmp_path / "a", durable_end=last.position)
+    os.truncate(path, last.position % MIN_SEGMENT)
+    assert rebuild([a], LocalEngine())[-1].done is Done.OPEN
+
+
+def test_a_segment_that_is_to_be_cut_gets_no_index(tmp_path: Path) -> None:
+    base = sorted(journal().segments)[4]
+    a = write(tmp_path / "a", drop_from=base + 200)
+    for name in INDEXES[4:]:
+        (a / name).unlink()
+    assert Done.REBUILT not in {result.done for result in rebuild([a], LocalEngine())}
+    assert sorted(indexes(a)) == INDEXES[:4]
+
+
+def test_two_runs_beside_a_broker_do_each_other_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = write(tmp_path / "a")
+    right = indexes(a)
+    (a / INDEXES[0]).unlink()
+    sync, others = os.fsync, [True]
+
+    def meanwhile(fd: int) -> None:
+        sync(fd)
+        if others.pop() if others else False:
+            assert Done.REBUILT in {r.done for r in rebuild([a], LocalEngine(), live=True)}
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    with (a / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert Done.UNREAD not in {r.done for r in rebuild([a], LocalEngine(), live=True)}
+    assert indexes(a) == right
+
+
+def test_a_segment_that_retention_deletes_meanwhile_is_not_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = write(tmp_path / "a")
+    work = subject.rebuild_index
+
+    def late(task: subject.IndexTask) -> subject.IndexResult:
+        (a / segment_name(Position(0))).unlink(missing_ok=True)
+        return work(task)
+
+    monkeypatch.setattr(subject, "rebuild_index", late)
+    with (a / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = rebuild([a], LocalEngine(), live=True)
+    assert found[0].done is Done.RETIRED
+
+
+def test_a_full_disk_leaves_the_old_index_and_no_shadow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = write(tmp_path / "a")
+    (a / INDEXES[0]).write_bytes(b"old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        found = rebuild([a], LocalEngine())
+    assert (found[0].done, found[0].why) == (Done.UNREAD, "No space left on device")
+    assert (a / INDEXES[0]).read_bytes() == b"old"
+    assert sorted(indexes(a)) == INDEXES
+
+
+def test_one_directory_twice_is_wrong_usage(tmp_path: Path) -> None:
+    a = write(tmp_path / "a")
+    with pytest.raises(InvalidArgument, match="twice"):
+        rebuild([a, tmp_path / "x" / ".." / "a"], LocalEngine())

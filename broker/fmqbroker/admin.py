@@ -22,7 +22,7 @@ from fmqbroker.settings import BrokerSettings
 from fmqcore.cluster import TopicConfig, TopicGroup
 from fmqcore.errors import FmqError, InvalidArgument, NotFound, UnknownQueue, UnknownTopic
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
-from fmqcore.words import BrokerId, GroupName, Offset, Permission, Role, is_name, no_name
+from fmqcore.words import BrokerId, GroupName, Offset, Permission, Role, require_name
 from fmqport.clock import Clock
 from fmqport.coordination import Coordination, SessionState
 from fmqproto.v1 import admin_pb2, client_pb2
@@ -209,8 +209,7 @@ class AdminService:
 
     async def _seek(self, request: admin_pb2.SeekRequest) -> list[admin_pb2.QueueOffsets]:
         self._gate.require(Permission.READ)
-        if not is_name(request.group):
-            raise InvalidArgument(no_name("consumer group", request.group))
+        require_name("consumer group", request.group)
         if request.to not in client_pb2.StartAt.values():
             raise InvalidArgument(f"seek to {request.to} is not known")
         if not request.topic:

@@ -34,7 +34,7 @@ from fmqcore.words import (
     Role,
     TopicId,
     is_name,
-    no_name,
+    require_name,
 )
 from fmqport.coordination import Coordination, NodeExists
 from fmqport.topic_ids import next_topic_id
@@ -284,8 +284,7 @@ class ClusterView:
         self, name: str, queues: int, groups: Sequence[TopicGroup]
     ) -> tuple[TopicGroup, ...]:
         """The groups to write down. Raises `InvalidArgument` naming what is wrong."""
-        if not is_name(name):
-            raise InvalidArgument(no_name("topic", name))
+        require_name("topic", name)
         chosen = tuple(
             TopicGroup(g.group, g.queues or queues, g.weight)
             for g in groups or [TopicGroup(g, queues) for g in sorted(self.configs)]

@@ -43,7 +43,7 @@ from fmqcore.errors import (
     Unavailable,
     UnknownTopic,
 )
-from fmqcore.words import GroupName, Offset, is_name, no_name
+from fmqcore.words import GroupName, Offset, require_name
 from fmqport.clock import Clock
 from fmqport.transport import Stream, TransportError
 from fmqproto.v1 import client_pb2
@@ -135,8 +135,7 @@ class FetchService:
         if self._draining:
             raise NoPermission(_STOPPING)
         self.groups.require()
-        if not is_name(wanted.group):
-            raise InvalidArgument(no_name("consumer group", wanted.group))
+        require_name("consumer group", wanted.group)
         if not 0 < len(wanted.session_id) <= _MAX_ID:
             raise InvalidArgument(f"a session id has 1 to {_MAX_ID} characters")
         if wanted.start not in client_pb2.StartAt.values():

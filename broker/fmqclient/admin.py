@@ -22,7 +22,7 @@ from fmqcore.errors import (
     error_of,
 )
 from fmqcore.routing import GroupRoute, candidates
-from fmqcore.words import GroupName, Permission, is_name, no_name
+from fmqcore.words import GroupName, Permission, require_name
 from fmqport.clock import Clock
 from fmqport.methods import CREATE_TOPIC, DELETE_GROUP, DELETE_TOPIC, OFFSETS, SEEK, STATUS
 from fmqport.transport import Method, TransportError
@@ -55,7 +55,7 @@ class Admin:
         `groups`: names, or names with weights; None means every group of the cluster. Raises
         `AlreadyExists`, `InvalidArgument`.
         """
-        _check_name("topic", name)
+        require_name("topic", name)
         weights = groups if isinstance(groups, Mapping) else dict.fromkeys(groups or (), 1)
         request = admin_pb2.CreateTopicRequest(
             name=name,
@@ -72,7 +72,7 @@ class Admin:
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic; its messages go with retention. Raises `NotFound`."""
-        _check_name("topic", name)
+        require_name("topic", name)
         await self._ask_any(DELETE_TOPIC, admin_pb2.DeleteTopicRequest(name=name))
         await self._routes.refresh()
 
@@ -114,7 +114,7 @@ class Admin:
 
     async def lag(self, group: str) -> list[QueueOffsets]:
         """Progress of one consumer group in every queue it has read. Raises `NotFound`."""
-        _check_name("consumer group", group)
+        require_name("consumer group", group)
         rows = await self.offsets(group)
         if not rows:
             raise NotFound(f"there is no consumer group {group!r}")
@@ -135,7 +135,7 @@ class Admin:
         """
         if (to is None) == (offset is None):
             raise InvalidArgument("a seek goes either to a moment or to an offset: give one")
-        _check_name("consumer group", group)
+        require_name("consumer group", group)
         request = admin_pb2.SeekRequest(topic=topic, group=group)
         if offset is not None:
             request.by_offset, request.offset = True, _number("offset", offset)
@@ -151,7 +151,7 @@ class Admin:
 
     async def delete_group(self, group: str, topic: str = "") -> int:
         """Forget a consumer group's progress; returns how many queues of it. Raises `NotFound`."""
-        _check_name("consumer group", group)
+        require_name("consumer group", group)
         request = admin_pb2.DeleteGroupRequest(group=group, topic=topic)
         deleted = 0
         for name in await self._groups_of(topic):
@@ -293,11 +293,6 @@ def _offsets(row: admin_pb2.QueueOffsets) -> QueueOffsets:
         session=row.session,
         client=row.client,
     )
-
-
-def _check_name(what: str, name: str) -> None:
-    if not isinstance(name, str) or not is_name(name):
-        raise InvalidArgument(no_name(what, name))
 
 
 def _number(what: str, value: int) -> int:

@@ -31,7 +31,7 @@ from fmqcore.errors import (
     Unavailable,
     UnknownTopic,
 )
-from fmqcore.words import GroupName, is_name, no_name
+from fmqcore.words import GroupName, require_name
 from fmqport.clock import Clock
 
 Headers = Mapping[str, str | bytes]
@@ -309,8 +309,7 @@ class Producer:
 
     def _new_topic(self, name: str) -> Topic:
         assert self._tasks is not None, "the producer is open"
-        if not isinstance(name, str) or not is_name(name):
-            raise InvalidArgument(no_name("topic", name))
+        require_name("topic", name)
         topic = self._box.new_topic(name)
         self._tasks.create_task(self._resolve(topic))
         return topic

@@ -6,7 +6,7 @@ from typing import Final
 
 from fmqcore.batch import MAX_PAYLOAD, MAX_RECORDS
 from fmqcore.errors import InvalidArgument
-from fmqcore.words import is_name, no_name
+from fmqcore.words import require_name
 from fmqproto.v1 import client_pb2
 
 LEVELS: Final = {
@@ -92,8 +92,7 @@ class ConsumerSettings:
 
     def __post_init__(self) -> None:
         for what, name in (("topic", self.topic), ("consumer group", self.group)):
-            if not isinstance(name, str) or not is_name(name):
-                raise InvalidArgument(no_name(what, name))
+            require_name(what, name)
         if self.ack not in ("manual", "auto"):
             raise InvalidArgument(f"ack={self.ack!r} is neither 'manual' nor 'auto'")
         _whole(self, 1024, "buffer_bytes")

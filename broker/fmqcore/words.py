@@ -7,6 +7,8 @@ import re
 from enum import Enum, IntFlag
 from typing import Final, NewType
 
+from fmqcore.errors import InvalidArgument
+
 Position = NewType("Position", int)
 """A byte in a broker's journal."""
 
@@ -43,6 +45,12 @@ MAX_QUEUES: Final = 1024
 def is_name(text: str) -> bool:
     """Tell whether `text` may name a cluster, group, broker, topic or consumer group."""
     return _NAME.fullmatch(text) is not None
+
+
+def require_name(what: str, name: object) -> None:
+    """Raise `InvalidArgument` unless it may name a `what`."""
+    if not isinstance(name, str) or not is_name(name):
+        raise InvalidArgument(no_name(what, name))
 
 
 _SHOWN: Final = 160

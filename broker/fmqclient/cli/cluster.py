@@ -18,7 +18,7 @@ from fmqclient.cli.registry import Registry, changed, registry
 from fmqcore.cluster import GroupConfig, Versioned
 from fmqcore.errors import InvalidArgument
 from fmqcore.policy import AckPolicy
-from fmqcore.words import GroupName, is_name, no_name
+from fmqcore.words import GroupName, require_name
 
 app = typer.Typer(no_args_is_help=True, help="What the broker groups consist of, in ZooKeeper.")
 
@@ -131,8 +131,7 @@ def cluster_name(text: str) -> str:
     """As given. Raises `InvalidArgument`."""
     if not text:
         raise InvalidArgument("say which cluster: --cluster NAME, or FMQ_CLUSTER")
-    if not is_name(text):
-        raise InvalidArgument(no_name("cluster", text))
+    require_name("cluster", text)
     return text
 
 

@@ -24,8 +24,8 @@ from fmqclient.cli.common import (
 )
 from fmqclient.cli.formats import DEFAULT, as_json, formatter
 from fmqclient.cli.writer import Writer
-from fmqcore.errors import FmqError, InvalidArgument
-from fmqcore.words import is_name, no_name
+from fmqcore.errors import FmqError
+from fmqcore.words import require_name
 
 _FETCH = 1000
 _LOOK_S = 0.2
@@ -71,8 +71,8 @@ def consume(
         raise typer.BadParameter(
             "standard output is closed: messages would be acknowledged that nobody can see"
         )
-    if group is not None and not is_name(group):
-        raise InvalidArgument(no_name("consumer group", group))
+    if group is not None:
+        require_name("consumer group", group)
     name = group if group is not None else f"fmq-{random.getrandbits(48):012x}"
     to_bytes = as_json if output is Output.JSON else formatter(format)
     printer = _Printer(to_bytes, count=count, timeout_s=timeout, at_end=exit_at_end, ack=ack)

@@ -21,7 +21,7 @@ from fmqclient.cli.common import (
 )
 from fmqclient.infos import GroupInfo, QueueOffsets
 from fmqcore.errors import InvalidArgument, NotFound
-from fmqcore.words import is_name, no_name
+from fmqcore.words import require_name
 
 app = typer.Typer(help="Consumer groups: list, lag, seek, delete.", no_args_is_help=True)
 
@@ -97,8 +97,7 @@ def delete(
     brokers: Brokers = BROKERS,
 ) -> None:
     """Forget a consumer group's progress."""
-    if not is_name(name):
-        raise InvalidArgument(no_name("consumer group", name))
+    require_name("consumer group", name)
 
     async def look() -> None:
         async with client(brokers) as connected:

@@ -41,6 +41,7 @@ def job_object(
         "app.kubernetes.io/part-of": "fmq",
         JOB_LABEL: job.metadata.name,
     }
+    client = {names.CLIENT_LABEL: job.spec.group} if job.spec.live else {}
     metadata: Json = {
         "name": name_of(job, brokers[0]),
         "namespace": job.metadata.namespace,
@@ -77,7 +78,7 @@ def job_object(
             ]
         },
         "template": {
-            "metadata": {"labels": labels},
+            "metadata": {"labels": labels | client},
             "spec": _pod(job, group, defaults, node, brokers),
         },
     }
@@ -90,13 +91,14 @@ def _pod(
     job: BrokerJob, group: BrokerGroup, defaults: Defaults, node: str, brokers: tuple[str, ...]
 ) -> Json:
     writes = job.spec.type is JobType.REBUILD_INDEX
+    mounted = () if job.spec.live else brokers
     volumes: list[Json] = [
         {"name": f"data-{at}", "persistentVolumeClaim": {"claimName": names.claim(broker)}}
-        for at, broker in enumerate(brokers)
+        for at, broker in enumerate(mounted)
     ]
     mounts: list[Json] = [
         {"name": f"data-{at}", "mountPath": f"{_DATA}/{broker}", "readOnly": not writes}
-        for at, broker in enumerate(brokers)
+        for at, broker in enumerate(mounted)
     ]
     if job.spec.archive is not None:
         claim = {"claimName": job.spec.archive.claim}
@@ -159,5 +161,7 @@ def arguments(job: BrokerJob, brokers: tuple[str, ...]) -> list[str]:
         case JobType.ARCHIVE:
             assert spec.archive is not None  # a rule of the resource
             topics = [part for topic in spec.archive.topics for part in ("--topic", topic)]
-            out = ["--out", _ARCHIVE, "--group", spec.group]
-            return ["job", "archive", *directories, *out, *topics, *rate]
+            source = ["--connect", names.seeds(spec.group)] if spec.live else directories
+            # As on Spark: the next job of these may be one, and goes on where this one ended.
+            out = ["--out", f"{_ARCHIVE}/{spec.group}", "--group", spec.group]
+            return ["job", "archive", *source, *out, *topics, *rate]

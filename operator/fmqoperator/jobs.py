@@ -37,7 +37,8 @@ _VERDICTS: Final = {
 
 _FAILED: Final = {
     64: "the command was refused: look at the spec",
-    69: "it could not begin: a broker is at work there, or the image lacks pyarrow",
+    69: "it could not begin: a broker is at work there, no broker answers, another archive job "
+    "writes there, or the image lacks pyarrow",
     137: "it was killed: out of memory (spec.resources.limits.memory)",
 }
 _ENDED: Final = (JobPhase.SUCCEEDED, JobPhase.FAILED)
@@ -124,6 +125,8 @@ def _no_spark(seen: JobSeen) -> str:
         return "the cluster knows no SparkApplication: install Kubeflow's Spark operator"
     if not (seen.job.spec.image or seen.defaults.spark_image):
         return "no image with Spark is known: set spec.image"
+    if seen.job.spec.live:
+        return ""
     nodes = {pod.node for b in _wanted(seen) if (pod := (seen.brokers or {}).get(b)) is not None}
     if len(nodes) > 1 or (not nodes and len(_wanted(seen)) > 1):
         return "the volumes are on several nodes: name one broker in spec.brokers"
@@ -152,6 +155,9 @@ def _waits(seen: JobSeen) -> tuple[str, str]:
     wanted = _wanted(seen)
     if not wanted:
         return "NoMaster", f"group {spec.group} has no master yet"
+    if spec.live:
+        running = any(b in seen.brokers for b in wanted)
+        return ("", "") if running else ("NoBroker", f"no broker of group {spec.group} runs")
     missing = [b for b in wanted if f"data-{b}" not in seen.claims]
     if missing:
         return "NoVolume", f"no volume of {', '.join(missing)}: no such broker has ever run"
@@ -172,7 +178,7 @@ def _wanted(seen: JobSeen) -> tuple[str, ...]:
     master = group.status.master
     if spec.brokers:
         named = spec.brokers
-    elif spec.type is JobType.ARCHIVE:
+    elif spec.type is JobType.ARCHIVE and not spec.live:
         named = (master,) if master else ()
     else:
         named = group.brokers
@@ -181,6 +187,10 @@ def _wanted(seen: JobSeen) -> tuple[str, ...]:
 
 def _to_do(seen: JobSeen) -> list[tuple[str, tuple[str, ...]]]:
     """Brokers by node ("" = on none) that are in no child yet."""
+    if seen.job.spec.type is JobType.ARCHIVE and seen.children:
+        return []  # one is all, also if there is another master meanwhile
+    if seen.job.spec.live:
+        return [("", _wanted(seen))]  # any node will do
     done = {b for child in (seen.children or {}).values() for b in brokers_of(child)}
     by_node: dict[tuple[str, str], list[str]] = {}
     for broker in _wanted(seen):

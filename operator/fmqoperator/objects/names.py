@@ -60,6 +60,11 @@ def address(group: BrokerGroup, broker: str, defaults: Defaults) -> str:
     return f"{broker}.{headless(group.name)}.{space}.svc{domain}:{CLIENT_PORT}"
 
 
+def seeds(group: str) -> str:
+    """The URL by which whoever is in the group's namespace finds its brokers."""
+    return f"fmq://{writes(group)}:{CLIENT_PORT},{reads(group)}:{CLIENT_PORT}"
+
+
 def selector(group: str) -> dict[str, str]:
     """Labels that every pod of the group has, and no other pod."""
     return {"app.kubernetes.io/name": APP, GROUP_LABEL: group}

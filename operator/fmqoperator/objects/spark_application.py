@@ -1,9 +1,9 @@
 """A BrokerJob as a `sparkoperator.k8s.io/v1beta2` SparkApplication. Pure, deterministic.
 
 The driver runs `python -m fmqspark` with the job's options; brokers' claims are mounted where they
-are named as directories. A driver that ended has ended with a verdict (its exit code), so it is
-not run again; only a submission that failed is, and executors that were lost Spark replaces.
-What the kind does not have is the operator's to do: end the application after `timeout_seconds`.
+are named as directories, and an archive of live brokers mounts none. A driver that ended has ended
+with a verdict (its exit code), so it is not run again; only a submission that failed is, and
+executors that were lost Spark replaces. What the kind does not have is the operator's to do: end the application after `timeout_seconds`.
 
 Claims that only one node may mount hold driver and executors on that node.
 """
@@ -43,7 +43,11 @@ def application_name(job: BrokerJob) -> str:
 def arguments(job: BrokerJob, brokers: Sequence[str]) -> list[str]:
     """The options of `python -m fmqspark`; of a plain Job, too, but for the engine."""
     spec = job.spec
-    given = [spec.type.value, *(f"{_DATA}/{broker}/journal" for broker in brokers)]
+    given = [spec.type.value]
+    if spec.live:
+        given += ["--connect", names.seeds(spec.group)]
+    else:
+        given += [f"{_DATA}/{broker}/journal" for broker in brokers]
     match spec.type:
         case JobType.CHECK:
             given += ["--level", spec.level, "--out", _REPORT]
@@ -63,7 +67,8 @@ def spark_application(
 ) -> Json:
     """The object. `brokers`: whose data is meant, the master first."""
     spec, labels = job.spec, _labels(job)
-    pod = _pod(job, brokers) | {"labels": labels}
+    client = {names.CLIENT_LABEL: spec.group} if spec.live else {}
+    pod = _pod(job, brokers) | {"labels": labels | client}
     return {
         "apiVersion": SPARK_API,
         "kind": "SparkApplication",
@@ -165,7 +170,7 @@ def _volumes(job: BrokerJob, brokers: Sequence[str]) -> list[Json]:
                 "readOnly": _reads_only(job),
             },
         }
-        for number, broker in enumerate(brokers)
+        for number, broker in enumerate(() if job.spec.live else brokers)
     ]
     if job.spec.archive is not None:
         claim = {"claimName": job.spec.archive.claim}
@@ -178,7 +183,7 @@ def _volumes(job: BrokerJob, brokers: Sequence[str]) -> list[Json]:
 def _mounts(job: BrokerJob, brokers: Sequence[str]) -> list[Json]:
     found: list[Json] = [
         {"name": f"data-{i}", "mountPath": f"{_DATA}/{broker}", "readOnly": _reads_only(job)}
-        for i, broker in enumerate(brokers)
+        for i, broker in enumerate(() if job.spec.live else brokers)
     ]
     if job.spec.archive is not None:
         found.append({"name": "archive", "mountPath": _ARCHIVE})

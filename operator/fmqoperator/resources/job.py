@@ -48,6 +48,11 @@ class Archive(Part):
     claim: DnsLabel = Field(
         min_length=1, description="The PersistentVolumeClaim that the Parquet files go to."
     )
+    live: bool = Field(
+        default=False,
+        description="Read from the brokers at work, slaves first, instead of a broker's volume: "
+        "none is mounted, so it runs on any node, and what is read is as of now.",
+    )
 
 
 _SAME = (
@@ -71,6 +76,11 @@ class BrokerJobSpec(Part):
         (
             "self.type != 'archive' || !has(self.brokers) || self.brokers.size() <= 1",
             "archive reads one replica: name one broker, or none for the group's master",
+        ),
+        (
+            "!has(self.archive) || !has(self.archive.live) || !self.archive.live || "
+            "!has(self.brokers) || self.brokers.size() == 0",
+            "archive.live reads from whichever broker has it: leave brokers out",
         ),
         (
             "self.type != 'rebuild-index' || (has(self.brokers) && self.brokers.size() == 1)",
@@ -117,6 +127,11 @@ class BrokerJobSpec(Part):
     keep_seconds: int = Field(
         default=604_800, ge=60, description="So long the ended job's pods are kept."
     )
+
+    @property
+    def live(self) -> bool:
+        """It reads from brokers at work and mounts no volume of theirs."""
+        return self.archive is not None and self.archive.live
 
 
 class JobPhase(Enum):

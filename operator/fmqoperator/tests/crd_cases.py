@@ -205,6 +205,28 @@ CASES = (
     # ---- BrokerJob
     Case("a check", _J, {}),
     Case("an archive", _J, {"spec.type": "archive", "spec.archive": _ARCHIVE}),
+    Case(
+        "an archive of live brokers",
+        _J,
+        {"spec.type": "archive", "spec.archive": _ARCHIVE | {"live": True}},
+    ),
+    Case(
+        "an archive of one live broker",
+        _J,
+        {
+            "spec.type": "archive",
+            "spec.archive": _ARCHIVE | {"live": True},
+            "spec.brokers": ["g1-0"],
+        },
+        "archive.live reads from whichever broker",
+    ),
+    Case(
+        "an archive that is live now",
+        _J,
+        {"spec.type": "archive", "spec.archive": _ARCHIVE | {"live": True}},
+        "archive of a job cannot be changed",
+        {"spec.type": "archive", "spec.archive": _ARCHIVE},
+    ),
     Case("an archive of nothing", _J, {"spec.type": "archive"}, "archive goes with type archive"),
     Case("a check with an archive", _J, {"spec.archive": _ARCHIVE}, "archive goes with type"),
     Case("a rebuild", _J, {"spec.type": "rebuild-index", "spec.brokers": ["g1-1"]}),

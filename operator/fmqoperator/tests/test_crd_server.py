@@ -147,6 +147,7 @@ def test_jobs_are_taken(api: ApiServer) -> None:
         {},
         {"type": "rebuild-index", "brokers": ["g1-0"]},
         {"type": "archive", "archive": {"topics": ["orders"], "claim": "lake"}},
+        {"type": "archive", "archive": {"topics": ["orders"], "claim": "lake", "live": True}},
     ):
         made = body("BrokerJob", {"spec": {"type": "check", "group": "g1"} | spec})
         made["metadata"] |= {"namespace": "default", "uid": "u-1"}

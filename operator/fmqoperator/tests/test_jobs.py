@@ -99,7 +99,52 @@ def test_an_archive_is_of_the_master() -> None:
     (child,) = made(seen(job(type="archive", archive=ARCHIVE, image="mine:1")))
     assert brokers_of(child) == ("g1-1",)
     assert container(child)["image"] == "mine:1"
-    assert "--group g1 --topic orders --topic bills" in arguments(child)
+    assert arguments(child) == (
+        "job archive /data/g1-1/journal --out /archive/g1 --group g1 --topic orders --topic bills"
+    )
+
+
+def test_an_archive_is_one_job_also_if_the_master_moves_meanwhile() -> None:
+    what = seen(job(type="archive", archive=ARCHIVE))
+    (child,) = made(what)
+    children = {("Job", child["metadata"]["name"]): child}
+    moved = replace(what, children=children, group=group(status={"master": "g1-0"}))
+    assert made(moved) == []
+    assert job_status(moved)["phase"] == "Running"
+
+
+@pytest.mark.parametrize("spark", [False, True])
+def test_an_archive_of_live_brokers_mounts_none_of_them(spark: bool) -> None:
+    live = job(type="archive", archive=ARCHIVE | {"live": True}, rateBytesPerS=5000)
+    what = seen(live, spark=spark, defaults=SPARKY, claims={})
+    (child,) = made(what)
+    if spark:
+        assert child["kind"] == "SparkApplication"
+        pod = child["spec"]["driver"]
+        (volume,), labels, mounts = child["spec"]["volumes"], pod["labels"], pod["volumeMounts"]
+        told = " ".join(child["spec"]["arguments"])
+    else:
+        template = child["spec"]["template"]
+        volume, _ = template["spec"]["volumes"]
+        labels, mounts = template["metadata"]["labels"], container(child)["volumeMounts"][:1]
+        told = arguments(child)
+        assert "affinity" not in template["spec"]
+    assert volume["persistentVolumeClaim"]["claimName"] == "lake"
+    assert [m["mountPath"] for m in mounts] == ["/archive"]
+    assert labels["fmq.io/client"] == "g1"  # a network policy lets it in
+    assert "archive --connect fmq://g1-rw:9876,g1-ro:9876 --out /archive/g1 --group g1" in told
+    assert "--rate 5000" in told
+    assert "/journal" not in told
+    there = {(child["kind"], child["metadata"]["name"]): child}
+    others = {"g1-2": Pod("g1-2", "u-2", PodPhase.RUNNING)}
+    assert made(replace(what, children=there, brokers=others)) == []
+
+
+def test_an_archive_of_live_brokers_waits_for_one() -> None:
+    live = job(type="archive", archive=ARCHIVE | {"live": True})
+    what = seen(live, nodes=("", ""))
+    assert made(what) == []
+    assert "no broker of group g1 runs" in job_status(what)["message"]
 
 
 def test_pods_are_restricted_and_verdicts_are_not_tried_again() -> None:

@@ -3,7 +3,8 @@
 The driver runs `python -m fmqspark` with the job's options; brokers' claims are mounted where they
 are named as directories, and an archive of live brokers mounts none. A driver that ended has ended
 with a verdict (its exit code), so it is not run again; only a submission that failed is, and
-executors that were lost Spark replaces. What the kind does not have is the operator's to do: end the application after `timeout_seconds`.
+executors that were lost Spark replaces. What the kind does not have is the operator's to do: end
+the application after `timeout_seconds`.
 
 Claims that only one node may mount hold driver and executors on that node.
 """

@@ -48,7 +48,7 @@ class Gate:
 
     def require(self, needed: Permission) -> None:
         """Raise `NoPermission` (with epoch and reader) unless all of `needed` is held now."""
-        if needed & ~self.permission():
+        if int(needed) & ~int(self.permission()):  # plain numbers: checked for every message
             raise NoPermission(
                 f"no {needed.name} permission here: mode {self.mode.value}, epoch {self.epoch}, "
                 f"reader {self.reader or 'none'}; {self.why}"

@@ -321,7 +321,8 @@ class SimLoop(_Base):
             heapq.heappop(timers)
         if not timers:
             raise Stuck(f"at {self.now:.3f} s nothing is left to do, and it is not done")
-        self.now = max(self.now, timers[0][0])
+        if timers[0][0] > self.now:
+            self.now = timers[0][0]
 
     def _mix(self) -> None:
         """Processes in another order; the callbacks of each in their own."""

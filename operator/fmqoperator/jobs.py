@@ -156,8 +156,8 @@ def _waits(seen: JobSeen) -> tuple[str, str]:
     if not wanted:
         return "NoMaster", f"group {spec.group} has no master yet"
     if spec.live:
-        running = any(b in seen.brokers for b in wanted)
-        return ("", "") if running else ("NoBroker", f"no broker of group {spec.group} runs")
+        some = any(b in seen.brokers for b in wanted)
+        return ("", "") if some else ("NoBroker", f"no broker of group {spec.group} runs")
     missing = [b for b in wanted if f"data-{b}" not in seen.claims]
     if missing:
         return "NoVolume", f"no volume of {', '.join(missing)}: no such broker has ever run"

@@ -4,19 +4,17 @@ Each verdict is a reason (one word) and a message (a sentence with the remedy); 
 `Unknown`, never `False`. Messages hold no number that changes with the traffic.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from fmqcore.cluster import Mode
 from fmqcore.policy import can_meet
 from fmqcore.words import BrokerId, Permission
-from fmqoperator import facts
-from fmqoperator.objects import names
-from fmqoperator.objects.quantities import too_small
+from fmqoperator import facts, volumes
 from fmqoperator.outlook import Outlook
 from fmqoperator.resources import Access
 from fmqoperator.resources.job import Verdict as JobVerdict
 from fmqoperator.seen import Observation, Pod, PodPhase
+from fmqoperator.words import Verdict
 
 EXITS: Final = {
     64: "its settings are refused: look at spec.settings",
@@ -28,16 +26,6 @@ EXITS: Final = {
     137: "it was killed: out of memory (resources.limits.memory), or it did not answer /livez",
 }
 """What a broker's exit status means (`fmqbroker/main.py`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """One condition without its times."""
-
-    type: str
-    status: str  # True, False, Unknown
-    reason: str
-    message: str = ""
 
 
 def access(seen: Observation) -> Access:
@@ -78,7 +66,7 @@ def verdicts(seen: Observation, what: Outlook) -> list[Verdict]:
         zookeeper(seen),
         _progress(seen, what),
         _config(seen, what),
-        storage(seen),
+        volumes.verdict(seen),
         _fenced(seen),
         _paused(seen),
         *_index(seen),
@@ -269,35 +257,6 @@ def _config(seen: Observation, what: Outlook) -> Verdict:
         pods = ", ".join(p.name for p in facts.outdated(seen))
         return Verdict(kind, "False", "RestartsDue", f"to be restarted: {pods}")
     return Verdict(kind, "True", "Applied")
-
-
-def storage(seen: Observation) -> Verdict:
-    """Whether each broker has its volume, as large as declared."""
-    kind, size = "StorageReady", seen.group.spec.storage.size
-    if seen.claims is None:
-        return Verdict(kind, "Unknown", "NotListed", "the group's volumes cannot be listed")
-    for name, claim in sorted(seen.claims.items()):
-        broker = name.removeprefix("data-")
-        if claim.lost:
-            remedy = f"delete claim {name} and pod {broker}: it copies all from the others"
-            return Verdict(kind, "False", "VolumeLost", f"volume of {broker} is gone: {remedy}")
-        if claim.deleting:
-            return Verdict(kind, "False", "VolumeGoes", f"claim {name} is being deleted")
-        if not claim.capacity:
-            why = f"claim {name} has no volume yet: kubectl describe pvc {name} says why"
-            return Verdict(kind, "False", "NotBound", why)
-        if claim.resize:
-            return Verdict(kind, "False", "ResizeFails", f"claim {name}: {claim.resize}")
-        if too_small(claim.requested, size) and claim.expandable is False:
-            why = "its StorageClass does not grow volumes (allowVolumeExpansion)"
-            remedy = f"allow it, or set storage.size back to {claim.requested}"
-            return Verdict(kind, "False", "CannotGrow", f"claim {name}: {why}: {remedy}")
-        if too_small(claim.capacity, size):
-            return Verdict(kind, "False", "Growing", f"claim {name} grows to {size}")
-    missing = [b for b in seen.group.brokers if names.claim(b) not in seen.claims]
-    if missing and not seen.group.spec.hibernated:
-        return Verdict(kind, "False", "NoVolume", f"no volume yet: {', '.join(missing)}")
-    return Verdict(kind, "True", "Bound")
 
 
 _INDEX: Final = {

@@ -5,11 +5,11 @@ moves a broker there is at most one step in it (`steps.py`). Done twice, it does
 half, the next observation shows what is left.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Final
 
 from fmqcore.cluster import Mode
-from fmqoperator import facts, judge, moves
+from fmqoperator import facts, judge, moves, volumes
 from fmqoperator.actions import (
     Action,
     ApplyChild,
@@ -22,7 +22,6 @@ from fmqoperator.actions import (
     RestartPod,
     Tell,
 )
-from fmqoperator.objects.quantities import too_small
 from fmqoperator.outlook import Outlook, child_of, outlook
 from fmqoperator.promotion import Wait, promotion
 from fmqoperator.resources import SWITCHOVER
@@ -48,9 +47,9 @@ def plan(seen: Observation) -> list[Action]:
         *_config(seen, what),
         *_children(seen, what),
         *_unwanted(seen),
-        *_claims(seen),
         *_step(what),
         *_told(seen, what),
+        *_claims(seen),  # the API server may refuse these, for good: nothing waits for them
     ]
     return [*actions, Requeue(_when(seen, what, actions))]
 
@@ -132,14 +131,10 @@ def _unwanted(seen: Observation) -> Iterator[Action]:
 
 
 def _claims(seen: Observation) -> Iterator[Action]:
-    """Volumes grow; a class that cannot grow them is told."""
+    """Volumes grow."""
     size = seen.group.spec.storage.size
-    for broker, claim in sorted((seen.claims or {}).items()):
-        if not too_small(claim.requested, size) or claim.deleting or claim.lost:
-            continue
-        if claim.expandable is False:
-            continue  # the condition StorageReady says so
-        why = f"volume of {broker.removeprefix('data-')}: {claim.requested} -> {size}"
+    for broker, claim in volumes.to_grow(seen):
+        why = f"volume of {broker}: {claim.requested} -> {size}"
         yield Tell("Normal", "VolumeGrows", why)
         yield GrowClaim(claim.name, size, why)
 
@@ -160,7 +155,7 @@ def _told(seen: Observation, what: Outlook) -> Iterator[Action]:
         if hold.reason in _TOLD and not any(hold.message in message for message in known):
             yield Tell("Warning", hold.reason, hold.message)
     yield from _zookeeper(seen)
-    yield from _storage(seen)
+    yield from _storage(seen, known)
     yield from _transition(seen)
 
 
@@ -185,13 +180,15 @@ def _zookeeper(seen: Observation) -> Iterator[Action]:
         yield Tell("Normal", "ZooKeeperBack", f"{now.message} answers again")
 
 
-def _storage(seen: Observation) -> Iterator[Action]:
-    """A broker had its volume, has none now, and nobody has declared anything else."""
-    now, meta = judge.storage(seen), seen.group.metadata
-    grows = now.reason in ("Growing", "CannotGrow")  # of that is told elsewhere
+def _storage(seen: Observation, known: Set[str]) -> Iterator[Action]:
+    """A volume is in trouble; or a broker had its volume, has none now, and nobody has declared
+    anything else. (Of one that grows is told when it is asked to.)"""
+    now = volumes.verdict(seen)
+    if now.status != "False" or now.reason == "Growing" or now.message in known:
+        return
     had = _condition(seen, "StorageReady") == "True"
-    as_it_was = seen.group.status.observed_generation == meta.generation
-    if now.status == "False" and had and as_it_was and not grows:
+    as_it_was = seen.group.status.observed_generation == seen.group.metadata.generation
+    if now.reason in volumes.TOLD or (had and as_it_was):
         yield Tell("Warning", now.reason, now.message)
 
 

@@ -67,6 +67,7 @@ class Claim:
     deleting: bool = False
     lost: bool = False  # phase Lost: its volume is gone
     resize: str = ""  # what keeps a resize from being done
+    waits: str = ""  # what a resize on its way waits for
     expandable: bool | None = None  # its StorageClass's allowVolumeExpansion
 
 

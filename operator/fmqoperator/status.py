@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from fmqcore.cluster import Mode
 from fmqcore.words import BrokerId, Permission
-from fmqoperator import facts, judge
+from fmqoperator import facts, judge, volumes
 from fmqoperator.objects import names
 from fmqoperator.objects.quantities import bytes_of
 from fmqoperator.outlook import Outlook, outlook
@@ -27,7 +27,7 @@ from fmqoperator.resources import (
 from fmqoperator.resources.status import Memory
 from fmqoperator.seen import Observation, Replica
 from fmqoperator.times import as_text
-from fmqoperator.words import Hold, Leave, Move, Restart, Run
+from fmqoperator.words import Hold, Leave, Move, Restart, Run, Verdict
 
 COALESCE_MS: Final = 10_000
 """What changes with the traffic is written at most so often."""
@@ -63,6 +63,7 @@ def status(seen: Observation) -> Json:
         lag=bytes_of(max(lags)) if lags else "",
         selector=",".join(f"{k}={v}" for k, v in names.selector(group.name).items()),
         in_sync=_in_sync(seen),
+        volume_size=volumes.largest(seen),
         brokers=brokers,
         last_transition=_transition(seen),
         memory=_memory(seen, what),
@@ -80,7 +81,7 @@ def unreadable(body: Mapping[str, Any], error: ValidationError, now_ms: int) -> 
     old = body.get("status") or {}
     generation = body["metadata"].get("generation", 0)
     conditions = [
-        _timed(judge.Verdict(kind, "False", "Invalid", message[:2048]), old, generation, now_ms)
+        _timed(Verdict(kind, "False", "Invalid", message[:2048]), old, generation, now_ms)
         for kind in ("Ready", "ConfigApplied")
     ]
     kept = [c for c in old.get("conditions", ()) if c["type"] not in ("Ready", "ConfigApplied")]
@@ -265,7 +266,7 @@ def _cause(seen: Observation) -> str:
     return f"{state.master} is master{place}{why}"
 
 
-def _phase(seen: Observation, what: Outlook, found: list[judge.Verdict]) -> tuple[Phase, str]:
+def _phase(seen: Observation, what: Outlook, found: list[Verdict]) -> tuple[Phase, str]:
     """The first that is so."""
     group, state, now = seen.group, facts.state_of(seen), judge.access(seen)
     by_type = {v.type: v for v in found}
@@ -335,21 +336,21 @@ def _all(holds: tuple[Hold, ...], first: Hold) -> str:
 
 
 def _conditions(
-    seen: Observation, found: list[judge.Verdict], phase: Phase, message: str
+    seen: Observation, found: list[Verdict], phase: Phase, message: str
 ) -> tuple[Condition, ...]:
     by_type = {v.type: v for v in found}
     applied = by_type["ConfigApplied"]
     match phase:
         case Phase.RUNNING if applied.status == "True":
-            ready = judge.Verdict("Ready", "True", "Serving", message)
+            ready = Verdict("Ready", "True", "Serving", message)
         case Phase.UNKNOWN:
-            ready = judge.Verdict("Ready", "Unknown", "NotKnown", message)
+            ready = Verdict("Ready", "Unknown", "NotKnown", message)
         case Phase.RUNNING:
-            ready = judge.Verdict("Ready", "False", applied.reason, applied.message)
+            ready = Verdict("Ready", "False", applied.reason, applied.message)
         case _:
-            ready = judge.Verdict("Ready", "False", phase.value, message)
+            ready = Verdict("Ready", "False", phase.value, message)
     missing = judge.not_wholly(seen, found) if phase is not Phase.HIBERNATED else []
-    degraded = judge.Verdict(
+    degraded = Verdict(
         "Degraded",
         "True" if missing else "False",
         "Missing" if missing else "Whole",
@@ -361,9 +362,7 @@ def _conditions(
     )
 
 
-def _timed(
-    verdict: judge.Verdict, old: Mapping[str, Any], generation: int, now_ms: int
-) -> Condition:
+def _timed(verdict: Verdict, old: Mapping[str, Any], generation: int, now_ms: int) -> Condition:
     """With the time since when its status is what it is."""
     before = next((c for c in old.get("conditions", ()) if c["type"] == verdict.type), None)
     since = before["lastTransitionTime"] if before and before["status"] == verdict.status else ""

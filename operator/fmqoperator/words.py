@@ -1,4 +1,4 @@
-"""The values between `steps`, `plan` and `status`: a step, and what must wait. Pure."""
+"""The values between `steps`, `plan` and `status`: a step, what must wait, what is so. Pure."""
 
 from dataclasses import dataclass
 
@@ -61,3 +61,13 @@ class Outcome:
 
     step: Step | None
     holds: tuple[Hold, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One condition without its times."""
+
+    type: str
+    status: str  # True, False, Unknown
+    reason: str
+    message: str = ""

@@ -11,7 +11,7 @@ from fmqcore.words import BrokerId
 from fmqoperator.objects import names, pod
 from fmqoperator.objects.names import child
 from fmqoperator.resources import BrokerGroup, Json
-from fmqoperator.resources.parts import Clients
+from fmqoperator.resources.parts import Clients, Reclaim
 from fmqoperator.seen import Defaults
 
 
@@ -55,7 +55,7 @@ def children(
 
 def stateful_set(group: BrokerGroup, defaults: Defaults, replicas: int, claim_size: str) -> Json:
     """The brokers' pods. The operator alone restarts one (OnDelete), all may start at once."""
-    storage = group.spec.storage
+    storage, kept = group.spec.storage, Reclaim.RETAIN.value  # nobody leaves who only sleeps
     claim: Json = {
         "metadata": {"name": "data", "labels": names.selector(group.name)},
         "spec": {
@@ -73,7 +73,7 @@ def stateful_set(group: BrokerGroup, defaults: Defaults, replicas: int, claim_si
         "selector": {"matchLabels": names.selector(group.name)},
         "persistentVolumeClaimRetentionPolicy": {
             "whenDeleted": storage.on_delete.value,
-            "whenScaled": storage.on_scale_down.value,
+            "whenScaled": kept if group.spec.hibernated else storage.on_scale_down.value,
         },
         "template": pod.template(group, defaults),
         "volumeClaimTemplates": [claim],

@@ -253,10 +253,20 @@ _IS_BROKER: Final = (
 )
 
 
+_VOLUMES = "self.status.volumeSize"
+
+
 class BrokerGroup(Part):
     """A replicated group of brokers: one master and its slaves."""
 
     model_config = rules(
+        (
+            "quantity(self.spec.storage.size).compareTo(quantity(oldSelf.spec.storage.size)) >= 0 "
+            f"|| (has(self.status) && has({_VOLUMES}) && "
+            f"quantity(self.spec.storage.size).compareTo(quantity({_VOLUMES})) >= 0)",
+            "storage.size cannot shrink, no volume can: give at least the present size, which is "
+            "status.volumeSize",
+        ),
         (
             f"size(self.metadata.name) <= {NAME_MAX} && self.metadata.name.matches('{DNS_LABEL}')",
             f"metadata.name is part of the pods' host names: at most {NAME_MAX} lower-case "

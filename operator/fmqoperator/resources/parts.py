@@ -28,10 +28,6 @@ class Storage(Part):
 
     model_config = rules(
         (
-            "quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0",
-            "storage.size cannot shrink, no volume can: give at least the present size",
-        ),
-        (
             "has(self.storageClassName) == has(oldSelf.storageClassName) && "
             "(!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",
             "storage.storageClassName cannot be changed for volumes that exist: make a new "
@@ -43,7 +39,8 @@ class Storage(Part):
         default="10Gi",
         pattern=QUANTITY,
         max_length=32,
-        description="Size of each broker's volume. It may grow, never shrink.",
+        description="Size of each broker's volume. It may grow, never shrink; what no volume was "
+        "grown to yet (status.volumeSize) may be taken back.",
     )
     storage_class_name: ObjectName | None = Field(
         default=None, description="Left out: the cluster's default class."

@@ -130,6 +130,11 @@ class BrokerGroupStatus(Part):
     in_sync: Annotated[tuple[BrokerName, ...], Field(max_length=MAX_BROKERS)] = Field(
         default=(), description="The slaves in sync."
     )
+    volume_size: Annotated[str, Field(max_length=32)] = Field(
+        default="",
+        description="The most that a broker's claim of storage asks for: storage.size cannot go "
+        "below that.",
+    )
     brokers: Annotated[tuple[BrokerStatus, ...], Field(max_length=2 * MAX_BROKERS)] = Field(
         default=(),
         description="Every broker, wanted or still there.",

@@ -76,6 +76,7 @@ def claim_of(body: Body, expandable: bool | None = None) -> Claim:
     meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
     wanted = (spec.get("resources") or {}).get("requests") or {}
     trouble = (_condition(status, kind) for kind in _RESIZING)
+    waits = _condition(status, "FileSystemResizePending")
     return Claim(
         name=meta["name"],
         requested=wanted.get("storage", ""),
@@ -83,6 +84,7 @@ def claim_of(body: Body, expandable: bool | None = None) -> Claim:
         deleting="deletionTimestamp" in meta,
         lost=status.get("phase") == "Lost",
         resize=next((c.get("message", "") for c in trouble if c.get("status") == "True"), ""),
+        waits=waits.get("message", "") if waits.get("status") == "True" else "",
         expandable=expandable,
     )
 

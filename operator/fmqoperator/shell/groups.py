@@ -9,9 +9,12 @@ import structlog
 from pydantic import ValidationError
 
 from fmqcore.errors import Unavailable
+from fmqcore.words import BrokerId
 from fmqoperator.actions import Requeue
+from fmqoperator.objects import names
 from fmqoperator.plan import plan
 from fmqoperator.resources import BrokerGroup
+from fmqoperator.resources.base import MAX_BROKERS
 from fmqoperator.resources.parts import Reclaim
 from fmqoperator.seen import Failure, Observation
 from fmqoperator.shell.apply import Applier, Failed
@@ -23,7 +26,7 @@ from fmqoperator.status import status, unreadable
 
 _log = structlog.get_logger()
 _LEAVE_S: Final = 2.0
-_LEAVE_TRIES: Final = 60
+_LEAVE_TRIES: Final = 60  # and for as long as a broker may take to stop
 
 
 class Groups:
@@ -58,17 +61,31 @@ class Groups:
             group = BrokerGroup.model_validate(body)
         except ValidationError:
             return
-        if group.spec.storage.on_delete is not Reclaim.DELETE:
-            return
-        ensemble = self._observer.ensembles.of(group.spec.zookeeper.connect)
-        for _ in range(_LEAVE_TRIES):
-            try:
-                await ensemble.forget(group.cluster, key.name)
-            except Unavailable:  # a broker of it still lives
-                await asyncio.sleep(_LEAVE_S)
-            else:
-                _log.info("forgotten", of=str(key))
+        brokers = [BrokerId(f"{group.name}-{at}") for at in range(MAX_BROKERS)]
+        here = {b: names.address(group, b, self._observer.defaults) for b in brokers}
+        await self._observer.brokers.forget(here)
+        if group.spec.storage.on_delete is Reclaim.DELETE:
+            await self._forget(key, group)
+
+    async def _forget(self, key: Key, group: BrokerGroup) -> None:
+        """Once its volumes are gone, which may not be so (its objects may have been kept, or the
+        wish come too late), and unless there is a group of its name again."""
+        ensemble, why = self._observer.ensembles.of(group.spec.zookeeper.connect), ""
+        for _ in range(_LEAVE_TRIES + int(group.spec.termination_grace_seconds / _LEAVE_S)):
+            if key in self._watched:
                 return
+            if (claims := self._observer.cache.claims((key.namespace, key.name))) != {}:
+                why = f"volumes are there still: {', '.join(sorted(claims or ())) or 'not known'}"
+            else:
+                try:
+                    await ensemble.forget(group.cluster, key.name)
+                except (Unavailable, TimeoutError) as error:  # a broker of it still lives
+                    why = str(error) or "ZooKeeper does not answer in time"
+                else:
+                    _log.info("forgotten", of=str(key))
+                    return
+            await asyncio.sleep(_LEAVE_S)
+        _log.warning("state_is_kept", of=str(key), why=why)
 
     async def _act(
         self, group: BrokerGroup, body: Json, seen: Observation

@@ -114,6 +114,25 @@ def test_what_the_operator_does_with_a_status_and_scale(api: ApiServer) -> None:
         api.call("DELETE", _path("brokergroups", "sub"))
 
 
+@pytest.mark.parametrize(
+    ("size", "taken"), [("20Gi", True), ("15Gi", True), ("12Gi", True), ("11Gi", False)]
+)
+def test_a_wish_for_larger_volumes_may_be_taken_back(
+    api: ApiServer, size: str, taken: bool
+) -> None:
+    """As far as no volume was grown yet; the status knows, and nobody else can."""
+    made = _create(api, body("BrokerGroup", {"metadata.name": "size", "spec.storage.size": "20Gi"}))
+    try:
+        made["status"] = {"volumeSize": "12Gi"}
+        made = api.call("PUT", _path("brokergroups", "size", "status"), made)
+        made["spec"]["storage"]["size"], made["status"]["volumeSize"] = size, "1Gi"
+        answer = _told(lambda: api.call("PUT", _path("brokergroups", "size"), made))
+        assert ("storage.size cannot shrink" in answer) is not taken, answer
+        assert (answer == "") is taken
+    finally:
+        api.call("DELETE", _path("brokergroups", "size"))
+
+
 def test_defaults_are_those_of_the_models(api: ApiServer) -> None:
     for kind in crd.KINDS:
         name = kind.model.__name__

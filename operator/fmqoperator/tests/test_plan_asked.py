@@ -1,7 +1,5 @@
 """What people ask of a group: fencing, a pause, hibernation, larger volumes."""
 
-from dataclasses import replace
-
 import pytest
 
 from fmqcore.words import Permission
@@ -101,12 +99,3 @@ def test_volumes_never_shrink(moves: bool) -> None:
     made = running(moves, storage={"size": "20Gi"})
     made.spec(storage={"size": "10Gi"})
     assert not [a for a in plan(made.seen()) if isinstance(a, GrowClaim)]
-
-
-def test_a_class_that_grows_no_volume_is_told(moves: bool) -> None:
-    made = running(moves)
-    made.claims = {k: replace(c, expandable=False) for k, c in made.claims.items()}
-    made.spec(storage={"size": "20Gi"})
-    made.run(lambda w: w.condition("StorageReady")["reason"] == "CannotGrow")
-    assert not [a for a in made.done if isinstance(a, GrowClaim)]
-    assert "storage.size back to 10Gi" in made.condition("StorageReady")["message"]

@@ -86,7 +86,14 @@ def test_claims() -> None:
     }
     seen = claim_of(body, expandable=True)
     assert (seen.requested, seen.capacity, seen.lost) == ("2Gi", "1Gi", True)
-    assert (seen.resize, seen.expandable) == ("no", True)
+    assert (seen.resize, seen.expandable, seen.waits) == ("no", True, "")
+
+
+@pytest.mark.parametrize(("status", "waits"), [("True", "restart a pod"), ("False", "")])
+def test_a_claim_whose_file_system_waits(status: str, waits: str) -> None:
+    condition = {"type": "FileSystemResizePending", "status": status, "message": "restart a pod"}
+    body = {"metadata": {"name": "data-g1-0"}, "status": {"conditions": [condition]}}
+    assert (claim_of(body).waits, claim_of(body).resize) == (waits, "")
 
 
 def test_pods_of_jobs() -> None:

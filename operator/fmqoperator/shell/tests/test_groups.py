@@ -1,0 +1,126 @@
+"""The end of a group whose volumes go with it: what becomes of its state in ZooKeeper."""
+
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from fmqcore.errors import Unavailable
+from fmqcore.words import BrokerId
+from fmqoperator.seen import Claim, Defaults
+from fmqoperator.shell import groups
+from fmqoperator.shell.apply import Applier
+from fmqoperator.shell.groups import Groups
+from fmqoperator.shell.keeper import Key
+from fmqoperator.shell.observe import Observer
+from fmqoperator.tests.samples import group
+
+KEY = Key("BrokerGroup", "shop", "g1")
+_THERE = {"data-g1-0": Claim("data-g1-0")}
+
+
+class Ensemble:
+    """A ZooKeeper in which brokers of the group live for so many looks."""
+
+    def __init__(self, living: int = 0) -> None:
+        self.living = living
+        self.forgotten: list[str] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def of(self, _address: str) -> "Ensemble":
+        return self
+
+    def watch(self, *_: Any) -> Any:
+        return lambda: None
+
+    async def forget(self, cluster: str, name: str) -> None:
+        self.meanwhile()
+        if self.living > 0:
+            self.living -= 1
+            raise Unavailable("a broker of it still lives")
+        self.forgotten.append(f"{cluster}/{name}")
+
+
+class Cache:
+    """Claims as one look after the other finds them; the last for ever."""
+
+    def __init__(self, *claims: Mapping[str, Claim] | None) -> None:
+        self.found = list(claims)
+
+    def claims(self, key: tuple[str, str]) -> Mapping[str, Claim] | None:
+        assert key == ("shop", "g1")
+        return self.found.pop(0) if len(self.found) > 1 else self.found[0]
+
+
+class Brokers:
+    """Takes down whose connections are closed."""
+
+    def __init__(self) -> None:
+        self.closed: list[str] = []
+
+    async def forget(self, addresses: Mapping[BrokerId, str]) -> None:
+        self.closed += addresses.values()
+
+
+class World:
+    def __init__(self, ensemble: Ensemble, cache: Cache) -> None:
+        self.ensemble, self.brokers = ensemble, Brokers()
+        observer = SimpleNamespace(
+            ensembles=ensemble, cache=cache, brokers=self.brokers, defaults=Defaults("image")
+        )
+        self.groups = Groups(cast(Observer, observer), cast(Applier, None))
+
+    async def gone(self, on_delete: str = "Delete") -> list[str]:
+        made = group(storage={"onDelete": on_delete})
+        await self.groups.gone(KEY, made.as_json())
+        return self.ensemble.forgotten
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "_LEAVE_TRIES", 5)
+
+    async def at_once(_seconds: float) -> None:
+        return
+
+    monkeypatch.setattr("asyncio.sleep", at_once)
+
+
+@pytest.mark.parametrize(
+    ("claims", "living", "forgotten"),
+    [
+        pytest.param(({},), 0, True, id="nothing is left"),
+        pytest.param(({},), 3, True, id="brokers take a while to stop"),
+        pytest.param((_THERE, _THERE, {}), 0, True, id="volumes take a while to go"),
+        pytest.param(({},), 1000, False, id="brokers live on: somebody kept the objects"),
+        pytest.param((_THERE,), 0, False, id="volumes stay: the wish came too late"),
+        pytest.param((None,), 0, False, id="it is not known whether they stay"),
+    ],
+)
+async def test_the_state_goes_with_the_volumes_and_not_without(
+    claims: tuple[Mapping[str, Claim] | None, ...], living: int, forgotten: bool
+) -> None:
+    world = World(Ensemble(living), Cache(*claims))
+    assert await world.gone() == (["shop/g1"] if forgotten else [])
+
+
+async def test_the_state_stays_with_volumes_that_are_kept() -> None:
+    assert await World(Ensemble(), Cache({})).gone("Retain") == []
+
+
+async def test_a_group_made_again_under_the_name_keeps_its_state() -> None:
+    """Its first round comes while brokers of the deleted one still stop."""
+    world = World(Ensemble(living=1), Cache({}))
+    world.ensemble.meanwhile = lambda: world.groups._watch(KEY, group(), lambda: None)
+    assert await world.gone() == []
+
+
+async def test_connections_to_its_brokers_are_closed() -> None:
+    world = World(Ensemble(), Cache({}))
+    await world.gone("Retain")
+    assert world.brokers.closed[:2] == [
+        "g1-0.g1-brokers.shop.svc:9876",
+        "g1-1.g1-brokers.shop.svc:9876",
+    ]
+    assert len(world.brokers.closed) == 9

@@ -1,0 +1,198 @@
+"""Volumes: what is said of them, which grow, what becomes of them; one table a question."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fmqcore.words import BrokerId
+from fmqoperator import volumes
+from fmqoperator.actions import GrowClaim, Requeue, RestartPod, Tell
+from fmqoperator.objects import children
+from fmqoperator.plan import plan
+from fmqoperator.seen import Claim, Observation
+from fmqoperator.status import status
+from fmqoperator.tests.plan_kit import restarts, told
+from fmqoperator.tests.samples import DEFAULTS, group
+from fmqoperator.tests.world import World, running
+
+SMALL = Claim("data-g1-1", "10Gi", "10Gi")
+REFUSED = "its StorageClass does not grow volumes (allowVolumeExpansion)"
+
+
+def seen(claim: Claim, **spec: Any) -> Observation:
+    """Two brokers; the first has what is declared (20Gi), the second this."""
+    made = running(storage={"size": "20Gi"}, **spec)
+    made.claims["data-g1-1"] = claim
+    return made.seen()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "message"),
+    [
+        ({}, "Growing", "claim data-g1-1 grows to 20Gi"),
+        ({"requested": "20Gi"}, "Growing", "claim data-g1-1 grows to 20Gi"),
+        (
+            {"requested": "20Gi", "waits": "restart a pod"},
+            "Growing",
+            "claim data-g1-1 grows to 20Gi: restart a pod",
+        ),
+        (
+            {"requested": "20Gi", "resize": "no room"},
+            "ResizeFails",
+            "claim data-g1-1 is to grow to 20Gi: no room",
+        ),
+        ({"expandable": False}, "CannotGrow", f"claim data-g1-1: {REFUSED}: allow it"),
+        (
+            {"requested": "20Gi", "expandable": False},
+            "Growing",
+            "claim data-g1-1 grows to 20Gi",
+        ),
+        ({"requested": "20Gi", "capacity": "20Gi"}, "Bound", ""),
+        ({"capacity": "21474836480", "expandable": False}, "Bound", ""),
+        ({"capacity": "20Gi", "resize": "no room"}, "Bound", ""),
+        ({"capacity": ""}, "NotBound", "claim data-g1-1 has no volume yet"),
+        ({"deleting": True, "resize": "no room"}, "VolumeGoes", "claim data-g1-1 is being"),
+        ({"lost": True, "deleting": True}, "VolumeLost", "delete claim data-g1-1 and pod g1-1"),
+    ],
+)
+def test_what_is_said_of_a_volume(change: dict[str, Any], reason: str, message: str) -> None:
+    found = volumes.verdict(seen(replace(SMALL, **change)))
+    assert (found.status, found.reason) == ("True" if reason == "Bound" else "False", reason)
+    assert message in found.message
+
+
+def test_the_worst_is_said_whichever_broker_it_is_of() -> None:
+    made = running()
+    made.spec(storage={"size": "20Gi"})
+    assert volumes.verdict(made.seen()).reason == "Growing"
+    made.claims["data-g1-1"] = replace(made.claims["data-g1-1"], lost=True)
+    assert volumes.verdict(made.seen()).reason == "VolumeLost"
+    del made.claims["data-g1-0"]
+    made.claims["data-g1-1"] = replace(made.claims["data-g1-1"], lost=False)
+    assert volumes.verdict(made.seen()).reason == "NoVolume"
+
+
+@pytest.mark.parametrize(
+    ("change", "grows"),
+    [
+        ({}, True),
+        ({"expandable": True}, True),
+        ({"expandable": False}, False),
+        ({"requested": "20Gi"}, False),  # on its way
+        ({"requested": "30Gi", "capacity": "10Gi"}, False),  # never less
+        ({"capacity": "20Gi"}, False),  # it was made larger than asked for
+        ({"capacity": ""}, False),  # the API server lets nobody change one without a volume
+        ({"deleting": True}, False),
+        ({"lost": True}, False),
+    ],
+)
+def test_which_volumes_grow(change: dict[str, Any], grows: bool) -> None:
+    found = [a for a in plan(seen(replace(SMALL, **change))) if isinstance(a, GrowClaim)]
+    assert [(a.claim, a.size) for a in found] == ([("data-g1-1", "20Gi")] if grows else [])
+
+
+def test_a_volume_that_a_broker_left_behind_is_nobodys_business_until_it_is_wanted() -> None:
+    made = running(replicas=3)
+    made.spec(replicas=2)
+    made.run()
+    assert "data-g1-2" in made.claims
+    made.claims["data-g1-2"] = replace(made.claims["data-g1-2"], lost=True)
+    made.spec(storage={"size": "20Gi"})
+    made.run()
+    assert made.claims["data-g1-2"].requested == "10Gi"
+    assert made.condition("StorageReady")["reason"] == "Bound"
+    assert made.body["status"]["phase"] == "Running"
+    made.claims["data-g1-2"] = replace(made.claims["data-g1-2"], lost=False)
+    made.spec(replicas=3)
+    made.run()
+    assert made.claims["data-g1-2"].requested == "20Gi"
+
+
+def test_nothing_waits_for_a_volume_that_the_api_server_may_refuse_to_grow() -> None:
+    """What fails ends the round: it comes last, after restarts and what is told."""
+    made = running()
+    claims = dict(made.claims)
+    made.spec(storage={"size": "20Gi"}, image="new:2")
+    made.round()
+    made.claims = claims  # it was refused
+    kinds = [type(a) for a in plan(made.seen()) if not isinstance(a, Tell | Requeue)]
+    assert kinds == [RestartPod, GrowClaim, GrowClaim]
+
+
+def test_a_class_that_grows_no_volume_is_told_once_and_the_wish_may_be_taken_back() -> None:
+    made = running()
+    made.claims = {k: replace(c, expandable=False) for k, c in made.claims.items()}
+    made.spec(storage={"size": "20Gi"})
+    for _ in range(3):
+        made.round()
+    assert told(made) == ["CannotGrow"]
+    assert "or set storage.size back to 10Gi" in made.events[0].message
+    assert made.body["status"]["volumeSize"] == "10Gi", "the API server lets it go back so far"
+    made.spec(storage={"size": "10Gi"})
+    made.run()
+    assert made.condition("StorageReady")["status"] == "True"
+    assert made.body["status"]["phase"] == "Running"
+    assert not [a for a in made.done if isinstance(a, GrowClaim)]
+
+
+def test_a_resize_that_fails_is_told_although_it_was_asked_for() -> None:
+    made = running()
+    made.spec(storage={"size": "20Gi"})
+    made.round()
+    for name, claim in made.claims.items():
+        made.claims[name] = replace(claim, capacity="10Gi")
+    made.round()
+    assert made.condition("StorageReady")["reason"] == "Growing"
+    made.claims["data-g1-0"] = replace(made.claims["data-g1-0"], resize="no room in the pool")
+    for _ in range(3):
+        made.round()
+    assert told(made) == ["VolumeGrows", "VolumeGrows", "ResizeFails"]
+    assert "no room in the pool" in made.events[-1].message
+
+
+@pytest.mark.parametrize(
+    ("sizes", "largest"),
+    [((), ""), (("10Gi", "9Gi"), "10Gi"), (("9Gi", "0.5Ti"), "0.5Ti"), (("", "1Gi"), "1Gi")],
+)
+def test_the_largest_volume(sizes: tuple[str, ...], largest: str) -> None:
+    made = running(replicas=3)
+    made.claims = {f"data-g1-{at}": Claim(f"data-g1-{at}", s, s) for at, s in enumerate(sizes)}
+    assert volumes.largest(made.seen()) == largest
+    assert status(made.seen()).get("volumeSize", "") == largest
+    before = made.body["status"]["volumeSize"]
+    assert volumes.largest(replace(made.seen(), claims=None)) == before == "10Gi"
+
+
+@pytest.mark.parametrize("on_delete", ["Retain", "Delete"])
+@pytest.mark.parametrize("on_scale_down", ["Retain", "Delete"])
+@pytest.mark.parametrize("hibernated", [False, True])
+def test_what_becomes_of_volumes(on_delete: str, on_scale_down: str, hibernated: bool) -> None:
+    """The StatefulSet's controller keeps to it, with the operator or without. A group that sleeps
+    is scaled to nothing, and nobody of it leaves."""
+    storage = {"onDelete": on_delete, "onScaleDown": on_scale_down}
+    made = group(storage=storage, hibernated=hibernated)
+    one, none = BrokerId("g1-0"), 0 if hibernated else None
+    stateful_set = children(made, DEFAULTS, master=one, reader=one, replicas=none)[-1]
+    assert stateful_set["spec"]["persistentVolumeClaimRetentionPolicy"] == {
+        "whenDeleted": on_delete,
+        "whenScaled": "Retain" if hibernated else on_scale_down,
+    }
+
+
+def test_a_group_sleeps_and_wakes_with_its_volumes() -> None:
+    """At no moment are there fewer replicas wanted and volumes of those who leave not kept."""
+    made = running(replicas=3, storage={"onScaleDown": "Delete"})
+    rule = "persistentVolumeClaimRetentionPolicy"
+
+    def kept(world: World) -> str:
+        spec = world.children["StatefulSet", "g1"]["spec"]
+        assert spec["replicas"] == 3 or spec[rule]["whenScaled"] == "Retain"
+        return str(spec[rule]["whenScaled"])
+
+    made.spec(hibernated=True)
+    made.run(lambda w: kept(w) == "Retain" and not w.pods)
+    made.spec(hibernated=False)
+    made.run(lambda w: kept(w) == "Delete" and len(w.pods) == 3)
+    made.run()
+    assert restarts(made) == []

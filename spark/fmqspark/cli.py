@@ -109,17 +109,34 @@ def check(
 
             require_arrow()
         options = Options(tuple(directories), level, _bytes(rate), out)
+        unwritten: list[OSError] = []
         with open_engine(engine.value, workers, master) as running:
-            outcome = run_check(options, running, _progress("checked"))
-        if out is not None:
-            from fmqspark.check.reports import write_reports
-
-            write_reports(out, outcome)
+            outcome = run_check(options, running, _progress("checked"), _reports(out, unwritten))
         if output is Output.JSON:
             _write(json.dumps(_as_data(outcome), indent=1) + "\n")
         else:
-            _write(_text(outcome, out))
-    raise typer.Exit(outcome.exit_code)
+            _write(_text(outcome, None if unwritten else out))
+    for error in unwritten:
+        _say(f"the reports are not written ({_sentence(error)}): what was found is above alone")
+    code = max(outcome.exit_code, INCOMPLETE) if unwritten else outcome.exit_code
+    raise typer.Exit(INCONSISTENT if outcome.exit_code == INCONSISTENT else code)
+
+
+def _reports(out: Path | None, unwritten: list[OSError]) -> Callable[[Outcome], bool]:
+    """Write them; what stood in the way is no reason to keep silent about what was found."""
+
+    def write(outcome: Outcome) -> bool:
+        if out is None:
+            return True
+        from fmqspark.check.reports import write_reports
+
+        try:
+            write_reports(out, outcome)
+        except OSError as error:
+            unwritten.append(error)
+        return not unwritten
+
+    return write
 
 
 @app.command("rebuild-index")
@@ -242,6 +259,13 @@ def _told() -> Iterator[None]:
             traceback.print_exc()
         _say(_sentence(error))
         raise typer.Exit(_code(error)) from None
+    except Exception as error:  # noqa: BLE001  # a mistake of ours is one line, and no verdict
+        if os.environ.get("FMQ_DEBUG", "") not in ("", "0"):
+            traceback.print_exc()
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        told = f"{type(error).__name__} in {Path(where.filename).name} line {where.lineno}: {error}"
+        _say(f"a mistake of this program ({told}); FMQ_DEBUG=1 shows more, please report it")
+        raise typer.Exit(INCOMPLETE) from None
 
 
 def _sentence(error: Exception) -> str:
@@ -349,7 +373,12 @@ def _archive_text(outcome: "Archived") -> str:
 
 
 def _write(text: str) -> None:
-    sys.stdout.write(text)
+    try:
+        sys.stdout.write(text)
+    except UnicodeEncodeError:  # a folder whose name is no text, a terminal that knows ASCII alone
+        encoding = sys.stdout.encoding or "ascii"
+        text = os.fsencode(text).decode(errors="backslashreplace")
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
     sys.stdout.flush()
 
 

@@ -31,8 +31,10 @@ __all__ = [
     "directory_lock",
     "look",
     "look_at_all",
+    "make_folder",
     "open_segment",
     "read_small",
+    "sync_folder",
 ]
 
 
@@ -175,6 +177,23 @@ def directory_lock(path: str) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+def sync_folder(folder: Path) -> None:
+    """Names in it are there after a power loss."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_folder(folder: Path) -> None:
+    """Make it, and what is above it, so that it is there after a power loss."""
+    new = [path for path in folder.absolute().parents if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in [folder, *new]:
+        sync_folder(path.absolute().parent)
 
 
 def _is_blank(file: Path) -> bool:

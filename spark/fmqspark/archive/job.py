@@ -14,7 +14,7 @@ from typing import Any, Final
 from fmqcore.errors import CorruptJournal, InvalidArgument, Unavailable
 from fmqcore.scan.select import Range, Wanted
 from fmqcore.words import TopicId
-from fmqspark.archive.ledger import FOLDER, Book, Unit, open_book
+from fmqspark.archive.ledger import FOLDER, Book, Unit, is_scratch, load, open_book
 from fmqspark.archive.write import ArchiveResult, ArchiveTask, archive_unit, file_name
 from fmqspark.brokers import is_broker
 from fmqspark.engines import Engine
@@ -82,8 +82,11 @@ def run_archive(
     """Run it. Raises `InvalidArgument`, `CorruptJournal`, `DirectoryLocked`, `EngineFailed`."""
     found = survey(options.directories)
     outcome = Archived()
-    if options.topics is not None and not options.folder.exists():
-        found.topic_ids(options.topics)  # an unknown topic is told before a folder is made
+    before = load(options.folder, options.group)
+    if options.topics is not None and (before is None or before.end is None):
+        # Later a topic may be gone from what is left of the journal; at first it is a mistake, and
+        # is told before a folder is made.
+        found.topic_ids(options.topics)
     with open_book(options.folder, options.group) as book:
         _same_journal(book, found)
         topics = None if options.topics is None else sorted(options.topics)
@@ -135,7 +138,8 @@ def _same_journal(book: Book, found: Survey) -> None:
 def _tidy(book: Book) -> None:
     """Files that were being made when a run died."""
     for scratch in (book.folder / FOLDER).glob(f"tmp-{book.group}-*"):
-        shutil.rmtree(scratch, ignore_errors=True)
+        if is_scratch(book.group, scratch.name):
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _pending(book: Book, found: Survey, outcome: Archived) -> list[Unit]:

@@ -15,6 +15,7 @@ On disk, in the archive's folder: `_fmq/<group>.ledger` (JSON lines; a torn last
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from fmqcore.errors import DirectoryLocked, InvalidArgument
 from fmqcore.words import is_name, no_name
+from fmqspark.files import make_folder, sync_folder
 
 FOLDER: Final = "_fmq"
 _VERSION: Final = 1
@@ -120,7 +122,8 @@ def open_book(folder: Path, group: str) -> Iterator[Book]:
     if not is_name(group):
         raise InvalidArgument(no_name("group", group))
     home = folder / FOLDER
-    home.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
+    make_folder(home)
     lock = os.open(home / f"{group}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
@@ -155,24 +158,27 @@ def load(folder: Path, group: str) -> Ledger | None:
     return ledger
 
 
+def scratch_name(group: str, unit: Unit, mark: str) -> str:
+    """The folder in which a unit's files are made; `mark` is of 32 hex digits."""
+    return f"tmp-{group}-{unit.begin:020d}-{mark}"
+
+
+def is_scratch(group: str, name: str) -> bool:
+    """Is that one of a unit of that group, not of one called `<group>-something`?"""
+    return re.fullmatch(rf"tmp-{re.escape(group)}-[0-9]{{20}}-[0-9a-f]{{32}}", name) is not None
+
+
 def groups(folder: Path) -> list[str]:
     """The groups that an archive holds."""
     return sorted(path.stem for path in (folder / FOLDER).glob("*.ledger"))
 
 
 def append(fd: int, line: bytes) -> None:
-    """A line, synced."""
-    os.write(fd, line)
+    """A line, whole and synced. Raises `OSError`; then what came of it is torn, and void."""
+    left = memoryview(line)
+    while left:  # a disk that is nearly full takes a part of it first
+        left = left[os.write(fd, left) :]
     os.fsync(fd)
-
-
-def sync_folder(folder: Path) -> None:
-    """Names in it are there after a power loss."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _drop_torn(fd: int) -> None:

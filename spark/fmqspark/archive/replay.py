@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from fmqcore.errors import DirectoryLocked, InvalidArgument, Malformed
-from fmqspark.archive.ledger import FOLDER, ArchivedFile, groups, load, sync_folder
+from fmqspark.archive.ledger import FOLDER, ArchivedFile, groups, load
+from fmqspark.files import sync_folder
 
 CHUNK: Final = 5000
 """Records of one chunk: read at a time, and noted together at most."""
@@ -51,13 +52,17 @@ class Replay:
         self._path = folder / FOLDER / f"replay-{name}.json"
         self._files = _files(folder, topic, group)
         self.state: dict[str, Any] = {}  # the sender's, as it was noted last
-        self.place = self._load()
+        self.place = Place()
         self.total = sum(file.rows for file in self._files)
-        self.done_before = self.place.rows + sum(f.rows for f in self._files[: self.place.files])
+        self.done_before = 0
+        self._know()
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Nobody else sends under this name meanwhile. Raises `DirectoryLocked`."""
+        """Nobody else sends under this name meanwhile: what was noted last is known from here on.
+
+        Raises `DirectoryLocked`, `InvalidArgument`.
+        """
         path = self._path.with_suffix(".lock")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -67,6 +72,7 @@ class Replay:
                 raise DirectoryLocked(
                     f"{path}: another replay of this name is at work: wait, or choose a --name"
                 ) from None
+            self._know()  # who held the lock may have come further since it was looked at
             yield
         finally:
             os.close(fd)
@@ -84,15 +90,22 @@ class Replay:
             at = 0
             try:
                 with pq.ParquetFile(path) as file:
+                    self._expect(number, file.metadata.num_rows)  # before any of it is sent
                     for batch in file.iter_batches(CHUNK, columns=list(_COLUMNS)):
                         begin, at = at, at + batch.num_rows
                         if at > skip:
                             rows = _rows(batch.slice(max(0, skip - begin)))
                             yield rows, Place(number, at)
-            except pa.ArrowException as error:
-                raise Malformed(f"{path} does not read as Parquet: {error}") from error
-            if at != self._files[number].rows:
-                raise Malformed(f"{path} has {at} rows, the archive's ledger says otherwise")
+            except (pa.ArrowException, KeyError) as error:
+                raise Malformed(f"{path} does not read as an archive's Parquet: {error}") from error
+            self._expect(number, at)
+
+    def _expect(self, number: int, rows: int) -> None:
+        file = self._files[number]
+        if rows != file.rows:
+            raise Malformed(
+                f"{self._folder / file.path} has {rows} rows, the archive's ledger says {file.rows}"
+            )
 
     def note(self, place: Place, state: Mapping[str, Any] | None = None) -> None:
         """What came up to there is stored; and the sender's state as of there."""
@@ -105,6 +118,12 @@ class Replay:
             os.fsync(file.fileno())
         os.replace(fresh, self._path)
         sync_folder(self._path.parent)
+
+    def _know(self) -> None:
+        """Where it stands."""
+        self.state = {}
+        self.place = self._load()
+        self.done_before = self.place.rows + sum(f.rows for f in self._files[: self.place.files])
 
     def _of(self) -> list[str]:
         return [file.path for file in self._files]

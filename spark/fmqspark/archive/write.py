@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from fmqcore.errors import FmqError
 from fmqcore.scan.payloads import Slab
 from fmqcore.words import TopicId
-from fmqspark.archive.ledger import FOLDER, ArchivedFile, Unit, sync_folder
+from fmqspark.archive.ledger import FOLDER, ArchivedFile, Unit, scratch_name
 from fmqspark.brokers import connections
-from fmqspark.files import Throttle
+from fmqspark.files import Throttle, sync_folder
 from fmqspark.source.arrow import TYPES, record_batch, schema, stored
 from fmqspark.source.splits import Split, SplitReader, Tally
 
@@ -58,7 +58,7 @@ def archive_unit(task: ArchiveTask) -> ArchiveResult:
     """Do it; what goes wrong is part of the result, not raised."""
     result, tally = ArchiveResult(task.unit), Tally()
     home = Path(task.folder, FOLDER)
-    scratch = home / f"tmp-{task.group}-{task.unit.begin:020d}-{uuid.uuid4().hex}"
+    scratch = home / scratch_name(task.group, task.unit, uuid.uuid4().hex)
     try:
         scratch.mkdir()
         try:

@@ -8,13 +8,14 @@ Beside a broker at work damage is looked at twice: it may have cut its journal m
 """
 
 import itertools
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from fmqcore.errors import Malformed
+from fmqcore.errors import InvalidArgument, Malformed
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.segments import Segment, segment_name
 from fmqcore.journal.verify import Verifier
@@ -110,11 +111,17 @@ class Outcome:
 
 
 def run_check(
-    options: Options, engine: Engine, tell: Callable[[int, int], None] = lambda *_: None
+    options: Options,
+    engine: Engine,
+    tell: Callable[[int, int], None] = lambda *_: None,
+    report: Callable[["Outcome"], bool] = lambda _: True,
 ) -> Outcome:
-    """Run it. `tell(done, of)` is told of segments. Raises `InvalidArgument`, `EngineFailed`."""
+    """Run it. `tell(done, of)` is told of segments; `report` writes what is to stay, and says
+    whether it does: only then the progress is removed. Raises `InvalidArgument`, `EngineFailed`,
+    `DirectoryLocked`.
+    """
     began = time.monotonic()
-    views = {view.path: view for view in look_at_all(options.directories)}
+    views = _views(options)
     outcome = Outcome(options.level, list(views), [n for n, v in views.items() if v.live])
     rate = options.bytes_per_s / engine.workers
     with Progress(options.folder) as progress:
@@ -133,10 +140,22 @@ def run_check(
                 outcome.coverage += result.coverage
         if len(views) > 1:
             _compare(views, results, rate, engine, outcome)
-        progress.finished()
-    outcome.findings.sort(key=lambda f: (f.replica, f.begin or 0, f.code, f.file, f.sentence))
-    outcome.took_s = time.monotonic() - began
+        outcome.findings.sort(key=lambda f: (f.replica, f.begin or 0, f.code, f.file, f.sentence))
+        outcome.took_s = time.monotonic() - began
+        if report(outcome):
+            progress.finished()
     return outcome
+
+
+def _views(options: Options) -> dict[str, DataDirectory]:
+    """What there is to check, by the name by which it is told."""
+    found = look_at_all(options.directories)
+    folder = options.folder
+    if folder is not None and folder.resolve() in {path.resolve() for path in options.directories}:
+        raise InvalidArgument(f"--out {folder} is a data directory: name a folder for the reports")
+    views = {os.fsencode(view.path).decode(errors="backslashreplace"): view for view in found}
+    assert len(views) == len(found), "no two folders are told by the same name"
+    return views
 
 
 def _listed(view: DataDirectory) -> tuple[tuple[tuple[str, int], ...], bytes | None]:

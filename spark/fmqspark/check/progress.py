@@ -1,23 +1,28 @@
 """What a check has done so far, so that the same command goes on where a killed one ended.
 
-Leaves `progress.jsonl` in the check's folder: one line a segment that was checked, appended when
-it is. A line that is cut (the check was killed while it wrote) does not count. A segment counts
-as done while its file is the same: size, time of change, level. A check that comes to its end
-removes the file: the next one looks at everything again.
+Leaves `progress.jsonl` in the check's folder, locked while a check writes there: one line a segment
+that was checked, appended when it is. A line that is cut (the check was killed while it wrote, or
+the disk was full) does not count. A segment counts as done while all that its verdict came from is
+the same: its file, its index and the next segment's file (size, times, inode), and the level; as
+they were before they were read. A check that comes to its end removes the file, when its reports
+are there: the next one looks at everything again.
 """
 
+import fcntl
+import io
 import json
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Final, TextIO
+from typing import Final
 
-from fmqcore.journal.segments import index_name
+from fmqcore.errors import DirectoryLocked
+from fmqcore.journal.segments import index_name, segment_name
 from fmqspark.check.rows import SegmentResult
 from fmqspark.check.segment import SegmentTask
 
 NAME: Final = "progress.jsonl"
-_VERSION: Final = 1
+_VERSION: Final = 2
 
 
 class Progress:
@@ -26,15 +31,16 @@ class Progress:
     def __init__(self, folder: Path | None) -> None:
         self._path = folder / NAME if folder is not None else None
         self._done: dict[str, SegmentResult] = {}
-        self._file: TextIO | None = None
+        self._keys: dict[tuple[str, int], str] = {}
+        self._file: io.FileIO | None = None
+        self._full = False
 
     def __enter__(self) -> "Progress":
+        """Raises `DirectoryLocked`, `OSError`."""
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = _locked(self._path)
             self._load(self._path)
-            self._file = self._path.open("a", encoding="utf-8")
-            if self._path.stat().st_size:
-                self._file.write("\n")  # whatever the last line is, ours begins a new one
         return self
 
     def __exit__(
@@ -48,14 +54,22 @@ class Progress:
 
     def done(self, task: SegmentTask) -> SegmentResult | None:
         """The result of an earlier run that still holds. Never of what may be growing."""
-        return None if task.newest or task.live else self._done.get(_key(task))
+        if self._file is None:
+            return None
+        key = self._keys[task.replica, task.base] = _key(task)
+        return None if task.newest or task.live else self._done.get(key)
 
     def add(self, task: SegmentTask, result: SegmentResult) -> None:
-        """This one is done."""
-        if self._file is not None:
-            row = {"version": _VERSION, "key": _key(task), "result": result.as_data()}
-            self._file.write(json.dumps(row) + "\n")
-            self._file.flush()
+        """This one is done. Where it cannot be kept (a full disk) the check goes on without."""
+        if self._file is None or self._full:
+            return
+        key = self._keys[task.replica, task.base]
+        row = {"version": _VERSION, "key": key, "result": result.as_data()}
+        line = b"\n%b\n" % json.dumps(row).encode()  # whatever was cut before, this begins anew
+        try:
+            self._full = self._file.write(line) != len(line)
+        except OSError:
+            self._full = True
 
     def finished(self) -> None:
         """The whole check is."""
@@ -63,20 +77,36 @@ class Progress:
             self._path.unlink(missing_ok=True)
 
     def _load(self, path: Path) -> None:
-        if not path.exists():
-            return
         with path.open(encoding="utf-8", errors="replace") as file:
             for line in file:
                 try:
                     row = json.loads(line)
                     if row["version"] == _VERSION:
                         self._done[row["key"]] = SegmentResult.from_data(row["result"])
-                except (ValueError, KeyError, TypeError):
+                except (ValueError, KeyError, TypeError, RecursionError):
                     continue
 
 
+def _locked(path: Path) -> io.FileIO:
+    """The file, which nobody else writes to. Raises `DirectoryLocked`, `OSError`."""
+    while True:
+        file = io.FileIO(path, "a")
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.stat(path), os.fstat(file.fileno())):
+                return file
+        except FileNotFoundError:
+            pass
+        except BlockingIOError:
+            file.close()
+            raise DirectoryLocked(
+                f"{path.parent}: another check writes there: wait, or name another --out"
+            ) from None
+        file.close()  # whoever had it has come to an end, and removed it
+
+
 def _key(task: SegmentTask) -> str:
-    names = (task.file.name, index_name(task.file.base))
+    names = (task.file.name, index_name(task.file.base), segment_name(task.file.end))
     looks = [_look(os.path.join(task.path, name)) for name in names]
     return json.dumps(
         [task.replica, os.path.abspath(task.path), task.level.value, task.base, looks]
@@ -88,4 +118,4 @@ def _look(path: str) -> list[int]:
         found = os.stat(path)
     except OSError:
         return []
-    return [found.st_size, found.st_mtime_ns, found.st_ino]
+    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]

@@ -1,29 +1,41 @@
 """Write what a check gave: `summary.json`, `findings.parquet`, `coverage.parquet`, `report.html`.
 
-Each is made beside its place and renamed; `summary.json` is the last: whoever waits for it finds
-the others.
+Each is made beside its place, synced, and renamed: it is there whole or as it was. `summary.json`
+is the last: whoever waits for it finds the others. Who writes holds the folder's progress, so
+nobody else does.
 """
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 from fmqspark.check.job import Outcome
 from fmqspark.check.page import page
 from fmqspark.check.tables import write_coverage, write_findings
+from fmqspark.files import sync_folder
+
+SUMMARY = "summary.json"
 
 
 def write_reports(folder: Path, outcome: Outcome) -> None:
     """Write all four. Raises `OSError`."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_findings(folder / "findings.parquet", outcome.findings)
-    write_coverage(folder / "coverage.parquet", outcome.coverage)
+    (folder / SUMMARY).unlink(missing_ok=True)  # an earlier check's is not of these findings
+    sync_folder(folder)
     summary = outcome.summary()
     html = page(summary, outcome.findings, outcome.coverage, outcome.segments)
-    _replace(folder / "report.html", html)
-    _replace(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
+    told = json.dumps(summary, indent=1) + "\n"
+    _put(folder / "findings.parquet", lambda shadow: write_findings(shadow, outcome.findings))
+    _put(folder / "coverage.parquet", lambda shadow: write_coverage(shadow, outcome.coverage))
+    _put(folder / "report.html", lambda shadow: shadow.write_text(html, encoding="utf-8"))
+    _put(folder / SUMMARY, lambda shadow: shadow.write_text(told, encoding="utf-8"))
+    sync_folder(folder)
 
 
-def _replace(path: Path, text: str) -> None:
+def _put(path: Path, write: Callable[[Path], object]) -> None:
     shadow = path.with_name(path.name + ".tmp")
-    shadow.write_text(text, encoding="utf-8")
+    write(shadow)
+    with shadow.open("rb") as file:
+        os.fsync(file.fileno())
     shadow.replace(path)

@@ -60,9 +60,9 @@ def check_segment(task: SegmentTask) -> SegmentResult:
     try:
         with open_segment(task.path, file.name, throttle, sparse=sparse) as data:
             try:
-                _Check(task, result, data).run()
+                _Check(task, result, data, throttle).run()
             finally:
-                result.bytes_read = data.bytes_read
+                result.bytes_read += data.bytes_read
     except FileNotFoundError as failed:
         result.retired = task.live and not task.newest
         _not_read(result, file, State.RETIRED if result.retired else State.UNREAD, failed)
@@ -78,8 +78,11 @@ def _not_read(result: SegmentResult, file: SegmentFile, state: State, failed: OS
 
 
 class _Check:
-    def __init__(self, task: SegmentTask, result: SegmentResult, data: SegmentBytes) -> None:
+    def __init__(
+        self, task: SegmentTask, result: SegmentResult, data: SegmentBytes, throttle: Throttle
+    ) -> None:
         self._task = task
+        self._throttle = throttle
         self._result = result
         self._data = data
         self._looks = _LOOKS
@@ -100,7 +103,7 @@ class _Check:
 
     def run(self) -> None:
         task, verifier, result = self._task, self._verifier, self._result
-        index = read_small(task.path, index_name(self._file.base))
+        index = self._small(index_name(self._file.base))
         report = verifier.segment(self._file, self._data, index, again=self._again)
         findings = list(report.findings) + self._history.findings
         if task.newest:
@@ -117,6 +120,12 @@ class _Check:
         result.coverage = _coverage(task, report, verifier.cursor.position, unread)
         headers = self._headers.block
         result.digests = digests(headers) if len(headers) else []
+
+    def _small(self, name: str) -> bytes | None:
+        found = read_small(self._task.path, name)
+        self._result.bytes_read += len(found or b"")
+        self._throttle.read(len(found or b""))
+        return found
 
     def _again(self) -> bool:
         """Look again at a moving end, a few times."""
@@ -137,7 +146,7 @@ class _Check:
         state = verifier.state
         if state is not None:
             found += check_offsets(state, self._file.name, verifier.cursor.position)
-        side = read_small(self._task.path, SIDE_JOURNAL)
+        side = self._small(SIDE_JOURNAL)
         if side is not None:
             found += check_side_journal(side, None if self._task.live else state)
         return found
@@ -152,7 +161,7 @@ class _Check:
         begin_next(cursor)
         position = cursor.position
         try:
-            with open_segment(self._task.path, name, Throttle(0), sparse=True) as data:
+            with open_segment(self._task.path, name, self._throttle, sparse=True) as data:
                 found = advance(data, base, cursor, payloads=self._payloads)
                 if isinstance(found, BatchHeader) and self._payloads and state is not None:
                     snap = JournalState.from_snap(payload_of(found, data, base))

@@ -55,6 +55,4 @@ def _write(path: Path, fields: Sequence[tuple[str, str]], rows: Sequence[Any]) -
     schema: pa.Schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in fields])
     columns = [[row[i] for row in rows] for i in range(len(fields))]
     arrays = [pa.array(c, field.type) for c, field in zip(columns, schema, strict=True)]
-    shadow = path.with_name(path.name + ".tmp")
-    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), shadow)
-    shadow.replace(path)
+    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path)

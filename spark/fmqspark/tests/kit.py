@@ -19,6 +19,15 @@ def journal() -> JournalWriter:
     return sample(batches=300)
 
 
+class Misfit(JournalWriter):
+    """Its third segment follows another batch than there is."""
+
+    def _begin(self) -> None:
+        if len(self.segments) == 2:
+            self._prev_crc ^= 1
+        super()._begin()
+
+
 def write(path: Path, writer: JournalWriter | None = None, **changes: Any) -> Path:
     """A data directory; `changes` are the checkpoint's."""
     writer = writer or journal()

@@ -214,6 +214,11 @@ def test_only_some_topics(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="no topic 'nope'"):
         archive(tmp_path / "other", a, topics=("nope",))
     assert not (tmp_path / "other").exists()
+    (tmp_path / "other").mkdir()
+    with pytest.raises(InvalidArgument, match="no topic 'nope'"):
+        archive(tmp_path / "other", a, topics=("nope",))
+    with pytest.raises(InvalidArgument, match="no topic 'nope'"):
+        archive(out, a, topics=("nope",), group="g2")
 
 
 def test_another_journal_is_not_mixed_in(tmp_path: Path) -> None:

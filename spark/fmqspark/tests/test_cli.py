@@ -1,6 +1,8 @@
 """`python -m fmqspark` and `fmq job`: same commands, exit codes, one line for each failure."""
 
+import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 from fmqclient.cli.main import run as run_fmq
 from fmqcore.journal.segments import MIN_SEGMENT
 from fmqspark import cli
+from fmqspark.check import reports
 from fmqspark.tests.kit import data_batch, flip, journal, write
 
 
@@ -75,6 +78,8 @@ def test_rebuild_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         ["check", "DIR", "--rate", "-1"],
         ["check", "DIR", "--workers", "-1"],
         ["check", "DIR", "DIR"],
+        ["rebuild-index", "DIR", "DIR"],
+        ["check", "DIR", "--rate", "nan"],
         ["check", "/nowhere/at/all"],
         ["rebuild-index", "/nowhere/at/all"],
         ["rebuild"],
@@ -90,6 +95,53 @@ def test_wrong_usage_is_64_and_a_sentence(
     assert err.startswith("fmq job: ")
     assert "Traceback" not in err
     assert run_fmq(["job", *given]) == 64
+
+
+def test_folders_and_terminals_whose_text_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = write(tmp_path / os.fsdecode(b"a\xff"))
+    flip(a, data_batch(50).position + 64)
+    for arguments in (["check", a], ["check", a, "-o", "json"], ["rebuild-index", a]):
+        code, out, err = run(capsys, *arguments)
+        assert (code, err) == (2, "")
+        assert "a\\xff" in out.replace("\\\\", "\\")
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    assert run(capsys, "check", a)[0] == 2  # a range is told with a dash that is not ASCII
+
+
+def test_a_mistake_of_ours_is_one_line_and_no_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(*_: object) -> None:
+        raise ValueError("never thought of")
+
+    monkeypatch.setattr(cli, "run_check", wrong)
+    given = ["check", str(write(tmp_path / "a"))]
+    code, out, err = run(capsys, *given)
+    assert (code, out, err.count("\n")) == (3, "", 1)
+    assert "ValueError in test_cli.py" in err
+    assert run_fmq(["job", *given]) == 3
+
+
+@pytest.mark.spark
+def test_reports_that_cannot_be_written_take_no_finding_away(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    a, out = write(tmp_path / "a"), tmp_path / "out"
+    assert run(capsys, "check", a, "--out", out)[0] == 0
+    monkeypatch.setattr(reports, "write_coverage", full)
+    assert run(capsys, "check", a, "--out", out)[0] == 3
+    flip(a, data_batch(50).position + 64)
+    code, said, err = run(capsys, "check", a, "--out", out)
+    assert code == 2
+    assert "J001" in said
+    assert "reports: " not in said
+    assert "No space left" in err
+    assert not (out / "summary.json").exists()
 
 
 @pytest.mark.parametrize(

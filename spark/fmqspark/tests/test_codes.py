@@ -19,7 +19,7 @@ from fmqcore.words import Epoch, Offset, Position, TopicId
 from fmqspark.check.job import read_block
 from fmqspark.check.rows import Level
 from fmqspark.engines import LocalEngine
-from fmqspark.tests.kit import check, codes, data_batch, flip, journal, write
+from fmqspark.tests.kit import Misfit, check, codes, data_batch, flip, journal, write
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -85,15 +85,6 @@ def test_a_control_payload_is_the_standard_levels(a: Path) -> None:
     flip(a, victim.position + 97)
     assert codes(check(a, level=Level.QUICK)) == []
     assert codes(check(a, level=Level.STANDARD)) == [("J002", "a", victim.position)]
-
-
-class Misfit(JournalWriter):
-    """Its third segment follows another batch than there is."""
-
-    def _begin(self) -> None:
-        if len(self.segments) == 2:
-            self._prev_crc ^= 1
-        super()._begin()
 
 
 def test_j003_a_chain_that_breaks(tmp_path: Path) -> None:

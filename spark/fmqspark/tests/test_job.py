@@ -1,6 +1,7 @@
 """The check as a whole: engines, resume, levels, live directories, what cannot be read."""
 
 import fcntl
+import io
 import itertools
 import json
 import os
@@ -11,16 +12,17 @@ from typing import Any, TypeVar
 
 import pytest
 
-from fmqcore.errors import InvalidArgument
+from fmqcore.errors import DirectoryLocked, InvalidArgument
 from fmqcore.journal.segments import MIN_SEGMENT, index_name, segment_name
+from fmqcore.tests.journal_writer import JournalWriter
 from fmqcore.words import Position
-from fmqspark.check.job import Outcome
+from fmqspark.check.job import Options, Outcome, run_check
 from fmqspark.check.page import page
 from fmqspark.check.progress import NAME
 from fmqspark.check.rows import Level, SegmentResult
 from fmqspark.engines import LocalEngine, open_engine
 from fmqspark.files import LOCK, Throttle
-from fmqspark.tests.kit import check, codes, data_batch, flip, journal, write
+from fmqspark.tests.kit import Misfit, check, codes, data_batch, flip, journal, write
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -106,6 +108,78 @@ def test_what_has_changed_since_is_looked_at_again(tmp_path: Path) -> None:
     assert check(a, level=Level.QUICK, folder=out).reused == 0
 
 
+def test_a_segment_is_looked_at_again_if_what_follows_it_has_changed(tmp_path: Path) -> None:
+    """Whether the next one follows from it is its own verdict."""
+    whole, misfit = (kind() for kind in (JournalWriter, Misfit))
+    for writer in (whole, misfit):
+        writer.open_epoch(1)
+        for n in range(250):
+            writer.data(7, n % 4, [b"x" * 900])
+    a, out = write(tmp_path / "a", whole), tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        check(a, engine=Dying(3), folder=out)
+    for name, data in misfit.files(misfit.checkpoint()).items():
+        if (a / name).read_bytes() != data:
+            (a / name).write_bytes(data)
+    place = sorted(misfit.segments)[2]
+    outcome = check(a, folder=out)
+    assert (outcome.reused, codes(outcome)) == (1, [("J003", "a", place)])
+
+
+def test_a_segment_that_changes_while_it_is_read_is_looked_at_again(tmp_path: Path) -> None:
+    a, out, victim = write(tmp_path / "a"), tmp_path / "out", data_batch(2)
+
+    class Changing(Dying):
+        def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
+            for found in super().run(work, tasks):
+                flip(a, victim.position + 64)
+                yield found
+
+    with pytest.raises(KeyboardInterrupt):
+        check(a, engine=Changing(1), folder=out)
+    assert codes(check(a, folder=out)) == [("J001", "a", victim.position)]
+
+
+def test_one_check_at_a_time_writes_to_a_folder_and_its_progress_goes_last(tmp_path: Path) -> None:
+    a, out = write(tmp_path / "a"), tmp_path / "out"
+    options = Options((a,), folder=out)
+
+    def report(_: Outcome) -> bool:
+        with pytest.raises(DirectoryLocked, match="another check"):
+            run_check(options, LocalEngine())
+        return False  # the reports could not be written
+
+    first = run_check(options, LocalEngine(), report=report)
+    assert (first.reused, first.exit_code) == (0, 0)
+    again = run_check(options, LocalEngine())
+    assert again.reused == len(journal().segments) - 1
+    assert not (out / NAME).exists()
+
+
+def test_a_full_disk_ends_the_progress_not_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(io.FileIO):
+        def write(self, data: Any) -> int:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(io, "FileIO", Full)
+    a, b = damaged(tmp_path)
+    assert everything(check(a, b, folder=tmp_path / "out")) == everything(check(a, b))
+
+
+def test_index_files_count_for_the_throttle_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+    monkeypatch.setattr(Throttle, "read", lambda _, count: counted.append(count))
+    a = write(tmp_path / "a")
+    told = check(a, level=Level.QUICK).summary()["bytes_read"]
+    sizes = [path.stat().st_size for path in a.glob("*.index")]
+    assert set(sizes) <= set(counted)
+    assert sum(counted) >= told >= sum(sizes) + 96 * len(journal().headers)
+
+
 def test_a_result_is_the_same_after_json(tmp_path: Path) -> None:
     for segment in check(*damaged(tmp_path)).segments:
         assert SegmentResult.from_data(json.loads(json.dumps(segment.as_data()))) == segment
@@ -170,6 +244,12 @@ def test_what_is_no_journal_is_wrong_usage(tmp_path: Path, make: Callable[[Path]
     make(tmp_path / "x")
     with pytest.raises(InvalidArgument, match="name a broker's data directory"):
         check(tmp_path / "x")
+
+
+def test_a_data_directory_is_no_place_for_reports(tmp_path: Path) -> None:
+    a = write(tmp_path / "a")
+    with pytest.raises(InvalidArgument, match="is a data directory"):
+        check(a, folder=tmp_path / "x" / ".." / "a")
 
 
 def test_one_directory_twice_is_wrong_usage(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from fmqcore.journal.segments import MIN_SEGMENT, index_name, segment_name
 from fmqcore.words import Position
 from fmqspark import rebuild as subject
 from fmqspark.engines import LocalEngine
-from fmqspark.files import LOCK
+from fmqspark.files import LOCK, look
 from fmqspark.rebuild import Done, rebuild
 from fmqspark.tests.kit import check, codes, data_batch, flip, journal, write
 
@@ -131,7 +131,7 @@ def test_no_broker_starts_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     seen = []
     work = subject.rebuild_index
 
-    def look(task: subject.IndexTask) -> subject.IndexResult:
+    def look_and_work(task: subject.IndexTask) -> subject.IndexResult:
         with (a / LOCK).open() as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -140,7 +140,7 @@ def test_no_broker_starts_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPa
                 seen.append("held")
         return work(task)
 
-    monkeypatch.setattr(subject, "rebuild_index", look)
+    monkeypatch.setattr(subject, "rebuild_index", look_and_work)
     rebuild([a], LocalEngine())
     assert set(seen) == {"held"}
 
@@ -225,6 +225,18 @@ def test_a_segment_that_retention_deletes_meanwhile_is_not_missing(
         fcntl.flock(lock, fcntl.LOCK_EX)
         found = rebuild([a], LocalEngine(), live=True)
     assert found[0].done is Done.RETIRED
+
+
+def test_what_seems_to_be_missing_under_a_broker_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, name = write(tmp_path / "a"), segment_name(Position(0))
+    with (a / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        view = look(a)
+        late = view._replace(listing=tuple(pair for pair in view.listing if pair[0] != name))
+        monkeypatch.setattr(subject, "look_at_all", lambda _: [late])
+        assert Done.MISSING not in {r.done for r in rebuild([a], LocalEngine(), live=True)}
 
 
 def test_a_full_disk_leaves_the_old_index_and_no_shadow(

@@ -26,6 +26,7 @@ from fmqoperator.outlook import Outlook, child_of, outlook
 from fmqoperator.promotion import Wait, promotion
 from fmqoperator.resources import SWITCHOVER
 from fmqoperator.seen import Observation
+from fmqoperator.told import lasting
 from fmqoperator.words import Leave, Move, Restart, Run
 
 CALM_MS: Final = 30_000
@@ -39,10 +40,12 @@ def plan(seen: Observation) -> list[Action]:
     """
     if seen.group.metadata.deletion_timestamp is not None:
         return []  # what it owns goes by itself; its volumes as it was declared
+    failed = list(lasting(seen.failures))
     if seen.group.spec.paused:
-        return [Requeue(CALM_MS)]
+        return [*failed, Requeue(CALM_MS)]
     what = outlook(seen)
     actions = [
+        *failed,  # first: what fails ends the round
         *_annotation(seen),
         *_config(seen, what),
         *_children(seen, what),

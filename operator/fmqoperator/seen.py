@@ -128,6 +128,7 @@ class Failure:
     what: str  # e.g. "StatefulSet g1", "ZooKeeper"
     reason: str  # one word: Forbidden, Invalid, Unreachable, ...
     message: str
+    rounds: int = 1  # so many in a row, this one included
 
 
 @dataclass(frozen=True, slots=True)

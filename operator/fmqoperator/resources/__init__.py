@@ -9,7 +9,14 @@ from fmqoperator.resources.base import (
     Metadata,
     Part,
 )
-from fmqoperator.resources.group import FENCE, RESTART, SWITCHOVER, BrokerGroup, BrokerGroupSpec
+from fmqoperator.resources.group import (
+    FENCE,
+    RESTART,
+    SWITCHOVER,
+    BrokerGroup,
+    BrokerGroupSpec,
+    read_group,
+)
 from fmqoperator.resources.job import BrokerJob, BrokerJobSpec, BrokerJobStatus
 from fmqoperator.resources.status import (
     Access,
@@ -44,4 +51,5 @@ __all__ = [
     "Topic",
     "TopicSpec",
     "TopicStatus",
+    "read_group",
 ]

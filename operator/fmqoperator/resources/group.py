@@ -3,10 +3,11 @@
 The group is named as the resource is; its brokers are its pods: `<name>-0`, `<name>-1`, ...
 """
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from fmqcore.policy import Flush, HowMany, SlaveCounts
 from fmqoperator.resources.base import (
@@ -307,3 +308,17 @@ class BrokerGroup(Part):
     def brokers(self) -> tuple[str, ...]:
         """The brokers that are wanted, which are pods."""
         return tuple(f"{self.name}-{at}" for at in range(self.spec.replicas))
+
+
+def read_group(body: Mapping[str, Any]) -> BrokerGroup:
+    """One as the API server has it. Raises `ValidationError` for what people wrote.
+
+    A status that cannot be read (a newer operator wrote it) counts as none: it is ours to write,
+    and all that is decided by it is when things began.
+    """
+    try:
+        return BrokerGroup.model_validate(body)
+    except ValidationError as error:
+        if any(found["loc"][:1] != ("status",) for found in error.errors()):
+            raise
+    return BrokerGroup.model_validate({k: v for k, v in body.items() if k != "status"})

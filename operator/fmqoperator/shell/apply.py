@@ -51,6 +51,7 @@ class Applier:
         """One action. Raises `Failed`."""
         try:
             await self._do(group, body, action)
+            self._note(group, action)
         except TimeoutError:
             raise Failed(Failure(_what(action), "NoAnswer", "no answer in time")) from None
         except KubeError as error:
@@ -60,11 +61,6 @@ class Applier:
 
     async def _do(self, group: BrokerGroup, body: Json, action: Action) -> None:
         kube, namespace = self.kube, group.metadata.namespace
-        if not isinstance(action, Tell | Requeue):
-            _log.info(
-                "does", of=f"{namespace}/{group.metadata.name}", what=_what(action),
-                why=getattr(action, "why", ""),
-            )  # fmt: skip
         match action:
             case ApplyChild():
                 name = action.manifest["metadata"]["name"]
@@ -90,6 +86,12 @@ class Applier:
                 pass  # the worker's
             case _:
                 assert_never(action)
+
+    def _note(self, group: BrokerGroup, action: Action) -> None:
+        """What was done. (What could not be done the worker complains of, once.)"""
+        if not isinstance(action, Tell | Requeue):
+            of = f"{group.metadata.namespace}/{group.metadata.name}"
+            _log.info("did", of=of, what=_what(action), why=getattr(action, "why", ""))
 
     async def _annotate(self, group: BrokerGroup, name: str, value: str, change: Json) -> None:
         """If it still has that value."""

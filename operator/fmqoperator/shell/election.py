@@ -11,6 +11,7 @@ from typing import Any, Final
 DURATION_S: Final = 15
 RENEW_S: Final = 4.0
 GIVE_UP_S: Final = 10.0
+_SHORTEST_S: Final = 0.5
 
 Json = dict[str, Any]
 
@@ -56,6 +57,21 @@ def released(found: Json) -> Json:
 def still_mine(renewed_s: float, now_s: float) -> bool:
     """May the holder work on? `renewed_s`: before its last successful write was sent."""
     return now_s - renewed_s < GIVE_UP_S
+
+
+def pause_s(renewed_s: float, now_s: float) -> float:
+    """Until the next try to renew it; the less is left, the sooner."""
+    left_s = _left_s(renewed_s, now_s)
+    return min(RENEW_S, left_s, max(left_s / 2, _SHORTEST_S))
+
+
+def patience_s(renewed_s: float, now_s: float) -> float:
+    """How long that try may take: an API server that hangs makes nobody work for too long."""
+    return min(RENEW_S, _left_s(renewed_s, now_s))
+
+
+def _left_s(renewed_s: float, now_s: float) -> float:
+    return max(0.0, renewed_s + GIVE_UP_S - now_s)
 
 
 def _spec(old: Json, me: str, now_text: str, *, taken: bool) -> Json:

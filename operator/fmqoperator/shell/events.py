@@ -1,4 +1,7 @@
-"""Events on the custom resources: what the operator decided, once and not again and again."""
+"""Events on the custom resources: what the operator decided, once and not again and again.
+
+What is news, `told.py` says. Leaves Events in the cluster, which forgets them by itself.
+"""
 
 import time
 from typing import Final, Literal
@@ -7,37 +10,40 @@ import structlog
 
 from fmqoperator.shell.kube import Json, Kube, KubeError
 from fmqoperator.shell.times import utc_text
+from fmqoperator.told import Told
 
 _log = structlog.get_logger()
-_AGAIN_S: Final = 600.0
-_MOST: Final = 10_000
 _LONGEST: Final = 1000
+_REFUSED: Final = range(400, 500)
 
 Kind = Literal["Normal", "Warning"]
 
 
 class Events:
-    """Writes them. One that was said in the last minutes is not said again."""
+    """Writes them."""
 
     def __init__(self, kube: Kube, me: str) -> None:
         self._kube = kube
         self._me = me
-        self._said: dict[tuple[str, str, str], float] = {}
+        self._told = Told()
 
     async def tell(self, about: Json, kind: Kind, reason: str, message: str) -> None:
         """On the object `about`. What cannot be written is logged, and no reason to stop."""
-        meta, now_s = about["metadata"], time.monotonic()
+        meta = about["metadata"]
         key = (meta.get("uid", ""), reason, message)
-        if now_s - self._said.get(key, -_AGAIN_S) < _AGAIN_S:
+        if not self._told.is_news(key, time.monotonic()):
             return
-        if len(self._said) > _MOST:
-            self._said = {k: at for k, at in self._said.items() if now_s - at < _AGAIN_S}
-        self._said[key] = now_s
         _log.info("tells", of=f"{meta['namespace']}/{meta['name']}", reason=reason, message=message)
         try:
             await self._kube.create("Event", meta["namespace"], self._event(about, *key[1:], kind))
         except KubeError as error:
             _log.warning("event_not_written", reason=reason, why=str(error))
+            if error.status not in _REFUSED:  # it may be taken the next time
+                self._told.not_told(key)
+
+    def round_ended(self, about: Json) -> None:
+        """A round of it has told all that there is to tell."""
+        self._told.round_ended(about["metadata"].get("uid", ""))
 
     def _event(self, about: Json, reason: str, message: str, kind: Kind) -> Json:
         meta, now = about["metadata"], utc_text()

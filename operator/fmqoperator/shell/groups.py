@@ -13,7 +13,7 @@ from fmqcore.words import BrokerId
 from fmqoperator.actions import Requeue
 from fmqoperator.objects import names
 from fmqoperator.plan import plan
-from fmqoperator.resources import BrokerGroup
+from fmqoperator.resources import BrokerGroup, read_group
 from fmqoperator.resources.base import MAX_BROKERS
 from fmqoperator.resources.parts import Reclaim
 from fmqoperator.seen import Failure, Observation
@@ -21,8 +21,8 @@ from fmqoperator.shell.apply import Applier, Failed
 from fmqoperator.shell.keeper import RESYNC_S, Key, Outcome
 from fmqoperator.shell.kube import Json
 from fmqoperator.shell.observe import Observer
-from fmqoperator.shell.times import wall_ms
-from fmqoperator.status import status, unreadable
+from fmqoperator.shell.unreadable import told_unreadable
+from fmqoperator.status import status
 
 _log = structlog.get_logger()
 _LEAVE_S: Final = 2.0
@@ -42,12 +42,14 @@ class Groups:
     ) -> Outcome:
         """See `Rounds`."""
         try:
-            group = BrokerGroup.model_validate(body)
+            group = read_group(body)
         except ValidationError as error:
-            return Outcome(unreadable(body, error, wall_ms()))
+            return await told_unreadable(self._applier.events, body, error)
         self._watch(key, group, wake)
         seen = await self._observer.look(group, failures)
         pause_s, failed = await self._act(group, body, seen)
+        if not failed:
+            self._applier.events.round_ended(body)
         return Outcome(status(replace(seen, failures=failed)), pause_s, failed)
 
     async def gone(self, key: Key, body: Json) -> None:
@@ -58,7 +60,7 @@ class Groups:
         if known := self._watched.pop(key, None):
             known[1]()
         try:
-            group = BrokerGroup.model_validate(body)
+            group = read_group(body)
         except ValidationError:
             return
         brokers = [BrokerId(f"{group.name}-{at}") for at in range(MAX_BROKERS)]

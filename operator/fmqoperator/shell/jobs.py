@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from fmqoperator.actions import Action, ApplyChild, DeleteChild, Requeue, Tell
 from fmqoperator.jobs import JobSeen, job_status, plan_job
-from fmqoperator.resources import BrokerGroup, BrokerJob
+from fmqoperator.resources import BrokerGroup, BrokerJob, read_group
 from fmqoperator.seen import Defaults, Failure
 from fmqoperator.shell.bodies import job_pod_of
 from fmqoperator.shell.cache import Cache
@@ -15,7 +15,8 @@ from fmqoperator.shell.events import Events
 from fmqoperator.shell.keeper import RESYNC_S, Key, Outcome
 from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
 from fmqoperator.shell.times import wall_ms
-from fmqoperator.status import unreadable
+from fmqoperator.shell.unreadable import told_unreadable
+from fmqoperator.told import lasting
 
 
 class Jobs:
@@ -34,10 +35,10 @@ class Jobs:
         try:
             job = BrokerJob.model_validate(body)
         except ValidationError as error:
-            return Outcome(unreadable(body, error, wall_ms()))
+            return await told_unreadable(self._events, body, error)
         seen = self._look(key, job, failures)
         pause_s, failed = RESYNC_S, None
-        for action in plan_job(seen):
+        for action in (*lasting(failures), *plan_job(seen)):
             if isinstance(action, Requeue):
                 pause_s = min(pause_s, action.after_ms / 1000)
                 continue
@@ -46,6 +47,8 @@ class Jobs:
             except KubeError as error:
                 failed = Failure(f"job {key.name}", error.reason, str(error))
                 break
+        if failed is None:
+            self._events.round_ended(body)
         after = replace(seen, failures=(failed,) if failed else ())
         return Outcome(job_status(after), pause_s, after.failures)
 
@@ -74,7 +77,7 @@ class Jobs:
         if body is None:
             return None
         try:
-            return BrokerGroup.model_validate(body)
+            return read_group(body)
         except ValidationError:
             return None
 

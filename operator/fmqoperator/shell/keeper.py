@@ -18,6 +18,7 @@ from fmqoperator.seen import Failure
 from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
 from fmqoperator.shell.times import wall_ms
 from fmqoperator.status import patch, worth_writing
+from fmqoperator.told import counted
 
 _log = structlog.get_logger()
 
@@ -181,14 +182,15 @@ class Worker:
         """One round; how long to wait for the next. A bug is one resource's, and is told."""
         begun, counts = time.monotonic(), self._keeper.counts
         counts.rounds += 1
-        pause_s = RESYNC_S
+        pause_s, failures = RESYNC_S, tuple[Failure, ...]()
         try:
-            pause_s = await self._round()
+            pause_s, failures = await self._round()
         except KubeError as error:
-            self._failures = (Failure("status", error.reason, str(error)),)
+            failures = (Failure("status", error.reason, str(error)),)
         except Exception as error:  # noqa: BLE001  # the others must go on
             _log.error("round_broke", of=str(self._key), exc_info=error)
-            self._failures = (Failure("operator", type(error).__name__, str(error)),)
+            failures = (Failure("operator", type(error).__name__, str(error)),)
+        self._failures = counted(self._failures, failures)
         counts.longest_ms = max(counts.longest_ms, int((time.monotonic() - begun) * 1000))
         if not self._failures:
             self._in_a_row, self._complained = 0, ""
@@ -204,12 +206,11 @@ class Worker:
             self._complained = said
             _log.warning("round_failed", of=str(self._key), why=said)
 
-    async def _round(self) -> float:
+    async def _round(self) -> tuple[float, tuple[Failure, ...]]:
         rounds = self._keeper.kinds[self._key.kind]
         done = await rounds.round(self._key, self._body, self._failures, self.wake)
-        self._failures = done.failures
         await self._write(done.status)
-        return done.pause_s
+        return done.pause_s, done.failures
 
     async def _write(self, new: Json) -> None:
         """The status, if it says anything new."""

@@ -12,7 +12,14 @@ from contextlib import asynccontextmanager
 import structlog
 
 from fmqcore.errors import Unavailable
-from fmqoperator.shell.election import RENEW_S, Sight, next_step, released, still_mine
+from fmqoperator.shell.election import (
+    Sight,
+    next_step,
+    patience_s,
+    pause_s,
+    released,
+    still_mine,
+)
 from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
 from fmqoperator.shell.times import utc_text
 
@@ -35,6 +42,7 @@ class Lease:
         self._seen: Sight | None = None
         self._renewed_s = 0.0
         self._written: Json = {}
+        self._complained = ""
 
     async def acquire(self) -> None:
         """Wait until it is mine."""
@@ -49,10 +57,10 @@ class Lease:
     async def keep(self) -> None:
         """Renew it, for ever. Raises `LeaseLost`."""
         while True:
-            await asyncio.sleep(RENEW_S)
+            await asyncio.sleep(pause_s(self._renewed_s, time.monotonic()))
             kept = False
             try:
-                async with asyncio.timeout(RENEW_S):
+                async with asyncio.timeout(patience_s(self._renewed_s, time.monotonic())):
                     kept = await self._try()
             except TimeoutError:
                 pass
@@ -82,6 +90,7 @@ class Lease:
             self._seen = step.sight
             self.holder = step.sight.holder if step.sight is not None else ""
             if step.write is None:
+                self._complained = ""
                 return False
             if step.create:
                 body = {"metadata": {"name": self._ref.name}, **step.write}
@@ -89,8 +98,11 @@ class Lease:
             else:
                 self._written = await self._kube.replace(self._ref, step.write)
         except KubeError as error:
-            _log.warning("lease_unanswered", lease=str(self._ref), why=str(error))
+            if str(error) != self._complained:  # once, not at every try
+                self._complained = str(error)
+                _log.warning("lease_unanswered", lease=str(self._ref), why=str(error))
             return False
+        self._complained = ""
         self.holder, self._renewed_s = self._me, now_s
         return True
 

@@ -12,8 +12,9 @@ from fmqoperator.shell.events import Events
 from fmqoperator.shell.keeper import RESYNC_S, Key, Outcome
 from fmqoperator.shell.kube import Json
 from fmqoperator.shell.times import wall_ms
+from fmqoperator.shell.unreadable import told_unreadable
 from fmqoperator.shell.zookeeper import Ensembles
-from fmqoperator.status import unreadable
+from fmqoperator.told import lasting
 from fmqoperator.topics import (
     CreateTopic,
     PutTopic,
@@ -40,10 +41,10 @@ class Topics:
         try:
             topic = Topic.model_validate(body)
         except ValidationError as error:
-            return Outcome(unreadable(body, error, wall_ms()))
+            return await told_unreadable(self._events, body, error)
         seen = await self._look(topic, failures)
         pause_s, failed = RESYNC_S, None
-        for action in plan_topic(seen):
+        for action in (*lasting(failures), *plan_topic(seen)):
             if isinstance(action, Requeue):
                 pause_s = min(pause_s, action.after_ms / 1000)
                 continue
@@ -52,6 +53,8 @@ class Topics:
             except (FmqError, TimeoutError) as error:
                 failed = Failure(f"topic {name_of(topic)}", type(error).__name__, str(error))
                 break
+        if failed is None:
+            self._events.round_ended(body)
         after = await self._look(topic, (failed,) if failed else ())
         return Outcome(topic_status(after), pause_s, after.failures)
 

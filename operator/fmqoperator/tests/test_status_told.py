@@ -4,11 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from fmqcore.words import BrokerId
-from fmqoperator.resources import SWITCHOVER
+from fmqoperator.actions import Tell
+from fmqoperator.plan import plan
+from fmqoperator.resources import SWITCHOVER, read_group
 from fmqoperator.resources.job import Verdict
-from fmqoperator.seen import Answer, Check
+from fmqoperator.seen import Answer, Check, Failure
 from fmqoperator.status import status
 from fmqoperator.tests.plan_kit import lose_master
 from fmqoperator.tests.world import running
@@ -103,3 +106,40 @@ def test_a_promotion_is_told_with_why() -> None:
     assert (last["from"], last["to"]) == ("g1-1 READ", "g1-1 FULL")
     assert last["cause"].startswith("g1-1 is master: master g1-0 is lost")
     assert last["writeOutageMs"] >= 30_000
+
+
+FORBIDDEN = "NetworkPolicy g1: networkpolicies is forbidden: you may not"
+
+
+@pytest.mark.parametrize(("rounds", "told"), [(1, []), (2, [FORBIDDEN]), (9, [FORBIDDEN])])
+@pytest.mark.parametrize("paused", [False, True])
+def test_what_keeps_failing_is_told_before_anything_is_tried_again(
+    rounds: int, told: list[str], paused: bool
+) -> None:
+    """A missing permission: it is in the condition at once, and an Event says so too."""
+    made = running(paused=paused)
+    failure = Failure("NetworkPolicy g1", "Forbidden", FORBIDDEN.partition(": ")[2], rounds)
+    actions = plan(replace(made.seen(), failures=(failure,)))
+    assert [a.message for a in actions if isinstance(a, Tell)] == told
+    assert actions[: len(told)] == [Tell("Warning", "Forbidden", said) for said in told]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"phase": "Levitating"},  # a newer operator wrote it
+        {"brokers": [{"broker": "g1-0", "role": "king", "permission": "FULL"}]},
+        {},
+    ],
+)
+def test_a_status_that_cannot_be_read_stops_nobody(change: Any) -> None:
+    body = running().body
+    found = read_group(body | {"status": body["status"] | change})
+    assert found.spec.replicas == 2
+    assert (found.status.master == "g1-0") is (change == {})
+
+
+def test_a_spec_that_cannot_be_read_is_not_guessed() -> None:
+    body = running().body
+    with pytest.raises(ValidationError):
+        read_group(body | {"spec": {"replicas": 99}, "status": {"phase": "Levitating"}})

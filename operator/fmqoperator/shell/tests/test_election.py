@@ -10,6 +10,8 @@ from fmqoperator.shell.election import (
     RENEW_S,
     Sight,
     next_step,
+    patience_s,
+    pause_s,
     released,
     still_mine,
 )
@@ -94,3 +96,17 @@ def test_never_two_by_their_own_clocks() -> None:
                     break
         assert taken_s is not None
         assert not still_mine(renewed_s, taken_s), (cut_s, renewed_s, taken_s)
+
+
+@pytest.mark.parametrize("takes_s", [0.0, 0.3, 3.9, 100.0])
+def test_a_holder_that_gets_no_answer_gives_up_in_time_and_tries_often(takes_s: float) -> None:
+    """Refused at once, slowly, or never answered: it never works longer than it may."""
+    now_s, tries = 0.0, 0
+    while still_mine(0, now_s):
+        now_s += pause_s(0, now_s)
+        now_s += min(takes_s, patience_s(0, now_s))
+        tries += 1
+        assert now_s <= GIVE_UP_S
+        assert tries < 20
+    assert tries > 1
+    assert pause_s(0, 0) == RENEW_S == patience_s(0, 0)

@@ -144,6 +144,23 @@ async def test_a_status_that_is_refused_is_a_failure_of_the_round(world: World) 
     assert world.rounds.seen[-1][0] == "a"
 
 
+async def test_how_often_in_a_row_something_failed_is_known(world: World) -> None:
+    """Of the round itself, and of the status that is written after it."""
+    no = Failure("StatefulSet g1", "Forbidden", "you may not")
+    world.rounds.does["a"] = lambda: Outcome({}, failures=(no,))
+    world.kube.refuse = KubeError(422, "Invalid", "an older definition")
+    world.rounds.does["b"] = lambda: Outcome({"phase": "New"})
+    world.keeper.know(A, body())
+    world.keeper.know(B, body())
+    for name in ("a", "b"):
+        while world.rounds.rounds(name) < 3:
+            rounds = world.rounds.rounds(name)
+            world.keeper.wake(Key("BrokerGroup", "ns", name))
+            await world.rounds.until(lambda: world.rounds.rounds(name) > rounds)  # noqa: B023
+        found = [failures for seen, failures in world.rounds.seen if seen == name][:3]
+        assert [[f.rounds for f in failures] for failures in found] == [[], [1], [2]]
+
+
 async def test_one_that_is_gone_gets_its_farewell_and_no_round(world: World) -> None:
     world.keeper.know(A, body())
     await settled(world)

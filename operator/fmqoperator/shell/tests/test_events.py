@@ -1,0 +1,64 @@
+"""Events on resources: what is written, and what becomes of one that is not taken."""
+
+from typing import Any, cast
+
+import pytest
+
+from fmqoperator.shell.events import Events
+from fmqoperator.shell.kube import Json, Kube, KubeError
+
+GROUP: Json = {"metadata": {"name": "g1", "namespace": "shop", "uid": "u"}}
+
+
+class FakeKube:
+    def __init__(self) -> None:
+        self.written: list[tuple[str, str, Json]] = []
+        self.refuse: KubeError | None = None
+
+    async def create(self, kind: str, namespace: str, body: Json) -> Json:
+        if self.refuse is not None:
+            raise self.refuse
+        self.written.append((kind, namespace, body))
+        return body
+
+
+def made() -> tuple[FakeKube, Events]:
+    kube = FakeKube()
+    return kube, Events(cast(Kube, kube), "operator-1")
+
+
+async def test_one_is_on_its_resource_and_short_enough() -> None:
+    kube, events = made()
+    await events.tell(GROUP, "Warning", "VolumeLost", "x" * 5000)
+    ((kind, namespace, event),) = kube.written
+    assert (kind, namespace) == ("Event", "shop")
+    assert (event["type"], event["reason"]) == ("Warning", "VolumeLost")
+    assert len(event["message"]) <= 1024, "the API server takes no more"
+    about: dict[str, Any] = event["involvedObject"]
+    assert (about["kind"], about["namespace"], about["name"], about["uid"]) == (
+        "BrokerGroup",
+        "shop",
+        "g1",
+        "u",
+    )
+
+
+async def test_the_same_is_told_again_only_if_it_was_over() -> None:
+    kube, events = made()
+    for over in (False, False, True, False):
+        await events.tell(GROUP, "Normal", "Switchover", "g1-1 is to be master")
+        events.round_ended(GROUP)
+        if over:
+            events.round_ended(GROUP)
+    assert len(kube.written) == 2
+
+
+@pytest.mark.parametrize(("status", "again"), [(0, True), (503, True), (403, False), (422, False)])
+async def test_one_that_could_not_be_written_is_written_later(status: int, again: bool) -> None:
+    """Unless it was refused: that would be refused, and complained of, at every round."""
+    kube, events = made()
+    kube.refuse = KubeError(status, "no", "no")
+    await events.tell(GROUP, "Normal", "Switchover", "g1-1 is to be master")
+    kube.refuse = None
+    await events.tell(GROUP, "Normal", "Switchover", "g1-1 is to be master")
+    assert len(kube.written) == again

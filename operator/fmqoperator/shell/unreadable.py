@@ -1,0 +1,16 @@
+"""A resource that cannot be read, as an older schema let it in: told, and otherwise let alone."""
+
+from pydantic import ValidationError
+
+from fmqoperator.shell.events import Events
+from fmqoperator.shell.keeper import Outcome
+from fmqoperator.shell.kube import Json
+from fmqoperator.shell.times import wall_ms
+from fmqoperator.status import unreadable
+
+
+async def told_unreadable(events: Events, body: Json, error: ValidationError) -> Outcome:
+    """By a condition and an Event, in the same words."""
+    status = unreadable(body, error, wall_ms())
+    await events.tell(body, "Warning", "Invalid", status["message"])
+    return Outcome(status)

@@ -1,0 +1,82 @@
+"""Which Events are news, and what of a round's failures is to be told. Pure: the time is given.
+
+What goes on being so is told once in `AGAIN_S`. What was over meanwhile (a whole round of its
+resource, in which nothing failed, did not tell it) is news when it is so again; but no Event is
+told more than `MOST` times in `AGAIN_S`, whatever goes up and down. Nothing of this outlives the
+operator: plans tell by what the status says already, this only keeps quick rounds from repeating.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from fmqoperator.actions import Tell
+from fmqoperator.seen import Failure
+
+AGAIN_S: Final = 600.0
+MOST: Final = 5
+_KEPT: Final = 10_000
+_LASTING_ROUNDS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One Event: when it was told in the last `AGAIN_S`, and in which round it was so last."""
+
+    at_s: tuple[float, ...]
+    round: int
+
+
+Key = tuple[str, str, str]
+"""The resource's uid, reason, message."""
+
+
+class Told:
+    """What was told of all resources. Times are of one monotonic clock."""
+
+    def __init__(self) -> None:
+        self._said: dict[Key, Said] = {}
+        self._rounds: dict[str, int] = {}  # by uid: whole rounds since something was told of it
+
+    def is_news(self, key: Key, now_s: float) -> bool:
+        """Whether to tell it now; from then on it counts as told."""
+        this_round = self._rounds.setdefault(key[0], 0)
+        before = self._said.get(key, Said((), this_round))
+        recent = tuple(at for at in before.at_s if now_s - at < AGAIN_S)
+        was_over = before.round < this_round - 1
+        news = not recent or (was_over and len(recent) < MOST)
+        self._said[key] = Said((*recent, now_s) if news else recent, this_round)
+        if len(self._said) > _KEPT:
+            self._forget(now_s)
+        return news
+
+    def not_told(self, key: Key) -> None:
+        """It could not be told after all: it still is news."""
+        self._said.pop(key, None)
+
+    def round_ended(self, uid: str) -> None:
+        """A whole round of that resource: what it did not tell is over."""
+        if uid in self._rounds:
+            self._rounds[uid] += 1
+
+    def _forget(self, now_s: float) -> None:
+        self._said = {
+            key: said for key, said in self._said.items() if now_s - said.at_s[-1] < AGAIN_S
+        }
+        known = {uid for uid, _, _ in self._said}
+        self._rounds = {uid: n for uid, n in self._rounds.items() if uid in known}
+
+
+def counted(before: Iterable[Failure], now: Iterable[Failure]) -> tuple[Failure, ...]:
+    """The failures of a round, each with how many rounds in a row it has been so."""
+    rounds = {(f.what, f.reason): f.rounds for f in before}
+    return tuple(
+        Failure(f.what, f.reason, f.message, rounds.get((f.what, f.reason), 0) + 1) for f in now
+    )
+
+
+def lasting(failures: Iterable[Failure]) -> Iterator[Tell]:
+    """Of those that were not over at the next try, which is what a hiccup is."""
+    for failure in failures:
+        if failure.rounds >= _LASTING_ROUNDS:
+            yield Tell("Warning", failure.reason, f"{failure.what}: {failure.message}")

@@ -5,7 +5,7 @@ Time: the journal and the offset store run by the machine's clock; the fetch ser
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -60,10 +60,15 @@ class HandClock(SystemClock):
     def monotonic_ms(self) -> int:
         return self._now_ms
 
-    async def sleep(self, seconds: float) -> None:
-        future = asyncio.get_running_loop().create_future()
+    def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
+        """Counts from the call, not from when its task has its first turn: time may have moved."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sleepers.append((self._now_ms + round(seconds * 1000), future))
-        await future
+
+        async def until_then() -> None:
+            await future
+
+        return until_then()
 
     def sleeps_until(self, ms: int) -> bool:
         """Whether somebody has got as far as to sleep until that moment."""

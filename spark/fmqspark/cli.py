@@ -28,6 +28,7 @@ from fmqcore.errors import (
 from fmqspark.check.job import INCOMPLETE, INCONSISTENT, Options, Outcome, run_check
 from fmqspark.check.rows import Level
 from fmqspark.engines import open_engine
+from fmqspark.files import each_once, no_data_directory
 from fmqspark.rebuild import Done, IndexResult, rebuild
 
 if TYPE_CHECKING:
@@ -202,6 +203,7 @@ def archive(
         from fmqspark.archive.job import ArchiveOptions, run_archive
 
         topics = tuple(topic) if topic else None
+        no_data_directory(out, directories or [])
         sources, name = _sources(directories or [], connect, group, topics)
         options = ArchiveOptions(sources, out, name, topics, _bytes(rate))
         with open_engine(engine.value, workers, master) as running:
@@ -222,6 +224,7 @@ def _sources(
             "name data directories, or brokers (--connect fmq://...): one of both"
         )
     if not connect:
+        each_once(directories)
         return tuple(map(str, directories)), group or "journal"
     from fmqspark.brokers import brokers_of
 

@@ -6,13 +6,14 @@ A task and its result are small and picklable: what is read stays where it is re
 
 import multiprocessing
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
 
@@ -82,6 +83,7 @@ def _outlive_nobody(job: BaseProcess) -> None:
 
 NAMES = ("local", "pool", "spark")
 """What `--engine` may be."""
+_MASTER: Final = re.compile(r"yarn$|local(-cluster)?(\[[0-9*][0-9*, ]*\])?$|(spark|k8s)://.")
 
 
 @contextmanager
@@ -103,6 +105,10 @@ def open_engine(name: str, workers: int = 0, master: str = "") -> Iterator[Engin
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
         case "spark":
+            if master and _MASTER.match(master) is None:  # Java would answer with a stack trace
+                raise InvalidArgument(
+                    f"--master {master}: like local[2], spark://host:7077, k8s://https://host, yarn"
+                )
             with _spark(count, master) as engine:
                 yield engine
         case _:

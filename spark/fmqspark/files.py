@@ -9,7 +9,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -29,9 +29,11 @@ __all__ = [
     "SegmentBytes",
     "Throttle",
     "directory_lock",
+    "each_once",
     "look",
     "look_at_all",
     "make_folder",
+    "no_data_directory",
     "open_segment",
     "read_small",
     "sync_folder",
@@ -148,9 +150,20 @@ def look(path: Path) -> DataDirectory:
 def look_at_all(paths: Sequence[Path]) -> list[DataDirectory]:
     """Look at several. Raises `InvalidArgument` also if one is named twice."""
     views = [look(path) for path in paths]
+    each_once(paths)
+    return views
+
+
+def each_once(paths: Sequence[Path]) -> None:
+    """Raises `InvalidArgument` if not."""
     if len({path.resolve() for path in paths}) != len(paths):
         raise InvalidArgument("the same directory is named twice: name each replica once")
-    return views
+
+
+def no_data_directory(folder: Path, paths: Sequence[Path]) -> None:
+    """What a job writes does not go to what it reads. Raises `InvalidArgument`."""
+    if folder.resolve() in {path.resolve() for path in paths}:
+        raise InvalidArgument(f"--out {folder} is a data directory: name another folder")
 
 
 @contextmanager
@@ -193,7 +206,8 @@ def make_folder(folder: Path) -> None:
     new = [path for path in folder.absolute().parents if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in [folder, *new]:
-        sync_folder(path.absolute().parent)
+        with suppress(PermissionError):  # above what is ours we may not even look
+            sync_folder(path.absolute().parent)
 
 
 def _is_blank(file: Path) -> bool:

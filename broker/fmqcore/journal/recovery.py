@@ -149,8 +149,7 @@ def survey(
         or ((base := index_base(name)) is not None and base not in indexed)
     )
     lost = _missing_known(bases, checkpoint, empty)
-    told = {hole.position for hole in lost}
-    gaps = [gap for gap in _gaps(segments, log_start) if gap.position not in told]
+    gaps = [gap for gap in _gaps(segments, log_start, lost) if gap.end != gap.position]
     known = checkpoint.durable_end if checkpoint else log_start
     last = segments[-1].base if segments else log_start
     return Survey(
@@ -279,25 +278,34 @@ def _missing_known(
     return found
 
 
-def _gaps(segments: Sequence[SegmentFile], log_start: Position) -> list[Finding]:
-    """Where a segment does not begin where the one before it ends, ascending."""
+def _gaps(
+    segments: Sequence[SegmentFile], log_start: Position, lost: Sequence[Finding]
+) -> list[Finding]:
+    """Where a segment does not begin where the one before it ends, ascending.
+
+    Of a range up to what is `lost`: that is told by itself. (Then it may be empty.)
+    """
+    known = [hole.position for hole in lost if hole.position is not None]
     found = []
     expected = log_start
     before: SegmentFile | None = None
     for segment in segments:
         if segment.base != expected:
-            found.append(_gap(before, segment, expected))
+            end = min([p for p in known if expected <= p < segment.base], default=segment.base)
+            found.append(_gap(before, segment, expected, end))
         expected, before = segment.end, segment
     return found
 
 
-def _gap(before: SegmentFile | None, segment: SegmentFile, expected: Position) -> Finding:
+def _gap(
+    before: SegmentFile | None, segment: SegmentFile, expected: Position, end: Position
+) -> Finding:
     if before is not None and segment.base < expected:
         sentence = f"the file has {before.size} bytes and reaches into {segment.name}"
         return error(Code.J005, before.name, segment.base, sentence)
     cut = f", or {before.name} has been cut short ({before.size} bytes)" if before else ""
     sentence = f"the file is missing{cut}: the next one there is {segment.name}"
-    return error(Code.J005, segment_name(expected), expected, sentence, segment.base)
+    return error(Code.J005, segment_name(expected), expected, sentence, end)
 
 
 def _survey_findings(

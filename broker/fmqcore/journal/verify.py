@@ -52,6 +52,7 @@ from fmqcore.words import Position
 
 _PAYLOAD_FAULTS: Final = (BatchFault.PAYLOAD_CRC, BatchFault.CONTENT)
 _TELL_BYTES: Final = 4 * 1024 * 1024
+_ZEROS: Final = "zeros where a batch must be"
 
 Watch = Callable[[BatchHeader, Buffer, JournalState], None]
 """Sees a control batch before the state takes it in. May raise `Malformed`."""
@@ -238,12 +239,20 @@ class _Walk:
                     self._look_behind(found)
             elif isinstance(found, Fault):
                 stop = self._fault(found, last)
+            elif isinstance(found, Blank):
+                stop = self._blank(found, last)
             else:
                 stop = found
             if cursor.position - told >= _TELL_BYTES or stop is not None:
                 self._progress(cursor.position - told)
                 told = cursor.position
         return stop
+
+    def _blank(self, blank: Blank, last: bool) -> Stop | None:
+        """Zeros: the journal's end, or a hole in what must be there. None: go on at the cursor."""
+        if last and blank.position >= self._verifier.durable_end:
+            return blank
+        return self._go_on_behind(Fault(blank.position, BatchFault.MAGIC, _ZEROS))
 
     def _fault(self, fault: Fault, last: bool) -> Stop | None:
         """None: go on at the cursor."""

@@ -66,8 +66,10 @@ def _difference(
         end = min(stored.end, built.end)
         stored.truncate(end)
         built.truncate(end)
-    elif stored.end != built.end:
+    elif stored.end < built.end:
         return Code.I003, stored.end, f"it ends there, its segment at {built.end}"
+    elif stored.end > built.end:
+        return Code.I004, built.end, f"its segment ends there, it goes on to {stored.end}"
     if stored.encode() == built.encode():
         return None
     have, want = stored.by_position(), built.by_position()

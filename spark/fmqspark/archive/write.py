@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fmqcore.errors import FmqError
+from fmqcore.errors import CorruptJournal, FmqError
 from fmqcore.scan.payloads import Slab
 from fmqcore.words import TopicId
 from fmqspark.archive.ledger import FOLDER, ArchivedFile, Unit, scratch_name
@@ -123,7 +123,10 @@ def _parted(slab: Slab, names: dict[TopicId, str]) -> Iterator[tuple[str, str, A
 
 
 def _day(number: int) -> date:
-    return datetime.fromtimestamp(number * 86_400, UTC).date()
+    try:
+        return datetime.fromtimestamp(number * 86_400, UTC).date()
+    except (ValueError, OverflowError, OSError):
+        raise CorruptJournal(f"a batch was stored {number} days after 1970: no such day") from None
 
 
 @dataclass(slots=True)

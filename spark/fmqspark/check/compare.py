@@ -240,7 +240,6 @@ def _ranges(
 def _ends(replicas: Sequence[Replica], committed: int) -> list[Found]:
     """Who lacks what is committed, and who has nothing in common with the first."""
     found: list[Found] = []
-    furthest = max(replica.end for replica in replicas)
     for replica in replicas[1:]:
         first = replicas[0]
         if max(first.start, replica.start) >= min(first.end, replica.end):
@@ -262,8 +261,7 @@ def _ends(replicas: Sequence[Replica], committed: int) -> list[Found]:
                 )
             )
     for replica in replicas:
-        lacks = min(committed, furthest)
-        if replica.end < lacks:
+        if replica.end < committed:  # all of them may: then nobody has it
             sentence = f"it ends at {replica.end}; all below {committed} is known to be committed"
             file = segment_name(Position(replica.base_of(replica.end) if replica.bases else 0))
             found.append(
@@ -273,7 +271,7 @@ def _ends(replicas: Sequence[Replica], committed: int) -> list[Found]:
                     Severity.WARNING.value,
                     file,
                     replica.end,
-                    lacks,
+                    committed,
                     sentence,
                     _BEHIND,
                 )

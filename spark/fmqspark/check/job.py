@@ -7,7 +7,6 @@
 Beside a broker at work damage is looked at twice: it may have cut its journal meanwhile.
 """
 
-import itertools
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -15,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from fmqcore.errors import InvalidArgument, Malformed
+from fmqcore.errors import Malformed
 from fmqcore.journal.checkpoint import decode_checkpoint
+from fmqcore.journal.findings import Code
 from fmqcore.journal.segments import Segment, segment_name
 from fmqcore.journal.verify import Verifier
 from fmqcore.scan.digests import Batch, batches
@@ -36,7 +36,14 @@ from fmqspark.check.rows import (
 )
 from fmqspark.check.segment import SegmentTask, check_segment
 from fmqspark.engines import Engine
-from fmqspark.files import DataDirectory, Throttle, look, look_at_all, open_segment
+from fmqspark.files import (
+    DataDirectory,
+    Throttle,
+    look,
+    look_at_all,
+    no_data_directory,
+    open_segment,
+)
 
 CLEAN: Final = 0
 WARNINGS: Final = 1
@@ -132,14 +139,17 @@ def run_check(
                 again = {name: views[name]}
                 results |= _segments(again, options.level, rate, engine, progress, outcome, tell)
         for name, view in views.items():
-            outcome.findings += [found_on(name, f) for f in Verifier(*_listed(view)).findings]
-            outcome.coverage += _gaps(name, results[name])
+            verifier = _verifier(view)
+            told = [found_on(name, finding) for finding in verifier.findings]
+            outcome.findings += told
+            outcome.coverage += _missing(name, told, results[name], verifier.durable_end)
             for result in results[name]:
                 outcome.segments.append(result)
                 outcome.findings += result.findings
                 outcome.coverage += result.coverage
         if len(views) > 1:
             _compare(views, results, rate, engine, outcome)
+        outcome.findings = _once(outcome.findings)
         outcome.findings.sort(key=lambda f: (f.replica, f.begin or 0, f.code, f.file, f.sentence))
         outcome.took_s = time.monotonic() - began
         if report(outcome):
@@ -150,22 +160,30 @@ def run_check(
 def _views(options: Options) -> dict[str, DataDirectory]:
     """What there is to check, by the name by which it is told."""
     found = look_at_all(options.directories)
-    folder = options.folder
-    if folder is not None and folder.resolve() in {path.resolve() for path in options.directories}:
-        raise InvalidArgument(f"--out {folder} is a data directory: name a folder for the reports")
+    if options.folder is not None:
+        no_data_directory(options.folder, options.directories)
     views = {os.fsencode(view.path).decode(errors="backslashreplace"): view for view in found}
     assert len(views) == len(found), "no two folders are told by the same name"
     return views
 
 
-def _listed(view: DataDirectory) -> tuple[tuple[tuple[str, int], ...], bytes | None]:
-    """As `Verifier` takes it; what is empty is no segment and no leftover."""
-    return tuple(pair for pair in view.listing if pair[0] != view.empty), view.checkpoint
+def _verifier(view: DataDirectory) -> Verifier:
+    """What the listing says by itself; what is empty is no segment and no leftover."""
+    return Verifier(view.listing, view.checkpoint, empty=view.empty)
+
+
+def _once(findings: Sequence[Found]) -> list[Found]:
+    """A segment that both the listing and its own bytes find fault with is told once."""
+    kept: dict[tuple[object, ...], Found] = {}
+    for found in findings:
+        key = (found.replica, found.code, found.file, found.begin)
+        kept.setdefault(key if found.code == Code.J005.name else (*key, found.sentence), found)
+    return list(kept.values())
 
 
 def _tasks(view: DataDirectory, name: str, level: Level, rate: float) -> list[SegmentTask]:
     """One a segment, ascending."""
-    files = Verifier(*_listed(view)).segments
+    files = _verifier(view).segments
     made = []
     for i, file in enumerate(files):
         near = sorted({file, *files[i + 1 : i + 2], *files[-2:]})
@@ -219,19 +237,21 @@ def _segments(
     return results
 
 
-def _gaps(name: str, results: Sequence[SegmentResult]) -> list[Covered]:
-    """Where a segment's file is missing."""
+def _missing(
+    name: str, told: Sequence[Found], results: Sequence[SegmentResult], durable_end: Position
+) -> list[Covered]:
+    """What is in no file that is there: holes, and what must be behind the last one."""
+    holes = [
+        (found.begin, found.end, "the file is missing")
+        for found in told
+        if found.code == Code.J005.name and found.begin is not None and found.end is not None
+    ]
+    end = max((result.base + result.size for result in results), default=durable_end)
+    if end < durable_end and not any(begin >= end for begin, _, _ in holes):
+        holes.append((end, durable_end, "the file is cut short"))
     return [
-        Covered(
-            name,
-            segment_name(Position(one.base + one.size)),
-            one.base + one.size,
-            two.base,
-            State.UNREAD.value,
-            "the file is missing",
-        )
-        for one, two in itertools.pairwise(results)
-        if one.base + one.size < two.base
+        Covered(name, segment_name(Position(begin)), begin, until, State.UNREAD.value, why)
+        for begin, until, why in holes
     ]
 
 

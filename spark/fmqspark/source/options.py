@@ -103,13 +103,13 @@ def understand(options: Mapping[str, str]) -> Request:
         raise InvalidArgument(f"no option {', '.join(unknown)}: there are {', '.join(KNOWN)}")
     return Request(
         () if "connect" in given else _directories(given),
-        _list(given["topic"]) if "topic" in given else None,
+        _some("topic", given),
         Wanted(
             queues=_queues(given["queues"]) if "queues" in given else None,
             offsets=_range(given, "offset", _number),
             store_ms=_range(given, "time", time_ms),
         ),
-        _list(given["columns"]) if "columns" in given else None,
+        _some("columns", given),
         max(size("splitBytes", given["splitbytes"]), MIN_SPLIT)
         if "splitbytes" in given
         else SPLIT_BYTES,
@@ -196,13 +196,26 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
+def _some(name: str, given: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Names; None: the option is left out, which is something else than to name nothing."""
+    if name not in given:
+        return None
+    found = _list(given[name])
+    if not found:
+        raise InvalidArgument(f"{name} names none: leave the option out for all")
+    return found
+
+
 def _queues(text: str) -> frozenset[int]:
     found: set[int] = set()
     for part in _list(text):
         match = _QUEUES.fullmatch(part)
-        if match is None:
+        some = match and range(int(match[1]), int(match[2] or match[1]) + 1)
+        if not some:  # 5-3 is none, too
             raise InvalidArgument(f"queues {text!r}: numbers and ranges, like 0,3-5")
-        found |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
+        found |= set(some)
+    if not found:
+        raise InvalidArgument("queues names none: leave the option out for all")
     return frozenset(found)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from fmqcore.batch import BatchType
-from fmqcore.errors import CorruptJournal, FmqError, Malformed
+from fmqcore.errors import CorruptJournal, FmqError, Malformed, NotFound
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.offsets import QueueKey
 from fmqcore.journal.scan import Fault
@@ -149,7 +149,7 @@ class SplitReader:
         if is_broker(source):
             return gone(self._good_to, self._split.end, failures)
         if isinstance(first, FileNotFoundError):
-            return CorruptJournal(
+            return NotFound(
                 f"{first.filename} is gone: retention removed it while it was to be read; run again"
             )
         if isinstance(first, OSError):

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from fmqspark.engines import Engine, EngineFailed
-from fmqspark.spark.session import open_session
+from fmqspark.spark.session import open_session, why
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -40,7 +40,7 @@ class SparkEngine:
                 )
             except (Py4JError, PySparkException, OSError) as error:
                 raise EngineFailed(
-                    f"Spark gave up ({_why(error)}): run the same command again, it goes on "
+                    f"Spark gave up ({why(error)}): run the same command again, it goes on "
                     "where this one ended if it has an --out folder"
                 ) from error
 
@@ -50,16 +50,3 @@ def spark_engine(workers: int, master: str) -> Iterator[Engine]:
     """A session for as long as it is needed. Raises `NoJava`."""
     with open_session(workers, master) as session:
         yield SparkEngine(session, max(workers, session.sparkContext.defaultParallelism))
-
-
-def _why(error: BaseException) -> str:
-    """One line, of what Java says if it still says something."""
-    if isinstance(error, Py4JJavaError):
-        try:
-            text = str(error.java_exception.getMessage())
-        except (Py4JError, OSError):
-            text = ""
-    else:
-        text = f"Java is gone: {error}" if isinstance(error, OSError | Py4JError) else str(error)
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[0].strip() if lines else type(error).__name__

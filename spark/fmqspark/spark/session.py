@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -49,6 +49,7 @@ def open_session(workers: int, master: str = "") -> Iterator[SparkSession]:
         builder = (
             builder.config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.log.level", "FATAL")  # also while it starts
             .config("spark.local.dir", folder)
             .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
         )
@@ -58,14 +59,27 @@ def open_session(workers: int, master: str = "") -> Iterator[SparkSession]:
             )
         try:
             session = builder.getOrCreate()
-        except (PySparkException, RuntimeError, OSError) as error:
-            raise Unavailable(f"Spark did not start: {error}") from error
+        except (Py4JError, PySparkException, RuntimeError, OSError) as error:
+            raise Unavailable(f"Spark did not start: {why(error)}") from error
         session.sparkContext.setLogLevel("FATAL")  # what fails is raised here, in one piece
         try:
             yield session
         finally:
             with suppress(Py4JError, OSError):  # a Java that was killed is told by who needed it
                 session.stop()
+
+
+def why(error: BaseException) -> str:
+    """One line, of what Java says if it still says something."""
+    if isinstance(error, Py4JJavaError):
+        try:
+            text = str(error.java_exception.getMessage())
+        except (Py4JError, OSError):
+            text = ""
+    else:
+        text = f"Java is gone: {error}" if isinstance(error, OSError | Py4JError) else str(error)
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[0].strip() if lines else type(error).__name__
 
 
 @contextmanager

@@ -80,6 +80,8 @@ def test_rebuild_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         ["check", "DIR", "DIR"],
         ["rebuild-index", "DIR", "DIR"],
         ["check", "DIR", "--rate", "nan"],
+        ["check", "DIR", "--engine", "spark", "--master", "nowhere"],
+        ["check", "DIR", "--engine", "spark", "--master", "local[]"],
         ["check", "/nowhere/at/all"],
         ["rebuild-index", "/nowhere/at/all"],
         ["rebuild"],

@@ -53,6 +53,13 @@ def test_what_makes_no_sense_is_told(tmp_path: Path, capsys: pytest.CaptureFixtu
         (64, "is no name for a group", ("archive", a, "--out", out, "--group", "../x")),
         (64, "Missing option '--out'", ("archive", a)),
         (64, "--rate", ("archive", a, "--out", out, "--rate", "x")),
+        (64, "named twice", ("archive", a, tmp_path / "b" / ".." / "a", "--out", out)),
+        (64, "is a data directory", ("archive", a, "--out", a)),
+        (64, "one of both", ("archive", "--out", out)),
+        (64, "one of both", ("archive", a, "--connect", "fmq://b:1", "--out", out)),
+        (64, "is not host:port", ("archive", "--connect", "http://b", "--out", out)),
+        (64, "no topic ''", ("archive", a, "--out", out, "--topic", "")),
+        (3, "Not a directory", ("archive", a, "--out", "/dev/null/x")),
     ]
     for code, sentence, arguments in cases:
         told = run(capsys, *arguments)

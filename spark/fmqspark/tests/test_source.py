@@ -11,7 +11,7 @@ import pytest
 
 from fmqcore.batch import HEADER_LEN, BatchHeader, BatchType
 from fmqcore.columns import Records, decode
-from fmqcore.errors import CorruptJournal, InvalidArgument
+from fmqcore.errors import CorruptJournal, InvalidArgument, NotFound
 from fmqcore.journal.checkpoint import encode_checkpoint
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
@@ -303,7 +303,7 @@ def test_what_retention_removes_meanwhile_is_told(tmp_path: Path) -> None:
     a = write(tmp_path / "a")
     splits = plan(survey([str(a)]), Wanted())
     (a / segment_name(Position(0))).unlink()
-    with pytest.raises(CorruptJournal, match="retention removed it"):
+    with pytest.raises(NotFound, match="retention removed it"):
         list(SplitReader(splits[0], ALL, Throttle(0)))
 
 
@@ -360,6 +360,11 @@ def test_a_topic_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -
         ({}, "no path"),
         ({"path": "/x", "topics": "a"}, "no option topics"),
         ({"path": "/x", "queues": "1-"}, "like 0,3-5"),
+        ({"path": "/x", "queues": "5-3"}, "like 0,3-5"),
+        ({"path": "/x", "queues": " , "}, "queues names none"),
+        ({"path": "/x", "topic": ""}, "topic names none"),
+        ({"path": "/x", "columns": ","}, "columns names none"),
+        ({"path": "/x", "fromOffset": "7", "toOffset": "6"}, "fromOffset is above toOffset"),
         ({"path": "/x", "fromOffset": "-1"}, "fromOffset '-1'"),
         ({"path": "/x", "fromOffset": "9", "toOffset": "3"}, "fromOffset is above toOffset"),
         ({"path": "/x", "fromTime": "noon"}, "fromTime 'noon'"),

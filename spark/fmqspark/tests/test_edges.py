@@ -1,0 +1,364 @@
+"""The codes' edges: the first, the last, one beyond; and no byte counts that was not read."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmqcore.batch import HEADER_LEN, BatchHeader, BatchType
+from fmqcore.consume.sidefile import NAME as SIDE_JOURNAL
+from fmqcore.consume.sidefile import encode_frame, encode_head
+from fmqcore.journal.control import encode_offsets
+from fmqcore.journal.index import SegmentIndex
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey
+from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
+from fmqcore.tests.journal_writer import JournalWriter
+from fmqcore.words import Epoch, Offset, Position, TopicId
+from fmqspark.check import compare
+from fmqspark.check.job import Outcome
+from fmqspark.check.rows import Level
+from fmqspark.tests.kit import check, codes, file_of, flip, journal, write
+
+BASES = sorted(journal().segments)
+KEY = OffsetKey("billing", TopicId(7), 1)
+SEALED = [h for h in journal().headers if MIN_SEGMENT <= h.position < 2 * MIN_SEGMENT]
+INDEX = index_name(Position(MIN_SEGMENT))
+
+
+@pytest.fixture
+def a(tmp_path: Path) -> Path:
+    return write(tmp_path / "a")
+
+
+@pytest.fixture
+def b(tmp_path: Path) -> Path:
+    return write(tmp_path / "b")
+
+
+def put(directory: Path, position: int, raw: bytes) -> None:
+    path, at = file_of(directory, position)
+    data = bytearray(path.read_bytes())
+    data[at : at + len(raw)] = raw
+    path.write_bytes(data)
+
+
+def rows(outcome: Outcome, state: str) -> list[tuple[str, int, int]]:
+    found = [c for c in outcome.coverage if c.state == state]
+    return [(Path(c.replica).name, c.begin, c.end) for c in found]
+
+
+def said(outcome: Outcome) -> list[tuple[str, str, int | None]]:
+    return [(f.code, f.severity, f.begin) for f in outcome.findings]
+
+
+# ---- J
+@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("number", [0, 1, -2, -1])
+@pytest.mark.parametrize("byte", [0, HEADER_LEN - 1])
+def test_headers_at_a_segments_ends(a: Path, b: Path, number: int, byte: int, level: Level) -> None:
+    victim = SEALED[number]
+    flip(b, victim.position + byte)
+    outcome = check(a, b, level=level)
+    assert {f.code for f in outcome.findings} == {"J001"}
+    assert (outcome.findings[0].replica, outcome.findings[0].begin) == (str(b), victim.position)
+    until = 2 * MIN_SEGMENT if number == -1 else victim.end
+    assert rows(outcome, "unread") == [("b", victim.position, until)]
+    assert rows(outcome, "not compared") == [("a", victim.position, until)]
+
+
+@pytest.mark.parametrize("number", [0, 1, -2])
+def test_payloads_at_a_segments_ends(a: Path, number: int) -> None:
+    victim = SEALED[number]
+    flip(a, victim.position + HEADER_LEN + victim.payload_len - 1)
+    outcome = check(a)
+    assert said(outcome)[0] == ("J002", "error", victim.position)
+    assert rows(outcome, "damaged") == [("a", victim.position, victim.end)]
+
+
+def test_the_last_batch_of_all(a: Path) -> None:
+    last = journal().headers[-1]
+    flip(a, last.position + HEADER_LEN + last.payload_len - 1)
+    assert said(check(a)) == [("J002", "error", last.position)]
+
+
+@pytest.mark.parametrize("level", Level)
+def test_zeros_in_the_middle_hide_nothing_behind_them(a: Path, b: Path, level: Level) -> None:
+    victim = SEALED[5]
+    put(b, victim.position, bytes(victim.total_len))
+    flip(b, SEALED[9].position + 64)
+    outcome = check(a, b, level=level)
+    assert codes(outcome) == [("J001", "b", v.position) for v in (victim, SEALED[9])]
+    unread = [("b", v.position, v.end) for v in (victim, SEALED[9])]
+    assert rows(outcome, "unread") == unread
+
+
+@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("number", [1, -1])
+def test_zeros_to_the_end_are_not_an_end(a: Path, b: Path, number: int, level: Level) -> None:
+    """Where all is known to be stored; and what they hide is not called empty."""
+    base = BASES[number]
+    first = [h for h in journal().headers if h.position >= base][1]
+    put(b, first.position, bytes(base + MIN_SEGMENT - first.position))
+    outcome = check(a, b, level=level)
+    assert codes(outcome) == [("J001", "b", first.position)]
+    assert rows(outcome, "unread") == [("b", first.position, base + MIN_SEGMENT)]
+
+
+@pytest.mark.parametrize("level", Level)
+def test_a_torn_tail_is_void_and_a_stored_one_is_damage(tmp_path: Path, level: Level) -> None:
+    last = journal().headers[-1]
+    a = write(tmp_path / "a", durable_end=last.position)
+    flip(a, last.position + 64)
+    torn = check(a, level=level)
+    assert said(torn) == [("J001", "warning", last.position)]
+    assert rows(torn, "void") == [("a", last.position, BASES[-1] + MIN_SEGMENT)]
+    write(a, durable_end=last.position + 8)
+    flip(a, last.position + 64)
+    stored = check(a, level=level)
+    assert said(stored) == [("J001", "error", last.position)]
+    assert rows(stored, "unread") == [("a", last.position, BASES[-1] + MIN_SEGMENT)]
+
+
+@pytest.mark.parametrize("level", Level)
+def test_what_a_torn_write_left_behind_it_is_void_as_well(tmp_path: Path, level: Level) -> None:
+    writer = alike(9)
+    torn = writer.headers[-2]
+    a = write(tmp_path / "a", writer, durable_end=torn.position)
+    flip(a, torn.position + 64)
+    outcome = check(a, level=level)
+    assert said(outcome) == [("J001", "warning", torn.position)]
+    assert rows(outcome, "void") == [("a", torn.position, MIN_SEGMENT)]
+
+
+@pytest.mark.parametrize(("clean", "severity"), [(False, "warning"), (True, "error")])
+@pytest.mark.parametrize("at", [0, 200, -1])
+def test_bytes_behind_the_end(tmp_path: Path, clean: bool, severity: str, at: int) -> None:
+    a = write(tmp_path / "a", clean=clean)
+    place = journal().end + HEADER_LEN + at if at >= 0 else BASES[-1] + MIN_SEGMENT - 1
+    put(a, place, b"\1")
+    for level in Level:
+        assert said(check(a, level=level)) == [("J001", severity, journal().end)]
+
+
+@pytest.mark.parametrize("at", [HEADER_LEN, -1])
+def test_bytes_behind_an_eof_are_the_deep_levels(a: Path, at: int) -> None:
+    eof = next(h for h in journal().headers if h.type == BatchType.EOF and h.total_len > 200)
+    place = eof.position + at if at > 0 else eof.end - 1
+    put(a, place, b"\1")
+    assert said(check(a)) == [("J005", "warning", place)]
+    assert check(a, level=Level.STANDARD).exit_code == 0
+
+
+def test_files_that_are_too_long(a: Path) -> None:
+    for base in (BASES[2], BASES[-1]):
+        path = a / segment_name(base)
+        path.write_bytes(path.read_bytes() + bytes(HEADER_LEN))
+    places = [("J005", "error", base + MIN_SEGMENT) for base in (BASES[2], BASES[-1])]
+    assert said(check(a)) == places
+
+
+@pytest.mark.parametrize(
+    ("gone", "holes"),
+    [
+        ([0], [(0, 1)]),
+        ([3, 4], [(3, 4), (4, 5)]),
+        ([2, 6], [(2, 3), (6, 7)]),
+        ([len(BASES) - 1], [(len(BASES) - 1, None)]),
+    ],
+)
+def test_every_missing_file_is_told_and_covered(
+    a: Path, gone: list[int], holes: list[tuple[int, int | None]]
+) -> None:
+    for number in gone:
+        (a / segment_name(BASES[number])).unlink()
+        (a / index_name(BASES[number])).unlink(missing_ok=True)
+    outcome = check(a)
+    assert said(outcome) == [("J005", "error", BASES[number]) for number in gone]
+    assert rows(outcome, "unread") == [
+        ("a", BASES[one], journal().end if two is None else BASES[two]) for one, two in holes
+    ]
+
+
+def test_a_newest_file_of_zeros_that_the_checkpoint_knows(a: Path) -> None:
+    (a / segment_name(BASES[-1])).write_bytes(bytes(MIN_SEGMENT))
+    outcome = check(a)
+    assert said(outcome) == [("J005", "error", BASES[-1])]
+    assert "begins with zeros" in outcome.findings[0].sentence
+
+
+@pytest.mark.parametrize("base_offset", [0, 8, 10])
+def test_j004_offsets_given_twice_or_left_out(tmp_path: Path, base_offset: int) -> None:
+    writer = JournalWriter()
+    writer.open_epoch(1)
+    for _ in range(9):
+        writer.data(7, 0, [b"x"])
+    last = writer.data(7, 0, [b"x"], base_offset=base_offset)
+    assert said(check(write(tmp_path / "a", writer)))[0] == ("J004", "error", last.position)
+
+
+def test_j003_an_epoch_that_goes_back(tmp_path: Path) -> None:
+    writer = JournalWriter()
+    writer.open_epoch(5)
+    writer.data(7, 0, [b"x"])
+    writer.epoch = Epoch(4)
+    last = writer.data(7, 0, [b"x"])
+    for level in Level:
+        outcome = check(write(tmp_path / "a", writer), level=level)
+        assert said(outcome) == [("J003", "error", last.position)]
+
+
+# ---- I
+DATA = [number for number, header in enumerate(SEALED) if header.type == BatchType.DATA]
+
+
+def index_of(headers: list[BatchHeader]) -> bytes:
+    index = SegmentIndex(Position(MIN_SEGMENT))
+    for header in headers:
+        index.add(header)
+    return index.encode()
+
+
+@pytest.mark.parametrize("number", [DATA[0], DATA[1], DATA[-1]])
+def test_an_index_that_lacks_one_batch(a: Path, number: int) -> None:
+    left = [header for i, header in enumerate(SEALED) if i != number]
+    (a / INDEX).write_bytes(index_of(left))
+    for level in Level:
+        outcome = check(a, level=level)
+        assert said(outcome) == [("I003", "error", SEALED[number].position)]
+
+
+def test_an_index_that_ends_early_or_goes_on(a: Path) -> None:
+    (a / INDEX).write_bytes(index_of(SEALED[:-1]))
+    assert said(check(a)) == [("I003", "error", SEALED[-1].position)]
+    more = SEALED[DATA[-1]]._replace(position=SEALED[-1].end)
+    (a / INDEX).write_bytes(index_of([*SEALED, more]))
+    assert said(check(a)) == [("I004", "error", SEALED[-1].end)]
+
+
+def test_an_index_of_another_segment(a: Path) -> None:
+    (a / INDEX).write_bytes((a / index_name(BASES[2])).read_bytes())
+    assert [f.code for f in check(a).findings] == ["I005"]
+
+
+# ---- R
+def alike(batches: int = 220, *, other: tuple[int, ...] = ()) -> JournalWriter:
+    writer = JournalWriter()
+    writer.open_epoch(1)
+    for n in range(batches):
+        writer.data(7, n % 4, [(b"other" if n in other else b"value") + b"x" * 900])
+    return writer
+
+
+@pytest.mark.parametrize("level", Level)
+def test_r001_in_the_very_last_batch(tmp_path: Path, level: Level) -> None:
+    one, two = alike(), alike(other=(219,))
+    outcome = check(write(tmp_path / "a", one), write(tmp_path / "b", two), level=level)
+    assert codes(outcome) == [("R001", "b", two.headers[-1].position)]
+    assert outcome.findings[0].end == two.end
+
+
+@pytest.mark.parametrize("most", [0, 1, 64])
+def test_a_long_difference_is_one_range_however_much_of_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(compare, "MAX_DRILLS", most)
+    one, two = alike(), alike(other=tuple(range(100, 220)))
+    first = next(x for x, y in zip(one.headers, two.headers, strict=True) if x != y)
+    outcome = check(write(tmp_path / "a", one), write(tmp_path / "b", two))
+    (found,) = outcome.findings
+    assert (found.code, found.end) == ("R001", two.end)
+    whole = first.position // MIN_SEGMENT * MIN_SEGMENT  # the block's, which is its segment's
+    assert found.begin == (first.position if most else whole)
+
+
+def test_r003_what_nobody_has(tmp_path: Path) -> None:
+    short, long = alike(150), alike()
+    paths = [write(tmp_path / n, short, commit_end=long.end) for n in ("a", "b")]
+    outcome = check(*paths)
+    assert codes(outcome) == [("R003", "a", short.end), ("R003", "b", short.end)]
+    assert {f.end for f in outcome.findings} == {long.end}
+
+
+def test_r003_only_below_what_is_committed(tmp_path: Path) -> None:
+    short, long = alike(150), alike()
+    b = write(tmp_path / "b", short)
+    assert codes(check(write(tmp_path / "a", long, commit_end=short.end), b)) == []
+    ahead = write(tmp_path / "a", long, commit_end=short.end + 8)
+    assert codes(check(ahead, b)) == [("R003", "b", short.end)]
+
+
+def test_r004_where_one_ends_the_other_begins(tmp_path: Path) -> None:
+    whole = journal()
+    a, b = write(tmp_path / "a"), write(tmp_path / "b")
+    cut = BASES[4]
+    for base in BASES:
+        gone = a if base >= cut else b
+        (gone / segment_name(base)).unlink()
+        (gone / index_name(base)).unlink(missing_ok=True)
+    some: dict[str, Any] = {"durable_end": cut, "commit_end": cut, "bases": BASES[:4]}
+    (a / CHECKPOINT).write_bytes(write(tmp_path / "x", **some).joinpath(CHECKPOINT).read_bytes())
+    rest: dict[str, Any] = {"log_start": cut, "bases": BASES[4:]}
+    (b / CHECKPOINT).write_bytes(write(tmp_path / "y", **rest).joinpath(CHECKPOINT).read_bytes())
+    outcome = check(a, b)
+    assert {("R004", "b", cut), ("R003", "a", cut)} == set(codes(outcome))
+    assert rows(outcome, "not compared") == [("a", 0, cut), ("b", cut, whole.end)]
+
+
+# ---- O
+def with_progress(*entries: OffsetEntry) -> JournalWriter:
+    """Each queue of topic 7 holds two messages."""
+    writer = JournalWriter()
+    writer.open_epoch(1)
+    writer.topic(7, "orders", 4)
+    for n in range(8):
+        writer.data(7, n % 4, [b"value"])
+    for entry in entries:
+        writer.offsets({KEY: entry})
+    return writer
+
+
+def span(first: int, end: int) -> OffsetEntry:
+    return OffsetEntry(5, Offset(0), ((Offset(first), Offset(end)),))
+
+
+@pytest.mark.parametrize(
+    ("entry", "found"),
+    [
+        (OffsetEntry(5, Offset(2)), []),
+        (OffsetEntry(5, Offset(3)), ["O001"]),
+        (span(1, 2), []),
+        (span(1, 3), ["O001"]),
+    ],
+)
+def test_progress_up_to_its_queues_end_and_beyond(
+    tmp_path: Path, entry: OffsetEntry, found: list[str]
+) -> None:
+    assert [f.code for f in check(write(tmp_path / "a", with_progress(entry))).findings] == found
+    side = write(tmp_path / "b", with_progress())
+    frame = encode_frame(encode_offsets({KEY: entry}))
+    (side / SIDE_JOURNAL).write_bytes(encode_head(Epoch(1)) + frame)
+    assert [f.code for f in check(side).findings] == ["O004" for _ in found]
+
+
+def test_several_findings_of_one_place_are_all_told(tmp_path: Path) -> None:
+    writer = with_progress()
+    keys = [KEY._replace(group=group) for group in ("billing", "shipping")]
+    writer.offsets({key: OffsetEntry(5, Offset(3)) for key in keys})
+    assert [f.code for f in check(write(tmp_path / "a", writer)).findings] == ["O001", "O001"]
+
+
+# ---- M
+@pytest.mark.parametrize("level", Level)
+def test_m001_a_checkpoint_of_another_end(tmp_path: Path, level: Level) -> None:
+    """After an orderly stop it names the batch that the journal ends with."""
+    crc = journal().headers[-1].header_crc
+    assert codes(check(write(tmp_path / "a", clean=True), level=level)) == []
+    a = write(tmp_path / "a", clean=True, last_header_crc=crc ^ 1)
+    assert said(check(a, level=level)) == [("M001", "error", journal().end)]
+
+
+def test_m002_a_segment_from_before_the_journals_beginning(a: Path, tmp_path: Path) -> None:
+    late: dict[str, Any] = {"log_start": BASES[2], "bases": BASES[2:]}
+    (a / CHECKPOINT).write_bytes(write(tmp_path / "x", **late).joinpath(CHECKPOINT).read_bytes())
+    names = [n for base in BASES[:2] for n in (segment_name(base), index_name(base))]
+    assert sorted(f.file for f in check(a).findings if f.code == "M002") == sorted(names)

@@ -149,6 +149,8 @@ class AdminService:
             zookeeper_connected=self._coordination.state is SessionState.CONNECTED,
             reader=state.reader,
             master=state.master,
+            refuses=journal.full,
+            damage="" if journal.damage is None else str(journal.damage),
         )
 
     def _replicas(self) -> list[admin_pb2.ReplicaStatus]:

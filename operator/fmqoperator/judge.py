@@ -9,23 +9,12 @@ from typing import Final
 from fmqcore.cluster import Mode
 from fmqcore.policy import can_meet
 from fmqcore.words import BrokerId, Permission
-from fmqoperator import facts, volumes
+from fmqoperator import facts, trouble, volumes
 from fmqoperator.outlook import Outlook
 from fmqoperator.resources import Access
 from fmqoperator.resources.job import Verdict as JobVerdict
-from fmqoperator.seen import Observation, Pod, PodPhase
+from fmqoperator.seen import Observation
 from fmqoperator.words import Verdict
-
-EXITS: Final = {
-    64: "its settings are refused: look at spec.settings",
-    65: "its journal is corrupt: run a BrokerJob of type check; the pod's log names file and place",
-    69: "the address that it is to listen on is taken",
-    74: "its disk fails or is full: look at the volume; storage.size may grow",
-    75: "another broker works on its volume, or lives under its name",
-    78: "it finds no configuration of its group in ZooKeeper, or is no member of it",
-    137: "it was killed: out of memory (resources.limits.memory), or it did not answer /livez",
-}
-"""What a broker's exit status means (`fmqbroker/main.py`)."""
 
 
 def access(seen: Observation) -> Access:
@@ -73,40 +62,6 @@ def verdicts(seen: Observation, what: Outlook) -> list[Verdict]:
     ]
 
 
-def trouble(seen: Observation) -> list[str]:
-    """What keeps brokers from being ready, one sentence each."""
-    if seen.pods is None:
-        return ["the group's pods cannot be listed"]
-    if seen.group.spec.hibernated:
-        return []
-    out = []
-    for broker in seen.group.brokers:
-        pod = seen.pods.get(broker)
-        if pod is None:
-            out.append(f"{broker} has no pod")
-        elif why := pod_trouble(pod):
-            out.append(f"{broker}: {why}")
-    return out
-
-
-def pod_trouble(pod: Pod) -> str:
-    """Why it is not ready; "" = it is."""
-    if pod.deleting:
-        return "is being stopped"
-    if pod.phase is PodPhase.RUNNING and pod.ready:
-        return ""
-    said = f"{pod.waiting}{f' ({pod.message})' if pod.message else ''}" if pod.waiting else ""
-    ended = ""
-    if pod.exit_code:
-        meaning = EXITS.get(pod.exit_code, "its log says why")
-        ended = f"it ended with status {pod.exit_code}: {meaning}"
-    if said or ended:
-        return "; ".join(part for part in (said, ended) if part)
-    if pod.phase is PodPhase.RUNNING:
-        return "is not ready: it starts, or waits for its role"
-    return f"pod is {pod.phase.value}"
-
-
 # ---- one function a condition
 
 
@@ -124,6 +79,8 @@ def _writes(seen: Observation) -> Verdict:
         zones = {m.id: m.zone for m in config.members if m.id != master.id}
         if why := can_meet(config.policy, zones, master.zone, state.isr):
             return Verdict(kind, "False", "NotEnoughReplicas", why)
+    if why := trouble.refuses(seen, state.master):
+        return Verdict(kind, "False", "DiskFull", why)
     return Verdict(kind, "True", "Serving", f"{state.master} takes writes")
 
 
@@ -232,7 +189,7 @@ def _progress(seen: Observation, what: Outlook) -> Verdict:
         said = "; ".join(h.message for h in what.holds)
         moving = any(h.blocks for h in what.holds)
         return Verdict(kind, "True" if moving else "False", what.holds[0].reason, said)
-    if found := trouble(seen):
+    if found := trouble.of_pods(seen):
         return Verdict(kind, "True", "Starting", "; ".join(found))
     return Verdict(kind, "False", "AsDeclared")
 
@@ -296,7 +253,7 @@ def not_wholly(seen: Observation, found: list[Verdict]) -> list[str]:
     """What is missing although the group may serve."""
     bad = ("ReplicationHealthy", "OffsetsSynced", "ZooKeeperConnected", "StorageReady")
     out = [v.message or v.reason for v in found if v.type in bad and v.status == "False"]
-    return [*out, *trouble(seen)]
+    return [*out, *trouble.of_disks(seen), *trouble.of_pods(seen)]
 
 
 def broker_permission(seen: Observation, broker: str) -> str:

@@ -64,7 +64,11 @@ def successors(seen: Observation) -> tuple[str, ...]:
     stale = {p.name for p in facts.outdated(seen)}
     able = [str(b) for b in facts.state_of(seen).isr if not why_not(seen, b)]
     stay = seen.group.brokers
-    rank = [(b not in stay, b in stale, lag.get(BrokerId(b), 0), names.ordinal(b), b) for b in able]
+    bad = {b for b in able if (a := facts.answer_of(seen, b)) is not None and a.refuses}
+    rank = [
+        (b in bad, b not in stay, b in stale, lag.get(BrokerId(b), 0), names.ordinal(b), b)
+        for b in able
+    ]
     return tuple(r[-1] for r in sorted(rank))
 
 

@@ -5,11 +5,11 @@ moves a broker there is at most one step in it (`steps.py`). Done twice, it does
 half, the next observation shows what is left.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from typing import Final
 
 from fmqcore.cluster import Mode
-from fmqoperator import facts, judge, moves, volumes
+from fmqoperator import facts, judge, moves, trouble, volumes
 from fmqoperator.actions import (
     Action,
     ApplyChild,
@@ -42,16 +42,16 @@ def plan(seen: Observation) -> list[Action]:
         return []  # what it owns goes by itself; its volumes as it was declared
     failed = list(lasting(seen.failures))
     if seen.group.spec.paused:
-        return [*failed, Requeue(CALM_MS)]
+        return [*failed, *_happened(seen), Requeue(CALM_MS)]
     what = outlook(seen)
     actions = [
-        *failed,  # first: what fails ends the round
+        *failed,  # what is told comes first: what fails ends the round
+        *_told(seen, what),
         *_annotation(seen),
         *_config(seen, what),
         *_children(seen, what),
         *_unwanted(seen),
         *_step(what),
-        *_told(seen, what),
         *_claims(seen),  # the API server may refuse these, for good: nothing waits for them
     ]
     return [*actions, Requeue(_when(seen, what, actions))]
@@ -157,8 +157,14 @@ def _told(seen: Observation, what: Outlook) -> Iterator[Action]:
     for hold in what.holds:
         if hold.reason in _TOLD and not any(hold.message in message for message in known):
             yield Tell("Warning", hold.reason, hold.message)
+    yield from _happened(seen)
+
+
+def _happened(seen: Observation) -> Iterator[Action]:
+    """What is so by itself, whatever the operator may do about it."""
+    yield from trouble.told(seen)
     yield from _zookeeper(seen)
-    yield from _storage(seen, known)
+    yield from _storage(seen)
     yield from _transition(seen)
 
 
@@ -183,10 +189,10 @@ def _zookeeper(seen: Observation) -> Iterator[Action]:
         yield Tell("Normal", "ZooKeeperBack", f"{now.message} answers again")
 
 
-def _storage(seen: Observation, known: Set[str]) -> Iterator[Action]:
+def _storage(seen: Observation) -> Iterator[Action]:
     """A volume is in trouble; or a broker had its volume, has none now, and nobody has declared
     anything else. (Of one that grows is told when it is asked to.)"""
-    now = volumes.verdict(seen)
+    now, known = volumes.verdict(seen), {c.message for c in seen.group.status.conditions}
     if now.status != "False" or now.reason == "Growing" or now.message in known:
         return
     had = _condition(seen, "StorageReady") == "True"

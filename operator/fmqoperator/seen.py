@@ -108,6 +108,8 @@ class Answer:
     zookeeper_connected: bool = True
     replicas: tuple[Replica, ...] = ()
     version: str = ""
+    refuses: str = ""  # why it takes no messages: its disk has no room
+    damage: str = ""  # of its journal
 
 
 @dataclass(frozen=True, slots=True)

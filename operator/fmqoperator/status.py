@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from fmqcore.cluster import Mode
 from fmqcore.words import BrokerId, Permission
-from fmqoperator import facts, judge, volumes
+from fmqoperator import facts, judge, trouble, volumes
 from fmqoperator.objects import names
 from fmqoperator.objects.quantities import bytes_of
 from fmqoperator.outlook import Outlook, outlook
@@ -160,7 +160,7 @@ def _broker(
     )
     live = None if seen.zookeeper is None else seen.zookeeper.live.get(BrokerId(broker))
     end = answer.end if answer is not None else (live.end if live is not None else None)
-    why = answer.why if answer is not None else ("" if pod is None else judge.pod_trouble(pod))
+    why = answer.why if answer is not None else ("" if pod is None else trouble.of_pod(pod))
     return BrokerStatus.model_validate(
         {
             "broker": broker,
@@ -285,7 +285,7 @@ def _phase(seen: Observation, what: Outlook, found: list[Verdict]) -> tuple[Phas
         return (Phase.DEGRADED if serves else Phase.UNKNOWN), by_type["ZooKeeperConnected"].message
     if state.mode is Mode.NEW:
         begun = bool(seen.pods)
-        said = "; ".join(judge.trouble(seen)) or "the master is about to open the group"
+        said = "; ".join(trouble.of_pods(seen)) or "the master is about to open the group"
         return (Phase.CREATING if begun else Phase.PENDING), said
     if doing := _doing(what):
         return doing
@@ -299,8 +299,9 @@ def _phase(seen: Observation, what: Outlook, found: list[Verdict]) -> tuple[Phas
         case _:
             pass
     missing = judge.not_wholly(seen, found)
-    if by_type["WriteAvailable"].status == "False" and now is Access.FULL:
-        missing.insert(0, by_type["WriteAvailable"].message)
+    writes = by_type["WriteAvailable"]
+    if writes.status == "False" and now is Access.FULL and writes.message not in missing:
+        missing.insert(0, writes.message)
     if missing:
         return Phase.DEGRADED, "; ".join(missing)
     waiting = [h.message for h in what.holds]

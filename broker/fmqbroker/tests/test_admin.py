@@ -283,11 +283,14 @@ async def test_status_tells_what_is_wrong_with_the_disk(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig:
         admin, space = admin_of(rig), rig.journal._parts.store.space
         space.no_data = "7 MiB are free, 64 MiB are kept"
-        why = (await admin.status(StatusRequest())).why
-        assert why == "the test says so; it refuses messages: 7 MiB are free, 64 MiB are kept"
+        status = await admin.status(StatusRequest())
+        free = "7 MiB are free, 64 MiB are kept"
+        assert status.why == f"the test says so; it refuses messages: {free}"
+        assert (status.refuses, status.damage) == (free, "")
         rig.journal.damage = CorruptJournal("0000.journal, position 7: payload CRC")
-        why = (await admin.status(StatusRequest())).why
-        assert why == "its journal is damaged: 0000.journal, position 7: payload CRC"
+        status = await admin.status(StatusRequest())
+        assert status.why == "its journal is damaged: 0000.journal, position 7: payload CRC"
+        assert status.damage == "0000.journal, position 7: payload CRC"
 
 
 async def test_topics_are_made_and_deleted_through_the_cluster_view(tmp_path: Path) -> None:

@@ -62,4 +62,6 @@ def answer_of(reply: admin_pb2.StatusReply) -> Answer:
             Replica(BrokerId(r.broker), r.connected, r.in_sync, r.lag_bytes) for r in reply.replicas
         ),
         version=reply.version,
+        refuses=reply.refuses,
+        damage=reply.damage,
     )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fmqcore.words import BrokerId
+from fmqcore.words import BrokerId, Epoch
 from fmqoperator.actions import Tell
 from fmqoperator.plan import plan
 from fmqoperator.resources import SWITCHOVER, read_group
@@ -143,3 +143,32 @@ def test_a_spec_that_cannot_be_read_is_not_guessed() -> None:
     body = running().body
     with pytest.raises(ValidationError):
         read_group(body | {"spec": {"replicas": 99}, "status": {"phase": "Levitating"}})
+
+
+def test_a_paused_group_is_told_of_all_the_same() -> None:
+    made = running(replicas=3)
+    made.spec(paused=True)
+    made.round()
+    made.pods["g1-2"] = replace(made.pods["g1-2"], ready=False, exit_code=74)
+    made.claims["data-g1-1"] = replace(made.claims["data-g1-1"], deleting=True)
+    made.state = replace(made.state, epoch=Epoch(9))
+    for _ in range(3):
+        made.round()
+    assert sorted(e.reason for e in made.events) == ["BrokerEnded", "EpochOpened", "VolumeGoes"]
+    made.zookeeper_away = True
+    for _ in range(3):
+        made.round()
+    assert [e.reason for e in made.events][3:] == ["ZooKeeperAway"]
+    assert made.done == []
+
+
+def test_what_is_told_does_not_wait_for_what_may_fail() -> None:
+    """A child that may not be applied ends every round; the status is written all the same."""
+    made = running()
+    made.zookeeper_away = True
+    made.pods["g1-1"] = replace(made.pods["g1-1"], ready=False, exit_code=74)
+    made.spec(service={"type": "NodePort"}, storage={"size": "20Gi"})
+    actions = plan(made.seen())
+    tells = [a.reason for a in actions if isinstance(a, Tell)]
+    first = next(at for at, a in enumerate(actions) if not isinstance(a, Tell))
+    assert tells[:first] == ["BrokerEnded", "ZooKeeperAway"]

@@ -82,7 +82,7 @@ def test_who_serves_the_reads_becomes_master_and_the_master_is_declared_lost() -
     )
     (put,) = [a for a in plan(lost()) if isinstance(a, PutGroupConfig)]
     assert (put.config.master, put.config.lost) == (S1, M)
-    assert next(a.reason for a in plan(lost()) if isinstance(a, Tell)) == "Promotion"
+    assert "Promotion" in [a.reason for a in plan(lost()) if isinstance(a, Tell)]
 
 
 def test_what_is_declared_is_not_declared_again() -> None:

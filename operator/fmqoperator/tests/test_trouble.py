@@ -1,0 +1,138 @@
+"""Brokers in trouble: what is said of each, that it is told once, and again when it comes again."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fmqcore.words import BrokerId
+from fmqoperator import moves
+from fmqoperator.seen import Observation, PodPhase
+from fmqoperator.status import status
+from fmqoperator.tests.plan_kit import kinds, told
+from fmqoperator.tests.world import World, running
+
+IMAGE = "g1-1: image fmq-broker:test cannot be had: look at spec.image and spec.imagePullSecrets"
+
+
+def ill(made: World, **change: Any) -> None:
+    """The second broker's pod is not what it should be, and does not get better."""
+    made.broken.add("g1-1")
+    made.pods["g1-1"] = replace(made.pods["g1-1"], ready=False, **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "message"),
+    [
+        ({"waiting": "ErrImagePull", "message": "no such host"}, "ImageUnavailable", IMAGE),
+        ({"waiting": "ImagePullBackOff", "message": "back-off"}, "ImageUnavailable", IMAGE),
+        ({"waiting": "InvalidImageName"}, "ImageUnavailable", IMAGE),
+        (
+            {"waiting": "CreateContainerConfigError", "message": "secret x not found"},
+            "ContainerNotMade",
+            "g1-1: CreateContainerConfigError: secret x not found",
+        ),
+        (
+            {"exit_code": 74},
+            "BrokerEnded",
+            "g1-1 ended with status 74: its disk fails or is full: look at the volume; "
+            "storage.size may grow",
+        ),
+        (
+            {"exit_code": 137, "waiting": "CrashLoopBackOff"},
+            "BrokerEnded",
+            "g1-1 ended with status 137: it was killed: out of memory (resources.limits.memory), "
+            "or it did not answer /livez",
+        ),
+        ({"exit_code": 3}, "BrokerEnded", "g1-1 ended with status 3: its log says why"),
+        # What passes by itself, or somebody wanted:
+        ({"waiting": "ContainerCreating"}, "", ""),
+        ({"exit_code": 0}, "", ""),
+        ({"phase": PodPhase.PENDING}, "", ""),
+        ({"exit_code": 137, "deleting": True}, "", ""),
+    ],
+)
+def test_a_pod_in_trouble(change: dict[str, Any], reason: str, message: str) -> None:
+    made = running()
+    ill(made, **change)
+    for _ in range(3):
+        made.round()
+    found = [e for e in made.events if e.reason in (reason, "ImageUnavailable", "BrokerEnded")]
+    assert [(e.type, e.reason, e.message) for e in found] == (
+        [("Warning", reason, message)] if reason else []
+    )
+    if reason:
+        assert "g1-1: " in made.condition("Degraded")["message"]
+
+
+def test_words_of_the_cluster_that_alternate_are_told_once_and_a_second_time_is_told() -> None:
+    made = running()
+    for at in range(6):
+        ill(made, waiting=("ErrImagePull", "ImagePullBackOff")[at % 2], message=f"try {at}")
+        made.round()
+    assert told(made) == ["ImageUnavailable"]
+    made.broken.clear()
+    made.pods["g1-1"] = replace(made.pods["g1-1"], ready=True, waiting="", message="")
+    made.run()
+    ill(made, waiting="ErrImagePull")
+    made.round()
+    assert told(made) == ["ImageUnavailable", "ImageUnavailable"]
+
+
+def test_a_broker_that_ends_again_and_again_is_told_once_while_it_does() -> None:
+    made = running()
+    for at in range(6):
+        ill(made, waiting=("CrashLoopBackOff", "")[at % 2], exit_code=74)
+        made.round()
+    assert told(made) == ["BrokerEnded"]
+    ill(made, waiting="CrashLoopBackOff", exit_code=65)
+    made.round()
+    assert told(made) == ["BrokerEnded", "BrokerEnded"], "another reason is news"
+
+
+def answers(seen: Observation, broker: str, **change: Any) -> Observation:
+    one = BrokerId(broker)
+    return replace(seen, answers={**seen.answers, one: replace(seen.answers[one], **change)})
+
+
+@pytest.mark.parametrize(("broker", "writes"), [("g1-0", "False"), ("g1-1", "True")])
+def test_a_full_disk(broker: str, writes: str) -> None:
+    """The master's: nobody takes messages, whatever it may do. A slave's: it falls behind."""
+    found = status(answers(running().seen(), broker, refuses="7 MiB are free"))
+    by_type = {c["type"]: c for c in found["conditions"]}
+    assert by_type["WriteAvailable"]["status"] == writes
+    assert by_type["ReadAvailable"]["status"] == "True"
+    assert (by_type["Degraded"]["status"], by_type["Ready"]["status"]) == ("True", "False")
+    assert (found["phase"], found["access"]) == ("Degraded", "FULL")
+    assert found["message"].count(f"{broker} refuses messages: its disk is full") == 1
+    assert "storage.size grow" in found["message"]
+    assert "7 MiB" not in found["message"], "it changes with the traffic"
+    if writes == "False":
+        assert by_type["WriteAvailable"]["reason"] == "DiskFull"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"), [({"refuses": "7 MiB"}, "DiskFull"), ({"damage": "f"}, "JournalDamaged")]
+)
+def test_a_bad_disk_is_told_once_and_again_when_it_is_again(
+    change: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, well = running(), World.seen
+    monkeypatch.setattr(World, "seen", lambda world: answers(well(world), "g1-0", **change))
+    for _ in range(3):
+        made.round()
+    assert told(made) == [reason]
+    assert made.condition("Degraded")["status"] == "True"
+    monkeypatch.setattr(World, "seen", well)
+    made.run()
+    assert made.condition("Degraded")["status"] == "False"
+    assert made.condition("WriteAvailable")["status"] == "True"
+    monkeypatch.setattr(World, "seen", lambda world: answers(well(world), "g1-0", **change))
+    assert kinds(made.round()) == []
+    assert told(made) == [reason, reason]
+
+
+def test_who_refuses_messages_is_the_last_to_become_master() -> None:
+    seen = running(True, replicas=3).seen()
+    assert moves.successors(seen) == ("g1-1", "g1-2")
+    assert moves.successors(answers(seen, "g1-1", refuses="7 MiB are free")) == ("g1-2", "g1-1")

@@ -1,0 +1,119 @@
+"""What keeps a broker from its work, in words a person can act on; when that is told. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from fmqcore.words import BrokerId
+from fmqoperator import facts
+from fmqoperator.actions import Tell
+from fmqoperator.seen import Observation, Pod, PodPhase
+
+EXITS: Final = {
+    64: "its settings are refused: look at spec.settings",
+    65: "its journal is corrupt: run a BrokerJob of type check; the pod's log names file and place",
+    69: "the address that it is to listen on is taken",
+    74: "its disk fails or is full: look at the volume; storage.size may grow",
+    75: "another broker works on its volume, or lives under its name",
+    78: "it finds no configuration of its group in ZooKeeper, or is no member of it",
+    137: "it was killed: out of memory (resources.limits.memory), or it did not answer /livez",
+}
+"""What a broker's exit status means (`fmqbroker/main.py`)."""
+
+_NO_IMAGE: Final = ("ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName")
+_NO_CONTAINER: Final = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+_NOT_MADE: Final = (*_NO_IMAGE, *_NO_CONTAINER)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Of one broker: a word and a sentence; `known_by`: how `of_pods` begins to speak of it."""
+
+    reason: str
+    message: str
+    known_by: tuple[str, ...]
+
+
+def of_pods(seen: Observation) -> list[str]:
+    """What keeps brokers from being ready, one sentence each."""
+    if seen.pods is None:
+        return ["the group's pods cannot be listed"]
+    if seen.group.spec.hibernated:
+        return []
+    out = []
+    for broker in seen.group.brokers:
+        pod = seen.pods.get(broker)
+        if pod is None:
+            out.append(f"{broker} has no pod")
+        elif why := of_pod(pod):
+            out.append(f"{broker}: {why}")
+    return out
+
+
+def of_pod(pod: Pod) -> str:
+    """Why it is not ready; "" = it is."""
+    if pod.deleting:
+        return "is being stopped"
+    if pod.phase is PodPhase.RUNNING and pod.ready:
+        return ""
+    said = f"{pod.waiting}{f' ({pod.message})' if pod.message else ''}" if pod.waiting else ""
+    ended = ""
+    if pod.exit_code:
+        meaning = EXITS.get(pod.exit_code, "its log says why")
+        ended = f"it ended with status {pod.exit_code}: {meaning}"
+    if said or ended:
+        parts = (said, ended) if pod.waiting in _NOT_MADE else (ended, said)
+        return "; ".join(part for part in parts if part)
+    if pod.phase is PodPhase.RUNNING:
+        return "is not ready: it starts, or waits for its role"
+    return f"pod is {pod.phase.value}"
+
+
+def refuses(seen: Observation, broker: str) -> str:
+    """That it takes no messages though it might; "" = not so. Without figures: they change."""
+    answer = facts.answer_of(seen, broker)
+    if answer is None or not answer.refuses:
+        return ""
+    remedy = "shorten settings.retentionBytes or retentionMs, or let storage.size grow"
+    return f"{broker} refuses messages: its disk is full: {remedy}"
+
+
+def of_disks(seen: Observation) -> list[str]:
+    """What is wrong with journals of brokers that answer, one sentence each."""
+    out = [refuses(seen, broker) for broker in seen.group.brokers]
+    for broker in seen.group.brokers:
+        answer = seen.answers.get(BrokerId(broker))
+        if answer is not None and answer.damage:
+            out.append(f"the journal of {broker} is damaged: {answer.damage}")
+    return [sentence for sentence in out if sentence]
+
+
+def told(seen: Observation) -> Iterator[Tell]:
+    """What the status does not say yet."""
+    known = [c.message for c in seen.group.status.conditions]
+    for found in () if seen.group.spec.hibernated else _in_pods(seen):
+        if not any(mark in message for mark in found.known_by for message in known):
+            yield Tell("Warning", found.reason, found.message)
+    for sentence in of_disks(seen):
+        if not any(sentence in message for message in known):
+            damaged = sentence.startswith("the journal")
+            yield Tell("Warning", "JournalDamaged" if damaged else "DiskFull", sentence)
+
+
+def _in_pods(seen: Observation) -> Iterator[Trouble]:
+    """What does not pass by itself. (What the cluster says alternates; these words do not.)"""
+    for broker in seen.group.brokers:
+        pod = facts.pod_of(seen, broker)
+        if pod is None or pod.deleting or pod.ready:
+            continue
+        if pod.waiting in _NO_IMAGE:
+            remedy = "look at spec.image and spec.imagePullSecrets"
+            said = f"{broker}: image {pod.image} cannot be had: {remedy}"
+            yield Trouble("ImageUnavailable", said, tuple(f"{broker}: {r}" for r in _NO_IMAGE))
+        elif pod.waiting in _NO_CONTAINER:
+            said = f"{broker}: {pod.waiting}: {pod.message}"
+            yield Trouble("ContainerNotMade", said, (f"{broker}: {pod.waiting}",))
+        elif pod.exit_code:
+            ended = f"ended with status {pod.exit_code}: "
+            said = f"{broker} {ended}{EXITS.get(pod.exit_code, 'its log says why')}"
+            yield Trouble("BrokerEnded", said, (f"{broker}: it {ended}",))

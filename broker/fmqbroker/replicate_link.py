@@ -135,6 +135,7 @@ class MasterLink:
         self._told_ms = 0
         self._told_commit = Position(0)
         self._told_in_sync = False
+        self._said = (False, False)  # (level, bound by a grant) as of its last ack
         self._commit_due_ms = 0
         self._farewell = ""  # why the slave is sent away: the last that it is told
 
@@ -331,7 +332,6 @@ class MasterLink:
                 f"the ack of {self.broker} makes no sense: received {received}, durable {durable}, "
                 f"epoch {ack.epoch}; sent to it up to {self._next}, had {self._received} before"
             )
-        before = (view.caught_up, view.lease_until_ms > now)
         view.received_end, view.durable_end = received, durable
         view.epoch = Epoch(ack.epoch)
         self._received, self._credit, self._answered = received, ack.credit_bytes, True
@@ -340,7 +340,8 @@ class MasterLink:
         counted, end = self._host.counted_end(view), self._host.ship_end()
         self.lag.note(counted, end, now)
         view.caught_up = end - counted <= self._settings.in_sync_lag_bytes
-        self._host.acked(self, news=before != (view.caught_up, view.lease_until_ms > now))
+        before, self._said = self._said, (view.caught_up, view.lease_until_ms > now)
+        self._host.acked(self, news=self._said != before)
         if self._next < end:
             self._wake.notify()
 

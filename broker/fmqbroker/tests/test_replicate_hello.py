@@ -126,6 +126,35 @@ async def test_a_grant_counts_from_when_the_master_spoke_and_acks_never_fall(
         await connection.close()
 
 
+async def test_failover_is_told_what_is_new_of_a_link_not_each_ack(tmp_path: Path) -> None:
+    """Level or not, bound by a grant or not; the rest it need not look at (ADR 0033)."""
+    quiet: dict[str, Any] = {"heartbeat_ms": 15_000, "grant_ms": 30_000, "dead_after_ms": 60_000}
+    async with cluster(tmp_path, 1, in_sync=False, **quiet) as c:
+        await c.slaves[0].stop()
+        await c.master.open_term()
+        connection = GrpcTransport().connect(c.master.address)
+        await say_hello(connection, c)
+        master, clock = c.master.master, c.master.clock
+        link = master._streams[BrokerId("g1-1")]
+
+        async def tells(grant_ms: int) -> bool:
+            waiting = asyncio.create_task(master.changed.wait())
+            await turns()
+            link.heard_ms = clock.monotonic_ms()
+            link._take(wire.Ack(epoch=1, echo_ms=link.heard_ms, grant_ms=grant_ms))
+            await turns()
+            waiting.cancel()
+            return waiting.done()
+
+        await tells(0)  # the first says where it is
+        assert await tells(300), "bound"
+        assert not await tells(300), "bound for longer"
+        await until(lambda: clock.monotonic_ms() > link.view.lease_until_ms)
+        assert await tells(0), "not bound any more"
+        assert not await tells(0)
+        await connection.close()
+
+
 async def test_who_serves_the_reads_says_so(tmp_path: Path) -> None:
     """R5: what it may have shown is never cut, also if its commit end was not yet on its disk."""
     async with cluster(tmp_path) as c:

@@ -72,7 +72,9 @@ Directories = Annotated[list[Path], _DIRECTORIES]
 EngineOption = Annotated[
     EngineName, typer.Option("--engine", help="this process, a pool of processes, or Spark")
 ]
-Workers = Annotated[int, typer.Option(min=0, help="tasks at a time; 0 = as many as cores")]
+Workers = Annotated[
+    int, typer.Option(min=0, max=4096, help="tasks at a time; 0 = as many as cores")
+]
 Master = Annotated[
     str, typer.Option(help="Spark's master; left out: this machine, or spark-submit's")
 ]

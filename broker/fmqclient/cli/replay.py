@@ -15,6 +15,7 @@ from fmqclient.cli.common import (
     BROKERS,
     INTERRUPTED,
     UNAVAILABLE,
+    USAGE,
     Brokers,
     client,
     exit_code,
@@ -24,7 +25,13 @@ from fmqclient.cli.common import (
 from fmqclient.cli.replay_send import Lines, Plan, level_of
 from fmqclient.settings import LEVELS
 from fmqcore.cluster import TopicConfig
-from fmqcore.errors import DirectoryLocked, FmqError, InvalidArgument, Unavailable
+from fmqcore.errors import (
+    DirectoryLocked,
+    FmqError,
+    InvalidArgument,
+    Unavailable,
+    UnknownTopic,
+)
 from fmqcore.words import is_name, no_name
 from fmqport.transport import TransportError
 from fmqspark.archive.replay import Replay
@@ -68,7 +75,9 @@ def replay(
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     except (FmqError, OSError, TransportError) as error:
-        code = UNAVAILABLE if isinstance(error, DirectoryLocked) else exit_code(error)
+        code = exit_code(error)
+        if isinstance(error, DirectoryLocked | UnknownTopic):
+            code = UNAVAILABLE if isinstance(error, DirectoryLocked) else USAGE
         talk(str(error))
         raise typer.Exit(_INCOMPLETE if code == 1 else code or _INCOMPLETE) from None
     talk(f"{job.stored:,} records stored in {target}; {records.done_before:,} were before")

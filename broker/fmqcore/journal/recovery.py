@@ -150,6 +150,8 @@ def survey(
     )
     lost = _missing_known(bases, checkpoint, empty)
     gaps = [gap for gap in _gaps(segments, log_start, lost) if gap.end != gap.position]
+    holes = tuple(sorted([*lost, *gaps], key=lambda hole: hole.position or 0))
+    strays = [name for name in leftovers if not _within(index_base(name), holes)]
     known = checkpoint.durable_end if checkpoint else log_start
     last = segments[-1].base if segments else log_start
     return Survey(
@@ -158,9 +160,9 @@ def survey(
         leftovers=leftovers,
         durable_end=max(known if drop_from is None else min(known, drop_from), last),
         cut_at=drop_from if cutting else None,
-        findings=_survey_findings(checkpoint, leftovers, bool(found), damaged),
+        findings=_survey_findings(checkpoint, strays, bool(found), damaged),
         refusal=next(iter([*lost, *gaps]), None),
-        missing=tuple(sorted([*lost, *gaps], key=lambda hole: hole.position or 0)),
+        missing=holes,
     )
 
 
@@ -276,6 +278,14 @@ def _missing_known(
             sentence = f"{what}, and the checkpoint knows of it"
             found.append(error(Code.J005, name, lost, sentence, end))
     return found
+
+
+def _within(base: Position | None, holes: Sequence[Finding]) -> bool:
+    """Is it the index of a segment that is missing? That is what is told; the index is no stray."""
+    return base is not None and any(
+        hole.position is not None and hole.end is not None and hole.position <= base < hole.end
+        for hole in holes
+    )
 
 
 def _gaps(

@@ -109,13 +109,15 @@ def suspects(replicas: Sequence[Replica]) -> list[Key]:
 
 
 def drills(replicas: Sequence[Replica], keys: Sequence[Key]) -> list[Drill]:
-    """What to read again: at most `MAX_DRILLS` blocks of one stretch."""
+    """What to read again: at most `MAX_DRILLS` blocks of one stretch, and all with damage in them:
+    told as a whole that would be a difference.
+    """
     made = []
     run, before = 0, None
     for key in keys:
         run = run + 1 if before is not None and key[1] - before[1] <= 1 else 1
         before = key
-        if run > MAX_DRILLS:
+        if run > MAX_DRILLS and not _partly_readable(replicas, key):
             continue
         for replica in replicas:
             made += [
@@ -123,6 +125,14 @@ def drills(replicas: Sequence[Replica], keys: Sequence[Key]) -> list[Drill]:
                 for digest in replica.blocks.get(key, [])
             ]
     return made
+
+
+def _partly_readable(replicas: Sequence[Replica], key: Key) -> bool:
+    """Does a replica that has something of a block lack, or not know, another part of it?"""
+    having = [replica for replica in replicas if key in replica.blocks]
+    begin = min(replica.blocks[key][0].first for replica in having)
+    end = max(replica.blocks[key][-1].end for replica in having)
+    return not all(replica.readable(begin, end) for replica in having)
 
 
 _Difference = tuple[Batch | None, Batch]
@@ -148,8 +158,7 @@ def judge(
     for key in keys:
         told = {r.name: list(drilled[r.name, key]) for r in replicas if (r.name, key) in drilled}
         if told:
-            reference = _reference(replicas, key)
-            _differences(replicas, reference, told, differing)
+            _differences(_ranked(replicas, key), told, differing)
         else:
             _whole(replicas, key, differing)
     for replica in replicas:
@@ -157,36 +166,30 @@ def judge(
     return Comparison(findings + _ends(replicas, committed), _not_compared(replicas))
 
 
-def _reference(replicas: Sequence[Replica], key: Key) -> Replica:
+def _ranked(replicas: Sequence[Replica], key: Key) -> list[Replica]:
     """Whose content counts as right: the majority's; of equally many, the first one named."""
-    having = [r for r in replicas if key in r.blocks]
-    counts = Counter(tuple(r.blocks[key]) for r in having)
-    most = max(counts.values())
-    return next(r for r in having if counts[tuple(r.blocks[key])] == most)
+    counts = Counter(tuple(r.blocks[key]) for r in replicas if key in r.blocks)
+    return sorted(replicas, key=lambda r: -counts[tuple(r.blocks.get(key, ()))])
 
 
 def _differences(
-    replicas: Sequence[Replica],
-    reference: Replica,
+    ranked: Sequence[Replica],
     told: Mapping[str, Sequence[Batch]],
     into: dict[str, list[_Difference]],
 ) -> None:
-    """Note where each replica parts from the reference."""
-    right = {batch.position: batch for batch in told[reference.name]}
-    for replica in replicas:
-        if replica is reference:
-            continue
-        own = {batch.position: batch for batch in told.get(replica.name, [])}
-        for position in sorted(right.keys() | own.keys()):
-            mine, other = own.get(position), right.get(position)
+    """Note where each replica parts from the first one that can be read there."""
+    all_of = {r.name: {batch.position: batch for batch in told.get(r.name, [])} for r in ranked}
+    for position in sorted({position for own in all_of.values() for position in own}):
+        some = next(own[position] for own in all_of.values() if position in own)
+        able = [replica for replica in ranked if replica.readable(some.position, some.end)]
+        other = all_of[able[0].name].get(position) if able else None
+        for replica in able[1:]:
+            mine = all_of[replica.name].get(position)
             batch = mine or other
-            assert batch is not None
-            if mine == other or not (
-                replica.readable(batch.position, batch.end)
-                and reference.readable(batch.position, batch.end)
-            ):
+            if mine == other or batch is None:
                 continue
-            into[replica.name].append((other, batch))
+            if replica.readable(position, batch.end) and able[0].readable(position, batch.end):
+                into[replica.name].append((other, batch))
 
 
 def _whole(
@@ -195,9 +198,9 @@ def _whole(
     into: dict[str, list[_Difference]],
 ) -> None:
     """A block far into a long difference: told as a whole."""
-    reference = _reference(replicas, key)
-    for replica in replicas:
-        if replica is reference or replica.blocks.get(key) == reference.blocks[key]:
+    reference, *others = _ranked(replicas, key)
+    for replica in others:
+        if replica.blocks.get(key) == reference.blocks[key]:
             continue
         some = replica.blocks.get(key) or reference.blocks[key]
         if replica.readable(some[0].first, some[-1].end):

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, Final
 
+from fmqcore.journal.segments import segment_name
+from fmqcore.words import Position
 from fmqspark.check.rows import Covered, Found, SegmentResult, State
 
 _MAX_FINDINGS: Final = 1000
@@ -63,9 +65,22 @@ def page(
     for replica in summary["replicas"]:
         parts.append(f"<h2><code>{escape(replica)}</code></h2>")
         own = [segment for segment in segments if segment.replica == replica]
-        parts.append(_map(own, findings, coverage))
+        own += _missing(replica, own, coverage)
+        parts.append(_map(sorted(own, key=lambda segment: segment.base), findings, coverage))
     parts += [_coverage_table(summary["bytes"]), _findings_table(findings)]
     return "\n".join(parts) + "\n"
+
+
+def _missing(
+    replica: str, there: Sequence[SegmentResult], coverage: Sequence[Covered]
+) -> list[SegmentResult]:
+    """A square for what is in no file that is there."""
+    files = {segment_name(Position(segment.base)) for segment in there}
+    return [
+        SegmentResult(replica, row.begin, row.bytes, row.begin)
+        for row in coverage
+        if row.replica == replica and row.state == State.UNREAD.value and row.file not in files
+    ]
 
 
 def _key() -> str:

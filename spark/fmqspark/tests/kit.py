@@ -73,3 +73,28 @@ def data_batch(number: int, writer: JournalWriter | None = None) -> BatchHeader:
         if h.type == BatchType.DATA and behind.type == BatchType.DATA
     ]
     return good[number]
+
+
+def put(directory: Path, position: int, raw: bytes) -> None:
+    path, at = file_of(directory, position)
+    data = bytearray(path.read_bytes())
+    data[at : at + len(raw)] = raw
+    path.write_bytes(data)
+
+
+def rows(outcome: Outcome, state: str) -> list[tuple[str, int, int]]:
+    found = [c for c in outcome.coverage if c.state == state]
+    return [(Path(c.replica).name, c.begin, c.end) for c in found]
+
+
+def said(outcome: Outcome) -> list[tuple[str, str, int | None]]:
+    return [(f.code, f.severity, f.begin) for f in outcome.findings]
+
+
+def alike(batches: int = 220, *, other: tuple[int, ...] = ()) -> JournalWriter:
+    """The same batches each time, but for some."""
+    writer = JournalWriter()
+    writer.open_epoch(1)
+    for n in range(batches):
+        writer.data(7, n % 4, [(b"other" if n in other else b"value") + b"x" * 900])
+    return writer

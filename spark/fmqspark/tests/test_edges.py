@@ -14,10 +14,8 @@ from fmqcore.journal.offsets import OffsetEntry, OffsetKey
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
 from fmqcore.tests.journal_writer import JournalWriter
 from fmqcore.words import Epoch, Offset, Position, TopicId
-from fmqspark.check import compare
-from fmqspark.check.job import Outcome
 from fmqspark.check.rows import Level
-from fmqspark.tests.kit import check, codes, file_of, flip, journal, write
+from fmqspark.tests.kit import alike, check, codes, file_of, flip, journal, put, rows, said, write
 
 BASES = sorted(journal().segments)
 KEY = OffsetKey("billing", TopicId(7), 1)
@@ -33,22 +31,6 @@ def a(tmp_path: Path) -> Path:
 @pytest.fixture
 def b(tmp_path: Path) -> Path:
     return write(tmp_path / "b")
-
-
-def put(directory: Path, position: int, raw: bytes) -> None:
-    path, at = file_of(directory, position)
-    data = bytearray(path.read_bytes())
-    data[at : at + len(raw)] = raw
-    path.write_bytes(data)
-
-
-def rows(outcome: Outcome, state: str) -> list[tuple[str, int, int]]:
-    found = [c for c in outcome.coverage if c.state == state]
-    return [(Path(c.replica).name, c.begin, c.end) for c in found]
-
-
-def said(outcome: Outcome) -> list[tuple[str, str, int | None]]:
-    return [(f.code, f.severity, f.begin) for f in outcome.findings]
 
 
 # ---- J
@@ -170,13 +152,22 @@ def test_every_missing_file_is_told_and_covered(
     a: Path, gone: list[int], holes: list[tuple[int, int | None]]
 ) -> None:
     for number in gone:
-        (a / segment_name(BASES[number])).unlink()
-        (a / index_name(BASES[number])).unlink(missing_ok=True)
+        (a / segment_name(BASES[number])).unlink()  # its index is there: no file of nothing
     outcome = check(a)
     assert said(outcome) == [("J005", "error", BASES[number]) for number in gone]
     assert rows(outcome, "unread") == [
         ("a", BASES[one], journal().end if two is None else BASES[two]) for one, two in holes
     ]
+
+
+def test_what_a_file_that_is_cut_lacks_is_unread(a: Path) -> None:
+    """Cut where a batch ends, so that all of it is good."""
+    second = [h for h in journal().headers if h.position >= BASES[-1]][1]
+    path, at = file_of(a, second.position)
+    path.write_bytes(path.read_bytes()[:at])
+    outcome = check(a)
+    assert outcome.exit_code == 2
+    assert rows(outcome, "unread") == [("a", second.position, journal().end)]
 
 
 def test_a_newest_file_of_zeros_that_the_checkpoint_knows(a: Path) -> None:
@@ -238,70 +229,6 @@ def test_an_index_that_ends_early_or_goes_on(a: Path) -> None:
 def test_an_index_of_another_segment(a: Path) -> None:
     (a / INDEX).write_bytes((a / index_name(BASES[2])).read_bytes())
     assert [f.code for f in check(a).findings] == ["I005"]
-
-
-# ---- R
-def alike(batches: int = 220, *, other: tuple[int, ...] = ()) -> JournalWriter:
-    writer = JournalWriter()
-    writer.open_epoch(1)
-    for n in range(batches):
-        writer.data(7, n % 4, [(b"other" if n in other else b"value") + b"x" * 900])
-    return writer
-
-
-@pytest.mark.parametrize("level", Level)
-def test_r001_in_the_very_last_batch(tmp_path: Path, level: Level) -> None:
-    one, two = alike(), alike(other=(219,))
-    outcome = check(write(tmp_path / "a", one), write(tmp_path / "b", two), level=level)
-    assert codes(outcome) == [("R001", "b", two.headers[-1].position)]
-    assert outcome.findings[0].end == two.end
-
-
-@pytest.mark.parametrize("most", [0, 1, 64])
-def test_a_long_difference_is_one_range_however_much_of_it_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
-    monkeypatch.setattr(compare, "MAX_DRILLS", most)
-    one, two = alike(), alike(other=tuple(range(100, 220)))
-    first = next(x for x, y in zip(one.headers, two.headers, strict=True) if x != y)
-    outcome = check(write(tmp_path / "a", one), write(tmp_path / "b", two))
-    (found,) = outcome.findings
-    assert (found.code, found.end) == ("R001", two.end)
-    whole = first.position // MIN_SEGMENT * MIN_SEGMENT  # the block's, which is its segment's
-    assert found.begin == (first.position if most else whole)
-
-
-def test_r003_what_nobody_has(tmp_path: Path) -> None:
-    short, long = alike(150), alike()
-    paths = [write(tmp_path / n, short, commit_end=long.end) for n in ("a", "b")]
-    outcome = check(*paths)
-    assert codes(outcome) == [("R003", "a", short.end), ("R003", "b", short.end)]
-    assert {f.end for f in outcome.findings} == {long.end}
-
-
-def test_r003_only_below_what_is_committed(tmp_path: Path) -> None:
-    short, long = alike(150), alike()
-    b = write(tmp_path / "b", short)
-    assert codes(check(write(tmp_path / "a", long, commit_end=short.end), b)) == []
-    ahead = write(tmp_path / "a", long, commit_end=short.end + 8)
-    assert codes(check(ahead, b)) == [("R003", "b", short.end)]
-
-
-def test_r004_where_one_ends_the_other_begins(tmp_path: Path) -> None:
-    whole = journal()
-    a, b = write(tmp_path / "a"), write(tmp_path / "b")
-    cut = BASES[4]
-    for base in BASES:
-        gone = a if base >= cut else b
-        (gone / segment_name(base)).unlink()
-        (gone / index_name(base)).unlink(missing_ok=True)
-    some: dict[str, Any] = {"durable_end": cut, "commit_end": cut, "bases": BASES[:4]}
-    (a / CHECKPOINT).write_bytes(write(tmp_path / "x", **some).joinpath(CHECKPOINT).read_bytes())
-    rest: dict[str, Any] = {"log_start": cut, "bases": BASES[4:]}
-    (b / CHECKPOINT).write_bytes(write(tmp_path / "y", **rest).joinpath(CHECKPOINT).read_bytes())
-    outcome = check(a, b)
-    assert {("R004", "b", cut), ("R003", "a", cut)} == set(codes(outcome))
-    assert rows(outcome, "not compared") == [("a", 0, cut), ("b", cut, whole.end)]
 
 
 # ---- O

@@ -292,6 +292,11 @@ def test_the_page_shows_each_segment_and_each_finding(tmp_path: Path) -> None:
     html = page(outcome.summary(), outcome.findings, outcome.coverage, outcome.segments)
     assert html.count("<span style='background:") == len(outcome.segments) + 5
     assert "inconsistent" in html
+    (b / segment_name(Position(0))).unlink()
+    outcome = check(a, b)
+    html = page(outcome.summary(), outcome.findings, outcome.coverage, outcome.segments)
+    assert html.count("<span style='background:") == len(outcome.segments) + 1 + 5
+    assert f"title='[0, {MIN_SEGMENT}) an error: J005'>" in html
     for found in outcome.findings:
         assert f"<td>{found.code}" in html
     assert "<script" not in html

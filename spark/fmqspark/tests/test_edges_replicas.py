@@ -1,0 +1,112 @@
+"""The R codes' edges: which bytes differ, who is behind, and what damage does not hide."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
+from fmqcore.tests.journal_writer import JournalWriter
+from fmqspark.check import compare
+from fmqspark.check.rows import Level
+from fmqspark.tests.kit import alike, check, codes, flip, journal, rows, write
+
+BASES = sorted(journal().segments)
+SEALED = [h for h in journal().headers if MIN_SEGMENT <= h.position < 2 * MIN_SEGMENT]
+
+
+def test_r001_behind_a_chain_that_breaks_on_both(tmp_path: Path) -> None:
+    paths = []
+    for name, other in (("a", b"value"), ("b", b"other")):
+        writer = JournalWriter()
+        writer.open_epoch(1)
+        for n in range(40):
+            if n == 20:
+                broken, writer._prev_crc = writer.end, writer._prev_crc ^ 1
+            header = writer.data(7, n % 4, [(other if n == 39 else b"value") + b"x" * 900])
+        paths.append(write(tmp_path / name, writer))
+    told = codes(check(*paths))
+    assert sorted(told) == [
+        ("J003", "a", broken),
+        ("J003", "b", broken),
+        ("R001", "b", header.position),
+    ]
+
+
+@pytest.mark.parametrize("level", Level)
+def test_r001_in_the_very_last_batch(tmp_path: Path, level: Level) -> None:
+    one, two = alike(), alike(other=(219,))
+    outcome = check(write(tmp_path / "a", one), write(tmp_path / "b", two), level=level)
+    assert codes(outcome) == [("R001", "b", two.headers[-1].position)]
+    assert outcome.findings[0].end == two.end
+
+
+@pytest.mark.parametrize("most", [0, 1, 64])
+def test_a_long_difference_is_one_range_however_much_of_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(compare, "MAX_DRILLS", most)
+    one, two = alike(), alike(other=tuple(range(100, 220)))
+    first = next(x for x, y in zip(one.headers, two.headers, strict=True) if x != y)
+    outcome = check(write(tmp_path / "a", one), write(tmp_path / "b", two))
+    (found,) = outcome.findings
+    assert (found.code, found.end) == ("R001", two.end)
+    whole = first.position // MIN_SEGMENT * MIN_SEGMENT  # the block's, which is its segment's
+    assert found.begin == (first.position if most else whole)
+
+
+@pytest.mark.parametrize("number", [5, -1])  # in the midst of a block, and the rest of it
+@pytest.mark.parametrize("most", [0, 64])
+def test_damage_in_a_long_difference_is_none_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, number: int
+) -> None:
+    monkeypatch.setattr(compare, "MAX_DRILLS", most)
+    a, b = write(tmp_path / "a"), write(tmp_path / "b")
+    flip(b, SEALED[number].position + 64)
+    for paths in ((a, b), (b, a)):
+        assert {f.code for f in check(*paths).findings} == {"J001"}
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+def test_damage_of_one_does_not_hide_how_the_others_differ(tmp_path: Path, damaged: int) -> None:
+    """Also where the one that is damaged was named first."""
+    one, two = alike(), alike(other=(219,))
+    paths = [write(tmp_path / n, w) for n, w in (("a", one), ("b", one), ("c", two))]
+    last = one.headers[-1]
+    flip(paths[damaged], last.position + 64)
+    outcome = check(*paths)
+    told = {(code, replica) for code, replica, _ in codes(outcome)}
+    assert told == {("J001", "abc"[damaged])} | ({("R001", "c")} if damaged < 2 else set())
+
+
+def test_r003_what_nobody_has(tmp_path: Path) -> None:
+    short, long = alike(150), alike()
+    paths = [write(tmp_path / n, short, commit_end=long.end) for n in ("a", "b")]
+    outcome = check(*paths)
+    assert codes(outcome) == [("R003", "a", short.end), ("R003", "b", short.end)]
+    assert {f.end for f in outcome.findings} == {long.end}
+
+
+def test_r003_only_below_what_is_committed(tmp_path: Path) -> None:
+    short, long = alike(150), alike()
+    b = write(tmp_path / "b", short)
+    assert codes(check(write(tmp_path / "a", long, commit_end=short.end), b)) == []
+    ahead = write(tmp_path / "a", long, commit_end=short.end + 8)
+    assert codes(check(ahead, b)) == [("R003", "b", short.end)]
+
+
+def test_r004_where_one_ends_the_other_begins(tmp_path: Path) -> None:
+    whole = journal()
+    a, b = write(tmp_path / "a"), write(tmp_path / "b")
+    cut = BASES[4]
+    for base in BASES:
+        gone = a if base >= cut else b
+        (gone / segment_name(base)).unlink()
+        (gone / index_name(base)).unlink(missing_ok=True)
+    some: dict[str, Any] = {"durable_end": cut, "commit_end": cut, "bases": BASES[:4]}
+    (a / CHECKPOINT).write_bytes(write(tmp_path / "x", **some).joinpath(CHECKPOINT).read_bytes())
+    rest: dict[str, Any] = {"log_start": cut, "bases": BASES[4:]}
+    (b / CHECKPOINT).write_bytes(write(tmp_path / "y", **rest).joinpath(CHECKPOINT).read_bytes())
+    outcome = check(a, b)
+    assert {("R004", "b", cut), ("R003", "a", cut)} == set(codes(outcome))
+    assert rows(outcome, "not compared") == [("a", 0, cut), ("b", cut, whole.end)]

@@ -146,7 +146,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "        self.producers = ProducerTable()\n",
         ),
         focus=Focus(1, DURABLE_ONE, ROLLS, (*POWER, *NETWORK)),
-        seeds=(106,),
+        seeds=(82,),
     ),
     mutant(
         "next offsets not restored from SNAP",

@@ -353,4 +353,30 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         ),
         alone="a slave is behind for moments, and histories seldom part there",
     ),
+    mutant(
+        "a Hello that was held up counts",
+        "the network lets go of an old one, and a slave that follows is cut off and out of sync",
+        (
+            MASTER,
+            "other.dial <= link.dial:",
+            "other.dial > 0:",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_replicate_hello.py::test_a_hello_that_was_held_up_does_not_displace_a_newer_stream",
+        ),
+        alone="its link must stall for a dial's time and heal while the next one stands",
+    ),
+    mutant(
+        "duties wake together, later",
+        "a lease is renewed, and a heartbeat sent, up to a tenth of a second too late",
+        (
+            "fmqport/together.py",
+            "due_ms // GRID_MS * GRID_MS",
+            "-(-due_ms // GRID_MS) * GRID_MS",
+        ),
+        tests=(
+            "broker/fmqport/tests/test_together.py::test_a_long_wait_ends_at_the_last_common_moment_before_its_own",
+        ),
+        alone="every bound has room for it: nothing breaks, it is only nearer",
+    ),
 )

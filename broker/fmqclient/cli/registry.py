@@ -155,7 +155,7 @@ async def registry(zookeeper: str, cluster: str) -> AsyncIterator[Registry]:
     """A session for one command."""
     if not zookeeper:
         raise InvalidArgument("say where ZooKeeper is: --zookeeper host:port, or FMQ_ZOOKEEPER")
-    session = ZooKeeperSession(zookeeper, timeout_ms=10_000)
+    session = ZooKeeperSession(zookeeper, timeout_ms=10_000, make_root=False)
     await session.start(_START_S)
     try:
         yield Registry(session, cluster)

@@ -17,6 +17,7 @@ from fmqcore.errors import InvalidArgument
 from fmqcore.paths import state_node
 from fmqcore.policy import AckPolicy, Flush, HowMany
 from fmqcore.words import BrokerId, Epoch, GroupName, Permission
+from fmqport.zk.session import ZooKeeperSession
 
 G1 = GroupName("g1")
 TOML = """
@@ -153,6 +154,20 @@ async def with_registry(
     async with registry(zookeeper, "prod") as groups:
         await groups.write(config, -1)
         await work(groups, config)
+
+
+@pytest.mark.processes
+async def test_who_only_looks_makes_no_root(zookeeper: str) -> None:
+    """A mistyped one would stay for ever, and hide what was meant."""
+    server, _, root = zookeeper.partition("/")
+    async with registry(zookeeper, "prod") as groups:
+        assert await groups.groups() == {}
+    session = ZooKeeperSession(server, timeout_ms=10_000)
+    await session.start(20)
+    try:
+        assert root not in await session.children("/")
+    finally:
+        await session.close()
 
 
 @pytest.mark.processes

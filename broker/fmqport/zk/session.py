@@ -77,10 +77,12 @@ class ZooKeeperSession(SteadySession):
     `auth` = `user:password` (digest): nodes made here are then for this user alone.
     """
 
-    def __init__(self, address: str, *, timeout_ms: int, auth: str = "") -> None:
+    def __init__(
+        self, address: str, *, timeout_ms: int, auth: str = "", make_root: bool = True
+    ) -> None:
         hosts, _, root = check_address(address).partition("/")
         self._kazoo = _KazooLink(hosts, timeout_ms, auth)
-        super().__init__(self._kazoo, address, root)
+        super().__init__(self._kazoo, address, root, make_root=make_root)
 
     async def start(self, timeout_s: float) -> None:
         """See `Coordination`."""

@@ -105,12 +105,17 @@ class Link(Protocol):
 
 
 class SteadySession:
-    """A `Coordination` over a link. `server` and `root` as in `server/root`, for messages."""
+    """A `Coordination` over a link. `server` and `root` as in `server/root`, for messages.
 
-    def __init__(self, link: Link, server: str, root: str = "") -> None:
+    `make_root=False`: who only looks must not make a root that was mistyped; what it creates with
+    `make_parents` makes it.
+    """
+
+    def __init__(self, link: Link, server: str, root: str = "", *, make_root: bool = True) -> None:
         self._link = link
         self._server = server
         self._root = f"/{root.strip('/')}" if root.strip("/") else ""
+        self._make_root = make_root
         self._started = self._open = False
         self._tasks: list[asyncio.Task[None]] = []
         self._connected = asyncio.Event()
@@ -159,7 +164,7 @@ class SteadySession:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._connected.wait()
-                if self._root:
+                if self._root and self._make_root:
                     await self._make_path(self._root)
         except TimeoutError:
             await self.close()

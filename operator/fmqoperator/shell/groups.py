@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 from pydantic import ValidationError
 
-from fmqcore.errors import Unavailable
+from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.words import BrokerId
 from fmqoperator.actions import Requeue
 from fmqoperator.objects import names
@@ -22,6 +22,7 @@ from fmqoperator.shell.keeper import RESYNC_S, Key, Outcome
 from fmqoperator.shell.kube import Json
 from fmqoperator.shell.observe import Observer
 from fmqoperator.shell.unreadable import told_unreadable
+from fmqoperator.shell.zookeeper import Ensemble
 from fmqoperator.status import status
 
 _log = structlog.get_logger()
@@ -35,7 +36,7 @@ class Groups:
     def __init__(self, observer: Observer, applier: Applier) -> None:
         self._observer = observer
         self._applier = applier
-        self._watched: dict[Key, tuple[tuple[str, str], Callable[[], None]]] = {}
+        self._watched: dict[Key, tuple[tuple[Ensemble, str], Callable[[], None]]] = {}
 
     async def round(
         self, key: Key, body: Json, failures: tuple[Failure, ...], wake: Callable[[], None]
@@ -44,6 +45,7 @@ class Groups:
         try:
             group = read_group(body)
         except ValidationError as error:
+            self._unwatch(key)
             return await told_unreadable(self._applier.events, body, error)
         self._watch(key, group, wake)
         seen = await self._observer.look(group, failures)
@@ -57,8 +59,7 @@ class Groups:
 
         Not done if the operator was away: a group made again under the name then opens a new term.
         """
-        if known := self._watched.pop(key, None):
-            known[1]()
+        self._unwatch(key)
         try:
             group = read_group(body)
         except ValidationError:
@@ -72,13 +73,14 @@ class Groups:
     async def _forget(self, key: Key, group: BrokerGroup) -> None:
         """Once its volumes are gone, which may not be so (its objects may have been kept, or the
         wish come too late), and unless there is a group of its name again."""
-        ensemble, why = self._observer.ensembles.of(group.spec.zookeeper.connect), ""
+        why = ""
         for _ in range(_LEAVE_TRIES + int(group.spec.termination_grace_seconds / _LEAVE_S)):
             if key in self._watched:
                 return
             if (claims := self._observer.cache.claims((key.namespace, key.name))) != {}:
                 why = f"volumes are there still: {', '.join(sorted(claims or ())) or 'not known'}"
             else:
+                ensemble = self._observer.ensembles.of(group.spec.zookeeper.connect)
                 try:
                     await ensemble.forget(group.cluster, key.name)
                 except (Unavailable, TimeoutError) as error:  # a broker of it still lives
@@ -103,13 +105,21 @@ class Groups:
                 return pause_s, (failed.failure,)
         return pause_s, ()
 
+    def _unwatch(self, key: Key) -> None:
+        if known := self._watched.pop(key, None):
+            known[1]()
+
     def _watch(self, key: Key, group: BrokerGroup, wake: Callable[[], None]) -> None:
         """Hear of changes in ZooKeeper."""
-        wanted = (group.spec.zookeeper.connect, group.cluster)
+        try:
+            wanted = (self._observer.ensembles.of(group.spec.zookeeper.connect), group.cluster)
+        except InvalidArgument:  # no address at all: the look says so
+            self._unwatch(key)
+            return
         known = self._watched.get(key)
         if known is not None:
             if known[0] == wanted:
                 return
             known[1]()
-        stop = self._observer.ensembles.of(wanted[0]).watch(group.cluster, key.name, wake)
+        stop = wanted[0].watch(group.cluster, key.name, wake)
         self._watched[key] = (wanted, stop)

@@ -22,7 +22,7 @@ from fmqoperator.told import counted
 
 _log = structlog.get_logger()
 
-AT_ONCE: Final = 8
+AT_ONCE: Final = 32  # most of a round may be waiting for brokers that do not answer
 RESYNC_S: Final = 30.0  # what nobody tells of (a lag, an end) is looked at so often
 _QUIET_S: Final = 0.05  # a burst of changes makes one round
 _RETRY_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
@@ -221,9 +221,10 @@ class Worker:
         try:
             written = await self._keeper.kube.merge(ref, {"status": patch(old, new)}, "status")
         except KubeError as error:
-            if error.status == 404:
-                return
-            raise
+            if error.status != 404 or await self._keeper.kube.get(ref) is not None:
+                raise  # it is there, and its definition has no such part: an older one
+            self._keeper.know(self._key, None)  # nobody may have seen it go
+            return
         self._keeper.counts.status_writes += 1
         self._status_ms = now_ms
         self._body = {**self._body, "status": written.get("status") or {}}

@@ -112,20 +112,28 @@ async def _run(options: Options) -> None:
     try:
         async with serve_pages(options.listen, pages.all()):
             _log.info("operator_starts", me=options.me, pages=options.listen)
-            await _until(stopping, _work(options, lease, pages, cache, keeper))
+            await _until(stopping, _work(options, lease, pages, cache, keeper, ensembles))
             _log.info("operator_stops")
     finally:
         await asyncio.gather(ensembles.close(), brokers.close())
         await kube.close()
 
 
-async def _work(options: Options, lease: Lease, pages: Pages, cache: Cache, keeper: Keeper) -> None:
+async def _work(
+    options: Options,
+    lease: Lease,
+    pages: Pages,
+    cache: Cache,
+    keeper: Keeper,
+    ensembles: Ensembles,
+) -> None:
     async with held(lease):
         pages.works = True
         async with asyncio.TaskGroup() as tasks:
-            keeping = tasks.create_task(keeper.run())
+            keeping = [tasks.create_task(work) for work in (keeper.run(), ensembles.tidy())]
             await _watch(options, cache, keeper)  # returns when kopf is told to stop
-            keeping.cancel()
+            for task in keeping:
+                task.cancel()
 
 
 async def _watch(options: Options, cache: Cache, keeper: Keeper) -> None:

@@ -39,25 +39,37 @@ _log = structlog.get_logger()
 _SESSION_MS: Final = 10_000
 _FOR_EVER_S: Final = 1e9
 _LOOK_S: Final = 5.0
+_WORDS_S: Final = 30.0  # why nobody answers is found out anew so often
+_REFUSED_S: Final = 10.0  # after so long a session that could not begin is begun anew
+_UNUSED_S: Final = 300.0  # every round asks for its ensemble: one that nobody asks for is left
 
 
 class Ensemble:
     """One address, one session."""
 
     def __init__(self, address: str) -> None:
+        self.asked_s = self._begun = time.monotonic()
+        self.refused_s: float | None = None  # since when it is known that this session never begins
         self._address = address
         self._session = ZooKeeperSession(address, timeout_ms=_SESSION_MS)
-        self._begun = time.monotonic()
+        self._words = ""  # why nobody answers
+        self._words_s = float("-inf")
+        self._asking: asyncio.Task[None] | None = None
         self._starting = asyncio.create_task(self._start(), name=f"zookeeper {address}")
 
     async def _start(self) -> None:
-        with suppress(FmqError):
+        """Time does not end this: its root may not be made, or the connection broke just then."""
+        try:
             await self._session.start(_FOR_EVER_S)
+        except FmqError as error:
+            self._words, self.refused_s = str(error), time.monotonic()
 
     async def close(self) -> None:
         """End the session."""
-        self._starting.cancel()
-        await asyncio.gather(self._starting, return_exceptions=True)
+        tasks = [self._starting, *([self._asking] if self._asking is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._session.close()
 
     def watch(self, cluster: str, group: str, changed: Callable[[], None]) -> Callable[[], None]:
@@ -146,7 +158,24 @@ class Ensemble:
             await asyncio.wait((self._starting,), timeout=left_s)
         if self._session.state is not SessionState.CONNECTED:
             # Always the same words: they become a condition, and since when it is so stands there.
-            raise Unavailable(await nobody_answers(self._address, _LOOK_S))
+            raise Unavailable(await self._why())
+
+    async def _why(self) -> str:
+        """Why nobody answers. To find that out takes seconds: all groups wait for it together,
+        once; what was found is said until it is found out anew."""
+        old = time.monotonic() - self._words_s > _WORDS_S
+        if self.refused_s is None and old and self._asking is None:
+            self._asking = asyncio.create_task(self._ask_why(), name=f"why not {self._address}")
+        if not self._words and self._asking is not None:
+            await asyncio.wait((self._asking,))
+        return self._words or f"no ZooKeeper answers at {self._address}"
+
+    async def _ask_why(self) -> None:
+        try:
+            self._words = await nobody_answers(self._address, _LOOK_S)
+            self._words_s = time.monotonic()
+        finally:
+            self._asking = None
 
     async def _look(self, cluster: str, group: GroupName) -> InZooKeeper:
         session = self._session
@@ -166,17 +195,38 @@ class Ensemble:
 
 
 class Ensembles:
-    """All that groups name. `of` makes what is not there yet."""
+    """All that groups name. `of` makes what is not there yet; keep none of them for long."""
 
     def __init__(self) -> None:
         self._known: dict[str, Ensemble] = {}
 
     def of(self, address: str) -> Ensemble:
         """The ensemble at `host:port[,host:port...][/root]`. Raises `InvalidArgument`."""
-        if address not in self._known:
-            self._known[address] = Ensemble(address)
+        known, now_s = self._known.get(address), time.monotonic()
+        if known is None:
+            known = self._known[address] = Ensemble(address)
             _log.info("zookeeper_named", address=address)
-        return self._known[address]
+        elif known.refused_s is not None and now_s - known.refused_s > _REFUSED_S:
+            known = self._known[address] = Ensemble(
+                address
+            )  # the refused session is closed already
+        known.asked_s = now_s
+        return known
+
+    async def tidy(self) -> None:
+        """Leave those that nobody names any more, for ever: a wrong address is not dialed on."""
+        while True:
+            await asyncio.sleep(_UNUSED_S / 5)
+            await self.leave_unused()
+
+    async def leave_unused(self) -> None:
+        """Now."""
+        now_s = time.monotonic()
+        for address, ensemble in list(self._known.items()):
+            if now_s - ensemble.asked_s > _UNUSED_S:
+                del self._known[address]
+                _log.info("zookeeper_left", address=address)
+                await ensemble.close()
 
     async def close(self) -> None:
         """End all sessions."""

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from fmqcore.errors import Unavailable
+from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.words import BrokerId
 from fmqoperator.seen import Claim, Defaults
 from fmqoperator.shell import groups
@@ -124,3 +124,17 @@ async def test_connections_to_its_brokers_are_closed() -> None:
         "g1-1.g1-brokers.shop.svc:9876",
     ]
     assert len(world.brokers.closed) == 9
+
+
+async def test_a_group_whose_address_is_none_is_looked_at_and_not_watched() -> None:
+    """The schema lets port 99999 in: the round goes on, and the look says what is wrong."""
+    world = World(Ensemble(), Cache({}))
+
+    def refuse(_address: str) -> Ensemble:
+        raise InvalidArgument("'zk:99999' is not host:port")
+
+    world.groups._watch(KEY, group(), lambda: None)
+    assert KEY in world.groups._watched
+    world.ensemble.of = refuse  # type: ignore[method-assign]
+    world.groups._watch(KEY, group(), lambda: None)
+    assert KEY not in world.groups._watched

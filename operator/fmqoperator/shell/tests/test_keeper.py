@@ -19,6 +19,10 @@ class FakeKube:
     def __init__(self) -> None:
         self.written: list[tuple[Ref, Json]] = []
         self.refuse: KubeError | None = None
+        self.there: Json | None = {"kind": "BrokerGroup"}
+
+    async def get(self, _ref: Ref) -> Json | None:
+        return self.there
 
     async def merge(self, ref: Ref, body: Json, part: str = "") -> Json:
         assert part == "status"
@@ -138,10 +142,28 @@ async def test_a_status_that_is_refused_is_a_failure_of_the_round(world: World) 
     world.keeper.know(A, body())
     await world.rounds.until(lambda: world.rounds.rounds("a") > 1)
     assert world.rounds.seen[1][1] == (Failure("status", "Forbidden", "you may not"),)
-    world.kube.refuse = KubeError(404, "NotFound", "it is gone")
-    world.keeper.wake(A)
-    await settled(world)
-    assert world.rounds.seen[-1][0] == "a"
+
+
+async def test_a_definition_without_a_status_is_a_failure_too(world: World) -> None:
+    """An older one: the API server knows the resource, and nothing of its status."""
+    world.kube.refuse = KubeError(404, "NotFound", "could not find the requested resource")
+    world.keeper.know(A, body())
+    await world.rounds.until(lambda: world.rounds.rounds("a") > 1)
+    assert world.rounds.seen[1][1][0].message == "could not find the requested resource"
+    assert world.keeper.count("BrokerGroup") == 1
+
+
+async def test_one_that_is_gone_unseen_is_let_go(world: World) -> None:
+    """Nobody told of its deletion: or its objects would be made anew for ever."""
+    world.kube.refuse, world.kube.there = KubeError(404, "NotFound", "it is gone"), None
+    world.keeper.know(A, body())
+    await world.rounds.until(lambda: world.rounds.farewells == ["a"])
+    assert world.keeper.count("BrokerGroup") == 0
+    world.keeper.know(A, None)  # the news comes late
+    world.kube.refuse = None
+    world.keeper.know(A, body())  # made again
+    await world.rounds.until(lambda: world.rounds.rounds("a") == 2)
+    assert world.rounds.farewells == ["a"]
 
 
 async def test_how_often_in_a_row_something_failed_is_known(world: World) -> None:

@@ -1,0 +1,149 @@
+"""Ensembles that do not answer, will not have us, or are named by nobody any more."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, ClassVar
+
+import pytest
+
+from fmqcore.errors import InvalidArgument, Unavailable
+from fmqoperator.shell import zookeeper
+from fmqoperator.shell.zookeeper import Ensembles
+from fmqport.coordination import SessionState
+
+A, B = "a:2181", "b:2181"
+_LONG_S = 30.0
+
+
+class Session:
+    """One that never connects; `refuses` ends its start at once."""
+
+    refuses: ClassVar[str] = ""
+    open: ClassVar[list[str]] = []
+
+    def __init__(self, address: str, *, timeout_ms: int) -> None:
+        if address == "wrong":
+            raise InvalidArgument("'wrong' is not host:port")
+        self.address, self.state = address, SessionState.LOST
+        Session.open.append(address)
+
+    async def start(self, _timeout_s: float) -> None:
+        if Session.refuses:
+            await self.close()
+            raise Unavailable(Session.refuses)
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        if self.address in Session.open:
+            Session.open.remove(self.address)
+
+    def watch(self, *_: Any) -> Callable[[], None]:
+        return lambda: None
+
+
+class Questions:
+    """Of why nobody answers; each is answered when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answer = asyncio.Event()
+
+    async def __call__(self, address: str, _timeout_s: float) -> str:
+        self.asked.append(address)
+        await self.answer.wait()
+        return f"nobody at {address}"
+
+
+@pytest.fixture
+async def questions(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Questions]:
+    asked = Questions()
+    monkeypatch.setattr(zookeeper, "ZooKeeperSession", Session)
+    monkeypatch.setattr(zookeeper, "nobody_answers", asked)
+    monkeypatch.setattr(zookeeper, "_LOOK_S", 0.0)
+    monkeypatch.setattr(Session, "refuses", "")
+    monkeypatch.setattr(Session, "open", [])
+    yield asked
+    assert Session.open == [], "every session is closed"
+
+
+async def until(look: Callable[[], bool]) -> None:
+    async with asyncio.timeout(_LONG_S):
+        while not look():
+            await asyncio.sleep(0.01)
+
+
+async def why(known: Ensembles, address: str = A) -> str:
+    try:
+        async with asyncio.timeout(_LONG_S):
+            await known.of(address).look("c", "g1")
+    except Unavailable as error:
+        return str(error)
+    raise AssertionError("it answered")
+
+
+async def test_groups_of_an_ensemble_that_is_away_wait_for_its_words_together(
+    questions: Questions,
+) -> None:
+    known = Ensembles()
+    looks = [asyncio.create_task(why(known)) for _ in range(50)]
+    await until(lambda: bool(questions.asked))
+    questions.answer.set()
+    assert set(await asyncio.gather(*looks)) == {f"nobody at {A}"}
+    assert questions.asked == [A]
+    questions.answer.clear()  # whoever asks now would wait for ever
+    assert await why(known) == f"nobody at {A}"
+    assert questions.asked == [A]
+    await known.close()
+
+
+async def test_the_words_are_found_out_anew_while_the_old_ones_are_said(
+    questions: Questions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = Ensembles()
+    questions.answer.set()
+    await why(known)
+    monkeypatch.setattr(zookeeper, "_WORDS_S", -1.0)
+    questions.answer.clear()
+    for _ in range(5):
+        assert await why(known) == f"nobody at {A}"
+        await asyncio.sleep(0)
+    assert questions.asked == [A, A], "one question at a time"
+    await known.close()
+
+
+async def test_a_session_that_was_refused_is_begun_anew_later(
+    questions: Questions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a root: somebody else's access list, or a connection that broke in that moment."""
+    known = Ensembles()
+    monkeypatch.setattr(Session, "refuses", "it refuses our credentials")
+    first = known.of(A)
+    await until(lambda: first.refused_s is not None)
+    assert await why(known) == "it refuses our credentials"
+    assert questions.asked == []
+    assert known.of(A) is first, "not at every round"
+    monkeypatch.setattr(Session, "refuses", "")
+    monkeypatch.setattr(zookeeper, "_REFUSED_S", -1.0)
+    assert known.of(A) is not first
+    await known.close()
+
+
+async def test_an_ensemble_that_nobody_names_any_more_is_left(
+    questions: Questions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = Ensembles()
+    left, stays = known.of(A), known.of(B)
+    left.asked_s -= 1000.0
+    await known.leave_unused()
+    assert Session.open == [B]
+    assert known.of(B) is stays
+    assert known.of(A) is not left
+    await known.close()
+
+
+async def test_what_is_no_address_is_no_ensemble(questions: Questions) -> None:
+    known = Ensembles()
+    with pytest.raises(InvalidArgument):
+        known.of("wrong")
+    assert not known._known
+    assert questions.asked == []

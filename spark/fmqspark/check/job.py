@@ -17,7 +17,7 @@ from typing import Any, Final
 from fmqcore.errors import Malformed
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.findings import Code
-from fmqcore.journal.segments import Segment, segment_name
+from fmqcore.journal.segments import Segment, segment_base, segment_name
 from fmqcore.journal.verify import Verifier
 from fmqcore.scan.digests import Batch, batches
 from fmqcore.scan.headers import ScanRange, scan_headers
@@ -143,6 +143,7 @@ def run_check(
             told = [found_on(name, finding) for finding in verifier.findings]
             outcome.findings += told
             outcome.coverage += _missing(name, told, results[name], verifier.durable_end)
+            outcome.coverage += _not_begun(name, view, told)
             for result in results[name]:
                 outcome.segments.append(result)
                 outcome.findings += result.findings
@@ -255,6 +256,15 @@ def _missing(
     ]
 
 
+def _not_begun(name: str, view: DataDirectory, told: Sequence[Found]) -> list[Covered]:
+    """The newest file, if nothing of it was stored, and nothing should be there."""
+    file = view.empty or ""
+    base = segment_base(file)
+    if base is None or any(found.file == file for found in told):
+        return []
+    return [Covered(name, file, base, base + dict(view.listing)[file], State.EMPTY.value)]
+
+
 # ---- replicas
 @dataclass(frozen=True, slots=True)
 class DrillTask:
@@ -265,8 +275,8 @@ class DrillTask:
     bytes_per_s: float
 
 
-def read_block(task: DrillTask) -> tuple[compare.Drill, list[Batch]]:
-    """The batches of a block; none if it cannot be read any more."""
+def read_block(task: DrillTask) -> tuple[compare.Drill, list[Batch] | str]:
+    """The batches of a block; or why it cannot be read any more."""
     drill = task.drill
     base = Position(drill.base)
     try:
@@ -280,8 +290,8 @@ def read_block(task: DrillTask) -> tuple[compare.Drill, list[Batch]]:
                 found += batches(block)
                 before, at = at, scan.position
             return drill, found
-    except OSError:
-        return drill, []
+    except OSError as failed:
+        return drill, failed.strerror or str(failed)
 
 
 def _compare(
@@ -296,10 +306,24 @@ def _compare(
     tasks = [DrillTask(views[d.replica].path, d, rate) for d in compare.drills(replicas, keys)]
     drilled: dict[tuple[str, compare.Key], list[Batch]] = {}
     for drill, found in engine.run(read_block, tasks):
-        drilled.setdefault((drill.replica, drill.key), []).extend(found)
+        batches_there = drilled.setdefault((drill.replica, drill.key), [])
+        if isinstance(found, str):
+            outcome.coverage.append(_lost_sight(views[drill.replica], drill, found))
+            replica = next(each for each in replicas if each.name == drill.replica)
+            replica.holes.append((drill.first, drill.end))
+        else:
+            batches_there += found
     comparison = compare.judge(replicas, keys, drilled)
     outcome.findings += comparison.findings
     outcome.coverage += comparison.coverage
+
+
+def _lost_sight(view: DataDirectory, drill: compare.Drill, why: str) -> Covered:
+    """Of a block that was read and then could not be read again to be compared."""
+    name = segment_name(Position(drill.base))
+    retired = view.live and not Path(view.path, name).exists()
+    state = State.RETIRED if retired else State.UNREAD
+    return Covered(drill.replica, name, drill.first, drill.end, state.value, f"to compare: {why}")
 
 
 def _commit_end(view: DataDirectory) -> int:

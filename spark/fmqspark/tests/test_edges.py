@@ -177,6 +177,15 @@ def test_a_newest_file_of_zeros_that_the_checkpoint_knows(a: Path) -> None:
     assert "begins with zeros" in outcome.findings[0].sentence
 
 
+def test_a_newest_file_that_holds_nothing_yet_is_empty(a: Path) -> None:
+    fresh = BASES[-1] + MIN_SEGMENT
+    (a / segment_name(Position(fresh))).write_bytes(bytes(MIN_SEGMENT))
+    last = [h for h in journal().headers if h.position >= BASES[-1]]
+    assert last[-1].end < fresh
+    outcome = check(a)
+    assert ("a", fresh, fresh + MIN_SEGMENT) in rows(outcome, "empty")
+
+
 @pytest.mark.parametrize("base_offset", [0, 8, 10])
 def test_j004_offsets_given_twice_or_left_out(tmp_path: Path, base_offset: int) -> None:
     writer = JournalWriter()

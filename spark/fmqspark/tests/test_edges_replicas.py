@@ -1,16 +1,24 @@
 """The R codes' edges: which bytes differ, who is behind, and what damage does not hide."""
 
+import fcntl
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
 from fmqcore.tests.journal_writer import JournalWriter
+from fmqcore.words import Position
 from fmqspark.check import compare
+from fmqspark.check.job import read_block
 from fmqspark.check.rows import Level
+from fmqspark.engines import LocalEngine
+from fmqspark.files import LOCK
 from fmqspark.tests.kit import alike, check, codes, flip, journal, rows, write
 
+T = TypeVar("T")
+R = TypeVar("R")
 BASES = sorted(journal().segments)
 SEALED = [h for h in journal().headers if MIN_SEGMENT <= h.position < 2 * MIN_SEGMENT]
 
@@ -77,6 +85,44 @@ def test_damage_of_one_does_not_hide_how_the_others_differ(tmp_path: Path, damag
     outcome = check(*paths)
     told = {(code, replica) for code, replica, _ in codes(outcome)}
     assert told == {("J001", "abc"[damaged])} | ({("R001", "c")} if damaged < 2 else set())
+
+
+class Vanishing(LocalEngine):
+    """A segment's file goes after it was checked, before it is read again to be compared."""
+
+    def __init__(self, victim: Path) -> None:
+        self._victim = victim
+
+    def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
+        if work is read_block:
+            assert tasks
+            self._victim.unlink(missing_ok=True)
+        return super().run(work, tasks)
+
+
+@pytest.mark.parametrize(
+    ("live", "exit_code", "state"), [(False, 3, "unread"), (True, 0, "retired")]
+)
+def test_what_goes_before_it_is_compared_does_not_differ(
+    tmp_path: Path, live: bool, exit_code: int, state: str
+) -> None:
+    one, two = alike(), alike(other=tuple(range(5, 220)))
+    a, b = write(tmp_path / "a", one), write(tmp_path / "b", two)
+    for base in sorted(two.segments)[1:]:  # one segment alone, so that nothing else differs
+        for folder in (a, b):
+            (folder / segment_name(base)).unlink()
+            (folder / index_name(base)).unlink(missing_ok=True)
+    for folder, writer in ((a, one), (b, two)):
+        end = writer.headers[20].position
+        some: dict[str, Any] = {"durable_end": end, "commit_end": end, "bases": (0,)}
+        raw = write(tmp_path / "x", writer, **some).joinpath(CHECKPOINT).read_bytes()
+        (folder / CHECKPOINT).write_bytes(raw)
+    with (b / LOCK).open("w") as lock:
+        if live:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        outcome = check(a, b, engine=Vanishing(b / segment_name(Position(0))))
+    assert (codes(outcome), outcome.exit_code) == ([], exit_code)
+    assert {replica for replica, *_ in rows(outcome, state)} == {"b"}
 
 
 def test_r003_what_nobody_has(tmp_path: Path) -> None:

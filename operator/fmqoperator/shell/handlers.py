@@ -21,6 +21,7 @@ JOB_LABEL = "fmq.io/job"
 
 _OURS = {LABEL: kopf.PRESENT}
 _OF_JOBS = {JOB_LABEL: kopf.PRESENT}
+_SPARK = "group='sparkoperator.k8s.io'"
 _APPLICATIONS = ("sparkoperator.k8s.io", "v1beta2", "sparkapplications")
 _VIEWS = (
     *("pods", "claims", "nodes", "classes", "definitions", "groups"),
@@ -148,4 +149,13 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.watching.client_timeout = 330
     settings.watching.connect_timeout = 10
     logging.getLogger("kopf").setLevel(logging.WARNING)
+    logging.getLogger("kopf._core.reactor.observation").addFilter(is_worth_a_line)
     return settings
+
+
+def is_worth_a_line(record: logging.LogRecord) -> bool:
+    """kopf warns of every kind that the cluster does not know. Spark's operator need not be there;
+    that one of our own definitions is missing, somebody must know."""
+    said = record.getMessage()
+    lacking = said.count("Selector(")
+    return not (said.startswith("Unresolved resources") and 0 < lacking == said.count(_SPARK))

@@ -9,34 +9,24 @@ Data goes to standard output, talk to standard error. Exit codes:
 import json
 import os
 import sys
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from fmqcore.errors import (
-    CorruptJournal,
-    DirectoryLocked,
-    FmqError,
-    InvalidArgument,
-    Unavailable,
-)
+from fmqcore.errors import InvalidArgument
 from fmqspark.check.job import INCOMPLETE, INCONSISTENT, Options, Outcome, run_check
 from fmqspark.check.rows import Level
 from fmqspark.engines import open_engine
 from fmqspark.files import each_once, no_data_directory
 from fmqspark.rebuild import Done, IndexResult, rebuild
+from fmqspark.told import INTERRUPTED, USAGE, mistake, say, sentence, told, write
 
 if TYPE_CHECKING:
     from fmqspark.archive.job import Archived
 
-USAGE: Final = 64
-UNAVAILABLE: Final = 69
-INTERRUPTED: Final = 130
 _UNITS: Final = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3}
 _SHOWN: Final = 50
 
@@ -106,7 +96,7 @@ def check(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Check a journal: batches, indexes, offsets, checkpoint; several directories: replicas."""
-    with _told():
+    with told():
         if out is not None:
             from fmqspark.check.tables import require_arrow
 
@@ -116,11 +106,11 @@ def check(
         with open_engine(engine.value, workers, master) as running:
             outcome = run_check(options, running, _progress("checked"), _reports(out, unwritten))
         if output is Output.JSON:
-            _write(json.dumps(_as_data(outcome), indent=1) + "\n")
+            write(json.dumps(_as_data(outcome), indent=1) + "\n")
         else:
-            _write(_text(outcome, None if unwritten else out))
+            write(_text(outcome, None if unwritten else out))
     for error in unwritten:
-        _say(f"the reports are not written ({_sentence(error)}): what was found is above alone")
+        say(f"the reports are not written ({sentence(error)}): what was found is above alone")
     code = max(outcome.exit_code, INCOMPLETE) if unwritten else outcome.exit_code
     raise typer.Exit(INCONSISTENT if outcome.exit_code == INCONSISTENT else code)
 
@@ -128,7 +118,7 @@ def check(
 def _reports(out: Path | None, unwritten: list[OSError]) -> Callable[[Outcome], bool]:
     """Write them; what stood in the way is no reason to keep silent about what was found."""
 
-    def write(outcome: Outcome) -> bool:
+    def report(outcome: Outcome) -> bool:
         if out is None:
             return True
         from fmqspark.check.reports import write_reports
@@ -139,7 +129,7 @@ def _reports(out: Path | None, unwritten: list[OSError]) -> Callable[[Outcome], 
             unwritten.append(error)
         return not unwritten
 
-    return write
+    return report
 
 
 @app.command("rebuild-index")
@@ -154,7 +144,7 @@ def rebuild_index(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Make the index files of full segments anew where they are missing or not right."""
-    with _told():
+    with told():
         with open_engine(engine.value, workers, master) as running:
             found = rebuild(directories, running, bytes_per_s=_bytes(rate), live=live, dry=dry)
         code = _rebuild_code(found)
@@ -169,9 +159,9 @@ def rebuild_index(
                 }
                 for r in found
             ]
-            _write(json.dumps({"exit_code": code, "indexes": rows}, indent=1) + "\n")
+            write(json.dumps({"exit_code": code, "indexes": rows}, indent=1) + "\n")
         else:
-            _write(_rebuild_text(found))
+            write(_rebuild_text(found))
     raise typer.Exit(code)
 
 
@@ -198,7 +188,7 @@ def archive(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Topics to Parquet by topic and date. Run again, it adds what came since: no record twice."""
-    with _told():
+    with told():
         from fmqspark.check.tables import require_arrow
 
         require_arrow("an archive needs", "")
@@ -211,9 +201,9 @@ def archive(
         with open_engine(engine.value, workers, master) as running:
             outcome = run_archive(options, running, _progress("archived"))
         if output is Output.JSON:
-            _write(json.dumps(outcome.as_data(), indent=1) + "\n")
+            write(json.dumps(outcome.as_data(), indent=1) + "\n")
         else:
-            _write(_archive_text(outcome))
+            write(_archive_text(outcome))
     raise typer.Exit(outcome.exit_code)
 
 
@@ -237,54 +227,21 @@ def _sources(
 def main(arguments: Sequence[str] | None = None) -> None:
     """`python -m fmqspark`; never returns."""
     given = sys.argv[1:] if arguments is None else list(arguments)
+    if sys.stderr is None:  # closed by who started us: talk that nobody wants
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # until the exit
     try:
         code = app(args=given, prog_name="python -m fmqspark", standalone_mode=False)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  # the last place that can tell the user
         usage = getattr(error, "format_message", None)  # click's own, wherever typer keeps it
         if usage is None:
-            raise
+            say(sentence(error) if isinstance(error, OSError) else mistake(error))
+            sys.exit(INCOMPLETE)
         if said := str(usage()):
-            _say(said)
+            say(said)
         sys.exit(USAGE)
     sys.exit(code if isinstance(code, int) else 0)
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Every failure is one line and an exit code, here and under `fmq`."""
-    try:
-        yield
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(INCOMPLETE) from None
-    except (FmqError, OSError) as error:
-        if os.environ.get("FMQ_DEBUG", "") not in ("", "0"):
-            traceback.print_exc()
-        _say(_sentence(error))
-        raise typer.Exit(_code(error)) from None
-    except Exception as error:  # noqa: BLE001  # a mistake of ours is one line, and no verdict
-        if os.environ.get("FMQ_DEBUG", "") not in ("", "0"):
-            traceback.print_exc()
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        told = f"{type(error).__name__} in {Path(where.filename).name} line {where.lineno}: {error}"
-        _say(f"a mistake of this program ({told}); FMQ_DEBUG=1 shows more, please report it")
-        raise typer.Exit(INCOMPLETE) from None
-
-
-def _sentence(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename and error.strerror:
-        return f"{error.filename}: {error.strerror}"
-    return str(error) or type(error).__name__
-
-
-def _code(error: Exception) -> int:
-    if isinstance(error, InvalidArgument):
-        return USAGE
-    if isinstance(error, CorruptJournal):
-        return INCONSISTENT
-    return UNAVAILABLE if isinstance(error, Unavailable | DirectoryLocked) else INCOMPLETE
 
 
 def _bytes(text: str) -> float:
@@ -330,10 +287,10 @@ def _text(outcome: Outcome, out: Path | None) -> str:
         lines.append(f"... and {more} more findings; all of them: --out FOLDER, or -o json")
     for name in outcome.live:
         lines.append(f"{name}: a broker is at work there: what was read is as of now")
-    told = ", ".join(f"{n:,} {state}" for state, n in summary["bytes"].items() if n)
+    states = ", ".join(f"{n:,} {state}" for state, n in summary["bytes"].items() if n)
     lines.append(
         f"{len(outcome.replicas)} replica(s), {summary['segments']} segments, "
-        f"{summary['batches']} batches, {summary['records']} records; bytes: {told or '0'}"
+        f"{summary['batches']} batches, {summary['records']} records; bytes: {states or '0'}"
     )
     if out is not None:
         lines.append(f"reports: {out}")
@@ -375,18 +332,3 @@ def _archive_text(outcome: "Archived") -> str:
         f"planned up to position {outcome.end}"
     )
     return "".join(f"{line}\n" for line in lines)
-
-
-def _write(text: str) -> None:
-    try:
-        sys.stdout.write(text)
-    except UnicodeEncodeError:  # a folder whose name is no text, a terminal that knows ASCII alone
-        encoding = sys.stdout.encoding or "ascii"
-        text = os.fsencode(text).decode(errors="backslashreplace")
-        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
-    sys.stdout.flush()
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"fmq job: {text}\n")
-    sys.stderr.flush()

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from fmqcore.batch import HEADER_LEN
-from fmqcore.errors import DirectoryLocked, InvalidArgument
+from fmqcore.errors import DirectoryLocked, InvalidArgument, Malformed
+from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_base
 from fmqport.directory import LOCK, is_locked, read_small, see
 
@@ -148,10 +149,28 @@ def look(path: Path) -> DataDirectory:
 
 
 def look_at_all(paths: Sequence[Path]) -> list[DataDirectory]:
-    """Look at several. Raises `InvalidArgument` also if one is named twice."""
+    """Look at several. Raises `InvalidArgument` also if one is named twice, or holds nothing.
+
+    Where neither a checkpoint nor a segment says anything there is nothing of which to say that it
+    is clean.
+    """
     views = [look(path) for path in paths]
     each_once(paths)
+    for view in views:
+        segments = [name for name, _ in view.listing if segment_base(name) is not None]
+        if segments in ([], [view.empty]) and not _decodes(view.checkpoint):
+            raise InvalidArgument(
+                f"{view.path} holds no journal: no checkpoint that can be read, and nothing in a "
+                "segment file; name a broker's data directory"
+            )
     return views
+
+
+def _decodes(checkpoint: bytes | None) -> bool:
+    try:
+        return checkpoint is not None and decode_checkpoint(checkpoint) is not None
+    except Malformed:
+        return False
 
 
 def each_once(paths: Sequence[Path]) -> None:

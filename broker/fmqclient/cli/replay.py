@@ -14,9 +14,11 @@ import typer
 from fmqclient.cli.common import (
     BROKERS,
     INTERRUPTED,
+    TERMINATED,
     UNAVAILABLE,
     USAGE,
     Brokers,
+    Terminated,
     client,
     exit_code,
     run,
@@ -74,6 +76,8 @@ def replay(
             run(work)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+    except Terminated:
+        raise typer.Exit(TERMINATED) from None
     except (FmqError, OSError, TransportError) as error:
         code = exit_code(error)
         if isinstance(error, DirectoryLocked | UnknownTopic):

@@ -112,6 +112,29 @@ def test_folders_and_terminals_whose_text_is_none(
     assert run(capsys, "check", a)[0] == 2  # a range is told with a dash that is not ASCII
 
 
+def test_closed_and_full_outputs_are_told_and_no_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    a = write(tmp_path / "a")
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", None)
+        assert run(capsys, "check", a)[::2] == (
+            3,
+            "fmq job: standard output could not be written: it is closed\n",
+        )
+    for arguments in (["check", a], ["check", "--help"]):
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "stdout", Full())
+            assert run(capsys, *arguments)[::2] == (3, "fmq job: No space left on device\n")
+    monkeypatch.setattr(sys, "stderr", None)
+    assert run(capsys, "check", a)[0] == 0
+    assert run(capsys, "check", "/nowhere/at/all")[0] == 64
+
+
 def test_a_mistake_of_ours_is_one_line_and_no_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from fmqspark.check.progress import NAME
 from fmqspark.check.rows import Level, SegmentResult
 from fmqspark.engines import LocalEngine, open_engine
 from fmqspark.files import LOCK, Throttle
+from fmqspark.rebuild import rebuild
 from fmqspark.tests.kit import Misfit, check, codes, data_batch, flip, journal, write
 
 T = TypeVar("T")
@@ -239,11 +240,35 @@ def test_a_broker_at_work_is_told_and_its_moving_end_is_not_damage(tmp_path: Pat
     assert sum(c.bytes for c in outcome.coverage if c.state == "moving") > 0
 
 
-@pytest.mark.parametrize("make", [lambda p: None, Path.mkdir, lambda p: p.write_text("x")])
+def holding(**files: bytes) -> Callable[[Path], None]:
+    def make(path: Path) -> None:
+        path.mkdir()
+        for name, data in files.items():
+            (path / name.replace("segment", segment_name(Position(0)))).write_bytes(data)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: None,
+        Path.mkdir,
+        lambda p: p.write_text("x"),
+        holding(checkpoint=b""),
+        holding(checkpoint=b"nonsense"),
+        holding(segment=b""),
+        holding(segment=bytes(MIN_SEGMENT)),
+        holding(checkpoint=b"nonsense", segment=bytes(MIN_SEGMENT)),
+    ],
+)
 def test_what_is_no_journal_is_wrong_usage(tmp_path: Path, make: Callable[[Path], Any]) -> None:
+    """Nothing was read: it is never clean."""
     make(tmp_path / "x")
     with pytest.raises(InvalidArgument, match="name a broker's data directory"):
         check(tmp_path / "x")
+    with pytest.raises(InvalidArgument, match="name a broker's data directory"):
+        rebuild([tmp_path / "x"], LocalEngine())
 
 
 def test_a_data_directory_is_no_place_for_reports(tmp_path: Path) -> None:

@@ -1,0 +1,90 @@
+"""How the jobs talk: every failure is one line on standard error and an exit code, never a trace.
+
+`FMQ_DEBUG=1` shows where it came from.
+"""
+
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import typer
+
+from fmqcore.errors import (
+    CorruptJournal,
+    DirectoryLocked,
+    FmqError,
+    InvalidArgument,
+    Unavailable,
+)
+from fmqspark.check.job import INCOMPLETE, INCONSISTENT
+
+USAGE: Final = 64
+UNAVAILABLE: Final = 69
+INTERRUPTED: Final = 130
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Every failure is one line and an exit code, here and under `fmq`."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(INCOMPLETE) from None
+    except (FmqError, OSError) as error:
+        if os.environ.get("FMQ_DEBUG", "") not in ("", "0"):
+            traceback.print_exc()
+        say(sentence(error))
+        raise typer.Exit(exit_code(error)) from None
+    except Exception as error:  # noqa: BLE001  # a mistake of ours is one line, and no verdict
+        if os.environ.get("FMQ_DEBUG", "") not in ("", "0"):
+            traceback.print_exc()
+        say(mistake(error))
+        raise typer.Exit(INCOMPLETE) from None
+
+
+def mistake(error: Exception) -> str:
+    """Of ours: what a person needs to report it."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    told = f"{type(error).__name__} in {Path(where.filename).name} line {where.lineno}: {error}"
+    return f"a mistake of this program ({told}); FMQ_DEBUG=1 shows more, please report it"
+
+
+def sentence(error: Exception) -> str:
+    """What went wrong, and where."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__
+
+
+def exit_code(error: Exception) -> int:
+    """Of a job that could not do its work."""
+    if isinstance(error, InvalidArgument):
+        return USAGE
+    if isinstance(error, CorruptJournal):
+        return INCONSISTENT
+    return UNAVAILABLE if isinstance(error, Unavailable | DirectoryLocked) else INCOMPLETE
+
+
+def write(text: str) -> None:
+    """Data, to standard output. Raises `OSError`: what nobody got is no verdict."""
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "standard output could not be written: it is closed")
+    try:
+        sys.stdout.write(text)
+    except UnicodeEncodeError:  # a folder whose name is no text, a terminal that knows ASCII alone
+        encoding = sys.stdout.encoding or "ascii"
+        text = os.fsencode(text).decode(errors="backslashreplace")
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()
+
+
+def say(text: str) -> None:
+    """Talk, to standard error."""
+    sys.stderr.write(f"fmq job: {text}\n")
+    sys.stderr.flush()

@@ -8,7 +8,9 @@ Deletion waits for nobody: with `onDelete: Delete` the topic goes if the operato
 (`farewell`); if it was away then, the topic stays, and `fmq topic delete` takes it.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
 
 from fmqcore.cluster import TopicConfig, TopicGroup, Versioned
 from fmqcore.words import GroupName, TopicId, is_name
@@ -64,6 +66,9 @@ class DeleteTopic:
     id: TopicId
 
 
+_TELL: Final = frozenset({"Invalid", "QueuesKept", "ZooKeeperUnreachable"})
+"""(A group that is not there yet is mostly about to be made.)"""
+
 TopicAction = CreateTopic | PutTopic | Tell | Requeue
 
 
@@ -81,6 +86,18 @@ def plan_topic(seen: TopicSeen) -> list[TopicAction]:
     """What to do now; only `Requeue`: it is as declared, or has to wait."""
     if seen.topic.metadata.deletion_timestamp is not None:
         return []
+    return [*_told(seen), *_to_do(seen)]
+
+
+def _told(seen: TopicSeen) -> Iterator[Tell]:
+    """What a person must look after, if the status does not say it yet."""
+    _, reason, message = _ready(replace(seen, failures=()))
+    known = [c.message for c in seen.topic.status.conditions]
+    if reason in _TELL and message[:2048] not in known:
+        yield Tell("Warning", reason, message)
+
+
+def _to_do(seen: TopicSeen) -> list[TopicAction]:
     if seen.groups is None or _misnamed(seen) or _missing(seen):
         return [Requeue(BUSY_MS)]
     name, wanted = name_of(seen.topic), _wanted(seen)

@@ -4,7 +4,9 @@ Only `index` and `event` handlers: no annotation, no finalizer, no progress kept
 to be done is found out by looking (`keeper.py`), never out of an event.
 """
 
+import itertools
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import kopf
@@ -21,6 +23,7 @@ JOB_LABEL = "fmq.io/job"
 
 _OURS = {LABEL: kopf.PRESENT}
 _OF_JOBS = {JOB_LABEL: kopf.PRESENT}
+_TRIES_S = (1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 30.0, 60.0)
 _SPARK = "group='sparkoperator.k8s.io'"
 _APPLICATIONS = ("sparkoperator.k8s.io", "v1beta2", "sparkapplications")
 _VIEWS = (
@@ -141,9 +144,19 @@ def _plain(body: Any) -> dict[str, Any]:
     return found
 
 
+class Patience:
+    """How long kopf waits between two tries of a request: for ever anew. (Its own patience ends
+    after a minute, and with it that watch: a permission that was missing for so long, and is there
+    now, would be of no use to an operator that sees nothing any more.)"""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain(_TRIES_S, itertools.repeat(_TRIES_S[-1]))
+
+
 def kopf_settings() -> kopf.OperatorSettings:
-    """Quiet, and with watches that cannot hang for ever."""
+    """Quiet, and with watches that can neither hang nor end for ever."""
     settings = kopf.OperatorSettings()
+    settings.networking.error_backoffs = Patience()
     settings.posting.enabled = False
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330

@@ -97,7 +97,7 @@ def test_changes(groups: Any, now: Any, then: Any) -> None:
     assert (put.version, put.config.id) == (5, 7)
     assert isinstance(told, Tell)
     after = seen(topic(*groups), there(*then))
-    assert plan_topic(after) == [Requeue(CALM_MS)]
+    assert [a for a in plan_topic(after) if not isinstance(a, Tell)] == [Requeue(CALM_MS)]
 
 
 def test_queues_that_are_kept_are_told() -> None:
@@ -108,7 +108,7 @@ def test_queues_that_are_kept_are_told() -> None:
 
 def test_what_is_not_known() -> None:
     away = seen(topic(status={"id": 7}), groups=None, why="zk:2181 does not answer")
-    assert [type(a) for a in plan_topic(away)] == [Requeue]
+    assert [type(a) for a in plan_topic(away)] == [Tell, Requeue]
     found = topic_status(away)
     assert ready(found) == ("Unknown", "ZooKeeperUnreachable")
     assert found["id"] == 7
@@ -122,7 +122,7 @@ def test_what_failed_is_told() -> None:
 def test_a_resources_name_that_is_no_topics_name() -> None:
     odd = topic()
     odd = odd.model_copy(update={"metadata": odd.metadata.model_copy(update={"name": "a."})})
-    assert [type(a) for a in plan_topic(seen(odd))] == [Requeue]
+    assert [type(a) for a in plan_topic(seen(odd))] == [Tell, Requeue]
     assert ready(topic_status(seen(odd))) == ("False", "Invalid")
 
 
@@ -145,3 +145,26 @@ def test_what_becomes_of_a_deleted_one() -> None:
 def test_one_that_is_being_deleted_is_left_alone() -> None:
     going = topic().metadata.model_copy(update={"deletion_timestamp": "2026-01-01T00:00:00Z"})
     assert plan_topic(seen(topic().model_copy(update={"metadata": going}))) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "tells"),
+    [
+        ({"groups": None, "why": "no ZooKeeper answers at zk:2181"}, ["ZooKeeperUnreachable"]),
+        ({"now": there(("g1", 16, 1))}, ["QueuesKept"]),
+        ({"groups": ("g9",)}, []),  # about to be made
+        ({"now": there(("g1", 8, 1))}, []),
+        (
+            {"now": there(("g1", 8, 1)), "failures": (Failure("topic orders", "No", "no"),)},
+            [],
+        ),
+    ],
+)
+def test_what_a_person_must_look_after_is_told_until_the_status_says_it(
+    change: dict[str, Any], tells: list[str]
+) -> None:
+    first = seen(topic(), **change)
+    found = [a for a in plan_topic(first) if isinstance(a, Tell) and a.type == "Warning"]
+    assert [a.reason for a in found] == tells
+    after = seen(topic(status=topic_status(first)), **change)
+    assert not [a for a in plan_topic(after) if isinstance(a, Tell)]

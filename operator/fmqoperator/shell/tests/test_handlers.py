@@ -1,8 +1,11 @@
 """What kopf has to say, and which of it is noise."""
 
 import logging
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from kopf._cogs.clients import api, errors
 from kopf._cogs.structs.references import Selector
 from kopf._core.reactor import observation
 
@@ -31,3 +34,39 @@ def test_other_warnings_pass(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         observation.logger.warning("Not enough permissions to list namespaces.")
     assert len(caplog.records) == 1
+
+
+class Session:
+    """With an API server that forbids so many tries, and then answers."""
+
+    status = 200
+    closed = False
+
+    def __init__(self, forbids: int) -> None:
+        self.left = forbids
+
+    async def request(self, **_: Any) -> "Session":
+        self.left -= 1
+        if self.left >= 0:
+            raise errors.APIForbiddenError("you may not", status=403, headers={})
+        return self
+
+
+async def test_a_watch_that_is_forbidden_goes_on_once_it_is_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By kopf's own way of asking: nothing ends, however long somebody lacked a permission."""
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr("asyncio.sleep", sleep)
+    settings, log = kopf_settings(), logging.getLogger("kopf")
+    for _ in range(2):  # every request begins anew
+        waits.clear()
+        context: Any = SimpleNamespace(session=Session(200), server="http://api")
+        await api.request("get", "/pods", settings=settings, logger=log, context=context)
+        assert len(waits) == 200
+        assert waits[:3] == [1, 1, 2]
+        assert max(waits) == 60

@@ -1,6 +1,7 @@
-"""The end of a group whose volumes go with it: what becomes of its state in ZooKeeper."""
+"""A group's rounds, and its end: what becomes of its state in ZooKeeper."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -8,13 +9,14 @@ import pytest
 
 from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.words import BrokerId
-from fmqoperator.seen import Claim, Defaults
+from fmqoperator.seen import Claim, Defaults, Failure, Observation
 from fmqoperator.shell import groups
-from fmqoperator.shell.apply import Applier
+from fmqoperator.shell.apply import Applier, Failed
 from fmqoperator.shell.groups import Groups
-from fmqoperator.shell.keeper import Key
+from fmqoperator.shell.keeper import Key, Outcome
 from fmqoperator.shell.observe import Observer
 from fmqoperator.tests.samples import group
+from fmqoperator.tests.world import running
 
 KEY = Key("BrokerGroup", "shop", "g1")
 _THERE = {"data-g1-0": Claim("data-g1-0")}
@@ -138,3 +140,76 @@ async def test_a_group_whose_address_is_none_is_looked_at_and_not_watched() -> N
     world.ensemble.of = refuse  # type: ignore[method-assign]
     world.groups._watch(KEY, group(), lambda: None)
     assert KEY not in world.groups._watched
+
+
+# ---- rounds
+
+
+class Events:
+    """Takes down what is told, and when a round was whole."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    async def tell(self, _about: Any, _kind: str, reason: str, _message: str) -> None:
+        self.told.append(reason)
+
+    def round_ended(self, _about: Any) -> None:
+        self.told.append("-")
+
+
+class FakeApplier:
+    """Does nothing, and refuses actions of one kind."""
+
+    def __init__(self, refuses: str = "") -> None:
+        self.events, self.refuses = Events(), refuses
+        self.done: list[str] = []
+
+    async def do(self, _group: Any, _body: Any, action: Any) -> None:
+        kind = type(action).__name__
+        if kind == self.refuses:
+            raise Failed(Failure(kind, "Forbidden", "you may not"))
+        self.done.append(kind)
+
+
+async def a_round(applier: FakeApplier, body: Any = None) -> Outcome:
+    made = running()
+    made.spec(image="new:2", service={"type": "NodePort"})
+    made.round()
+    made.children.pop(("Service", "g1-rw"))  # something to apply, and a pod to restart
+
+    async def look(_group: Any, failures: tuple[Failure, ...]) -> Observation:
+        return replace(made.seen(), failures=failures)
+
+    observer = SimpleNamespace(look=look, ensembles=Ensemble())
+    groups = Groups(cast(Observer, observer), cast(Applier, applier))
+    return await groups.round(KEY, body or made.body, (), lambda: None)
+
+
+async def test_a_whole_round() -> None:
+    applier = FakeApplier()
+    done = await a_round(applier)
+    assert done.failures == ()
+    assert applier.done == ["ApplyChild", "Tell", "RestartPod"]
+    assert applier.events.told == ["-"], "what was not told in it is over"
+    assert done.pause_s == 2.0
+
+
+async def test_what_fails_ends_the_round_and_is_in_the_status() -> None:
+    applier = FakeApplier("ApplyChild")
+    done = await a_round(applier)
+    assert applier.done == []
+    assert [f.reason for f in done.failures] == ["Forbidden"]
+    assert applier.events.told == [], "nothing is over because it could not be looked at"
+    (found,) = [c for c in done.status["conditions"] if c["type"] == "ConfigApplied"]
+    assert (found["status"], found["reason"]) == ("False", "Forbidden")
+    assert "you may not" in found["message"]
+
+
+async def test_one_that_cannot_be_read_is_told_and_nothing_is_done() -> None:
+    applier = FakeApplier()
+    body = running().body
+    done = await a_round(applier, body | {"spec": body["spec"] | {"replicas": 99}})
+    assert applier.done == []
+    assert applier.events.told == ["Invalid"]
+    assert "spec.replicas" in done.status["message"]

@@ -1,0 +1,127 @@
+"""Actions: each is one call, with the precondition that makes it safe to do twice."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from fmqcore.errors import Unavailable
+from fmqoperator.actions import (
+    Action,
+    ApplyChild,
+    ChangeAnnotation,
+    DeleteChild,
+    GrowClaim,
+    PutGroupConfig,
+    RemoveAnnotation,
+    RestartPod,
+    Tell,
+)
+from fmqoperator.shell.apply import Applier, Failed
+from fmqoperator.shell.kube import KubeError, Ref
+from fmqoperator.tests.samples import group
+from fmqoperator.tests.world import running
+
+GROUP = group()
+BODY = GROUP.as_json()
+CONFIG = running().config
+assert CONFIG is not None
+SERVICE = {"kind": "Service", "metadata": {"name": "g1-rw"}}
+_SWITCHOVER = "/metadata/annotations/fmq.io~1switchover"
+_TEST = {"op": "test", "path": _SWITCHOVER, "value": "any"}
+
+
+class Calls:
+    """The API server, ZooKeeper and Events at once: takes down what is called, or refuses it."""
+
+    def __init__(self, refusal: Exception | None = None) -> None:
+        self.made: list[tuple[Any, ...]] = []
+        self.refusal = refusal
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*arguments: Any) -> None:
+            self.made.append((name, *arguments))
+            if self.refusal is not None:
+                raise self.refusal
+
+        return call
+
+
+def applier(calls: Calls) -> Applier:
+    ensembles = SimpleNamespace(of=lambda _address: calls)
+    return Applier(cast(Any, calls), cast(Any, ensembles), cast(Any, calls))
+
+
+@pytest.mark.parametrize(
+    ("action", "call"),
+    [
+        (ApplyChild(SERVICE, "why"), ("apply", Ref("Service", "shop", "g1-rw"), SERVICE)),
+        (
+            DeleteChild("networking.k8s.io/v1", "NetworkPolicy", "g1", "uid-1", "why"),
+            ("delete", Ref("NetworkPolicy", "shop", "g1"), "uid-1"),
+        ),
+        (RestartPod("g1-1", "uid-7", "why"), ("delete", Ref("Pod", "shop", "g1-1"), "uid-7")),
+        (
+            GrowClaim("data-g1-0", "20Gi", "why"),
+            (
+                "merge",
+                Ref("PersistentVolumeClaim", "shop", "data-g1-0"),
+                {"spec": {"resources": {"requests": {"storage": "20Gi"}}}},
+            ),
+        ),
+        (PutGroupConfig(CONFIG.value, 4, "why"), ("put_config", "shop", CONFIG.value, 4)),
+        (
+            RemoveAnnotation("fmq.io/switchover", "any"),
+            (
+                "edit",
+                Ref("BrokerGroup", "shop", "g1"),
+                [_TEST, {"op": "remove", "path": _SWITCHOVER}],
+            ),
+        ),
+        (
+            ChangeAnnotation("fmq.io/switchover", "any", "g1-1", "why"),
+            (
+                "edit",
+                Ref("BrokerGroup", "shop", "g1"),
+                [_TEST, {"op": "replace", "value": "g1-1", "path": _SWITCHOVER}],
+            ),
+        ),
+        (
+            Tell("Normal", "Starting", "2 brokers"),
+            ("tell", BODY, "Normal", "Starting", "2 brokers"),
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_one_call_each(action: Action, call: tuple[Any, ...]) -> None:
+    calls = Calls()
+    await applier(calls).do(GROUP, BODY, action)
+    assert calls.made == [call]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "message"),
+    [
+        (KubeError(403, "Forbidden", "you may not"), "Forbidden", "you may not"),
+        (Unavailable("somebody was quicker"), "Unavailable", "somebody was quicker"),
+        (TimeoutError(), "NoAnswer", "no answer in time"),
+    ],
+)
+async def test_what_is_refused_is_said_with_what_it_was(
+    error: Exception, reason: str, message: str
+) -> None:
+    with pytest.raises(Failed) as raised:
+        await applier(Calls(error)).do(GROUP, BODY, ApplyChild(SERVICE, "why"))
+    failure = raised.value.failure
+    assert (failure.what, failure.reason, failure.message) == ("Service g1-rw", reason, message)
+
+
+@pytest.mark.parametrize(("status", "fails"), [(404, False), (422, False), (403, True), (0, True)])
+async def test_an_annotation_that_is_another_by_now_is_left_alone(status: int, fails: bool) -> None:
+    calls = Calls(KubeError(status, "no", "no"))
+    action = RemoveAnnotation("fmq.io/switchover", "any")
+    if fails:
+        with pytest.raises(Failed):
+            await applier(calls).do(GROUP, BODY, action)
+    else:
+        await applier(calls).do(GROUP, BODY, action)

@@ -17,8 +17,11 @@ from typing import Any, Final
 from fmqcore.errors import Malformed
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.findings import Code
+from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.segments import Segment, segment_base, segment_name
+from fmqcore.journal.suspect import SUSPECT
 from fmqcore.journal.verify import Verifier
+from fmqcore.journal.verify_notes import note_suspect
 from fmqcore.scan.digests import Batch, batches
 from fmqcore.scan.headers import ScanRange, scan_headers
 from fmqcore.words import Position
@@ -144,6 +147,7 @@ def run_check(
             outcome.findings += told
             outcome.coverage += _missing(name, told, results[name], verifier.durable_end)
             outcome.coverage += _not_begun(name, view, told)
+            _suspect(name, view, verifier.segments, results[name], outcome)
             for result in results[name]:
                 outcome.segments.append(result)
                 outcome.findings += result.findings
@@ -263,6 +267,31 @@ def _not_begun(name: str, view: DataDirectory, told: Sequence[Found]) -> list[Co
     if base is None or any(found.file == file for found in told):
         return []
     return [Covered(name, file, base, base + dict(view.listing)[file], State.EMPTY.value)]
+
+
+def _suspect(
+    name: str,
+    view: DataDirectory,
+    files: Sequence[SegmentFile],
+    results: Sequence[SegmentResult],
+    outcome: Outcome,
+) -> None:
+    """The broker's note that a read found damage. Only who reads all can say: there is none."""
+    try:
+        raw = view.read(SUSPECT)
+    except OSError as failed:
+        why = failed.strerror or str(failed)
+        outcome.coverage.append(Covered(name, SUSPECT, 0, 0, State.UNREAD.value, why))
+        return
+    if raw is None:
+        return
+    damaged = None
+    if outcome.level is Level.DEEP:
+        whole = {r.base for r in results if r.digests and not any(map(is_error, r.findings))}
+        damaged = frozenset(file.name for file in files if file.base not in whole)
+    note = note_suspect(raw, files, damaged)
+    if note.finding is not None:
+        outcome.findings.append(found_on(name, note.finding))
 
 
 # ---- replicas

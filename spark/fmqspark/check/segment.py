@@ -14,10 +14,12 @@ from fmqcore.consume.sidefile import NAME as SIDE_JOURNAL
 from fmqcore.errors import Malformed
 from fmqcore.journal.findings import FAULT_CODES, Code, Finding, error
 from fmqcore.journal.recovery import SegmentFile
+from fmqcore.journal.resume import RESUME
 from fmqcore.journal.scan import Fault, advance, begin_next, payload_of
 from fmqcore.journal.segments import index_name, segment_name
 from fmqcore.journal.state import JournalState
 from fmqcore.journal.verify import SegmentReport, Verifier, disagreement
+from fmqcore.journal.verify_notes import note_resume
 from fmqcore.journal.verify_offsets import OffsetHistory, check_offsets, check_side_journal
 from fmqcore.scan.digests import digests
 from fmqcore.scan.headers import HeaderCollector
@@ -107,7 +109,7 @@ class _Check:
         report = verifier.segment(self._file, self._data, index, again=self._again)
         findings = list(report.findings) + self._history.findings
         if task.newest:
-            findings += self._at_the_end()
+            findings += self._at_the_end() + self._resume(whole=not report.findings)
         elif report.sealed:
             findings += self._next()
         result.findings = [found_on(task.replica, finding) for finding in findings]
@@ -150,6 +152,18 @@ class _Check:
         if side is not None:
             found += check_side_journal(side, None if self._task.live else state)
         return found
+
+    def _resume(self, *, whole: bool) -> list[Finding]:
+        """The broker's note of what the newest segment adds up to, held against its bytes.
+
+        Where the segment itself is damaged that is told, and not what it does to the note.
+        """
+        raw = self._small(RESUME)
+        if raw is None:
+            return []
+        newest = self._data if whole and self._task.level is Level.DEEP else None
+        note = note_resume(raw, self._verifier.segments, newest, live=self._task.live)
+        return [note.finding] if note.finding is not None else []
 
     def _next(self) -> list[Finding]:
         """Does the next segment's first batch follow from this one?"""

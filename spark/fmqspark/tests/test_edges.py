@@ -8,10 +8,13 @@ import pytest
 from fmqcore.batch import HEADER_LEN, BatchHeader, BatchType
 from fmqcore.consume.sidefile import NAME as SIDE_JOURNAL
 from fmqcore.consume.sidefile import encode_frame, encode_head
+from fmqcore.crc import crc32c
 from fmqcore.journal.control import encode_offsets
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey
+from fmqcore.journal.resume import RESUME, Resume, encode_resume
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
+from fmqcore.journal.suspect import SUSPECT, encode_suspect
 from fmqcore.tests.journal_writer import JournalWriter
 from fmqcore.words import Epoch, Offset, Position, TopicId
 from fmqspark.check.rows import Level
@@ -298,3 +301,57 @@ def test_m002_a_segment_from_before_the_journals_beginning(a: Path, tmp_path: Pa
     (a / CHECKPOINT).write_bytes(write(tmp_path / "x", **late).joinpath(CHECKPOINT).read_bytes())
     names = [n for base in BASES[:2] for n in (segment_name(base), index_name(base))]
     assert sorted(f.file for f in check(a).findings if f.code == "M002") == sorted(names)
+
+
+def resume() -> Resume:
+    """What a broker would write at the journal's end."""
+    base, last, index = journal().last_base, journal().headers[-1], SegmentIndex(BASES[-1])
+    for header in journal().headers:
+        if header.position >= base:
+            index.add(header)
+    return Resume(
+        base,
+        Position(base + MIN_SEGMENT),
+        journal().end,
+        last.store_ms,
+        crc32c(bytes(journal().segments[base][: journal().end - base])),
+        last.header_crc,
+        journal().epoch,
+        journal().state.to_snap(0, 1 << 40),
+        index.encode(),
+    )
+
+
+@pytest.mark.parametrize("level", Level)
+def test_m001_the_note_of_where_to_go_on(a: Path, level: Level) -> None:
+    for raw, severities in (
+        (encode_resume(resume()), []),
+        (b"nonsense", ["warning"]),
+        (
+            encode_resume(resume()._replace(position=Position(journal().end + MIN_SEGMENT))),
+            ["warning"],
+        ),
+        (encode_resume(resume()._replace(raw_crc=1)), ["warning"] if level is Level.DEEP else []),
+        (encode_resume(resume()._replace(last_ms=1)), ["error"] if level is Level.DEEP else []),
+    ):
+        (a / RESUME).write_bytes(raw)
+        assert [(f.code, f.file, f.severity) for f in check(a, level=level).findings] == [
+            ("M001", RESUME, severity) for severity in severities
+        ]
+    last = journal().headers[-1]
+    flip(a, last.position + HEADER_LEN)  # then the note cannot fit, and that is not told as well
+    (a / RESUME).write_bytes(encode_resume(resume()))
+    assert {f.code for f in check(a, level=level).findings} <= {"J002"}
+
+
+def test_m001_the_note_of_damage(a: Path) -> None:
+    (a / SUSPECT).write_bytes(encode_suspect(Position(MIN_SEGMENT)))
+    assert check(a, level=Level.STANDARD).exit_code == 0  # who has not read all cannot say
+    assert said(check(a)) == [("M001", "warning", None)]
+    flip(a, SEALED[5].position + HEADER_LEN)
+    assert said(check(a)) == [("J002", "error", SEALED[5].position)]
+    (a / SUSPECT).write_bytes(b"nonsense")
+    assert said(check(a)) == [("M001", "warning", None), ("J002", "error", SEALED[5].position)]
+    (a / SUSPECT).unlink()
+    (a / SUSPECT).mkdir()
+    assert ("suspect", "unread") in [(c.file, c.state) for c in check(a).coverage]

@@ -144,8 +144,15 @@ class Worker:
 
     # ---- what others say
     def learn(self, body: Json) -> None:
-        """The resource as it is now. Its own status alone wakes nobody."""
-        old, self._body = self._body, body
+        """The resource as it is now. Its own status alone wakes nobody.
+
+        A watch may bring what is older than the answer to our last write: with that, the next round
+        would believe that the status says something else, and leave it as it is.
+        """
+        old = self._body
+        if _is_older(body, old):
+            return
+        self._body = body
         if not old or _asks_for(old) != _asks_for(body):
             self.wake()
 
@@ -227,7 +234,17 @@ class Worker:
             return
         self._keeper.counts.status_writes += 1
         self._status_ms = now_ms
-        self._body = {**self._body, "status": written.get("status") or {}}
+        meta = {k: v for k, v in written["metadata"].items() if k != "managedFields"}
+        self.learn({**written, "metadata": meta})
+
+
+def _is_older(body: Json, than: Json) -> bool:
+    """An earlier version of the same resource, as far as versions can be compared."""
+    one, other = body["metadata"], than.get("metadata") or {}
+    versions = [str(meta.get("resourceVersion", "")) for meta in (one, other)]
+    if one.get("uid") != other.get("uid") or not all(v.isdecimal() for v in versions):
+        return False
+    return int(versions[0]) < int(versions[1])
 
 
 def _asks_for(body: Json) -> tuple[object, ...]:

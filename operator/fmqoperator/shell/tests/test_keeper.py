@@ -19,6 +19,7 @@ class FakeKube:
     def __init__(self) -> None:
         self.written: list[tuple[Ref, Json]] = []
         self.refuse: KubeError | None = None
+        self.version, self.generation = 9, 1  # "10" comes after "9"
         self.there: Json | None = {"kind": "BrokerGroup"}
 
     async def get(self, _ref: Ref) -> Json | None:
@@ -29,7 +30,9 @@ class FakeKube:
         if self.refuse is not None:
             raise self.refuse
         self.written.append((ref, body["status"]))
-        return body
+        self.version += 1
+        meta = {"uid": "u", "generation": self.generation, "resourceVersion": str(self.version)}
+        return {"metadata": meta | {"managedFields": []}, "status": body["status"]}
 
 
 class FakeRounds:
@@ -81,8 +84,9 @@ async def world() -> AsyncIterator[World]:
     await asyncio.wait((running,))
 
 
-def body(generation: int = 1, **status: Any) -> Json:
-    return {"metadata": {"uid": "u", "generation": generation}, "status": status}
+def body(generation: int = 1, version: int = 9, uid: str = "u", **status: Any) -> Json:
+    meta = {"uid": uid, "generation": generation, "resourceVersion": str(version)}
+    return {"metadata": meta, "status": status}
 
 
 async def settled(world: World) -> None:
@@ -119,11 +123,41 @@ async def test_a_status_is_written_once(world: World) -> None:
 async def test_its_own_status_wakes_nobody_and_a_change_does(world: World) -> None:
     world.keeper.know(A, body())
     await settled(world)
-    world.keeper.know(A, body(phase="Running"))
+    world.keeper.know(A, body(version=11, phase="Running"))
     assert world.keeper.stalled_s() == 0
-    world.keeper.know(A, body(2, phase="Running"))
+    world.keeper.know(A, body(2, version=12, phase="Running"))
     assert world.keeper.stalled_s() >= 0
     await world.rounds.until(lambda: world.rounds.rounds("a") == 2)
+
+
+@pytest.mark.parametrize(
+    ("late", "believed"),
+    [
+        (body(version=9, phase="Old"), False),  # older than the answer to our write
+        (body(version=10, phase="Running"), True),
+        (body(version=11, phase="By hand"), True),
+        (body(version=3, uid="another", phase="Old"), True),  # made again
+    ],
+)
+async def test_what_the_watch_brings_late_is_not_believed(
+    world: World, late: Json, believed: bool
+) -> None:
+    world.keeper.know(A, body())
+    await settled(world)
+    assert len(world.kube.written) == 1
+    world.keeper.know(A, late)
+    assert (world.keeper._workers[A]._body == late) is believed
+
+
+async def test_a_change_that_is_first_seen_in_the_answer_to_a_write_is_looked_at(
+    world: World,
+) -> None:
+    world.kube.generation = 2
+    world.keeper.know(A, body(1))
+    await world.rounds.until(lambda: world.rounds.rounds("a") == 2)
+    await settled(world)
+    world.keeper.know(A, body(2, version=10))  # the watch brings it, too
+    assert world.keeper.stalled_s() == 0
 
 
 async def test_what_is_woken_in_its_round_is_looked_at_again(world: World) -> None:

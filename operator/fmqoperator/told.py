@@ -8,15 +8,17 @@ operator: plans tell by what the status says already, this only keeps quick roun
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from fmqoperator.actions import Tell
+from fmqoperator.resources import Json
 from fmqoperator.seen import Failure
 
 AGAIN_S: Final = 600.0
 MOST: Final = 5
 _KEPT: Final = 10_000
 _LASTING_ROUNDS: Final = 2
+OLD_DEFINITION: Final = "OldDefinition"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,27 @@ def counted(before: Iterable[Failure], now: Iterable[Failure]) -> tuple[Failure,
     return tuple(
         Failure(f.what, f.reason, f.message, rounds.get((f.what, f.reason), 0) + 1) for f in now
     )
+
+
+def old_definition(kind: str, sent: Json, there: Json) -> tuple[Failure, ...]:
+    """The API server kept less of a status than this merge patch says: it knows an older schema.
+
+    (What was not sent may well be another than we believed.)
+    """
+    dropped = ", ".join(key for key in sorted(sent) if not _kept(sent[key], there.get(key)))
+    if not dropped:
+        return ()
+    said = (
+        f"the definition of {kind} in the cluster is an older one and drops {dropped}: apply those "
+        "of this operator (manifests/crds, or crds.install of the chart)"
+    )
+    return (Failure("status", OLD_DEFINITION, said, _LASTING_ROUNDS),)
+
+
+def _kept(sent: Any, there: Any) -> bool:
+    if isinstance(sent, dict):
+        return isinstance(there, dict) and all(_kept(v, there.get(k)) for k, v in sent.items())
+    return bool(sent is None or sent == there)
 
 
 def lasting(failures: Iterable[Failure]) -> Iterator[Tell]:

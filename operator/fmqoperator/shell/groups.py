@@ -24,6 +24,7 @@ from fmqoperator.shell.observe import Observer
 from fmqoperator.shell.unreadable import told_unreadable
 from fmqoperator.shell.zookeeper import Ensemble
 from fmqoperator.status import status
+from fmqoperator.told import OLD_DEFINITION
 
 _log = structlog.get_logger()
 _LEAVE_S: Final = 2.0
@@ -52,7 +53,8 @@ class Groups:
         pause_s, failed = await self._act(group, body, seen)
         if not failed:
             self._applier.events.round_ended(body)
-        return Outcome(status(replace(seen, failures=failed)), pause_s, failed)
+        said = (*failed, *(f for f in failures if f.reason == OLD_DEFINITION))
+        return Outcome(status(replace(seen, failures=said)), pause_s, failed)
 
     async def gone(self, key: Key, body: Json) -> None:
         """Its objects go by themselves; without its volumes, its state in ZooKeeper means nothing.

@@ -18,12 +18,13 @@ from fmqoperator.seen import Failure
 from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
 from fmqoperator.shell.times import wall_ms
 from fmqoperator.status import patch, worth_writing
-from fmqoperator.told import counted
+from fmqoperator.told import counted, old_definition
 
 _log = structlog.get_logger()
 
 AT_ONCE: Final = 32  # most of a round may be waiting for brokers that do not answer
 RESYNC_S: Final = 30.0  # what nobody tells of (a lag, an end) is looked at so often
+_ANEW_MS: Final = 300_000  # what an older definition dropped is written again so often
 _QUIET_S: Final = 0.05  # a burst of changes makes one round
 _RETRY_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 
@@ -141,6 +142,8 @@ class Worker:
         self._in_a_row = 0
         self._complained = ""
         self._status_ms = 0
+        self._written: tuple[Json, Json] = ({}, {})  # the last status, and what became of it
+        self._old: tuple[Failure, ...] = ()  # what says that our definition there is an older one
 
     # ---- what others say
     def learn(self, body: Json) -> None:
@@ -215,18 +218,21 @@ class Worker:
 
     async def _round(self) -> tuple[float, tuple[Failure, ...]]:
         rounds = self._keeper.kinds[self._key.kind]
-        done = await rounds.round(self._key, self._body, self._failures, self.wake)
+        before = (*self._failures, *self._old)
+        done = await rounds.round(self._key, self._body, before, self.wake)
         await self._write(done.status)
         return done.pause_s, done.failures
 
     async def _write(self, new: Json) -> None:
         """The status, if it says anything new."""
         old, now_ms = self._body.get("status") or {}, wall_ms()
-        if not worth_writing(old, new, self._status_ms, now_ms):
+        same = (new, old) == self._written and bool(self._old)
+        tried = same and now_ms - self._status_ms < _ANEW_MS
+        if tried or not worth_writing(old, new, self._status_ms, now_ms):
             return
-        ref = Ref(*self._key)
+        ref, sent = Ref(*self._key), patch(old, new)
         try:
-            written = await self._keeper.kube.merge(ref, {"status": patch(old, new)}, "status")
+            written = await self._keeper.kube.merge(ref, {"status": sent}, "status")
         except KubeError as error:
             if error.status != 404 or await self._keeper.kube.get(ref) is not None:
                 raise  # it is there, and its definition has no such part: an older one
@@ -234,6 +240,8 @@ class Worker:
             return
         self._keeper.counts.status_writes += 1
         self._status_ms = now_ms
+        self._written = new, written.get("status") or {}
+        self._old = old_definition(self._key.kind, sent, self._written[1])
         meta = {k: v for k, v in written["metadata"].items() if k != "managedFields"}
         self.learn({**written, "metadata": meta})
 

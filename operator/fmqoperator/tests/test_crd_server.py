@@ -15,9 +15,13 @@ from fmqoperator.job_objects import job_object
 from fmqoperator.objects import children
 from fmqoperator.objects.drift import drifted
 from fmqoperator.resources import BrokerJob
+from fmqoperator.status import patch
 from fmqoperator.tests.apiserver import ApiServer, Refused, api_server, programs
 from fmqoperator.tests.crd_cases import CASES, Case, body
+from fmqoperator.tests.plan_kit import lose_master
 from fmqoperator.tests.samples import DEFAULTS, group
+from fmqoperator.tests.world import running
+from fmqoperator.told import old_definition
 
 pytestmark = [
     pytest.mark.processes,
@@ -131,6 +135,28 @@ def test_a_wish_for_larger_volumes_may_be_taken_back(
         assert (answer == "") is taken
     finally:
         api.call("DELETE", _path("brokergroups", "size"))
+
+
+def test_a_status_comes_back_whole(api: ApiServer) -> None:
+    """Or every group would be told to have an older definition."""
+    made = running(True, replicas=3, promotion={"policy": "after", "afterSeconds": 30})
+    _create(api, body("BrokerGroup", {}))
+    try:
+        path: str = _path("brokergroups", "g1", "status")
+        before: dict[str, Any] = {}
+        for happens in (lambda w: None, lose_master, lambda w: setattr(w, "zookeeper_away", True)):
+            happens(made)
+            for _ in range(3):
+                made.round()
+                made.turn()
+            written = made.body["status"]
+            sent = patch(before, written)
+            answer = api.call("PATCH", path, {"status": sent}, kind="merge-patch+json")
+            before = answer["status"]
+            assert old_definition("BrokerGroup", sent, before) == ()
+            assert patch(written, before) == {}
+    finally:
+        api.call("DELETE", _path("brokergroups", "g1"))
 
 
 def test_defaults_are_those_of_the_models(api: ApiServer) -> None:

@@ -1,9 +1,11 @@
 """What is news: what goes on is told once, what comes again is told again, and never too often."""
 
+from typing import Any
+
 import pytest
 
 from fmqoperator.seen import Failure
-from fmqoperator.told import AGAIN_S, MOST, Told, counted, lasting
+from fmqoperator.told import AGAIN_S, MOST, Told, counted, lasting, old_definition
 
 KEY = ("uid-1", "ZooKeeperAway", "zk:2181 does not answer")
 
@@ -114,3 +116,25 @@ def test_what_fails_twice_in_a_row_is_told(rounds: list[list[Failure]], tells: l
     for tell in found:
         assert tell.type == "Warning"
         assert tell.message.startswith("StatefulSet g1: ")
+
+
+@pytest.mark.parametrize(
+    ("sent", "there", "dropped"),
+    [
+        ({"a": 1}, {"a": 1}, ""),
+        ({"a": 1}, {}, "a"),
+        ({"a": 1, "b": 2, "c": 3}, {"b": 2}, "a, c"),
+        ({"a": None}, {}, ""),  # taken away
+        ({"a": 1}, {"a": 1, "b": 7}, ""),  # not sent: somebody else's, or our older one's
+        ({"memory": {"x": 1}}, {"memory": {"x": 1, "y": 2}}, ""),
+        ({"memory": {"x": 1, "y": None}}, {"memory": {"x": 1}}, ""),
+        ({"memory": {"x": 1}}, {"memory": {}}, "memory"),
+        ({"memory": {"x": 1}}, {}, "memory"),
+        ({"brokers": [{"x": 1, "y": 2}]}, {"brokers": [{"x": 1}]}, "brokers"),
+        ({}, {"a": 1}, ""),
+    ],
+)
+def test_an_older_definition_keeps_less_than_was_sent(sent: Any, there: Any, dropped: str) -> None:
+    found = old_definition("BrokerGroup", sent, there)
+    assert [f" drops {dropped}: " in f.message for f in found] == ([True] if dropped else [])
+    assert len(list(lasting(found))) == len(found), "told at once"

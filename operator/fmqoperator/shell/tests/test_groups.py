@@ -17,6 +17,7 @@ from fmqoperator.shell.keeper import Key, Outcome
 from fmqoperator.shell.observe import Observer
 from fmqoperator.tests.samples import group
 from fmqoperator.tests.world import running
+from fmqoperator.told import old_definition
 
 KEY = Key("BrokerGroup", "shop", "g1")
 _THERE = {"data-g1-0": Claim("data-g1-0")}
@@ -172,7 +173,9 @@ class FakeApplier:
         self.done.append(kind)
 
 
-async def a_round(applier: FakeApplier, body: Any = None) -> Outcome:
+async def a_round(
+    applier: FakeApplier, body: Any = None, before: tuple[Failure, ...] = ()
+) -> Outcome:
     made = running()
     made.spec(image="new:2", service={"type": "NodePort"})
     made.round()
@@ -183,7 +186,7 @@ async def a_round(applier: FakeApplier, body: Any = None) -> Outcome:
 
     observer = SimpleNamespace(look=look, ensembles=Ensemble())
     groups = Groups(cast(Observer, observer), cast(Applier, applier))
-    return await groups.round(KEY, body or made.body, (), lambda: None)
+    return await groups.round(KEY, body or made.body, before, lambda: None)
 
 
 async def test_a_whole_round() -> None:
@@ -213,3 +216,18 @@ async def test_one_that_cannot_be_read_is_told_and_nothing_is_done() -> None:
     assert applier.done == []
     assert applier.events.told == ["Invalid"]
     assert "spec.replicas" in done.status["message"]
+
+
+async def test_an_older_definition_is_in_the_condition_and_no_failure_of_the_round() -> None:
+    applier = FakeApplier()
+    old = old_definition("BrokerGroup", {"volumeSize": "1Gi", "epoch": 1}, {"epoch": 1})
+    done = await a_round(applier, before=old)
+    assert done.failures == ()
+    assert applier.done[0] == "Tell"
+    (found,) = [c for c in done.status["conditions"] if c["type"] == "ConfigApplied"]
+    assert (found["status"], found["reason"]) == ("False", "OldDefinition")
+    assert "drops volumeSize" in found["message"]
+    hiccup = Failure("Service g1-rw", "Forbidden", "you may not")
+    done = await a_round(FakeApplier(), before=(hiccup,))
+    (found,) = [c for c in done.status["conditions"] if c["type"] == "ConfigApplied"]
+    assert found["reason"] != "Forbidden", "it is over"

@@ -7,8 +7,10 @@ from typing import Any, cast
 import pytest
 
 from fmqoperator.seen import Failure
+from fmqoperator.shell import keeper
 from fmqoperator.shell.keeper import Keeper, Key, Outcome
 from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
+from fmqoperator.told import lasting
 
 A, B = Key("BrokerGroup", "ns", "a"), Key("BrokerGroup", "ns", "b")
 
@@ -20,6 +22,8 @@ class FakeKube:
         self.written: list[tuple[Ref, Json]] = []
         self.refuse: KubeError | None = None
         self.version, self.generation = 9, 1  # "10" comes after "9"
+        self.drops: set[str] = set()
+        self.stored: dict[str, Json] = {}
         self.there: Json | None = {"kind": "BrokerGroup"}
 
     async def get(self, _ref: Ref) -> Json | None:
@@ -32,7 +36,10 @@ class FakeKube:
         self.written.append((ref, body["status"]))
         self.version += 1
         meta = {"uid": "u", "generation": self.generation, "resourceVersion": str(self.version)}
-        return {"metadata": meta | {"managedFields": []}, "status": body["status"]}
+        merged = {**self.stored.get(ref.name, {}), **body["status"]}
+        kept = {k: v for k, v in merged.items() if v is not None and k not in self.drops}
+        self.stored[ref.name] = kept
+        return {"metadata": meta | {"managedFields": []}, "status": dict(kept)}
 
 
 class FakeRounds:
@@ -215,6 +222,33 @@ async def test_how_often_in_a_row_something_failed_is_known(world: World) -> Non
             await world.rounds.until(lambda: world.rounds.rounds(name) > rounds)  # noqa: B023
         found = [failures for seen, failures in world.rounds.seen if seen == name][:3]
         assert [[f.rounds for f in failures] for failures in found] == [[], [1], [2]]
+
+
+async def test_a_definition_that_drops_a_part_of_the_status_is_told_and_written_to_now_and_then(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.kube.drops = {"volumeSize"}
+    world.rounds.does["a"] = lambda: Outcome({"phase": "Running", "volumeSize": "10Gi"})
+    world.keeper.know(A, body())
+    for rounds in (1, 2, 3):
+        world.keeper.wake(A)
+        await world.rounds.until(lambda: world.rounds.rounds("a") >= rounds)  # noqa: B023
+        await settled(world)
+    assert len(world.kube.written) == 1
+    failures = world.rounds.seen[-1][1]
+    (tell,) = lasting(failures)
+    assert tell.reason == "OldDefinition"
+    assert "drops volumeSize: apply those of this operator" in tell.message
+    assert world.keeper.counts.failed == 0, "rounds go on at their pace"
+    world.kube.drops = set()  # somebody applied them
+    monkeypatch.setattr(keeper, "_ANEW_MS", -1)
+    for _ in range(2):
+        rounds = world.rounds.rounds("a")
+        world.keeper.wake(A)
+        await world.rounds.until(lambda: world.rounds.rounds("a") > rounds)  # noqa: B023
+        await settled(world)
+    assert world.rounds.seen[-1][1] == ()
+    assert len(world.kube.written) == 2
 
 
 async def test_one_that_is_gone_gets_its_farewell_and_no_round(world: World) -> None:

@@ -74,6 +74,10 @@ class Gate:
         """Serve until that monotonic moment; only ever later."""
         self._lease_until_ms = max(self._lease_until_ms, until_ms)
 
+    def end_lease(self) -> None:
+        """What ZooKeeper gave is void from now on; grants of slaves count as before."""
+        self._lease_until_ms = 0
+
     def count_grants(self, until_ms: Callable[[], int] | None) -> None:
         """From now on the grants of my slaves count too (None: they do not)."""
         self._grants = until_ms

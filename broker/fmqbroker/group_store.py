@@ -73,6 +73,7 @@ class GroupStore:
         self.state = Versioned(GroupState(), -1)
         self._configured: GroupConfig | None = None
         self._on_master: list[Callable[[], None]] = []
+        self._on_lost: list[Callable[[], None]] = []
         self.unsettled = False  # a change of mine got no answer: it may or may not stand
         self._coordination = coordination
         self._clock = clock
@@ -101,6 +102,10 @@ class GroupStore:
     def on_master(self, tell: Callable[[], None]) -> None:
         """`tell` is called when another broker acts as master, before anybody sees it here."""
         self._on_master.append(tell)
+
+    def on_lost(self, tell: Callable[[], None]) -> None:
+        """`tell` is called when I learn that my session is over, and my live node with it."""
+        self._on_lost.append(tell)
 
     @property
     def superseded(self) -> bool:
@@ -246,7 +251,10 @@ class GroupStore:
                     return self.state.value
 
     # ---- inside
-    def _on_session(self, _state: SessionState) -> None:
+    def _on_session(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            for tell in self._on_lost:
+                tell()
         self._look.set()
         self.changed.notify()
 

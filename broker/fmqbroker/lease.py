@@ -58,6 +58,7 @@ class Lease:
         self._looked = Signal()  # the lease may hold again
         self._stalled_at_ms = -(1 << 62)
         self._beat_ms = clock.monotonic_ms()  # by then the loop should be seen to turn
+        group.on_lost(self._session_over)
 
     def hold(self, tenure: Tenure | None) -> None:
         """Renew for this tenure from now on (None: for none)."""
@@ -68,6 +69,15 @@ class Lease:
 
     def look(self) -> None:
         """The grants may hold (or end) otherwise than they did."""
+        self._looked.notify()
+
+    def _session_over(self) -> None:
+        """My live node is gone: others may claim by now, though the session ended too soon.
+
+        A server ends one that was silent for its whole time, and no lease lasts as long (F7). But
+        an administrator, or a client with its number and password, can end it at any moment.
+        """
+        self._gate.end_lease()
         self._looked.notify()
 
     async def renew(self) -> bool:

@@ -114,12 +114,20 @@ async def isolate(act: Act) -> None:
 
 
 async def expire(act: Act) -> None:
-    """Its session ends on the server, though it lives."""
-    ensemble = act.world.ensemble
-    number = ensemble.session_of(act.on)
-    if not await act.world.until(lambda: ensemble.session_of(act.on), 20):
+    """Its session ends on the server, though it lives.
+
+    Sooner than any server would end it: leases rest on that (DESIGN §6). So it must hear of it,
+    and does, whatever is cut in the next moment.
+    """
+    ensemble, route = act.world.ensemble, act.world.ensemble.route(act.on)
+
+    def within_reach() -> bool:
+        return bool(ensemble.session_of(act.on)) and not (route.refused or any(route.held))
+
+    if not await act.world.until(within_reach, 20):
         return
     number = ensemble.session_of(act.on)
+    route.ended_early = number
     ensemble.expire(number)
     act.fired(f"session {number:x}")
     act.healed()

@@ -39,6 +39,7 @@ class Route:
         self.refused = False
         self.break_next: Break | None = None
         self.broken = 0  # so often `break_next` came true
+        self.ended_early = 0  # a session: that it is over its client learns, whatever is cut
         self.connections: dict[Connection, None] = {}
         self._ensemble = ensemble
         self._held = [False, False]
@@ -76,7 +77,9 @@ class Route:
         self, client: "SimLink", attempt: int, server: Server, session: int, zxid: int
     ) -> None:
         """The client wants a connection to that server, for this session (0: a new one)."""
-        if not self._held[0]:
+        if session and session == self.ended_early:
+            self._later(client.expired, attempt)
+        elif not self._held[0]:
             self._later(self._dialled, client, attempt, server, session, zxid)
 
     # ---- within

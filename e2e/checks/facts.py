@@ -133,6 +133,14 @@ class Facts:
         """What is in a place in the end."""
         return self.truths.get(place.group, {}).get(place, _NOTHING)
 
+    def deleted_to(self, place: Place) -> int:
+        """What is gone from some reader's journal it may have jumped over, and have told so:
+        replicas delete by themselves, and not at once."""
+        readers = {state.reader for state in self.states.get(place.group, ())}
+        journals = (self.journals[reader] for reader in sorted(readers & self.journals.keys()))
+        begins = (journal.begins.get(place, 0) for journal in journals)
+        return max([self.truth(place).begin, *begins])
+
     def taken_back(self, group: str, told_ms: float) -> str:
         """Why a reader may have shown then what its master came back without (ADR 0025)."""
         states = self.states.get(group, [])

@@ -67,9 +67,8 @@ def _delivered(facts: Facts) -> Iterator[Finding]:
         for place in sorted(p for p in places if p.topic in topics - late):
             read = reads.get((readers, place)) or Read(())
             records = facts.truth(place).records
-            missed = [
-                o for o in records if o >= read.skipped_to and (o, records[o]) not in read.got
-            ]
+            low = max(read.skipped_to, facts.deleted_to(place))
+            missed = [o for o in records if o >= low and (o, records[o]) not in read.got]
             if missed:
                 offset = min(missed)
                 text = f"{len(missed)} messages never came to {readers}, the first is this"

@@ -73,7 +73,7 @@ def _passed(facts: Facts, read: Read, readers: str, place: Place) -> Iterator[Fi
     if journal is None or not read.ever:
         return
     stored = journal.floors.get((readers, place), 0)
-    low = max(_deleted_to(facts, place), min(read.ever), read.skipped_to)
+    low = max(facts.deleted_to(place), min(read.ever), read.skipped_to)
     missing = [offset for offset in range(low, stored) if offset not in read.acked]
     if missing:
         text = (
@@ -81,12 +81,3 @@ def _passed(facts: Facts, read: Read, readers: str, place: Place) -> Iterator[Fi
             f"{len(missing)} messages below, the first at {missing[0]}"
         )
         yield Finding(Check.I7, facts.end_ms, text, (place.group,), place, missing[0])
-
-
-def _deleted_to(facts: Facts, place: Place) -> int:
-    """What is gone from some reader's journal it may have jumped over, and have told so: replicas
-    delete by themselves, and not at once."""
-    readers = {state.reader for state in facts.states.get(place.group, ())}
-    journals = (facts.journals[reader] for reader in sorted(readers & facts.journals.keys()))
-    begins = (journal.begins.get(place, 0) for journal in journals)
-    return max([facts.truth(place).begin, *begins])

@@ -326,6 +326,23 @@ def test_a_reader_jumps_over_what_its_own_retention_deleted() -> None:
         assert found == (set() if read else {Check.I7})
 
 
+def test_what_a_reader_s_own_retention_deleted_need_not_come_to_anybody() -> None:
+    for read in (True, False):
+        kit = Kit()
+        kit.produce(3)
+        if read:
+            kit.take_over()
+        kit.deliver([2])
+        kit.ack([2])
+        if read:
+            kit.hand_over()
+        kit.store_floor(3)
+        kit.drained()
+        shorter = replace(kit.journal(SLAVE), begins={place(0): 2})
+        found = {finding.check for finding in kit.judge(ANY, **{SLAVE: shorter}).findings}
+        assert found == (set() if read else {Check.I11})
+
+
 def test_what_a_reader_showed_may_be_taken_back_if_the_master_says_so() -> None:
     assert _shown_and_gone(lacking=True).broken() == set()
     assert "I1" in {c.name for c in _shown_and_gone(lacking=False).broken()}

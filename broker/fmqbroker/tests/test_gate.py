@@ -1,6 +1,7 @@
 """The gate and the lease that bounds it."""
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -144,6 +145,8 @@ class Group(SimpleNamespace):
         self.takes_ms = 0
         self.answers = True
         self.asked = 0
+        self.over: list[Callable[[], None]] = []
+        self.on_lost = self.over.append
 
     async def prove(self) -> Proof:
         self.asked += 1
@@ -263,6 +266,20 @@ async def test_the_end_of_a_lease_is_told(group: Group) -> None:
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_session_that_is_over_ends_its_lease_at_once(
+    lease: Lease, gate: Gate, group: Group
+) -> None:
+    """Also if it was ended before its time, and I cannot get to ZooKeeper to announce myself."""
+    lease.hold(HELD)
+    assert await lease.renew()
+    assert gate.permission() is FULL
+    [over] = group.over
+    over()
+    assert gate.permission() is NONE
+    gate.count_grants(lambda: FOREVER)
+    assert gate.permission() is FULL, "what slaves granted stands"
 
 
 async def test_renewals_go_on_by_themselves(gate: Gate, group: Group, clock: HandClock) -> None:

@@ -86,6 +86,15 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         alone="an answer that is late by so much comes over a connection that has been given up",
     ),
     mutant(
+        "a session that is over keeps its lease",
+        "who was told that its live node is gone serves on beside whoever claimed",
+        (LEASE, "        self._gate.end_lease()\n", ""),
+        tests=(
+            "broker/fmqbroker/tests/test_gate.py::test_a_session_that_is_over_ends_its_lease_at_once",
+        ),
+        alone="its session must be ended early, and its network cut in the next moment: 1 of 3,000",
+    ),
+    mutant(
         "lease for the whole session",
         "it runs out when the session does, not before: another may have claimed already",
         (LEASE, "return session_timeout_ms * 2 // 3", "return session_timeout_ms * 2"),

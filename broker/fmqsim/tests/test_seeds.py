@@ -53,6 +53,8 @@ FOUND = [
     Found(930000521, "a calm that began before anybody knew that connections had been reset"),
     Found(940000541, "a Hello that a stalled link held up took the place of a newer stream"),
     Found(950000053, "the same, with two slaves behind stalled links"),
+    Found(960002682, "what a reader's own retention had deleted was missed by the check"),
+    Found(960002770, "a session was ended early, and its lease went on behind a cut network"),
     Found(10002, "a master that was lost right after it opened took the hand-over with it"),
 ]
 

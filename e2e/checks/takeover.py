@@ -86,8 +86,10 @@ def _taker_lost(facts: Facts, state: State, confirmed: Confirmed, now_ms: float)
     """A reader that did not hand over, and could not checkpoint what it had confirmed last."""
     later = [s for s in facts.states[state.group] if s.at_ms > state.at_ms and s.at_ms <= now_ms]
     end = next((s for s in later if (s.mode, s.reader) != (state.mode, state.reader)), None)
-    if end is None or end.mode is Mode.HANDOVER:
+    if end is None:
         return ""
+    if end.mode is Mode.HANDOVER and end.reader == state.reader:
+        return ""  # of another: who claimed in between was not seen (states are polled)
     if state.mode is Mode.HANDOVER and not end.degraded:
         return ""
     ends = [e.at_ms for e in facts.lives.get(state.reader, ()) if isinstance(e, Down)]

@@ -5,6 +5,7 @@ import pytest
 from e2e.checks.findings import Check
 from e2e.events import Committed, Committing, Ending, Fault, FaultKind, Step
 from e2e.tests.kit import MASTER, MEMBER, NONE, READERS, SLAVE, Kit
+from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, HowMany
 
 
@@ -42,6 +43,27 @@ def test_what_a_reader_stored_long_before_it_was_wedged_does_not_come_again() ->
     kit.come_back()
     kit.deliver([1, 2])
     assert kit.broken() == {Check.I5}
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_what_a_lost_reader_stored_last_may_come_again_though_its_heir_was_seen_late(
+    seen: bool,
+) -> None:
+    """States are looked at now and then: that another claimed shows in its hand-over alone."""
+    kit = Kit(members=3)
+    other = f"{SLAVE[:-1]}2"
+    kit.produce(3)
+    kit.take_over()
+    kit.consume([0, 1, 2])
+    kit.end(SLAVE, Ending.POWER, int(kit.writer.end))
+    kit.epoch += 1
+    if seen:
+        kit.state(Mode.SLAVE_CONSUME, other)
+    kit.epoch += 1
+    kit.state(Mode.HANDOVER, other)
+    kit.come_back()
+    kit.deliver([1, 2])
+    assert kit.broken() == set()
 
 
 @pytest.mark.parametrize(("detail", "broken"), [("pause client", set()), ("kill client", {"I5"})])

@@ -27,12 +27,12 @@ def free_port() -> int:
 def free_ports(count: int, preferred: Sequence[int] = ()) -> list[int]:
     """`count` different ports that nobody uses now; of the preferred ones those that are free.
 
-    Raises OSError if there are none.
+    0 is no preference. Raises OSError if there are none.
     """
     found: list[int] = []
     with ExitStack() as held:
         for place in range(count):
-            first = preferred[place : place + 1]
+            first = [port for port in preferred[place : place + 1] if port]
             found.append(next(port for port in _free(held, first) if port not in found))
     return found
 

@@ -30,6 +30,11 @@ def test_the_preferred_ones_come_first_unless_somebody_has_them() -> None:
     assert len(set(free_ports(2, [port, port]))) == 2
 
 
+def test_no_preference_is_not_left_to_the_kernel() -> None:
+    """It would give one of the outgoing ones: a cluster that is new prefers nothing."""
+    assert all(module.LOWEST <= port < module.HIGHEST for port in free_ports(9, [0] * 9))
+
+
 @pytest.mark.parametrize("told", ["", "nothing", "0 0", "1024 60999"])
 def test_whatever_the_kernel_says_of_its_range(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from fmqcore.words import BrokerId
 from fmqoperator import facts
 from fmqoperator.actions import Tell
 from fmqoperator.seen import Observation, Pod, PodPhase
@@ -80,12 +79,18 @@ def refuses(seen: Observation, broker: str) -> str:
 
 def of_disks(seen: Observation) -> list[str]:
     """What is wrong with journals of brokers that answer, one sentence each."""
-    out = [refuses(seen, broker) for broker in seen.group.brokers]
+    return [sentence for _, sentence in _on_disks(seen)]
+
+
+def _on_disks(seen: Observation) -> Iterator[tuple[str, str]]:
+    """The word of its Event, and the sentence."""
     for broker in seen.group.brokers:
-        answer = seen.answers.get(BrokerId(broker))
+        if why := refuses(seen, broker):
+            yield "DiskFull", why
+    for broker in seen.group.brokers:
+        answer = facts.answer_of(seen, broker)
         if answer is not None and answer.damage:
-            out.append(f"the journal of {broker} is damaged: {answer.damage}")
-    return [sentence for sentence in out if sentence]
+            yield "JournalDamaged", f"the journal of {broker} is damaged: {answer.damage}"
 
 
 def told(seen: Observation) -> Iterator[Tell]:
@@ -94,10 +99,9 @@ def told(seen: Observation) -> Iterator[Tell]:
     for found in () if seen.group.spec.hibernated else _in_pods(seen):
         if not any(mark in message for mark in found.known_by for message in known):
             yield Tell("Warning", found.reason, found.message)
-    for sentence in of_disks(seen):
+    for reason, sentence in _on_disks(seen):
         if not any(sentence in message for message in known):
-            damaged = sentence.startswith("the journal")
-            yield Tell("Warning", "JournalDamaged" if damaged else "DiskFull", sentence)
+            yield Tell("Warning", reason, sentence)
 
 
 def _in_pods(seen: Observation) -> Iterator[Trouble]:

@@ -30,11 +30,10 @@ from fmqcore.cluster import TopicConfig
 from fmqcore.errors import (
     DirectoryLocked,
     FmqError,
-    InvalidArgument,
     Unavailable,
     UnknownTopic,
 )
-from fmqcore.words import is_name, no_name
+from fmqcore.words import require_name
 from fmqport.transport import TransportError
 from fmqspark.archive.replay import Replay
 
@@ -61,8 +60,7 @@ def replay(
     target = to or topic
     try:
         label = name or f"{group or 'all'}-{topic}-to-{target}"
-        if not is_name(label):
-            raise InvalidArgument(no_name("replay (--name)", label))
+        require_name("replay (--name)", label)
         level_of(acks)
         _arrow()
         records = Replay(archive, topic, group, label)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from fmqcore.errors import DirectoryLocked, InvalidArgument
-from fmqcore.words import is_name, no_name
+from fmqcore.words import require_name
 from fmqspark.files import make_folder, sync_folder
 
 FOLDER: Final = "_fmq"
@@ -119,8 +119,7 @@ class Book:
 @contextmanager
 def open_book(folder: Path, group: str) -> Iterator[Book]:
     """Raises `DirectoryLocked`, `InvalidArgument`, `OSError`."""
-    if not is_name(group):
-        raise InvalidArgument(no_name("group", group))
+    require_name("group", group)
     home = folder / FOLDER
     make_folder(folder)
     make_folder(home)

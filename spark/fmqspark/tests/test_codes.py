@@ -27,16 +27,6 @@ KEY = OffsetKey("billing", TopicId(7), 1)
 INDEX = index_name(Position(MIN_SEGMENT))
 
 
-@pytest.fixture
-def a(tmp_path: Path) -> Path:
-    return write(tmp_path / "a")
-
-
-@pytest.fixture
-def b(tmp_path: Path) -> Path:
-    return write(tmp_path / "b")
-
-
 @pytest.mark.parametrize("level", Level)
 def test_nothing_planted_nothing_found(a: Path, b: Path, level: Level) -> None:
     outcome = check(a, b, level=level)

@@ -26,16 +26,6 @@ SEALED = [h for h in journal().headers if MIN_SEGMENT <= h.position < 2 * MIN_SE
 INDEX = index_name(Position(MIN_SEGMENT))
 
 
-@pytest.fixture
-def a(tmp_path: Path) -> Path:
-    return write(tmp_path / "a")
-
-
-@pytest.fixture
-def b(tmp_path: Path) -> Path:
-    return write(tmp_path / "b")
-
-
 # ---- J
 @pytest.mark.parametrize("level", Level)
 @pytest.mark.parametrize("number", [0, 1, -2, -1])

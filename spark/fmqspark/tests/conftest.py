@@ -1,0 +1,17 @@
+"""Fixtures: two replicas of one journal, each in a directory of its own."""
+
+from pathlib import Path
+
+import pytest
+
+from fmqspark.tests.kit import write
+
+
+@pytest.fixture
+def a(tmp_path: Path) -> Path:
+    return write(tmp_path / "a")
+
+
+@pytest.fixture
+def b(tmp_path: Path) -> Path:
+    return write(tmp_path / "b")

@@ -87,6 +87,7 @@ class ConsumerGroup:
         progress: list[QueueProgress],
         drain_ms: int,
         appended: Callable[[TopicId, int], Offset],
+        newest: Callable[[], Epoch],
     ) -> None:
         self.name = name
         self.topic = topic
@@ -101,8 +102,10 @@ class ConsumerGroup:
         # One past the newest offset in the journal. Not: that may be read. A master that comes back
         # commits nothing before its slaves do, and what is said again was delivered before.
         self._appended = appended
-        self.term = Epoch(0)  # in which it lives
-        self.epoch_ends: dict[tuple[int, int], Offset] = {}  # (queue, epoch) → `Journal.epoch_end`
+        # Of what is in the journal. A slave that serves reads gets more of it while it does: where
+        # it ends is not known before a later one has begun.
+        self._newest = newest
+        self.epoch_ends: dict[tuple[int, int], Offset] = {}  # over: (queue, epoch) → its end
         self.timer_ms: int | None = None  # when `group_table.py` will call `on_time`
         self.idle_since_ms = 0  # its last session went then
 
@@ -122,9 +125,9 @@ class ConsumerGroup:
         return 0 if queue in self._paused else holding.generation
 
     def must_learn(self, queue: int, epoch: int) -> bool:
-        """Whether it must be told where a queue's messages of an older epoch end (`epoch_ends`)."""
-        old = 0 < epoch < self.term and 0 <= queue < len(self.progress)
-        return old and (queue, epoch) not in self.epoch_ends
+        """Whether it must be told where a queue's messages of an epoch end that is over."""
+        over = 0 < epoch < self._newest() and 0 <= queue < len(self.progress)
+        return over and (queue, epoch) not in self.epoch_ends
 
     # ---- sessions
     def join(self, session: Session, now_ms: int, held: Iterable[int] = ()) -> Session | None:
@@ -174,7 +177,11 @@ class ConsumerGroup:
         appended = self._appended(self.topic_id, queue)
         if end > appended:
             session.unstorable = True  # said again to a reader that has less than the one before
-        if 0 < epoch < self.term:
+        newest = self._newest()
+        if epoch > newest:
+            session.unstorable = True  # nothing of that epoch is here
+            return
+        if 0 < epoch < newest:
             end = min(end, self.epoch_ends.get((queue, epoch), first))
         if first >= end:
             return

@@ -227,7 +227,7 @@ class FetchService:
             lacks = session.unstorable and self._gate.mode is not Mode.MASTER
             if error is None and not lacks:
                 session.tokens.append(token)
-                session.stir()
+            session.stir()  # who leaves waits for the last of them, answered or not
 
         session.open_tokens += 1
         self.groups.when_stored(stored)

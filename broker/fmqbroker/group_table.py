@@ -97,13 +97,13 @@ class GroupTable:
 
     async def learn(self, group: ConsumerGroup, acks: Iterable[client_pb2.AckRange]) -> None:
         """Before a group takes them in: where the epochs end that they are of, if not known."""
-        for ack in acks:
-            if group.must_learn(ack.queue_id, ack.epoch):
-                epoch = Epoch(ack.epoch)
-                end = await self._journal.epoch_end(group.topic_id, ack.queue_id, epoch)
-                if len(group.epoch_ends) >= _MOST_EPOCH_ENDS:  # epochs that nobody ever saw
-                    group.epoch_ends.clear()
-                group.epoch_ends[ack.queue_id, epoch] = end
+        names = sorted({(ack.queue_id, Epoch(ack.epoch)) for ack in acks})
+        if len(group.epoch_ends) + len(names) > _MOST_EPOCH_ENDS:  # epochs that nobody ever saw
+            group.epoch_ends.clear()
+        while unknown := [each for each in names if group.must_learn(*each)]:
+            for queue, epoch in unknown:
+                end = await self._journal.epoch_end(group.topic_id, queue, epoch)
+                group.epoch_ends[queue, epoch] = end
 
     def forget(self, name: str, topic_id: TopicId) -> None:
         """Drop it and what it has not stored (it is being deleted)."""
@@ -271,9 +271,8 @@ class GroupTable:
                 known = QueueProgress(entry.floor, entry.ranges, self._limits, entry.sought)
                 progress.append(known)
         drain_ms = self._settings.consumer_drain_ms
-        appended = self._journal.next_offset
-        group = ConsumerGroup(name, topic.name, topic.id, progress, drain_ms, appended)
-        group.term = self._gate.epoch
+        appended, newest = self._journal.next_offset, lambda: self._journal.epoch
+        group = ConsumerGroup(name, topic.name, topic.id, progress, drain_ms, appended, newest)
         group.dirty.update(dict.fromkeys(fresh))
         return group
 

@@ -5,6 +5,7 @@ in order (one key, or one queue that it named) is stored in that order, in each 
 from collections import defaultdict
 from collections.abc import Iterator
 
+from e2e.checks.content import may_be_gone
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.progress import Arrival, read_all
@@ -70,7 +71,10 @@ def _stored(facts: Facts) -> Iterator[Finding]:
 
 
 def _gone(facts: Facts, outcome: Stored) -> bool:
+    """Whether it was lost; where retention has deleted what is there instead: whether it may be."""
     if not facts.judged(outcome.place.group):
         return False
     truth = facts.truth(outcome.place)
-    return outcome.offset >= truth.begin and truth.records.get(outcome.offset) != outcome.record
+    if outcome.offset < truth.begin:
+        return bool(may_be_gone(facts, outcome))
+    return truth.records.get(outcome.offset) != outcome.record

@@ -185,20 +185,36 @@ def test_where_a_lost_message_is_stored_anew_says_nothing_of_when_it_was_told_fi
     assert _lost_and_stored_anew(again_is_the_same=True).broken() == set()
 
 
-def test_what_was_lost_has_no_place_in_the_order() -> None:
-    """It was told at a later offset than what is sent after the loss gets."""
+def _stored_anew_below(lost: bool, deleted: bool) -> set[Check]:
+    """One message is told at a later offset than the next of its order gets."""
     kit = Kit(AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE))
+    kit.change(Setup, 0, retention_bytes=1 << 16)
     header = kit.produce(1)
-    (lost,) = kit.send(1)
-    kit.told([lost], header, 5)  # what lay between is lost, too
-    kit.fault(FaultKind.POWER, MASTER)
-    kit.end(MASTER, Ending.POWER, 0)
-    kit.up(MASTER)
+    (first,) = kit.send(1)
+    kit.told([first], header, 5)  # what lay between is lost, too
+    if lost:
+        kit.fault(FaultKind.POWER, MASTER)
+        kit.end(MASTER, Ending.POWER, 0)
+        kit.up(MASTER)
     later = kit.send(1)
     header = kit.store(later)
     kit.ends(MASTER)
     kit.told(later, header)
-    assert kit.broken() == set()
+    if deleted:
+        more = kit.send(6)
+        kit.store(more)
+        for record in more:
+            kit.add(Unsure(kit.at(), "p", record, "no answer"))
+        kit.writer.roll()
+        kit.deleted_below = kit.writer.last_base
+    return kit.broken()
+
+
+def test_what_was_lost_has_no_place_in_the_order() -> None:
+    assert _stored_anew_below(lost=True, deleted=False) == set()
+    assert _stored_anew_below(lost=True, deleted=True) == set()
+    assert _stored_anew_below(lost=False, deleted=True) == {Check.I6}
+    assert _stored_anew_below(lost=False, deleted=False) == {Check.I2}
 
 
 def test_what_was_committed_in_a_cache_may_go_with_the_power() -> None:

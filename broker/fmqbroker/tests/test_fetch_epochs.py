@@ -46,3 +46,40 @@ async def test_an_ack_counts_for_no_other_message_that_has_its_offset(
             entry = rig.offsets.get(key())
             assert entry is not None
             assert entry.floor == 5
+
+
+async def test_a_reader_that_gets_more_of_an_epoch_counts_acks_of_it(tmp_path: Path) -> None:
+    """The master is back and sends what it had not: it belongs to the epoch before the claim."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"0", b"1", b"2")
+        await take_over(rig, 2)
+        rig.permit(Permission.READ, 2)
+        async with consuming(rig) as consumer:
+            await until(lambda: len(consumer.values()) == 3)
+            consumer.ack_range(0, 0, 3, epoch=1, token=1)
+            await until(lambda: 1 in consumer.tokens)
+            rig.produce(0, b"3", b"4")
+            await until(lambda: len(consumer.values()) == 5)
+            consumer.ack_range(0, 3, 5, epoch=1, token=2)
+            await until(lambda: 2 in consumer.tokens)
+            entry = rig.offsets.get(key())
+            assert entry is not None
+            assert entry.floor == 5
+
+
+async def test_a_reader_without_an_epoch_calls_no_ack_of_it_stored(tmp_path: Path) -> None:
+    """Its offsets may lie below the reader's end: what is there are other messages."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"0", b"1", b"2")
+        await take_over(rig, 4)
+        rig.permit(Permission.READ, 4)
+        async with consuming(rig) as consumer:
+            await until(lambda: len(consumer.values()) == 3)
+            consumer.ack_range(0, 1, 3, epoch=3, token=1)
+            consumer.ack_range(0, 0, 1, epoch=1)
+            consumer.send(ConsumeRequest(leave=True))
+            await until(lambda: consumer.left)
+            assert consumer.tokens == []
+            entry = rig.offsets.get(key())
+            assert entry is not None
+            assert (entry.floor, entry.ranges) == (1, ())

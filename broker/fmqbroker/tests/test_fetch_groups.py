@@ -12,9 +12,10 @@ DRAIN_MS = 100
 END = Offset(10)
 
 
-def group_of(queues: int = 4) -> ConsumerGroup:
+def group_of(queues: int = 4, newest: int = 1) -> ConsumerGroup:
     progress = [QueueProgress(Offset(0)) for _ in range(queues)]
-    return ConsumerGroup("billing", "orders", TopicId(1), progress, DRAIN_MS, lambda _t, _q: END)
+    journal = (lambda _t, _q: END), (lambda: Epoch(newest))
+    return ConsumerGroup("billing", "orders", TopicId(1), progress, DRAIN_MS, *journal)
 
 
 def session_of(name: str) -> Session:
@@ -50,8 +51,8 @@ def test_a_session_hears_nothing_of_a_queue_that_it_lost_before_it_was_told() ->
 
 
 def test_an_ack_of_an_older_epoch_counts_for_nothing_of_a_later_one() -> None:
-    group, a = group_of(1), session_of("a")
-    group.term, group.epoch_ends[0, 1] = Epoch(4), Offset(3)
+    group, a = group_of(1, newest=4), session_of("a")
+    group.epoch_ends[0, 1] = Offset(3)
     group.join(a, 0)
     group.ack(a, 0, 1, Offset(0), Offset(5), 0, 1)
     assert (group.progress[0].floor, group.progress[0].next) == (3, 3)

@@ -55,6 +55,8 @@ FOUND = [
     Found(950000053, "the same, with two slaves behind stalled links"),
     Found(960002682, "what a reader's own retention had deleted was missed by the check"),
     Found(960002770, "a session was ended early, and its lease went on behind a cut network"),
+    Found(980000887, "a reader that was sent more of an epoch forgot acks of it and said OK"),
+    Found(980001207, "the check of order took for stored what was lost, and deleted since"),
     Found(10002, "a master that was lost right after it opened took the hand-over with it"),
 ]
 

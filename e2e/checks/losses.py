@@ -5,7 +5,7 @@ from math import inf
 from typing import Final
 
 from e2e.checks.promise import ENDS_TAKE, FAILING, FROZEN, STANDSTILL, TAKES, Copy, Loss
-from e2e.events import Down, Ends, Fault, FaultKind, Step, Up
+from e2e.events import Down, Ending, Ends, Fault, FaultKind, Step, Up
 
 _LATE_MS: Final = 500.0
 """What was stored just before is seen in a sample a moment later."""
@@ -42,15 +42,21 @@ class Losses:
         )
 
     def _add(self, broker: str, at_ms: float, takes: Copy) -> None:
-        stood = min(
-            (
-                since
-                for b, since, until in self._standstills
-                if b == broker and since <= at_ms < until
-            ),
-            default=at_ms,
-        )
+        stood = self._stood_since_ms(broker, at_ms)
         self.all.append(Loss(broker, at_ms, self._whole_again_ms(broker, at_ms), takes, stood))
+
+    def _stood_since_ms(self, broker: str, at_ms: float) -> float:
+        """From then on nothing need have got to its disk; `at_ms` if it worked until then.
+
+        The dead write nothing either; who stopped in good order had written all before.
+        """
+        worked_ms = at_ms
+        for event in reversed([e for e in self._lives.get(broker, ()) if e.at_ms <= at_ms]):
+            if isinstance(event, Up):
+                break
+            worked_ms = at_ms if event.how is Ending.STOPPED else event.at_ms
+        spans = (s for s in self._standstills if s[0] == broker and s[1] <= worked_ms < s[2])
+        return min((since_ms for _, since_ms, _ in spans), default=worked_ms)
 
     def _whole_again_ms(self, broker: str, at_ms: float) -> float:
         """When it had all again that any broker of its group had when it lost its own."""

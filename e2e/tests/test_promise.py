@@ -212,3 +212,15 @@ def test_a_standstill_reaches_back_to_its_beginning() -> None:
     losses = Losses(faults, {}, {}).all
     assert [loss.stood_since_ms for loss in losses] == [100, 500]
     assert not Losses(faults, {}, {}).damaged(("m",))
+
+
+@pytest.mark.parametrize(("how", "stood_ms"), [(Ending.KILLED, 100), (Ending.STOPPED, 900)])
+def test_the_dead_write_nothing(how: Ending, stood_ms: float) -> None:
+    """Killed, and not up again when its power goes, though it had begun to start."""
+    begun = Down(900, "m", "g", Ending.POWER)
+    life: list[Up | Down] = [Up(50, "m", "g", 0, 10, 10), Down(100, "m", "g", how), begun]
+    lives = {"m": life}
+    power = [Fault(900, 1, FaultKind.POWER, "m", Step.FIRED)]
+    assert Losses(power, lives, {}).all[0].stood_since_ms == stood_ms
+    life.insert(2, Up(500, "m", "g", 0, 10, 10))
+    assert Losses(power, lives, {}).all[0].stood_since_ms == 900, "up in between"

@@ -11,7 +11,8 @@ Order of effects: bytes persist, then the ends move, then `flushed` is notified.
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import structlog
@@ -322,19 +323,22 @@ class Journal:
 
     # ---- within
     async def _truncate(self, position: Position) -> None:
-        self._head.being_cut = True
-        try:
+        with self._being_cut():
             self._head.adopt(await cutting.cut(self._parts, position))
-        finally:
-            self._head.being_cut = False
 
     async def _reset(self, position: Position) -> None:
-        self._head.being_cut = True
-        try:
+        with self._being_cut():
             await cutting.reset(self._parts, position)
             self._head.adopt(None)
+
+    @contextmanager
+    def _being_cut(self) -> Iterator[None]:
+        self._head.being_cut = True
+        try:
+            yield
         finally:
             self._head.being_cut = False
+            self._parts.store.needs_care.notify()  # what was due waits
 
     async def _finish(self) -> None:
         try:

@@ -5,6 +5,8 @@ copied, nothing is looked at record by record), and written when the flusher has
 it alone knows the checksum of what is in the file below. No sync is waited for: if the bytes are
 not there after a crash, the checksum does not match and the file does not count.
 
+While the journal is cut back or dropped nothing is captured: its parts do not agree then.
+
 Leaves on disk: `resume`, replaced atomically (`fmqcore.journal.resume`).
 """
 
@@ -46,6 +48,8 @@ class Resumes:
 
     async def look(self) -> None:
         """Capture if it is due; write what was captured once its bytes are in the file."""
+        if self._head.being_cut:
+            return
         if self._captured is None and self._flusher.written_end >= self._flusher.care_at:
             self._capture()
         if self._captured is not None:
@@ -61,7 +65,9 @@ class Resumes:
                 await self._write(self._captured)
 
     def due(self) -> bool:
-        """Would `look` do something now?"""
+        """Would `look` do something now? (The keeper looks until it would not.)"""
+        if self._head.being_cut:
+            return False
         if self._captured is None:
             return self._flusher.written_end >= self._flusher.care_at
         cut = self._cuts != self._flusher.cuts

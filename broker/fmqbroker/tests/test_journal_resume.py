@@ -1,11 +1,14 @@
 """A start from the resume file is the same as one from the segment's beginning, only shorter."""
 
+import asyncio
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fmqbroker.journal import Journal, recover, resumes
+from fmqbroker.journal.checkpoints import Checkpoints
 from fmqbroker.tests.fault_disk import Loss
 from fmqbroker.tests.journal_kit import (
     TOPIC,
@@ -141,6 +144,52 @@ async def test_after_a_cut_it_tells_nothing_wrong(tmp_path: Path) -> None:
         journal.append(epoch(2))
         fill(journal, 100, size=1234)
         await journal.wait_durable(journal.end)
+        before = await look(journal)
+    async with running(tmp_path, segment_bytes=LARGE) as journal:
+        assert await look(journal) == before
+
+
+@pytest.mark.parametrize("way", ["reset", "truncate"])
+async def test_nothing_is_captured_while_the_journal_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """The keeper is woken when the flusher stands at the new end, and what appends at the old."""
+    looks = 0
+    due, write = resumes.Resumes.due, Checkpoints.write
+
+    def counted(self: resumes.Resumes) -> bool:
+        nonlocal looks
+        looks += 1
+        return due(self) and looks < 1000
+
+    async def slow(self: Checkpoints, **more: Any) -> None:
+        if way == "truncate":  # due, and not looked at yet
+            tells._captured, journal._flusher.care_at = None, Position(0)
+        store.needs_care.notify()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        await write(self, **more)
+
+    async with running(tmp_path, segment_bytes=LARGE, crash=True) as journal:
+        store, tells = journal._parts.store, journal._resumes
+        ends = fill(journal, 20) if way == "truncate" else []
+        await journal.wait_durable(journal.end)
+        monkeypatch.setattr(resumes.Resumes, "due", counted)
+        monkeypatch.setattr(Checkpoints, "write", slow)
+        if way == "truncate":
+            await journal.truncate(ends[10])
+        else:
+            await journal.reset(Position(LARGE))
+        assert looks < 1000, "the keeper turns in a circle, and nobody else has a turn"
+        assert tells._captured is None or tells._captured.position == journal.end
+        monkeypatch.undo()
+        monkeypatch.setattr(resumes, "EVERY_BYTES", 32 * 1024)
+        if way == "reset":
+            journal.append(epoch(2))
+        fill(journal, 100)
+        await journal.wait_durable(journal.end)
+        if way == "reset":  # else the checksum of the segment's bytes is unknown
+            await until(lambda: (tmp_path / RESUME).exists())
         before = await look(journal)
     async with running(tmp_path, segment_bytes=LARGE) as journal:
         assert await look(journal) == before

@@ -57,6 +57,8 @@ FOUND = [
     Found(960002770, "a session was ended early, and its lease went on behind a cut network"),
     Found(980000887, "a reader that was sent more of an epoch forgot acks of it and said OK"),
     Found(980001207, "the check of order took for stored what was lost, and deleted since"),
+    Found(980002656, "the check took it for flushed, though its broker was killed before that"),
+    Found(980002693, "a journal was begun anew far ahead, and its keeper turned in a circle"),
     Found(10002, "a master that was lost right after it opened took the hand-over with it"),
 ]
 

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final
 
 from e2e.checks.verdict import Outcome
+from fmqsim.fresh import fresh_seed
 from fmqsim.run import Result, forked, simulate
 from fmqsim.scene import Focus
 
@@ -33,6 +34,7 @@ def main() -> int:
         focus = Focus(settings=tuple(asked.set), moves=asked.moves)
         return _one(asked.seed, asked.trace, focus)
     seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
+    _print(f"seeds {seeds.start} to {seeds.stop - 1}")
     numbers = asked.twice_every, asked.stop_after, asked.within_s
     play = partial(simulate, focus=Focus(moves=True)) if asked.moves else simulate
     return Campaign(seeds, asked.jobs, *numbers, play).run()
@@ -42,7 +44,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m fmqsim", description="Simulate clusters.")
     add = parser.add_argument
     add("--seeds", type=int, default=100, help="how many (default 100)")
-    add("--first-seed", type=int, default=0, help="where to begin (default 0)")
+    add("--first-seed", type=_first_seed, metavar="N", default=0,
+        help="where to begin (default 0); 'fresh': where no other code has begun")  # fmt: skip
     add("--seed", type=int, help="this one only, here; see --trace")
     add("--trace", metavar="FILE", help="with --seed: write all that happens to a file")
     add("--set", metavar="NAME=N", type=_setting, action="append", default=[],
@@ -53,6 +56,22 @@ def _arguments() -> argparse.Namespace:
     add("--stop-after", type=int, default=0, help="stop after so many failures (0 = never)")
     add("--within-s", type=int, default=0, help="begin no seed after so many seconds (0 = all)")
     return parser.parse_args()
+
+
+def first_seed(text: str) -> int:
+    """A seed as people type it. Raises ValueError when it is none."""
+    if text == "fresh":
+        return fresh_seed()
+    if not text.isdecimal():
+        raise ValueError(f"{text!r} is no seed: say a number, or 'fresh'")
+    return int(text)
+
+
+def _first_seed(text: str) -> int:
+    try:
+        return first_seed(text)
+    except (ValueError, FileNotFoundError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _setting(text: str) -> tuple[str, int]:

@@ -1,19 +1,20 @@
 """Writes the checkpoint when what it says has changed. A journal at rest costs no disk work.
 
+While the journal is cut back or dropped (`cutting.py`), who cuts writes it, and nobody else: one of
+the old journal would take back what says that a cut is under way (D5).
+
 Leaves on disk: `checkpoint`, replaced atomically (`fmqcore.journal.checkpoint` says what it holds
 and in which order things must happen).
 """
 
-from collections.abc import Callable
-
 import structlog
 
 from fmqbroker.journal.flusher import Flusher
+from fmqbroker.journal.head import Head
 from fmqbroker.journal.store import SegmentStore
 from fmqbroker.signal import Signal, wait_any
 from fmqcore.journal.checkpoint import Checkpoint, encode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT
-from fmqcore.journal.state import JournalState
 from fmqcore.words import Position
 from fmqport.clock import Clock
 from fmqport.disk import DiskFull
@@ -28,7 +29,7 @@ class Checkpoints:
         self,
         store: SegmentStore,
         flusher: Flusher,
-        state: Callable[[], JournalState],
+        head: Head,
         clock: Clock,
         interval_ms: int,
         commit_end: Position,
@@ -36,7 +37,7 @@ class Checkpoints:
         self.commit_end = commit_end
         self._store = store
         self._flusher = flusher
-        self._state = state
+        self._head = head
         self._clock = clock
         self._interval_s = interval_ms / 1000
         self._noted = Signal()
@@ -56,7 +57,8 @@ class Checkpoints:
             await self._clock.sleep(self._interval_s)
             try:
                 await self._store.space.check()
-                await self.write()
+                if not self._head.being_cut:
+                    await self.write()
             except DiskFull as error:  # the old one stays, and stays true
                 self._store.space.note_full(str(error))
 
@@ -96,5 +98,5 @@ class Checkpoints:
             last_header_crc=flusher.durable_crc,
             clean=False,
             bases=tuple(s.base for s in store.segments if s.base < durable_end),
-            epochs=tuple(e for e in self._state().epochs if e[1] < durable_end),
+            epochs=tuple(e for e in self._head.state.epochs if e[1] < durable_end),
         )

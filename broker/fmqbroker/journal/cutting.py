@@ -106,7 +106,10 @@ async def retire(
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
-    """Do `work` to its end even if the caller is cancelled; then pass the cancellation on."""
+    """Do `work` to its end even if the caller is cancelled; then pass the cancellation on.
+
+    A failure that must end the process has done so within `work` (D3): the cancellation goes first.
+    """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -115,7 +118,7 @@ async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
         except asyncio.CancelledError as caught:
             cancelled = caught
     if cancelled is not None:
-        task.exception()  # seen: the cancellation goes first
+        task.exception()  # seen
         raise cancelled
     return task.result()
 

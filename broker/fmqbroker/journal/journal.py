@@ -83,7 +83,7 @@ class Journal:
         checkpoints = Checkpoints(
             store,
             self._flusher,
-            lambda: self._head.state,
+            self._head,
             clock,
             settings.checkpoint_interval_ms,
             recovered.known_commit_end,
@@ -232,13 +232,13 @@ class Journal:
         async with self._reshaping:
             await self._flusher.flush_all()
             async with self._flusher.turn:
-                await self._or_die(cutting.uninterrupted(self._truncate(position)))
+                await cutting.uninterrupted(self._or_die(self._truncate(position)))
         self.appended.notify()
 
     async def reset(self, position: Position) -> None:
         """Drop everything; the next append is the SNAP at this segment base."""
         async with self._reshaping, self._flusher.turn:
-            await self._or_die(cutting.uninterrupted(self._reset(position)))
+            await cutting.uninterrupted(self._or_die(self._reset(position)))
         self.appended.notify()
 
     # ---- reading
@@ -319,7 +319,7 @@ class Journal:
             work = cutting.retire(
                 self._parts, keep_from, now_ms, settings.retention_ms, settings.retention_bytes
             )
-            return await self._or_die(cutting.uninterrupted(work))
+            return await cutting.uninterrupted(self._or_die(work))
 
     # ---- within
     async def _truncate(self, position: Position) -> None:

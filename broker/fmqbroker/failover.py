@@ -220,7 +220,9 @@ class Failover:
     async def _wait(self, timeout_s: float | None) -> None:
         if self._lifecycle.stopping.is_set():
             return
-        signals = (self._wake, self._group.changed, self._master.changed, self._slave.changed)
+        replication = (self._master.changed, self._slave.changed)
+        # The gate's: a lease that ends may be all that happens, and a reader is to hand over then.
+        signals = (self._wake, self._group.changed, *replication, self._gate.changed)
         await wait_any(*signals, timeout_s=timeout_s)
         self._lease.look()
         await self._clock.sleep(_QUIET_S)

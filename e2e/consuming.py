@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from e2e.doors import Door, Severable
-from e2e.events import Acked, Committed, Committing, Delivered, Joined, Left, Nacked, Place
+from e2e.events import Acked, Committed, Committing, Delivered, Joined, Left, Nacked, Place, Skipped
 from e2e.values import record_of
 from fmqclient.consumer import Consumer
 from fmqclient.message import Message
@@ -64,6 +64,7 @@ class _Life:
         self._who = who
         self._dice = dice
         self._held: list[Message] = []  # to be acked with a later fetch
+        self._skipped: dict[tuple[str, int], int] = {}  # (group, queue) → as told so far
         self._abrupt = member.stay_s is not None and dice.random() < member.abrupt
         self._until_ms = float("inf")
         if member.stay_s is not None:
@@ -106,6 +107,7 @@ class _Life:
         commit_ms = traffic.now_ms() + dice.uniform(*member.commit_every_s) * 1000
         while traffic.consuming and traffic.now_ms() < self._until_ms:
             messages = await consumer.fetch(_FETCH, _FETCH_S)
+            self._say_skipped(consumer)
             for message in messages:
                 self._delivered(message)
             await self._handle(messages)
@@ -135,6 +137,16 @@ class _Life:
             else:
                 kept.append(message)
         self._ack(kept)
+
+    def _say_skipped(self, consumer: Consumer) -> None:
+        """Of what was deleted; it is told before what comes behind it is handed out."""
+        for (group, queue), count in consumer.skipped.items():
+            more = count - self._skipped.get((group, queue), 0)
+            if more:
+                self._skipped[group, queue] = count
+                place = Place(self._member.topic, group, queue)
+                readers = self._member.readers
+                self._traffic.add(Skipped(self._traffic.now_ms(), self._who, readers, place, more))
 
     def _delivered(self, message: Message) -> None:
         traffic, member = self._traffic, self._member

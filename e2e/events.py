@@ -122,6 +122,16 @@ class Nacked(NamedTuple):
     delay_ms: int = 0
 
 
+class Skipped(NamedTuple):
+    """It was told that so many more messages were deleted before its readers had acked them."""
+
+    at_ms: float
+    who: str
+    readers: str
+    place: Place
+    messages: int
+
+
 class Committing(NamedTuple):
     """The member asks that all its acks so far be stored."""
 
@@ -366,6 +376,7 @@ Event = (
     | Delivered
     | Acked
     | Nacked
+    | Skipped
     | Committing
     | Committed
     | Seeking

@@ -31,6 +31,7 @@ from e2e.events import (
     Sent,
     Serves,
     Setup,
+    Skipped,
     Sought,
     State,
     Stored,
@@ -58,7 +59,7 @@ class Confirmed(NamedTuple):
     acked_ms: float
 
 
-Progress = Delivered | Acked | Nacked | Confirmed | Seeking | Sought
+Progress = Delivered | Acked | Nacked | Confirmed | Seeking | Sought | Skipped
 """What can happen to one consumer group in one queue."""
 
 
@@ -216,7 +217,7 @@ class Facts:
                 self.sent[event.record] = event
             case Stored() | Failed() | Unsure():
                 self.outcome[event.record] = event
-            case Nacked() | Seeking() | Sought():
+            case Nacked() | Seeking() | Sought() | Skipped():
                 self.progress[event.readers, event.place].append(event)
             case Committing():
                 self._asked[event.who] = len(self._pending[event.who])

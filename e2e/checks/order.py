@@ -23,17 +23,40 @@ def _delivered(facts: Facts) -> Iterator[Finding]:
     """First deliveries rise; what was delivered before may come again.
 
     A seek may count for nothing as an ack may (`takeover.excuse`): then it goes on where it was.
+    And what one reader's retention deleted, and its member was told so, the next may have still.
     """
     for readers, place, read in read_all(facts):
-        newest = -1
+        newest, skipped = -1, _Skipped()
         for arrival in read.arrivals:
             event = arrival.event
             if arrival.first or event.offset > newest:
+                skipped.jump(newest, arrival)
                 newest = event.offset
+            elif event.offset in skipped:
+                continue
             elif arrival.before is None and not _unsought(facts, arrival):
                 text = f"delivered to {readers} for the first time after offset {newest}"
                 about = (event.who, place.group)
                 yield Finding(Check.I6, event.at_ms, text, about, place, event.offset, event.record)
+
+
+class _Skipped:
+    """Offsets that a member jumped over, and it was told that as many are deleted."""
+
+    def __init__(self) -> None:
+        self._jumped: list[range] = []
+        self._counted: dict[str, int] = {}  # who → of what it was told
+
+    def jump(self, newest: int, arrival: Arrival) -> None:
+        """From there to what came now."""
+        event, jumped = arrival.event, range(newest + 1, arrival.event.offset)
+        told = arrival.skipped - self._counted.get(event.who, 0)
+        if not arrival.first and 0 < len(jumped) <= told:
+            self._jumped.append(jumped)
+            self._counted[event.who] = arrival.skipped
+
+    def __contains__(self, offset: int) -> bool:
+        return any(offset in jumped for jumped in self._jumped)
 
 
 def _unsought(facts: Facts, arrival: Arrival) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from e2e.checks.facts import Confirmed, Facts, Progress
-from e2e.events import Acked, Delivered, Nacked, Place, Seeking, Sought
+from e2e.events import Acked, Delivered, Nacked, Place, Seeking, Skipped, Sought
 
 
 class Arrival(NamedTuple):
@@ -26,6 +26,7 @@ class Arrival(NamedTuple):
     acked_ms: float | None  # when the same member had said that it is done with it
     confirmed: Confirmed | None
     sought: Confirmed | None  # the last seek: as an ack that was confirmed when it was answered
+    skipped: int = 0  # messages of which the member had been told that they are deleted
 
 
 class Promised(NamedTuple):
@@ -86,7 +87,10 @@ class Read:
         reading.take(event)
         if reading.known:
             self.arrivals.append(
-                Arrival(event, first, before, nacked, acked_ms, confirmed, reading.sought)
+                Arrival(
+                    *(event, first, before, nacked, acked_ms, confirmed, reading.sought),
+                    skipped=reading.skipped[event.who],
+                )
             )
         else:
             self.promises.append(Promised(event.at_ms, -1, None))
@@ -114,6 +118,7 @@ class _Reading:
             dict
         )  # who → offset → when it said so
         self.nacked: set[int] = set()  # to come again
+        self.skipped: dict[str, int] = defaultdict(int)  # who → how many, as told
         self.confirmed: dict[int, Confirmed] = {}
         self.first = -1  # the lowest offset delivered since the last seek
         self.floor = -1  # everything from `first` to here is confirmed
@@ -149,6 +154,8 @@ class _Reading:
             case Confirmed():
                 if self.known and (event.who, event.offset) in self._counted:
                     self._confirm(event)
+            case Skipped():
+                self.skipped[event.who] += event.messages
             case Seeking():
                 self._seek(event)
             case Sought():

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from e2e.checks.findings import Check
 from e2e.checks.verdict import Limits, Outcome
 from e2e.events import (
@@ -14,6 +16,7 @@ from e2e.events import (
     Refusal,
     Seeking,
     Setup,
+    Skipped,
     Sought,
     Step,
     Unsure,
@@ -375,3 +378,18 @@ def test_who_gets_an_offset_that_was_taken_back_must_come_to_somebody() -> None:
     kit.store_floor(2)
     kit.drained()
     assert "I11" in {c.name for c in kit.broken()}
+
+
+@pytest.mark.parametrize(("told", "broken"), [(2, set()), (1, {Check.I6}), (0, {Check.I6})])
+def test_what_one_reader_deleted_another_may_have_still(told: int, broken: set[Check]) -> None:
+    """Its member was told how many it jumped over."""
+    kit = Kit()
+    kit.produce(5)
+    kit.take_over()
+    kit.deliver([0, 1])
+    if told:
+        kit.add(Skipped(kit.at(), MEMBER, READERS, place(), told))
+    kit.deliver([4])
+    kit.hand_over()
+    kit.deliver([2, 3])
+    assert kit.broken() == broken

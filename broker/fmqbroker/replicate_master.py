@@ -24,12 +24,11 @@ from fmqbroker.journal import Journal
 from fmqbroker.replicate_commit import CommitEnd, slave_ends
 from fmqbroker.replicate_isr import InSyncSet
 from fmqbroker.replicate_link import MasterLink
+from fmqbroker.replicate_settled import Settled
 from fmqbroker.replicate_wire import LinkBroken
 from fmqbroker.replication_view import LinkView
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal
-from fmqcore.cluster import Mode
-from fmqcore.failover.claims import is_claim
 from fmqcore.policy import NOTHING, AckPolicy, Flush, counted_end, flush_mode
 from fmqcore.replication.isr import LinkFacts
 from fmqcore.replication.reconcile import Action, MasterView
@@ -69,7 +68,7 @@ class MasterReplication:
         self._me = BrokerId(settings.broker)
         self._streams: dict[BrokerId, MasterLink] = {}
         self._epoch = Epoch(0)  # of the term that is open; 0 = none
-        self._settled_end = journal.end  # without a term: what may leave this broker
+        self._settled = Settled(self._me, journal, group)  # without a term: what may leave me
         self._lost: set[BrokerId] = set()  # linked in this term, and the stream broke
         self.reconciling = asyncio.Lock()
         self._told_ms = 0
@@ -92,7 +91,8 @@ class MasterReplication:
         """See `replication_view.MasterReplication`."""
         if not self._epoch:
             return
-        self._epoch, self._settled_end = Epoch(0), self._journal.end
+        self._epoch = Epoch(0)
+        self._settled.all()
         self._ends.close()
         self._isr.close()
         self._nudge_all()
@@ -102,7 +102,7 @@ class MasterReplication:
 
         What I append as a slave has been shipped by another; nobody is linked to me, nobody heard.
         """
-        self._settled_end = self._journal.end
+        self._settled.all()
         for _, link in sorted(self._streams.items()):
             link.cancel()
         self._streams.clear()
@@ -256,7 +256,7 @@ class MasterReplication:
         """
         if self._epoch:
             return self._epoch
-        shipped = [e for e, start in self._journal.state.epochs if start < self._settled_end]
+        shipped = [e for e, start in self._journal.state.epochs if start < self._settled.end]
         return max([self._group.state.value.epoch, *shipped[-1:]])
 
     @property
@@ -266,7 +266,7 @@ class MasterReplication:
 
     def ship_end(self) -> Position:
         """See `Host`."""
-        return self._journal.end if self._epoch else self._settled_end
+        return self._journal.end if self._epoch else self._settled.end
 
     def in_sync(self, broker: BrokerId) -> bool:
         """See `Host`."""
@@ -280,9 +280,10 @@ class MasterReplication:
         """See `Host`."""
         journal, state = self._journal, self._group.state.value
         end, epochs = journal.end, journal.state.epochs
-        self._look_back()
+        if not self._epoch:
+            self._settled.look_back()
         if self._left_over():
-            end = self._settled_end
+            end = self._settled.end
             epochs = [(epoch, start) for epoch, start in epochs if start < end]
         return MasterView(
             cluster=self._settings.cluster,
@@ -297,22 +298,8 @@ class MasterReplication:
             suffix_fits=suffix_fits,
         )
 
-    def _look_back(self) -> None:
-        """A try of an earlier life of mine: its number was given to somebody else's claim."""
-        for newest, start in self._journal.state.epochs[-1:]:
-            if not self._epoch and is_claim(self._group.state.value, newest):
-                self._settled_end = min(self._settled_end, start)
-
     def _left_over(self) -> bool:
-        """Whether my journal ends with a try to open a term that came to nothing.
-
-        Another change won the compare-and-set. What was appended for that term has never left this
-        broker, and a slave may be ahead of where it begins.
-        """
-        state, journal = self._group.state.value, self._journal
-        mine = state.mode is Mode.MASTER and state.master == self._me
-        stands = mine and state.epoch == journal.epoch
-        return not self._epoch and journal.end > self._settled_end and not stands
+        return not self._epoch and self._settled.left_over()
 
     async def make_room(self, position: Position) -> None:
         """See `Host`. Under `reconciling`: no term is being opened meanwhile."""
@@ -322,10 +309,10 @@ class MasterReplication:
         else:
             # R2, R5: nobody has ever got what is cut here, so nobody can have served it.
             assert self._left_over()
-            assert position == self._settled_end
+            assert position == self._settled.end
             _log.warning("term_taken_back", start=position, end=journal.end, epoch=journal.epoch)
             await journal.truncate(position)
-        self._settled_end = journal.end
+        self._settled.all()
 
     def acked(self, link: MasterLink, *, news: bool) -> None:
         """See `Host`: the commit end at once, the others only if it says something new to them."""
@@ -342,7 +329,7 @@ class MasterReplication:
     def pulled(self) -> None:
         """See `Host`."""
         assert not self._epoch  # R2: nobody else appends while a term of mine is open
-        self._settled_end = self._journal.end
+        self._settled.all()
 
     def still_mine(self, broker: BrokerId) -> str:
         """See `Host`."""

@@ -165,7 +165,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "a slave holds an epoch that another broker may open, too",
         (
             MASTER,
-            "return self._journal.end if self._epoch else self._settled_end",
+            "return self._journal.end if self._epoch else self._settled.end",
             "return self._journal.end",
         ),
         tests=(
@@ -266,7 +266,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "all that it followed as a slave counts as a try of its own, to be cut for a suffix",
         (
             MASTER,
-            "        self._settled_end = self._journal.end\n        for _, link",
+            "        self._settled.all()\n        for _, link",
             "        for _, link",
         ),
         tests=(
@@ -279,8 +279,8 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "what slaves may have of it is cut to make room for a suffix",
         (
             MASTER,
-            "self._epoch, self._settled_end = Epoch(0), self._journal.end\n        self._ends",
-            "self._epoch = Epoch(0)\n        self._ends",
+            "        self._settled.all()\n        self._ends.close()",
+            "        self._ends.close()",
         ),
         tests=(
             "broker/fmqbroker/tests/test_replication.py::test_who_gave_a_term_up_ships_all_that_was_appended_in_it",

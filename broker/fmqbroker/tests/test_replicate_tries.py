@@ -1,0 +1,96 @@
+"""A master that ended in the middle of opening a term: what becomes of the try in its journal."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fmqbroker.tests.journal_kit import epoch, running
+from fmqbroker.tests.replication_harness import Cluster, Node, cluster, until
+from fmqcore.cluster import GroupState, Mode
+from fmqcore.words import Epoch
+
+SEGMENT = 256 * 1024
+
+
+async def try_and_end(c: Cluster) -> tuple[int, bytes]:
+    """The master ends between its EPOCH batch and the compare-and-set; where, and the batch."""
+    await c.master.stop(crash=True)
+    async with running(c.master.path, crash=True, segment_bytes=SEGMENT) as journal:
+        start = journal.end
+        await journal.wait_durable(journal.append(epoch(c.zoo.history[-1].epoch + 1)).end)
+        return start, await journal.read(start, SEGMENT)
+
+
+def claimed(state: GroupState, reader: Node) -> GroupState:
+    """The next term is a slave's, which serves the reads."""
+    term = Epoch(state.epoch + 1)
+    return replace(state, mode=Mode.SLAVE_CONSUME, epoch=term, reader=reader.name)
+
+
+async def comes_to_serve(c: Cluster) -> None:
+    """The slave is welcome at its master, which opens a term then, as failover does it."""
+    slave = c.slaves[0]
+    await until(lambda: slave.slave.upstream.caught_up, "linked, and level")
+    async with c.master.master.reconciling:
+        await c.master.open_term()
+    c.master.produce()
+    await c.in_sync()
+    await c.committed()
+    await c.equal()
+
+
+async def test_a_try_does_not_leave_its_master_after_a_restart_either(tmp_path: Path) -> None:
+    """F9: its number may still be given to another's claim, and is."""
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        c.master.produce()
+        await c.equal()
+        start, _ = await try_and_end(c)
+        await c.master.start()
+        await until(lambda: slave.slave.upstream.caught_up)
+        links = c.master.master.links
+        await until(lambda: links[slave.name].caught_up, "all that is for it is there")
+        assert slave.journal.end == start
+        await slave.stop()
+        c.zoo.set_state(claimed(c.zoo.history[-1], slave))
+        await slave.start()
+        await comes_to_serve(c)
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["nobody claimed", "its number is a claim's"])
+async def test_a_try_that_a_slave_has_is_no_try_any_more(tmp_path: Path, taken: bool) -> None:
+    """Shipped by a master of before: it was asked of the slave and cut again, without end."""
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        c.master.produce()
+        await c.equal()
+        start, batch = await try_and_end(c)
+        await slave.stop()
+        async with running(slave.path, segment_bytes=SEGMENT) as journal:
+            journal.append_replica(journal.end, batch)
+        if taken:
+            c.zoo.set_state(claimed(c.zoo.history[-1], slave))
+        await c.master.start()
+        await slave.start()
+        await comes_to_serve(c)
+        assert slave.journal.end > start
+
+
+async def test_a_term_in_which_was_committed_is_no_try_whatever_the_state_says(
+    tmp_path: Path,
+) -> None:
+    """ZooKeeper was put back to the term before."""
+    async with cluster(tmp_path) as c:
+        before = c.zoo.history[-1]
+        await c.master.open_term()
+        end = c.master.produce()
+        await c.in_sync()
+        await c.committed()
+        await c.equal()
+        await c.master.stop()
+        c.zoo.set_state(before)
+        await c.master.start()
+        await until(lambda: c.slaves[0].slave.upstream.caught_up)
+        assert c.master.master.ship_end() == end
+        await comes_to_serve(c)

@@ -58,9 +58,8 @@ class Host(Protocol):
         """The term under which messages are sent."""
         ...
 
-    @property
-    def opened(self) -> bool:
-        """Whether a term of mine is open."""
+    def cannot_pull(self, link: "MasterLink") -> str:
+        """Why nothing of that stream may be appended; "" if it may."""
         ...
 
     def ship_end(self) -> Position:
@@ -182,6 +181,7 @@ class MasterLink:
         """Append what the slave has more than I, and make it durable, before any term is opened."""
         journal = self._journal
         bad: BadBatch | None = None
+        self._require_pull()
         if position != journal.end:
             await self._host.make_room(position)
         while True:
@@ -189,8 +189,7 @@ class MasterLink:
                 message = await self._receive_one()
             if not message.HasField("suffix"):
                 raise LinkBroken(f"{self.broker} owes a suffix from {position} and sends otherwise")
-            if self._host.opened:
-                raise LinkBroken("a term was opened while a suffix was on its way")
+            self._require_pull()
             suffix = message.suffix
             if suffix.batches and bad is None:
                 try:
@@ -204,6 +203,11 @@ class MasterLink:
             raise bad
         await journal.wait_durable(journal.end)
         _log.info("suffix_pulled", slave=self.broker, start=position, end=journal.end)
+
+    def _require_pull(self) -> None:
+        """After each wait: another may act as master by now, and what is read is of before."""
+        if why := self._host.cannot_pull(self):
+            raise LinkBroken(why)
 
     # ---- the stream
     async def run(self) -> str:

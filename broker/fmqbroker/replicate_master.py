@@ -213,6 +213,9 @@ class MasterReplication:
 
     async def _welcome_and_run(self, link: MasterLink) -> str:
         async with self.reconciling:  # one suffix at a time, and no decision on a moving end
+            if cannot := self._cannot_open():  # a term of mine came in doubt while this waited
+                await link.reject(cannot)
+                return cannot
             decision = await link.reconcile()
         refused_before = link.view.refused
         link.view.refused = decision.reason if decision.action is Action.REJECT else ""
@@ -259,10 +262,11 @@ class MasterReplication:
         shipped = [e for e, start in self._journal.state.epochs if start < self._settled.end]
         return max([self._group.state.value.epoch, *shipped[-1:]])
 
-    @property
-    def opened(self) -> bool:
+    def cannot_pull(self, link: MasterLink) -> str:
         """See `Host`."""
-        return bool(self._epoch)
+        if self._streams.get(link.broker) is not link:
+            return f"the stream of {link.broker} counts no more"
+        return "a term was opened while a suffix was on its way" if self._epoch else ""
 
     def ship_end(self) -> Position:
         """See `Host`."""

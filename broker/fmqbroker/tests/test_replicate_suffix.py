@@ -1,13 +1,20 @@
 """A suffix that breaks off, and a master that begins from what was lost: it is tried again."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fmqbroker.replicate_wire import LinkBroken, epoch_starts
+from fmqbroker.tests.journal_kit import running
 from fmqbroker.tests.replication_harness import cluster, until
 from fmqbroker.tests.test_replicate_reconcile import CACHED, shorter_master
 from fmqcore.cluster import GroupState
+from fmqcore.words import Position
+from fmqproto.v1 import replication_pb2 as wire
+
+SEGMENT = 256 * 1024
 
 
 @pytest.mark.parametrize("lost", ["tail", "all", "all, and the slave's log was deleted"])
@@ -50,3 +57,52 @@ async def test_a_master_whose_state_was_lost_is_followed_all_the_same(tmp_path: 
         for node in c.nodes:
             await node.start()
         await until(lambda: c.slaves[0].slave.upstream.caught_up)
+
+
+class LastWord:
+    """A slave's stream whose last message is read just as another broker becomes the master."""
+
+    peer = "test"
+
+    def __init__(self, messages: list[wire.SlaveMessage], before_last: Callable[[], None]) -> None:
+        self._messages, self._before_last = messages, before_last
+
+    async def receive(self) -> wire.SlaveMessage:
+        message = self._messages.pop(0)
+        if not self._messages:
+            self._before_last()
+        return message
+
+    async def send(self, message: Any) -> None:
+        """It takes everything."""
+
+    async def done_sending(self) -> None:
+        """Never asked for."""
+
+    def cancel(self) -> None:
+        """What was read before is in the hands of the reader already."""
+
+
+async def test_nothing_is_pulled_for_who_is_master_no_more(tmp_path: Path) -> None:
+    """R2: from that moment on my journal grows by what the new master sends."""
+    async with cluster(tmp_path, 1, CACHED) as c:
+        slave = c.slaves[0]
+        kept, end = await shorter_master(c)
+        async with running(slave.path, segment_bytes=SEGMENT) as journal:
+            hello = wire.Hello(
+                cluster="c",
+                group="g1",
+                broker=slave.name,
+                epochs=epoch_starts(journal.state.epochs),
+                end=end,
+                last_header_crc=journal.last_header_crc,
+            )
+            suffix = wire.Suffix(
+                position=kept, batches=await journal.read(Position(kept), SEGMENT), last=True
+            )
+        await c.master.start()
+        messages = [wire.SlaveMessage(hello=hello), wire.SlaveMessage(suffix=suffix)]
+        stream = LastWord(messages, lambda: c.master.group.acts_as_master(slave.name))
+        with pytest.raises(LinkBroken):
+            await c.master.master.serve(stream)
+        assert c.master.journal.end == kept

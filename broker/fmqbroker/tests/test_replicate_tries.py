@@ -7,8 +7,10 @@ import pytest
 
 from fmqbroker.tests.journal_kit import epoch, running
 from fmqbroker.tests.replication_harness import Cluster, Node, cluster, until
+from fmqbroker.tests.test_replicate_reconcile import actions
 from fmqcore.cluster import GroupState, Mode
 from fmqcore.words import Epoch
+from fmqproto.v1 import replication_pb2 as wire
 
 SEGMENT = 256 * 1024
 
@@ -93,4 +95,35 @@ async def test_a_term_in_which_was_committed_is_no_try_whatever_the_state_says(
         await c.master.start()
         await until(lambda: c.slaves[0].slave.upstream.caught_up)
         assert c.master.master.ship_end() == end
+        await comes_to_serve(c)
+
+
+async def test_a_hello_that_waited_while_a_term_was_opened_cuts_no_try_that_may_stand(
+    tmp_path: Path,
+) -> None:
+    """The compare-and-set got no answer, and the slave is ahead of where the try begins."""
+    async with cluster(tmp_path) as c:
+        slave, told = c.slaves[0], actions(c)
+        c.master.produce()
+        await c.committed()
+        await c.equal()
+        saved = c.master.save()
+        slave.tap.open.clear()
+        end = c.master.produce()
+        await slave.reaches(end)
+        await slave.stop()
+        await c.master.stop(crash=True)
+        c.master.put_back(saved)
+        await c.master.start()
+        told.clear()
+        slave.tap.open.set()
+        async with c.master.master.reconciling:  # a term is being opened
+            await slave.start()
+            await until(lambda: c.master.master._streams, "its Hello waits")
+            c.master.journal.append(epoch(2))
+            c.master.group.unsettled = True
+        tried = c.master.journal.end
+        await until(lambda: told)
+        assert (told[0], c.master.journal.end) == (wire.REJECT, tried)
+        c.zoo.set_state(replace(c.zoo.history[-1], epoch=Epoch(2), isr=frozenset()))  # it stands
         await comes_to_serve(c)

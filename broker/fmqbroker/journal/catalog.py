@@ -91,9 +91,12 @@ class Catalog:
 
     async def save(self, durable_end: Position, commit_end: Position) -> None:
         """Write the indexes of full, durable segments; let go what is committed."""
+        shrinks = self._store.shrinks
         for hot in list(self._hot):
             if hot.segment.end <= durable_end and not hot.saved:
-                await self._write(hot.segment, hot.index)
+                await self._write(hot.segment, hot.index, shrinks)
+                if shrinks != self._store.shrinks:
+                    return  # what was to be written may be no more: the keeper looks again
                 hot.saved = True
         while len(self._hot) > 1 and self._hot[0].saved:
             hot = self._hot[0]
@@ -179,8 +182,10 @@ class Catalog:
                 return hot.start
         start = self._starts.get(segment.base)
         if start is None:
+            shrinks = self._store.shrinks
             start = await self._read_start(segment)
-            self._keep_start(segment.base, start)
+            if shrinks == self._store.shrinks:
+                self._keep_start(segment.base, start)
         return start
 
     async def index_of(self, segment: StoredSegment) -> SegmentIndex:
@@ -190,8 +195,10 @@ class Catalog:
                 return hot.index
         index = self._cold.get(segment.base)
         if index is None:
+            shrinks = self._store.shrinks
             index = await self._load(segment)
-            self._keep_cold(segment.base, index)
+            if shrinks == self._store.shrinks:
+                self._keep_cold(segment.base, index)
         else:
             self._cold.move_to_end(segment.base)
         return index
@@ -210,8 +217,16 @@ class Catalog:
         for base in [base for base in self._starts if base not in bases]:
             del self._starts[base]
 
+    def cut(self, segment: StoredSegment, start: SegmentStart, index: SegmentIndex) -> None:
+        """The journal was cut within that segment, or at its end: `index` is what is left of it."""
+        self.forget_first()  # and the last
+        self._hot = [hot for hot in self._hot if hot.segment is not segment]
+        if (cold := self._cold.pop(segment.base, None)) is not None:
+            self._cold_bytes -= _bytes(cold)
+        self.begin(segment, start, index)
+
     def clear(self) -> None:
-        """The journal was cut: all that is held may be wrong. `begin` follows."""
+        """The journal was dropped. `begin` follows."""
         self.current = SegmentIndex(Position(0))
         self.first = SegmentStart({}, 0)
         self._hot.clear()
@@ -249,7 +264,7 @@ class Catalog:
             raise self._store.corrupt(segment, segment.base, str(bad)) from bad
 
     async def _load(self, segment: StoredSegment) -> SegmentIndex:
-        name = index_name(segment.base)
+        name, shrinks = index_name(segment.base), self._store.shrinks
         data = await self._store.disk.read_file(name)
         why = "it is missing"
         if data is not None:
@@ -263,7 +278,7 @@ class Catalog:
         log.warning("journal: an index is built anew from its segment", file=name, why=why)
         index = await self._rebuild(segment)
         try:
-            await self._write(segment, index)
+            await self._write(segment, index, shrinks)
         except DiskFull as error:  # reads need no room
             log.warning("journal: an index is not kept on the disk", file=name, why=str(error))
         return index
@@ -283,11 +298,11 @@ class Catalog:
             raise CorruptJournal(f"{self._store.disk.path}: {refuse.finding}")
         return index
 
-    async def _write(self, segment: StoredSegment, index: SegmentIndex) -> None:
+    async def _write(self, segment: StoredSegment, index: SegmentIndex, shrinks: int) -> None:
         async with self._store.changing:
-            # A segment that was cut away meanwhile must not leave an index behind for the next
-            # one of the same base.
-            if segment in self._store.segments:
+            # A segment that was cut meanwhile, or cut away, must not leave an index behind for
+            # what follows there.
+            if shrinks == self._store.shrinks:
                 await self._store.disk.replace_file(index_name(segment.base), index.encode())
 
 

@@ -4,28 +4,32 @@ Order of effects (D5). Cut and reset: a checkpoint that says what is void, then 
 (newest first) and the cut zeroed, then a checkpoint without it; so a crash in between is finished
 at the next start. Retention: a checkpoint with the new `log_start`, then the files go, oldest
 first. Whoever began one of these finishes it, even if the task that asked is cancelled.
+
+Who looks meanwhile sees the journal as it was or as it is: all its parts get shorter in one step,
+before the first file goes.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import structlog
 
 from fmqbroker.journal.parts import Parts
-from fmqbroker.journal.recover import Loaded, fill_catalog, load_segment
-from fmqbroker.journal.store import StoredSegment
+from fmqbroker.journal.recover import Loaded, load_segment
 from fmqcore.errors import InvalidArgument, NotFound
 from fmqcore.words import Position
 from fmqport.disk import DiskFailed, DiskFull
 
 T = TypeVar("T")
+Adopt = Callable[[Loaded | None], None]
+"""Goes on from the tail's end, with what is left of the newest segment (`Head.adopt`)."""
 log = structlog.get_logger()
 
 
-async def cut(parts: Parts, position: Position) -> Loaded | None:
-    """Cut back to `position`, a batch boundary; what is left of the newest segment, None if none.
+async def cut(parts: Parts, position: Position, adopt: Adopt) -> None:
+    """Cut back to `position`, a batch boundary.
 
     The flusher has nothing to write, and its `turn` is held.
     """
@@ -35,40 +39,38 @@ async def cut(parts: Parts, position: Position) -> Loaded | None:
     loaded = await load_segment(store, keep, position) if keep else None
     if loaded is not None and loaded.end != position:
         raise NotFound(f"no batch ends at position {position}, so the journal is not cut there")
+    start = await parts.catalog.start_of(keep) if keep else None
     log.warning("journal: cut back", end=parts.tail.end, to=position)
     await parts.checkpoints.write(drop_from=position)
     with _no_way_back():
-        await _cut(parts, position, keep, loaded)
-    return loaded
+        parts.tail.cut(position)
+        void = store.part_from(position)
+        if keep is None or loaded is None or start is None:
+            parts.catalog.clear()
+        else:
+            parts.catalog.cut(keep, start, loaded.built)
+        parts.reader.forget()
+        parts.flusher.cut(position, (loaded.last_header_crc if loaded else None) or 0)
+        adopt(loaded)
+        await store.remove(void)
+        if keep is not None and position < keep.end:
+            await store.wipe_from(keep, position)
+        await parts.checkpoints.write()
 
 
-async def _cut(
-    parts: Parts, position: Position, keep: StoredSegment | None, loaded: Loaded | None
-) -> None:
-    store = parts.store
-    parts.tail.cut(position)
-    parts.catalog.clear()
-    parts.reader.forget()
-    await store.drop_from(position)
-    if keep is not None and position < keep.end:
-        await store.wipe_from(keep, position)
-    crc = loaded.last_header_crc if loaded else None
-    parts.flusher.cut(position, crc or 0)
-    await fill_catalog(store, parts.catalog, loaded, parts.checkpoints.commit_end)
-    await parts.checkpoints.write()
-
-
-async def reset(parts: Parts, position: Position) -> None:
+async def reset(parts: Parts, position: Position, adopt: Adopt) -> None:
     """Drop everything; the journal is then empty at `position`. The flusher's `turn` is held."""
     log.warning("journal: dropped whole", end=parts.tail.end, begins_anew_at=position)
     await parts.checkpoints.write_reset(position)
     with _no_way_back():
         parts.tail.restart(position)
+        void = parts.store.part_from(Position(0))
+        parts.store.log_start = position
         parts.catalog.clear()
         parts.reader.forget()
-        await parts.store.drop_from(Position(0))
-        parts.store.log_start = position
         parts.flusher.cut(position, 0)
+        adopt(None)
+        await parts.store.remove(void)
         await parts.checkpoints.write()
 
 

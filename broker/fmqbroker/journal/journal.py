@@ -324,12 +324,11 @@ class Journal:
     # ---- within
     async def _truncate(self, position: Position) -> None:
         with self._being_cut():
-            self._head.adopt(await cutting.cut(self._parts, position))
+            await cutting.cut(self._parts, position, self._head.adopt)
 
     async def _reset(self, position: Position) -> None:
         with self._being_cut():
-            await cutting.reset(self._parts, position)
-            self._head.adopt(None)
+            await cutting.reset(self._parts, position, self._head.adopt)
 
     @contextmanager
     def _being_cut(self) -> Iterator[None]:

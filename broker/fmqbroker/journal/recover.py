@@ -181,7 +181,7 @@ async def _recover_last(
         case Clean():
             pass
     if loaded.end == segment.base:
-        await store.drop_from(segment.base)
+        await store.remove(store.part_from(segment.base))
         return await _recover_sealed(disk, store), False
     length = check_length(loaded.cursor.segment, SegmentFile(segment.base, file.size))
     _refuse(disk, length if length and length.severity is Severity.ERROR else None)

@@ -8,8 +8,9 @@ Not here: what the files hold (`reader.py`, `catalog.py`) and when they go (`ret
 """
 
 import asyncio
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
@@ -59,6 +60,7 @@ class SegmentStore:
         self._bases: list[int] = []
         self._open: OrderedDict[Position, DiskFile] = OrderedDict()
         self._spare: DiskFile | None = None
+        self.shrinks = 0  # how often something went: what was begun before may tell of it
         self.changing = asyncio.Lock()  # around making and removing files
 
     # ---- which segments
@@ -158,12 +160,18 @@ class SegmentStore:
         if size != self.next_bytes:
             await self._drop_spare()
 
-    async def drop_from(self, base: Position) -> None:
-        """Remove all segments at or above `base`, newest first."""
+    def part_from(self, base: Position) -> list[StoredSegment]:
+        """All segments at or above `base` are no more, but their files; newest first."""
+        self.shrinks += 1
+        at = bisect_left(self._bases, base)
+        void = self.segments[at:]
+        del self.segments[at:], self._bases[at:]
+        return void[::-1]
+
+    async def remove(self, void: Sequence[StoredSegment]) -> None:
+        """The files of segments that are no more."""
         async with self.changing:
-            while self.segments and self.segments[-1].base >= base:
-                segment = self.segments.pop()
-                self._bases.pop()
+            for segment in void:
                 await self._remove(segment)
 
     async def drop_first(self) -> StoredSegment:
@@ -171,13 +179,15 @@ class SegmentStore:
         async with self.changing:
             segment = self.segments.pop(0)
             self._bases.pop(0)
+            self.shrinks += 1
             await self._remove(segment)
             return segment
 
     async def wipe_from(self, segment: StoredSegment, position: Position) -> None:
         """Zero the segment's file from `position` on, durably, and sync what stays."""
+        async with self.changing:  # an index of what was there is not being written
+            await self.disk.remove(index_name(segment.base))
         file = await self.readable(segment)
-        await self.disk.remove(index_name(segment.base))
         await file.zero(position - segment.base, file.size)
 
     async def close(self) -> None:

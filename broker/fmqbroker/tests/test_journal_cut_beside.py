@@ -1,34 +1,50 @@
 """What other tasks see and do while the journal is cut, dropped or retired: at every wait of it."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from fmqbroker.journal.catalog import Catalog
 from fmqbroker.tests.fault_disk import FaultDisk, Step
-from fmqbroker.tests.journal_kit import Life, epoch, everything, fill, running, until
-from fmqcore.journal.checkpoint import decode_checkpoint
-from fmqcore.journal.segments import CHECKPOINT
-from fmqcore.words import Position
+from fmqbroker.tests.journal_kit import TOPIC, Life, epoch, everything, fill, running, until
+from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
+from fmqcore.journal.segments import CHECKPOINT, index_name
+from fmqcore.words import Offset, Position
 from fmqport.disk import DiskFailed
 
 
 class HeldDisk(FaultDisk):
-    """Removals of segments wait while it is held; `looks` counts who asked for the free space."""
+    """What is `slow` waits while it is held; `looks` counts the calls of `free_bytes`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.go = asyncio.Event()
         self.go.set()
         self.waits = self.looks = 0
+        self.slow = ("remove", ".journal")
 
-    async def remove(self, name: str) -> None:
-        if name.endswith(".journal"):
+    async def _wait(self, kind: str, name: str) -> None:
+        if self.slow[0] == kind and name.endswith(self.slow[1]):
             self.waits += 1
             await self.go.wait()
             self.waits -= 1
+
+    async def remove(self, name: str) -> None:
+        await self._wait("remove", name)
         await super().remove(name)
+
+    async def replace_file(self, name: str, data: bytes) -> None:
+        await self._wait("replace", name)
+        await super().replace_file(name, data)
+
+    async def read_file(self, name: str) -> bytes | None:
+        found = await super().read_file(name)
+        await self._wait("read", name)
+        return found
 
     async def free_bytes(self) -> int:
         free = await super().free_bytes()
@@ -36,30 +52,42 @@ class HeldDisk(FaultDisk):
         return free
 
 
+@contextmanager
+def held(disk: HeldDisk) -> Iterator[None]:
+    disk.go.clear()
+    try:
+        yield
+    finally:
+        disk.go.set()
+
+
+def _says(path: Path) -> Checkpoint:
+    return decode_checkpoint((path / CHECKPOINT).read_bytes())
+
+
 @pytest.mark.parametrize("way", ["truncate", "reset"])
 async def test_no_checkpoint_of_the_old_journal_is_written_while_it_is_cut(
     tmp_path: Path, way: str
 ) -> None:
     """D5: it would take back what says that a cut is under way, and a start would refuse."""
-    disk = HeldDisk(tmp_path / "first")
-    async with running(tmp_path / "first", disk=disk) as journal:
+    disk = HeldDisk(tmp_path)
+    async with running(tmp_path, disk=disk) as journal:
         journal.append(epoch(1))
         ends = fill(journal, 200)
         await journal.wait_durable(journal.end)
-        disk.go.clear()
         cut = journal.truncate(ends[20]) if way == "truncate" else journal.reset(Position(1 << 30))
-        cutting = asyncio.ensure_future(cut)
-        await until(lambda: disk.waits > 0)
-        looks = disk.looks
-        journal.note_commit_end(Position(ends[10]))
-        await until(lambda: disk.looks > looks)
-        await disk.list()  # behind what was written meanwhile
-        says = decode_checkpoint((tmp_path / "first" / CHECKPOINT).read_bytes())
-        disk.go.set()
+        with held(disk):
+            cutting = asyncio.ensure_future(cut)
+            await until(lambda: disk.waits > 0)
+            looks = disk.looks
+            journal.note_commit_end(Position(ends[10]))
+            await until(lambda: disk.looks > looks)
+            await disk.list()  # behind what was written meanwhile
+            says = _says(tmp_path)
         await cutting
         stored = await everything(journal)
     assert says.drop_from == (ends[20] if way == "truncate" else 0)
-    async with running(tmp_path / "first") as journal:
+    async with running(tmp_path) as journal:
         assert await everything(journal) == stored
 
 
@@ -81,16 +109,71 @@ async def test_a_disk_that_fails_ends_the_process_though_who_asked_is_cancelled(
         ends = fill(journal, 200)
         await journal.wait_durable(journal.end)
         disk.fault = fails
-        disk.go.clear()
         ways: dict[str, Callable[[], Coroutine[None, None, object]]] = {
             "truncate": lambda: journal.truncate(ends[20]),
             "reset": lambda: journal.reset(Position(1 << 30)),
             "retire": lambda: journal.retire(journal.end, 10**15),
         }
-        work = asyncio.ensure_future(ways[way]())
-        await until(lambda: disk.waits > 0)
-        work.cancel()
-        await asyncio.sleep(0)
-        disk.go.set()
+        with held(disk):
+            work = asyncio.ensure_future(ways[way]())
+            await until(lambda: disk.waits > 0)
+            work.cancel()
+            await asyncio.sleep(0)
         await asyncio.wait((work,))
         assert life.reasons
+
+
+async def test_what_is_seen_while_it_is_cut_agrees(tmp_path: Path) -> None:
+    """A consumer that joins then, at the latest message, would else begin at offset 0."""
+    disk = HeldDisk(tmp_path)
+    async with running(tmp_path, disk=disk) as journal:
+        journal.append(epoch(1))
+        ends = fill(journal, 200)
+        await journal.wait_durable(journal.end)
+        journal.note_commit_end(ends[110])
+
+        async def seen() -> list[object]:
+            found = await journal.find(TOPIC, 0, Offset(0), 10)
+            committed = journal.committed_offset(TOPIC, 0, ends[110])
+            return [journal.end, journal.durable_end, journal.written_end, committed, found]
+
+        with held(disk):
+            cutting = asyncio.ensure_future(journal.truncate(ends[120]))
+            await until(lambda: disk.waits > 0)
+            during = await seen()
+        await cutting
+        assert during == await seen()
+        assert during[:4] == [ends[120]] * 3 + [37]
+
+
+async def test_no_index_of_before_a_cut_is_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keeper is at work on the indexes: that of the segment which is cut is not among them.
+
+    It would be taken for the new one after a crash: same segment, same length.
+    """
+
+    async def later(*_: object) -> None:
+        return None
+
+    disk = HeldDisk(tmp_path)
+    disk.slow = ("replace", ".index")
+    async with running(tmp_path, disk=disk) as journal:
+        with monkeypatch.context() as keeper:
+            keeper.setattr(Catalog, "save", later)
+            keeper.setattr(Catalog, "needs_save", lambda *_: False)
+            journal.append(epoch(1))
+            ends = fill(journal, 200)
+            await journal.wait_durable(journal.end)
+        with held(disk):
+            journal._parts.store.needs_care.notify()
+            await until(lambda: disk.waits > 0)  # the first segment's
+            cutting = asyncio.ensure_future(journal.truncate(ends[70]))  # in the second one
+            await until(lambda: _says(tmp_path).drop_from is not None)
+            await disk.list()  # the cut has come to where it removes files
+        await cutting
+        await until(lambda: not journal._parts.catalog.needs_save(journal.durable_end))
+        await disk.list()
+        names = sorted(name for name in os.listdir(tmp_path) if name.endswith(".index"))
+        assert names == [index_name(Position(0))]

@@ -262,6 +262,8 @@ class OffsetStore:
                         assert_never(self._keeping)
 
     def _write_journal(self) -> None:
+        if not self._round.entries:
+            return  # who waited was told: their term is over, this is the next one
         full, self._round = self._round, Round()
         try:
             end = Position(0)
@@ -303,14 +305,19 @@ class OffsetStore:
         self._unsaved.notify()
 
     async def _clean(self) -> None:
-        """Remove the side journal once a master serves in a later term: it has what is in it."""
+        """Remove the side journal once a master serves in a later term: it has what is in it.
+
+        Who took the mastership over, and has not opened its term, may be me: then it is still here
+        that it is in (`install_own`).
+        """
         left_in = await SideJournal.epoch_left(self._disk)
         while True:
             state = self._group.state.value
             async with self._lock:
                 if self._side is not None:
                     left_in = self._side.epoch
-                over = state.mode is Mode.MASTER and left_in is not None and state.epoch > left_in
+                over = state.mode is Mode.MASTER and not state.base
+                over = over and left_in is not None and state.epoch > left_in
                 if over and self._keeping is _Keeping.RETIRED:
                     await self._close_side(remove=True)
                     left_in = None

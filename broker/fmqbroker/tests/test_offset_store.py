@@ -16,6 +16,7 @@ from fmqbroker.tests.consume_harness import (
     commit_held,
     key,
     running,
+    stored,
     take_over,
     until,
 )
@@ -24,7 +25,7 @@ from fmqcore.consume.sidefile import NAME
 from fmqcore.errors import FmqError, NoPermission, StorageFull
 from fmqcore.journal.control import decode_offsets, encode_offsets
 from fmqcore.journal.offsets import OffsetEntry, tombstone
-from fmqcore.words import Offset, Position
+from fmqcore.words import Epoch, Offset, Position
 from fmqport.coordination import ConnectionLost
 from fmqport.disk import DiskFull
 
@@ -275,6 +276,31 @@ async def test_a_whole_round_trip_from_master_to_taker_and_back(tmp_path: Path) 
         assert master.offsets.get(key(1)) == OffsetEntry((1 << 32), Offset(20))
 
 
+async def test_what_waited_as_a_term_ended_is_not_written_in_the_next(tmp_path: Path) -> None:
+    """An empty round had an end below all others: acks were called stored by it."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.offsets._clock = rig.hand
+        with commit_held(rig):
+            putting = [asyncio.create_task(rig.offsets.put(at(rig, 5)))]
+            await until(lambda: rig.hand.sleeps_until(rig.hand.monotonic_ms() + 2))
+            rig.hand.advance(2)
+            await until(lambda: stored(rig, 0).floor == 5, "written, not committed")
+            putting.append(asyncio.create_task(rig.offsets.put(at(rig, 6))))
+            await until(lambda: rig.hand.sleeps_until(rig.hand.monotonic_ms() + 2))
+            rig.offsets.retire()
+            refused = await asyncio.gather(*putting, return_exceptions=True)
+            assert [type(each) for each in refused] == [NoPermission, NoPermission]
+            await rig.lead(2)
+            rig.hand.advance(2)
+            for _ in range(9):
+                await asyncio.sleep(0)
+            again = asyncio.create_task(rig.offsets.put({}))
+            for _ in range(9):
+                await asyncio.sleep(0)
+            assert not again.done(), "5 is not committed"
+        await again
+
+
 async def test_a_master_removes_its_side_journal(tmp_path: Path) -> None:
     async with running(Rig(tmp_path), lead=False) as rig:
         await take_over(rig, 2)
@@ -305,6 +331,21 @@ async def test_a_slave_removes_its_side_journal_once_a_master_serves_again(
         names: list[str] = [NAME]
         while NAME in names:
             names = [name for name, _ in await rig.disk.list()]
+
+
+async def test_who_took_over_keeps_its_side_journal_until_its_term_is_open(tmp_path: Path) -> None:
+    """The only whole copy of a record that is too large for the group's state."""
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        await rig.offsets.put(at(rig, 5))
+        await rig.offsets.freeze()
+        claimed = replace(rig.group.state.value, mode=Mode.MASTER, epoch=Epoch(3), base=Epoch(3))
+        rig.group.state = Versioned(claimed, 9)
+        rig.offsets.retire()  # no record of a takeover is awaited any more
+        for _ in range(9):
+            await asyncio.sleep(0)
+        await rig.offsets.install_own(Epoch(2))
+        assert rig.journal.state.offsets[key()].floor == 5
 
 
 async def test_a_disk_full_at_the_claim_does_not_stop_the_reads(

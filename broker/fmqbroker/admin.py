@@ -237,6 +237,9 @@ class AdminService:
         return max(begin, min(Offset(request.offset), end))
 
     async def _move(self, topic: TopicConfig, group: str, targets: dict[int, Offset]) -> None:
+        if self._groups.get(group, topic.id) is None:
+            await self._groups.stored()  # what it had acked before it was dropped comes first
+            self._gate.require(Permission.READ)
         live = self._groups.get(group, topic.id)
         if live is None:
             keys = {OffsetKey(group, topic.id, q): offset for q, offset in targets.items()}

@@ -92,6 +92,9 @@ class GroupTable:
             self.require()
         if key not in self._groups:
             group = self._groups[key] = self._make(name, topic, begins)
+            gone = self._fit(group)  # the topic may have changed while we looked
+            if gone is not None:
+                raise gone
             self.changed(group)
         return self._groups[key]
 
@@ -210,16 +213,8 @@ class GroupTable:
 
     async def _follow_topics(self) -> None:
         while True:
-            for key, group in list(self._groups.items()):
-                topic = self._cluster.topics_by_id.get(group.topic_id)
-                queues = topic.queues_in(self._mine) if topic else 0
-                if not queues:
-                    del self._groups[key]
-                    error = UnknownTopic(f"topic {group.topic} is no longer in group {self._mine}")
-                    for session in group.sessions.values():
-                        session.finish(error)
-                elif queues > len(group.progress):
-                    self._grow(group, queues)
+            for group in list(self._groups.values()):
+                self._fit(group)
             await self._cluster.changed.wait()
 
     async def _store(self) -> None:
@@ -259,22 +254,27 @@ class GroupTable:
 
     # ---- inside
     def _make(self, name: str, topic: TopicConfig, begins: list[Offset]) -> ConsumerGroup:
-        progress, fresh = [], []
-        for queue, begin in enumerate(begins):
-            key = OffsetKey(name, topic.id, queue)
-            entry = self._left.get(key) or self._offsets.get(key)
+        drain_ms = self._settings.consumer_drain_ms
+        appended, newest = self._journal.next_offset, lambda: self._journal.epoch
+        group = ConsumerGroup(name, topic.name, topic.id, [], drain_ms, appended, newest)
+        group.grow(self._progress(group, begins), self._clock.monotonic_ms())
+        return group
+
+    def _progress(self, group: ConsumerGroup, begins: Iterable[Offset]) -> list[QueueProgress]:
+        """Of its next queues, as known here; what is not begins there, and is to be stored."""
+        progress: list[QueueProgress] = []
+        for queue, begin in enumerate(begins, len(group.progress)):
+            key = group.key(queue)
+            known = (self._left.get(key), self._offsets.get(key))
+            entry = max((each for each in known if each is not None), default=None)
             if entry is None or entry.deleted:
                 sought = 0 if entry is None else entry.version  # acks from before count no more
                 progress.append(QueueProgress(begin, (), self._limits, sought))
-                fresh.append(queue)
+                group.dirty[queue] = None
             else:
-                known = QueueProgress(entry.floor, entry.ranges, self._limits, entry.sought)
-                progress.append(known)
-        drain_ms = self._settings.consumer_drain_ms
-        appended, newest = self._journal.next_offset, lambda: self._journal.epoch
-        group = ConsumerGroup(name, topic.name, topic.id, progress, drain_ms, appended, newest)
-        group.dirty.update(dict.fromkeys(fresh))
-        return group
+                stored = QueueProgress(entry.floor, entry.ranges, self._limits, entry.sought)
+                progress.append(stored)
+        return progress
 
     async def _starts(self, topic: TopicConfig, start: int, start_ms: int) -> list[Offset]:
         return [
@@ -299,13 +299,25 @@ class GroupTable:
                 wanted = begin
         return max(begin, min(wanted, end))
 
-    def _grow(self, group: ConsumerGroup, queues: int) -> None:
-        fresh = range(len(group.progress), queues)
-        begins = [self._journal.begin_offset(group.topic_id, queue) for queue in fresh]
-        more = [QueueProgress(begin, (), self._limits) for begin in begins]
-        group.dirty.update(dict.fromkeys(fresh))
-        group.grow(more, self._clock.monotonic_ms())
-        self.changed(group)
+    def _fit(self, group: ConsumerGroup) -> UnknownTopic | None:
+        """To its topic as it is now: end it if that is gone (and say so), else let it grow.
+
+        There may be progress in queues that are new to us: others heard of them before we did.
+        """
+        topic = self._cluster.topics_by_id.get(group.topic_id)
+        queues = topic.queues_in(self._mine) if topic else 0
+        if not queues:
+            del self._groups[group.name, group.topic_id]
+            error = UnknownTopic(f"topic {group.topic} is no longer in group {self._mine}")
+            for session in group.sessions.values():
+                session.finish(error)
+            return error
+        if queues > len(group.progress):
+            fresh = range(len(group.progress), queues)
+            begins = [self._journal.begin_offset(group.topic_id, queue) for queue in fresh]
+            group.grow(self._progress(group, begins), self._clock.monotonic_ms())
+            self.changed(group)
+        return None
 
     def _on_time(self, group: ConsumerGroup, due_ms: int) -> None:
         if group.timer_ms == due_ms:
@@ -317,8 +329,11 @@ class GroupTable:
     def _forget_idle(self, group: ConsumerGroup, seen_ms: int) -> None:
         key = (group.name, group.topic_id)
         idle = not group.sessions and group.idle_since_ms == seen_ms
-        if idle and not group.dirty and self._groups.get(key) is group:
-            del self._groups[key]
+        if idle and self._groups.get(key) is group:
+            if group.dirty:  # the store takes nothing now
+                self.idle(group)
+            else:
+                del self._groups[key]
 
 
 def as_error(error: FmqError) -> client_pb2.Error:

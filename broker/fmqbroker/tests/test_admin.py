@@ -1,5 +1,6 @@
 """What people ask of one broker: offsets, seek, deletion, status, topics; typed refusals."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fmqbroker.tests.consume_harness import (
     SLAVE,
     TOPIC,
     Rig,
+    commit_held,
     consuming,
     key,
     numbers,
@@ -184,6 +186,36 @@ async def test_a_seek_stays_within_what_is_stored_and_committed(tmp_path: Path) 
             SeekRequest(topic="orders", group="billing", by_offset=True, offset=2**40, queues=[0])
         )
         assert reply.queues[0].committed == 2
+
+
+async def test_a_seek_is_not_undone_by_acks_of_a_group_that_was_dropped(tmp_path: Path) -> None:
+    """They wait behind others that are not committed; the lease was away for a moment."""
+    async with running(Rig(tmp_path)) as rig:
+        admin = admin_of(rig)
+        rig.produce(0, *[b"x"] * 9)
+        async with consuming(rig) as consumer:
+            await until(lambda: len(consumer.values()) == 9)
+            await rig.fetch.groups.stored()
+            with commit_held(rig):
+                consumer.ack_range(0, 0, 1)
+                await until(lambda: stored(rig, 0).floor == 1)
+                group = rig.fetch.groups.get("billing", TOPIC.id)
+                assert group is not None
+                consumer.ack_range(0, 1, 5)
+                await until(lambda: group.progress[0].floor == 5)
+                rig.gate.grant(Permission.NONE, "a moment")
+                await until(lambda: consumer.error)
+                rig.permit(Permission.FULL)
+                to = SeekRequest(topic="orders", group="billing", by_offset=True, queues=[0])
+                seeking = asyncio.create_task(admin.seek(to))
+                for _ in range(9):
+                    await asyncio.sleep(0)
+            await seeking
+        await rig.fetch.groups.stored()
+        assert stored(rig, 0).floor == 0
+        async with consuming(rig, "again") as consumer:
+            await until(lambda: consumer.held)
+            assert consumer.begins[0] == 0
 
 
 async def test_a_seek_in_slave_consume_comes_back_with_the_hand_over(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from structlog.testing import capture_logs
 from fmqbroker.tests.consume_harness import (
     TOPIC,
     Rig,
+    at,
     consuming,
+    numbers,
     open_request,
     running,
     stored,
@@ -24,7 +26,7 @@ from fmqbroker.tests.consume_harness import (
 from fmqcore.consume.assign import REJOIN_MS
 from fmqcore.errors import ErrorCode
 from fmqcore.journal.offsets import OffsetKey
-from fmqcore.words import TopicId
+from fmqcore.words import Offset, TopicId
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.client_pb2 import ConsumeRequest
 
@@ -207,6 +209,53 @@ async def test_a_topic_that_grows_is_followed_and_one_that_goes_ends_its_session
         await until(lambda: consumer.error)
         assert consumer.error is not None
         assert consumer.error.code == client_pb2.UNKNOWN_TOPIC
+
+
+GROWN = replace(TOPIC, groups=(replace(TOPIC.groups[0], queues=6),))
+
+
+async def test_a_queue_that_is_new_here_goes_on_from_what_is_stored(tmp_path: Path) -> None:
+    """The reader before knew that the topic had grown, this one hears of it late."""
+    async with running(Rig(tmp_path)) as rig:
+        await rig.offsets.put(at(rig, 2, queue=5))
+        rig.produce(5, b"0", b"1", b"2")
+        async with consuming(rig) as consumer:
+            await until(lambda: len(consumer.held) == 4)
+            rig.cluster.set(GROWN)
+            await until(lambda: consumer.got)
+            assert consumer.begins[5] == 2
+            assert numbers(consumer, 5) == [2]
+            assert stored(rig, 5).floor == 2
+
+
+@pytest.mark.parametrize("gone", [False, True])
+async def test_a_topic_that_changes_while_a_beginning_is_looked_for(
+    tmp_path: Path, gone: bool
+) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        find, asked, may = rig.journal.find_time, asyncio.Event(), asyncio.Event()
+
+        async def slow(topic_id: TopicId, queue_id: int, wall_ms: int) -> Offset:
+            asked.set()
+            await may.wait()
+            return await find(topic_id, queue_id, wall_ms)
+
+        rig.journal.find_time = slow  # type: ignore[method-assign]
+
+        async def change() -> None:
+            await asked.wait()
+            rig.cluster.set(*() if gone else (GROWN,))
+            for _ in range(9):
+                await asyncio.sleep(0)
+            may.set()
+
+        changing = asyncio.create_task(change())
+        async with consuming(rig, start=client_pb2.START_TIME, start_ms=1) as consumer:
+            await changing
+            assert consumer.opened is not None
+            code = consumer.opened.error.code
+            assert code == (client_pb2.UNKNOWN_TOPIC if gone else client_pb2.OK)
+            await until(lambda: gone or len(consumer.held) == 6)
 
 
 async def test_an_orderly_stop_stores_what_was_acked(tmp_path: Path) -> None:

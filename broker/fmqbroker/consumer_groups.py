@@ -171,8 +171,9 @@ class ConsumerGroup:
         may be other messages, of a later epoch: those acked were lost then.
         """
         if not self._current(session, queue, generation):
-            if self.holder(queue) is not session:  # else a seek made it void
-                session.ignored.add((queue, generation))
+            # Also to who holds it again: it may lose it before it is told of that. Acks that a
+            # seek made void are of no generation that it knows then.
+            session.ignored.add((queue, generation))
             return
         appended = self._appended(self.topic_id, queue)
         if end > appended:

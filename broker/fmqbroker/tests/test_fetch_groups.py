@@ -50,6 +50,21 @@ def test_a_session_hears_nothing_of_a_queue_that_it_lost_before_it_was_told() ->
     assert (move.queue_id, move.generation, begins, sought) == (0, 3, 5, 2)
 
 
+def test_an_ack_that_came_too_late_is_told_also_to_who_holds_the_queue_again() -> None:
+    """It hears neither that the queue was its own again nor that it lost it: all seemed said."""
+    group, a, b = group_of(2), session_of("a"), session_of("b")
+    group.join(a, 0)
+    assert told(a) == ([0, 1], [])
+    group.join(b, 0)
+    assert told(a) == ([], [1])
+    group.leave(b, 0)
+    deliver(group, 1)  # under way to it, with the word that the queue is its own
+    group.join(session_of("c"), 0)
+    assert told(a) == ([], [])
+    group.ack(a, 1, 1, Offset(0), Offset(1), 0)
+    assert a.ignored == {(1, 1)}
+
+
 def test_an_ack_of_an_older_epoch_counts_for_nothing_of_a_later_one() -> None:
     group, a = group_of(1, newest=4), session_of("a")
     group.epoch_ends[0, 1] = Offset(3)

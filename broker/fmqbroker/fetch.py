@@ -324,9 +324,11 @@ class FetchService:
     # ---- time
     def _check_later(self, session: Session) -> None:
         settings = self._settings
-        beat_ms = session.sent_ms + settings.consumer_heartbeat_ms
         dead_ms = session.received_ms + settings.consumer_dead_after_ms
         now_ms = self._clock.monotonic_ms()
+        # One that is due and cannot be sent (the consumer takes nothing in) is not asked for again.
+        beat_ms = settings.consumer_heartbeat_ms
+        beat_ms += now_ms if session.heartbeat else session.sent_ms
         due_ms = max(min(beat_ms, dead_ms), now_ms + 1)
         self._timers.at(due_ms, lambda: self._check(session))
 

@@ -56,6 +56,26 @@ async def test_a_silent_session_loses_its_queues(tmp_path: Path, stuck: bool) ->
             await until(lambda: b.got)
 
 
+async def test_a_heartbeat_that_cannot_be_sent_is_not_asked_for_every_millisecond(
+    tmp_path: Path,
+) -> None:
+    """The consumer takes nothing in, and says that it lives: that can last."""
+    async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
+        await until(lambda: len(consumer.held) == 4)
+        assert consumer.pipe is not None
+        consumer.pipe.full = True
+        group = rig.fetch.groups.get("billing", TOPIC.id)
+        assert group is not None
+        session, beat_ms = group.sessions["s1"], rig.settings.consumer_heartbeat_ms
+        credit = session.credit_bytes
+        rig.produce(0, b"x")
+        await until(lambda: session.credit_bytes < credit, "it leaves, and stands")
+        rig.hand.advance(beat_ms)
+        await until(lambda: session.heartbeat)
+        now_ms = rig.hand.monotonic_ms()
+        await until(lambda: rig.hand.sleeps_until(now_ms + beat_ms))
+
+
 async def test_losing_read_ends_every_session_and_forgets_the_groups(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as a:
         rig.produce(0, b"x", b"y")

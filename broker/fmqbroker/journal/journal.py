@@ -35,7 +35,7 @@ from fmqbroker.signal import Signal
 from fmqcore.batch import BatchHeader
 from fmqcore.errors import CorruptJournal, NotFound
 from fmqcore.journal.index import IndexEntry
-from fmqcore.journal.state import JournalState
+from fmqcore.journal.state import MAX_EPOCHS, JournalState
 from fmqcore.words import Epoch, Offset, Position, TopicId
 from fmqport.clock import Clock
 from fmqport.disk import Disk, DiskFailed, DiskFull, DiskLock
@@ -286,9 +286,14 @@ class Journal:
         return self._parts.catalog.committed_offset((topic_id, queue_id), commit_end)
 
     async def epoch_end(self, topic_id: TopicId, queue_id: int, epoch: Epoch) -> Offset:
-        """The queue's next offset when that epoch was over; 0 if nothing of the epoch is here."""
+        """The queue's next offset when that epoch was over; 0 if nothing of the epoch is here.
+
+        Of one older than all that are remembered: no more is known than that it was over then.
+        """
         epochs = self.state.epochs
         at = bisect_left(epochs, (epoch, Position(0)))
+        if len(epochs) >= MAX_EPOCHS and epoch < epochs[0][0]:
+            return await self._parts.catalog.offset_at((topic_id, queue_id), epochs[0][1])
         if at == len(epochs) or epochs[at][0] != epoch:
             return Offset(0)
         if at + 1 == len(epochs):

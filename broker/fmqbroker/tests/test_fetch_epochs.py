@@ -83,3 +83,23 @@ async def test_a_reader_without_an_epoch_calls_no_ack_of_it_stored(tmp_path: Pat
             entry = rig.offsets.get(key())
             assert entry is not None
             assert (entry.floor, entry.ranges) == (1, ())
+
+
+async def test_acks_of_an_epoch_that_is_too_old_to_be_remembered_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest thousand are: a group that reads what is older would never get on."""
+    monkeypatch.setattr("fmqcore.journal.state.MAX_EPOCHS", 3)
+    monkeypatch.setattr("fmqbroker.journal.journal.MAX_EPOCHS", 3)
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"0", b"1", b"2")
+        for epoch in (3, 5, 7):
+            await rig.lead(epoch)
+            rig.produce(0, b"more")
+        async with consuming(rig) as consumer:
+            await until(lambda: len(consumer.values()) == 6)
+            consumer.ack_range(0, 0, 6, epoch=1, token=1)
+            await until(lambda: consumer.tokens)
+            entry = rig.offsets.get(key())
+            assert entry is not None
+            assert (entry.floor, entry.ranges) == (3, ())

@@ -65,16 +65,18 @@ class Commits:
         self._answered = max(self._answered, token)
         for track in tracks:
             track.token_answered()
-        for waiter in self._under_way.pop(token, []):
-            if waiter.done():
-                continue
-            lost = [t for t in tracks if t.stale]
-            if lost:
-                waiter.set_exception(StaleAssignment(lost_acks(lost)))
-                for track in lost:
-                    track.told_stale()
-            else:
+        waiters = [each for each in self._under_way.pop(token, []) if not each.done()]
+        lost = [t for t in tracks if t.stale]
+        if not (waiters and lost):
+            for waiter in waiters:
                 waiter.set_result(None)
+            return
+        waiters += [each for each in self._waiting if not each.done()]
+        self._waiting = []
+        for waiter in waiters:  # all who asked before any was told: those acks may be theirs
+            waiter.set_exception(StaleAssignment(lost_acks(lost)))
+        for track in lost:
+            track.told_stale()
 
     def again(self) -> None:
         """Acks are said again: a token that is under way was sent before that."""

@@ -310,6 +310,9 @@ class Consumer:
                 for waiter in waiters:
                     await waiter
         except TimeoutError:
+            for waiter in waiters:
+                if waiter.done() and not waiter.cancelled():
+                    waiter.result()  # lost acks are told once: now, or never
             late = [s for s in self._sessions.values() if s.unstored]
             why = "; ".join(f"{s.group}: {s.why or _NOT_SAFE}" for s in late)
             raise Unavailable(f"acks not stored within {timeout_s} s; {why}") from None

@@ -76,9 +76,9 @@ class Track:
 
         Where it begins does not matter: a broker counts what it was told, stored or not.
         """
-        if sought != self._sought:
-            self._sought = sought
+        if sought > self._sought:
             self._forget()
+        self._sought = sought  # an older one: the newer was lost with its reader, nobody was moved
         if not self.held:
             self.paused = False
         self._keep()

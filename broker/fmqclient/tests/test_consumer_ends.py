@@ -1,6 +1,7 @@
 """How opening a consumer ends when something goes wrong: it is told, nothing is left running."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from fmqclient.consumer import Consumer
 from fmqclient.settings import ConsumerSettings
 from fmqcore.cluster import TopicConfig
-from fmqcore.errors import Unavailable
+from fmqcore.errors import StaleAssignment, Unavailable
 from fmqcore.routing import RouteTable
 from fmqport.system import SystemClock
 
@@ -57,3 +58,14 @@ async def test_cancelled_while_it_opens_nothing_runs_on(turns: int) -> None:
     with pytest.raises(asyncio.CancelledError):
         await opening
     assert asyncio.all_tasks() == before
+
+
+async def test_acks_that_nobody_heard_are_told_also_by_a_commit_that_ran_out_of_time() -> None:
+    """They are told once: the next commit would say that all is stored."""
+    asked: list[asyncio.Future[None]] = [asyncio.Future(), asyncio.Future()]
+    sub = consumer(Routes())
+    sessions = [SimpleNamespace(unstored=True, commit=lambda f=f: f) for f in asked]
+    sub._sessions = cast(Any, dict(enumerate(sessions)))
+    asked[1].set_exception(StaleAssignment("g2/0 went to others"))
+    with pytest.raises(StaleAssignment):
+        await sub.commit(timeout_s=0)

@@ -80,6 +80,19 @@ def test_what_was_acked_before_a_seek_is_void() -> None:
     assert said(track) == [(6, 7)], "the same seek"
 
 
+def test_a_seek_that_was_lost_with_its_reader_makes_nothing_void() -> None:
+    """It was told before it was stored; whoever reads now has not heard of it."""
+    track = held()
+    track.assigned(1, sought=9)
+    track.ack(100, track.term, E)
+    track.session_lost()
+    track.assigned(1, sought=5)
+    assert track.unstored
+    assert said(track) == [(100, 101)]
+    track.assigned(2, sought=12)
+    assert not track.unstored, "it is asked again, and is another one"
+
+
 def test_a_seek_of_a_queue_that_is_held() -> None:
     track = acked(0, 1)
     track.token_sent()

@@ -68,7 +68,7 @@ class AckQueue:
         line, journal, commit = self._waiting, self._journal, self._commit
         end = journal.end
         ends = (commit.commit_end, end, end, journal.durable_end, commit.all_end)  # by AckLevel
-        epoch = journal.epoch
+        epoch = self._newest_term()
         acks: list[client_pb2.ProduceAck] = []
         while line:
             first = line[0]
@@ -80,7 +80,7 @@ class AckQueue:
                     base_offset=first.base_offset,
                     store_ms=first.store_ms,
                 )
-            elif why := self._lost(first):
+            elif why := self._lost(first, epoch):
                 ack = _failed(first, client_pb2.DELIVERY_UNKNOWN, why)
             else:
                 break
@@ -98,10 +98,15 @@ class AckQueue:
         left_s = (first.deadline_ms - self._clock.monotonic_ms()) / 1000
         await wait_any(*signals, timeout_s=max(0.0, min(left_s, _LEASE_CHECK_S)))
 
-    def _lost(self, first: Waiting) -> str:
+    def _newest_term(self) -> Epoch:
+        """Of the journal: a term may begin with frames that bear the number before (ADR 0020)."""
+        epochs = self._journal.state.epochs
+        return epochs[-1][0] if epochs else Epoch(0)
+
+    def _lost(self, first: Waiting, epoch: Epoch) -> str:
         """Why its wait is over without success; "" while there is hope."""
-        if first.epoch != self._journal.epoch:
-            return f"appended in epoch {first.epoch}, now it is {self._journal.epoch}"
+        if first.epoch != epoch:
+            return f"appended in epoch {first.epoch}, now it is {epoch}"
         if first.failed_below < self._commit.failed_below >= first.end:
             return f"lost before the policy held: {self._commit.writable or 'an in-sync slave'}"
         if not self._gate.permission() & Permission.WRITE:

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+from fmqbroker.produce_acks import AckQueue, Waiting
 from fmqbroker.tests import journal_kit
 from fmqbroker.tests.consume_harness import until
 from fmqbroker.tests.produce_harness import (
@@ -16,7 +17,9 @@ from fmqbroker.tests.produce_harness import (
 from fmqcore.batch import BatchType
 from fmqcore.cluster import TopicGroup
 from fmqcore.errors import ErrorCode
-from fmqcore.words import TopicId
+from fmqcore.journal.segments import eof_batch
+from fmqcore.words import Epoch, Position, TopicId
+from fmqproto.v1 import client_pb2 as wire
 
 # ---- back-pressure
 
@@ -132,3 +135,32 @@ async def test_draining_refuses_what_is_new_and_waits_for_what_is_under_way(
         b.commit_all()
         assert [(await s.ack()).code for _ in range(2)] == [ErrorCode.OK, ErrorCode.NO_PERMISSION]
         await draining
+
+
+async def test_what_was_cut_away_is_never_ok_not_even_while_a_new_term_has_only_its_frames(
+    tmp_path: Path,
+) -> None:
+    """P2: the master is another's slave by now, and its producer took nothing in meanwhile.
+
+    The new master opened its term where its segment had no room (ADR 0020): what comes first is an
+    EOF, of the old epoch's number, and as long as the rest of the segment.
+    """
+    async with bench(tmp_path) as b:
+        journal, line = b.journal, AckQueue(b.journal, b.commit, b.gate, b.clock)
+        start = journal.end
+        for level in (wire.REPLICATED, wire.PERSISTED, wire.ALL):
+            end = journal.append(journal_kit.data(bytes(10))).end
+            line.add(Waiting(1, int(level), end, deadline_ms=1 << 60, epoch=journal.epoch))
+        await journal.truncate(start)
+        eof, _ = eof_batch(
+            position=start,
+            segment_end=Position(8 << 20),
+            epoch=journal.epoch,
+            prev_header_crc=journal.last_header_crc,
+            store_ms=b.clock.wall_ms(),
+            framed_for=Epoch(3),
+        )
+        journal.append_replica(start, eof)
+        await journal.wait_durable(journal.end)
+        b.commit.advance(journal.end, journal.end)
+        assert [ack.code for ack in line.take_due()] == 3 * [wire.DELIVERY_UNKNOWN]

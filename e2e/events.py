@@ -193,6 +193,7 @@ class Setup(NamedTuple):
     checkpoint_ms: int = 1000  # `takeover_checkpoint_ms` of the brokers
     retention_bytes: int = -1  # 0 = nothing may be deleted; -1 = not known
     served_wait_ms: int = -1  # so long a master waits for what a reader showed; -1 = not known
+    lease_ms: int = -1  # so long a reader that lost ZooKeeper may serve; -1 = not known
 
 
 class Serves(NamedTuple):
@@ -220,7 +221,7 @@ class Ends(NamedTuple):
     """How far a broker's journal goes, at some moment between the two times.
 
     Both the same (a simulation): also written whenever a client is told of a record of its group,
-    and when its process ends.
+    or that its acks are stored, and when its process ends.
     """
 
     asked_ms: float

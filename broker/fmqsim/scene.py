@@ -4,13 +4,16 @@ What goes wrong when is in `faults.py`, drawn from the same seed.
 """
 
 import random
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from e2e.events import GroupSetup
+from e2e.events import GroupSetup, Setup
 from e2e.traffic import Member as Reader
 from e2e.traffic import Plan, Seeks, Sending
+from fmqbroker.lease import lease_ms
 from fmqcore.cluster import GroupConfig, Member
+from fmqcore.failover import Params
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.words import BrokerId, GroupName
 
@@ -122,8 +125,19 @@ def draw(seed: int, focus: Focus | None = None) -> Scene:
     return Scene(seed, groups, settings, topics, weather, plan, shuffle, focus.faults, focus.moves)
 
 
-def setup_of(config: GroupConfig) -> GroupSetup:
-    """A group's configuration, as a history has it."""
+def setup_at(at_ms: float, configs: Iterable[GroupConfig], settings: Mapping[str, Any]) -> Setup:
+    """The cluster as configured, as a history has it."""
+    return Setup(
+        at_ms,
+        tuple(map(_setup_of, configs)),
+        settings["takeover_checkpoint_ms"],
+        settings["retention_bytes"],
+        Params(takeover_wait_ms=settings["takeover_wait_ms"]).served_wait_ms,
+        lease_ms(settings["session_timeout_ms"]),
+    )
+
+
+def _setup_of(config: GroupConfig) -> GroupSetup:
     return GroupSetup(
         name=config.group,
         master=config.master,

@@ -14,6 +14,7 @@ import structlog
 
 from e2e.doors import Door
 from e2e.events import (
+    Committed,
     Delivered,
     Ends,
     Event,
@@ -22,7 +23,7 @@ from e2e.events import (
     Phase,
     PhaseName,
     Serves,
-    Setup,
+    Sought,
     State,
     Step,
     Stored,
@@ -36,7 +37,6 @@ from fmqbroker.journal import Journal
 from fmqcore import paths
 from fmqcore.cluster import GroupConfig, GroupState, Mode, state_from_json
 from fmqcore.errors import FmqError
-from fmqcore.failover import Params
 from fmqcore.policy import HowMany
 from fmqcore.words import GroupName, Permission
 from fmqport.coordination import Coordination
@@ -46,7 +46,7 @@ from fmqsim.hosts import BrokerHost, ClientHost
 from fmqsim.loop import SimLoop
 from fmqsim.network import Network
 from fmqsim.node import Process, current
-from fmqsim.scene import CLUSTER, Scene, setup_of
+from fmqsim.scene import CLUSTER, Scene, setup_at
 from fmqsim.stand_in import NAME, Operator
 from fmqsim.watch import Watcher, watching
 from fmqsim.zookeeper import Ensemble
@@ -126,14 +126,8 @@ class World:
 
     def told_setup(self) -> None:
         """The cluster is configured as `configs` say from now on."""
-        groups = tuple(setup_of(config) for config in self.configs.values())
-        checkpoint_ms = self.scene.settings["takeover_checkpoint_ms"]
-        retention_bytes = self.scene.settings["retention_bytes"]
-        served_wait_ms = Params(
-            takeover_wait_ms=self.scene.settings["takeover_wait_ms"]
-        ).served_wait_ms
-        numbers = checkpoint_ms, retention_bytes, served_wait_ms
-        self.history.add(Setup(self.loop.now_ms, groups, *numbers))
+        configs, settings = self.configs.values(), self.scene.settings
+        self.history.add(setup_at(self.loop.now_ms, configs, settings))
 
     async def _begin(self) -> None:
         self.phase(PhaseName.TROUBLE)
@@ -274,8 +268,10 @@ class World:
 
     def _told(self, event: Event) -> None:
         """A client was told something: what is there at this moment?"""
-        if isinstance(event, Stored | Delivered):
-            group, now = event.place.group, self.loop.now_ms
+        if not isinstance(event, Stored | Delivered | Committed | Sought):
+            return
+        now = self.loop.now_ms
+        for group in self.configs if isinstance(event, Committed) else (event.place.group,):
             if self._looked_ms.get(group) != now:
                 self._looked_ms[group] = now
                 for host in self._of_group[group]:

@@ -6,6 +6,7 @@ not stored. I4: what was once delivered is there: a consumer never sees what is 
 """
 
 from collections.abc import Iterator
+from math import inf
 
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
@@ -112,7 +113,7 @@ def _not_sent(facts: Facts, record: int, place: Place, at_ms: float) -> str:
 
 def aborted(facts: Facts) -> Iterator[Finding]:
     """I4."""
-    told: set[tuple[Place, int]] = set()
+    told: set[tuple[Place, int, int]] = set()
     for event in facts.delivered:
         truth = facts.truth(event.place)
         if event.offset < truth.begin or event.offset in truth.records:
@@ -120,26 +121,30 @@ def aborted(facts: Facts) -> Iterator[Finding]:
         sent = facts.sent.get(event.record)
         if not facts.judged(event.place.group) or sent is None:
             continue
-        if (event.place, event.offset) in told:
+        if (event.place, event.offset, event.record) in told:
             continue
-        told.add((event.place, event.offset))
+        told.add((event.place, event.offset, event.record))
         if facts.taken_back(event.place.group, event.at_ms):
             continue
         if not excused(facts, event.place.group, "replicated", sent.at_ms, event.at_ms):
             yield _of(Check.I4, event, f"delivered to {event.who}, not there in the end")
 
 
-def excused(facts: Facts, group: str, level: str, since_ms: float, told_ms: float) -> str:
-    """Why a record that was told in between may be lost."""
-    if not facts.losses.all and level != "one_way":
+def excused(
+    facts: Facts, group: str, level: str, since_ms: float, told_ms: float, below: float = inf
+) -> str:
+    """Why a record that was told in between, and ends at `below` at the most, may be lost."""
+    losses = facts.losses
+    if not losses.all and level != "one_way":
         return ""
+    below = min(below, losses.furthest(group, since_ms, told_ms))
     states = facts.states_between(group, since_ms, told_ms)
-    isrs = [frozenset(state.isr) for state in states]
     for setup in facts.setups_between(group, since_ms, told_ms):
         masters = {state.master for state in states if state.master} or {setup.master}
         for master in sorted(masters):
-            promise = promise_of(level, setup, isrs, since_ms, told_ms, master)
-            if why := may_lose(promise, facts.losses.all):
+            isrs = [frozenset(s.isr) for s in states if (s.master or setup.master) == master]
+            promise = promise_of(level, setup, isrs, since_ms, told_ms, master, below)
+            if why := may_lose(promise, losses.all):
                 return why
     return ""
 

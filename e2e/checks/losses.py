@@ -1,6 +1,8 @@
 """When which broker had lost which copies, from faults and ends of processes. Pure."""
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from math import inf
 from typing import Final
 
@@ -22,7 +24,9 @@ class Losses:
     ) -> None:
         self._lives = lives
         self._ends = ends
+        self._exact = all(e.asked_ms == e.at_ms for of in ends.values() for e in of)
         self._standstills = _spans(faults, STANDSTILL)
+        self._fullness = _spans(faults, frozenset({FaultKind.DISK_FULL}))
         self.frozen = _spans(faults, FROZEN)
         self.failing = _spans(faults, FAILING)
         self.all: list[Loss] = []
@@ -31,8 +35,13 @@ class Losses:
                 self._add(fault.on, fault.at_ms, TAKES[fault.kind])
         for broker, life in sorted(lives.items()):
             for event in life:
-                if isinstance(event, Down) and ENDS_TAKE[event.how] > Copy.NONE:
-                    self._add(broker, event.at_ms, ENDS_TAKE[event.how])
+                if not isinstance(event, Down):
+                    continue
+                takes = ENDS_TAKE[event.how]
+                if event.how is Ending.STOPPED and self._full(event):
+                    takes = Copy.MEMORY  # it had no room for what waited
+                if takes > Copy.NONE:
+                    self._add(broker, event.at_ms, takes)
 
     def damaged(self, brokers: Sequence[str], before_ms: float = inf) -> bool:
         """Whether the disk of one of them was hurt."""
@@ -41,47 +50,74 @@ class Losses:
             for loss in self.all
         )
 
-    def _add(self, broker: str, at_ms: float, takes: Copy) -> None:
-        stood = self._stood_since_ms(broker, at_ms)
-        self.all.append(Loss(broker, at_ms, self._whole_again_ms(broker, at_ms), takes, stood))
-
-    def _stood_since_ms(self, broker: str, at_ms: float) -> float:
-        """From then on nothing need have got to its disk; `at_ms` if it worked until then.
-
-        The dead write nothing either; who stopped in good order had written all before.
-        """
-        worked_ms = at_ms
-        for event in reversed([e for e in self._lives.get(broker, ()) if e.at_ms <= at_ms]):
-            if isinstance(event, Up):
-                break
-            worked_ms = at_ms if event.how is Ending.STOPPED else event.at_ms
-        spans = (s for s in self._standstills if s[0] == broker and s[1] <= worked_ms < s[2])
-        return min((since_ms for _, since_ms, _ in spans), default=worked_ms)
-
-    def _whole_again_ms(self, broker: str, at_ms: float) -> float:
-        """When it had all again that any broker of its group had when it lost its own."""
-        up_ms = next(
-            (
-                e.at_ms
-                for e in self._lives.get(broker, ())
-                if isinstance(e, Up) and e.at_ms >= at_ms
-            ),
-            inf,
-        )
-        own = self._ends.get(broker, ())
-        group = next((e.group for e in own), None)
-        if group is None or up_ms == inf:
+    def furthest(self, group: str, since_ms: float, at_ms: float) -> float:
+        """No journal of the group went further at any moment between the two; inf: not known."""
+        if not self._exact:
             return inf
-        had = max(
-            (
-                e.end
-                for ends in self._ends.values()
-                for e in ends
-                if e.group == group and e.asked_ms <= at_ms + _LATE_MS
-            ),
-            default=0,
-        )
-        return next((e.at_ms for e in own if e.asked_ms >= up_ms and e.durable_end >= had), inf)
+        return max(self._ends_between(group, since_ms, at_ms), default=inf)
+
+    def end_at(self, broker: str, at_ms: float) -> int:
+        """How far its journal went at least; -1: not known."""
+        seen = [e for e in self._ends.get(broker, ()) if self._exact and e.asked_ms <= at_ms][-1:]
+        ups = [e for e in self._lives.get(broker, ()) if isinstance(e, Up) and e.at_ms <= at_ms]
+        if seen and ups and ups[-1].at_ms > seen[0].asked_ms:
+            return ups[-1].end
+        return seen[0].end if seen else -1
+
+    def _ends_between(self, group: str, since_ms: float, at_ms: float) -> Iterator[int]:
+        """How far its journals went, as far as anybody looked."""
+        for ends in self._ends.values():
+            if ends and ends[0].group == group:
+                begin = bisect_right(ends, since_ms, key=_asked_ms)
+                until = bisect_right(ends, at_ms, key=_asked_ms)
+                yield from (e.end for e in ends[max(0, begin - 1) : until])
+
+    def _add(self, broker: str, at_ms: float, takes: Copy) -> None:
+        life = self._lives.get(broker, ())
+        up = next((e for e in life if isinstance(e, Up) and e.at_ms >= at_ms), None)
+        until_ms = inf if up is None else self._whole_again_ms(up, at_ms)
+        kept = up.end if up is not None and self._exact else -1
+        before = [e for e in life if e.at_ms <= at_ms]
+        settled_ms = max((e.at_ms for e in before if self._settles(e)), default=-inf)
+        idle = _joined(self._idle(broker, before, at_ms))
+        self.all.append(Loss(broker, at_ms, until_ms, takes, tuple(idle), settled_ms, kept))
+
+    def _settles(self, event: Up | Down) -> bool:
+        """A start makes durable what it finds; a stop in good order writes all if there is room."""
+        if isinstance(event, Up):
+            return True
+        return event.how is Ending.STOPPED and not self._full(event)
+
+    def _full(self, event: Down) -> bool:
+        return any(b == event.broker and f <= event.at_ms <= t for b, f, t in self._fullness)
+
+    def _idle(
+        self, broker: str, before: Sequence[Up | Down], at_ms: float
+    ) -> Iterator[tuple[float, float]]:
+        """The dead write nothing, nor who stands still."""
+        yield from ((f, t) for b, f, t in self._standstills if b == broker and f <= at_ms)
+        downs = takewhile(lambda e: isinstance(e, Down), reversed(before))
+        if dead := list(downs):
+            yield dead[-1].at_ms, at_ms
+
+    def _whole_again_ms(self, up: Up, at_ms: float) -> float:
+        """When it had all again that any broker of its group had when it lost its own."""
+        had = max(self._ends_between(up.group, at_ms, at_ms + _LATE_MS), default=0)
+        own = self._ends.get(up.broker, ())
+        return next((e.at_ms for e in own if e.asked_ms >= up.at_ms and e.durable_end >= had), inf)
+
+
+def _asked_ms(ends: Ends) -> float:
+    return ends.asked_ms
+
+
+def _joined(spans: Iterable[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+    """The same times, none of them twice."""
+    over_ms = -inf
+    for from_ms, to_ms in sorted(spans):
+        if to_ms > max(from_ms, over_ms):
+            yield max(from_ms, over_ms), to_ms
+            over_ms = to_ms
 
 
 def _spans(faults: Sequence[Fault], kinds: frozenset[FaultKind]) -> list[tuple[str, float, float]]:

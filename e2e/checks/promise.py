@@ -18,6 +18,7 @@ not time, not who became master, not how often.
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from itertools import combinations
+from math import inf
 from typing import Final, NamedTuple, assert_never
 
 from e2e.events import Ending, FaultKind, GroupSetup
@@ -50,7 +51,7 @@ TAKES: Final[dict[FaultKind, Copy]] = {
     FaultKind.ZOOKEEPER: Copy.NONE,
     FaultKind.EXPIRE: Copy.NONE,
     FaultKind.DISK_ERROR: Copy.CACHE,  # a failed fsync: the kernel may have dropped the pages
-    FaultKind.DISK_FULL: Copy.MEMORY,
+    FaultKind.DISK_FULL: Copy.NONE,  # what waits in memory is tried again until there is room
     FaultKind.DISK_SLOW: Copy.NONE,
     FaultKind.DISK_DAMAGE: Copy.DISK,
     FaultKind.DISK_EMPTY: Copy.DISK,
@@ -85,7 +86,9 @@ class Loss(NamedTuple):
     from_ms: float
     until_ms: float
     takes: Copy
-    stood_since_ms: float  # nothing need have been written since (`from_ms` if it worked)
+    idle: tuple[tuple[float, float], ...] = ()  # times before in which nothing need have got on
+    settled_ms: float = -inf  # all that it had then was on its disk: it opened its journal, or left
+    kept: int = -1  # it came up again with its journal to there; -1: not known
 
 
 class Promise(NamedTuple):
@@ -98,6 +101,7 @@ class Promise(NamedTuple):
     slave_copy: Copy
     ways: tuple[frozenset[str], ...]  # each a set of slaves that together with the master made it
     flush_ms: float | None  # a cached copy is on disk so long after; None: nobody knows when
+    below: float = inf  # its position is, as far as anybody saw a journal go
 
 
 def promise_of(
@@ -107,6 +111,7 @@ def promise_of(
     since_ms: float,
     told_ms: float,
     master: str = "",
+    below: float = inf,
 ) -> Promise | None:
     """What an OK between the two times promised; None: nothing.
 
@@ -129,7 +134,7 @@ def promise_of(
             copies = _copies(policy, setup, isrs, master)
         case _:
             raise ValueError(f"acks={level} is not known")
-    return Promise(since_ms, told_ms, master, *copies, flush_ms)
+    return Promise(since_ms, told_ms, master, *copies, flush_ms, below)
 
 
 def may_lose(promise: Promise | None, losses: Sequence[Loss]) -> str:
@@ -156,14 +161,25 @@ def may_lose(promise: Promise | None, losses: Sequence[Loss]) -> str:
 def _takes(promise: Promise, loss: Loss) -> bool:
     if loss.from_ms < promise.since_ms:
         return False  # it was held only afterwards
+    if loss.takes is not Copy.DISK and loss.kept >= promise.below:
+        return False  # it took nothing of that: it was seen to be there
     copy = promise.master_copy if loss.broker == promise.master else promise.slave_copy
-    worked_ms = loss.stood_since_ms - promise.told_ms
+    worked_ms = _worked_ms(promise, loss)
     if copy is Copy.MEMORY and worked_ms > SETTLE_MS:
         copy = Copy.CACHE
     flush_ms = promise.flush_ms
     if copy is Copy.CACHE and flush_ms is not None and worked_ms > flush_ms + SETTLE_MS:
         copy = Copy.DISK
+    if copy is not Copy.NONE and promise.told_ms <= loss.settled_ms:
+        copy = Copy.DISK  # or it was lost before that
     return loss.takes >= copy
+
+
+def _worked_ms(promise: Promise, loss: Loss) -> float:
+    """So long it could write after it was told, and before it lost its copies."""
+    told_ms, lost_ms = promise.told_ms, loss.from_ms
+    stood = (min(to_ms, lost_ms) - max(from_ms, told_ms) for from_ms, to_ms in loss.idle)
+    return lost_ms - told_ms - sum(max(0.0, ms) for ms in stood)
 
 
 def _copies(

@@ -35,9 +35,9 @@ def _committed(facts: Facts, truth: Journal) -> int:
     """What was committed, and must be there still."""
     ends = [e for of in facts.ends.values() for e in of if e.group == truth.group]
     for seen in sorted(ends, key=lambda e: (-e.commit_end, -e.at_ms)):
-        times = seen.at_ms, seen.at_ms
-        if seen.commit_end <= truth.end or not excused(facts, truth.group, "replicated", *times):
-            return seen.commit_end
+        end, times = seen.commit_end, (seen.at_ms, seen.at_ms)
+        if end <= truth.end or not excused(facts, truth.group, "replicated", *times, end):
+            return end
     return 0
 
 

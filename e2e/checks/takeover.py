@@ -15,8 +15,11 @@ from e2e.checks.promise import Promise, may_lose, promise_of
 from e2e.events import Down, GroupSetup, Place, State, Step
 from fmqcore.cluster import Mode
 
-LEASE_MS: Final = 3000.0
-"""A reader that lost ZooKeeper may confirm without a checkpoint for as long as its lease holds."""
+LEASE_MS: Final = 2000.0
+"""A lease, if it is not told. A reader that lost ZooKeeper may confirm without a checkpoint for as
+long as its lease holds."""
+_WRITES_MS: Final = 1000.0
+"""So long a checkpoint may take, or an answer that it is stored come late."""
 _BEFORE_MS: Final = 3000.0
 """What was done to a broker so long ago may still keep it from claiming."""
 
@@ -44,36 +47,41 @@ def _not_with_the_taker(
     """The policy held, and then somebody else read than those who had made it hold."""
     times = confirmed.acked_ms, confirmed.at_ms
     isrs = [frozenset(state.isr)]
-    promise = promise_of("replicated", setup, isrs, *times, state.master or setup.master)
+    below = facts.losses.furthest(setup.name, *times)
+    promise = promise_of("replicated", setup, isrs, *times, state.master or setup.master, below)
     if promise is None:
         return ""
     if why := may_lose(promise, facts.losses.all):
         return why
-    later = facts.states_between(setup.name, confirmed.acked_ms, now_ms)
-    takers = {s.reader for s in later if s.mode is Mode.SLAVE_CONSUME}
-    for taker in sorted(takers):
+    for taken in facts.states_between(setup.name, confirmed.acked_ms, now_ms):
+        if taken.mode is not Mode.SLAVE_CONSUME or taken.at_ms <= state.at_ms:
+            continue
+        if facts.losses.end_at(taken.reader, taken.at_ms) >= promise.below:
+            continue  # it had all that there was when it was confirmed
         for way in promise.ways:
-            if all(_kept_away(facts, promise, who, taker, now_ms) for who in sorted(way)):
-                return f"{taker} took over, and {', '.join(sorted(way)) or 'nobody'} had it"
+            if all(_kept_away(facts, promise, who, taken) for who in sorted(way)):
+                return f"{taken.reader} took over, and {', '.join(sorted(way)) or 'nobody'} had it"
     return ""
 
 
-def _kept_away(facts: Facts, promise: Promise, who: str, taker: str, now_ms: float) -> bool:
+def _kept_away(facts: Facts, promise: Promise, who: str, taken: State) -> bool:
     """Whether a holder may not have been able to take over with it, or not have it any more."""
     since_ms = promise.since_ms - _BEFORE_MS
     lost = any(
-        loss.broker == who and loss.takes >= promise.slave_copy and loss.from_ms >= since_ms
+        loss.broker == who
+        and loss.takes >= promise.slave_copy
+        and since_ms <= loss.from_ms <= taken.at_ms < loss.until_ms
         for loss in facts.losses.all
     )
-    if lost or who == taker:
+    if lost or who == taken.reader:
         return lost
     disturbed = any(
         fault.step is Step.FIRED
-        and fault.at_ms <= now_ms
+        and fault.at_ms <= taken.at_ms
         and _healed_ms(facts, fault.number) >= since_ms
         for fault in facts.faults
     )
-    ended = any(since_ms <= e.at_ms <= now_ms for e in facts.lives.get(who, ()))
+    ended = any(since_ms <= e.at_ms <= taken.at_ms for e in facts.lives.get(who, ()))
     return disturbed or ended
 
 
@@ -96,7 +104,9 @@ def _taker_lost(facts: Facts, state: State, confirmed: Confirmed, now_ms: float)
     ends += [s.at_ms for s in facts.serves if s.broker == state.reader and not s.permission]
     since_ms = max(state.at_ms, confirmed.acked_ms)
     over_ms = min((at for at in ends if since_ms <= at <= end.at_ms), default=end.at_ms)
-    window_ms = facts.setups[-1].checkpoint_ms + LEASE_MS
+    setup = facts.setups[-1]
+    lease_ms = setup.lease_ms if setup.lease_ms >= 0 else LEASE_MS
+    window_ms = setup.checkpoint_ms + lease_ms + _WRITES_MS
     if confirmed.at_ms < over_ms - window_ms:
         return ""
     return f"{state.reader} was lost at {over_ms:.0f} ms before it handed its offsets over"

@@ -65,6 +65,7 @@ class Kit:
         self.now = 1000.0
         self.records = 0
         self.epoch = 1
+        self.reader = MASTER
         self.floors: dict[int, int] = {}
         self.names = tuple(f"{GROUP}-{n}" for n in range(members))
         setup = GroupSetup(GROUP, MASTER, self.names, policy or AckPolicy())
@@ -94,6 +95,7 @@ class Kit:
     # ---- the cluster
     def state(self, mode: Mode, reader: str, isr: Sequence[str] | None = None, **more: Any) -> None:
         slaves = self.names[1:] if isr is None else tuple(isr)
+        self.reader = reader
         self.add(State(self.at(), GROUP, mode, self.epoch, MASTER, reader, slaves, **more))
 
     def serves(self, broker: str, permission: Permission, epoch: int = 0) -> None:
@@ -199,6 +201,8 @@ class Kit:
         self.add(Committing(self.at(), who, READERS))
         if floor >= 0:
             self.store_floor(floor, queue)
+            if self.reader == MASTER:
+                self.ends(MASTER)
         self.add(Committed(self.at(), who, READERS))
 
     def store_floor(self, floor: int, queue: int = 0, version: int = 0) -> None:

@@ -21,7 +21,7 @@ def group(policy: AckPolicy | None = None, members: tuple[str, ...] = ALL3) -> G
 
 
 def lost(broker: str, takes: Copy, from_ms: float = 300.0, until_ms: float = inf) -> Loss:
-    return Loss(broker, from_ms, until_ms, takes, from_ms)
+    return Loss(broker, from_ms, until_ms, takes)
 
 
 def excuse(level: str, policy: AckPolicy, *losses: Loss, isr: tuple[str, ...] = ("a", "b")) -> bool:
@@ -115,8 +115,27 @@ def test_what_waits_in_memory_or_cache_is_on_the_disk_after_a_while() -> None:
     assert not excuse("replicated", interval, lost("m", POWER, TOLD + 2600))
     assert excuse("received", FSYNC_ONE, lost("m", KILL, TOLD + 1900))
     assert not excuse("received", FSYNC_ONE, lost("m", KILL, TOLD + 2100))
-    stood = Loss("m", TOLD + 2600, inf, POWER, TOLD + 100)
+    stood = lost("m", POWER, TOLD + 2600)._replace(idle=((TOLD + 100, inf),))
     assert excuse("replicated", interval, stood), "it stood still meanwhile"
+    woke = stood._replace(idle=((TOLD + 10, TOLD + 1000), (TOLD + 1200, TOLD + 1400)))
+    assert excuse("replicated", interval, woke), "it has not had the time"
+    assert not excuse("replicated", interval, woke._replace(from_ms=TOLD + 3700))
+
+
+@pytest.mark.parametrize("policy", [CACHE_ALONE, AckPolicy(Flush.INTERVAL, how_many=HowMany.NONE)])
+def test_what_a_broker_had_when_it_opened_its_journal_was_on_its_disk(policy: AckPolicy) -> None:
+    later = lost("m", POWER, TOLD + 100)
+    assert excuse("replicated", policy, later._replace(settled_ms=TOLD - 1))
+    assert not excuse("replicated", policy, later._replace(settled_ms=TOLD))
+    assert excuse("replicated", policy, later._replace(settled_ms=TOLD, takes=DISK))
+
+
+def test_what_was_seen_to_be_there_afterwards_was_not_lost_by_that() -> None:
+    isrs = [frozenset({"a", "b"})]
+    promise = promise_of("replicated", group(CACHE_ALONE), isrs, SENT, TOLD, below=5000)
+    assert may_lose(promise, [lost("m", POWER)._replace(kept=4999)])
+    assert not may_lose(promise, [lost("m", POWER)._replace(kept=5000)])
+    assert may_lose(promise, [lost("m", DISK)._replace(kept=5000)]), "damage is not always seen"
 
 
 def test_every_fault_says_what_it_takes() -> None:
@@ -140,7 +159,7 @@ policies = st.builds(
 )
 losses_ = st.lists(
     st.builds(
-        lambda broker, takes, at, lasts: Loss(broker, at, at + lasts, takes, at),
+        lambda broker, takes, at, lasts: Loss(broker, at, at + lasts, takes),
         st.sampled_from(ALL3),
         st.sampled_from([Copy.MEMORY, Copy.CACHE, Copy.DISK]),
         st.floats(0, 9000),
@@ -193,34 +212,53 @@ def test_a_broker_is_whole_again_when_it_has_what_anybody_had() -> None:
     }
     ends = {
         "m": [_at("m", 290, 50), _at("m", 410, 40), _at("m", 420, 60)],
-        "a": [_at("a", 295, 60)],
+        "a": [_at("a", 100, 90), _at("a", 295, 60)],  # it was cut back meanwhile
     }
     (loss,) = Losses([], lives, ends).all
-    assert loss == Loss("m", 300, 420, Copy.CACHE, 300)
+    assert loss == Loss("m", 300, 420, Copy.CACHE, kept=10)
     (loss,) = Losses([], lives, {"m": ends["m"][:2], "a": ends["a"]}).all
     assert loss.until_ms == inf
+    sampled = {name: [e._replace(asked_ms=e.asked_ms - 1) for e in of] for name, of in ends.items()}
+    (loss,) = Losses([], lives, sampled).all
+    assert loss.kept == -1, "it may have grown before it was seen"
 
 
-def test_a_standstill_reaches_back_to_its_beginning() -> None:
+def test_a_standstill_is_no_time_in_which_anything_is_written() -> None:
     faults = [
         Fault(100, 1, FaultKind.PAUSE, "m", Step.FIRED),
+        Fault(200, 5, FaultKind.WEDGE, "m", Step.FIRED),
         Fault(300, 2, FaultKind.POWER, "m", Step.FIRED),
         Fault(400, 1, FaultKind.PAUSE, "m", Step.HEALED),
+        Fault(450, 5, FaultKind.WEDGE, "m", Step.HEALED),
         Fault(500, 3, FaultKind.POWER, "m", Step.FIRED),
         Fault(500, 4, FaultKind.CUT, "m", Step.FIRED),
     ]
     losses = Losses(faults, {}, {}).all
-    assert [loss.stood_since_ms for loss in losses] == [100, 500]
+    assert [loss.idle for loss in losses] == [((100, 400), (400, 450))] * 2
     assert not Losses(faults, {}, {}).damaged(("m",))
 
 
-@pytest.mark.parametrize(("how", "stood_ms"), [(Ending.KILLED, 100), (Ending.STOPPED, 900)])
-def test_the_dead_write_nothing(how: Ending, stood_ms: float) -> None:
+@pytest.mark.parametrize(("how", "idle"), [(Ending.KILLED, True), (Ending.STOPPED, False)])
+def test_the_dead_write_nothing(how: Ending, idle: bool) -> None:
     """Killed, and not up again when its power goes, though it had begun to start."""
     begun = Down(900, "m", "g", Ending.POWER)
     life: list[Up | Down] = [Up(50, "m", "g", 0, 10, 10), Down(100, "m", "g", how), begun]
-    lives = {"m": life}
     power = [Fault(900, 1, FaultKind.POWER, "m", Step.FIRED)]
-    assert Losses(power, lives, {}).all[0].stood_since_ms == stood_ms
+    loss = Losses(power, {"m": life}, {}).all[0]
+    assert loss.idle == ((100, 900),)
+    assert loss.settled_ms == (50 if idle else 100), "who stops in order has written all"
     life.insert(2, Up(500, "m", "g", 0, 10, 10))
-    assert Losses(power, lives, {}).all[0].stood_since_ms == 900, "up in between"
+    loss = Losses(power, {"m": life}, {}).all[0]
+    assert (loss.idle, loss.settled_ms) == ((), 500), "up in between"
+
+
+def test_a_full_disk_takes_nothing_but_from_who_stops() -> None:
+    full = [
+        Fault(100, 1, FaultKind.DISK_FULL, "m", Step.FIRED),
+        Fault(300, 1, FaultKind.DISK_FULL, "m", Step.HEALED),
+    ]
+    stopped = Down(200, "m", "g", Ending.STOPPED)
+    assert Losses(full, {}, {}).all == []
+    (loss,) = Losses(full, {"m": [stopped]}, {}).all
+    assert (loss.takes, loss.settled_ms) == (Copy.MEMORY, -inf)
+    assert Losses(full, {"m": [stopped._replace(at_ms=400)]}, {}).all == []

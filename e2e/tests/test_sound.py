@@ -110,6 +110,7 @@ def test_an_offset_whose_record_may_be_lost_is_free_again() -> None:
     kit = Kit(AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE))
     header = kit.produce(1)
     lost, kept = kit.send(1), kit.send(1)
+    kit.ends(MASTER, int(kit.writer.end) + 800)
     kit.told(lost, header, 1)
     kit.fault(FaultKind.POWER, MASTER)
     kit.end(MASTER, Ending.POWER, 0)
@@ -149,6 +150,7 @@ def test_another_message_at_a_lost_offset_is_no_duplicate() -> None:
     kit = Kit(AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE))
     kit.produce(1)
     lost, kept = kit.send(1), kit.send(1)
+    kit.ends(MASTER, int(kit.writer.end) + 800)
     kit.add(Delivered(kit.at(), MEMBER, READERS, place(), 1, lost[0], 1, "k"))
     kit.ack([1])
     kit.add(Unsure(kit.at(), "p", lost[0], "no answer"))
@@ -167,6 +169,7 @@ def _lost_and_stored_anew(again_is_the_same: bool) -> Kit:
     kit = Kit(AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE))
     header = kit.produce(1)
     (lost,) = kit.send(1)
+    kit.ends(MASTER, int(kit.writer.end) + 800)
     kit.add(Delivered(kit.at(), MEMBER, READERS, place(), 1, lost, 1, "k"))
     if not again_is_the_same:
         kit.told([lost], header, 1)
@@ -194,6 +197,7 @@ def _stored_anew_below(lost: bool, deleted: bool) -> set[Check]:
     kit.change(Setup, 0, retention_bytes=1 << 16)
     header = kit.produce(1)
     (first,) = kit.send(1)
+    kit.ends(MASTER, int(kit.writer.end) + 800, int(kit.writer.end))
     kit.told([first], header, 5)  # what lay between is lost, too
     if lost:
         kit.fault(FaultKind.POWER, MASTER)

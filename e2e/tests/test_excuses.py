@@ -1,0 +1,107 @@
+"""How far an excuse reaches: what it must not cover, beside what it must (checks I2, I4, I5)."""
+
+import pytest
+
+from e2e.checks.findings import Check
+from e2e.events import Delivered, Ending, FaultKind, State, Unsure
+from e2e.tests.kit import GROUP, MASTER, MEMBER, READERS, SLAVE, Kit, place
+from fmqcore.cluster import Mode
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+
+CACHE_ALONE = AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE)
+OTHER = f"{SLAVE[:-1]}2"
+
+
+def _gone(kept: int) -> set[Check]:
+    """A record was told, the power is cut, and it comes back with so much less than it had."""
+    kit = Kit(CACHE_ALONE)
+    header = kit.produce(1)
+    records = kit.send(1)
+    end = int(kit.writer.end) + 400
+    kit.ends(MASTER, end, int(kit.writer.end))
+    kit.told(records, header, 1)
+    kit.fault(FaultKind.POWER, MASTER)
+    kit.end(MASTER, Ending.POWER, 0)
+    kit.up(MASTER, end + kept)
+    return kit.broken()
+
+
+def test_a_broker_that_came_back_with_all_it_had_has_lost_nothing() -> None:
+    assert _gone(-8) == set()
+    assert _gone(0) == {Check.I2}
+
+
+def test_what_is_delivered_at_an_offset_that_was_given_again_must_stay_too() -> None:
+    """The first record at offset 1 was lost with the power; the second was lost by nothing."""
+    kit = Kit(CACHE_ALONE)
+    kit.produce(1)
+    for nth in (1, 2):
+        (record,) = kit.send(1)
+        kit.ends(MASTER, int(kit.writer.end) + 400, int(kit.writer.end))
+        kit.add(Delivered(kit.at(), MEMBER, READERS, place(), 1, record, 1, "k"))
+        kit.add(Unsure(kit.at(), "p", record, "no answer"))
+        if nth == 1:
+            kit.fault(FaultKind.POWER, MASTER)
+            kit.end(MASTER, Ending.POWER, 0)
+            kit.up(MASTER)
+    assert kit.broken() == {Check.I4}
+
+
+@pytest.mark.parametrize("wide", [MASTER, SLAVE])
+def test_an_in_sync_set_made_no_answer_of_another_master(wide: str) -> None:
+    """The mastership moved; one of the two had `OTHER` in sync, too."""
+    kit = Kit(members=3)
+    kit.state(Mode.MASTER, MASTER, isr=(SLAVE, OTHER) if wide == MASTER else (SLAVE,))
+    header = kit.produce(1)
+    records = kit.send(1)
+    kit.epoch += 1
+    isr = (MASTER, OTHER) if wide == SLAVE else (MASTER,)
+    kit.add(State(kit.at(), GROUP, Mode.MASTER, kit.epoch, SLAVE, SLAVE, isr))
+    kit.told(records, header, 1)
+    for number, broker in enumerate((MASTER, OTHER), 1):
+        kit.fault(FaultKind.DISK_EMPTY, broker, number)
+    assert kit.broken() == (set() if wide == MASTER else {Check.I2})
+
+
+def _taken_over(has_it: bool, counts: SlaveCounts = SlaveCounts.SENT) -> Kit:
+    """An ack is confirmed, the master dies, a slave reads and gives the message again."""
+    kit = Kit(AckPolicy(counts=counts, how_many=HowMany.ONE), members=3)
+    kit.produce(3)
+    kit.consume([0, 1, 2])
+    if has_it:
+        kit.ends(SLAVE)
+    kit.take_over()
+    kit.deliver([1])
+    return kit
+
+
+def test_what_the_taker_has_counts_whatever_the_policy_asked() -> None:
+    assert _taken_over(has_it=False).broken() == set()
+    assert _taken_over(has_it=True).broken() == {Check.I5}
+
+
+@pytest.mark.parametrize(
+    ("emptied", "whole_again", "broken"),
+    [
+        ("before", False, set()),
+        ("before", True, {Check.I5}),  # it was given all of it again, and took over later
+        ("after", False, {Check.I5}),  # it took over with it
+    ],
+)
+def test_a_taker_that_lost_its_disk_at_another_time_has_no_excuse(
+    emptied: str, whole_again: bool, broken: set[Check]
+) -> None:
+    kit = Kit()
+    kit.produce(3)
+    kit.consume([0, 1, 2])
+    if emptied == "before":
+        kit.fault(FaultKind.DISK_EMPTY, SLAVE)
+        kit.end(SLAVE, Ending.KILLED)
+        kit.up(SLAVE, 0)
+    if whole_again:
+        kit.ends(SLAVE)
+    kit.take_over()
+    kit.deliver([1])
+    if emptied == "after":
+        kit.fault(FaultKind.DISK_EMPTY, SLAVE)
+    assert kit.broken() == broken

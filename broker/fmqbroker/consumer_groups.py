@@ -30,6 +30,7 @@ class Session:
         self.resting = False  # it was just sent a little: more leaves in a moment (`pace.py`)
         self.assigned: list[tuple[Move, Offset, int]] = []  # where it begins, since which seek
         self.revoked: list[Move] = []
+        self._told: dict[int, int] = {}  # the queues that it takes for its own -> generation
         self.ignored: set[tuple[int, int]] = set()  # (queue, generation) of acks that came too late
         self.tokens: list[int] = []  # to be answered: stored
         self.skipped: list[tuple[int, Range]] = []  # (queue, range): deleted before it was acked
@@ -62,12 +63,25 @@ class Session:
         self.stirred = True
         self.wake.notify()
 
-    def forget_assigned(self, queue: int) -> bool:
-        """It was not told yet that the queue is its own; it need not hear of it. True if so."""
-        kept = [each for each in self.assigned if each[0].queue_id != queue]
-        forgotten = len(kept) < len(self.assigned)
-        self.assigned = kept
-        return forgotten
+    def forget_assigned(self, queue: int) -> None:
+        """If it was not told yet that the queue is its own (anew), it need not hear of that."""
+        self.assigned = [each for each in self.assigned if each[0].queue_id != queue]
+
+    def revoke(self, move: Move) -> None:
+        """It loses a queue; it is told if it takes it for its own, by the generation it knows."""
+        self.ready.pop(move.queue_id, None)
+        self.forget_assigned(move.queue_id)
+        generation = self._told.pop(move.queue_id, None)
+        if generation is not None:
+            self.revoked.append(move._replace(generation=generation))
+            self.stir()
+
+    def take_moves(self) -> tuple[list[Move], list[tuple[Move, Offset, int]]]:
+        """What to tell it now: queues that it lost, and then what is its own (anew)."""
+        revoked, assigned = self.revoked, self.assigned
+        self.revoked, self.assigned = [], []
+        self._told.update((move.queue_id, move.generation) for move, *_ in assigned)
+        return revoked, assigned
 
     def finish(self, error: FmqError | None = None) -> None:
         """It ends; `error` is told to it first."""
@@ -299,11 +313,7 @@ class ConsumerGroup:
 
     def _apply(self, moves: Moves) -> None:
         for move in moves.revoked:
-            session = self.sessions[move.session]
-            session.ready.pop(move.queue_id, None)
-            if not session.forget_assigned(move.queue_id):
-                session.revoked.append(move)
-                session.stir()
+            self.sessions[move.session].revoke(move)
         for move in moves.released:
             self.progress[move.queue_id].session_gone()
             self._paused.discard(move.queue_id)

@@ -304,9 +304,10 @@ class FetchService:
         return sent > 0
 
     def _add_news(self, session: Session, reply: client_pb2.ConsumeReply) -> None:
-        for move in session.revoked:
+        revoked, assigned = session.take_moves()
+        for move in revoked:
             reply.revoked.add(queue_id=move.queue_id, generation=move.generation)
-        for move, begins_at, sought in session.assigned:
+        for move, begins_at, sought in assigned:
             reply.assigned.add(
                 queue_id=move.queue_id,
                 generation=move.generation,
@@ -318,7 +319,7 @@ class FetchService:
         for queue, (first, end) in session.skipped:
             reply.skipped.add(queue_id=queue, first_offset=first, end_offset=end)
         reply.committed_tokens.extend(session.tokens)
-        session.revoked, session.assigned, session.tokens, session.skipped = [], [], [], []
+        session.tokens, session.skipped = [], []
         session.ignored.clear()
 
     # ---- time

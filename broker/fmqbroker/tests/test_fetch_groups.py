@@ -24,9 +24,8 @@ def session_of(name: str) -> Session:
 
 def told(session: Session) -> tuple[list[int], list[int]]:
     """(assigned, revoked) queues, as the next message would say; forgotten after."""
-    news = [m.queue_id for m, *_ in session.assigned], [m.queue_id for m in session.revoked]
-    session.assigned, session.revoked = [], []
-    return news
+    revoked, assigned = session.take_moves()
+    return [m.queue_id for m, *_ in assigned], [m.queue_id for m in revoked]
 
 
 def deliver(group: ConsumerGroup, queue: int) -> None:
@@ -48,6 +47,18 @@ def test_a_session_hears_nothing_of_a_queue_that_it_lost_before_it_was_told() ->
     group.seek(0, Offset(5), 0)
     ((move, begins, sought),) = a.assigned
     assert (move.queue_id, move.generation, begins, sought) == (0, 3, 5, 2)
+
+
+def test_a_queue_that_is_lost_before_its_seek_was_told_is_told_as_lost() -> None:
+    """Else it takes the queue for its own for ever, and acks that nobody counts for stored."""
+    group, a = group_of(2), session_of("a")
+    group.join(a, 0)
+    assert told(a) == ([0, 1], [])
+    group.seek(1, Offset(3), 0)
+    group.join(session_of("b"), 0)
+    ((queue, _, generation),) = a.revoked
+    assert (queue, generation) == (1, 1), "as it knows it"
+    assert told(a) == ([], [1])
 
 
 def test_an_ack_that_came_too_late_is_told_also_to_who_holds_the_queue_again() -> None:

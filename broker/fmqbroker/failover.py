@@ -25,7 +25,7 @@ from fmqbroker.offset_store import OffsetStore
 from fmqbroker.replication_view import MasterReplication, SlaveReplication
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal, wait_any
-from fmqbroker.terms import Parts, Received, Terms
+from fmqbroker.terms import Frozen, Parts, Received, Terms
 from fmqcore.cluster import GroupState, LiveBroker
 from fmqcore.errors import FmqError, Malformed, Unavailable
 from fmqcore.failover import (
@@ -102,6 +102,7 @@ class Failover:
         self._opened = Signal()  # a term of mine was opened
         self._told: LiveBroker | None = None  # my live node, as last announced
         self._sending: asyncio.Task[None] | None = None
+        self._handed_over = Epoch(0)  # the slave-consume term whose record its master has installed
         self._complained = ""
         self._checks = 0
         self._next_check_ms = 0
@@ -315,14 +316,15 @@ class Failover:
         return True
 
     def _send(self, tasks: asyncio.TaskGroup) -> None:
-        """Give my frozen record to the master, in the background: the loop stays awake."""
-        if self._sending is None or self._sending.done():
-            self._sending = tasks.create_task(self._send_record())
+        """Give my frozen record to the master, in the background: the loop stays awake.
 
-    async def _send_record(self) -> None:
-        frozen = self._terms.frozen
-        if frozen is None:
-            return
+        Once it is installed only the state is awaited, which may be long if I am cut off from it.
+        """
+        frozen, busy = self._terms.frozen, self._sending is not None and not self._sending.done()
+        if frozen is not None and frozen.term != self._handed_over and not busy:
+            self._sending = tasks.create_task(self._send_record(frozen))
+
+    async def _send_record(self, frozen: Frozen) -> None:
         try:
             why = await self._slave.hand_over(
                 frozen.term, frozen.payload, self._settings.dead_after_ms / 1000
@@ -332,6 +334,8 @@ class Failover:
         if why:
             _log.info("hand_over_again", term=frozen.term, why=why)
             await self._clock.sleep(_RETRY_S)
+        else:
+            self._handed_over = frozen.term
         self._wake.notify()
 
     # ---- timers

@@ -1,16 +1,30 @@
 """What waits for time alone is decided when the time has come, though nothing else happens."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from fmqbroker.tests.failover_harness import KEY, M, Node, S, group_of, until, whole
 from fmqcore.cluster import Mode
-from fmqcore.words import Permission
+from fmqcore.words import Epoch, Permission
 
 pytestmark = pytest.mark.processes
 
 FOR_EVER_MS = 3_600_000
+
+
+def counted(reader: Node) -> list[Epoch]:
+    """The hand-overs that it asks for from now on."""
+    sent: list[Epoch] = []
+    hand_over = reader.slave.hand_over
+
+    async def note(epoch: Epoch, offsets: bytes, timeout_s: float) -> str:
+        sent.append(epoch)
+        return await hand_over(epoch, offsets, timeout_s)
+
+    reader.slave.hand_over = note  # type: ignore[method-assign]
+    return sent
 
 
 async def test_a_reader_that_is_cut_off_hands_over_when_its_lease_ends(
@@ -25,6 +39,7 @@ async def test_a_reader_that_is_cut_off_hands_over_when_its_lease_ends(
         net.unlinked.add(S)
         master = await Node(net, M, takeover_wait_ms=FOR_EVER_MS).start()
         await until(lambda: master.group.standing)
+        sent = counted(slave)
         await slave.proxy.cut()
         await until(lambda: not slave.group.standing)
         net.unlinked.clear()
@@ -32,3 +47,13 @@ async def test_a_reader_that_is_cut_off_hands_over_when_its_lease_ends(
         assert master.journal.state.offsets[KEY].floor == 8
         assert master.state.mode is Mode.MASTER
         assert not master.state.degraded
+        # It learns of that from ZooKeeper only, some day: what is installed is not sent again.
+        sending = slave.failover._sending
+        assert sending is not None
+        await until(sending.done)
+        told = len(sent)
+        for _ in range(5):
+            slave.failover._wake.notify()
+            await asyncio.sleep(0.05)
+        assert slave.state.mode is Mode.SLAVE_CONSUME
+        assert len(sent) == told

@@ -12,14 +12,15 @@ for a commit end that far back is then too low, never too high (R7).
 
 from bisect import bisect_left
 from collections import OrderedDict
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
 from fmqbroker.journal.segment_scan import scan_segment
 from fmqbroker.journal.store import SegmentStore, StoredSegment
 from fmqcore.batch import HEADER_LEN, BadBatch, check_payload, parse_header
-from fmqcore.errors import CorruptJournal, Malformed
+from fmqcore.errors import CorruptJournal, Malformed, NotFound
 from fmqcore.journal.index import ENTRY_LEN, IndexEntry, SegmentIndex
 from fmqcore.journal.offsets import QueueKey
 from fmqcore.journal.recovery import SegmentFile, judge_sealed
@@ -32,6 +33,7 @@ from fmqport.disk import DiskFull
 MAX_HOT_BYTES: Final = 48 * 1024 * 1024
 MAX_COLD_BYTES: Final = 32 * 1024 * 1024
 MAX_STARTS: Final = 512
+T = TypeVar("T")
 log = structlog.get_logger()
 
 
@@ -125,6 +127,9 @@ class Catalog:
 
     async def offset_at(self, key: QueueKey, position: Position) -> Offset:
         """The queue's next offset as of a batch's begin, however far back."""
+        return await self._standing(lambda: self._offset_at(key, position))
+
+    async def _offset_at(self, key: QueueKey, position: Position) -> Offset:
         segments = self._store.segments
         at = bisect_left(segments, position, key=lambda segment: segment.base) - 1
         if at < 0:
@@ -137,6 +142,9 @@ class Catalog:
 
     async def find(self, key: QueueKey, offset: Offset, limit: int) -> list[IndexEntry]:
         """See `Journal.find`."""
+        return await self._standing(lambda: self._find(key, offset, limit))
+
+    async def _find(self, key: QueueKey, offset: Offset, limit: int) -> list[IndexEntry]:
         offset = max(offset, self.first.next_offsets.get(key, Offset(0)))
         for hot in reversed(self._hot):
             if hot.start.next_offsets.get(key, 0) <= offset:
@@ -156,6 +164,9 @@ class Catalog:
 
     async def find_time(self, key: QueueKey, wall_ms: int) -> Offset | None:
         """The first offset stored at or after that time; None if there is none."""
+        return await self._standing(lambda: self._find_time(key, wall_ms))
+
+    async def _find_time(self, key: QueueKey, wall_ms: int) -> Offset | None:
         segments = self._older() + [hot.segment for hot in self._hot]
         low, high = 0, len(segments)
         while high - low > 1:  # the last segment that began before that time
@@ -235,6 +246,16 @@ class Catalog:
         self._cold_bytes = 0
 
     # ---- within
+    async def _standing(self, look: Callable[[], Awaitable[T]]) -> T:
+        """A look-up under which segments went, by retention or a cut, is begun anew."""
+        while True:
+            shrinks = self._store.shrinks
+            try:
+                return await look()
+            except (NotFound, CorruptJournal):
+                if shrinks == self._store.shrinks:
+                    raise
+
     def _older(self) -> list[StoredSegment]:
         """The segments that are not hot."""
         return self._store.segments[: len(self._store.segments) - len(self._hot)]
@@ -254,10 +275,9 @@ class Catalog:
             self._starts.popitem(last=False)
 
     async def _read_start(self, segment: StoredSegment) -> SegmentStart:
-        file = await self._store.readable(segment)
         try:
-            header = parse_header(await file.read(0, HEADER_LEN))
-            payload = await file.read(HEADER_LEN, header.payload_len)
+            header = parse_header(await self._store.read(segment, 0, HEADER_LEN))
+            payload = await self._store.read(segment, HEADER_LEN, header.payload_len)
             check_payload(header, payload)
             return SegmentStart(snap_next_offsets(payload), header.store_ms)
         except (BadBatch, Malformed) as bad:
@@ -292,8 +312,8 @@ class Catalog:
             assert scan.stop is not None  # a scan that was run to its end has one
             return scan.stop
 
-        file = await self._store.readable(segment)
-        stop = await scan_segment(file, segment.base, Cursor(segment.base), visit, payloads=False)
+        cursor = Cursor(segment.base)
+        stop = await scan_segment(self._store, segment, cursor, visit, payloads=False)
         if refuse := judge_sealed(stop, SegmentFile(segment.base, segment.size)):
             raise CorruptJournal(f"{self._store.disk.path}: {refuse.finding}")
         return index

@@ -260,11 +260,16 @@ class Journal:
 
         Raises `CorruptJournal`: then it is noted for the next start, and `damage` says what it is.
         """
-        try:
-            return await self._parts.reader.read_sound(position, max_bytes)
-        except CorruptJournal as found:
-            await self._or_die(self._condemn(position, found))
-            raise
+        store = self._parts.store
+        while True:
+            shrinks = store.shrinks
+            try:
+                return await self._parts.reader.read_sound(position, max_bytes)
+            except CorruptJournal as found:
+                if shrinks != store.shrinks:
+                    continue  # cut under the read: that is no damage
+                await self._or_die(self._condemn(position, found))
+                raise
 
     async def read_batch(self, entry: Found) -> tuple[BatchHeader, bytes]:
         """One stored batch: its parsed header and all its stored bytes (header and payload)."""

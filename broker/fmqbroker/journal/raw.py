@@ -43,7 +43,7 @@ class RawReader:
         length = min(length, min(segment.end, self._flusher.written_end) - base - at)
         if length <= 0:
             return b""
-        return await (await self._store.readable(segment)).read(at, length)
+        return await self._store.read(segment, at, length)
 
     async def read_index(self, base: Position, at: int, length: int) -> bytes:
         """Bytes of its index file. Raises `NotFound` if it has none (yet)."""

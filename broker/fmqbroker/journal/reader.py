@@ -103,8 +103,9 @@ class Reader:
         if data is None:
             end = min(segment.end, start + WINDOW_BYTES)
             complete = end <= self._flusher.written_end
+            shrinks = self._store.shrinks
             data = await self._read_file(segment, start, end - start)
-            if complete:
+            if complete and shrinks == self._store.shrinks:
                 self._windows[start] = data
                 while len(self._windows) > WINDOWS:
                     self._windows.popitem(last=False)
@@ -113,8 +114,7 @@ class Reader:
         return data
 
     async def _read_file(self, segment: StoredSegment, position: Position, length: int) -> bytes:
-        file = await self._store.readable(segment)
-        return await file.read(position - segment.base, length)
+        return await self._store.read(segment, position - segment.base, length)
 
     def _whole_batches(
         self, segment: StoredSegment, position: Position, data: bytes

@@ -125,7 +125,6 @@ async def load_segment(
     resume: Resume | None = None,
 ) -> Loaded:
     """Scan a segment in full, or from `resume` on, or up to `until`, adding up state and index."""
-    file = await store.readable(segment)
     cursor, state, index = Cursor(segment.base), JournalState(), _Index(segment.base)
     if resume is not None:
         cursor, state, index = _resumed(resume)
@@ -133,7 +132,7 @@ async def load_segment(
     def visit(scan: Scan) -> Stop:
         return replay(scan, state, index)
 
-    stop = await scan_segment(file, segment.base, cursor, visit, until=until)
+    stop = await scan_segment(store, segment, cursor, visit, until=until)
     return Loaded(
         end=stop.position,
         state=state,

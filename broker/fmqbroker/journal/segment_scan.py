@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Final
 
+from fmqbroker.journal.store import SegmentStore, StoredSegment
 from fmqcore.batch import BatchFault
 from fmqcore.journal.scan import Cursor, Fault, Scan, Sealed, Stop
 from fmqcore.words import Position
-from fmqport.disk import DiskFile
 
 WINDOW_BYTES: Final = 2 * 1024 * 1024
 
@@ -15,21 +15,24 @@ Visit = Callable[[Scan], Stop]
 
 
 async def scan_segment(
-    file: DiskFile,
-    base: Position,
+    store: SegmentStore,
+    segment: StoredSegment,
     cursor: Cursor,
     visit: Visit,
     *,
     payloads: bool = True,
     until: Position | None = None,
 ) -> Stop:
-    """Scan from `cursor` on: `visit` gets one `Scan` a window, all over the same cursor."""
+    """Scan from `cursor` on: `visit` gets one `Scan` a window, all over the same cursor.
+
+    Raises `NotFound` if the segment went away meanwhile.
+    """
     window = WINDOW_BYTES
     while True:
         start = cursor.position
-        data = await file.read(start - base, window)
+        data = await store.read(segment, start - segment.base, window)
         stop = visit(Scan(data, start, cursor, payloads=payloads, until=until))
-        if start - base + len(data) >= file.size or isinstance(stop, Sealed):
+        if len(data) < window or isinstance(stop, Sealed):  # the file's end
             return stop
         if until is not None and cursor.position >= until:
             return stop

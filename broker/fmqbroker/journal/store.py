@@ -130,6 +130,13 @@ class SegmentStore:
         self._open.move_to_end(base)
         return self._open[base]
 
+    async def read(self, segment: StoredSegment, at: int, length: int) -> bytes:
+        """Up to `length` bytes of its file; fewer only at its end. Raises `NotFound`, as above.
+
+        Who reads more than once asks each time: between two reads the file may be closed.
+        """
+        return await (await self.readable(segment)).read(at, length)
+
     def spare_due(self, written_end: Position) -> bool:
         """Is the newest segment half full (or was there no room), and no file behind it yet?"""
         last = self.last

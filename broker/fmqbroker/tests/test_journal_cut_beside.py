@@ -8,11 +8,25 @@ from pathlib import Path
 
 import pytest
 
+from fmqbroker.journal import segment_scan
+from fmqbroker.journal import store as store_module
 from fmqbroker.journal.catalog import Catalog
+from fmqbroker.tests import fault_disk
 from fmqbroker.tests.fault_disk import FaultDisk, Step
-from fmqbroker.tests.journal_kit import TOPIC, Life, epoch, everything, fill, running, until
+from fmqbroker.tests.journal_kit import (
+    SEGMENT,
+    TOPIC,
+    Life,
+    epoch,
+    everything,
+    fill,
+    headers,
+    running,
+    until,
+)
 from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
-from fmqcore.journal.segments import CHECKPOINT, index_name
+from fmqcore.journal.segments import CHECKPOINT, index_name, segment_name
+from fmqcore.journal.suspect import SUSPECT
 from fmqcore.words import Offset, Position
 from fmqport.disk import DiskFailed
 
@@ -177,3 +191,76 @@ async def test_no_index_of_before_a_cut_is_left_behind(
         await disk.list()
         names = sorted(name for name in os.listdir(tmp_path) if name.endswith(".index"))
         assert names == [index_name(Position(0))]
+
+
+async def _old_segments(path: Path) -> list[Position]:
+    """A journal of some segments, stopped; its indexes are lost. The bases."""
+    async with running(path) as journal:
+        journal.append(epoch(1))
+        fill(journal, 300)
+        journal.note_commit_end(journal.end)
+        await journal.wait_durable(journal.end)
+    for name in os.listdir(path):
+        if name.endswith(".index"):
+            (path / name).unlink()
+    return [Position(i * SEGMENT) for i in range(5)]
+
+
+@pytest.mark.parametrize("way", ["others are read", "it is retired"])
+async def test_a_look_up_whose_file_is_closed_meanwhile_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Between two reads of one file it may be the longest unused, or be deleted by retention."""
+    bases = await _old_segments(tmp_path)
+    monkeypatch.setattr(store_module, "MAX_OPEN", 2)
+    monkeypatch.setattr(segment_scan, "WINDOW_BYTES", 4096)
+    read, busy = fault_disk._FaultFile.read, False
+
+    async def beside(self: fault_disk._FaultFile, at: int, length: int) -> bytes:
+        nonlocal busy
+        found = await read(self, at, length)
+        if self.name == segment_name(bases[1]) and not busy:
+            busy = True
+            if way == "it is retired":
+                await journal.retire(bases[3], 10**15)
+            else:
+                for base in (bases[0], bases[2], bases[3]):
+                    await journal.raw.read(base, 0, 8)
+                busy = False
+        return found
+
+    async with running(
+        tmp_path, disk=FaultDisk(tmp_path), retention_ms=1, retention_bytes=0
+    ) as journal:
+        wanted = Offset(journal.next_offset(TOPIC, 0) // 3)
+        monkeypatch.setattr(fault_disk._FaultFile, "read", beside)
+        (found,) = await journal.find(TOPIC, 0, wanted, 1)
+        if way == "it is retired":
+            assert found.base_offset == journal.begin_offset(TOPIC, 0) > wanted
+        else:
+            assert bases[1] < found.position < bases[2]
+            assert found.base_offset == wanted
+
+
+async def test_what_is_cut_under_a_read_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be noted for the next start, and the broker would stop itself."""
+    async with running(tmp_path) as journal:
+        journal.append(epoch(1))
+        ends = fill(journal, 50)
+    read, busy = fault_disk._FaultFile.read, False
+
+    async def beside(self: fault_disk._FaultFile, at: int, length: int) -> bytes:
+        nonlocal busy
+        if not busy:
+            busy = True
+            await journal.truncate(ends[30])
+        return await read(self, at, length)
+
+    async with running(tmp_path, disk=FaultDisk(tmp_path)) as journal:
+        monkeypatch.setattr(fault_disk._FaultFile, "read", beside)
+        stored = await journal.read_sound(ends[20], SEGMENT)
+        assert headers(stored)[-1].end == journal.end == ends[30]
+        assert journal.damage is None
+        assert not (tmp_path / SUSPECT).exists()

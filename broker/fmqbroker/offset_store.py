@@ -102,7 +102,7 @@ class OffsetStore:
 
     def next_version(self, key: OffsetKey) -> int:
         """The version for a change made now."""
-        return next_version(self.get(key), self._term())
+        return next_version(self.get(key), self._epoch)
 
     # ---- writing
     async def put(self, entries: Mapping[OffsetKey, OffsetEntry]) -> None:

@@ -301,6 +301,15 @@ async def test_what_waited_as_a_term_ended_is_not_written_in_the_next(tmp_path: 
         await again
 
 
+async def test_a_change_is_of_the_term_that_keeps_it_though_a_later_one_is_known(
+    tmp_path: Path,
+) -> None:
+    """What a master writes before it has given way never wins over its successor's seek."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.group.become(Mode.SLAVE_CONSUME, 2, reader=SLAVE)
+        assert rig.offsets.next_version(key()) == 1 << 32
+
+
 async def test_a_master_removes_its_side_journal(tmp_path: Path) -> None:
     async with running(Rig(tmp_path), lead=False) as rig:
         await take_over(rig, 2)

@@ -1,5 +1,5 @@
 """I11: when every fault is over, all comes to a good end within a bound: the groups are whole,
-every send has an outcome, every consumer group has got all there is.
+every send has an outcome, every consumer group has got all there is, and is done with it.
 """
 
 from collections.abc import Iterator
@@ -16,6 +16,7 @@ def not_healed(facts: Facts, whole_ms: float) -> Iterator[Finding]:
     yield from _answered(facts)
     if any(phase.name is PhaseName.DRAINED for phase in facts.phases):
         yield from _delivered(facts)
+        yield from _done(facts)
 
 
 def _whole(facts: Facts, whole_ms: float) -> Iterator[Finding]:
@@ -77,6 +78,22 @@ def _delivered(facts: Facts) -> Iterator[Finding]:
                 yield Finding(
                     Check.I11, _stored_ms(facts, record), text, about, place, offset, record
                 )
+
+
+def _done(facts: Facts) -> Iterator[Finding]:
+    """Nothing waits for ever for a member that is gone: all progress is at the end of its queue.
+
+    Only if nothing was lost since: what a fault may take from progress is told in I7.
+    """
+    drained_ms = min(p.at_ms for p in facts.phases if p.name is PhaseName.DRAINED)
+    if any(loss.from_ms >= drained_ms for loss in facts.losses.all):
+        return
+    for readers, place, _ in read_all(facts):
+        journal, records = facts.final_journal(place.group), facts.truth(place).records
+        stored = journal.floors.get((readers, place), 0) if journal is not None else 0
+        if records and stored <= max(records):
+            text = f"{readers} is stored at {stored} in the end, the queue ends at {max(records)}"
+            yield Finding(Check.I11, facts.end_ms, text, (readers, place.group), place, stored)
 
 
 def _stored_ms(facts: Facts, record: int) -> float:

@@ -27,6 +27,8 @@ class Losses:
         self._exact = all(e.asked_ms == e.at_ms for of in ends.values() for e in of)
         self._standstills = _spans(faults, STANDSTILL)
         self._fullness = _spans(faults, frozenset({FaultKind.DISK_FULL}))
+        kinds = FaultKind.DISK_DAMAGE, FaultKind.DISK_EMPTY
+        self._to_disks = [f for f in faults if f.step is Step.FIRED and f.kind in kinds]
         self.frozen = _spans(faults, FROZEN)
         self.failing = _spans(faults, FAILING)
         self.all: list[Loss] = []
@@ -42,6 +44,11 @@ class Losses:
                     takes = Copy.MEMORY  # it had no room for what waited
                 if takes > Copy.NONE:
                     self._add(broker, event.at_ms, takes)
+
+    def hurt(self, broker: str, at_ms: float) -> bool:
+        """Whether its disk was damaged by then, and not emptied since."""
+        done = [f for f in self._to_disks if f.on == broker and f.at_ms <= at_ms]
+        return bool(done) and done[-1].kind is FaultKind.DISK_DAMAGE
 
     def damaged(self, brokers: Sequence[str], before_ms: float = inf) -> bool:
         """Whether the disk of one of them was hurt."""

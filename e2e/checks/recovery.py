@@ -18,7 +18,8 @@ def recovery(facts: Facts) -> Iterator[Finding]:
         down: Down | None = None
         for event in life:
             if isinstance(event, Down):
-                down = event
+                if event.durable_end >= 0 or down is None:  # of a start that broke off: not known
+                    down = event
                 continue
             if up is not None:
                 yield from _came_back(facts, broker, up, down, event)
@@ -62,27 +63,27 @@ def _refused(facts: Facts) -> Iterator[Finding]:
     """Only damage is a reason to wait for a person, or a disk that fails at this moment."""
     for refusal in facts.refusals:
         group = next((e.group for e in facts.lives.get(refusal.broker, ())), "")
-        setup = facts.group(group) if group else None
-        brokers = setup.members if setup is not None else (refusal.broker,)
         failing = any(
             broker == refusal.broker and from_ms <= refusal.at_ms <= to_ms
             for broker, from_ms, to_ms in facts.losses.failing
         )
-        if not failing and not facts.losses.damaged(brokers, refusal.at_ms):
-            text = f"{refusal.broker} refuses, and no disk was hurt: {refusal.why}"
+        if not failing and not facts.losses.hurt(refusal.broker, refusal.at_ms):
+            text = f"{refusal.broker} refuses, and its disk was not hurt: {refusal.why}"
             yield Finding(Check.I10, refusal.at_ms, text, (refusal.broker, group))
 
 
 def _ended_itself(facts: Facts) -> Iterator[Finding]:
-    """A broker ends itself only when its disk fails it."""
+    """A broker ends itself only when its disk fails it, in this life or as that begins."""
     for broker, life in sorted(facts.lives.items()):
+        up_ms = 0.0
         for event in life:
-            if not isinstance(event, Down) or event.how is not Ending.FATAL:
-                continue
-            failed = any(
-                loss.broker == broker and loss.takes >= Copy.CACHE and loss.from_ms <= event.at_ms
-                for loss in facts.losses.all
-            )
-            if not failed:
-                text = f"{broker} ended itself, and no disk had failed: {event.why}"
-                yield Finding(Check.I10, event.at_ms, text, (broker, event.group))
+            if isinstance(event, Up):
+                up_ms = event.at_ms
+            elif event.how is Ending.FATAL:
+                failed = any(
+                    on == broker and from_ms <= event.at_ms and to_ms >= up_ms
+                    for on, from_ms, to_ms in facts.losses.failing
+                )
+                if not failed and not facts.losses.hurt(broker, event.at_ms):
+                    text = f"{broker} ended itself, and no disk had failed: {event.why}"
+                    yield Finding(Check.I10, event.at_ms, text, (broker, event.group))

@@ -5,6 +5,7 @@ from e2e.events import (
     Ending,
     Failed,
     FaultKind,
+    Left,
     Look,
     PhaseName,
     Refusal,
@@ -16,8 +17,10 @@ from e2e.tests.kit import (
     FULL,
     GROUP,
     MASTER,
+    MEMBER,
     NONE,
     READ,
+    READERS,
     SLAVE,
     Kit,
 )
@@ -225,7 +228,61 @@ def a_broker_ends_itself() -> Kit:
     return kit
 
 
+@breaks(Check.I10)
+def a_restart_without_what_was_durable_after_a_start_that_broke_off() -> Kit:
+    """Durable, and not committed: what its end told counts, not that of a start that was killed."""
+    kit = Kit()
+    kit.produce(2)
+    kit.ends(SLAVE, commit_end=int(kit.writer.end) - 8)
+    kit.end(SLAVE, Ending.KILLED, int(kit.writer.end))
+    kit.end(SLAVE, Ending.KILLED)
+    kit.up(SLAVE, int(kit.writer.end) - 8)
+    return kit
+
+
+@breaks(Check.I10)
+def a_broker_refuses_long_after_its_disk_was_emptied() -> Kit:
+    kit = Kit()
+    kit.fault(FaultKind.DISK_DAMAGE, SLAVE, number=1)
+    kit.fault(FaultKind.DISK_EMPTY, SLAVE, number=1)
+    kit.ends(SLAVE)
+    kit.add(Refusal(kit.at(), SLAVE, "damage at position 96"))
+    return kit
+
+
+@breaks(Check.I10)
+def a_broker_refuses_and_another_s_disk_was_hurt() -> Kit:
+    kit = Kit()
+    kit.fault(FaultKind.DISK_DAMAGE, MASTER)
+    kit.add(Refusal(kit.at(), SLAVE, "damage at position 96"))
+    return kit
+
+
+@breaks(Check.I10)
+def a_broker_ends_itself_in_another_life_than_its_disk_failed_in() -> Kit:
+    kit = Kit()
+    kit.fault(FaultKind.DISK_ERROR, SLAVE)
+    kit.end(SLAVE, Ending.FATAL, 0)
+    kit.fault(FaultKind.DISK_ERROR, SLAVE, step=Step.HEALED)
+    kit.fault(FaultKind.POWER, SLAVE, number=2)
+    kit.up(SLAVE)
+    kit.end(SLAVE, Ending.FATAL, 0)
+    kit.up(SLAVE)
+    return kit
+
+
 # ---- I11
+
+
+@breaks(Check.I11)
+def a_message_that_waits_for_ever_for_a_member_that_is_gone() -> Kit:
+    kit = Kit()
+    kit.produce(3)
+    kit.consume([0, 1])
+    kit.deliver([2])
+    kit.add(Left(kit.at(), MEMBER, READERS, orderly=False))
+    kit.drained()
+    return kit
 
 
 @breaks(Check.I11)

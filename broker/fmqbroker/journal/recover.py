@@ -186,6 +186,8 @@ async def _recover_last(
     _refuse(disk, length if length and length.severity is Severity.ERROR else None)
     if loaded.cursor.segment is not None:
         segment.end = loaded.cursor.segment.end
+    if file.size < segment.size:  # else the next start takes what follows for too far away
+        await file.write([(segment.size - 1, [b"\0"])], sync=True)
     if isinstance(verdict, Cut):
         await store.wipe_from(segment, loaded.end)
     return loaded, isinstance(verdict, Clean)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fmqbroker.journal import Journal
-from fmqbroker.tests.fault_disk import FaultDisk, Loss, image
+from fmqbroker.tests.fault_disk import FaultDisk, Loss, Step, image
 from fmqbroker.tests.journal_kit import (
     SEGMENT,
     TOPIC,
@@ -23,10 +23,10 @@ from fmqbroker.tests.journal_kit import (
     settings,
     until,
 )
-from fmqcore.batch import HEADER_LEN
+from fmqcore.batch import HEADER_LEN, BatchType
 from fmqcore.errors import CorruptJournal, DirectoryLocked
 from fmqcore.journal.checkpoint import decode_checkpoint
-from fmqcore.journal.segments import CHECKPOINT
+from fmqcore.journal.segments import CHECKPOINT, segment_name
 from fmqcore.words import Position
 from fmqport.files import FileDisk
 
@@ -227,3 +227,34 @@ async def test_a_checkpoint_does_not_count_what_is_only_written(tmp_path: Path) 
         await journal._parts.checkpoints.write()
         found = decode_checkpoint((tmp_path / CHECKPOINT).read_bytes())
         assert found.durable_end == journal.durable_end
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+async def test_a_file_that_lost_the_zeros_at_its_end_gets_them_back(
+    tmp_path: Path, sealed: bool
+) -> None:
+    """A copy may leave them out. It was read for ever at the start, or refused at a later one."""
+    async with running(tmp_path / "first") as journal:
+        journal.append(epoch(1))
+        fill(journal, 40, size=3001)
+        found = headers(await everything(journal))
+        last = next(each for each in found if each.type == BatchType.EOF) if sealed else found[5]
+        await journal.wait_durable(journal.end)
+    name = segment_name(Position(0))
+    whole = (tmp_path / "first" / name).read_bytes()
+    second = tmp_path / "second"
+    second.mkdir()
+    (second / name).write_bytes(whole[: last.position + last.stored_len])
+    disk = FaultDisk(second)
+
+    def bounded(step: Step) -> None:
+        assert len(disk.steps) < 100, "it reads and reads"
+
+    disk.fault = bounded
+    async with running(second, disk=disk) as journal:
+        assert journal.end == last.end
+        fill(journal, 40, size=3001)
+        await journal.wait_durable(journal.end)
+        stored_bytes = await everything(journal)
+    async with running(second) as journal:
+        assert await everything(journal) == stored_bytes

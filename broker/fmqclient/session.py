@@ -267,12 +267,13 @@ class Session(Acker):
         if track is None:
             track = self.tracks[move.queue_id] = Track(self.group, move.queue_id)
         self._dropped(self, track)
+        anew = track.held  # by a seek: what we said of a pause meanwhile was not listened to
         track.assigned(move.generation, move.sought)
         if track.unstored:  # said again: a token that is under way was sent before that
             self._commits.again()
             self.acked()
-        if track.paused:
-            self.control(track, pause=True)
+        if track.paused or anew:
+            self.control(track, pause=track.paused)
 
     def _revoke(self, move: client_pb2.Assignment) -> None:
         track = self.tracks.get(move.queue_id)

@@ -68,18 +68,27 @@ class Checkpoints:
         await self._store.disk.replace_file(CHECKPOINT, encode_checkpoint(checkpoint))
         self._written = checkpoint
 
+    async def write_with_reserve(self) -> None:
+        """Write it whatever room there is: it goes before what makes room. Raises `DiskFull`."""
+        try:
+            await self.write()
+        except DiskFull as error:
+            if not await self._store.space.use_reserve():
+                raise
+            await self.write()
+            self._store.space.note_full(str(error))
+
     async def write_at_start(self, *, needed: bool) -> None:
         """Write it before the first append; on a full disk an old one that says no more will do.
 
         `needed`: what is there says something that will not be true any more. Raises `DiskFull`.
         """
+        if needed:
+            await self.write_with_reserve()
+            return
         try:
             await self.write()
         except DiskFull as error:
-            if needed:
-                if not await self._store.space.use_reserve():
-                    raise
-                await self.write()
             self._store.space.note_full(str(error))
 
     async def write_reset(self, position: Position) -> None:

@@ -96,7 +96,11 @@ async def retire(
         return 0
     before = store.log_start
     store.log_start = store.segments[count].base
-    await parts.checkpoints.write()
+    try:
+        await parts.checkpoints.write_with_reserve()
+    except DiskFull:
+        store.log_start = before
+        raise
     parts.tail.drop_below(store.log_start)
     # R7: who looks for an offset meanwhile must not be told that it is there and find the next.
     await parts.catalog.begin_at(store.segments[count])

@@ -20,6 +20,7 @@ from fmqbroker.tests.journal_kit import (
     data,
     epoch,
     everything,
+    fill,
     headers,
     running,
     until,
@@ -210,3 +211,25 @@ async def test_on_a_real_file_system_that_others_have_filled(tmpfs: Path) -> Non
         await journal.wait_durable(journal.end)
         kinds = [h.type for h in headers(await everything(journal))]
         assert kinds[-1] == BatchType.DATA
+
+
+@pytest.mark.parametrize("reserve", [True, False])
+async def test_retention_works_on_a_full_disk(tmp_path: Path, reserve: bool) -> None:
+    """Before it makes room it needs a little: for the checkpoint that says what goes."""
+    disk = SmallDisk(tmp_path, 2 * LARGE)
+    kept = {"min_free_bytes": KEPT} if reserve else {}
+    async with running(tmp_path, disk=disk, retention_bytes=2 * SEGMENT, **kept) as journal:
+        journal.append(epoch(1))
+        fill(journal, 300)
+        await journal.wait_durable(journal.end)
+        await until(lambda: not reserve or (tmp_path / "reserve").exists())
+        disk.total = disk.total - disk.left  # others took all that was left
+        if not reserve:
+            with pytest.raises(StorageFull):
+                await journal.retire(journal.end, 0)
+            assert journal.log_start == 0, "nothing went"
+            disk.total = 2 * LARGE
+        freed = await journal.retire(journal.end, 0)
+        assert freed == journal.log_start > 0
+    async with running(tmp_path) as journal:
+        assert journal.log_start == freed

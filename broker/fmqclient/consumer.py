@@ -240,6 +240,9 @@ class Consumer:
     def _deliver(self, chunk: Chunk) -> None:
         if chunk.delivery_count > 1:
             self._leave_out_waiting(chunk)
+        elif (waiting := self._waiting.get(chunk.track)) is not None:
+            for first, end in chunk.ranges:
+                waiting.add(first, end)
         self._chunks.append(chunk)
         self._there.set()
 

@@ -100,6 +100,14 @@ async def test_what_waits_here_while_it_is_overdue_is_shown_once() -> None:
     assert [m.offset for m in rig.take()] == [2, 3]
 
 
+async def test_what_came_after_a_copy_and_waits_is_shown_once_too() -> None:
+    """The program is busy for twice as long, and takes nothing in between."""
+    rig = Rig()
+    await rig.told(assigned(1), *(ConsumeReply(deliveries=[piece(0, 1, RAW, c)]) for c in (1, 2)))
+    await rig.told(*(ConsumeReply(deliveries=[piece(1, 2, RAW, c)]) for c in (1, 2)))
+    assert [m.offset for m in rig.take()] == [0, 1]
+
+
 async def test_a_copy_that_is_being_handed_out_goes_on_without_what_was_acked_meanwhile() -> None:
     rig = Rig()
     await rig.told(assigned(1), delivery(1))

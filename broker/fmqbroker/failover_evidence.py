@@ -77,14 +77,21 @@ class Gatherer:
         )
 
     def granted_until(self) -> int:
-        """Until when every slave that may be in sync is bound by its grant to me."""
+        """Until when every slave that may be in sync is bound by its grant to me; 0 = it is not.
+
+        In the term that I hold as master. The gate asks this at every check, also before what was
+        just read of the state is decided upon: in another master's term nobody is bound to me, and
+        an in-sync set of nobody is no unanimous one of mine.
+        """
+        state = self._parts.group.state.value
+        mine = state.mode is Mode.MASTER and state.master == self._parts.me
+        if not mine or state.epoch != self._terms.held:
+            return 0
         return granted_until(self._parts.group.widest_isr, self._links())
 
     def granted_now(self) -> bool:
         """Whether the grants alone let me serve as master at this moment."""
-        state = self._parts.group.state.value
-        mine = state.mode is Mode.MASTER and state.master == self._parts.me
-        return mine and self.granted_until() > self._clock.monotonic_ms()
+        return self.granted_until() > self._clock.monotonic_ms()
 
     def _links(self) -> dict[BrokerId, Link]:
         return {b: _link(view) for b, view in sorted(self._parts.master.links.items())}

@@ -1,0 +1,31 @@
+"""Whom a broker's gate lets in between the moment a state is seen and the decision on it."""
+
+from pathlib import Path
+
+import pytest
+
+from fmqbroker.tests.failover_harness import M, S, group_of, until, whole
+from fmqcore.cluster import GroupState, Mode, Versioned
+from fmqcore.words import Epoch, Permission
+
+pytestmark = pytest.mark.processes
+
+
+async def test_grants_of_another_masters_term_are_none_of_mine(
+    zookeeper: str, tmp_path: Path
+) -> None:
+    """F5: nobody in sync is unanimous, but for who opened that term.
+
+    A master is cut off and declared lost, its only slave is promoted and has nobody in sync yet.
+    The one that is back serves nothing, not even until it has decided upon what it has just read.
+    """
+    async with group_of(zookeeper, tmp_path, M, S) as net:
+        master, _ = await whole(net, S)
+        net.keeps_isr = False
+        net.unlinked.add(S)
+        await master.proxy.cut()
+        await until(lambda: master.serves is Permission.NONE, "its lease and its grants are over")
+        now = master.group.state
+        promoted = GroupState(Mode.MASTER, Epoch(now.value.epoch + 3), master=S, reader=S)
+        master.group._see(Versioned(promoted, now.version + 3))
+        assert master.serves is Permission.NONE

@@ -113,6 +113,8 @@ class OffsetStore:
         """
         if self._keeping not in (_Keeping.MASTER, _Keeping.TAKER):
             raise self._refusal()
+        if self._side is None:  # a taker that found no room: nothing of what is known is stored
+            entries = merged(self._takeover, entries)
         if entries or self._round.entries:
             await self._take_in(entries).wait()
         elif self._keeping is _Keeping.MASTER:

@@ -18,6 +18,7 @@ from fmqcore.journal.control import decode_offsets, encode_offsets
 from fmqcore.journal.offsets import OffsetEntry
 from fmqcore.words import Epoch, Offset
 from fmqport.coordination import ConnectionLost
+from fmqport.disk import DiskFull
 
 # ---- as taker
 
@@ -185,6 +186,30 @@ async def test_a_side_journal_is_written_anew_when_it_has_grown(
         sizes = dict(await rig.disk.list())
         assert sizes[NAME] < 700
         assert (await SideJournal.load(rig.disk))[key()].floor == 39
+
+
+async def test_what_found_no_room_is_not_stored_by_being_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was counted, so an ack that is said again is no news, in the next term neither."""
+    async with running(Rig(tmp_path), lead=False) as rig:
+        replace_file = rig.disk.replace_file
+
+        async def full(name: str, data: bytes) -> None:
+            raise DiskFull("no space")
+
+        monkeypatch.setattr(rig.disk, "replace_file", full)
+        await take_over(rig, 2)
+        for _ in range(2):
+            with pytest.raises(DiskFull):
+                await rig.offsets.put(at(rig, 5))
+            rig.offsets.retire()
+            await take_over(rig, 3)
+            with pytest.raises(DiskFull):
+                await rig.offsets.put({})
+        monkeypatch.setattr(rig.disk, "replace_file", replace_file)
+        await rig.offsets.put({})
+        assert (await SideJournal.load(rig.disk))[key()].floor == 5
 
 
 async def test_a_record_above_the_bound_keeps_its_floors_or_stays_what_it_was(

@@ -124,6 +124,9 @@ class SegmentStore:
                 raise NotFound(f"segment {base} was deleted") from None
             if base in self._open:  # somebody else was quicker
                 await file.close()
+            elif not self._stands(segment):
+                await file.close()
+                raise NotFound(f"segment {base} was deleted")
             else:
                 self._open[base] = file
         # No wait from here to the caller's use of it: the surplus is closed from the other end.
@@ -208,6 +211,10 @@ class SegmentStore:
             await file.close()
 
     # ---- within
+    def _stands(self, segment: StoredSegment) -> bool:
+        at = bisect_left(self._bases, segment.base)
+        return at < len(self.segments) and self.segments[at] is segment
+
     async def _make(self, segment: StoredSegment) -> DiskFile:
         if self._spare is not None and self._spare.size != segment.size:
             await self._drop_spare()
@@ -253,8 +260,8 @@ class SegmentStore:
         await self.disk.remove(segment_name(segment.base))
 
     async def _close_surplus(self) -> None:
-        newest = self.last.base if self.last else None
         while len(self._open) >= MAX_OPEN:
             # The newest one's stays: it may hold bytes that are written and not yet synced.
+            newest = max(self._open)
             base = next(base for base in self._open if base != newest)
             await self._open.pop(base).close()

@@ -11,6 +11,7 @@ import pytest
 from fmqbroker.journal import segment_scan
 from fmqbroker.journal import store as store_module
 from fmqbroker.journal.catalog import Catalog
+from fmqbroker.journal.store import SegmentStore
 from fmqbroker.tests import fault_disk
 from fmqbroker.tests.fault_disk import FaultDisk, Step
 from fmqbroker.tests.journal_kit import (
@@ -24,11 +25,12 @@ from fmqbroker.tests.journal_kit import (
     running,
     until,
 )
+from fmqcore.errors import NotFound
 from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, index_name, segment_name
 from fmqcore.journal.suspect import SUSPECT
 from fmqcore.words import Offset, Position
-from fmqport.disk import DiskFailed
+from fmqport.disk import DiskFailed, DiskFile
 
 
 class HeldDisk(FaultDisk):
@@ -54,6 +56,11 @@ class HeldDisk(FaultDisk):
     async def replace_file(self, name: str, data: bytes) -> None:
         await self._wait("replace", name)
         await super().replace_file(name, data)
+
+    async def open(self, name: str) -> DiskFile:
+        file = await super().open(name)
+        await self._wait("open", name)
+        return file
 
     async def read_file(self, name: str) -> bytes | None:
         found = await super().read_file(name)
@@ -264,3 +271,41 @@ async def test_what_is_cut_under_a_read_is_no_damage(
         assert headers(stored)[-1].end == journal.end == ends[30]
         assert journal.damage is None
         assert not (tmp_path / SUSPECT).exists()
+
+
+async def test_a_file_opened_while_its_segment_goes_is_let_go(tmp_path: Path) -> None:
+    """Else its room on the disk is not free, and who deletes wants it now."""
+    bases = await _old_segments(tmp_path)
+    disk = HeldDisk(tmp_path)
+    disk.slow = ("open", segment_name(bases[0]))
+    async with running(tmp_path, disk=disk, retention_ms=1, retention_bytes=0) as journal:
+        await journal._parts.store._open.pop(bases[0]).close()  # long unused
+        with held(disk):
+            reading = asyncio.ensure_future(journal.raw.read(bases[0], 0, 8))
+            await until(lambda: disk.waits > 0)
+            await journal.retire(bases[3], 10**15)
+        with pytest.raises(NotFound):
+            await reading
+        assert bases[0] not in journal._parts.store._open
+
+
+async def test_the_file_that_is_written_is_not_closed_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may hold bytes that are not synced; newer segments may be there, in memory alone."""
+    monkeypatch.setattr(store_module, "MAX_OPEN", 3)
+    disk = FaultDisk(tmp_path)
+    await disk.lock("a test")
+    store = SegmentStore(disk, SEGMENT, 0)
+    segments = [
+        store.add(Position(i), Position(i + SEGMENT)) for i in range(0, 6 * SEGMENT, SEGMENT)
+    ]
+    for segment in segments[:5]:
+        written = await store.writable(segment)
+    for segment in (*segments[:4], *segments[:4]):
+        if file := store._open.pop(segment.base, None):
+            await file.close()
+        await store.readable(segment)
+    assert await store.readable(segments[4]) is written
+    await store.close()
+    await disk.close()

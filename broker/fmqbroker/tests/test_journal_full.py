@@ -217,8 +217,9 @@ async def test_on_a_real_file_system_that_others_have_filled(tmpfs: Path) -> Non
 async def test_retention_works_on_a_full_disk(tmp_path: Path, reserve: bool) -> None:
     """Before it makes room it needs a little: for the checkpoint that says what goes."""
     disk = SmallDisk(tmp_path, 2 * LARGE)
-    kept = {"min_free_bytes": KEPT} if reserve else {}
-    async with running(tmp_path, disk=disk, retention_bytes=2 * SEGMENT, **kept) as journal:
+    async with running(
+        tmp_path, disk=disk, retention_bytes=2 * SEGMENT, min_free_bytes=KEPT * reserve
+    ) as journal:
         journal.append(epoch(1))
         fill(journal, 300)
         await journal.wait_durable(journal.end)

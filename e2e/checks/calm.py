@@ -1,5 +1,6 @@
 """I12: where nothing is wrong nothing happens: while the run is calm (it was whole when that began)
-nobody takes over, no process ends, no send is left unknown or fails, nothing is delivered twice.
+nobody takes over, no process ends, no send is left unknown or fails, acks are stored when somebody
+asks for it and consumer groups are moved, nothing is delivered twice.
 """
 
 from collections.abc import Iterator
@@ -58,6 +59,11 @@ def _outcomes(facts: Facts, from_ms: float, to_ms: float) -> Iterator[Finding]:
         if sent is not None and sent.at_ms > from_ms:
             text = f"{type(outcome).__name__.lower()} for {outcome.who}: {outcome.why}"
             yield Finding(Check.I12, outcome.at_ms, text, (outcome.who,), record=outcome.record)
+    for asked in () if facts.looks else facts.in_vain:  # a real machine may be too slow for it
+        if from_ms < asked.asked_ms and asked.at_ms <= to_ms:
+            yield Finding(
+                Check.I12, asked.at_ms, f"{asked.who} was told: {asked.why}", (asked.who,)
+            )
 
 
 def _again(facts: Facts, from_ms: float, to_ms: float) -> Iterator[Finding]:

@@ -63,6 +63,15 @@ Progress = Delivered | Acked | Nacked | Confirmed | Seeking | Sought | Skipped
 """What can happen to one consumer group in one queue."""
 
 
+class InVain(NamedTuple):
+    """Acks were asked to be stored, or a consumer group to be moved: it was answered with this."""
+
+    asked_ms: float
+    at_ms: float
+    who: str
+    why: str
+
+
 class Truth(NamedTuple):
     """What a place holds in the end: offset → record, from `begin` on (before: deleted)."""
 
@@ -103,6 +112,7 @@ class Facts:
         self._asked: dict[str, int] = {}
         self._asked_ms: dict[str, float] = {}
         self.waits: dict[str, list[tuple[float, float]]] = defaultdict(list)  # in a commit
+        self.in_vain: list[InVain] = []
         for event in events:
             self._take(event)
         self.truths: Final = {g: self._truth(g) for g in self.group_names()}
@@ -219,6 +229,7 @@ class Facts:
                 self.outcome[event.record] = event
             case Nacked() | Seeking() | Sought() | Skipped():
                 self.progress[event.readers, event.place].append(event)
+                self._in_vain(event)
             case Committing():
                 self._asked[event.who] = len(self._pending[event.who])
                 self._asked_ms[event.who] = event.at_ms
@@ -255,10 +266,18 @@ class Facts:
             case _:
                 raise AssertionError(f"{event} was taken before")
 
+    def _in_vain(self, event: Progress) -> None:
+        if isinstance(event, Seeking):
+            self._asked_ms[event.who] = event.at_ms
+        elif isinstance(event, Sought) and event.why:
+            since_ms = self._asked_ms.get(event.who, event.at_ms)
+            self.in_vain.append(InVain(since_ms, event.at_ms, event.who, event.why))
+
     def _committed(self, event: Committed) -> None:
         since_ms = self._asked_ms.pop(event.who, event.at_ms)
         self.waits[event.who].append((since_ms, event.at_ms))
         if event.why and not event.stale:
+            self.in_vain.append(InVain(since_ms, event.at_ms, event.who, event.why))
             return  # it may still be stored later: asked again
         count = self._asked.pop(event.who, 0)
         pending = self._pending[event.who]

@@ -50,10 +50,12 @@ class Losses:
         done = [f for f in self._to_disks if f.on == broker and f.at_ms <= at_ms]
         return bool(done) and done[-1].kind is FaultKind.DISK_DAMAGE
 
-    def damaged(self, brokers: Sequence[str], before_ms: float = inf) -> bool:
-        """Whether the disk of one of them was hurt."""
+    def damaged(self, brokers: Sequence[str], *, for_good: bool = False) -> bool:
+        """Whether the disk of one of them was hurt; `for_good`: and it never was whole again."""
         return any(
-            loss.takes is Copy.DISK and loss.broker in brokers and loss.from_ms <= before_ms
+            loss.takes is Copy.DISK
+            and loss.broker in brokers
+            and (loss.until_ms == inf or not for_good)
             for loss in self.all
         )
 

@@ -73,6 +73,10 @@ def _stored(facts: Facts) -> Iterator[Finding]:
     for outcome in facts.outcome.values():
         if isinstance(outcome, Stored) and outcome.offset >= 0 and not _gone(facts, outcome):
             where[outcome.place][outcome.offset] = outcome.record
+    for event in facts.delivered:
+        known, deleted = where[event.place], event.offset < facts.truth(event.place).begin
+        if deleted and event.offset not in known and not may_be_gone(facts, event):
+            known[event.offset] = event.record
     for places in facts.truths.values():
         for place, truth in places.items():
             where[place] |= truth.records

@@ -27,7 +27,8 @@ def divergent(facts: Facts) -> Iterator[Finding]:
                 yield from _different(facts, truth, journal)
             if _complete(facts, broker) and journal.end < committed:
                 text = f"{broker} ends at {journal.end}; {committed} was committed"
-                if not facts.losses.damaged((broker, truth.broker)) or broker == truth.broker:
+                pair = broker, truth.broker
+                if not facts.losses.damaged(pair, for_good=True) or broker == truth.broker:
                     yield Finding(Check.I9, facts.end_ms, text, (group, broker))
 
 
@@ -62,7 +63,7 @@ def deleted(facts: Facts) -> Iterator[Finding]:
 
 
 def _unreadable(facts: Facts, journal: Journal) -> Iterator[Finding]:
-    if journal.trouble and not facts.losses.damaged((journal.broker,)):
+    if journal.trouble and not facts.losses.hurt(journal.broker, facts.end_ms):
         text = f"the journal of {journal.broker}: {journal.trouble[0]}"
         yield Finding(Check.I9, facts.end_ms, text, (journal.group, journal.broker))
 

@@ -7,6 +7,7 @@ from e2e.events import (
     Failed,
     FaultKind,
     Sent,
+    Setup,
     Stored,
     Unsure,
 )
@@ -296,4 +297,20 @@ def stored_out_of_the_order_of_its_key() -> Kit:
     kit.told([records[1]], kit.store([records[1]]))
     kit.told([records[0]], kit.store([records[0]]))
     kit.told([records[2]], kit.store([records[2]]))
+    return kit
+
+
+@breaks(Check.I6)
+def delivered_in_another_order_than_its_key_s_and_deleted_since() -> Kit:
+    """Nobody was told where they are, and nothing of them is left but that they came."""
+    kit = Kit()
+    kit.change(Setup, 0, retention_bytes=1 << 16)
+    records = kit.send(2)
+    for record in reversed(records):
+        kit.store([record])
+        kit.ends(MASTER)
+        kit.add(Unsure(kit.at(), "p", record, "no answer"))
+    kit.consume([0, 1])
+    kit.writer.roll()
+    kit.deleted_below = kit.writer.last_base
     return kit

@@ -1,26 +1,20 @@
-"""What a cluster does and must not: I7 to I12."""
+"""What a cluster does and must not: I7 to I10."""
 
 from e2e.checks.findings import Check
 from e2e.events import (
     Ending,
-    Failed,
     FaultKind,
-    Left,
     Look,
-    PhaseName,
     Refusal,
     Step,
-    Unsure,
 )
 from e2e.tests.breaks import breaks
 from e2e.tests.kit import (
     FULL,
     GROUP,
     MASTER,
-    MEMBER,
     NONE,
     READ,
-    READERS,
     SLAVE,
     Kit,
 )
@@ -192,6 +186,31 @@ def all_lack_what_was_committed_and_no_fault_took_it() -> Kit:
     return kit
 
 
+@breaks(Check.I9)
+def a_replica_that_was_given_all_again_lacks_what_was_committed_later() -> Kit:
+    kit = Kit()
+    kit.second = Kit().writer
+    kit.fault(FaultKind.DISK_EMPTY, SLAVE)
+    kit.end(SLAVE, Ending.KILLED)
+    kit.up(SLAVE, 0)
+    kit.ends(SLAVE)
+    kit.produce(2)
+    return kit
+
+
+@breaks(Check.I9)
+def a_journal_is_unreadable_and_its_disk_was_emptied_since() -> Kit:
+    kit = Kit()
+    kit.produce(2)
+    for kind in (FaultKind.DISK_DAMAGE, FaultKind.DISK_EMPTY):
+        kit.fault(kind, SLAVE)
+    kit.end(SLAVE, Ending.KILLED)
+    kit.up(SLAVE, 0)
+    kit.ends(SLAVE)
+    kit.trouble = {SLAVE: "a payload does not match its checksum"}
+    return kit
+
+
 # ---- I10
 
 
@@ -267,112 +286,5 @@ def a_broker_ends_itself_in_another_life_than_its_disk_failed_in() -> Kit:
     kit.fault(FaultKind.POWER, SLAVE, number=2)
     kit.up(SLAVE)
     kit.end(SLAVE, Ending.FATAL, 0)
-    kit.up(SLAVE)
-    return kit
-
-
-# ---- I11
-
-
-@breaks(Check.I11)
-def a_message_that_waits_for_ever_for_a_member_that_is_gone() -> Kit:
-    kit = Kit()
-    kit.produce(3)
-    kit.consume([0, 1])
-    kit.deliver([2])
-    kit.add(Left(kit.at(), MEMBER, READERS, orderly=False))
-    kit.drained()
-    return kit
-
-
-@breaks(Check.I11)
-def a_send_without_an_outcome() -> Kit:
-    kit = Kit()
-    kit.send(1)
-    return kit
-
-
-@breaks(Check.I11)
-def a_message_that_never_comes() -> Kit:
-    kit = Kit()
-    kit.produce(3)
-    kit.consume([0, 1])
-    kit.drained()
-    return kit
-
-
-@breaks(Check.I11)
-def a_group_that_is_never_whole_again() -> Kit:
-    kit = Kit()
-    kit.phase(PhaseName.HEALED)
-    kit.wait(70_000)
-    kit.phase(PhaseName.OVER)
-    return kit
-
-
-@breaks(Check.I11)
-def a_group_that_is_whole_too_late() -> Kit:
-    kit = Kit()
-    kit.phase(PhaseName.HEALED)
-    kit.wait(70_000)
-    kit.phase(PhaseName.WHOLE)
-    return kit
-
-
-# ---- I12
-
-
-def _calm() -> Kit:
-    kit = Kit()
-    kit.phase(PhaseName.CALM)
-    kit.wait(1000)
-    kit.produce(3)
-    return kit
-
-
-@breaks(Check.I12)
-def a_failover_in_the_calm() -> Kit:
-    kit = _calm()
-    kit.serves(MASTER, NONE)
-    kit.epoch += 1
-    kit.state(Mode.SLAVE_CONSUME, SLAVE)
-    return kit
-
-
-@breaks(Check.I12)
-def a_slave_leaves_the_in_sync_set_in_the_calm() -> Kit:
-    kit = _calm()
-    kit.epoch += 1
-    kit.state(Mode.MASTER, MASTER, isr=())
-    return kit
-
-
-@breaks(Check.I12)
-def an_unknown_outcome_in_the_calm() -> Kit:
-    kit = _calm()
-    kit.add(Unsure(kit.at(), "p", kit.send(1)[0], "no answer"))
-    return kit
-
-
-@breaks(Check.I12)
-def a_refusal_in_the_calm() -> Kit:
-    kit = _calm()
-    kit.add(Failed(kit.at(), "p", kit.send(1)[0], "overloaded"))
-    return kit
-
-
-@breaks(Check.I12)
-def delivered_twice_in_the_calm() -> Kit:
-    kit = _calm()
-    kit.wait(6000)
-    kit.deliver([0, 1, 2])
-    kit.deliver([1])
-    return kit
-
-
-@breaks(Check.I12)
-def a_restart_in_the_calm() -> Kit:
-    kit = _calm()
-    kit.end(SLAVE, Ending.STOPPED, int(kit.writer.end))
     kit.up(SLAVE)
     return kit

@@ -66,6 +66,7 @@ class Kit:
         self.records = 0
         self.epoch = 1
         self.reader = MASTER
+        self.trouble: dict[str, str] = {}  # broker → why its journal is not readable
         self.floors: dict[int, int] = {}
         self.names = tuple(f"{GROUP}-{n}" for n in range(members))
         setup = GroupSetup(GROUP, MASTER, self.names, policy or AckPolicy())
@@ -233,7 +234,8 @@ class Kit:
     def journal(self, broker: str) -> Journal:
         writer = self.second if self.second is not None and broker != MASTER else self.writer
         checkpoint = writer.checkpoint(log_start=self.deleted_below) if self.deleted_below else None
-        return load(broker, GROUP, list(writer.files(checkpoint).items()))
+        found = load(broker, GROUP, list(writer.files(checkpoint).items()))
+        return replace(found, trouble=(self.trouble[broker],)) if broker in self.trouble else found
 
     def journals(self) -> list[Journal]:
         return [self.journal(name) for name in self.names]

@@ -86,6 +86,8 @@ class GroupState:
     `heir`: the incarnation of the reader to which the master gave its whole journal with the reads;
     "" once anybody has claimed. `base`: not 0 from a claim of mastership until its term is opened:
     the journal of `master` must have that epoch, or every member but `lost` be heard first.
+    `opened`: the newest term that a master opened; its journal has that epoch, for it was durable
+    there before it stood here. 0: not known, an older version wrote this.
     """
 
     mode: Mode = Mode.NEW
@@ -102,6 +104,7 @@ class GroupState:
     heir: str = ""
     base: Epoch = Epoch(0)
     lost: BrokerId = BrokerId("")  # the master from which a promoted one took over
+    opened: Epoch = Epoch(0)
 
 
 def acting(config: GroupConfig, state: GroupState) -> GroupConfig:
@@ -224,6 +227,7 @@ def state_to_json(state: GroupState) -> bytes:
             "heir": state.heir,
             "base": state.base,
             "lost": state.lost,
+            "opened": state.opened,
             "sealed": state.sealed,
             "degraded": state.degraded,
             "why": state.why,
@@ -247,6 +251,7 @@ def state_from_json(raw: bytes) -> GroupState:
             heir=_text(data.get("heir", "")),
             base=Epoch(int(data.get("base", 0))),
             lost=BrokerId(_text(data.get("lost", ""))),
+            opened=Epoch(int(data.get("opened", 0))),
             sealed=bool(data.get("sealed", False)),
             degraded=bool(data.get("degraded", False)),
             why=_text(data.get("why", "")),

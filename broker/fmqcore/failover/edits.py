@@ -145,6 +145,7 @@ def _open(case: Case, why: str, *, degraded: bool) -> GroupState:
         offsets=case.state.offsets,
         degraded=degraded,
         why=why,
+        opened=next_epoch(case),
     )
 
 

@@ -109,11 +109,21 @@ def _enough_heard(case: Case) -> bool:
 
 def _journal_whole(case: Case) -> bool:
     """A term is set in the state only after its EPOCH batch is durable here."""
+    state = case.state
+    opened = state.epoch if state.mode is Mode.MASTER else Epoch(state.epoch - 1)
+    return _has_term(case, opened)
+
+
+def _journal_kept(case: Case) -> bool:
+    """As `_journal_whole`, after any number of claims."""
+    return _has_term(case, case.state.opened or Epoch(1))
+
+
+def _has_term(case: Case, opened: Epoch) -> bool:
     links, state = case.evidence.links, case.state
     if state.base:
         return True  # it opened none yet: `GATHERED`
     given_back = bool(state.isr) and all(b in links and links[b].heard for b in state.isr)
-    opened = state.epoch if state.mode is Mode.MASTER else Epoch(state.epoch - 1)
     return case.evidence.journal_epoch >= opened or given_back
 
 
@@ -194,6 +204,12 @@ JOURNAL_WHOLE: Final = Guard(
     "the journal of {me} lacks a term that it had opened, so its data directory was lost or "
     "replaced: it waits for its in-sync slaves ({isr}) to give back what they have; with none of "
     "them left, delete the group's state in ZooKeeper to begin anew",
+)
+JOURNAL_KEPT: Final = replace(
+    # F17: else all that was acknowledged would be given up beside those who have it.
+    JOURNAL_WHOLE,
+    name="my journal has the term that I opened before it was claimed",
+    holds=_journal_kept,
 )
 GATHERED: Final = Guard(
     "who took over has heard all members, or has all by itself",

@@ -21,8 +21,9 @@ than the state it is judged with).
 |                  |        | check) best                                             |           |
 | SLAVE_CONSUME(e) | master | session; journal fits; record in (the reader froze but  | OPEN      |
 |                  |        | cannot reach ZooKeeper); reader and enough slaves heard |           |
-|                  |        | session; reader gone for the bound; lenient; the linked | OPEN      |
-|                  |        | slaves heard, and enough after an unclean start         | degraded  |
+|                  |        | session; reader gone for the bound; lenient; the        | OPEN      |
+|                  |        | journal has the term opened last; the linked slaves     | degraded  |
+|                  |        | heard, and enough after an unclean start                |           |
 |                  |        | session; journal fits; the heir gone before it claimed  | OPEN      |
 | SLAVE_CONSUME(e) | reader | session; wanted; heir                                   | TAKE OVER |
 |                  |        | frozen; session; wanted; promotable (declared lost and | TAKE OVER |
@@ -38,8 +39,9 @@ than the state it is judged with).
 | HANDOVER(e)      | master | session; journal fits; record in; reader and enough     | OPEN      |
 |                  |        | slaves heard                                            |           |
 |                  |        | the same, reader gone but the state holds its record    | OPEN      |
-|                  |        | session; reader gone for the bound; lenient; the linked | OPEN      |
-|                  |        | slaves heard, and enough after an unclean start         | degraded  |
+|                  |        | session; reader gone for the bound; lenient; the        | OPEN      |
+|                  |        | journal has the term opened last; the linked slaves     | degraded  |
+|                  |        | heard, and enough after an unclean start                |           |
 | HANDOVER(e)      | reader | frozen; linked                                          | SEND      |
 |                  |        | not frozen (restart); linked                            | FREEZE    |
 |                  |        | master gone; READ configured for both; session          | CHECK x K |

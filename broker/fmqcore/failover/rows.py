@@ -63,6 +63,7 @@ _LOST_RECORD: Final = (
     g.READER_GONE,
     g.READER_GONE_LONG,
     g.LENIENT,
+    g.JOURNAL_KEPT,
     g.LINKED_HEARD,
     g.ENOUGH_HEARD,
 )

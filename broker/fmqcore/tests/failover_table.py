@@ -61,9 +61,9 @@ def state(mode: Mode, f: Facts, me: BrokerId = S) -> GroupState:
     served_end = Position(2 * f.get("lacks", False))  # the journal ends at 1
     heir = "i" if f.get("heir") else ""
     base = Epoch(EPOCH + 1 if f.get("gathering") else 0)
-    return GroupState(
-        mode, EPOCH, M, reader, isr, "cmVj", sealed, False, "w", "", served_end, heir, base
-    )
+    opened = EPOCH if mode is Mode.MASTER else Epoch(EPOCH - 1)
+    shape = mode, EPOCH, M, reader, isr, "cmVj", sealed, False, "w", "", served_end, heir, base
+    return GroupState(*shape, opened=opened)
 
 
 def _journal_epoch(f: Facts) -> int:
@@ -191,7 +191,7 @@ def _returns(f: Facts, mode: Mode) -> Action:
     if unused and gone and linked_heard and enough and whole:
         return Action.OPEN
     long = f.get("long") and not lacks  # then not long enough
-    if gone and long and f.get("lenient", True) and linked_heard and enough:
+    if gone and long and f.get("lenient", True) and linked_heard and enough and whole:
         return Action.OPEN
     return Action.WAIT
 
@@ -271,7 +271,7 @@ TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] =
     (Mode.SLAVE_CONSUME, M, consume_master, RETURNING),
     (Mode.SLAVE_CONSUME, M, consume_master, GIVEN),
     (Mode.HANDOVER, M, hand_over_master,
-     (*RETURNING[:7], "reader_gone", "sealed", "gathering", "long", "away")),
+     (*RETURNING[:7], "reader_gone", "sealed", "gathering", "long", "away", "hollow")),
     (Mode.SLAVE_CONSUME, S, consume_reader,
      ("held", "frozen", "session", "fresh", "stream", "master_gone", "lease_out", "reads")),
     (Mode.SLAVE_CONSUME, S, consume_reader,

@@ -10,7 +10,7 @@ from fmqcore.failover.evidence import Action
 from fmqcore.failover.machine import decide
 from fmqcore.policy import AckPolicy, Flush, HowMany
 from fmqcore.tests.failover_table import NOW, PARAMS, M, S, T, U, config, evidence, state
-from fmqcore.words import BrokerId, Position
+from fmqcore.words import BrokerId, Epoch, Position
 
 BACK = {"session": True, "fresh": True, "fits": True, "whole": True, "unclean": True}
 FSYNC = AckPolicy(Flush.FSYNC)
@@ -147,3 +147,30 @@ def test_a_master_that_is_whole_again_forgets_what_was_shown() -> None:
     assert edit is not None
     assert (edit.degraded, edit.served_end, edit.offsets) == (True, 2, "")
     assert "taken back" in edit.why
+
+
+@pytest.mark.parametrize("mode", [Mode.SLAVE_CONSUME, Mode.HANDOVER])
+@pytest.mark.parametrize(
+    ("opened", "journal", "all_heard", "action"),
+    [
+        (6, 6, False, Action.OPEN),
+        (6, 5, False, Action.WAIT),  # a copy of long ago in its place
+        (6, 0, False, Action.WAIT),  # an empty disk, started and stopped in good order since
+        (6, 0, True, Action.OPEN),  # they gave back all there is
+        (0, 1, False, Action.OPEN),  # a state of an older version does not say
+        (0, 0, False, Action.WAIT),
+    ],
+)
+def test_a_master_with_another_disk_gives_up_nothing_though_its_reader_is_gone_for_long(
+    mode: Mode, opened: int, journal: int, all_heard: bool, action: Action
+) -> None:
+    """What was acknowledged is with the reader, or nowhere (I2)."""
+    facts = {"session": True, "fresh": True, "reader_gone": True, "long": True, "t": True}
+    facts["reader_heard"] = all_heard  # its stream is there, its node in ZooKeeper not
+    facts["away"] = not all_heard
+    known = replace(evidence(mode, facts), journal_epoch=Epoch(journal))
+    stands = replace(state(mode, facts), opened=Epoch(opened))
+    decision = decide(M, config(facts), stands, known, NOW, PARAMS)
+    assert decision.action is action
+    if action is Action.WAIT:
+        assert "was lost or replaced" in decision.why

@@ -60,6 +60,7 @@ FOUND = [
     Found(980002656, "the check took it for flushed, though its broker was killed before that"),
     Found(980002693, "a journal was begun anew far ahead, and its keeper turned in a circle"),
     Found(990000500, "what one reader's retention had deleted, the next one delivered, rightly"),
+    Found(990001142, "a master with an empty disk gave up what its reader, away for long, had"),
     Found(10002, "a master that was lost right after it opened took the hand-over with it"),
 ]
 

@@ -85,7 +85,7 @@ class Disk(Protocol):
         ...
 
     async def open(self, name: str) -> DiskFile:
-        """Open an existing file. Raises `FileNotFoundError`."""
+        """Open an existing file. Raises `FileNotFoundError`, `DiskFailed`."""
         ...
 
     async def read_file(self, name: str) -> bytes | None:

@@ -154,11 +154,11 @@ class FileDisk:
         return _Lock(fd, calls)
 
     def _list(self) -> _Listing:
-        return sorted(
-            (name, size)
-            for name, size in self._calls.scan(self._path)
-            if name != LOCK_NAME and not name.endswith(_TMP)
-        )
+        try:
+            found = sorted(self._calls.scan(self._path))
+        except OSError as error:
+            raise DiskFailed(f"list {self._path}: {error}") from error
+        return [each for each in found if each[0] != LOCK_NAME and not each[0].endswith(_TMP)]
 
     def _opened(self, path: str, fd: int) -> OpenFile:
         return OpenFile(
@@ -166,7 +166,12 @@ class FileDisk:
         )
 
     def _open(self, path: str) -> OpenFile:
-        return self._opened(path, self._calls.open(path, os.O_RDWR))
+        try:
+            return self._opened(path, self._calls.open(path, os.O_RDWR))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise DiskFailed(f"open {path}: {error}") from error
 
     def _create(self, name: str, size: int) -> OpenFile:
         path = os.path.join(self._path, name)
@@ -222,7 +227,10 @@ class FileDisk:
             raise self._failure(f"remove {path}", error) from error
 
     def _free(self) -> int:
-        return self._calls.free_bytes(self._path)
+        try:
+            return self._calls.free_bytes(self._path)
+        except OSError as error:
+            raise DiskFailed(f"free space of {self._path}: {error}") from error
 
     def _refuse_existing(self, path: str) -> None:
         if self._calls.exists(path):

@@ -1,6 +1,7 @@
 """What is true of the real disk adapter only: real error numbers, left-overs, threads."""
 
 import asyncio
+import errno
 import os
 import threading
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from fmqport.disk import DiskFailed, DiskFull
 from fmqport.files import FileDisk
+from fmqport.syscalls import OsCalls
 
 
 @pytest.fixture
@@ -108,3 +110,39 @@ async def test_nothing_is_left_behind(tmp_path: Path) -> None:
 
 def _descriptors() -> list[str]:
     return [fd for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")]
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])
+async def test_whatever_fails_is_told_as_the_disks_failure(tmp_path: Path, number: int) -> None:
+    """A bare `OSError` is nobody's: it ended the broker as a mistake of its own would."""
+
+    class Failing(OsCalls):
+        broken = False
+
+        def open(self, path: str, flags: int) -> int:
+            self._fail()
+            return super().open(path, flags)
+
+        def scan(self, path: str) -> list[tuple[str, int]]:
+            self._fail()
+            return super().scan(path)
+
+        def free_bytes(self, path: str) -> int:
+            self._fail()
+            return super().free_bytes(path)
+
+        def _fail(self) -> None:
+            if self.broken:
+                raise OSError(number, os.strerror(number))
+
+    calls = Failing()
+    disk = FileDisk(str(tmp_path), calls)
+    await disk.lock("a test")
+    await (await disk.create("a", 4096)).close()
+    with pytest.raises(FileNotFoundError):
+        await disk.open("b")
+    calls.broken = True
+    for failing in (disk.open("a"), disk.list(), disk.free_bytes(), disk.read_file("a")):
+        with pytest.raises(DiskFailed, match=os.strerror(number)):
+            await failing
+    await disk.close()

@@ -8,7 +8,7 @@ not stored. I4: what was once delivered is there: a consumer never sees what is 
 from collections.abc import Iterator
 from math import inf
 
-from e2e.checks.facts import Facts
+from e2e.checks.facts import LATE_MS, Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.promise import may_lose, promise_of
 from e2e.events import Delivered, Failed, Place, Stored
@@ -54,7 +54,7 @@ def may_be_gone(facts: Facts, told: _Told) -> str:
     if sent is None:
         return ""
     level = sent.level if isinstance(told, Stored) else "replicated"
-    if isinstance(told, Delivered) and (why := facts.taken_back(told.place.group, told.at_ms)):
+    if isinstance(told, Delivered) and (why := facts.shown_taken_back(told)):
         return why
     return excused(facts, told.place.group, level, sent.at_ms, told.at_ms)
 
@@ -124,7 +124,7 @@ def aborted(facts: Facts) -> Iterator[Finding]:
         if (event.place, event.offset, event.record) in told:
             continue
         told.add((event.place, event.offset, event.record))
-        if facts.taken_back(event.place.group, event.at_ms):
+        if facts.shown_taken_back(event):
             continue
         if not excused(facts, event.place.group, "replicated", sent.at_ms, event.at_ms):
             yield _of(Check.I4, event, f"delivered to {event.who}, not there in the end")
@@ -138,7 +138,8 @@ def excused(
     if not losses.all and level != "one_way":
         return ""
     below = min(below, losses.furthest(group, since_ms, told_ms))
-    states = facts.states_between(group, since_ms, told_ms)
+    seen_ms = told_ms + (LATE_MS if facts.looks else 0.0)  # sampled, a change is seen later
+    states = facts.states_between(group, since_ms, seen_ms)
     for setup in facts.setups_between(group, since_ms, told_ms):
         masters = {state.master for state in states if state.master} or {setup.master}
         for master in sorted(masters):

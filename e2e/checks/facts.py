@@ -167,6 +167,17 @@ class Facts:
                 return f"{state.master} came back without what had been shown to {state.served_end}"
         return ""
 
+    def shown_taken_back(self, event: Delivered) -> str:
+        """The same of a message: it may have come to a client that stood still, or waited in a
+        commit, when that began."""
+        machine = event.who.partition(".")[0]  # of its lives `m00.1`, `m00.2`
+        stood = [(f, t) for on, f, t in self.losses.clients if on == machine]
+        stood += self.waits.get(event.who, ())
+        since = (f for f, t in stood if f <= event.at_ms <= t + LATE_MS)
+        shown_ms = min(since, default=event.at_ms)
+        told = (self.taken_back(event.place.group, ms) for ms in (event.at_ms, shown_ms))
+        return next(filter(None, told), "")
+
     def _might_give_up(self, reader: str, taken_ms: float, back_ms: float) -> bool:
         """That reader was away for so long, or what it had showed was lost with its disk."""
         hurt = (x for x in self.losses.all if x.broker == reader and x.takes is Copy.DISK)

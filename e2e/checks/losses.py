@@ -30,6 +30,7 @@ class Losses:
         kinds = FaultKind.DISK_DAMAGE, FaultKind.DISK_EMPTY
         self._to_disks = [f for f in faults if f.step is Step.FIRED and f.kind in kinds]
         self.frozen = _spans(faults, FROZEN)
+        self.clients = _spans(faults, frozenset({FaultKind.CLIENT}))
         self.failing = _spans(faults, FAILING)
         self.all: list[Loss] = []
         for fault in faults:
@@ -87,15 +88,23 @@ class Losses:
         until_ms = inf if up is None else self._whole_again_ms(up, at_ms)
         kept = up.end if up is not None and self._exact else -1
         before = [e for e in life if e.at_ms <= at_ms]
-        settled_ms = max((e.at_ms for e in before if self._settles(e)), default=-inf)
+        settled_ms = max(self._settled(before), default=-inf)
         idle = _joined(self._idle(broker, before, at_ms))
         self.all.append(Loss(broker, at_ms, until_ms, takes, tuple(idle), settled_ms, kept))
 
-    def _settles(self, event: Up | Down) -> bool:
-        """A start makes durable what it finds; a stop in good order writes all if there is room."""
-        if isinstance(event, Up):
-            return True
-        return event.how is Ending.STOPPED and not self._full(event)
+    def _settled(self, life: Sequence[Up | Down]) -> Iterator[float]:
+        """A start makes durable what it finds; a stop in good order writes all if there is room.
+
+        Of a start that was seen only later it is known that it came after the end before it.
+        """
+        down_ms = -inf
+        for event in life:
+            if isinstance(event, Up):
+                yield event.at_ms if self._exact else down_ms
+                continue
+            down_ms = event.at_ms
+            if event.how is Ending.STOPPED and not self._full(event):
+                yield down_ms
 
     def _full(self, event: Down) -> bool:
         return any(b == event.broker and f <= event.at_ms <= t for b, f, t in self._fullness)

@@ -3,8 +3,20 @@
 import pytest
 
 from e2e.checks.findings import Check
-from e2e.events import Delivered, Ending, FaultKind, State, Unsure
-from e2e.tests.kit import GROUP, MASTER, MEMBER, READERS, SLAVE, Kit, place
+from e2e.events import (
+    Committed,
+    Committing,
+    Delivered,
+    Ending,
+    Fault,
+    FaultKind,
+    Look,
+    Setup,
+    State,
+    Step,
+    Unsure,
+)
+from e2e.tests.kit import FULL, GROUP, MASTER, MEMBER, READERS, SLAVE, Kit, place
 from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 
@@ -105,3 +117,47 @@ def test_a_taker_that_lost_its_disk_at_another_time_has_no_excuse(
     if emptied == "after":
         kit.fault(FaultKind.DISK_EMPTY, SLAVE)
     assert kit.broken() == broken
+
+
+@pytest.mark.parametrize(("why", "broken"), [("", True), ("waits", False), ("stands", False)])
+def test_who_waited_or_stood_still_goes_on_with_what_is_taken_back(why: str, broken: bool) -> None:
+    """A reader showed it; when it comes to the program the master is back without it (ADR 0025)."""
+    kit = Kit()
+    kit.change(Setup, 0, served_wait_ms=3000)
+    kit.produce(1)
+    kit.take_over()
+    (shown,) = kit.send(1)
+    if why == "waits":
+        kit.add(Committing(kit.at(), MEMBER, READERS))
+    if why == "stands":
+        kit.add(Fault(kit.at(), 7, FaultKind.CLIENT, "m", Step.FIRED, "pause client"))
+    kit.add(Unsure(kit.at(), "p", shown, "no answer"))
+    kit.end(SLAVE, Ending.KILLED, int(kit.writer.end) + 96)
+    kit.wait(3000)
+    kit.up(MASTER)
+    kit.epoch += 1
+    kit.state(Mode.MASTER, MASTER, degraded=True, served_end=int(kit.writer.end) + 96)
+    kit.produce(1)
+    kit.wait(1000)
+    if why == "waits":
+        kit.add(Committed(kit.at(), MEMBER, READERS, "not in time"))
+    if why == "stands":
+        kit.add(Fault(kit.at(), 7, FaultKind.CLIENT, "m", Step.HEALED, "pause client"))
+    kit.add(Delivered(kit.at(), MEMBER, READERS, place(), 1, shown, 1, "k"))
+    kit.up(SLAVE)
+    assert (Check.I1 in kit.broken()) is broken
+
+
+def test_who_has_become_master_may_be_seen_later() -> None:
+    """Between two looks the mastership moved; the answer was the new master's."""
+    for late_ms, broken in ((100, set()), (5000, {Check.I2})):
+        kit = Kit(CACHE_ALONE)
+        header = kit.produce(1)
+        records = kit.send(1)
+        kit.add(Look(kit.at(), kit.now + 1, MASTER, GROUP, FULL, 1))
+        kit.told(records, header, 1)
+        kit.wait(late_ms)
+        kit.epoch += 1
+        kit.add(State(kit.at(), GROUP, Mode.MASTER, kit.epoch, SLAVE, SLAVE, (MASTER,)))
+        kit.fault(FaultKind.DISK_EMPTY, SLAVE)
+        assert {c for c in kit.broken() if c is Check.I2} == broken

@@ -262,3 +262,11 @@ def test_a_full_disk_takes_nothing_but_from_who_stops() -> None:
     (loss,) = Losses(full, {"m": [stopped]}, {}).all
     assert (loss.takes, loss.settled_ms) == (Copy.MEMORY, -inf)
     assert Losses(full, {"m": [stopped._replace(at_ms=400)]}, {}).all == []
+
+
+def test_a_start_that_was_seen_later_says_nothing_of_what_came_between() -> None:
+    life: list[Up | Down] = [Down(100, "m", "g", Ending.KILLED), Up(250, "m", "g", 0, 10, 10)]
+    power = [Fault(900, 1, FaultKind.POWER, "m", Step.FIRED)]
+    for asked_ms, settled_ms in ((250, 250), (240, 100)):
+        ends = {"m": [Ends(asked_ms, 250, "m", "g", 0, 10, 10, 10)]}
+        assert Losses(power, {"m": life}, ends).all[0].settled_ms == settled_ms

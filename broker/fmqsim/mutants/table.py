@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from fmqsim.mutants.between import BETWEEN
 from fmqsim.mutants.deciding import DECIDING
 from fmqsim.mutants.journal import JOURNAL
 from fmqsim.mutants.mutant import Mutant
@@ -9,4 +10,11 @@ from fmqsim.mutants.replicating import REPLICATING
 from fmqsim.mutants.sending import SENDING
 from fmqsim.mutants.serving import SERVING
 
-MUTANTS: Final[tuple[Mutant, ...]] = (*JOURNAL, *REPLICATING, *DECIDING, *SERVING, *SENDING)
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    *JOURNAL,
+    *REPLICATING,
+    *DECIDING,
+    *SERVING,
+    *SENDING,
+    *BETWEEN,
+)

@@ -120,6 +120,7 @@ class ConsumerGroup:
         # it ends is not known before a later one has begun.
         self._newest = newest
         self.epoch_ends: dict[tuple[int, int], Offset] = {}  # over: (queue, epoch) → its end
+        self.beginning = False  # it is not known to be stored where it begins
         self.timer_ms: int | None = None  # when `group_table.py` will call `on_time`
         self.idle_since_ms = 0  # its last session went then
 

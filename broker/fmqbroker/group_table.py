@@ -83,7 +83,8 @@ class GroupTable:
         """The group on that topic; made, with what is stored, if it does not live yet.
 
         Where nothing is stored it begins at `start`, which is stored at once: whoever joins later
-        begins there too. Raises `NoPermission`.
+        begins there too. Where that is not the oldest message it is stored at return: else the next
+        reader began at its own end, and what lay between came to nobody. Raises `NoPermission`.
         """
         self.require()
         key = (name, topic.id)
@@ -95,8 +96,22 @@ class GroupTable:
             gone = self._fit(group)  # the topic may have changed while we looked
             if gone is not None:
                 raise gone
+            group.beginning = bool(group.dirty) and start != client_pb2.START_EARLIEST
             self.changed(group)
-        return self._groups[key]
+        group = self._groups[key]
+        if group.beginning:
+            await self._begun(group)
+        return group
+
+    async def _begun(self, group: ConsumerGroup) -> None:
+        try:
+            await self.stored()
+        finally:
+            self.idle(group)  # if nobody joins it
+        self.require()
+        if self._groups.get((group.name, group.topic_id)) is not group:
+            raise NoPermission(f"consumer group {group.name} was dropped meanwhile: open again")
+        group.beginning = False
 
     async def learn(self, group: ConsumerGroup, acks: Iterable[client_pb2.AckRange]) -> None:
         """Before a group takes them in: where the epochs end that they are of, if not known."""

@@ -16,6 +16,7 @@ from fmqbroker.tests.consume_harness import (
     TOPIC,
     Rig,
     at,
+    commit_held,
     consuming,
     numbers,
     open_request,
@@ -26,7 +27,7 @@ from fmqbroker.tests.consume_harness import (
 from fmqcore.consume.assign import REJOIN_MS
 from fmqcore.errors import ErrorCode
 from fmqcore.journal.offsets import OffsetKey
-from fmqcore.words import Offset, TopicId
+from fmqcore.words import Offset, Permission, TopicId
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.client_pb2 import ConsumeRequest
 
@@ -330,3 +331,36 @@ async def churn(rig: Rig, dice: Random) -> None:
 
         await until(ack_all)
     assert sum(ends) == total
+
+
+@pytest.mark.parametrize("ends", ["stored", "away"])
+async def test_a_group_that_begins_at_the_latest_message_begins_when_that_is_stored(
+    tmp_path: Path, ends: str
+) -> None:
+    """Else the next reader began at its own end, and what came in between came to nobody."""
+    async with running(Rig(tmp_path)) as rig, AsyncExitStack() as stack:
+        rig.produce(0, b"before")
+        await rig.committed()
+        fields = {"start": client_pb2.START_LATEST}
+        entering = [consuming(rig, name, **fields) for name in ("a", "b")]
+        with commit_held(rig):
+            end = rig.journal.end
+            opening = [asyncio.create_task(stack.enter_async_context(each)) for each in entering]
+            await until(lambda: rig.journal.end > end, "its beginning is written")
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert not any(each.done() for each in opening), "written, and not committed"
+            if ends == "away":
+                rig.gate.grant(Permission.NONE, "another reads")
+                await until(lambda: not rig.fetch.groups.get("billing", TOPIC.id))
+                rig.permit(Permission.FULL)
+        if ends == "stored":
+            a, b = [await each for each in opening]
+            assert stored(rig, 0).floor == 1
+            rig.produce(0, b"after")
+            await until(lambda: [v for c in (a, b) for _, _, v, _ in c.values()] == [b"after"])
+        else:
+            for each in opening:
+                consumer = await each
+                assert consumer.opened is not None
+                assert consumer.opened.error.code == client_pb2.NO_PERMISSION

@@ -61,6 +61,23 @@ async def shorter_master(c: Cluster, *, lose: str = "tail") -> tuple[int, int]:
     return kept, end
 
 
+async def slave_ahead(c: Cluster) -> int:
+    """The slave, stopped, has a tail that its master has lost; the master is up. Where it ends."""
+    slave = c.slaves[0]
+    c.master.produce()
+    await c.committed()
+    await c.equal()
+    saved = c.master.save()
+    slave.tap.open.clear()
+    end = c.master.produce()
+    await slave.reaches(end)
+    await slave.stop()
+    await c.master.stop(crash=True)
+    c.master.put_back(saved)
+    await c.master.start()
+    return end
+
+
 async def test_a_try_of_an_earlier_life_does_not_stand_before_a_suffix(tmp_path: Path) -> None:
     """A term's number went to a slave's claim; its master ended before it could take that back."""
     async with cluster(tmp_path, 1, CACHED) as c:
@@ -323,17 +340,7 @@ async def test_a_term_that_came_to_nothing_gives_way_to_a_suffix(
     """The master's EPOCH batch is in its journal, but a slave that is ahead won the state."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
-        c.master.produce()
-        await c.committed()
-        await c.equal()
-        saved = c.master.save()
-        slave.tap.open.clear()
-        end = c.master.produce()
-        await slave.reaches(end)
-        await slave.stop()
-        await c.master.stop(crash=True)
-        c.master.put_back(saved)
-        await c.master.start()
+        end = await slave_ahead(c)
         c.master.journal.append(epoch(2))
         await c.master.journal.wait_durable(c.master.journal.end)
         taken = replace(c.zoo.history[-1], mode=Mode.SLAVE_CONSUME, epoch=Epoch(2))

@@ -7,7 +7,7 @@ import pytest
 
 from fmqbroker.tests.journal_kit import epoch, running
 from fmqbroker.tests.replication_harness import Cluster, Node, cluster, until
-from fmqbroker.tests.test_replicate_reconcile import actions
+from fmqbroker.tests.test_replicate_reconcile import actions, slave_ahead
 from fmqcore.cluster import GroupState, Mode
 from fmqcore.words import Epoch
 from fmqproto.v1 import replication_pb2 as wire
@@ -104,17 +104,7 @@ async def test_a_hello_that_waited_while_a_term_was_opened_cuts_no_try_that_may_
     """The compare-and-set got no answer, and the slave is ahead of where the try begins."""
     async with cluster(tmp_path) as c:
         slave, told = c.slaves[0], actions(c)
-        c.master.produce()
-        await c.committed()
-        await c.equal()
-        saved = c.master.save()
-        slave.tap.open.clear()
-        end = c.master.produce()
-        await slave.reaches(end)
-        await slave.stop()
-        await c.master.stop(crash=True)
-        c.master.put_back(saved)
-        await c.master.start()
+        await slave_ahead(c)
         told.clear()
         slave.tap.open.set()
         async with c.master.master.reconciling:  # a term is being opened

@@ -3,6 +3,7 @@
 | taken | as long as |
 |---|---|
 | DATA, by a master | `min_free_bytes` are free, and the next segment's file can be had |
+| DATA that was taken in before less was free | the file system has room for it |
 | what a master wrote, by a slave | half of that: disks of one size do not fill at the same moment |
 | OFFSETS, CONFIG and other control | the file system has room for them, whatever we keep free |
 | EPOCH | always: it may use the reserve too |

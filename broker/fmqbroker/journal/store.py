@@ -231,12 +231,16 @@ class SegmentStore:
 
     async def _create_claimed(self, name: str, segment: StoredSegment) -> DiskFile:
         try:
-            await self.space.require(segment.size, segment.claim)
-            return await self._create(name, segment.size)
+            # Its batches are taken in already, and what comes later waits behind them: what is
+            # kept free is there for them too.
+            await self.space.require(segment.size, max(segment.claim, Claim.CONTROL))
+            file = await self._create(name, segment.size)
         except DiskFull:
             if segment.claim is not Claim.TERM or not await self.space.use_reserve():
                 raise
-            return await self._create(name, segment.size)
+            file = await self._create(name, segment.size)
+        await self.space.check()
+        return file
 
     async def _create(self, name: str, size: int) -> DiskFile:
         try:

@@ -115,6 +115,25 @@ async def test_a_full_journal_still_takes_control_and_data_again_when_there_is_r
         assert await everything(journal) == whole
 
 
+async def test_data_taken_in_before_the_disk_was_seen_to_be_full_holds_up_nothing(
+    tmp_path: Path,
+) -> None:
+    """Its segments are in memory: without their files no ack and no term could be stored."""
+    disk = SmallDisk(tmp_path, 16 * SEGMENT)
+    async with running(tmp_path, disk=disk, min_free_bytes=KEPT) as journal:
+        journal.append(epoch(1))
+        await until(lambda: (tmp_path / "reserve").exists())
+        rest = disk.left - KEPT
+        deque(map(journal.append, [data(bytes(20_000))] * (rest // 20_000 + 3)), maxlen=0)
+        await journal.wait_durable(journal.end)
+        assert journal.full
+        assert 0 < disk.left < KEPT
+        journal.append(offsets(1))
+        journal.append(epoch(2))
+        await journal.wait_durable(journal.end)
+        refused(journal, [data(bytes(20_000))] * 3)
+
+
 @pytest.mark.parametrize("crash", [True, False])
 async def test_a_master_that_starts_on_a_full_disk_opens_its_term(
     tmp_path: Path, crash: bool

@@ -49,11 +49,22 @@ async def test_a_try_does_not_leave_its_master_after_a_restart_either(tmp_path: 
         c.master.produce()
         await c.equal()
         start, _ = await try_and_end(c)
+        told: list[wire.MasterMessage] = []
+
+        def note(message: wire.MasterMessage) -> list[wire.MasterMessage]:
+            told.append(message)
+            return [message]
+
+        slave.tap.change = note
         await c.master.start()
         await until(lambda: slave.slave.upstream.caught_up)
         links = c.master.master.links
         await until(lambda: links[slave.name].caught_up, "all that is for it is there")
         assert slave.journal.end == start
+        before = c.zoo.history[-1].epoch
+        assert {message.epoch for message in told} == {before}, "its number is not told either"
+        assert {e.epoch for message in told for e in message.welcome.epochs} == {before}
+        slave.tap.change = lambda message: [message]
         await slave.stop()
         c.zoo.set_state(claimed(c.zoo.history[-1], slave))
         await slave.start()
@@ -103,17 +114,46 @@ async def test_a_hello_that_waited_while_a_term_was_opened_cuts_no_try_that_may_
 ) -> None:
     """The compare-and-set got no answer, and the slave is ahead of where the try begins."""
     async with cluster(tmp_path) as c:
-        slave, told = c.slaves[0], actions(c)
+        slave = c.slaves[0]
         await slave_ahead(c)
-        told.clear()
+        told: list[tuple[int, wire.Action]] = []
+
+        def note(message: wire.MasterMessage) -> list[wire.MasterMessage]:
+            if message.HasField("welcome"):
+                told.append((slave.tap.dials, message.welcome.action))
+            return [message]
+
+        slave.tap.change = note
         slave.tap.open.set()
         async with c.master.master.reconciling:  # a term is being opened
             await slave.start()
             await until(lambda: c.master.master._streams, "its Hello waits")
+            dials = slave.tap.dials
             c.master.journal.append(epoch(2))
             c.master.group.unsettled = True
         tried = c.master.journal.end
         await until(lambda: told)
-        assert (told[0], c.master.journal.end) == (wire.REJECT, tried)
+        assert (told[0], c.master.journal.end) == ((dials, wire.REJECT), tried)
         c.zoo.set_state(replace(c.zoo.history[-1], epoch=Epoch(2), isr=frozenset()))  # it stands
         await comes_to_serve(c)
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["still open", "over"])
+async def test_what_was_appended_in_a_term_that_stood_is_settled(
+    tmp_path: Path, over: bool
+) -> None:
+    """The master has heard of a claim by now, and its slave has not: both go on as they were."""
+    async with cluster(tmp_path) as c:
+        slave, told = c.slaves[0], actions(c)
+        c.master.produce()
+        await c.equal()
+        slave.group.blind = True
+        if over:
+            c.master.master.close_writes()
+        c.zoo.set_state(claimed(c.zoo.history[-1], slave))
+        slave.tap.cut()
+        await until(lambda: told)
+        assert told[0] == wire.APPEND_FROM
+        assert c.master.master.ship_end() == c.master.journal.end
+        if over:
+            await comes_to_serve(c)

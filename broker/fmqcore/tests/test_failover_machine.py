@@ -62,6 +62,9 @@ def test_every_combination(
             assert decision.edit.epoch == state(mode, f).epoch + 1 or mode is Mode.NEW
             assert decision.edit.why
             assert decision.edit.master == (me if action is Action.TAKE_OVER else M)
+            before = state(mode, f).opened  # F17: a claim, or two, and it is remembered still
+            opened = decision.edit.epoch if action is Action.OPEN else before
+            assert decision.edit.opened == opened
         held = f.get("held") and not f.get("frozen")
         if mode is Mode.MASTER and me == M and held:
             full = Permission.FULL if f.get("reads", True) else Permission.WRITE

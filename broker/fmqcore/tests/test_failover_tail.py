@@ -9,7 +9,7 @@ from fmqcore.cluster import Mode
 from fmqcore.failover.evidence import Action
 from fmqcore.failover.machine import decide
 from fmqcore.policy import AckPolicy, Flush, HowMany
-from fmqcore.tests.failover_table import NOW, PARAMS, M, S, T, U, config, evidence, state
+from fmqcore.tests.failover_table import EPOCH, NOW, PARAMS, M, S, T, U, config, evidence, state
 from fmqcore.words import BrokerId, Epoch, Position
 
 BACK = {"session": True, "fresh": True, "fits": True, "whole": True, "unclean": True}
@@ -174,3 +174,46 @@ def test_a_master_with_another_disk_gives_up_nothing_though_its_reader_is_gone_f
     assert decision.action is action
     if action is Action.WAIT:
         assert "was lost or replaced" in decision.why
+
+
+@pytest.mark.parametrize(
+    ("mode", "journal", "action"),
+    [
+        (Mode.MASTER, EPOCH, Action.OPEN),
+        (Mode.MASTER, EPOCH - 1, Action.WAIT),
+        (Mode.SLAVE_CONSUME, EPOCH - 1, Action.OPEN),  # its heir died before it claimed
+        (Mode.SLAVE_CONSUME, EPOCH - 2, Action.WAIT),
+    ],
+)
+@pytest.mark.parametrize("known", [True, False], ids=["it says", "an older version's"])
+def test_a_term_is_opened_again_over_the_one_before_also_if_the_state_does_not_name_it(
+    mode: Mode, journal: int, action: Action, known: bool
+) -> None:
+    facts = {"session": True, "fresh": True, "reader_gone": True, "heir": True}
+    facts |= {"t": True, "away": True}
+    found = replace(evidence(mode, facts), journal_epoch=Epoch(journal))
+    stands = state(mode, facts)
+    stands = stands if known else replace(stands, opened=Epoch(0))
+    decision = decide(M, config(facts), stands, found, NOW, PARAMS)
+    assert decision.action is action
+    if action is Action.WAIT:
+        assert "was lost or replaced" in decision.why
+
+
+@pytest.mark.parametrize("mode", [Mode.MASTER, Mode.SLAVE_CONSUME])
+def test_nobody_in_sync_has_given_back_nothing(mode: Mode) -> None:
+    """An empty set is not unanimous here: the journal was lost, and nobody has another."""
+    facts = {"session": True, "fresh": True, "reader_gone": True, "heir": True, "long": True}
+    lost = replace(evidence(mode, facts), journal_epoch=Epoch(0), links={})
+    stands = replace(state(mode, facts), isr=frozenset())
+    decision = decide(M, config(facts), stands, lost, NOW, PARAMS)
+    assert decision.action is Action.WAIT
+    assert "with none of them left" in decision.why
+
+
+def test_who_became_master_with_all_that_there_is_waits_for_nobody() -> None:
+    """The master gave way to it: of the two terms since then none was opened in any journal."""
+    facts = {"session": True, "fresh": True, "away": True}
+    found = replace(evidence(Mode.MASTER, facts), journal_epoch=Epoch(EPOCH - 2))
+    stands = replace(state(Mode.MASTER, facts), base=Epoch(EPOCH - 2), opened=Epoch(EPOCH - 2))
+    assert decide(M, config(facts), stands, found, NOW, PARAMS).action is Action.OPEN

@@ -31,6 +31,7 @@ from fmqport.files import FileDisk
 from fmqport.methods import HAND_OVER, REPLICATE
 from fmqport.rpc import GrpcTransport
 from fmqport.system import SystemClock
+from fmqport.tests.held_port import held_port
 from fmqport.transport import CallHandler, Connection, Method, Server, Stream
 from fmqproto.v1 import replication_pb2 as wire
 
@@ -235,6 +236,7 @@ class Node:
     async def start(self) -> "Node":
         """Open the journal and run, as the broker does."""
         self._starts += 1
+        self.address = self.address or f"127.0.0.1:{held_port(self)}"
         self.disk = self.make_disk()
         self.journal = await Journal.open(self.disk, self.settings, self.clock, Life())
         self.commit = CommitFrontier()
@@ -247,9 +249,8 @@ class Node:
         self._task = asyncio.create_task(self._run())
         calls: dict[Method, CallHandler] = {HAND_OVER: self._handed_over}
         self._server = await GrpcTransport().serve(
-            self.address or "127.0.0.1:0", calls=calls, streams={REPLICATE: self.master.serve}
+            self.address, calls=calls, streams={REPLICATE: self.master.serve}
         )
-        self.address = f"127.0.0.1:{self._server.port}"
         return self
 
     async def _handed_over(self, request: wire.HandOverRequest) -> wire.HandOverReply:

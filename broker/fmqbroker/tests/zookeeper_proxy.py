@@ -3,6 +3,8 @@
 import asyncio
 from contextlib import suppress
 
+from fmqport.tests.held_port import held_port
+
 
 class Proxy:
     """Forwards bytes to ZooKeeper; can be cut: then nothing gets through and nobody can dial."""
@@ -10,14 +12,13 @@ class Proxy:
     def __init__(self, address: str) -> None:
         self._address, _, self.root = address.partition("/")
         self._server: asyncio.Server | None = None
-        self._port = 0
+        self._port = held_port(self)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def mend(self) -> str:
         """Listen (again, on the same port); the address to use."""
         if self._server is None:
             self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
-            self._port = self._server.sockets[0].getsockname()[1]
         return f"127.0.0.1:{self._port}/{self.root}"
 
     async def cut(self) -> None:
@@ -30,6 +31,9 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None:  # cut since it was accepted
+            writer.transport.abort()
+            return
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)

@@ -14,6 +14,7 @@ from fmqcore.errors import ErrorCode, OutOfSequence
 from fmqcore.words import Permission
 from fmqport.methods import CONSUME, PRODUCE, ROUTES
 from fmqport.rpc import GrpcTransport
+from fmqport.tests.held_port import held_port
 from fmqport.transport import Server, Stream, Transport, TransportError
 from fmqproto.v1 import client_pb2
 
@@ -43,8 +44,10 @@ class BrokerDouble:
         self._server: Server | None = None
 
     async def start(self) -> None:
+        real = isinstance(self.cluster.transport, GrpcTransport)
+        self.address = self.address or f"127.0.0.1:{held_port(self) if real else 0}"
         self._server = await self.cluster.transport.serve(
-            self.address or "127.0.0.1:0",
+            self.address,
             calls={ROUTES: self.cluster.routes},
             streams={PRODUCE: self._produce, CONSUME: self._consume},
         )

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from fmqclient.dev.proxy import Proxies
+from fmqcore.tests.patience import be_patient
 from fmqport.tests.coordination_kit import Harness, ZooKeeperHarness
 from fmqport.tests.transport_kit import ADAPTERS, Node
+
+be_patient()  # some draw their examples
 
 
 @pytest.fixture(params=sorted(ADAPTERS))

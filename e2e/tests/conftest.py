@@ -1,0 +1,5 @@
+"""Some tests of the checks draw their examples: see `patience.py`."""
+
+from fmqcore.tests.patience import be_patient
+
+be_patient()

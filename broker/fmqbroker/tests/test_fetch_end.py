@@ -76,6 +76,19 @@ async def test_a_heartbeat_that_cannot_be_sent_is_not_asked_for_every_millisecon
         await until(lambda: rig.hand.sleeps_until(now_ms + beat_ms))
 
 
+async def test_a_heartbeat_is_due_a_beat_after_what_was_sent_last(tmp_path: Path) -> None:
+    """Looked at half a beat after that, it is due in another half, not in a whole one."""
+    async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
+        await until(lambda: len(consumer.held) == 4)
+        beat_ms = rig.settings.consumer_heartbeat_ms
+        rig.hand.advance(beat_ms // 2)
+        sent_ms = rig.hand.monotonic_ms()
+        rig.produce(0, b"x")
+        await until(lambda: consumer.got)
+        rig.hand.advance(beat_ms - beat_ms // 2)
+        await until(lambda: rig.hand.sleeps_until(sent_ms + beat_ms))
+
+
 async def test_losing_read_ends_every_session_and_forgets_the_groups(tmp_path: Path) -> None:
     async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as a:
         rig.produce(0, b"x", b"y")
@@ -185,6 +198,15 @@ async def test_a_reader_that_has_less_than_what_was_acked_does_not_call_it_store
             able.send(ConsumeRequest(commit_token=2))
             await until(lambda: able.tokens == [1, 2])
             assert not lost.tokens
+
+
+async def test_a_master_answers_also_for_acks_of_what_is_nowhere(tmp_path: Path) -> None:
+    """It has all that there is: who acked what was lost would wait for ever."""
+    async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
+        rig.gate.mode = Mode.MASTER
+        await until(lambda: len(consumer.held) == 4)
+        consumer.ack_range(0, 0, 9, token=1)
+        await until(lambda: consumer.tokens)
 
 
 @pytest.mark.parametrize("dropped_first", [False, True])

@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from fmqbroker.consumer_groups import ConsumerGroup, Session
+from fmqbroker.journal import BatchDraft
 from fmqbroker.tests.consume_harness import (
+    ME,
     Rig,
     consuming,
     key,
@@ -13,7 +16,11 @@ from fmqbroker.tests.consume_harness import (
     take_over,
     until,
 )
-from fmqcore.words import Permission
+from fmqcore.batch import BatchType
+from fmqcore.consume.inflight import Limits, QueueProgress
+from fmqcore.crc import crc32c
+from fmqcore.journal.control import encode_epoch
+from fmqcore.words import Epoch, Offset, Permission, TopicId
 from fmqproto.v1.client_pb2 import ConsumeRequest
 
 
@@ -65,6 +72,90 @@ async def test_a_reader_that_gets_more_of_an_epoch_counts_acks_of_it(tmp_path: P
             entry = rig.offsets.get(key())
             assert entry is not None
             assert entry.floor == 5
+            rig.produce(0, b"5", b"6")
+            await until(lambda: len(consumer.values()) == 7)
+            payload = encode_epoch(Epoch(3), ME)  # the next term comes: now it is over, and ends
+            rig.journal.append(BatchDraft(BatchType.EPOCH, payload, crc32c(payload)))
+            consumer.ack_range(0, 5, 7, epoch=1, token=3)
+            await until(lambda: 3 in consumer.tokens)
+            entry = rig.offsets.get(key())
+            assert entry is not None
+            assert entry.floor == 7
+
+
+@pytest.mark.parametrize(
+    ("queue", "epoch", "learns"),
+    [
+        (0, 2, True),
+        (1, 2, True),
+        (1, 1, False),  # it is known
+        (0, 3, False),  # it is not over: more of it may come
+        (0, 4, False),
+        (0, 0, False),  # the client does not know it
+        (2, 2, False),  # no such queue
+        (-1, 2, False),
+    ],
+)
+def test_of_which_epochs_the_end_is_looked_up(queue: int, epoch: int, learns: bool) -> None:
+    group = of_two_queues()
+    group.epoch_ends[1, 1] = Offset(5)
+    assert group.must_learn(queue, epoch) is learns
+
+
+def of_two_queues() -> ConsumerGroup:
+    """Ten messages in each, and the third epoch has begun."""
+    names = ("billing", "orders", TopicId(1))
+    group = ConsumerGroup(*names, [], 0, lambda *_: Offset(10), lambda: Epoch(3))
+    group.grow([QueueProgress(Offset(0), (), Limits(99, 9)) for _ in range(2)], 0)
+    return group
+
+
+@pytest.mark.parametrize(("known", "floor"), [(None, 0), (0, 0), (4, 4), (6, 6), (9, 6)])
+def test_an_ack_counts_up_to_where_its_epoch_is_known_to_end(known: int | None, floor: int) -> None:
+    group = of_two_queues()
+    if known is not None:
+        group.epoch_ends[0, 2] = Offset(known)
+    session = member(group)
+    group.ack(session, 0, group.delivering(session, 0), Offset(0), Offset(6), 0, epoch=2)
+    assert group.progress[0].floor == floor
+    assert not session.unstorable
+
+
+def member(group: ConsumerGroup) -> Session:
+    session = Session("s", "c", 1000, 0, lambda: None)
+    group.join(session, 0)
+    return session
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "epoch", "unstorable"),
+    [
+        (8, 10, 3, False),
+        (8, 11, 3, True),  # a reader before had more of it
+        (8, 11, 0, True),
+        (0, 2, 4, True),  # nothing of that epoch is here
+        (8, 11, 2, True),
+    ],
+)
+def test_what_an_ack_says_that_is_not_here_cannot_be_stored(
+    first: int, end: int, epoch: int, unstorable: bool
+) -> None:
+    group = of_two_queues()
+    session = member(group)
+    generation = group.delivering(session, 0)
+    group.ack(session, 0, generation, Offset(first), Offset(end), 0, epoch=epoch)
+    assert session.unstorable is unstorable
+
+
+def test_what_is_more_than_may_be_set_aside_cannot_be_stored() -> None:
+    group = of_two_queues()
+    group.progress[0] = QueueProgress(Offset(0), (), Limits(1, 1))
+    session, generation = member(group), 1
+    for first in range(1, 10, 2):
+        group.ack(session, 0, generation, Offset(first), Offset(first + 1), 0)
+        aside = len(group.progress[0].acked)
+        assert session.unstorable is (aside <= first // 2)
+    assert session.unstorable
 
 
 async def test_a_reader_without_an_epoch_calls_no_ack_of_it_stored(tmp_path: Path) -> None:

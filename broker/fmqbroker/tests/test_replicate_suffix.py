@@ -11,7 +11,7 @@ from fmqbroker.tests.journal_kit import running
 from fmqbroker.tests.replication_harness import cluster, until
 from fmqbroker.tests.test_replicate_reconcile import CACHED, shorter_master
 from fmqcore.cluster import GroupState
-from fmqcore.words import Position
+from fmqcore.words import Epoch, Position
 from fmqproto.v1 import replication_pb2 as wire
 
 SEGMENT = 256 * 1024
@@ -64,8 +64,13 @@ class LastWord:
 
     peer = "test"
 
-    def __init__(self, messages: list[wire.SlaveMessage], before_last: Callable[[], None]) -> None:
-        self._messages, self._before_last = messages, before_last
+    def __init__(
+        self,
+        messages: list[wire.SlaveMessage],
+        before_last: Callable[[], None] = lambda: None,
+        on_send: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._messages, self._before_last, self._on_send = messages, before_last, on_send
 
     async def receive(self) -> wire.SlaveMessage:
         message = self._messages.pop(0)
@@ -75,6 +80,7 @@ class LastWord:
 
     async def send(self, message: Any) -> None:
         """It takes everything."""
+        self._on_send()
 
     async def done_sending(self) -> None:
         """Never asked for."""
@@ -106,3 +112,38 @@ async def test_nothing_is_pulled_for_who_is_master_no_more(tmp_path: Path) -> No
         with pytest.raises(LinkBroken):
             await c.master.master.serve(stream)
         assert c.master.journal.end == kept
+
+
+async def test_no_room_is_made_for_who_is_master_no_more(tmp_path: Path) -> None:
+    """Its journal was empty when it asked for the suffix: by now it begins where another's does."""
+    async with cluster(tmp_path, 1, CACHED) as c:
+        slave = c.slaves[0]
+        await shorter_master(c, lose="all")
+        hello = wire.Hello(
+            cluster="c",
+            group="g1",
+            broker=slave.name,
+            epochs=epoch_starts([(Epoch(1), Position(SEGMENT))]),
+            log_start=SEGMENT,
+            durable_end=2 * SEGMENT,
+            end=2 * SEGMENT,
+        )
+        await c.master.start()
+        stream = LastWord(
+            [wire.SlaveMessage(hello=hello)],
+            on_send=lambda: c.master.group.acts_as_master(slave.name),
+        )
+        with pytest.raises(LinkBroken):
+            await c.master.master.serve(stream)
+        assert (c.master.journal.log_start, c.master.journal.end) == (0, 0)
+
+
+async def test_what_forbids_to_pull(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        slave, master = c.slaves[0], c.master.master
+        link = master._streams[slave.name]
+        assert "a term was opened" in master.cannot_pull(link)
+        master.close_writes()
+        assert not master.cannot_pull(link)
+        c.master.group.acts_as_master(slave.name)
+        assert "counts no more" in master.cannot_pull(link)

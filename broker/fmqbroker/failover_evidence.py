@@ -30,7 +30,6 @@ class Gatherer:
         self._terms = terms
         self._clock = clock
         self._incarnation = incarnation
-        self._was_level = False  # caught up with a master since my start
         self._reader_gone: tuple[BrokerId, int] | None = None
         self._lacking_since_ms: int | None = None
         # Whoever ran before me under this name may have promised just before it died.
@@ -43,9 +42,8 @@ class Gatherer:
         p, terms = self._parts, self._terms
         group, journal, upstream = p.group, p.journal, p.slave.upstream
         frozen, received = terms.frozen, terms.received
-        self._was_level = self._was_level or upstream.caught_up
-        # Whoever was level with a master, or was one, since its start lacks nothing of its own.
-        behind = not journal.clean and not terms.opened_once and not self._was_level
+        # Whoever was level with a master that served, or was one, lacks nothing of its own.
+        behind = not journal.clean and not terms.opened_once and not upstream.restored
         return Evidence(
             session_live=group.changeable,
             fresh=fresh,
@@ -117,4 +115,11 @@ class Gatherer:
 
 
 def _link(view: LinkView) -> Link:
-    return Link(view.connected, view.caught_up, view.heard, view.lease_until_ms, view.incarnation)
+    return Link(
+        view.connected,
+        view.caught_up,
+        view.heard,
+        view.lease_until_ms,
+        view.incarnation,
+        view.whole,
+    )

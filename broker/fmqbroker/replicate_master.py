@@ -234,6 +234,7 @@ class MasterReplication:
             return "a newer stream took its place"
         self.links[link.broker] = link.view  # who is new here may dial before I am told of it
         link.view.connected = link.view.heard = True
+        link.view.whole = link.view.whole or link.slave.whole  # what it had is mine now
         self._isr.look()
         self.changed.notify()
         return await link.run()

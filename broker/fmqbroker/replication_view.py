@@ -27,6 +27,7 @@ class LinkView:
     reader: bool = False  # it said that it serves (served) reads in slave-consume
     incarnation: str = ""  # of the process whose stream it is
     refused: str = ""  # why its last Hello was refused; "" = it was not
+    whole: bool = False  # heard when it lacked nothing of what it ever acknowledged to hold
 
 
 @dataclass(slots=True)
@@ -41,6 +42,7 @@ class UpstreamView:
     caught_up: bool = False  # my end equals the master's end as last told, or nothing is missing
     promised_until_ms: int = 0  # my monotonic clock: I claim nothing before
     claiming: bool = False  # set by failover alone: I am about to claim, grant nothing
+    restored: bool = False  # since my start: level with a master that serves, in its in-sync set
 
 
 class MasterReplication(Protocol):

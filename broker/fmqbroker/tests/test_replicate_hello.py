@@ -38,6 +38,17 @@ async def refusal(c: Cluster, slow_s: float = 0, **changes: Any) -> str:
     return str(message.welcome.reason)
 
 
+async def redialled(c: Cluster) -> wire.Hello:
+    """The slave dials once more and is welcome: what it said of itself."""
+    slave = c.slaves[0]
+    await until(lambda: slave.slave.upstream.connected, "linked")
+    before = slave.tap.dials
+    slave.tap.cut()
+    await until(lambda: slave.tap.dials > before and slave.slave.upstream.connected, "again")
+    said = [message.hello for message in slave.tap.sent if message.HasField("hello")]
+    return said[-1]
+
+
 async def test_who_is_turned_away(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
         assert "this is cluster 'c'" in await refusal(c, cluster="d", broker="x")
@@ -100,6 +111,41 @@ async def test_a_hello_that_was_held_up_does_not_displace_a_newer_stream(tmp_pat
         assert why == f"dial {now.dial - 1} of g1-1 comes after dial {now.dial}"
         assert c.master.master._streams[BrokerId("g1-1")] is now
         assert c.isr == {"g1-1"}
+
+
+async def test_a_slave_is_whole_again_once_it_was_level_with_a_master_that_serves(
+    tmp_path: Path,
+) -> None:
+    """Killed with what it held in memory, it proves nothing by what it lacks."""
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        for node in (slave, c.master):
+            await node.stop(crash=True)
+        for node in (c.master, slave):
+            await node.start()
+        await until(lambda: slave.slave.upstream.caught_up, "level with a master on its way back")
+        assert not (await redialled(c)).clean, "that one may lack the same"
+        assert not c.master.master.links[slave.name].whole
+        await c.master.open_term()
+        await until(lambda: slave.slave.upstream.restored, "level with one that serves")
+        assert (await redialled(c)).clean
+        await until(lambda: c.master.master.links[slave.name].whole, "it is taken at its word")
+
+
+async def test_who_was_whole_when_it_was_heard_has_proved_it(tmp_path: Path) -> None:
+    """What it had then is the master's: it may lose its memory since."""
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        await slave.stop()
+        await c.master.stop(crash=True)
+        await c.master.start()
+        await slave.start()
+        assert (await redialled(c)).clean, "it had stopped in order"
+        await until(lambda: c.master.master.links[slave.name].whole, "so it had all of its own")
+        await slave.stop(crash=True)
+        await slave.start()
+        assert not (await redialled(c)).clean
+        assert c.master.master.links[slave.name].whole
 
 
 async def test_a_grant_counts_from_when_the_master_spoke_and_acks_never_fall(

@@ -54,6 +54,7 @@ class Link(NamedTuple):
     heard: bool = False  # said Hello since my start, and nothing of its suffix is missing here
     lease_until_ms: int = 0
     incarnation: str = ""  # of the process whose stream it is
+    whole: bool = False  # when it was heard, it lacked nothing of what it ever acknowledged to hold
 
 
 class Record(NamedTuple):

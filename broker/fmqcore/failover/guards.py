@@ -11,7 +11,7 @@ from typing import Final
 from fmqcore.cluster import GroupConfig, GroupState, Mode
 from fmqcore.failover.claims import is_best, reads, record_term
 from fmqcore.failover.evidence import Evidence, Params
-from fmqcore.policy import Flush, slaves_to_hear
+from fmqcore.policy import Flush, SlaveCounts, slaves_to_hear
 from fmqcore.words import BrokerId, Epoch
 
 
@@ -95,16 +95,23 @@ def _enough_heard(case: Case) -> bool:
     that would leave them ahead for ever: nothing below a known commit end is cut (R5). And those
     an acknowledgement asked for are waited for, also if they are not there yet: a lone master with
     a damaged tail would cut their good copies when they come.
+
+    F18: a slave whose machine lost its power with mine proves nothing by what it lacks, if it did
+    not fsync before it counted: then all are waited for, one of them may have kept it.
     """
     if not case.evidence.may_lack:
         return True
     links, isr = case.evidence.links, case.state.isr
     heard = {b for b in isr if b in links and links[b].heard}
-    lossy = case.evidence.tail_cut or case.config.policy.flush is not Flush.FSYNC
+    if heard >= isr:
+        return True
+    policy = case.config.policy
+    lossy = case.evidence.tail_cut or policy.flush is not Flush.FSYNC
     if lossy and not heard >= isr & case.evidence.live.keys():
         return False
-    policy = replace(case.config.policy, flush=Flush.OS_CACHE) if lossy else case.config.policy
-    return len(heard) >= slaves_to_hear(policy, len(isr), len(case.config.slaves))
+    policy = replace(policy, flush=Flush.OS_CACHE) if lossy else policy
+    sure = {b for b in heard if links[b].whole or policy.counts is SlaveCounts.DURABLE}
+    return len(sure) >= slaves_to_hear(policy, len(isr), len(case.config.slaves))
 
 
 def _journal_whole(case: Case) -> bool:

@@ -65,6 +65,7 @@ class SlaveView:
     commit_end: Position = Position(0)
     reader: bool = False
     last_header_crc: int = 0
+    whole: bool = False  # it lacks nothing of what it ever acknowledged to hold
 
     @property
     def empty(self) -> bool:

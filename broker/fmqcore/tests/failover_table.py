@@ -77,7 +77,7 @@ def evidence(mode: Mode, f: Facts) -> Evidence:
     others = not f.get("alone")
     there = {M: not f.get("master_gone"), S: not f.get("reader_gone"), T: others, U: others}
     life = "other" if f.get("other_life") else "i"
-    heard = Link(connected=True, caught_up=True, heard=True, incarnation=life)
+    heard = Link(connected=True, caught_up=True, heard=True, incarnation=life, whole=True)
     unheard = Link(connected=True)
     reader = Link() if f.get("away") else heard if f.get("reader_heard") else unheard
     return Evidence(
@@ -105,7 +105,7 @@ def evidence(mode: Mode, f: Facts) -> Evidence:
         links={
             S: reader,
             T: heard if f.get("t") else unheard,
-            U: Link(heard=True),
+            U: Link(heard=True, whole=True),
         },
         record=Record(S, term) if f.get("record") else Record(S, Epoch(3)),
         reader_gone_since_ms=NOW - 10_000 - int(bool(f.get("long"))) + 1,

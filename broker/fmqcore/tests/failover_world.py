@@ -208,7 +208,7 @@ def decision_of(
         frozen=Epoch(b.frozen),
         frozen_offsets="x" if b.frozen and p.records_fit else None,
         links={
-            NAMES[j]: Link(j in links, j in links, j in b.heard, incarnation="same")
+            NAMES[j]: Link(j in links, j in links, j in b.heard, incarnation="same", whole=True)
             for j in links | b.heard
         },
         record=None if b.got is None else Record(NAMES[b.got[0]], Epoch(b.got[1])),

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from fmqcore.cluster import Mode
-from fmqcore.failover.evidence import Action
+from fmqcore.failover.evidence import Action, Link
 from fmqcore.failover.machine import decide
-from fmqcore.policy import AckPolicy, Flush, HowMany
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.tests.failover_table import EPOCH, NOW, PARAMS, M, S, T, U, config, evidence, state
 from fmqcore.words import BrokerId, Epoch, Position
 
@@ -50,6 +50,36 @@ def test_who_is_heard(
     )
     lenient = replace(config(facts), policy=policy)
     assert decide(M, lenient, state(Mode.MASTER, facts), known, NOW, PARAMS).action is action
+
+
+CACHED = AckPolicy(Flush.OS_CACHE, counts=SlaveCounts.RECEIVED)
+CACHED_ALL = replace(CACHED, how_many=HowMany.ALL)
+DURABLE_ALL = replace(CACHED_ALL, counts=SlaveCounts.DURABLE)
+
+
+@pytest.mark.parametrize(
+    ("policy", "heard", "whole", "action"),
+    [
+        (CACHED_ALL, (S,), (S,), Action.OPEN),  # each has what was acknowledged
+        (CACHED_ALL, (S,), (), Action.WAIT),  # the power went for it, too
+        (CACHED_ALL, (S, T), (), Action.WAIT),
+        (CACHED_ALL, (S, T), (T,), Action.OPEN),
+        (CACHED_ALL, (S, T, U), (), Action.OPEN),  # nobody has it
+        (DURABLE_ALL, (S,), (), Action.OPEN),  # it fsynced before it counted
+        (CACHED, (S, T), (S, T), Action.WAIT),  # the third alone may have made an ack
+        (CACHED, (S, T, U), (), Action.OPEN),
+    ],
+)
+def test_who_lost_its_power_too_proves_nothing_by_what_it_lacks(
+    policy: AckPolicy, heard: tuple[BrokerId, ...], whole: tuple[BrokerId, ...], action: Action
+) -> None:
+    """One that is not there yet may have kept what both of them lost."""
+    known = evidence(Mode.MASTER, BACK)
+    links = {b: Link(connected=b in heard, heard=b in heard, whole=b in whole) for b in (S, T, U)}
+    live = {b: known.live[b] for b in known.live if b in (M, *heard)}
+    known = replace(known, links=links, live=live)
+    lenient = replace(config(BACK), policy=policy)
+    assert decide(M, lenient, state(Mode.MASTER, BACK), known, NOW, PARAMS).action is action
 
 
 GONE = {"session": True, "fresh": True, "fits": True, "reader_gone": True, "reader_heard": True}

@@ -101,6 +101,11 @@ class Network:
 
     # ---- silence
 
+    @property
+    def silent(self) -> bool:
+        """An end of a connection waits for a peer that it cannot hear, and has not given up yet."""
+        return any(wire.blocked_at is not None for wire in self._wires)
+
     def _look(self, node: Node) -> None:
         """Its processes stopped or went on: connections to it may be silent."""
         for wire in list(self._wires):
@@ -123,6 +128,7 @@ class Network:
     def _give_up(self, wire: Wire, side: int, since: float) -> None:
         if wire.blocked_at == since:
             wire.close(side, "keepalive watchdog timeout")
+            self.broke()
 
     def _silent(self, wire: Wire) -> bool:
         client, server = (process.node for process in wire.processes)

@@ -210,7 +210,8 @@ class World:
         hosts = [*self.brokers.values(), *self.clients.values()]
         doubted_s = max(self.network.told_s, *(b.doubted_until_s for b in self.brokers.values()))
         up = all(h.node.alive or not h.wanted for h in hosts)
-        return up and doubted_s <= self.loop.now and self.whole()
+        told = doubted_s <= self.loop.now and not self.network.silent
+        return up and told and self.whole()
 
     def whole(self) -> bool:
         """Every group is as configured, all in sync, all up."""

@@ -169,6 +169,20 @@ async def test_a_reset_fails_both_ends_at_once(stage: Stage) -> None:
     assert stage.ended
 
 
+async def test_while_an_end_waits_for_a_silent_peer_it_is_no_time_to_be_calm(
+    stage: Stage,
+) -> None:
+    stream = await stage.stream()
+    assert not stage.network.silent
+    stage.network.cut("client", "server")
+    assert stage.network.silent
+    with pytest.raises(TransportError, match="keepalive"):
+        await stream.receive()
+    assert stage.network.told_s > stage.loop.now
+    await asyncio.sleep(5)
+    assert not stage.network.silent, "both have given up"
+
+
 async def test_a_lost_reply_leaves_its_effect(stage: Stage) -> None:
     stage.network.link("server", "client").lose_next_reply = 1
     with pytest.raises(TransportError):

@@ -45,7 +45,7 @@ async def redialled(c: Cluster) -> wire.Hello:
     before = slave.tap.dials
     slave.tap.cut()
     await until(lambda: slave.tap.dials > before and slave.slave.upstream.connected, "again")
-    said = [message.hello for message in slave.tap.sent if message.HasField("hello")]
+    said: list[wire.Hello] = [m.hello for m in slave.tap.sent if m.HasField("hello")]
     return said[-1]
 
 

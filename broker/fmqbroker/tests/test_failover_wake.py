@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fmqbroker.tests.failover_harness import KEY, M, Node, S, group_of, until, whole
+from fmqbroker.tests.failover_harness import KEY, M, Net, Node, S, group_of, until, whole
 from fmqcore.cluster import Mode
 from fmqcore.words import Epoch, Permission
 
@@ -14,17 +14,52 @@ pytestmark = pytest.mark.processes
 FOR_EVER_MS = 3_600_000
 
 
-def counted(reader: Node) -> list[Epoch]:
-    """The hand-overs that it asks for from now on."""
-    sent: list[Epoch] = []
-    hand_over = reader.slave.hand_over
+class Sent:
+    """The hand-overs that a reader asks for; the first of each term is turned away, when it may."""
 
-    async def note(epoch: Epoch, offsets: bytes, timeout_s: float) -> str:
-        sent.append(epoch)
-        return await hand_over(epoch, offsets, timeout_s)
+    def __init__(self, reader: Node) -> None:
+        self.terms: list[Epoch] = []
+        self.may = asyncio.Event()
+        self._hand_over = reader.slave.hand_over
+        reader.slave.hand_over = self._note  # type: ignore[method-assign]
 
-    reader.slave.hand_over = note  # type: ignore[method-assign]
-    return sent
+    async def _note(self, epoch: Epoch, offsets: bytes, timeout_s: float) -> str:
+        self.terms.append(epoch)
+        if self.terms.count(epoch) == 1:
+            await self.may.wait()
+            return "later"
+        return await self._hand_over(epoch, offsets, timeout_s)
+
+
+async def looks_again(node: Node, times: int = 5) -> None:
+    """It is woken, and decides, some times more."""
+    for _ in range(times):
+        node.failover._wake.notify()
+        await asyncio.sleep(0.05)
+
+
+async def hands_over(net: Net, master: Node, slave: Node, sent: Sent, version: int) -> Node:
+    """Once: the master dies, its reader is cut off from ZooKeeper, the master is back."""
+    await master.kill()
+    await until(lambda: slave.serves is Permission.READ)
+    await slave.ack(4 * version, version)
+    net.unlinked.add(S)
+    master = await Node(net, M, takeover_wait_ms=FOR_EVER_MS).start()
+    await until(lambda: master.group.standing and slave.serves is Permission.READ)
+    before = len(sent.terms)
+    sent.may.clear()
+    await slave.proxy.cut()
+    await until(lambda: not slave.group.standing)
+    net.unlinked.clear()
+    await until(lambda: len(sent.terms) > before)
+    await looks_again(slave)
+    assert len(sent.terms) == before + 1, "one at a time"
+    sent.may.set()
+    await until(lambda: master.serves is Permission.FULL)
+    assert master.journal.state.offsets[KEY].floor == 4 * version
+    assert master.state.mode is Mode.MASTER
+    assert not master.state.degraded
+    return master
 
 
 async def test_a_reader_that_is_cut_off_hands_over_when_its_lease_ends(
@@ -33,25 +68,14 @@ async def test_a_reader_that_is_cut_off_hands_over_when_its_lease_ends(
     """Its master was linked before that: no link comes, nobody calls, and the master waits."""
     async with group_of(zookeeper, tmp_path, M, S) as net:
         master, slave = await whole(net, S)
-        await master.kill()
-        await until(lambda: slave.serves is Permission.READ)
-        await slave.ack(8, 2)
-        net.unlinked.add(S)
-        master = await Node(net, M, takeover_wait_ms=FOR_EVER_MS).start()
-        await until(lambda: master.group.standing and slave.serves is Permission.READ)
-        sent = counted(slave)
-        await slave.proxy.cut()
-        await until(lambda: not slave.group.standing)
-        net.unlinked.clear()
-        await until(lambda: master.serves is Permission.FULL)
-        assert master.journal.state.offsets[KEY].floor == 8
-        assert master.state.mode is Mode.MASTER
-        assert not master.state.degraded
+        sent = Sent(slave)
+        master = await hands_over(net, master, slave, sent, 2)
         # It learns of that from ZooKeeper only, some day: what is installed is not sent again.
         await until(lambda: slave.failover._handed_over == slave.state.epoch, "it heard the answer")
-        told = len(sent)
-        for _ in range(5):
-            slave.failover._wake.notify()
-            await asyncio.sleep(0.05)
+        told = len(sent.terms)
+        await looks_again(slave)
         assert slave.state.mode is Mode.SLAVE_CONSUME
-        assert len(sent) == told
+        assert len(sent.terms) == told
+        await slave.proxy.mend()
+        await until(lambda: slave.state.mode is Mode.MASTER and slave.state.isr, "as before")
+        await hands_over(net, master, slave, sent, 3)

@@ -8,6 +8,7 @@ from fmqbroker.consumer_groups import ConsumerGroup, Session
 from fmqbroker.journal import BatchDraft
 from fmqbroker.tests.consume_harness import (
     ME,
+    TOPIC,
     Rig,
     consuming,
     key,
@@ -21,6 +22,7 @@ from fmqcore.consume.inflight import Limits, QueueProgress
 from fmqcore.crc import crc32c
 from fmqcore.journal.control import encode_epoch
 from fmqcore.words import Epoch, Offset, Permission, TopicId
+from fmqproto.v1 import client_pb2
 from fmqproto.v1.client_pb2 import ConsumeRequest
 
 
@@ -194,3 +196,43 @@ async def test_acks_of_an_epoch_that_is_too_old_to_be_remembered_count(
             entry = rig.offsets.get(key())
             assert entry is not None
             assert (entry.floor, entry.ranges) == (3, ())
+
+
+async def test_an_epoch_that_is_over_while_another_s_end_is_looked_up_is_looked_up_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end not known, acks of it would count for nothing and be called stored."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"0", b"1")
+        await rig.lead(3)
+        rig.produce(0, b"2")
+        group = await rig.fetch.groups.ensure("billing", TOPIC, client_pb2.START_EARLIEST, 0)
+        find = rig.journal.epoch_end
+
+        async def slow(topic_id: TopicId, queue_id: int, epoch: Epoch) -> Offset:
+            found = await find(topic_id, queue_id, epoch)
+            if epoch == 1:
+                payload = encode_epoch(Epoch(5), ME)
+                rig.journal.append(BatchDraft(BatchType.EPOCH, payload, crc32c(payload)))
+            return found
+
+        monkeypatch.setattr(rig.journal, "epoch_end", slow)
+        acks = [client_pb2.AckRange(epoch=epoch) for epoch in (1, 3)]
+        await rig.fetch.groups.learn(group, acks)
+        assert group.epoch_ends == {(0, 1): 2, (0, 3): 3}
+
+
+async def test_the_ends_that_are_known_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer can name epochs that nobody ever saw."""
+    monkeypatch.setattr("fmqbroker.group_table._MOST_EPOCH_ENDS", 5)
+    async with running(Rig(tmp_path)) as rig:
+        await rig.lead(30)
+        group = await rig.fetch.groups.ensure("billing", TOPIC, client_pb2.START_EARLIEST, 0)
+        for first in range(2, 14, 4):
+            names = {(0, epoch) for epoch in range(first, first + 4)}
+            acks = [client_pb2.AckRange(epoch=epoch) for _, epoch in names]
+            await rig.fetch.groups.learn(group, acks)
+            assert names <= set(group.epoch_ends)
+            assert len(group.epoch_ends) <= 5

@@ -204,12 +204,14 @@ async def test_a_topic_that_grows_is_followed_and_one_that_goes_ends_its_session
         groups = (replace(TOPIC.groups[0], queues=6),)
         rig.cluster.set(replace(TOPIC, groups=groups))
         await until(lambda: len(consumer.held) == 6)
+        await until(lambda: stored(rig, 5).version, "it is stored where they begin")
         rig.produce(5, b"x")
         await until(lambda: consumer.got)
         rig.cluster.set()
         await until(lambda: consumer.error)
         assert consumer.error is not None
         assert consumer.error.code == client_pb2.UNKNOWN_TOPIC
+        assert rig.fetch.groups.get("billing", TOPIC.id) is None
 
 
 GROWN = replace(TOPIC, groups=(replace(TOPIC.groups[0], queues=6),))
@@ -333,15 +335,22 @@ async def churn(rig: Rig, dice: Random) -> None:
     assert sum(ends) == total
 
 
-@pytest.mark.parametrize("ends", ["stored", "away"])
+@pytest.mark.parametrize(
+    ("ends", "start"),
+    [
+        ("stored", client_pb2.START_LATEST),
+        ("stored", client_pb2.START_TIME),
+        ("away", client_pb2.START_LATEST),
+    ],
+)
 async def test_a_group_that_begins_at_the_latest_message_begins_when_that_is_stored(
-    tmp_path: Path, ends: str
+    tmp_path: Path, ends: str, start: int
 ) -> None:
     """Else the next reader began at its own end, and what came in between came to nobody."""
     async with running(Rig(tmp_path)) as rig, AsyncExitStack() as stack:
         rig.produce(0, b"before")
         await rig.committed()
-        fields = {"start": client_pb2.START_LATEST}
+        fields = {"start": start, "start_ms": rig.clock.wall_ms() + 3_600_000}
         entering = [consuming(rig, name, **fields) for name in ("a", "b")]
         with commit_held(rig):
             end = rig.journal.end

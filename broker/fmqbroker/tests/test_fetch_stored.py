@@ -3,14 +3,18 @@ is not, and nothing that was taken in is forgotten."""
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from fmqbroker.consumer_groups import ConsumerGroup
+from fmqbroker.group_table import IDLE_MS
 from fmqbroker.tests.consume_harness import (
     TOPIC,
     Rig,
+    at,
     commit_held,
     consuming,
     key,
@@ -20,14 +24,18 @@ from fmqbroker.tests.consume_harness import (
 )
 from fmqcore.errors import NoPermission, StorageFull
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
-from fmqcore.words import Offset
+from fmqcore.words import Offset, Permission
 from fmqproto.v1 import client_pb2
 
 
-def billing(rig: Rig) -> ConsumerGroup:
-    group = rig.fetch.groups.get("billing", TOPIC.id)
+def consumer_group(rig: Rig, name: str) -> ConsumerGroup:
+    group = rig.fetch.groups.get(name, TOPIC.id)
     assert group is not None
     return group
+
+
+def billing(rig: Rig) -> ConsumerGroup:
+    return consumer_group(rig, "billing")
 
 
 async def test_what_the_store_refuses_is_not_told_as_stored(tmp_path: Path) -> None:
@@ -83,11 +91,15 @@ async def test_two_seeks_before_anything_is_stored(tmp_path: Path) -> None:
             assert stored(rig, 0).sought == last <= stored(rig, 0).version
 
 
-async def test_acks_from_before_a_deletion_count_no_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("deleted", [True, False])
+async def test_acks_from_before_a_deletion_or_a_seek_count_no_more(
+    tmp_path: Path, deleted: bool
+) -> None:
     """Who is told another seek's number forgets them."""
     async with running(Rig(tmp_path)) as rig:
         version = rig.offsets.next_version(key())
-        await rig.offsets.put({key(): tombstone(version)})
+        sought = OffsetEntry(version, Offset(0), (), version)
+        await rig.offsets.put({key(): tombstone(version) if deleted else sought})
         async with consuming(rig) as consumer:
             await until(lambda: len(consumer.sought) == 4)
             assert consumer.sought == {0: version, 1: 0, 2: 0, 3: 0}
@@ -103,3 +115,76 @@ async def test_a_moment_that_is_to_come_begins_behind_what_is_committed(tmp_path
             later = rig.clock.wall_ms() + 3_600_000
             at = await rig.fetch.groups.position(TOPIC.id, 0, client_pb2.START_TIME, later)
             assert at == 1
+
+
+LATEST, EARLIEST = client_pb2.START_LATEST, client_pb2.START_EARLIEST
+
+
+async def test_who_opens_a_group_that_has_begun_waits_for_nothing(tmp_path: Path) -> None:
+    """Acks of others that are not stored yet, say: only where it begins must be."""
+    async with running(Rig(tmp_path)) as rig, AsyncExitStack() as stack:
+        for queue in range(4):
+            await rig.offsets.put(at(rig, 0, queue))
+        a = await stack.enter_async_context(consuming(rig, "a", group="new", start=LATEST))
+        await until(lambda: a.held)
+        with commit_held(rig):
+            end = rig.journal.end
+            a.send(client_pb2.ConsumeRequest(commit_token=1))
+            consumer_group(rig, "new").seek(0, Offset(0), 0, 9)
+            await until(lambda: rig.journal.end > end, "written, and not committed")
+            for name in ("new", "billing"):
+                opening = consuming(rig, "b", group=name, start=LATEST)
+                b = await stack.enter_async_context(opening)
+                await until(partial(getattr, b, "held"))
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+async def test_a_group_that_nobody_joined_is_forgotten(tmp_path: Path, given_up: bool) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        groups = rig.fetch.groups
+        with commit_held(rig):
+            opening = asyncio.create_task(groups.ensure("billing", TOPIC, LATEST, 0))
+            await until(lambda: groups.get("billing", TOPIC.id))
+            if given_up:
+                opening.cancel()
+                await asyncio.wait((opening,))
+        await asyncio.wait((opening,))
+        await groups.stored()
+        rig.hand.advance(IDLE_MS)
+        await until(lambda: not groups.get("billing", TOPIC.id))
+
+
+async def test_a_group_whose_reads_went_while_its_beginning_was_stored_is_not_opened(
+    tmp_path: Path,
+) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        stored_then = rig.fetch.groups.stored
+
+        async def gone() -> None:
+            await stored_then()
+            rig.gate.grant(Permission.NONE, "another reads")
+
+        rig.fetch.groups.stored = gone  # type: ignore[method-assign]
+        with pytest.raises(NoPermission, match="another reads"):
+            await rig.fetch.groups.ensure("billing", TOPIC, LATEST, 0)
+
+
+async def test_where_a_group_begins_is_stored_though_nobody_joins(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        await rig.fetch.groups.ensure("billing", TOPIC, EARLIEST, 0)
+        await until(lambda: stored(rig, 0).version)
+
+
+async def test_what_is_left_of_a_group_that_was_dropped_is_no_news_to_a_newer_entry(
+    tmp_path: Path,
+) -> None:
+    """It found no room, and another reader has stored more since."""
+    async with running(Rig(tmp_path)) as rig:
+        old = at(rig, 1)
+        rig.produce(0, *[b"v"] * 5)
+        for floor in (2, 3):
+            await rig.offsets.put(at(rig, floor))
+        rig.fetch.groups._left = old
+        async with consuming(rig) as consumer:
+            await until(lambda: len(consumer.held) == 4)
+            assert consumer.begins[0] == 3

@@ -10,7 +10,7 @@ import pytest
 
 from e2e.kind import hurting, tools
 from e2e.kind.groups import Group
-from e2e.kind.tools import Failed, build_image, get, kubectl, run, until
+from e2e.kind.tools import Failed, build_image, get, kubectl, load_image, run, until
 
 CLUSTER = os.environ.get("KIND_CLUSTER_NAME", "fmq-e2e")
 WORKERS = int(os.environ.get("KIND_WORKERS", "0"))
@@ -38,7 +38,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     try:
         found = {name: build_image(name) for name in ("broker", "operator", "zookeeper")}
         for tag in found.values():
-            run("kind", "load", "docker-image", "--name", CLUSTER, tag)
+            load_image(tag, CLUSTER)
         yield found
     finally:
         if ours and not KEEP:

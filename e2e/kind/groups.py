@@ -95,6 +95,15 @@ class Group:
         found = get("events", "-n", self.namespace)["items"]
         return [e["reason"] for e in found if e["involvedObject"]["name"] == self.name]
 
+    def messages(self, reason: str) -> list[str]:
+        """Of the Events with that reason, in the order in which they were told."""
+        found = get("events", "-n", self.namespace)["items"]
+        mine = [
+            e for e in found if e["reason"] == reason and e["involvedObject"]["name"] == self.name
+        ]
+        mine.sort(key=lambda e: e.get("eventTime") or e.get("lastTimestamp") or "")
+        return [e["message"] for e in mine]
+
     def pods(self) -> list[Json]:
         """Its pods."""
         found = get("pods", "-n", self.namespace, "-l", f"fmq.io/group={self.name}")

@@ -42,10 +42,10 @@ def test_a_restart_that_was_asked_for(group: Group, report: Report) -> None:
     report["three brokers restarted one by one"] = f"{time.monotonic() - begun_s:.1f} s"
     made = {p["metadata"]["name"]: p["metadata"]["creationTimestamp"] for p in group.pods()}
     assert made["g1-2"] <= made["g1-1"] <= made["g1-0"], made
-    told = [e["message"] for e in _events(group, "Restarting")]
+    told = group.messages("Restarting")
     assert [m.partition(":")[0] for m in told] == ["g1-2", "g1-1", "g1-0"], told
     assert all("a restart was asked for (once)" in message for message in told), told
-    assert len(_events(group, "Switchover")) == 1
+    assert len(group.messages("Switchover")) == 1
     assert group.status["master"] != master, "who was master is a slave when it is restarted"
     verdict = group.verdict()
     assert verdict["lost"] == [] and verdict["acked"] > 100, verdict
@@ -108,13 +108,6 @@ def test_a_hibernated_group_has_its_messages_when_it_wakes(group: Group, report:
 
 def _uids(group: Group) -> set[str]:
     return {pod["metadata"]["uid"] for pod in group.pods()}
-
-
-def _events(group: Group, reason: str) -> list[dict[str, str]]:
-    """In the order in which they were told."""
-    found = get("events", "-n", group.namespace)["items"]
-    mine = [e for e in found if e["reason"] == reason and e["involvedObject"]["name"] == group.name]
-    return sorted(mine, key=lambda e: e.get("eventTime") or e.get("lastTimestamp") or "")
 
 
 def _evict(group: Group, pod: str) -> None:

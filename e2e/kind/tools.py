@@ -78,6 +78,23 @@ def build_image(name: str) -> str:
     return tag
 
 
+def image_like(tag: str) -> str:
+    """Another image with the same in it, as a rebuild would make; its tag."""
+    container = run("docker", "create", tag).strip()
+    try:
+        made = run("docker", "commit", "--change", "LABEL fmq.io/e2e=another", container)
+    finally:
+        run("docker", "rm", container)
+    other = f"{tag.partition(':')[0]}:e2e-{made.strip().removeprefix('sha256:')[:12]}"
+    run("docker", "tag", made.strip(), other)
+    return other
+
+
+def load_image(tag: str, cluster: str) -> None:
+    """Give it to every node of a kind cluster."""
+    run("kind", "load", "docker-image", "--name", cluster, tag)
+
+
 @contextmanager
 def cordoned() -> Iterator[None]:
     """No new pod finds a node meanwhile."""

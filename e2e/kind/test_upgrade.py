@@ -1,0 +1,74 @@
+"""Another image for brokers at work: a good one, and one that nobody can pull."""
+
+import pytest
+
+from e2e.events import FaultKind
+from e2e.kind.conftest import CLUSTER
+from e2e.kind.groups import Group
+from e2e.kind.story import Report, story
+from e2e.kind.tools import image_like, load_image, until
+
+pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]
+
+
+def test_an_upgrade_to_another_image(pair: Group, images: dict[str, str], report: Report) -> None:
+    """The slave first, the master after a switchover, each once; then all run the new one."""
+    new = image_like(images["broker"])
+    load_image(new, CLUSTER)
+    master, slave = pair.status["master"], _slave(pair)
+    with story(pair, report, "another image, both brokers", FaultKind.OPERATOR) as told:
+        told.fired(slave, master, detail=new)
+        pair.spec["image"] = new
+        pair.apply()
+        until(lambda: _images(pair) == {new}, "all run the new image", 300)
+        pair.wait_ready()
+        told.healed()
+    assert pair.status["master"] == slave, "the old master was restarted as a slave"
+    said = pair.messages("Restarting")
+    assert [message.partition(":")[0] for message in said] == [slave, master], said
+    assert all(new in message for message in said), said
+
+
+def test_an_image_that_cannot_be_had_stops_one_slave_and_is_taken_back(
+    pair: Group, images: dict[str, str], report: Report
+) -> None:
+    """The master and its reads go on; what is wrong is said; a good image again mends it."""
+    master, slave = pair.status["master"], _slave(pair)
+    good, wrong = pair.spec.get("image", images["broker"]), "fmq/nowhere:1"
+    with story(pair, report, "an image that cannot be had", FaultKind.OPERATOR) as told:
+        told.fired(slave, detail=wrong)
+        pair.spec["image"] = wrong
+        pair.apply()
+        until(lambda: _no_image(pair, slave), "a condition tells", 120)
+        assert wrong not in _images_of(pair, master), "nobody touches the master"
+        assert (pair.status["master"], pair.status["access"]) == (master, "FULL")
+        pair.spec["image"] = good
+        pair.apply()
+        until(lambda: _images(pair) == {good}, "all run the good image again", 300)
+        pair.wait_ready()
+        told.healed()
+    assert pair.status["master"] == master, "it never had to move"
+
+
+# ---- what they look at
+
+
+def _slave(group: Group) -> str:
+    return next(b for b in ("g1-0", "g1-1") if b != group.status["master"])
+
+
+def _images(group: Group) -> set[str]:
+    pods = group.pods()
+    return {image for pod in pods for image in _images_of(group, pod["metadata"]["name"])}
+
+
+def _images_of(group: Group, broker: str) -> set[str]:
+    pods = [pod for pod in group.pods() if pod["metadata"]["name"] == broker]
+    return {c["image"] for pod in pods for c in pod["spec"]["containers"]}
+
+
+def _no_image(group: Group, broker: str) -> bool:
+    """A condition says which broker, and why, in the cluster's words; an Event what to do."""
+    said = [condition["message"] for condition in group.status["conditions"]]
+    causes = (f"{broker}: ErrImagePull", f"{broker}: ImagePullBackOff")
+    return any(cause in message for message in said for cause in causes)

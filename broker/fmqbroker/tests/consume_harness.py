@@ -348,14 +348,14 @@ async def consuming(rig: Rig, session: str = "s1", **fields: Any) -> AsyncIterat
     try:
         await until(lambda: consumer.opened, "opened")
         yield consumer
-        if listening.done():
-            listening.result()
     finally:
         pipe.torn.set()
         listening.cancel()
-        await asyncio.gather(listening, return_exceptions=True)
+        (heard,) = await asyncio.gather(listening, return_exceptions=True)
         async with asyncio.timeout(GENEROUS_S):
             await serving
+        if isinstance(heard, Exception):
+            raise heard  # why the test waited in vain
 
 
 @contextmanager

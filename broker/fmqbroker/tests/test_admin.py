@@ -218,6 +218,34 @@ async def test_a_seek_is_not_undone_by_acks_of_a_group_that_was_dropped(tmp_path
             assert consumer.begins[0] == 0
 
 
+@pytest.mark.parametrize("meanwhile", ["the reads went", "it lives again"])
+async def test_a_seek_looks_again_after_it_waited(tmp_path: Path, meanwhile: str) -> None:
+    """What a group that was dropped had acked is stored first, and that may take long."""
+    async with running(Rig(tmp_path)) as rig:
+        admin, groups = admin_of(rig), rig.fetch.groups
+        rig.produce(0, *[b"x"] * 9)
+        await rig.committed()
+        stored_then = groups.stored
+
+        async def wait() -> None:
+            await stored_then()
+            if meanwhile == "the reads went":
+                rig.gate.grant(Permission.NONE, "another reads")
+            elif not groups.get("billing", TOPIC.id):
+                await groups.ensure("billing", TOPIC, client_pb2.START_EARLIEST, 0)
+
+        groups.stored = wait  # type: ignore[method-assign]
+        to = SeekRequest(topic="orders", group="billing", by_offset=True, queues=[0], offset=4)
+        reply = await admin.seek(to)
+        if meanwhile == "the reads went":
+            assert reply.error.code == client_pb2.NO_PERMISSION
+            assert not stored(rig, 0).version
+        else:
+            group = groups.get("billing", TOPIC.id)
+            assert group is not None
+            assert group.progress[0].floor == stored(rig, 0).floor == 4
+
+
 async def test_a_seek_in_slave_consume_comes_back_with_the_hand_over(tmp_path: Path) -> None:
     from fmqcore.journal.control import decode_offsets
 

@@ -4,6 +4,7 @@ is not, and nothing that was taken in is forgotten."""
 import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -152,6 +153,49 @@ async def test_a_group_that_nobody_joined_is_forgotten(tmp_path: Path, given_up:
         await groups.stored()
         rig.hand.advance(IDLE_MS)
         await until(lambda: not groups.get("billing", TOPIC.id))
+
+
+async def test_what_is_not_stored_yet_keeps_a_group_that_nobody_joins(tmp_path: Path) -> None:
+    """It is looked at again: neither are its changes forgotten nor is it kept for ever."""
+    async with running(Rig(tmp_path)) as rig:
+        groups = rig.fetch.groups
+        with commit_held(rig):
+            end = rig.journal.end
+            group = await groups.ensure("billing", TOPIC, EARLIEST, 0)
+            await until(lambda: rig.journal.end > end, "the store waits for the commit")
+            group.seek(0, Offset(0), 0, 9)
+            groups.idle(group)
+            rig.hand.advance(IDLE_MS)
+            now_ms = rig.hand.monotonic_ms()
+            await until(lambda: rig.hand.sleeps_until(now_ms + IDLE_MS))
+            assert groups.get("billing", TOPIC.id) is group
+        await until(lambda: stored(rig, 0).sought == 9)
+        rig.hand.advance(IDLE_MS)
+        await until(lambda: not groups.get("billing", TOPIC.id))
+
+
+async def test_a_group_is_not_forgotten_in_the_place_of_one_before_it(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        groups = rig.fetch.groups
+        groups.idle(await groups.ensure("billing", TOPIC, EARLIEST, 0))
+        await groups.stored()
+        groups.drop(NoPermission("a moment"))
+        group = await groups.ensure("billing", TOPIC, EARLIEST, 0)
+        looked: list[bool] = []
+        rig.fetch._timers.at(rig.hand.monotonic_ms() + IDLE_MS, lambda: looked.append(True))
+        rig.hand.advance(IDLE_MS)
+        await until(lambda: looked)
+        assert groups.get("billing", TOPIC.id) is group
+
+
+async def test_where_queues_begin_that_a_topic_got_is_stored_though_nobody_joins(
+    tmp_path: Path,
+) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        await rig.fetch.groups.ensure("billing", TOPIC, EARLIEST, 0)
+        await until(lambda: stored(rig, 0).version)
+        rig.cluster.set(replace(TOPIC, groups=(replace(TOPIC.groups[0], queues=6),)))
+        await until(lambda: stored(rig, 5).version)
 
 
 async def test_a_group_whose_reads_went_while_its_beginning_was_stored_is_not_opened(

@@ -212,6 +212,28 @@ async def test_what_found_no_room_is_not_stored_by_being_asked_for_again(
         assert (await SideJournal.load(rig.disk))[key()].floor == 5
 
 
+async def test_what_is_stored_is_not_written_again_by_whoever_asks(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        await rig.offsets.put(at(rig, 5))
+        size = (tmp_path / NAME).stat().st_size
+        await rig.offsets.put({})
+        assert (tmp_path / NAME).stat().st_size == size
+
+
+async def test_a_taker_keeps_its_record_until_it_takes_no_more(tmp_path: Path) -> None:
+    """The state names a later term before whoever decides here has looked at it."""
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        await rig.offsets.put(at(rig, 5))
+        rig.group.become(Mode.MASTER, 3)
+        for _ in range(9):
+            await rig.disk.list()  # whoever would remove it, would have by now
+        assert decode_offsets(await rig.offsets.freeze())[key()].floor == 5
+        rig.offsets.retire()
+        await until(lambda: not (tmp_path / NAME).exists())
+
+
 async def test_a_record_above_the_bound_keeps_its_floors_or_stays_what_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

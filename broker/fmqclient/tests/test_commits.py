@@ -45,6 +45,8 @@ async def test_one_token_is_under_way_and_covers_what_was_said_before_it() -> No
     assert commits.wanted([track], now=False)
     commits.answered(commits.next([track]), [track])
     assert second.done()
+    commits.again()
+    assert not commits.waiting, "who was answered asks for no more"
 
 
 async def test_who_waits_is_told_once_of_acks_that_nobody_heard() -> None:
@@ -61,9 +63,24 @@ async def test_who_waits_is_told_once_of_acks_that_nobody_heard() -> None:
     for waiter in (waiters[1], waiters[3]):  # whoever of them had made those acks
         with pytest.raises(StaleAssignment, match="g1/0"):
             waiter.result()
+    assert not commits.waiting, "nobody waits any more"
     later = commits.wait()
     commits.answered(commits.next([track]), [track])
     assert later.result() is None, "once"
+
+
+async def test_acks_that_nobody_heard_are_kept_for_who_waits_next() -> None:
+    """The token was asked for by itself: nobody is there to be told."""
+    commits, _ = commits_at()
+    track = said(0)
+    token = commits.next([track])
+    track.came_too_late(1)
+    track.session_lost()
+    commits.answered(token, [track])
+    later = commits.wait()
+    commits.answered(commits.next([track]), [track])
+    with pytest.raises(StaleAssignment, match="g1/0"):
+        later.result()
 
 
 async def test_one_is_asked_for_now_and_then_if_there_is_something() -> None:

@@ -62,10 +62,11 @@ async def test_cancelled_while_it_opens_nothing_runs_on(turns: int) -> None:
 
 async def test_acks_that_nobody_heard_are_told_also_by_a_commit_that_ran_out_of_time() -> None:
     """They are told once: the next commit would say that all is stored."""
-    asked: list[asyncio.Future[None]] = [asyncio.Future(), asyncio.Future()]
+    asked: list[asyncio.Future[None]] = [asyncio.Future() for _ in range(3)]
     sub = consumer(Routes())
     sessions = [SimpleNamespace(unstored=True, commit=lambda f=f: f) for f in asked]
     sub._sessions = cast(Any, dict(enumerate(sessions)))
-    asked[1].set_exception(StaleAssignment("g2/0 went to others"))
+    asked[2].set_exception(StaleAssignment("g2/0 went to others"))
     with pytest.raises(StaleAssignment):
         await sub.commit(timeout_s=0)
+    assert all(each.done() for each in asked), "nobody waits any more"

@@ -108,6 +108,16 @@ async def test_what_came_after_a_copy_and_waits_is_shown_once_too() -> None:
     assert [m.offset for m in rig.take()] == [0, 1]
 
 
+async def test_what_waited_and_was_given_back_is_shown_when_it_comes_again() -> None:
+    """A seek, or a move of the queue, while copies of it waited here."""
+    rig = Rig()
+    await rig.told(assigned(1), delivery(1), delivery(2))
+    again = delivery(3)
+    again.deliveries[0].generation = 2
+    await rig.told(assigned(2), again)
+    assert [m.offset for m in rig.take()] == [0, 1, 2, 3]
+
+
 async def test_a_copy_that_is_being_handed_out_goes_on_without_what_was_acked_meanwhile() -> None:
     rig = Rig()
     await rig.told(assigned(1), delivery(1))

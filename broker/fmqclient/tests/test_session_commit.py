@@ -135,18 +135,20 @@ async def test_where_a_queue_begins_does_not_say_what_is_stored() -> None:
         await commit
 
 
-async def test_whether_a_queue_is_paused_is_said_again_after_a_seek() -> None:
+@pytest.mark.parametrize("paused", [False, True])
+async def test_whether_a_queue_is_paused_is_said_again_after_a_seek(paused: bool) -> None:
     """A resume under the generation before it was not listened to: the queue stood for ever."""
     session = a_session()
     async with stream(session) as wire:
         wire.replies.put_nowait(assigned(1))
         while not session.tracks:
             await asyncio.sleep(0)
-        session.control(session.tracks[0], pause=True)
-        session.control(session.tracks[0], pause=False)
+        session.control(session.tracks[0], pause=not paused)
+        session.control(session.tracks[0], pause=paused)
         wire.replies.put_nowait(assigned(2))
         said: list[tuple[int, bool, bool]] = []
         while not said or said[-1][0] < 2:
             controls = (await wire.sent.get()).controls
             said += [(each.generation, each.pause, each.resume) for each in controls]
-        assert said == [(1, True, False), (1, False, True), (2, False, True)]
+        now = (paused, not paused)
+        assert said == [(1, *reversed(now)), (1, *now), (2, *now)]

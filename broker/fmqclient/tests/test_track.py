@@ -89,8 +89,24 @@ def test_a_seek_that_was_lost_with_its_reader_makes_nothing_void() -> None:
     track.assigned(1, sought=5)
     assert track.unstored
     assert said(track) == [(100, 101)]
-    track.assigned(2, sought=12)
-    assert not track.unstored, "it is asked again, and is another one"
+    for newer in (7, 12):
+        track.ack(101, track.term, E)
+        assert track.unstored
+        track.assigned(2, sought=newer)
+        assert not track.unstored, "it is asked again, and is another one"
+
+
+@pytest.mark.parametrize("gone", ["no", "taken", "lost"])
+def test_what_is_paused_stays_paused_as_long_as_it_is_held(gone: str) -> None:
+    """A seek moves it, and that is all; who gets it back begins anew, as the broker does."""
+    track = held()
+    track.paused = True
+    if gone == "taken":
+        track.taken()
+    elif gone == "lost":
+        track.session_lost()
+    track.assigned(2)
+    assert track.paused is (gone == "no")
 
 
 def test_a_seek_of_a_queue_that_is_held() -> None:

@@ -123,4 +123,32 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ),
         alone="somebody must seek, and another come, before a message goes out",
     ),
+    mutant(
+        "who lost its memory, too, is proof that nobody has more",
+        "a power cut took what two had received: the third, which kept it, is cut",
+        (
+            "fmqcore/failover/guards.py",
+            "    sure = {b for b in heard if links[b].whole or",
+            "    sure = {b for b in heard if links[b].heard or",
+        ),
+        seeds=(1010001392,),
+        tests=(
+            "broker/fmqcore/tests/test_failover_tail.py::"
+            "test_who_lost_its_power_too_proves_nothing_by_what_it_lacks",
+        ),
+    ),
+    mutant(
+        "level with a master on its way back is level",
+        "both lost the same, and the next master takes one of them for proof",
+        (
+            "fmqbroker/replicate_upstream.py",
+            "self._view.restored |= message.in_sync and self._view.caught_up",
+            "self._view.restored |= self._view.caught_up",
+        ),
+        tests=(
+            _TESTS + "test_replicate_hello.py::"
+            "test_a_slave_is_whole_again_once_it_was_level_with_a_master_that_serves",
+        ),
+        alone="its stream must break between the Welcome and the opening of the term",
+    ),
 )

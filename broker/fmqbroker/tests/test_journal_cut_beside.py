@@ -167,8 +167,9 @@ async def test_what_is_seen_while_it_is_cut_agrees(tmp_path: Path) -> None:
         assert during[:4] == [ends[120]] * 3 + [37]
 
 
+@pytest.mark.parametrize("whole", [1, 2])
 async def test_no_index_of_before_a_cut_is_left_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: int
 ) -> None:
     """The keeper is at work on the indexes: that of the segment which is cut is not among them.
 
@@ -190,14 +191,15 @@ async def test_no_index_of_before_a_cut_is_left_behind(
         with held(disk):
             journal._parts.store.needs_care.notify()
             await until(lambda: disk.waits > 0)  # the first segment's
-            cutting = asyncio.ensure_future(journal.truncate(ends[70]))  # in the second one
+            cut_at = ends[whole * 60 + 10]  # in the one behind those that stay whole
+            cutting = asyncio.ensure_future(journal.truncate(cut_at))
             await until(lambda: _says(tmp_path).drop_from is not None)
             await disk.list()  # the cut has come to where it removes files
         await cutting
         await until(lambda: not journal._parts.catalog.needs_save(journal.durable_end))
         await disk.list()
         names = sorted(name for name in os.listdir(tmp_path) if name.endswith(".index"))
-        assert names == [index_name(Position(0))]
+        assert names == [index_name(Position(i * SEGMENT)) for i in range(whole)]
 
 
 async def _old_segments(path: Path) -> list[Position]:

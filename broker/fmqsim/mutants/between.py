@@ -132,10 +132,6 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
             "    sure = {b for b in heard if links[b].heard or",
         ),
         seeds=(1010001392,),
-        tests=(
-            "broker/fmqcore/tests/test_failover_tail.py::"
-            "test_who_lost_its_power_too_proves_nothing_by_what_it_lacks",
-        ),
     ),
     mutant(
         "level with a master on its way back is level",

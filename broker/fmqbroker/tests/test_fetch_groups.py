@@ -1,12 +1,15 @@
 """A consumer group in memory, by itself: what sessions are told; and the timers that drive it."""
 
 import asyncio
+from typing import Any
 
 from fmqbroker.consumer_groups import ConsumerGroup, Session
+from fmqbroker.fetch import FetchService
 from fmqbroker.tests.consume_harness import HandClock, until
 from fmqbroker.timers import Timers
 from fmqcore.consume.inflight import QueueProgress
 from fmqcore.words import Epoch, Offset, TopicId
+from fmqproto.v1 import client_pb2
 
 DRAIN_MS = 100
 END = Offset(10)
@@ -74,6 +77,26 @@ def test_an_ack_that_came_too_late_is_told_also_to_who_holds_the_queue_again() -
     assert told(a) == ([], [])
     group.ack(a, 1, 1, Offset(0), Offset(1), 0)
     assert a.ignored == {(1, 1)}
+
+
+def test_what_was_told_is_not_told_again() -> None:
+    group, a = group_of(2), session_of("a")
+    group.join(a, 0)
+    told(a)
+    group.join(session_of("b"), 0)
+    group.seek(0, Offset(3), 0)
+    a.tokens, a.skipped, a.ignored = [7], [(0, (Offset(1), Offset(3)))], {(1, 1)}
+    service: Any = None
+    said = [client_pb2.ConsumeReply(), client_pb2.ConsumeReply()]
+    for reply in said:
+        FetchService._add_news(service, a, reply)
+    assert [(m.queue_id, m.generation) for m in said[0].revoked] == [(1, 1)]
+    assert [(m.queue_id, m.generation) for m in said[0].assigned] == [(0, 2)]
+    assert [(s.first_offset, s.end_offset) for s in said[0].skipped] == [(1, 3)]
+    assert [(m.queue_id, m.generation) for m in said[0].ignored] == [(1, 1)]
+    assert list(said[0].committed_tokens) == [7]
+    assert said[1] == client_pb2.ConsumeReply()
+    assert not a.has_news
 
 
 def test_an_ack_of_an_older_epoch_counts_for_nothing_of_a_later_one() -> None:

@@ -148,7 +148,9 @@ async def everything_anew(journal: Journal) -> None:
 
 async def test_nothing_of_before_a_reset_is_found_after_it(tmp_path: Path) -> None:
     await old_segments(tmp_path)
-    async with running(tmp_path) as journal:
+    async with running(tmp_path, retention_ms=1, retention_bytes=0) as journal:
+        await finds_what_is_there(journal)
+        await journal.retire(FOURTH, 10**15)
         await finds_what_is_there(journal)
         await journal.reset(FIRST)
         assert not await journal.find(TOPIC, 0, Offset(0), 1)

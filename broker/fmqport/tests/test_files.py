@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -101,15 +102,18 @@ async def test_nothing_is_left_behind(tmp_path: Path) -> None:
     await asyncio.sleep(0)
     task.cancel()
     await disk.close()
-    open_files = {os.readlink(f"/proc/self/fd/{fd}") for fd in _descriptors()}
-    assert not [name for name in open_files if name.startswith(disk.path)]
+    assert not [name for name in _open_files() if name.startswith(disk.path)]
     for thread in set(threading.enumerate()) - before:
         thread.join(timeout=10)
         assert not thread.is_alive()
 
 
-def _descriptors() -> list[str]:
-    return [fd for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")]
+def _open_files() -> list[str]:
+    names: list[str] = []
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the listing's own, or another thread's: closed by now
+            names.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return names
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])

@@ -196,6 +196,11 @@ async def test_acks_of_an_epoch_that_is_too_old_to_be_remembered_count(
             entry = rig.offsets.get(key())
             assert entry is not None
             assert (entry.floor, entry.ranges) == (3, ())
+            consumer.ack_range(0, 3, 6, epoch=3, token=2)  # the oldest that is remembered
+            await until(lambda: 2 in consumer.tokens)
+            entry = rig.offsets.get(key())
+            assert entry is not None
+            assert (entry.floor, entry.ranges) == (4, ())
 
 
 async def test_an_epoch_that_is_over_while_another_s_end_is_looked_up_is_looked_up_too(

@@ -25,12 +25,12 @@ from fmqbroker.tests.journal_kit import (
     running,
     until,
 )
-from fmqcore.errors import NotFound
+from fmqcore.errors import CorruptJournal, NotFound
 from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, index_name, segment_name
 from fmqcore.journal.suspect import SUSPECT
 from fmqcore.words import Offset, Position
-from fmqport.disk import DiskFailed, DiskFile
+from fmqport.disk import DiskFailed, DiskFile, DiskFull
 
 
 class HeldDisk(FaultDisk):
@@ -106,6 +106,13 @@ async def test_no_checkpoint_of_the_old_journal_is_written_while_it_is_cut(
             await disk.list()  # behind what was written meanwhile
             says = _says(tmp_path)
         await cutting
+        now = _says(tmp_path)
+        assert (now.drop_from, now.log_start, now.durable_end, now.last_header_crc) == (
+            None,
+            journal.log_start,
+            journal.end,
+            journal.last_header_crc,
+        )
         stored = await everything(journal)
     assert says.drop_from == (ends[20] if way == "truncate" else 0)
     async with running(tmp_path) as journal:
@@ -144,7 +151,8 @@ async def test_a_disk_that_fails_ends_the_process_though_who_asked_is_cancelled(
         assert life.reasons
 
 
-async def test_what_is_seen_while_it_is_cut_agrees(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["truncate", "reset"])
+async def test_what_is_seen_while_it_is_cut_agrees(tmp_path: Path, way: str) -> None:
     """A consumer that joins then, at the latest message, would else begin at offset 0."""
     disk = HeldDisk(tmp_path)
     async with running(tmp_path, disk=disk) as journal:
@@ -156,15 +164,21 @@ async def test_what_is_seen_while_it_is_cut_agrees(tmp_path: Path) -> None:
         async def seen() -> list[object]:
             found = await journal.find(TOPIC, 0, Offset(0), 10)
             committed = journal.committed_offset(TOPIC, 0, ends[110])
-            return [journal.end, journal.durable_end, journal.written_end, committed, found]
+            offsets = [committed, journal.next_offset(TOPIC, 0), journal.begin_offset(TOPIC, 0)]
+            ends_ = [journal.end, journal.durable_end, journal.written_end]
+            return [*ends_, *offsets, journal.log_start, journal.epoch, found]
 
+        cut = journal.truncate(ends[120]) if way == "truncate" else journal.reset(Position(1 << 30))
         with held(disk):
-            cutting = asyncio.ensure_future(journal.truncate(ends[120]))
+            cutting = asyncio.ensure_future(cut)
             await until(lambda: disk.waits > 0)
             during = await seen()
         await cutting
         assert during == await seen()
-        assert during[:4] == [ends[120]] * 3 + [37]
+        if way == "truncate":
+            assert during[:-1] == [ends[120]] * 3 + [37, 41, 0, 0, 1]
+        else:
+            assert during[:-1] == [1 << 30] * 3 + [0, 0, 0, 1 << 30, 0]
 
 
 @pytest.mark.parametrize(("whole", "writes"), [(1, 0), (2, 0), (1, 1)])
@@ -275,6 +289,57 @@ async def test_what_is_cut_under_a_read_is_no_damage(
         assert headers(stored)[-1].end == journal.end == ends[30]
         assert journal.damage is None
         assert not (tmp_path / SUSPECT).exists()
+
+
+async def test_damage_is_told_also_by_a_read_under_which_the_journal_was_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as journal:
+        journal.append(epoch(1))
+        ends = fill(journal, 150)
+    with (tmp_path / segment_name(Position(0))).open("r+b") as file:
+        file.seek(ends[20] + 200)
+        file.write(b"damaged")
+    read, reads = fault_disk._FaultFile.read, 0
+
+    async def beside(self: fault_disk._FaultFile, at: int, length: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        assert reads < 100, "it reads and reads"
+        if reads == 1:
+            await journal.truncate(ends[140])
+        return await read(self, at, length)
+
+    async with running(tmp_path, disk=FaultDisk(tmp_path)) as journal:
+        monkeypatch.setattr(fault_disk._FaultFile, "read", beside)
+        with pytest.raises(CorruptJournal):
+            await journal.read_sound(ends[20], SEGMENT)
+        assert journal.damage is not None
+        assert journal.end == ends[140]
+
+
+async def test_no_room_to_finish_a_cut_ends_the_process(tmp_path: Path) -> None:
+    """What is void is said to be void, and is still there: the next start finishes it."""
+    disk, life, checkpoints = FaultDisk(tmp_path), Life(), 0
+
+    def full(step: Step) -> None:
+        nonlocal checkpoints
+        checkpoints += (step.kind, step.name) == ("replace", CHECKPOINT)
+        if checkpoints == 2:
+            raise DiskFull("no space left")
+
+    hour_ms = 3_600_000  # nobody else writes one
+    async with running(
+        tmp_path, disk=disk, life=life, crash=True, checkpoint_interval_ms=hour_ms
+    ) as journal:
+        journal.append(epoch(1))
+        ends = fill(journal, 100)
+        await journal.wait_durable(journal.end)
+        disk.fault = full
+        await asyncio.wait((asyncio.ensure_future(journal.truncate(ends[20])),))
+        assert life.reasons
+    async with running(tmp_path) as journal:
+        assert journal.end == ends[20]
 
 
 async def test_a_file_opened_while_its_segment_goes_is_let_go(tmp_path: Path) -> None:

@@ -28,8 +28,10 @@ from fmqbroker.tests.journal_kit import (
 from fmqcore.batch import BatchType
 from fmqcore.crc import crc32c
 from fmqcore.errors import StorageFull
+from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.control import encode_offsets
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey
+from fmqcore.journal.segments import CHECKPOINT
 from fmqcore.words import Offset
 from fmqport.disk import DiskFull
 
@@ -253,3 +255,75 @@ async def test_retention_works_on_a_full_disk(tmp_path: Path, reserve: bool) -> 
         assert freed == journal.log_start > 0
     async with running(tmp_path) as journal:
         assert journal.log_start == freed
+
+
+async def test_a_checkpoint_that_finds_no_room_stops_the_messages(tmp_path: Path) -> None:
+    disk = FaultDisk(tmp_path)
+    room = False
+
+    def no_room(step: Step) -> None:
+        if not room and (step.kind, step.name) == ("replace", CHECKPOINT):
+            raise DiskFull("no space left")
+
+    async with running(tmp_path, disk=disk) as journal:
+        disk.fault = no_room
+        journal.append(epoch(1))
+        await until(lambda: bool(journal.full))
+        with pytest.raises(StorageFull):
+            journal.append(data(b"x"))
+        room = True
+        await until(lambda: not journal.full)
+        journal.append(data(b"x"))
+
+
+class NoCheckpoint(FaultDisk):
+    """It has no room for so many checkpoints, whatever it says is free: a quota, say."""
+
+    def __init__(self, path: Path, refused: int) -> None:
+        super().__init__(path)
+        self.refused = refused
+        self.fault = self._take
+
+    def _take(self, step: Step) -> None:
+        if self.refused and (step.kind, step.name) == ("replace", CHECKPOINT):
+            self.refused -= 1
+            raise DiskFull("no space left")
+
+
+async def test_retention_that_used_the_reserve_stops_the_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = NoCheckpoint(tmp_path, 0)
+    async with running(
+        tmp_path,
+        disk=disk,
+        retention_bytes=2 * SEGMENT,
+        min_free_bytes=KEPT,
+        checkpoint_interval_ms=3_600_000,
+    ) as journal:
+        journal.append(epoch(1))
+        fill(journal, 300)
+        await journal.wait_durable(journal.end)
+        await until(lambda: (tmp_path / "reserve").exists())
+        disk.refused = 1
+        told: list[str] = []
+        monkeypatch.setattr(journal._parts.store.space, "note_full", told.append)
+        assert await journal.retire(journal.end, 0) > 0
+        assert told == ["no space left"]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+async def test_a_start_without_room_for_its_checkpoint(tmp_path: Path, clean: bool) -> None:
+    """One that says "clean" may not stay: the next start would not cut what a crash tears."""
+    async with running(tmp_path, min_free_bytes=KEPT, crash=not clean) as journal:
+        journal.append(epoch(1))
+        await journal.wait_durable(journal.end)
+        await until(lambda: (tmp_path / "reserve").exists())
+    disk = NoCheckpoint(tmp_path, 1)
+    async with running(
+        tmp_path, disk=disk, min_free_bytes=KEPT, checkpoint_interval_ms=3_600_000
+    ) as journal:
+        assert journal.full
+        assert not disk.refused
+        assert not decode_checkpoint((tmp_path / CHECKPOINT).read_bytes()).clean
+        assert (tmp_path / "reserve").exists() is not clean, "it is used where it must be"

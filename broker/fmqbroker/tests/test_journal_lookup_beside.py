@@ -10,7 +10,15 @@ import pytest
 from fmqbroker.journal import Journal, catalog, segment_scan
 from fmqbroker.tests import fault_disk
 from fmqbroker.tests.fault_disk import FaultDisk
-from fmqbroker.tests.journal_kit import SEGMENT, TOPIC, Clock, epoch, fill, running, until
+from fmqbroker.tests.journal_kit import (
+    SEGMENT,
+    TOPIC,
+    Clock,
+    epoch,
+    fill,
+    running,
+    until,
+)
 from fmqbroker.tests.test_journal_cut_beside import HeldDisk, held
 from fmqcore.journal.segments import index_name, segment_name
 from fmqcore.words import Epoch, Offset, Position
@@ -201,3 +209,38 @@ async def test_what_was_read_of_an_old_segment_is_kept(
         reads.clear()
         assert await by_offset(journal) == 30
         assert not reads
+
+
+@pytest.mark.parametrize("way", ["truncate", "reset", "truncate meanwhile"])
+async def test_what_was_read_ahead_is_not_shown_for_what_is_there_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Batches are read with what lies around them, and that is kept."""
+    await old_segments(tmp_path, committed=False)
+    async with running(tmp_path, disk=FaultDisk(tmp_path)) as journal:
+        (found,) = await journal.find(TOPIC, 0, Offset(30), 1)
+        end = Position(found.position + found.total_len)
+        if way == "truncate meanwhile":
+            at_the_end_of(monkeypatch, SECOND, lambda: journal.truncate(end))
+            await journal.read_batch(found)
+        else:
+            await finds_what_is_there(journal)
+            await journal.truncate(end) if way == "truncate" else await journal.reset(FIRST)
+        assert journal.end == (end if "truncate" in way else 0)
+        journal.append(epoch(journal.epoch + 1))
+        fill(journal, 1600, size=700)  # more than is kept in memory
+        await journal.wait_durable(journal.end)
+        await finds_what_is_there(journal)
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["cold", "hot"])
+async def test_nothing_is_kept_of_what_retention_deleted(tmp_path: Path, committed: bool) -> None:
+    await old_segments(tmp_path, committed=committed)
+    async with running(tmp_path, retention_ms=1, retention_bytes=0) as journal:
+        await finds_what_is_there(journal)
+        await journal.retire(FOURTH, 10**15)
+        await finds_what_is_there(journal)
+        known, bases = journal._parts.catalog, {s.base for s in journal._parts.store.segments}
+        assert {*known._cold, *known._starts} <= bases
+        assert {hot.segment.base for hot in known._hot} <= bases
+        assert known._cold_bytes == sum(map(catalog._bytes, known._cold.values()))

@@ -244,7 +244,7 @@ async def test_retention_works_on_a_full_disk(tmp_path: Path, reserve: bool) -> 
         journal.append(epoch(1))
         fill(journal, 300)
         await journal.wait_durable(journal.end)
-        await until(lambda: not reserve or (tmp_path / "reserve").exists())
+        await until(lambda: journal._parts.store.space.reserved)
         disk.total = disk.total - disk.left  # others took all that was left
         if not reserve:
             with pytest.raises(StorageFull):
@@ -304,7 +304,7 @@ async def test_retention_that_used_the_reserve_stops_the_messages(
         journal.append(epoch(1))
         fill(journal, 300)
         await journal.wait_durable(journal.end)
-        await until(lambda: (tmp_path / "reserve").exists())
+        await until(lambda: journal._parts.store.space.reserved)
         disk.refused = 1
         told: list[str] = []
         monkeypatch.setattr(journal._parts.store.space, "note_full", told.append)
@@ -318,7 +318,7 @@ async def test_a_start_without_room_for_its_checkpoint(tmp_path: Path, clean: bo
     async with running(tmp_path, min_free_bytes=KEPT, crash=not clean) as journal:
         journal.append(epoch(1))
         await journal.wait_durable(journal.end)
-        await until(lambda: (tmp_path / "reserve").exists())
+        await until(lambda: journal._parts.store.space.reserved)
     disk = NoCheckpoint(tmp_path, 1)
     async with running(
         tmp_path, disk=disk, min_free_bytes=KEPT, checkpoint_interval_ms=3_600_000

@@ -181,7 +181,7 @@ async def test_what_is_seen_while_it_is_cut_agrees(tmp_path: Path, way: str) -> 
             assert during[:-1] == [1 << 30] * 3 + [0, 0, 0, 1 << 30, 0]
 
 
-@pytest.mark.parametrize(("whole", "writes"), [(1, 0), (2, 0), (1, 1)])
+@pytest.mark.parametrize(("whole", "writes"), [(1, 0), (2, 0), (1, 1), (1, 2)])
 async def test_no_index_of_before_a_cut_is_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: int, writes: int
 ) -> None:
@@ -342,13 +342,22 @@ async def test_no_room_to_finish_a_cut_ends_the_process(tmp_path: Path) -> None:
         assert journal.end == ends[20]
 
 
-async def test_a_file_opened_while_its_segment_goes_is_let_go(tmp_path: Path) -> None:
+async def test_a_file_opened_while_its_segment_goes_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else its room on the disk is not free, and who deletes wants it now."""
     bases = await _old_segments(tmp_path)
     disk = HeldDisk(tmp_path)
     disk.slow = ("open", segment_name(bases[0]))
     async with running(tmp_path, disk=disk, retention_ms=1, retention_bytes=0) as journal:
         await journal._parts.store._open.pop(bases[0]).close()  # long unused
+        close, closed = fault_disk._FaultFile.close, list[str]()
+
+        async def noted(self: fault_disk._FaultFile) -> None:
+            closed.append(self.name)
+            await close(self)
+
+        monkeypatch.setattr(fault_disk._FaultFile, "close", noted)
         with held(disk):
             reading = asyncio.ensure_future(journal.raw.read(bases[0], 0, 8))
             await until(lambda: disk.waits > 0)
@@ -356,6 +365,7 @@ async def test_a_file_opened_while_its_segment_goes_is_let_go(tmp_path: Path) ->
         with pytest.raises(NotFound):
             await reading
         assert bases[0] not in journal._parts.store._open
+        assert closed.count(segment_name(bases[0])) == 1
 
 
 async def test_the_file_that_is_written_is_not_closed_for_others(

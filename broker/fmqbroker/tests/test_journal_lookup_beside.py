@@ -20,6 +20,7 @@ from fmqbroker.tests.journal_kit import (
     until,
 )
 from fmqbroker.tests.test_journal_cut_beside import HeldDisk, held
+from fmqcore.errors import NotFound
 from fmqcore.journal.segments import index_name, segment_name
 from fmqcore.words import Epoch, Offset, Position
 
@@ -244,3 +245,67 @@ async def test_nothing_is_kept_of_what_retention_deleted(tmp_path: Path, committ
         assert {*known._cold, *known._starts} <= bases
         assert {hot.segment.base for hot in known._hot} <= bases
         assert known._cold_bytes == sum(map(catalog._bytes, known._cold.values()))
+
+
+async def test_a_look_up_begins_anew_as_soon_as_its_segment_is_going(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is on its way: nobody can read it any more, though it is there."""
+    await old_segments(tmp_path, indexes=True)
+    (tmp_path / index_name(FIRST)).unlink()  # it is built anew: many reads
+    monkeypatch.setattr(segment_scan, "WINDOW_BYTES", 4096)
+    disk = HeldDisk(tmp_path)
+    retiring: list[asyncio.Future[int]] = []
+
+    async def retires() -> None:
+        retiring.append(asyncio.ensure_future(journal.retire(FOURTH, 10**15)))
+        await until(lambda: disk.waits > 0)
+
+    async with running(tmp_path, disk=disk, retention_ms=1, retention_bytes=0) as journal:
+        at_the_end_of(monkeypatch, FIRST, retires)
+        with held(disk):
+            (found,) = await journal.find(TOPIC, 0, Offset(5), 1)
+        assert found.base_offset == journal.begin_offset(TOPIC, 0) > 30
+        assert await retiring[0] > 0
+
+
+async def test_a_file_that_two_open_at_a_time_is_open_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await old_segments(tmp_path)
+    disk = HeldDisk(tmp_path)
+    disk.slow = ("open", segment_name(SECOND))
+    close, closed = fault_disk._FaultFile.close, list[str]()
+
+    async def noted(self: fault_disk._FaultFile) -> None:
+        closed.append(self.name)
+        await close(self)
+
+    monkeypatch.setattr(fault_disk._FaultFile, "close", noted)
+    async with running(tmp_path, disk=disk) as journal:
+        assert SECOND not in journal._parts.store._open
+        with held(disk):
+            reading = [asyncio.ensure_future(journal.raw.read(SECOND, 0, 8)) for _ in range(2)]
+            await until(lambda: disk.waits == 2)
+        first, second = [await each for each in reading]
+        assert first == second
+        assert closed.count(segment_name(SECOND)) == 1
+
+
+async def test_a_file_that_is_opened_while_all_from_there_on_is_cut_is_not_there(
+    tmp_path: Path,
+) -> None:
+    await old_segments(tmp_path, committed=False)
+    disk = HeldDisk(tmp_path)
+    disk.slow = ("open", segment_name(FOURTH))
+    async with running(tmp_path, disk=disk) as journal:
+        (kept,) = await journal.find(TOPIC, 0, Offset(5), 1)
+        if file := journal._parts.store._open.pop(FOURTH, None):
+            await file.close()
+        with held(disk):
+            reading = asyncio.ensure_future(journal.raw.read(FOURTH, 0, 8))
+            await until(lambda: disk.waits > 0)
+            await journal.truncate(Position(kept.position + kept.total_len))
+        with pytest.raises(NotFound):
+            await reading
+        assert FOURTH not in journal._parts.store._open

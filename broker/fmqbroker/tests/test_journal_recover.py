@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from fmqbroker.journal import Journal
-from fmqbroker.tests.fault_disk import FaultDisk, Loss, Step, image
+from fmqbroker.tests import fault_disk
+from fmqbroker.tests.fault_disk import FaultDisk, Loss, image
 from fmqbroker.tests.journal_kit import (
     SEGMENT,
     TOPIC,
@@ -229,9 +230,9 @@ async def test_a_checkpoint_does_not_count_what_is_only_written(tmp_path: Path) 
         assert found.durable_end == journal.durable_end
 
 
-@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize(("sealed", "torn"), [(True, 0), (False, 0), (False, 50), (False, 2000)])
 async def test_a_file_that_lost_the_zeros_at_its_end_gets_them_back(
-    tmp_path: Path, sealed: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sealed: bool, torn: int
 ) -> None:
     """A copy may leave them out. It was read for ever at the start, or refused at a later one."""
     async with running(tmp_path / "first") as journal:
@@ -244,14 +245,17 @@ async def test_a_file_that_lost_the_zeros_at_its_end_gets_them_back(
     whole = (tmp_path / "first" / name).read_bytes()
     second = tmp_path / "second"
     second.mkdir()
-    (second / name).write_bytes(whole[: last.position + last.stored_len])
-    disk = FaultDisk(second)
+    (second / name).write_bytes(whole[: last.position + last.stored_len + torn])
+    read, reads = fault_disk._FaultFile.read, 0
 
-    def bounded(step: Step) -> None:
-        assert len(disk.steps) < 100, "it reads and reads"
+    async def bounded(self: fault_disk._FaultFile, at: int, length: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        assert reads < 100, "it reads and reads"
+        return await read(self, at, length)
 
-    disk.fault = bounded
-    async with running(second, disk=disk) as journal:
+    monkeypatch.setattr(fault_disk._FaultFile, "read", bounded)
+    async with running(second, disk=FaultDisk(second)) as journal:
         assert journal.end == last.end
         fill(journal, 40, size=3001)
         await journal.wait_durable(journal.end)

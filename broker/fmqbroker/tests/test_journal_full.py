@@ -327,3 +327,19 @@ async def test_a_start_without_room_for_its_checkpoint(tmp_path: Path, clean: bo
         assert not disk.refused
         assert not decode_checkpoint((tmp_path / CHECKPOINT).read_bytes()).clean
         assert (tmp_path / "reserve").exists() is not clean, "it is used where it must be"
+
+
+async def test_the_reserve_is_for_terms_alone(tmp_path: Path) -> None:
+    disk = FaultDisk(tmp_path)
+
+    def no_files(step: Step) -> None:
+        if step.kind == "create":
+            raise DiskFull("no space left")
+
+    async with running(tmp_path, disk=disk, min_free_bytes=KEPT, crash=True) as journal:
+        journal.append(epoch(1))
+        await until(lambda: (tmp_path / "reserve").exists())
+        disk.fault = no_files
+        deque(map(journal.append, [data(bytes(20_000))] * 8), maxlen=0)
+        await until(lambda: bool(journal.stuck))
+        assert (tmp_path / "reserve").exists()

@@ -338,7 +338,7 @@ async def test_the_reserve_is_for_terms_alone(tmp_path: Path) -> None:
 
     async with running(tmp_path, disk=disk, min_free_bytes=KEPT, crash=True) as journal:
         journal.append(epoch(1))
-        await until(lambda: (tmp_path / "reserve").exists())
+        await until(lambda: journal._parts.store.space.reserved)
         disk.fault = no_files
         deque(map(journal.append, [data(bytes(20_000))] * 8), maxlen=0)
         await until(lambda: bool(journal.stuck))

@@ -55,6 +55,7 @@ class Story:
         self._ours: list[Event] = []
         self._open: list[tuple[int, str]] = []
         self.begun_ms = self.fired_ms = self.healed_ms = 0.0
+        self.seen: list[Seen] = []  # when it is over: what every broker served, look by look
 
     # ---- what the test says
     def fired(self, *on: str, detail: str = "") -> None:
@@ -150,6 +151,7 @@ def story(group: Group, report: Report, title: str, kind: FaultKind) -> Iterator
     group.wait_ready(_BOUND_S)
     told.whole()
     events, seen, lacks = told.finish()
+    told.seen = seen
     until(lambda: _settled(group), "all brokers hold the same", 120)
     past = _PAST.setdefault(group.namespace, [])
     past += events

@@ -19,6 +19,7 @@ from fmqcore.words import BrokerId, GroupName, Permission
 from fmqport.disk import DiskFailed, DiskFull
 from fmqport.free_ports import free_port
 from fmqport.system import SystemClock
+from fmqport.tests.promtool import complaints
 from fmqport.transport import TransportError
 from fmqport.web import Page, serve_pages
 
@@ -145,6 +146,7 @@ async def test_a_broker_tells_probes_and_prometheus(
                 await producer.send("orders", b"%d" % n)
     status, text = await get("metrics")
     assert status == 200
+    assert complaints(text) == ""
     found = {
         (sample.name, *sorted(sample.labels.values())): sample.value
         for family in text_string_to_metric_families(text)

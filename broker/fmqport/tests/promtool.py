@@ -1,0 +1,13 @@
+"""What Prometheus' own checker says of a page of metrics."""
+
+import shutil
+import subprocess
+
+
+def complaints(text: str) -> str:
+    """Of `promtool check metrics`, where there is one (Debian: prometheus)."""
+    if shutil.which("promtool") is None:
+        return ""
+    command = ["promtool", "check", "metrics"]
+    done = subprocess.run(command, input=text, stderr=subprocess.PIPE, text=True)
+    return done.stderr or ("" if done.returncode == 0 else f"status {done.returncode}")

@@ -1,0 +1,58 @@
+"""What the operator tells probes and Prometheus."""
+
+from types import SimpleNamespace
+from typing import cast
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from fmqoperator.shell.keeper import Keeper
+from fmqoperator.shell.pages import STALLED_S, Pages
+from fmqport.tests.promtool import complaints
+
+
+def pages(stalled_s: float = 0.5) -> Pages:
+    keeper = SimpleNamespace(
+        counts=SimpleNamespace(rounds=3, failed=1, status_writes=2, longest_ms=20),
+        kube=SimpleNamespace(writes=4),
+        count={"BrokerGroup": 5, "BrokerJob": 6, "Topic": 7}.__getitem__,
+        stalled_s=lambda: stalled_s,
+    )
+    return Pages(cast(Keeper, keeper))
+
+
+async def test_it_is_well_until_a_group_has_waited_for_too_long() -> None:
+    assert (await pages(STALLED_S).all()["/healthz"]()).status == 200
+    page = await pages(STALLED_S + 1).all()["/healthz"]()
+    assert (page.status, page.body) == (503, "a group has waited for 121 s to be reconciled\n")
+
+
+async def test_who_stands_by_is_ready_and_says_so() -> None:
+    replica = pages()
+    ready = replica.all()["/readyz"]
+    assert (await ready()).body == "stands by\n"
+    replica.works = True
+    assert (await ready()).body == "works\n"
+
+
+async def test_its_metrics() -> None:
+    body = (await pages().all()["/metrics"]()).body
+    assert isinstance(body, bytes)
+    text = body.decode()
+    found = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert {name: value for name, value in found.items() if name.startswith("fmq_")} == {
+        "fmq_operator_rounds_total": 3,
+        "fmq_operator_failed_rounds_total": 1,
+        "fmq_operator_writes_total": 4,
+        "fmq_operator_status_writes_total": 2,
+        "fmq_operator_works": 0,
+        "fmq_operator_groups": 5,
+        "fmq_operator_jobs": 6,
+        "fmq_operator_topics": 7,
+        "fmq_operator_stalled_seconds": 0.5,
+        "fmq_operator_longest_round_seconds": 0.02,
+    }
+    assert complaints(text) == ""

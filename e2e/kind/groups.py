@@ -92,17 +92,18 @@ class Group:
 
     def events(self) -> list[str]:
         """Reasons of the Events on it."""
-        found = get("events", "-n", self.namespace)["items"]
-        return [e["reason"] for e in found if e["involvedObject"]["name"] == self.name]
+        return [e["reason"] for e in self._told()]
 
     def messages(self, reason: str) -> list[str]:
         """Of the Events with that reason, in the order in which they were told."""
-        found = get("events", "-n", self.namespace)["items"]
-        mine = [
-            e for e in found if e["reason"] == reason and e["involvedObject"]["name"] == self.name
-        ]
+        mine = [e for e in self._told() if e["reason"] == reason]
         mine.sort(key=lambda e: e.get("eventTime") or e.get("lastTimestamp") or "")
         return [e["message"] for e in mine]
+
+    def _told(self) -> list[Json]:
+        """The Events on it."""
+        found = get("events", "-n", self.namespace)["items"]
+        return [e for e in found if e["involvedObject"]["name"] == self.name]
 
     def pods(self) -> list[Json]:
         """Its pods."""

@@ -40,7 +40,7 @@ class Case(NamedTuple):
 
 WRITE, READ = ',what="write"', ',what="read"'
 SLAVE = ',slave="g-1"'
-GIB = 64 * 1024 * 1024
+MUCH = 64 * 1024 * 1024
 OPERATOR = 'fmq_operator_stalled_seconds{instance="o"}'
 LAG = 'fmq_consumer_lag_messages{cluster="c",group="%s",broker="%s",topic="t",consumer_group="r"}'
 
@@ -89,12 +89,12 @@ CASES = [
     ),
     Case(
         "FmqSlaveLags",
-        of("fmq_slave_lag_bytes", f"{GIB + 1}x240", more=SLAVE),
+        of("fmq_slave_lag_bytes", f"{MUCH + 1}x240", more=SLAVE),
         300,
         GROUP | {"slave": "g-1"},
         "Slave g-1 is 64MiB behind",
     ),
-    Case("FmqSlaveLags", of("fmq_slave_lag_bytes", f"{GIB}x240", more=SLAVE), None),
+    Case("FmqSlaveLags", of("fmq_slave_lag_bytes", f"{MUCH}x240", more=SLAVE), None),
     Case(
         "FmqDiskFull",
         of("fmq_journal_refuses", "0x3 1x240", "0x240"),

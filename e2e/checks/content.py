@@ -48,7 +48,7 @@ def _told(facts: Facts) -> Iterator[_Told]:
     yield from sorted(told, key=lambda event: event.at_ms)
 
 
-def may_be_gone(facts: Facts, told: _Told) -> str:
+def may_be_gone(facts: Facts, told: _Told, by_ms: float = inf) -> str:
     """Why this record may have been lost after it was told; then its offset is free again."""
     sent = facts.sent.get(told.record)
     if sent is None:
@@ -56,7 +56,7 @@ def may_be_gone(facts: Facts, told: _Told) -> str:
     level = sent.level if isinstance(told, Stored) else "replicated"
     if isinstance(told, Delivered) and (why := facts.shown_taken_back(told)):
         return why
-    return excused(facts, told.place.group, level, sent.at_ms, told.at_ms)
+    return excused(facts, told.place.group, level, sent.at_ms, told.at_ms, by_ms=by_ms)
 
 
 def lost(facts: Facts) -> Iterator[Finding]:
@@ -131,7 +131,13 @@ def aborted(facts: Facts) -> Iterator[Finding]:
 
 
 def excused(
-    facts: Facts, group: str, level: str, since_ms: float, told_ms: float, below: float = inf
+    facts: Facts,
+    group: str,
+    level: str,
+    since_ms: float,
+    told_ms: float,
+    below: float = inf,
+    by_ms: float = inf,
 ) -> str:
     """Why a record that was told in between, and ends at `below` at the most, may be lost."""
     losses = facts.losses
@@ -145,7 +151,7 @@ def excused(
         for master in sorted(masters):
             isrs = [frozenset(s.isr) for s in states if (s.master or setup.master) == master]
             promise = promise_of(level, setup, isrs, since_ms, told_ms, master, below)
-            if why := may_lose(promise, losses.all):
+            if why := may_lose(promise, [x for x in losses.all if x.from_ms <= by_ms]):
                 return why
     return ""
 

@@ -3,7 +3,9 @@
 Delivery is at least once: what was not acknowledged may come again after a lost session. What a
 member has acknowledged never comes to that member again, and what was confirmed as stored never
 comes to anybody, but for what `takeover.excuse` names: the acks of a reader that died before it
-could hand them over, within its checkpoint's window.
+could hand them over, within its checkpoint's window. And a record that was lost before its producer
+had an answer, where the policy lets that be, is another message when it is stored again, be it at
+the offset that it had (its epoch is another: acks of the first say nothing of it).
 """
 
 from collections import defaultdict
@@ -108,6 +110,8 @@ def _again(facts: Facts, readers: str, arrival: Arrival) -> Iterator[Finding]:
             f"delivered again to {event.who} of {readers}; the ack of {confirmed.who} was "
             f"confirmed as stored at {confirmed.at_ms:.0f} ms"
         )
+    if arrival.before is not None and may_be_gone(facts, arrival.before, event.at_ms):
+        return
     if confirmed is None or _slept(facts, event, confirmed) or _waited(facts, event, confirmed):
         return
     if not excuse(facts, event.place, confirmed, event.at_ms):

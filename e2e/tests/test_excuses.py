@@ -4,6 +4,7 @@ import pytest
 
 from e2e.checks.findings import Check
 from e2e.events import (
+    Acked,
     Committed,
     Committing,
     Delivered,
@@ -41,6 +42,28 @@ def _gone(kept: int) -> set[Check]:
 def test_a_broker_that_came_back_with_all_it_had_has_lost_nothing() -> None:
     assert _gone(-8) == set()
     assert _gone(0) == {Check.I2}
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_record_that_was_lost_and_sent_again_to_the_offset_it_had_is_another_message(
+    lost: bool,
+) -> None:
+    """Its producer had no answer yet; the member that acked the first one sees the second."""
+    kit = Kit(CACHE_ALONE)
+    kit.produce(1)
+    (record,) = kit.send(1)
+    kit.ends(MASTER, int(kit.writer.end) + 400)
+    first = Delivered(kit.at(), MEMBER, READERS, place(), 1, record, 1, "k")
+    kit.add(first)
+    if lost:
+        kit.fault(FaultKind.POWER, MASTER)
+        kit.end(MASTER, Ending.POWER, 0)
+        kit.up(MASTER)
+    kit.add(Acked(kit.at(), MEMBER, READERS, place(), 1))  # it may not know yet
+    header = kit.store([record])
+    kit.add(first._replace(at_ms=kit.at()))
+    kit.told([record], header)
+    assert (Check.I5 in kit.broken()) is not lost
 
 
 def test_what_is_delivered_at_an_offset_that_was_given_again_must_stay_too() -> None:

@@ -63,6 +63,7 @@ FOUND = [
     Found(990001142, "a master with an empty disk gave up what its reader, away for long, had"),
     Found(10002, "a master that was lost right after it opened took the hand-over with it"),
     Found(1010001392, "power gone: a slave that had lost it, too, was proof that nobody had it"),
+    Found(1020003950, "a record that was lost unanswered was stored again at its old offset"),
     Found(1010001957, "a calm that began while a client waited for a broker without power"),
 ]
 

@@ -42,8 +42,7 @@ class Gatherer:
         p, terms = self._parts, self._terms
         group, journal, upstream = p.group, p.journal, p.slave.upstream
         frozen, received = terms.frozen, terms.received
-        # Whoever was level with a master that served, or was one, lacks nothing of its own.
-        behind = not journal.clean and not terms.opened_once and not upstream.restored
+        behind = journal.lacks
         return Evidence(
             session_live=group.changeable,
             fresh=fresh,
@@ -106,8 +105,12 @@ class Gatherer:
         return self._reader_gone[1]
 
     def _lacking_ms(self) -> int | None:
-        """Since when my journal has been shorter than what readers may have shown."""
-        if self._parts.journal.end >= self._parts.group.state.value.served_end:
+        """Since when my journal has been shorter than what readers may have shown, and the reader
+        that has it was not there: it is waited for from then on."""
+        group = self._parts.group
+        state, reader = group.state.value, group.live.get(group.state.value.reader)
+        there = reader is not None and reader.end >= state.served_end
+        if there or self._parts.journal.end >= state.served_end:
             self._lacking_since_ms = None
         elif self._lacking_since_ms is None:
             self._lacking_since_ms = self._clock.monotonic_ms()

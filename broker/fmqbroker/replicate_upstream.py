@@ -123,7 +123,7 @@ class Upstream:
             log_start=journal.log_start,
             end=journal.end,
             durable_end=journal.durable_end,
-            clean=journal.clean or self._view.restored,
+            clean=not journal.lacks,
             commit_end=max(self._commit.commit_end, journal.known_commit_end),
             reader=taken_over and state.reader == self._me,
             last_header_crc=journal.last_header_crc,
@@ -233,7 +233,8 @@ class Upstream:
                 self._journal.note_commit_end(commit_end)
             self._view.caught_up = self._journal.end >= message.end
             # Not by a master on its way back: it may lack what I lack.
-            self._view.restored |= message.in_sync and self._view.caught_up
+            if message.in_sync and self._view.caught_up:
+                self._journal.made_whole()
             if self._view.caught_up and not self._noted[1]:
                 self._note()
             self._wake.notify()

@@ -42,7 +42,6 @@ class UpstreamView:
     caught_up: bool = False  # my end equals the master's end as last told, or nothing is missing
     promised_until_ms: int = 0  # my monotonic clock: I claim nothing before
     claiming: bool = False  # set by failover alone: I am about to claim, grant nothing
-    restored: bool = False  # since my start: level with a master that serves, in its in-sync set
 
 
 class MasterReplication(Protocol):

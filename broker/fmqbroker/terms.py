@@ -102,7 +102,6 @@ class Terms:
         self.frozen: Frozen | None = None
         self.received: Received | None = None
         self.installed: Record | None = None  # the last record that went into a term of mine
-        self.opened_once = False  # I opened a term as master since my start
 
     @property
     def held(self) -> Epoch:
@@ -142,7 +141,7 @@ class Terms:
         if not standing or await p.group.change(lambda _: edit, version) is None:
             return False
         self.tenure = Tenure(edit.epoch, standing)
-        self.opened_once = True
+        p.journal.made_whole()  # whoever could have had more was heard
         self.installed = received.record if received is not None else None
         self.received = None
         log = _log.error if edit.degraded else _log.info

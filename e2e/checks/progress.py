@@ -128,7 +128,7 @@ class _Reading:
         self._waiting: int | None = None  # the message that the last seek went to
         self._asked = False  # it has no answer yet
         self._asked_ms = 0.0
-        self._meanwhile: set[int] = set()  # came before its answer
+        self._meanwhile: dict[int, Delivered] = {}  # came before its answer
         self._twice = -1  # this message may come once more
         self._got: set[tuple[str, int]] = set()  # delivered since the last seek: who, offset
         self._counted: set[tuple[str, int]] = set()  # acks that are not void
@@ -184,7 +184,7 @@ class _Reading:
     def _deliver(self, event: Delivered) -> None:
         offset = event.offset
         if self._asked:
-            self._meanwhile.add(offset)
+            self._meanwhile[offset] = event
         elif offset == self._waiting:
             self._waiting = None
         if self.known:
@@ -206,7 +206,7 @@ class _Reading:
         self.blurred |= self._waiting is not None or event.offset not in self.ever
         self.skipped_to = max(self.skipped_to, event.offset)
         self._waiting, self._twice = event.offset, -1
-        self._asked, self._meanwhile = True, set()
+        self._asked, self._meanwhile = True, {}
         self._asked_ms = event.at_ms
         self._clear()
 
@@ -216,6 +216,7 @@ class _Reading:
             self._waiting = self._twice = max(self._waiting, event.offset)
             if self._waiting in self._meanwhile:
                 self._waiting = None
+                self.delivered.update(self._meanwhile)  # they came, and may come again
             self.sought = Confirmed(event.at_ms, event.who, self._twice, self._asked_ms)
         self._asked = False
 

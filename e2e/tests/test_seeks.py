@@ -95,6 +95,28 @@ def test_after_it_order_counts_again() -> None:
     assert kit.broken() == {Check.I6}
 
 
+def test_what_came_before_its_answer_may_come_again() -> None:
+    """The answer was late: others had come by then; after it the member loses its session."""
+    kit = Kit()
+    kit.produce(6)
+    kit.consume([0, 1, 2, 3])
+    seeking(kit, 1)
+    kit.deliver([1, 2, 3])
+    sought(kit, 1)
+    kit.deliver([4])
+    kit.deliver([3, 4, 5], who="m.2")
+    assert kit.broken() == set()
+    kit = Kit()
+    kit.produce(6)
+    kit.consume([0, 1, 2, 3])
+    seeking(kit, 1)
+    kit.deliver([1, 2])
+    sought(kit, 1)
+    kit.deliver([4])
+    kit.deliver([3, 4, 5], who="m.2")
+    assert kit.broken() == {Check.I6}
+
+
 def test_after_it_what_was_confirmed_must_stand() -> None:
     kit = sought_at(1)
     kit.consume([1, 2, 3])

@@ -33,8 +33,13 @@ class Checkpoints:
         clock: Clock,
         interval_ms: int,
         commit_end: Position,
+        *,
+        lacks: bool,
+        tail_cut: bool,
     ) -> None:
         self.commit_end = commit_end
+        self.lacks = lacks
+        self.tail_cut = tail_cut
         self._store = store
         self._flusher = flusher
         self._head = head
@@ -47,6 +52,12 @@ class Checkpoints:
         """See `Journal.note_commit_end`; it never falls."""
         if position > self.commit_end:
             self.commit_end = position
+            self._noted.notify()
+
+    def made_whole(self) -> None:
+        """See `Journal.made_whole`."""
+        if self.lacks or self.tail_cut:
+            self.lacks = self.tail_cut = False
             self._noted.notify()
 
     async def run(self) -> None:
@@ -93,7 +104,9 @@ class Checkpoints:
 
     async def write_reset(self, position: Position) -> None:
         """Say that all there is is void and the journal is empty at `position`."""
-        void = Checkpoint(position, position, self.commit_end, 0, False, (), (), Position(0))
+        ends = position, position, self.commit_end
+        doubts = self.lacks, self.tail_cut
+        void = Checkpoint(*ends, 0, False, (), (), Position(0), *doubts)
         await self._store.disk.replace_file(CHECKPOINT, encode_checkpoint(void))
         self._written = void
 
@@ -108,4 +121,6 @@ class Checkpoints:
             clean=False,
             bases=tuple(s.base for s in store.segments if s.base < durable_end),
             epochs=tuple(e for e in self._head.state.epochs if e[1] < durable_end),
+            lacks=self.lacks,
+            tail_cut=self.tail_cut,
         )

@@ -18,7 +18,7 @@ from fmqbroker.journal.suspects import forget, noted
 from fmqcore.batch import BatchHeader
 from fmqcore.crc import extend
 from fmqcore.errors import CorruptJournal, Malformed
-from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
+from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from fmqcore.journal.findings import Code, Finding, Severity, warning
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.recovery import (
@@ -38,7 +38,7 @@ from fmqcore.journal.scan import Blank, Cursor, Scan, Stop
 from fmqcore.journal.segments import CHECKPOINT, Segment
 from fmqcore.journal.state import JournalState
 from fmqcore.words import Epoch, Position
-from fmqport.disk import Disk, DiskFile
+from fmqport.disk import Disk, DiskFile, DiskFull
 
 _ALIKE: Final = 4
 _STEP: Final = 4 * 1024 * 1024
@@ -80,7 +80,8 @@ class Recovered(NamedTuple):
     known_commit_end: Position
     clean: bool
     unclean: bool  # the checkpoint on the disk says no more than that all this was durable
-    tail_cut: bool  # what lay behind the end could not be read: an unfinished write, or damage
+    lacks: bool  # an unclean stop may have taken something, now or in an earlier life
+    tail_cut: bool  # what lay behind the end then could not be read: an unfinished write, or damage
 
 
 async def recover(disk: Disk, store: SegmentStore) -> Recovered:
@@ -100,7 +101,8 @@ async def recover(disk: Disk, store: SegmentStore) -> Recovered:
     suspect = await noted(disk, store)
     if suspect is not None and suspect is not store.last:
         await _load_sealed(disk, store, suspect)
-    loaded, whole = await _recover_last(disk, store, found, clean, in_full=suspect is store.last)
+    in_full = suspect is store.last
+    loaded, whole = await _recover_last(disk, store, found, checkpoint, in_full=in_full)
     await forget(disk)
     if loaded is not None:
         await _make_durable(store, loaded.end, loaded.end if clean else found.durable_end)
@@ -114,8 +116,12 @@ async def recover(disk: Disk, store: SegmentStore) -> Recovered:
     catalog = Catalog(store)
     commit_end = checkpoint.commit_end if checkpoint else Position(0)
     await fill_catalog(store, catalog, loaded, commit_end)
+    had_cut = checkpoint is not None and checkpoint.tail_cut
     unclean = checkpoint is not None and not clean and checkpoint.drop_from is None
-    return Recovered(store, catalog, loaded, commit_end, clean and whole, unclean, not whole)
+    unclean = unclean and (whole or had_cut)
+    orderly, tail_cut = clean and whole, not whole or had_cut
+    lacks = not orderly or (checkpoint is not None and checkpoint.lacks)
+    return Recovered(store, catalog, loaded, commit_end, orderly, unclean, lacks, tail_cut)
 
 
 async def load_segment(
@@ -158,10 +164,15 @@ async def fill_catalog(
 
 
 async def _recover_last(
-    disk: Disk, store: SegmentStore, found: Survey, clean: bool, *, in_full: bool
+    disk: Disk,
+    store: SegmentStore,
+    found: Survey,
+    checkpoint: Checkpoint | None,
+    *,
+    in_full: bool,
 ) -> tuple[Loaded | None, bool]:
     """Scan, judge and repair the newest segment; also tell whether nothing was to repair."""
-    segment = store.last
+    segment, clean = store.last, checkpoint is not None and checkpoint.clean
     if segment is None:
         return None, True
     file = await store.readable(segment)
@@ -177,6 +188,7 @@ async def _recover_last(
             _refuse(disk, verdict.finding)
         case Cut():
             log.warning("journal: recovery", finding=str(verdict.finding))
+            await _note_cut(disk, checkpoint)
         case Clean():
             pass
     if loaded.end == segment.base:
@@ -191,6 +203,17 @@ async def _recover_last(
     if isinstance(verdict, Cut):
         await store.wipe_from(segment, loaded.end)
     return loaded, isinstance(verdict, Clean)
+
+
+async def _note_cut(disk: Disk, checkpoint: Checkpoint | None) -> None:
+    """Before what could not be read goes: the next start would not know that there was any."""
+    if checkpoint is None or checkpoint.tail_cut:
+        return
+    noted = checkpoint._replace(clean=False, tail_cut=True)
+    try:
+        await disk.replace_file(CHECKPOINT, encode_checkpoint(noted))
+    except DiskFull as error:  # `write_at_start` has the reserve
+        log.warning("journal: a cut could not be noted yet", why=str(error))
 
 
 async def _recover_sealed(disk: Disk, store: SegmentStore) -> Loaded | None:

@@ -177,6 +177,50 @@ async def test_a_stop_and_a_start_keep_everything(tmp_path: Path) -> None:
         assert not journal.clean
 
 
+async def test_an_orderly_stop_brings_nothing_back(tmp_path: Path) -> None:
+    """What an unclean one took is away until it is made whole, in whatever life."""
+    async with running(tmp_path) as journal:
+        assert journal.lacks, "nobody knows what was in an empty directory before"
+        journal.made_whole()
+    async with running(tmp_path, crash=True) as journal:
+        assert not journal.lacks
+    for _ in range(2):
+        async with running(tmp_path) as journal:
+            assert journal.lacks
+    async with running(tmp_path) as journal:
+        assert (journal.clean, journal.lacks) == (True, True)
+        journal.made_whole()
+        assert not journal.lacks
+    async with running(tmp_path) as journal:
+        assert (journal.clean, journal.lacks) == (True, False)
+
+
+@pytest.mark.parametrize("crash", [True, False])
+async def test_a_tail_that_was_cut_is_known_until_it_is_made_whole(
+    tmp_path: Path, crash: bool
+) -> None:
+    await sealed(tmp_path)
+    async with running(tmp_path, crash=True) as journal:
+        known = (tmp_path / "checkpoint").read_bytes()
+        end = journal.append(data(b"torn")).end
+        await journal.wait_durable(end)
+        file = tmp_path / sorted(segment_files(tmp_path))[-1]
+        at = end - int(file.stem)
+    (tmp_path / "checkpoint").write_bytes(known)
+    raw = bytearray(file.read_bytes())
+    raw[at - 8 : at] = b"\xff" * 8
+    file.write_bytes(raw)
+    async with running(tmp_path, crash=crash) as journal:
+        assert journal.tail_cut
+        assert journal.end < end
+    async with running(tmp_path) as journal:
+        assert (journal.clean, journal.lacks, journal.tail_cut) == (not crash, True, True)
+        journal.made_whole()
+        assert not journal.tail_cut
+    async with running(tmp_path) as journal:
+        assert not journal.tail_cut
+
+
 async def test_known_commit_end_survives(tmp_path: Path) -> None:
     async with running(tmp_path) as journal:
         journal.append(epoch(1))

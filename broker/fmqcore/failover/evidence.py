@@ -82,8 +82,8 @@ class Evidence:
     journal_end: Position = Position(0)
     has_records: bool = False
     stopping: bool = False  # an orderly stop was asked for
-    may_lack: bool = False  # unclean start, no term opened, not level with a master since
-    tail_cut: bool = False  # that start cut away what it could not read
+    may_lack: bool = False  # an unclean stop, and no term opened, nor level with a master since
+    tail_cut: bool = False  # a start since then cut away what it could not read
     # as slave
     upstream_connected: bool = False
     upstream_caught_up: bool = False
@@ -92,13 +92,13 @@ class Evidence:
     next_check_ms: int = 0
     frozen: Epoch = Epoch(0)  # the slave-consume term whose record I froze; 0 = none
     frozen_offsets: str | None = None  # that record, base64; None = too large for ZooKeeper
-    behind: bool = False  # unclean start, and not caught up with a master since
+    behind: bool = False  # the same, as a slave
     # as master
     links: Mapping[BrokerId, Link] = field(default_factory=dict)
     record: Record | None = None
     next_move_ms: int = 0  # a try to move was in vain: not again before
     reader_gone_since_ms: int | None = None  # no look has shown the reader's live node since
-    lacking_since_ms: int | None = None  # I lack what readers of this takeover may have shown
+    lacking_since_ms: int | None = None  # of what readers may have shown, while who has it is away
 
 
 @dataclass(frozen=True, slots=True)

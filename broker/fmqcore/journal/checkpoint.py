@@ -25,6 +25,8 @@ _BASE: Final = Struct("<Q")
 _EPOCH: Final = Struct("<IQ")
 _NO_DROP: Final = 2**64 - 1
 _CLEAN: Final = 1
+_LACKS: Final = 2
+_TAIL_CUT: Final = 4
 
 
 class Checkpoint(NamedTuple):
@@ -38,6 +40,8 @@ class Checkpoint(NamedTuple):
     bases: tuple[Position, ...]  # of the segments that there are, ascending
     epochs: tuple[tuple[Epoch, Position], ...] = ()
     drop_from: Position | None = None  # being cut: what lies at or above this is void
+    lacks: bool = False  # its start was after an unclean stop, and nothing made it whole since
+    tail_cut: bool = False  # and what lay behind its end then could not be read
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
@@ -51,7 +55,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
                 checkpoint.commit_end,
                 drop_from,
                 checkpoint.last_header_crc,
-                _CLEAN if checkpoint.clean else 0,
+                _flags(checkpoint),
                 len(checkpoint.bases),
                 len(checkpoint.epochs),
             ),
@@ -82,8 +86,16 @@ def decode_checkpoint(data: Buffer) -> Checkpoint:
             (Epoch(epoch), Position(start)) for epoch, start in fields.many(_EPOCH, epochs)
         ),
         drop_from=None if drop == _NO_DROP else Position(drop),
+        lacks=bool(flags & _LACKS),
+        tail_cut=bool(flags & _TAIL_CUT),
     )
     fields.done()
     if list(checkpoint.bases) != sorted(set(checkpoint.bases)):
         raise Malformed("checkpoint does not decode: its segments do not rise")
     return checkpoint
+
+
+def _flags(checkpoint: Checkpoint) -> int:
+    flags = _CLEAN if checkpoint.clean else 0
+    flags |= _LACKS if checkpoint.lacks else 0
+    return flags | (_TAIL_CUT if checkpoint.tail_cut else 0)

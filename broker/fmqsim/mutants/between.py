@@ -138,13 +138,37 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "both lost the same, and the next master takes one of them for proof",
         (
             "fmqbroker/replicate_upstream.py",
-            "self._view.restored |= message.in_sync and self._view.caught_up",
-            "self._view.restored |= self._view.caught_up",
+            "if message.in_sync and self._view.caught_up:",
+            "if self._view.caught_up:",
         ),
         tests=(
             _TESTS + "test_replicate_hello.py::"
             "test_a_slave_is_whole_again_once_it_was_level_with_a_master_that_serves",
         ),
         alone="its stream must break between the Welcome and the opening of the term",
+    ),
+    mutant(
+        "an orderly stop makes whole",
+        "what the power took is not back because the next start failed at once, in order",
+        (
+            "fmqbroker/journal/recover.py",
+            "lacks = not orderly or (checkpoint is not None and checkpoint.lacks)",
+            "lacks = not orderly",
+        ),
+        seeds=(1020005624,),
+    ),
+    mutant(
+        "a tail that was cut is forgotten with the life that cut it",
+        "it may have been acknowledged, and a lone master would cut the good copies",
+        (
+            "fmqbroker/journal/recover.py",
+            "not whole or had_cut",
+            "not whole",
+        ),
+        tests=(
+            _TESTS + "test_journal_recover.py::"
+            "test_a_tail_that_was_cut_is_known_until_it_is_made_whole",
+        ),
+        alone="damage and a second loss in the moment between two starts",
     ),
 )

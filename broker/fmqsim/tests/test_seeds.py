@@ -63,6 +63,9 @@ FOUND = [
     Found(990001142, "a master with an empty disk gave up what its reader, away for long, had"),
     Found(10002, "a master that was lost right after it opened took the hand-over with it"),
     Found(1010001392, "power gone: a slave that had lost it, too, was proof that nobody had it"),
+    Found(1020005624, "power gone, and a start that failed in order: nothing was back by that"),
+    Found(1020005992, "what came between a seek and its late answer came again"),
+    Found(1020007226, "a reader was waited for from a time at which it had still served"),
     Found(1020003950, "a record that was lost unanswered was stored again at its old offset"),
     Found(1010001957, "a calm that began while a client waited for a broker without power"),
 ]

@@ -9,7 +9,7 @@ SPARK_STAMP := $(VENV)/.installed-spark
 PACKAGES := broker/fmq broker/fmqcore broker/fmqport broker/fmqbroker broker/fmqclient broker/fmqsim spark/fmqspark spark/pyspark_fmq operator/fmqoperator
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-spark check format proto sim mutants chaos e2e e2e-smoke bench bench-spark clean
+.PHONY: help install demo test test-fast test-spark check format proto sim mutants chaos e2e e2e-smoke overview bench bench-spark clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ e2e: $(STAMP) ## everything on a kind cluster with two workers: nodes, network, 
 
 e2e-smoke: $(STAMP) ## the chart and a group on a kind cluster, with losses; KEEP=1 leaves the cluster
 	$(BIN)/python -m pytest -m kind -x -s e2e/kind/test_smoke.py e2e/kind/test_upkeep.py
+
+overview: $(STAMP) ## what Grafana would show of a cluster that loses a master, drawn: build/overview.png
+	$(BIN)/python -m e2e.seeing $(OVERVIEW)
 
 bench: $(STAMP) ## measure speed; prints a table and writes build/bench.json
 	$(BIN)/python -m bench

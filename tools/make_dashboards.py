@@ -81,8 +81,17 @@ BOARDS: Final[dict[str, tuple[str, tuple[Panel, ...]]]] = {
         ),
     ),
     "operator": (
-        "FMQ: operator",
+        "FMQ: operator and jobs",
         (
+            ("Groups as declared", "short", "{{cluster}}",
+             'sum by (cluster) (fmq_operator_group_condition{type="Ready"})'),
+            ("Brokers missing", "short", "{{cluster}} {{group}}",
+             "max by (cluster, group) (fmq_operator_group_brokers)"
+             " - max by (cluster, group) (fmq_operator_group_ready_brokers)"),
+            ("Jobs", "short", "{{type}} {{phase}}",
+             "max by (type, phase) (fmq_operator_jobs_in_phase)"),
+            ("Bytes given to data jobs a second", "Bps", "{{broker}}",
+             "sum by (broker) (rate(fmq_scan_bytes_total" + RATE + "))"),
             ("Replicas that work", "short", "works", "sum(fmq_operator_works)"),
             ("Groups", "short", "{{pod}}", "fmq_operator_groups"),
             ("Rounds a second", "short", "{{pod}}", "rate(fmq_operator_rounds_total" + RATE + ")"),

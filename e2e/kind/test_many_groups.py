@@ -5,6 +5,7 @@ Without a cluster: a real API server and a real ZooKeeper, the operator as a pro
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -18,12 +19,15 @@ import pytest
 import yaml
 
 from e2e.kind.tools import ROOT, until
+from e2e.seeing.chart import eager_rules
+from e2e.seeing.prometheus import Target, available, prometheus
 from fmqoperator.tests.apiserver import ApiServer, Refused, api_server, programs
 from fmqport.free_ports import free_port
 
 pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]
 
 GROUPS = 200
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 ALL = "/apis/fmq.io/v1alpha1/namespaces/default/brokergroups"
 KINDS = (
     ALL,
@@ -39,23 +43,24 @@ class Operator:
 
     def __init__(self, folder: Path, config: Path) -> None:
         self.log = folder / f"operator-{time.time_ns()}.log"
-        self._port = free_port()
+        self.address = f"127.0.0.1:{free_port()}"
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
             "KUBECONFIG": str(config),
-            "FMQ_LISTEN": f"127.0.0.1:{self._port}",
+            "FMQ_LISTEN": self.address,
         }
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "fmqoperator"], env=environment, stdout=output, stderr=output
             )
 
-    def figure(self, name: str) -> float:
+    def figure(self, name: str, group: str = "") -> float:
         """One of its metrics; -1 while it does not answer."""
+        labels = rf"{{.*group=\"{group}\".*}}" if group else ""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=30) as a:
-                found = re.search(rf"^{name} (\S+)$", a.read().decode(), re.M)
+            with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=30) as a:
+                found = re.search(rf"^{name}{labels} (\S+)$", a.read().decode(), re.M)
         except OSError:
             return -1
         return float(found[1]) if found else -1
@@ -166,6 +171,58 @@ def test_two_hundred_groups(tmp_path: Path, zookeeper: str, report: dict[str, st
             assert versions(api) == before, "a restart writes nothing"
             assert "round_" not in second.log.read_text()
             assert memory < 256, "the chart's limit"
+            assert second.figure("fmq_operator_group_brokers", group="g007") == 2
+            _stalls(second, api, tmp_path)
+
+
+def _stalls(works: Operator, api: ApiServer, folder: Path) -> None:
+    """What it writes hangs in a webhook that never answers, and everybody wants something.
+
+    (Its Lease does not.) The alert holds its breath for a moment only.
+    """
+    if not available():
+        return
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        where = f"https://127.0.0.1:{deaf.getsockname()[1]}/"
+        api.call("POST", WEBHOOKS, webhook(where))
+        targets, rules = [Target("operator", works.address)], eager_rules(folder / "r.yaml", 5)
+        with prometheus(folder, targets, rules) as found:
+            until(lambda: found.up() == {"operator"}, "it is scraped")
+            assert "FmqOperatorStalls" not in found.alerts()
+            for n in range(GROUPS):
+                more = {"spec": {"replicas": 3}}
+                api.call("PATCH", f"{ALL}/g{n:03}", more, kind="merge-patch+json")
+            until(lambda: "FmqOperatorStalls" in found.alerts(), "it is seen to stall", 300)
+
+
+def webhook(url: str) -> dict[str, Any]:
+    """That is asked about everything which the operator writes of a group."""
+    wheres = (
+        ("apps", "v1", "statefulsets"),
+        ("", "v1", "services"),
+        ("", "v1", "configmaps"),
+        ("policy", "v1", "poddisruptionbudgets"),
+        ("fmq.io", "v1alpha1", "brokergroups/status"),
+    )
+    asked = [
+        {"apiGroups": [g], "apiVersions": [v], "resources": [r], "operations": ["*"]}
+        for g, v, r in wheres
+    ]
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "deaf"},
+        "webhooks": [
+            {
+                "name": "deaf.fmq.io",
+                "clientConfig": {"url": url},
+                "rules": asked,
+                "timeoutSeconds": 30,
+                "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+            }
+        ],
+    }
 
 
 def before_again(api: ApiServer, seen: dict[str, str]) -> dict[str, str]:

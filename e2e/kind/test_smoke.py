@@ -15,7 +15,9 @@ import pytest
 from e2e.kind import prometheus as watching
 from e2e.kind.conftest import KEEP, SYSTEM
 from e2e.kind.groups import Group, Json
-from e2e.kind.tools import Failed, apply, cordoned, get, kubectl, run, until
+from e2e.kind.tools import Failed, apply, get, kubectl, run, until
+from e2e.seeing.chart import BOARDS, panels, rules
+from e2e.seeing.prometheus import NEEDED, available
 
 pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]
 
@@ -122,27 +124,21 @@ def test_a_check_of_the_journals(group: Group, report: Report) -> None:
 
 
 def test_every_panel_and_rule_on_a_real_prometheus(group: Group, tmp_path: Path) -> None:
-    if not watching.available():
-        pytest.skip("no prometheus on the PATH")
-    targets = [(group.namespace, f"{pod['metadata']['name']}:9870") for pod in group.pods()]
-    targets += [(SYSTEM, f"{pod['metadata']['name']}:8080") for pod in _operators()]
+    """Each alert is caused in `test_alerts.py`."""
+    if not available():
+        pytest.skip(NEEDED)
     group.start_traffic(30)
-    with watching.prometheus(tmp_path, targets) as prometheus:
-        until(
-            lambda: prometheus.query("rate(fmq_topic_messages_total[20s]) > 0"), "traffic is seen"
-        )
-        for name, query in watching.panels():
-            until(partial(prometheus.query, query), f"panel {name} shows something", 60)
-        known = {r["metric"]["__name__"] for r in prometheus.query('{__name__=~"fmq_.*"}')}
-        for name, query in watching.rules():
-            prometheus.query(query)
+    with watching.scraping(tmp_path, [*watching.operators(), *watching.brokers(group)]) as found:
+        until(lambda: found.query("rate(fmq_topic_messages_total[20s]) > 0"), "traffic is seen")
+        for board in BOARDS:
+            for panel in panels(board):
+                look = partial(found.query, panel.query)
+                until(look, f"{panel.board}: {panel.title} shows something", 60)
+        known = {r["metric"]["__name__"] for r in found.query('{__name__=~"fmq_.*"}')}
+        for name, query in rules():
+            found.query(query)
             assert set(re.findall(r"fmq_\w+", query)) <= known, name
-        assert prometheus.firing() == set(), "nothing is wrong"
-        with cordoned():  # or the slave would be back before anybody is alarmed
-            kubectl("delete", "pod", "g1-1", "-n", group.namespace)
-            # What has not stood for a minute or two is only pending.
-            until(lambda: "FmqNoSlaveInSync" in prometheus.firing(), "the slave's loss is seen")
-    group.wait_ready()
+        assert found.alerts(pending=True) == {}, "nothing is wrong"
     assert group.verdict()["lost"] == []
 
 

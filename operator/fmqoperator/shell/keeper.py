@@ -113,6 +113,10 @@ class Keeper:
         """How many of a kind there are."""
         return sum(key.kind == kind for key in self._workers)
 
+    def bodies(self, kind: str) -> list[Json]:
+        """All resources of a kind, with the status that was written last."""
+        return [worker.body for key, worker in self._workers.items() if key.kind == kind]
+
     def stalled_s(self) -> float:
         """How long whoever waits longest has been waiting for the end of a round."""
         now_s = time.monotonic()
@@ -158,6 +162,11 @@ class Worker:
         self._body = body
         if not old or _asks_for(old) != _asks_for(body):
             self.wake()
+
+    @property
+    def body(self) -> Json:
+        """The resource, as it is known now."""
+        return self._body
 
     def wake(self) -> None:
         """Look again."""

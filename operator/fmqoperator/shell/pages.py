@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
+from fmqoperator import figures
 from fmqoperator.shell.keeper import Keeper
 from fmqport.web import MakePage, Page
 
@@ -75,3 +76,13 @@ class _Figures(Collector):
             ("fmq_operator_longest_round_seconds", "Ever", counts.longest_ms / 1000),
         ):
             yield GaugeMetricFamily(name, text, number)
+        if self._pages.works:  # what another replica writes is its own to tell
+            yield from self._resources()
+
+    def _resources(self) -> Iterator[Family]:
+        groups = figures.of_groups(self._keeper.bodies("BrokerGroup"))
+        for gauge in (*groups, figures.of_jobs(self._keeper.bodies("BrokerJob"))):
+            family = GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
+            for values, number in gauge.samples:
+                family.add_metric(values, number)
+            yield family

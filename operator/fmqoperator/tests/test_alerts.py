@@ -38,9 +38,15 @@ class Case(NamedTuple):
     summary: str = ""
 
 
+def seen(name: str, more: str) -> str:
+    """A series of the group, by the operator."""
+    return f'fmq_operator_group_{name}{{cluster="c",group="g"{more}}}'
+
+
 WRITE, READ = ',what="write"', ',what="read"'
 SLAVE = ',slave="g-1"'
 MUCH = 64 * 1024 * 1024
+WORKS = 'fmq_operator_works{instance="%s"}'
 OPERATOR = 'fmq_operator_stalled_seconds{instance="o"}'
 LAG = 'fmq_consumer_lag_messages{cluster="c",group="%s",broker="%s",topic="t",consumer_group="r"}'
 
@@ -63,10 +69,63 @@ CASES = [
     Case(
         "FmqTwoMasters",
         of("fmq_serves", "1x240", "0x3 1x240", more=WRITE),
-        60,
+        60 + 120,
         summary="Two brokers of group g say that they take messages",
     ),
     Case("FmqTwoMasters", of("fmq_serves", "1x240", "0x240", more=WRITE), None),
+    Case(  # a move, half way for as long as a minute's scrapes may see it
+        "FmqTwoMasters",
+        of("fmq_serves", "1x8 0x240", "0x4 1x240", more=WRITE),
+        None,
+    ),
+    Case(
+        "FmqGroupUnseen",
+        {seen("serves", READ): "1x3 0x240"},
+        60 + 60,
+        summary="No broker of group g is there",
+    ),
+    Case("FmqGroupUnseen", {seen("serves", READ): "1x240"}, None),
+    Case(  # who is there says what it serves: another alert's
+        "FmqGroupUnseen",
+        {seen("serves", READ): "0x240"} | of("fmq_serves", "0x240", more=READ),
+        None,
+    ),
+    Case("FmqGroupUnseen", {seen("serves", WRITE): "0x240"}, None),
+    Case(
+        "FmqGroupNotReady",
+        {seen("condition", ',type="Ready"'): "0x240"},
+        900,
+        summary="Group g is not as declared",
+    ),
+    Case("FmqGroupNotReady", {seen("condition", ',type="Ready"'): "0x58 1x3 0x40 1x240"}, None),
+    Case(
+        "FmqDamageFound",
+        {seen("condition", ',type="IndexConsistent"'): "1x3 0x240"},
+        60,
+        summary="A check found damage in the data of group g",
+    ),
+    Case("FmqDamageFound", {seen("condition", ',type="IndexConsistent"'): "1x240"}, None),
+    Case("FmqDamageFound", {seen("condition", ',type="Degraded"'): "0x240"}, None),
+    Case(
+        "FmqBrokersNotScraped",
+        {seen("serves", READ): "1x240"},
+        600,
+        summary="Group g serves, and Prometheus sees none of its brokers",
+    ),
+    Case(
+        "FmqBrokersNotScraped",
+        {seen("serves", READ): "1x240"} | of("fmq_serves", "1x240", more=READ),
+        None,
+    ),
+    Case("FmqOperatorAway", {}, 300, {}, "No replica of the operator works"),
+    Case(
+        "FmqOperatorAway",
+        {WORKS % "a": "0x240", WORKS % "b": "0x240"},
+        300,
+        {},
+        "No replica of the operator works",
+    ),
+    Case("FmqOperatorAway", {WORKS % "a": "0x240", WORKS % "b": "1x240"}, None),
     Case(
         "FmqNoSlaveInSync",
         of("fmq_master", "1x240", "0x240")

@@ -9,6 +9,13 @@ from fmqoperator.shell.keeper import Keeper
 from fmqoperator.shell.pages import STALLED_S, Pages
 from fmqport.tests.promtool import complaints
 
+GROUP = {
+    "metadata": {"name": "g1", "namespace": "shop"},
+    "spec": {"replicas": 2},
+    "status": {"epoch": 1, "access": "READ", "readyReplicas": 1},
+}
+JOB = {"spec": {"type": "check"}, "status": {"phase": "Running"}}
+
 
 def pages(stalled_s: float = 0.5) -> Pages:
     keeper = SimpleNamespace(
@@ -16,8 +23,15 @@ def pages(stalled_s: float = 0.5) -> Pages:
         kube=SimpleNamespace(writes=4),
         count={"BrokerGroup": 5, "BrokerJob": 6, "Topic": 7}.__getitem__,
         stalled_s=lambda: stalled_s,
+        bodies={"BrokerGroup": [GROUP], "BrokerJob": [JOB]}.__getitem__,
     )
     return Pages(cast(Keeper, keeper))
+
+
+async def metrics(replica: Pages) -> str:
+    body = (await replica.all()["/metrics"]()).body
+    assert isinstance(body, bytes)
+    return body.decode()
 
 
 async def test_it_is_well_until_a_group_has_waited_for_too_long() -> None:
@@ -35,9 +49,7 @@ async def test_who_stands_by_is_ready_and_says_so() -> None:
 
 
 async def test_its_metrics() -> None:
-    body = (await pages().all()["/metrics"]()).body
-    assert isinstance(body, bytes)
-    text = body.decode()
+    text = await metrics(pages())
     found = {
         sample.name: sample.value
         for family in text_string_to_metric_families(text)
@@ -55,4 +67,21 @@ async def test_its_metrics() -> None:
         "fmq_operator_stalled_seconds": 0.5,
         "fmq_operator_longest_round_seconds": 0.02,
     }
+    assert complaints(text) == ""
+
+
+async def test_only_who_works_tells_of_the_groups_and_jobs() -> None:
+    replica = pages()
+    assert "fmq_operator_group_" not in await metrics(replica)
+    replica.works = True
+    text = await metrics(replica)
+    for line in (
+        'fmq_operator_group_brokers{cluster="shop",group="g1"} 2.0',
+        'fmq_operator_group_ready_brokers{cluster="shop",group="g1"} 1.0',
+        'fmq_operator_group_serves{cluster="shop",group="g1",what="read"} 1.0',
+        'fmq_operator_group_serves{cluster="shop",group="g1",what="write"} 0.0',
+        'fmq_operator_jobs_in_phase{phase="Running",type="check"} 1.0',
+        'fmq_operator_jobs_in_phase{phase="Failed",type="archive"} 0.0',
+    ):
+        assert line in text.splitlines(), text
     assert complaints(text) == ""

@@ -1,0 +1,131 @@
+"""Every alert about what the operator tells: caused on the cluster, seen by a real Prometheus.
+
+Those about brokers: `seeing/tests/test_live.py`. An operator that stalls: `test_many_groups.py`.
+Alerts hold their breath for `FOR_S` here.
+"""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from e2e.kind.conftest import SYSTEM
+from e2e.kind.groups import Group, Json
+from e2e.kind.prometheus import brokers, operators, scraping
+from e2e.kind.story import Report
+from e2e.kind.tools import apply, cordoned, get, kubectl, until
+from e2e.seeing.chart import eager_rules
+from e2e.seeing.prometheus import NEEDED, Prometheus, available
+
+pytestmark = [
+    pytest.mark.kind,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not available(), reason=NEEDED),
+]
+
+FOR_S = 5
+FILL = (
+    "fmq topic create filling --queues 2\n"
+    "python -c 'import os\nfor _ in range(6000): print(os.urandom(1000).hex())' "
+    "| fmq produce filling >/dev/null\n"
+)
+FLIP = """
+import glob
+path = sorted(glob.glob("/var/lib/fmq/**/*.journal", recursive=True))[0]
+with open(path, "r+b") as file:
+    file.seek(1_000_000)
+    byte = file.read(1)[0]
+    file.seek(1_000_000)
+    file.write(bytes([byte ^ 64]))
+print(path)
+"""
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    return eager_rules(tmp_path / "rules.yaml", FOR_S)
+
+
+def fires(found: Prometheus, name: str) -> bool:
+    return any(a["labels"].get("group", "g1") == "g1" for a in found.alerts().get(name, ()))
+
+
+def awaited(found: Prometheus, *names: str) -> None:
+    for name in names:
+        until(partial(fires, found, name), f"{name} fires")
+
+
+def silent(found: Prometheus, *names: str) -> None:
+    until(lambda: not any(fires(found, name) for name in names), f"{names} are silent")
+
+
+def test_brokers_that_nobody_scrapes(pair: Group, rules: Path, tmp_path: Path) -> None:
+    with scraping(tmp_path / "p", operators(), rules) as found:
+        awaited(found, "FmqBrokersNotScraped")
+        assert not fires(found, "FmqGroupUnseen"), "it serves, as the operator says"
+
+
+def test_all_brokers_are_gone(pair: Group, rules: Path, tmp_path: Path) -> None:
+    with scraping(tmp_path / "p", [*operators(), *brokers(pair)], rules) as found:
+        silent(found, "FmqGroupUnseen", "FmqGroupNotReady", "FmqBrokersNotScraped")
+        with cordoned():
+            names = [pod["metadata"]["name"] for pod in pair.pods()]
+            kubectl("delete", "pod", *names, "-n", pair.namespace)
+            awaited(found, "FmqGroupUnseen", "FmqGroupNotReady")
+            assert not fires(found, "FmqBrokersNotScraped")
+        pair.wait_ready()
+        silent(found, "FmqGroupUnseen", "FmqGroupNotReady")
+
+
+def test_a_check_finds_damage(pair: Group, rules: Path, tmp_path: Path, report: Report) -> None:
+    """And what the runbook says of a slave's damage makes it good."""
+    pair.in_pod(FILL)
+    slave = "g1-1"
+    assert pair.status["master"] != slave
+    with scraping(tmp_path / "p", operators(), rules) as found:
+        silent(found, "FmqDamageFound")
+        report["damage planted in"] = _python_in(pair, slave, FLIP).rpartition("/")[2]
+        _check(pair, "before")
+        awaited(found, "FmqDamageFound")
+        kubectl("delete", "pvc", f"data-{slave}", "-n", pair.namespace, "--wait=false")
+        kubectl("delete", "pod", slave, "-n", pair.namespace)
+        until(lambda: pair.condition("ReplicationHealthy").get("status") == "False", "it is away")
+        pair.wait_ready()
+        _check(pair, "after")
+        silent(found, "FmqDamageFound")
+
+
+def test_no_operator_works(pair: Group, rules: Path, tmp_path: Path) -> None:
+    with scraping(tmp_path / "p", operators(), rules) as found:
+        silent(found, "FmqOperatorAway")
+        scale = ("scale", "deployment/fmq-operator", "-n", SYSTEM)
+        kubectl(*scale, "--replicas=0")
+        try:
+            awaited(found, "FmqOperatorAway")
+        finally:
+            kubectl(*scale, "--replicas=2")
+            kubectl("rollout", "status", "deployment/fmq-operator", "-n", SYSTEM, "--timeout=180s")
+    with scraping(tmp_path / "p2", operators(), rules) as found:
+        silent(found, "FmqOperatorAway")
+
+
+def _python_in(group: Group, broker: str, script: str) -> str:
+    return kubectl("exec", broker, "-n", group.namespace, "--", "python", "-c", script).strip()
+
+
+def _check(group: Group, name: str) -> None:
+    """A deep one, to its end."""
+    apply(
+        {
+            "apiVersion": "fmq.io/v1alpha1",
+            "kind": "BrokerJob",
+            "metadata": {"name": name, "namespace": group.namespace},
+            "spec": {"group": group.name, "type": "check", "level": "deep"},
+        }
+    )
+
+    def ended() -> bool:
+        found: Json = (get("brokerjob", name, "-n", group.namespace) or {}).get("status") or {}
+        return found.get("phase") in ("Succeeded", "Failed")
+
+    until(ended, f"the check {name} has ended")

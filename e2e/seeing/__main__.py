@@ -1,0 +1,69 @@
+"""`python -m e2e.seeing`: the overview of a cluster under load that loses a master, as a picture.
+
+Two groups of one master and one slave, a producer and a consumer, a Prometheus; half way one master
+is killed (kill -9), and later started again. Exit status: 0 drawn, 1 a panel was empty, 2 there is
+no prometheus here.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from e2e.seeing.chart import BOARDS, FILES, OF_BROKERS, panels
+from e2e.seeing.drawing import draw, series
+from e2e.seeing.prometheus import NEEDED, available, prometheus
+from e2e.seeing.watched import load, watched
+from fmqclient.dev.plan import ClusterOptions
+
+VICTIM = "g1-0"
+
+
+def main() -> int:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m e2e.seeing", description="Draw dashboards.")
+    parser.add_argument("--out", type=Path, default=Path("build/overview.png"), metavar="FILE")
+    parser.add_argument("--board", choices=OF_BROKERS, default=BOARDS[0])
+    parser.add_argument("--seconds", type=int, default=60, help="of traffic (default 60)")
+    asked = parser.parse_args()
+    if not available():
+        print(NEEDED, file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory(prefix="fmq-seeing-") as folder:
+        empty = asyncio.run(_story(Path(folder), asked.board, asked.out, max(asked.seconds, 30)))
+    for title in empty:
+        print(f"empty: {title}", file=sys.stderr)
+    print(f"{asked.out}: {len(panels(asked.board))} panels")
+    return 1 if empty else 0
+
+
+async def _story(folder: Path, board: str, out: Path, seconds: int) -> list[str]:
+    """Draw it; titles of panels that showed nothing."""
+    (folder / "p").mkdir()
+    async with watched(folder / "cluster", ClusterOptions(settings={"retention_ms": 0})) as cluster:
+        with prometheus(folder / "p", cluster.targets(), FILES / "rules.yaml") as found:
+            begun_s, marks = time.time(), []
+
+            def mark(what: str) -> None:
+                marks.append((time.time() - begun_s, what))
+                print(f"{marks[-1][0]:.0f} s: {what}", flush=True)
+
+            async with load(cluster):
+                await asyncio.sleep(seconds * 0.4)
+                cluster.kill(VICTIM)
+                await cluster.ended(VICTIM)
+                mark(f"kill -9 {VICTIM}")
+                await asyncio.sleep(seconds * 0.3)
+                cluster.start_broker(VICTIM)
+                mark(f"start {VICTIM}")
+                await asyncio.sleep(seconds * 0.3)
+            ended_s = time.time()
+            shown = [(p, series(found, p, begun_s, ended_s)) for p in panels(board, "5s")]
+    draw(f"{shown[0][0].board}, {seconds} s of traffic", shown, marks, out)
+    return [panel.title for panel, lines in shown if not lines]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""A real Prometheus (Debian's package of that name) that scrapes what it is told to.
+
+Leaves its configuration, its log and its data in the folder that it is given.
+"""
+
+import asyncio
+import json
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from fmqport.free_ports import free_port
+
+NEEDED: Final = "needs a prometheus on the PATH (Debian: prometheus)"
+_START_S: Final = 60.0
+_POLL_S: Final = 0.2
+
+
+def available() -> bool:
+    """Is there a prometheus on the PATH?"""
+    return shutil.which("prometheus") is not None
+
+
+class Silent(Exception):
+    """It has not come to say in time what was waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One page of metrics."""
+
+    name: str
+    address: str  # host:port
+    path: str = "/metrics"
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class Prometheus:
+    """One that runs."""
+
+    def __init__(self, port: int) -> None:
+        self._url = f"http://127.0.0.1:{port}"
+
+    def ready(self) -> bool:
+        """Does it answer?"""
+        try:
+            with urllib.request.urlopen(f"{self._url}/-/ready", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def query(self, text: str) -> list[Any]:
+        """The result now; raises for what does not parse."""
+        found = self._get("query?" + urllib.parse.urlencode({"query": text}))
+        result: list[Any] = found["data"]["result"]
+        return result
+
+    def over_time(self, text: str, from_s: float, to_s: float, step_s: float) -> list[Any]:
+        """The result at each step between two moments (unix seconds)."""
+        asked = {"query": text, "start": from_s, "end": to_s, "step": step_s}
+        found = self._get("query_range?" + urllib.parse.urlencode(asked))
+        result: list[Any] = found["data"]["result"]
+        return result
+
+    def alerts(self, *, pending: bool = False) -> dict[str, list[dict[str, Any]]]:
+        """Alerts that fire (or are about to, too), by name."""
+        out: dict[str, list[dict[str, Any]]] = {}
+        for alert in self._get("alerts")["data"]["alerts"]:
+            if pending or alert["state"] == "firing":
+                out.setdefault(alert["labels"]["alertname"], []).append(alert)
+        return out
+
+    def up(self) -> set[str]:
+        """Names of targets whose last scrape went well."""
+        return {r["metric"]["job"] for r in self.query("up == 1")}
+
+    async def until(self, look: Callable[[], object], what: str, patience_s: float = 90) -> None:
+        """Look again and again, beside the loop, until it is true. Raises `Silent`."""
+        try:
+            async with asyncio.timeout(patience_s):
+                while not await asyncio.to_thread(look):  # noqa: ASYNC110
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError:
+            said = await asyncio.to_thread(self.alerts, pending=True)
+            raise Silent(f"{what}: not within {patience_s:g} s; alerts: {said}") from None
+
+    def _get(self, what: str) -> Any:
+        try:
+            with urllib.request.urlopen(f"{self._url}/api/v1/{what}", timeout=30) as answer:
+                return json.loads(answer.read())
+        except urllib.error.HTTPError as error:  # a query that does not parse: it says why
+            with error:
+                raise ValueError(f"{what}: {error.read().decode()}") from None
+
+
+@contextmanager
+def prometheus(
+    folder: Path, targets: Sequence[Target], rules: Path, *, every_s: int = 1
+) -> Iterator[Prometheus]:
+    """One that scrapes `targets`, with these rules loaded, and answers. Raises `Silent`."""
+    port, config = free_port(), folder / "prometheus.yml"
+    config.write_text(yaml.safe_dump(_config(targets, rules, every_s)))
+    command = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder}/data"]
+    command.append(f"--web.listen-address=127.0.0.1:{port}")
+    log = folder / "prometheus.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        found, until_s = Prometheus(port), time.monotonic() + _START_S
+        while not found.ready():
+            if process.poll() is not None or time.monotonic() > until_s:
+                raise Silent(f"prometheus does not come up: {log.read_text()[-2000:]}")
+            time.sleep(_POLL_S)
+        yield found
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _config(targets: Sequence[Target], rules: Path, every_s: int) -> Any:
+    jobs = [
+        {
+            "job_name": target.name,
+            "metrics_path": target.path,
+            "static_configs": [{"targets": [target.address], "labels": dict(target.labels)}],
+        }
+        for target in targets
+    ]
+    return {
+        "global": {"scrape_interval": f"{every_s}s", "evaluation_interval": f"{every_s}s"},
+        "rule_files": [str(rules)],
+        "scrape_configs": jobs,
+    }

@@ -1,0 +1,160 @@
+"""Every panel of the brokers' dashboards, and every alert about brokers, on a real Prometheus.
+
+Real brokers under load, each alert caused and seen to fire, and seen to be silent before. Alerts
+hold their breath for `FOR_S` here. What the operator tells is tried on kind.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from e2e.seeing.chart import OF_BROKERS, ROOT, eager_rules, panels
+from e2e.seeing.drawing import draw, series
+from e2e.seeing.prometheus import NEEDED, Prometheus, Target, available, prometheus
+from e2e.seeing.watched import fill, join, load, watched
+from fmqclient.dev.plan import ClusterOptions
+from fmqcore.policy import AckPolicy, HowMany
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not available(), reason=NEEDED),
+]
+
+FOR_S = 5
+ONE = ClusterOptions(groups=1, slaves=1)
+ALONE = ClusterOptions(groups=1, slaves=0, policy=AckPolicy(how_many=HowMany.NONE))
+OF_OPERATOR = {"FmqOperatorAway"}
+"""Fires wherever there is none."""
+
+
+@asynccontextmanager
+async def scraped(folder: Path, targets: Sequence[Target]) -> AsyncIterator[Prometheus]:
+    """A Prometheus that has seen every target, and no alert."""
+    (folder / "p").mkdir()
+    rules = eager_rules(folder / "p" / "rules.yaml", FOR_S)
+    with prometheus(folder / "p", targets, rules) as found:
+        names = {target.name for target in targets}
+        await found.until(lambda: found.up() >= names, "every broker is scraped")
+        yield found
+
+
+def fires(found: Prometheus, name: str, **labels: str) -> bool:
+    return any(labels.items() <= a["labels"].items() for a in found.alerts().get(name, ()))
+
+
+async def silent(found: Prometheus, *names: str) -> None:
+    """None of them fires, or stops to within the usual patience."""
+    await found.until(lambda: not found.alerts().keys() & set(names), f"{names} are silent")
+
+
+async def test_every_panel_shows_something_and_no_alert_fires_while_all_is_well(
+    tmp_path: Path,
+) -> None:
+    async with watched(tmp_path / "c", ClusterOptions()) as cluster, load(cluster):
+        async with scraped(tmp_path, cluster.targets()) as found:
+            for board in OF_BROKERS:
+                for panel in panels(board):
+                    look = partial(found.query, panel.query)
+                    await found.until(look, f"{panel.board}: {panel.title} shows something")
+            began_s = float(found.query("time()")[1])
+            await asyncio.sleep(2 * FOR_S)
+            assert set(await asyncio.to_thread(found.alerts)) - OF_OPERATOR == set()
+            shown = [
+                (p, series(found, p, began_s, began_s + 2 * FOR_S)) for p in panels("overview")
+            ]
+            assert [panel.title for panel, lines in shown if not lines] == []
+    draw("overview", shown, [(1.0, "begun")], tmp_path / "overview.png")
+    assert (tmp_path / "overview.png").read_bytes().startswith(b"\x89PNG")
+
+
+async def test_a_slave_is_lost_and_then_its_master(tmp_path: Path) -> None:
+    async with watched(tmp_path / "c", ONE) as cluster:
+        async with scraped(tmp_path, cluster.targets()) as found:
+            await silent(found, "FmqNoSlaveInSync", "FmqGroupTakesNoWrites")
+            cluster.kill("g1-1")
+            wanted = partial(fires, found, "FmqNoSlaveInSync", cluster="dev", group="g1")
+            await found.until(wanted, "the slave is missed")
+            cluster.start_broker("g1-1")
+            await cluster.wait_healthy()
+            await silent(found, "FmqNoSlaveInSync")
+            cluster.kill("g1-0")
+            wanted = partial(fires, found, "FmqGroupTakesNoWrites", group="g1")
+            await found.until(wanted, "nobody takes messages")
+            assert not fires(found, "FmqGroupServesNoReads"), "its slave does"
+
+
+async def test_a_slave_is_far_behind(tmp_path: Path) -> None:
+    async with watched(tmp_path / "c", replace(ALONE, slaves=1)) as cluster:
+        async with scraped(tmp_path, cluster.targets()) as found:
+            await silent(found, "FmqSlaveLags")
+            cluster.pause("g1-1")
+            await fill(cluster, 75, 1_000_000)
+            wanted = partial(fires, found, "FmqSlaveLags", group="g1", slave="g1-1")
+            await found.until(wanted, "it is seen to be behind")
+            cluster.resume("g1-1")
+            await silent(found, "FmqSlaveLags")
+
+
+async def test_zookeeper_is_away_and_nobody_may_serve(tmp_path: Path) -> None:
+    """A master whose slave is gone, too, has nobody who would vouch for it."""
+    async with watched(tmp_path / "c", ONE) as cluster:
+        async with scraped(tmp_path, cluster.targets()) as found:
+            await silent(found, "FmqZooKeeperAway", "FmqGroupServesNoReads")
+            cluster.kill("zookeeper")
+            wanted = partial(fires, found, "FmqZooKeeperAway", broker="g1-0")
+            await found.until(wanted, "its absence is seen")
+            cluster.kill("g1-1")
+            wanted = partial(fires, found, "FmqGroupServesNoReads", group="g1")
+            await found.until(wanted, "nobody serves")
+            await found.until(partial(fires, found, "FmqGroupTakesNoWrites"), "nor takes messages")
+
+
+async def test_a_disk_is_full(tmp_path: Path) -> None:
+    """More is to stay free than any disk has."""
+    async with watched(tmp_path / "c", ALONE) as cluster:
+        async with scraped(tmp_path, cluster.targets()) as found:
+            await silent(found, "FmqDiskFull")
+            plan = cluster.brokers["g1-0"]
+            script = plan.under[2] + " --set min_free_bytes=1000000000000000"
+            plan.under = (*plan.under[:2], script, *plan.under[3:])
+            await cluster.restart("g1-0")
+            wanted = partial(fires, found, "FmqDiskFull", group="g1", broker="g1-0")
+            await found.until(wanted, "it is seen")
+
+
+async def test_consumers_are_far_behind(tmp_path: Path) -> None:
+    async with watched(tmp_path / "c", replace(ALONE, groups=2)) as cluster:
+        await join(cluster)
+        async with scraped(tmp_path, cluster.targets()) as found:
+            await silent(found, "FmqConsumersLag")
+            await fill(cluster, 1_000_100, 1)
+            wanted = partial(fires, found, "FmqConsumersLag", topic="orders")
+            await found.until(wanted, "they are seen to be behind")
+
+
+async def test_two_groups_of_one_name(tmp_path: Path) -> None:
+    """Each is right, in an ensemble of its own; told as one they have two masters."""
+    async with watched(tmp_path / "a", ALONE) as one, watched(tmp_path / "b", ALONE) as other:
+        targets = [*one.targets("a-"), *other.targets("b-")]
+        async with scraped(tmp_path, targets) as found:
+            wanted = partial(fires, found, "FmqTwoMasters", cluster="dev", group="g1")
+            await found.until(wanted, "two masters are seen")
+            other.kill("g1-0")
+            await silent(found, "FmqTwoMasters")
+
+
+def test_every_alert_is_caused_here_or_on_kind() -> None:
+    tests = ("seeing/tests/test_live.py", "kind/test_alerts.py", "kind/test_many_groups.py")
+    told = {name for file in tests for name in _names(ROOT / "e2e" / file)}
+    assert told == _names(ROOT / "charts" / "fmq" / "files" / "rules.yaml")
+
+
+def _names(file: Path) -> set[str]:
+    return set(re.findall(r"\bFmq[A-Z]\w+", file.read_text()))

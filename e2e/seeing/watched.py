@@ -1,0 +1,124 @@
+"""A cluster on this machine whose brokers tell Prometheus how they are, and something to see."""
+
+import asyncio
+import urllib.request
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import fmqclient
+from e2e.seeing.prometheus import Target
+from fmqclient.client import Client
+from fmqclient.dev.cluster import DevCluster
+from fmqclient.dev.plan import ClusterOptions
+from fmqcore.errors import FmqError
+from fmqport.free_ports import free_ports
+
+TOPIC: Final = "orders"
+READERS: Final = "billing"
+_HOST: Final = "127.0.0.1"
+_BURST: Final = 20
+_PAUSE_S: Final = 0.05
+_PROBE_S: Final = 2.0
+
+
+class WatchedCluster(DevCluster):
+    """A `DevCluster` each of whose brokers serves its pages."""
+
+    def __init__(self, directory: Path, options: ClusterOptions) -> None:
+        super().__init__(directory, options)
+        self._pages: dict[str, str] = {}
+
+    def _plan(self, ports: Sequence[int]) -> None:
+        super()._plan(ports)
+        plans = self.brokers.values()
+        for plan, port in zip(plans, free_ports(len(plans)), strict=True):
+            page = self._pages[plan.id] = f"{_HOST}:{port}"
+            # The shell becomes the broker: signals reach it.
+            plan.under = ("sh", "-c", f'exec "$@" --set http_listen={page}', "sh", *plan.under)
+
+    def targets(self, prefix: str = "") -> list[Target]:
+        """Every broker's page."""
+        return [Target(prefix + broker, page) for broker, page in self._pages.items()]
+
+
+@asynccontextmanager
+async def watched(directory: Path, options: ClusterOptions) -> AsyncIterator[WatchedCluster]:
+    """One that is up, with a topic in it."""
+    async with WatchedCluster(directory, options) as cluster:
+        async with fmqclient.connect(cluster.url) as client:
+            await client.admin().create_topic(TOPIC, queues=4)
+        yield cluster
+
+
+@asynccontextmanager
+async def load(cluster: WatchedCluster) -> AsyncIterator[None]:
+    """Messages go in and come out meanwhile, whatever happens to brokers, and all are probed."""
+    async with fmqclient.connect(cluster.url) as client, asyncio.TaskGroup() as tasks:
+        running = [
+            tasks.create_task(_send(client)),
+            tasks.create_task(_read(client)),
+            tasks.create_task(_probe([target.address for target in cluster.targets()])),
+        ]
+        try:
+            yield
+        finally:
+            for task in running:
+                task.cancel()
+
+
+async def fill(cluster: DevCluster, count: int, size: int) -> None:
+    """So many messages of so many bytes are stored."""
+    values, left = [bytes(size)] * min(count, max(1, (4 << 20) // max(size, 256))), count
+    async with fmqclient.connect(cluster.url) as client, client.producer() as producer:
+        while left:
+            await producer.send_batch(TOPIC, values[:left])
+            left -= min(left, len(values))
+
+
+async def join(cluster: DevCluster) -> None:
+    """Somebody reads one message from the start, and goes."""
+    async with (
+        fmqclient.connect(cluster.url) as client,
+        client.consumer(TOPIC, group=READERS, start="earliest") as consumer,
+        client.producer() as producer,
+    ):
+        await producer.send(TOPIC, b"the first")
+        async for message in consumer:
+            await message.ack()
+            return
+
+
+async def _send(client: Client) -> None:
+    async with client.producer() as producer:
+        number = 0
+        while True:
+            values = [b"%d" % (number + at) for at in range(_BURST)]
+            with suppress(FmqError):  # a broker is away: the next ones
+                await producer.send_batch(TOPIC, values, keys=values)
+            number += _BURST
+            await asyncio.sleep(_PAUSE_S)
+
+
+async def _read(client: Client) -> None:
+    while True:
+        try:
+            async with client.consumer(TOPIC, group=READERS, start="earliest") as consumer:
+                async for message in consumer:
+                    message.ack_now()
+        except FmqError:
+            await asyncio.sleep(_PAUSE_S)
+
+
+async def _probe(pages: Sequence[str]) -> None:
+    """As a kubelet does it: whether they are ready."""
+    while True:
+        await asyncio.to_thread(_ask_all, pages)
+        await asyncio.sleep(_PROBE_S)
+
+
+def _ask_all(pages: Sequence[str]) -> None:
+    for page in pages:
+        with suppress(OSError), urllib.request.urlopen(f"http://{page}/readyz", timeout=5):
+            pass

@@ -1,0 +1,76 @@
+"""What Prometheus is told of each BrokerGroup and of the jobs, from their status. Pure.
+
+It says what `kubectl get bg` says: so there is an alert, too, for a group of which no broker is
+there to be scraped. Labels are the brokers' own (`cluster`, `group`): rules join the two.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
+from typing import Any, Final, NamedTuple
+
+from fmqoperator.resources import Access, Phase
+from fmqoperator.resources.job import JobPhase, JobType
+
+_GROUP: Final = ("cluster", "group")
+_SERVES: Final = {
+    "read": frozenset({Access.FULL.value, Access.READ.value}),
+    "write": frozenset({Access.FULL.value, Access.WRITE.value}),
+}
+_AS_ASKED: Final = frozenset(
+    phase.value for phase in (Phase.PAUSED, Phase.HIBERNATING, Phase.HIBERNATED, Phase.DELETING)
+)
+"""Not ready, and nobody is to be woken for it."""
+
+
+class Gauge(NamedTuple):
+    """One family: its samples are the values of its labels, and a number."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...]
+    samples: list[tuple[tuple[str, ...], float]]
+
+
+def of_groups(bodies: Iterable[Mapping[str, Any]]) -> Iterator[Gauge]:
+    """Of BrokerGroups. What is not known (a condition `Unknown`) has no sample."""
+    wanted = Gauge("brokers", "Brokers that the group shall have", _GROUP, [])
+    ready = Gauge("ready_brokers", "Brokers of the group whose pod is ready", _GROUP, [])
+    serves = Gauge(
+        "serves",
+        "1 if the group serves that, as ACCESS says; once it was opened",
+        (*_GROUP, "what"),
+        [],
+    )
+    met = Gauge("condition", "1 if a condition of its status is True", (*_GROUP, "type"), [])
+    for body in bodies:
+        meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
+        of = (str(spec.get("cluster") or meta["namespace"]), str(meta["name"]))
+        asleep = bool(spec.get("hibernated"))
+        wanted.samples.append((of, 0.0 if asleep else float(spec.get("replicas", 0))))
+        ready.samples.append((of, float(status.get("readyReplicas", 0))))
+        if status.get("epoch") and not asleep and not meta.get("deletionTimestamp"):
+            access = status.get("access")
+            serves.samples.extend(((*of, w), float(access in who)) for w, who in _SERVES.items())
+        for condition in status.get("conditions") or ():
+            kind, said = condition["type"], condition["status"]
+            as_asked = kind == "Ready" and status.get("phase") in _AS_ASKED
+            if said in ("True", "False") and not as_asked:
+                met.samples.append(((*of, kind), float(said == "True")))
+    for gauge in (wanted, ready, serves, met):
+        yield gauge._replace(name=f"fmq_operator_group_{gauge.name}")
+
+
+def of_jobs(bodies: Iterable[Mapping[str, Any]]) -> Gauge:
+    """How many BrokerJobs of each type there are in each phase; 0 where there is none."""
+    count = Counter(
+        (
+            str((body.get("spec") or {}).get("type", "")),
+            str((body.get("status") or {}).get("phase") or JobPhase.PENDING.value),
+        )
+        for body in bodies
+    )
+    every = [(job.value, phase.value) for job, phase in product(JobType, JobPhase)]
+    samples: list[tuple[tuple[str, ...], float]] = [(of, float(count[of])) for of in every]
+    name, text = "fmq_operator_jobs_in_phase", "BrokerJobs of a type that are in a phase"
+    return Gauge(name, text, ("type", "phase"), samples)

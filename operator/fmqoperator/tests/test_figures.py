@@ -1,0 +1,98 @@
+"""What Prometheus is told of groups, in each state in which an alert must or must not see them."""
+
+from typing import Any
+
+import pytest
+
+from fmqoperator.figures import of_groups, of_jobs
+from fmqoperator.resources import Access
+
+G1 = ("shop", "g1")
+
+
+def body(spec: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "g1", "namespace": "shop"},
+        "spec": {"replicas": 3, **(spec or {})},
+        "status": status,
+    }
+
+
+def told(one: dict[str, Any]) -> dict[str, dict[tuple[str, ...], float]]:
+    """By the end of the family's name."""
+    start = "fmq_operator_group_"
+    return {gauge.name.removeprefix(start): dict(gauge.samples) for gauge in of_groups([one])}
+
+
+@pytest.mark.parametrize(
+    ("access", "read", "write"),
+    [
+        (Access.FULL, 1, 1),
+        (Access.READ, 1, 0),
+        (Access.WRITE, 0, 1),
+        (Access.NONE, 0, 0),
+        (Access.UNKNOWN, 0, 0),
+    ],
+)
+def test_what_it_serves_is_what_access_says(access: Access, read: float, write: float) -> None:
+    serves = told(body(epoch=7, access=access.value))["serves"]
+    assert serves == {(*G1, "read"): read, (*G1, "write"): write}
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        body(access="NONE"),
+        body(epoch=0, access="NONE"),
+        body({"hibernated": True}, epoch=7, access="NONE"),
+        body(epoch=7, access="NONE") | {"metadata": {"name": "g1", "namespace": "shop",
+                                                     "deletionTimestamp": "now"}},
+    ],
+    ids=["new", "never opened", "hibernated", "deleted"],
+)  # fmt: skip
+def test_nobody_is_alarmed_for_what_was_never_opened_or_shall_not_be(one: dict[str, Any]) -> None:
+    assert told(one)["serves"] == {}
+
+
+def test_the_cluster_is_the_brokers_label() -> None:
+    assert set(told(body({"cluster": "eu"}, epoch=1, access="FULL"))["brokers"]) == {("eu", "g1")}
+
+
+def test_how_many_brokers_there_shall_be_and_are() -> None:
+    one = told(body(readyReplicas=2))
+    assert (one["brokers"], one["ready_brokers"]) == ({G1: 3}, {G1: 2})
+    one = told(body({"hibernated": True}))
+    assert (one["brokers"], one["ready_brokers"]) == ({G1: 0}, {G1: 0})
+
+
+def test_a_resource_that_has_no_status_yet() -> None:
+    bare = {"metadata": {"name": "g1", "namespace": "shop"}, "spec": {"replicas": 2}}
+    one = told(bare)
+    assert (one["brokers"], one["serves"], one["condition"]) == ({G1: 2}, {}, {})
+
+
+def test_conditions_that_are_known() -> None:
+    conditions = [
+        {"type": "Ready", "status": "False"},
+        {"type": "Degraded", "status": "True"},
+        {"type": "IndexConsistent", "status": "Unknown"},
+    ]
+    found = told(body(phase="Degraded", conditions=conditions))["condition"]
+    assert found == {(*G1, "Ready"): 0, (*G1, "Degraded"): 1}
+
+
+@pytest.mark.parametrize("phase", ["Paused", "Hibernating", "Hibernated", "Deleting"])
+def test_what_was_asked_for_is_not_unready(phase: str) -> None:
+    conditions = [{"type": "Ready", "status": "False"}, {"type": "Fenced", "status": "False"}]
+    found = told(body(phase=phase, conditions=conditions))["condition"]
+    assert found == {(*G1, "Fenced"): 0}
+
+
+def test_jobs_by_type_and_phase_none_left_out() -> None:
+    running = {"spec": {"type": "check"}, "status": {"phase": "Running"}}
+    new = {"spec": {"type": "archive"}}
+    gauge = of_jobs([running, running, new])
+    found = dict(gauge.samples)
+    assert found[("check", "Running")] == 2
+    assert found[("archive", "Pending")] == 1
+    assert (len(found), sum(found.values())) == (12, 3)

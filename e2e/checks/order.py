@@ -34,7 +34,7 @@ def _delivered(facts: Facts) -> Iterator[Finding]:
                 newest = event.offset
             elif event.offset in skipped:
                 continue
-            elif arrival.before is None and not _unsought(facts, arrival):
+            elif arrival.before is None and not arrival.early and not _unsought(facts, arrival):
                 text = f"delivered to {readers} for the first time after offset {newest}"
                 about = (event.who, place.group)
                 yield Finding(Check.I6, event.at_ms, text, about, place, event.offset, event.record)

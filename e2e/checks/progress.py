@@ -27,6 +27,7 @@ class Arrival(NamedTuple):
     confirmed: Confirmed | None
     sought: Confirmed | None  # the last seek: as an ack that was confirmed when it was answered
     skipped: int = 0  # messages of which the member had been told that they are deleted
+    early: bool = False  # it came after the last seek, too, before that was answered
 
 
 class Promised(NamedTuple):
@@ -90,6 +91,7 @@ class Read:
                 Arrival(
                     *(event, first, before, nacked, acked_ms, confirmed, reading.sought),
                     skipped=reading.skipped[event.who],
+                    early=offset in reading.early,
                 )
             )
         else:
@@ -128,7 +130,8 @@ class _Reading:
         self._waiting: int | None = None  # the message that the last seek went to
         self._asked = False  # it has no answer yet
         self._asked_ms = 0.0
-        self._meanwhile: dict[int, Delivered] = {}  # came before its answer
+        self._meanwhile: set[int] = set()  # came before its answer
+        self.early: set[int] = set()  # of the last seek that was answered: these
         self._twice = -1  # this message may come once more
         self._got: set[tuple[str, int]] = set()  # delivered since the last seek: who, offset
         self._counted: set[tuple[str, int]] = set()  # acks that are not void
@@ -184,7 +187,7 @@ class _Reading:
     def _deliver(self, event: Delivered) -> None:
         offset = event.offset
         if self._asked:
-            self._meanwhile[offset] = event
+            self._meanwhile.add(offset)
         elif offset == self._waiting:
             self._waiting = None
         if self.known:
@@ -206,7 +209,7 @@ class _Reading:
         self.blurred |= self._waiting is not None or event.offset not in self.ever
         self.skipped_to = max(self.skipped_to, event.offset)
         self._waiting, self._twice = event.offset, -1
-        self._asked, self._meanwhile = True, {}
+        self._asked, self._meanwhile = True, set()
         self._asked_ms = event.at_ms
         self._clear()
 
@@ -216,12 +219,13 @@ class _Reading:
             self._waiting = self._twice = max(self._waiting, event.offset)
             if self._waiting in self._meanwhile:
                 self._waiting = None
-                self.delivered.update(self._meanwhile)  # they came, and may come again
+                self.early = self._meanwhile
             self.sought = Confirmed(event.at_ms, event.who, self._twice, self._asked_ms)
         self._asked = False
 
     def _clear(self) -> None:
         self.anew = True
+        self.early = set()
         self.delivered.clear()
         self.acked.clear()
         self.nacked.clear()

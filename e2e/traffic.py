@@ -25,6 +25,7 @@ from e2e.doors import Door
 from e2e.events import Event, Left, Place, Seeking, Sent, Sought, Stored, Unsure
 from e2e.history import History
 from e2e.producing import Sending, produce
+from fmqclient.client import Client
 from fmqcore.errors import FmqError
 
 __all__ = ["Door", "Member", "Plan", "Seeks", "Sending", "Traffic", "usual"]
@@ -124,29 +125,34 @@ class Traffic:
     async def seek(self, seeks: Seeks, door: Door) -> None:
         """Move the consumer group back to somewhere it was, now and then, until `stop_sending`."""
         dice = self.dice(seeks.name)
-        async with door.client(seeks.name) as client:
-            while self.sending:
-                if not await self.rest(dice.uniform(*seeks.pause_s), lambda: self.sending):
-                    return
-                known = sorted(place for who, place in self.seen if who == seeks.readers)
-                if not known:
-                    continue
-                place = dice.choice(known)
-                offset = dice.randrange(self.seen[seeks.readers, place])
-                start = (self.now_ms(), seeks.name, seeks.readers, place)
-                self.add(Seeking(*start, offset))
-                why, went = "", -1
-                try:
-                    rows = await client.admin().seek(
-                        seeks.readers,
-                        seeks.topic,
-                        offset=offset,
-                        queues=[(place.group, place.queue)],
-                    )
-                    went = max(offset, rows[0].begin)
-                except FmqError as error:
-                    why = str(error) or type(error).__name__
-                self.add(Sought(self.now_ms(), seeks.name, seeks.readers, place, why, went))
+        while self.sending:
+            try:
+                async with door.client(seeks.name) as client:
+                    await self._seek_on(seeks, client, dice)
+            except FmqError:  # nobody was there for as long as a client waits when it begins
+                await self.rest(_POLL_S, lambda: self.sending)
+
+    async def _seek_on(self, seeks: Seeks, client: Client, dice: random.Random) -> None:
+        while await self.rest(dice.uniform(*seeks.pause_s), lambda: self.sending):
+            known = sorted(place for who, place in self.seen if who == seeks.readers)
+            if not known:
+                continue
+            place = dice.choice(known)
+            offset = dice.randrange(self.seen[seeks.readers, place])
+            start = (self.now_ms(), seeks.name, seeks.readers, place)
+            self.add(Seeking(*start, offset))
+            why, went = "", -1
+            try:
+                rows = await client.admin().seek(
+                    seeks.readers,
+                    seeks.topic,
+                    offset=offset,
+                    queues=[(place.group, place.queue)],
+                )
+                went = max(offset, rows[0].begin)
+            except FmqError as error:
+                why = str(error) or type(error).__name__
+            self.add(Sought(self.now_ms(), seeks.name, seeks.readers, place, why, went))
 
     async def rest(self, seconds: float, so_long: Callable[[], bool]) -> bool:
         """Sleep in small steps while `so_long`; tell whether it still is."""

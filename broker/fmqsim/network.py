@@ -17,6 +17,7 @@ from fmqsim.wire import CLIENT, SERVER, Link, Wire
 KEEPALIVE_S: Final = (2.0, 4.0)
 _FIRST_PORT: Final = 40_000
 _TOLD_S: Final = 0.3
+_SOON_S: Final = 0.05  # whole links are quicker by far
 
 
 class Network:
@@ -105,6 +106,12 @@ class Network:
     def silent(self) -> bool:
         """An end of a connection waits for a peer that it cannot hear, and has not given up yet."""
         return any(wire.blocked_at is not None for wire in self._wires)
+
+    @property
+    def late(self) -> bool:
+        """What was sent over a link while it was slow, or lost there, is under way still."""
+        soon = self.loop.now + _SOON_S
+        return any(pipe.last_s > soon for link in self._links.values() for pipe in link.pipes)
 
     def _look(self, node: Node) -> None:
         """Its processes stopped or went on: connections to it may be silent."""

@@ -61,12 +61,12 @@ class Link:
 class Pipe:
     """One direction of a wire: in order, none twice."""
 
-    __slots__ = ("_arrived", "_held", "_last", "_loop", "dead", "link")
+    __slots__ = ("_arrived", "_held", "_loop", "dead", "last_s", "link")
 
     def __init__(self, loop: SimLoop, link: Link, arrived: Callable[[Frame], None]) -> None:
         self._loop = loop
         self._arrived = arrived
-        self._last = 0.0
+        self.last_s = 0.0  # when the last of what was sent arrives
         self._held: deque[Frame] = deque()
         self.link = link
         self.dead = False
@@ -81,9 +81,9 @@ class Pipe:
         """Send it."""
         loop = self._loop
         at = loop.now + self.link.draw(loop.random)
-        if at < self._last:
-            at = self._last
-        self._last = at
+        if at < self.last_s:
+            at = self.last_s
+        self.last_s = at
         loop.at_time(at, self._come, frame)
 
     def _come(self, frame: Frame) -> None:
@@ -101,7 +101,7 @@ class Pipe:
             loop = self._loop
             after = loop.now + loop.random.uniform(*_RETRANSMIT_S)
             loop.at_time(after, self._let_go)
-            self._last = max(self._last, after)
+            self.last_s = max(self.last_s, after)
 
     def _let_go(self) -> None:
         link, held = self.link, self._held

@@ -210,7 +210,8 @@ class World:
         hosts = [*self.brokers.values(), *self.clients.values()]
         doubted_s = max(self.network.told_s, *(b.doubted_until_s for b in self.brokers.values()))
         up = all(h.node.alive or not h.wanted for h in hosts)
-        told = doubted_s <= self.loop.now and not self.network.silent
+        waits = self.network.silent or self.network.late
+        told = doubted_s <= self.loop.now and not waits
         return up and told and self.whole()
 
     def whole(self) -> bool:

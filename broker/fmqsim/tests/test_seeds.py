@@ -67,6 +67,7 @@ FOUND = [
     Found(1020005992, "what came between a seek and its late answer came again"),
     Found(1020007226, "a reader was waited for from a time at which it had still served"),
     Found(1040000040, "who seeks began while the one broker that it knew was away for long"),
+    Found(1050000168, "a calm that began while the last of a slow network was under way"),
     Found(1020003950, "a record that was lost unanswered was stored again at its old offset"),
     Found(1010001957, "a calm that began while a client waited for a broker without power"),
 ]

@@ -1,7 +1,7 @@
 """Every panel of the brokers' dashboards, and every alert about brokers, on a real Prometheus.
 
 Real brokers under load, each alert caused and seen to fire, and seen to be silent before. Alerts
-hold their breath for `FOR_S` here. What the operator tells is tried on kind.
+hold their breath for `FOR_S` here, in calm times for `CALM_S`. What the operator tells: on kind.
 """
 
 import asyncio
@@ -27,7 +27,8 @@ pytestmark = [
     pytest.mark.skipif(not available(), reason=NEEDED),
 ]
 
-FOR_S = 5
+FOR_S = 2
+CALM_S = 5  # a scrape that is late on a busy machine is no trouble
 ONE = ClusterOptions(groups=1, slaves=1)
 ALONE = ClusterOptions(groups=1, slaves=0, policy=AckPolicy(how_many=HowMany.NONE))
 OF_OPERATOR = {"FmqOperatorAway"}
@@ -35,10 +36,12 @@ OF_OPERATOR = {"FmqOperatorAway"}
 
 
 @asynccontextmanager
-async def scraped(folder: Path, targets: Sequence[Target]) -> AsyncIterator[Prometheus]:
+async def scraped(
+    folder: Path, targets: Sequence[Target], for_s: int = FOR_S
+) -> AsyncIterator[Prometheus]:
     """A Prometheus that has seen every target, and no alert."""
     (folder / "p").mkdir()
-    rules = eager_rules(folder / "p" / "rules.yaml", FOR_S)
+    rules = eager_rules(folder / "p" / "rules.yaml", for_s)
     with prometheus(folder / "p", targets, rules) as found:
         names = {target.name for target in targets}
         await found.until(lambda: found.up() >= names, "every broker is scraped")
@@ -58,16 +61,16 @@ async def test_every_panel_shows_something_and_no_alert_fires_while_all_is_well(
     tmp_path: Path,
 ) -> None:
     async with watched(tmp_path / "c", ClusterOptions()) as cluster, load(cluster):
-        async with scraped(tmp_path, cluster.targets()) as found:
+        async with scraped(tmp_path, cluster.targets(), CALM_S) as found:
             for board in OF_BROKERS:
                 for panel in panels(board):
                     look = partial(found.query, panel.query)
                     await found.until(look, f"{panel.board}: {panel.title} shows something")
             began_s = float(found.query("time()")[1])
-            await asyncio.sleep(2 * FOR_S)
+            await asyncio.sleep(2 * CALM_S)
             assert set(await asyncio.to_thread(found.alerts)) - OF_OPERATOR == set()
             shown = [
-                (p, series(found, p, began_s, began_s + 2 * FOR_S)) for p in panels("overview")
+                (p, series(found, p, began_s, began_s + 2 * CALM_S)) for p in panels("overview")
             ]
             assert [panel.title for panel, lines in shown if not lines] == []
     draw("overview", shown, [(1.0, "begun")], tmp_path / "overview.png")
@@ -87,7 +90,7 @@ async def test_a_slave_is_lost_and_then_its_master(tmp_path: Path) -> None:
             cluster.kill("g1-0")
             wanted = partial(fires, found, "FmqGroupTakesNoWrites", group="g1")
             await found.until(wanted, "nobody takes messages")
-            assert not fires(found, "FmqGroupServesNoReads"), "its slave does"
+            await silent(found, "FmqGroupServesNoReads")  # its slave does
 
 
 async def test_a_slave_is_far_behind(tmp_path: Path) -> None:

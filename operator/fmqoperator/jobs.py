@@ -41,6 +41,7 @@ _FAILED: Final = {
     "writes there, or the image lacks pyarrow",
     137: "it was killed: out of memory (spec.resources.limits.memory)",
 }
+_JOB_API: Final = "batch/v1"
 _ENDED: Final = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 
 
@@ -81,8 +82,10 @@ class JobSeen:
 def plan_job(seen: JobSeen) -> list[Action]:
     """What is still to be made; only `Requeue`: there is nothing to do, or to wait."""
     job = seen.job
-    if job.metadata.deletion_timestamp is not None or job.status.phase in _ENDED:
+    if job.metadata.deletion_timestamp is not None:
         return []
+    if job.status.phase in _ENDED:
+        return _let_go(seen)
     if seen.children is None or _gone(seen) or _waits(seen)[0]:
         return [Requeue(BUSY_MS)]
     late = [
@@ -99,6 +102,25 @@ def plan_job(seen: JobSeen) -> list[Action]:
         said = f"{job.spec.type.value} of {', '.join(brokers)} ({made['kind']})"
         actions += [ApplyChild(made, "it is not there"), Tell("Normal", "JobStarted", said)]
     return [*actions, Requeue(BUSY_MS)]
+
+
+def _let_go(seen: JobSeen) -> list[Action]:
+    """A pod holds the claim that it had mounted also when it has ended: a volume that is to be
+    replaced would wait for as long as the job's log is kept. What it found is in the status."""
+    actions: list[Action] = []
+    for (kind, name), child in sorted((seen.children or {}).items()):
+        held = sorted(
+            claim.name
+            for broker in brokers_of(child)
+            if (claim := (seen.claims or {}).get(f"data-{broker}")) and claim.deleting
+        )
+        if held:
+            api = SPARK_API if kind == "SparkApplication" else _JOB_API
+            why = f"{', '.join(held)} is being deleted, and its ended pod held it"
+            uid = child["metadata"].get("uid", "")
+            said = f"{kind} {name} removed: {why}"
+            actions += [DeleteChild(api, kind, name, uid, why), Tell("Normal", "JobRemoved", said)]
+    return actions
 
 
 def _made(seen: JobSeen, node: str, brokers: tuple[str, ...]) -> Json:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fmqoperator.actions import ApplyChild, DeleteChild, Requeue
+from fmqoperator.actions import ApplyChild, DeleteChild, Requeue, Tell
 from fmqoperator.job_objects import brokers_of
 from fmqoperator.jobs import JobPod, JobSeen, job_status, plan_job
 from fmqoperator.resources import BrokerJob
@@ -270,6 +270,33 @@ def test_what_is_half_begun_is_finished() -> None:
     half = replace(what, children=dict(list((what.children or {}).items())[:1]))
     assert [brokers_of(c) for c in made(half)] == [("g1-0",)]
     assert job_status(half)["phase"] == "Running"
+
+
+def test_what_ended_lets_go_of_a_claim_that_is_being_deleted() -> None:
+    """A pod that has ended holds it still, and a slave's volume could not be replaced."""
+    ended = {"phase": "Succeeded", "verdict": "Clean", "children": ["j1-g1-0", "j1-g1-1"]}
+    found = made(seen(job()))
+    for child in found:
+        child["metadata"]["uid"] = f"u-{child['metadata']['name']}"
+    children = {("Job", child["metadata"]["name"]): child for child in found}
+    claims = {"data-g1-0": Claim("data-g1-0"), "data-g1-1": Claim("data-g1-1", deleting=True)}
+    (removed, said) = plan_job(seen(job(ended), children=children, claims=claims))
+    why = "data-g1-1 is being deleted, and its ended pod held it"
+    assert removed == DeleteChild("batch/v1", "Job", "j1-g1-1", "u-j1-g1-1", why)
+    assert said == Tell("Normal", "JobRemoved", f"Job j1-g1-1 removed: {why}")
+    claims["data-g1-1"] = Claim("data-g1-1")
+    assert plan_job(seen(job(ended), children=children, claims=claims)) == []
+    for unknown in (dict[Any, Any](), None):
+        assert plan_job(seen(job(ended), children=unknown, claims=claims)) == []
+        assert plan_job(seen(job(ended), children=children, claims=unknown)) == []
+
+
+def test_what_is_at_work_is_not_taken_away_with_its_claim() -> None:
+    found = made(seen(job()))
+    children = {("Job", child["metadata"]["name"]): child for child in found}
+    claims = {f"data-{b}": Claim(f"data-{b}", deleting=True) for b in ("g1-0", "g1-1")}
+    running = job({"phase": "Running", "children": sorted(name for _, name in children)})
+    assert plan_job(seen(running, children=children, claims=claims)) == [Requeue(3000)]
 
 
 def test_what_ended_stays_as_it_was_told() -> None:

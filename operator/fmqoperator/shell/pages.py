@@ -63,7 +63,7 @@ class _Figures(Collector):
         for name, text, value in (
             ("fmq_operator_rounds", "Rounds of reconciling", counts.rounds),
             ("fmq_operator_failed_rounds", "Rounds in which something failed", counts.failed),
-            ("fmq_operator_writes", "Requests that change something, the Lease too", writes),
+            ("fmq_operator_writes", "Requests that change something, but the Lease's", writes),
             ("fmq_operator_status_writes", "Writes of a status", counts.status_writes),
         ):
             yield CounterMetricFamily(name, text, value)

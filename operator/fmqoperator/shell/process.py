@@ -100,6 +100,7 @@ async def _run(options: Options) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     kube, ensembles, brokers = Kube.connect(), Ensembles(), Brokers(GrpcTransport())
+    apart = Kube.connect()  # the Lease's own connections: writes that hang have all of the others
     cache = Cache()
     observer = Observer(options.defaults, cache, ensembles, brokers)
     events = Events(kube, options.me)
@@ -108,7 +109,7 @@ async def _run(options: Options) -> None:
     topics = Topics(ensembles, events)
     keeper = Keeper(kube, {"BrokerGroup": groups, "Topic": topics, "BrokerJob": jobs})
     pages = Pages(keeper)
-    lease = Lease(kube, options.defaults.operator_namespace, LEASE, options.me)
+    lease = Lease(apart, options.defaults.operator_namespace, LEASE, options.me)
     try:
         async with serve_pages(options.listen, pages.all()):
             _log.info("operator_starts", me=options.me, pages=options.listen)
@@ -116,7 +117,7 @@ async def _run(options: Options) -> None:
             _log.info("operator_stops")
     finally:
         await asyncio.gather(ensembles.close(), brokers.close())
-        await kube.close()
+        await asyncio.gather(kube.close(), apart.close())
 
 
 async def _work(

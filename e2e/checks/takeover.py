@@ -51,7 +51,7 @@ def _not_with_the_taker(
     promise = promise_of("replicated", setup, isrs, *times, state.master or setup.master, below)
     if promise is None:
         return ""
-    if why := may_lose(promise, facts.losses.all):
+    if why := may_lose(promise, [x for x in facts.losses.all if x.from_ms <= now_ms]):
         return why
     for taken in facts.states_between(setup.name, confirmed.acked_ms, now_ms):
         if taken.mode is not Mode.SLAVE_CONSUME or taken.at_ms <= state.at_ms:

@@ -44,6 +44,25 @@ def test_a_broker_that_came_back_with_all_it_had_has_lost_nothing() -> None:
     assert _gone(0) == {Check.I2}
 
 
+@pytest.mark.parametrize("power", ["", "before it came again", "after that"])
+def test_an_ack_may_be_lost_only_before_its_message_comes_again(power: str) -> None:
+    kit = Kit(CACHE_ALONE)
+    kit.produce(3)
+    kit.consume([0, 1, 2])
+
+    def cut() -> None:
+        kit.fault(FaultKind.POWER, MASTER)
+        kit.end(MASTER, Ending.POWER, 0)
+        kit.up(MASTER, int(kit.writer.end) - 8)
+
+    if power == "before it came again":
+        cut()
+    kit.deliver([2], who="m.2")
+    if power == "after that":
+        cut()
+    assert (Check.I5 in kit.broken()) is (power != "before it came again")
+
+
 @pytest.mark.parametrize("lost", [True, False])
 def test_a_record_that_was_lost_and_sent_again_to_the_offset_it_had_is_another_message(
     lost: bool,

@@ -40,6 +40,7 @@ async def stop(act: Act) -> None:
 async def pause(act: Act) -> None:
     """SIGSTOP, perhaps past its session, and on."""
     node = act.target.node
+    await _heard(act)
     node.pause()
     act.fired()
     await act.last(0.1, 4.0)
@@ -50,11 +51,18 @@ async def pause(act: Act) -> None:
 async def wedge(act: Act) -> None:
     """Its event loop hangs; ZooKeeper's client does not."""
     node = act.target.node
+    await _heard(act)
     node.wedge()
     act.fired()
     await act.last(0.1, 3.5)
     node.resume()
     act.healed()
+
+
+async def _heard(act: Act) -> None:
+    """What was ended sooner than a server would end it is known to it first: see `expire`."""
+    route = act.world.ensemble.route(act.on)
+    await act.world.until(lambda: route.ended_early in (0, route.heard_of), 3)
 
 
 async def kill_client(act: Act) -> None:
@@ -122,7 +130,8 @@ async def expire(act: Act) -> None:
     ensemble, route = act.world.ensemble, act.world.ensemble.route(act.on)
 
     def within_reach() -> bool:
-        return bool(ensemble.session_of(act.on)) and not (route.refused or any(route.held))
+        reached = not (route.refused or any(route.held) or act.target.node.frozen)
+        return bool(ensemble.session_of(act.on)) and reached
 
     if not await act.world.until(within_reach, 20):
         return

@@ -159,6 +159,7 @@ class SimLink:
 
     def _expired(self, attempt: int) -> None:
         if attempt == self._attempt and self._connection is None:
+            self._route.heard_of = self.session_id
             self.session_id = 0
             self._pause_s = _REDIAL_S[0]
             self._tell(SessionState.LOST)

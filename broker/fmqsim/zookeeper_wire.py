@@ -40,6 +40,7 @@ class Route:
         self.break_next: Break | None = None
         self.broken = 0  # so often `break_next` came true
         self.ended_early = 0  # a session: that it is over its client learns, whatever is cut
+        self.heard_of = 0  # the last session of which it has learned that
         self.connections: dict[Connection, None] = {}
         self._ensemble = ensemble
         self._held = [False, False]

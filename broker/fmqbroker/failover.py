@@ -373,6 +373,6 @@ class Failover:
             address=member.address if member is not None else self._settings.listen,
             epoch=self._journal.epoch,
             end=self._journal.end,
-            clean=not self._journal.lacks,
+            clean=not self._journal.doubts.lacks,
             moves=True,
         )

@@ -11,6 +11,7 @@ from fmqbroker.terms import Parts, Terms
 from fmqcore.cluster import Mode
 from fmqcore.failover import Evidence, Link
 from fmqcore.failover.claims import granted_until, promise_ms, record_term
+from fmqcore.policy import mark_of
 from fmqcore.words import BrokerId, Epoch
 from fmqport.clock import Clock
 
@@ -42,7 +43,7 @@ class Gatherer:
         p, terms = self._parts, self._terms
         group, journal, upstream = p.group, p.journal, p.slave.upstream
         frozen, received = terms.frozen, terms.received
-        behind = journal.lacks
+        behind = journal.doubts.lacks
         return Evidence(
             session_live=group.changeable,
             fresh=fresh,
@@ -57,7 +58,8 @@ class Gatherer:
             has_records=group.state.value.mode is Mode.NEW and bool(journal.state.next_offsets),
             stopping=stopping,
             may_lack=behind,
-            tail_cut=journal.tail_cut,
+            tail_cut=journal.doubts.tail_cut,
+            other_policy=self._other_policy(),
             upstream_connected=upstream.connected,
             upstream_caught_up=upstream.caught_up,
             promised_until_ms=max(upstream.promised_until_ms, self._promised_before_ms),
@@ -72,6 +74,12 @@ class Gatherer:
             reader_gone_since_ms=self._reader_gone_since_ms(),
             lacking_since_ms=self._lacking_ms(),
         )
+
+    def _other_policy(self) -> bool:
+        """Did I acknowledge, as a master, under another policy than the one at hand?"""
+        config = self._parts.group.config
+        mark = mark_of(config.policy, (m.zone for m in config.slaves))
+        return self._parts.journal.doubts.acked_under not in (0, mark)
 
     def granted_until(self) -> int:
         """Until when every slave that may be in sync is bound by its grant to me; 0 = it is not.
@@ -125,4 +133,5 @@ def _link(view: LinkView) -> Link:
         view.lease_until_ms,
         view.incarnation,
         view.whole,
+        view.kept,
     )

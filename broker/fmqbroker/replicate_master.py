@@ -29,7 +29,7 @@ from fmqbroker.replicate_wire import LinkBroken
 from fmqbroker.replication_view import LinkView
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal
-from fmqcore.policy import NOTHING, AckPolicy, Flush, counted_end, flush_mode
+from fmqcore.policy import NOTHING, AckPolicy, Flush, counted_end, flush_mode, mark_of
 from fmqcore.replication.isr import LinkFacts
 from fmqcore.replication.reconcile import Action, MasterView
 from fmqcore.words import BrokerId, Epoch, Position
@@ -235,6 +235,7 @@ class MasterReplication:
         self.links[link.broker] = link.view  # who is new here may dial before I am told of it
         link.view.connected = link.view.heard = True
         link.view.whole = link.view.whole or link.slave.whole  # what it had is mine now
+        link.view.kept = link.view.kept or not link.slave.tail_cut
         self._isr.look()
         self.changed.notify()
         return await link.run()
@@ -366,6 +367,11 @@ class MasterReplication:
         if self._group.config.master == self._me:
             sync, interval_ms = flush_mode(self._policy(), master=True)
             self._journal.set_flush(sync=sync, interval_ms=interval_ms)
+            if self._epoch:
+                config = self._group.config
+                self._journal.doubts.note_policy(
+                    mark_of(config.policy, (m.zone for m in config.slaves))
+                )
         self._compute()
 
     def _facts(self) -> dict[BrokerId, LinkFacts]:

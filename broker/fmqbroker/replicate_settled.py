@@ -24,7 +24,8 @@ class Settled:
         self._journal = journal
         self._group = group
         self.all()
-        self._tried = journal.state.epochs[-1:]  # the newest term as of my start: it may be a try
+        # The terms as of my start, newest first: it may be a try, and one on another.
+        self._tried = journal.state.epochs[::-1]
 
     def all(self) -> None:
         """All of my journal is: it was appended in a term that stood, or others have it too."""
@@ -32,10 +33,11 @@ class Settled:
         self._tried = []
 
     def look_back(self) -> None:
-        """While no term of mine is open: was the newest term that I found at my start a try?"""
+        """While no term of mine is open: were the newest terms that I found at my start tries?"""
         for newest, start in self._tried:
-            if self._never_stood(newest) and start >= self._journal.known_commit_end:
-                self.end = min(self.end, start)
+            if not self._never_stood(newest) or start < self._journal.known_commit_end:
+                break
+            self.end = min(self.end, start)
 
     def left_over(self) -> bool:
         """While no term of mine is open: does my journal end with a try that came to nothing?
@@ -49,6 +51,12 @@ class Settled:
         return journal.end > self.end and not stands
 
     def _never_stood(self, epoch: Epoch) -> bool:
-        """No master opened that term: it is a takeover's, or the one after all that there were."""
+        """No master opened that term: it is a takeover's, or the one after all that there were.
+
+        The newest that one opened is in the state: whatever was passed since was a claim's, or a
+        hand-over's, also of a takeover before the one that the state tells of.
+        """
         state = self._group.state.value
-        return is_claim(state, epoch) or (state.mode is not Mode.NEW and epoch == state.epoch + 1)
+        passed = 0 < state.opened < epoch <= state.epoch
+        following = state.mode is not Mode.NEW and epoch == state.epoch + 1
+        return passed or following or is_claim(state, epoch)

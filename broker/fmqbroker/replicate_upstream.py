@@ -123,7 +123,8 @@ class Upstream:
             log_start=journal.log_start,
             end=journal.end,
             durable_end=journal.durable_end,
-            clean=not journal.lacks,
+            clean=not journal.doubts.lacks,
+            tail_cut=journal.doubts.tail_cut,
             commit_end=max(self._commit.commit_end, journal.known_commit_end),
             reader=taken_over and state.reader == self._me,
             last_header_crc=journal.last_header_crc,
@@ -234,7 +235,7 @@ class Upstream:
             self._view.caught_up = self._journal.end >= message.end
             # Not by a master on its way back: it may lack what I lack.
             if message.in_sync and self._view.caught_up:
-                self._journal.made_whole()
+                self._journal.doubts.made_whole()
             if self._view.caught_up and not self._noted[1]:
                 self._note()
             self._wake.notify()

@@ -39,6 +39,7 @@ def slave_view(hello: wire.Hello) -> SlaveView:
         commit_end=Position(hello.commit_end),
         reader=hello.reader,
         last_header_crc=hello.last_header_crc,
+        tail_cut=hello.tail_cut,
         whole=hello.clean,
     )
 

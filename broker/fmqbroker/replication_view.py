@@ -27,6 +27,7 @@ class LinkView:
     reader: bool = False  # it said that it serves (served) reads in slave-consume
     incarnation: str = ""  # of the process whose stream it is
     refused: str = ""  # why its last Hello was refused; "" = it was not
+    kept: bool = False  # heard when it had all that it ever fsynced
     whole: bool = False  # heard when it lacked nothing of what it ever acknowledged to hold
 
 

@@ -141,7 +141,7 @@ class Terms:
         if not standing or await p.group.change(lambda _: edit, version) is None:
             return False
         self.tenure = Tenure(edit.epoch, standing)
-        p.journal.made_whole()  # whoever could have had more was heard
+        p.journal.doubts.made_whole()  # whoever could have had more was heard
         self.installed = received.record if received is not None else None
         self.received = None
         log = _log.error if edit.degraded else _log.info

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, assert_never
 
+from fmqcore.crc import crc32c
 from fmqcore.words import BrokerId, Epoch, Position
 
 
@@ -69,6 +70,8 @@ EVERYWHERE: Final = AckPolicy(Flush.FSYNC, 0, SlaveCounts.DURABLE, HowMany.ALL)
 """What the producer's level ALL asks: durable on the master and on every in-sync slave."""
 
 NOTHING: Final = Position(0)
+MIXED: Final = 2**24 - 1
+"""The `mark_of` more than one policy."""
 
 
 class MasterEnds(NamedTuple):
@@ -250,6 +253,13 @@ def slaves_to_hear(policy: AckPolicy, isr_size: int, configured: int | None = No
         case _:
             assert_never(policy.how_many)
     return _hear_all_but(isr_size, least)
+
+
+def mark_of(policy: AckPolicy, zones: Iterable[str]) -> int:
+    """By which a policy, and the slaves that it counts, are known again: 1 to 2**24 - 2."""
+    asked = policy.flush, policy.counts, policy.how_many, policy.strict
+    text = " ".join((*(str(each) for each in asked), *sorted(zones)))
+    return 1 + crc32c(text.encode()) % (MIXED - 1)
 
 
 def _hear_all_but(isr_size: int, least: int) -> int:

@@ -9,6 +9,7 @@ and in which order things must happen).
 
 import structlog
 
+from fmqbroker.journal.doubts import Doubts
 from fmqbroker.journal.flusher import Flusher
 from fmqbroker.journal.head import Head
 from fmqbroker.journal.store import SegmentStore
@@ -16,7 +17,6 @@ from fmqbroker.signal import Signal, wait_any
 from fmqcore.journal.checkpoint import Checkpoint, encode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT
 from fmqcore.words import Position
-from fmqport.clock import Clock
 from fmqport.disk import DiskFull
 
 log = structlog.get_logger()
@@ -30,20 +30,15 @@ class Checkpoints:
         store: SegmentStore,
         flusher: Flusher,
         head: Head,
-        clock: Clock,
         interval_ms: int,
         commit_end: Position,
-        *,
-        lacks: bool,
-        tail_cut: bool,
+        doubts: Doubts,
     ) -> None:
         self.commit_end = commit_end
-        self.lacks = lacks
-        self.tail_cut = tail_cut
+        self._doubts = doubts
         self._store = store
         self._flusher = flusher
         self._head = head
-        self._clock = clock
         self._interval_s = interval_ms / 1000
         self._noted = Signal()
         self._written: Checkpoint | None = None
@@ -54,18 +49,18 @@ class Checkpoints:
             self.commit_end = position
             self._noted.notify()
 
-    def made_whole(self) -> None:
-        """See `Journal.made_whole`."""
-        if self.lacks or self.tail_cut:
-            self.lacks = self.tail_cut = False
-            self._noted.notify()
-
     async def run(self) -> None:
-        """Write whenever something changed, once an interval at most, until cancelled."""
+        """Write whenever something changed, once an interval at most, until cancelled.
+
+        At once what is no doubt any more: else the next life would wait for others in vain.
+        """
+        tried = self._doubts.all
         while True:
             while self._now() == self._written:
-                await wait_any(self._noted, self._flusher.flushed)
-            await self._clock.sleep(self._interval_s)
+                await wait_any(self._noted, self._doubts.changed, self._flusher.flushed)
+            if self._doubts.all == tried:
+                await wait_any(self._doubts.changed, timeout_s=self._interval_s)
+            tried = self._doubts.all  # at once only once: it may not be possible now
             try:
                 await self._store.space.check()
                 if not self._head.being_cut:
@@ -105,15 +100,14 @@ class Checkpoints:
     async def write_reset(self, position: Position) -> None:
         """Say that all there is is void and the journal is empty at `position`."""
         ends = position, position, self.commit_end
-        doubts = self.lacks, self.tail_cut
-        void = Checkpoint(*ends, 0, False, (), (), Position(0), *doubts)
+        void = self._doubtful(Checkpoint(*ends, 0, False, (), (), Position(0)))
         await self._store.disk.replace_file(CHECKPOINT, encode_checkpoint(void))
         self._written = void
 
     def _now(self) -> Checkpoint:
         flusher, store = self._flusher, self._store
         durable_end = max(flusher.durable_end, store.log_start)  # D9: nothing above it is named
-        return Checkpoint(
+        known = Checkpoint(
             log_start=store.log_start,
             durable_end=durable_end,
             commit_end=self.commit_end,
@@ -121,6 +115,9 @@ class Checkpoints:
             clean=False,
             bases=tuple(s.base for s in store.segments if s.base < durable_end),
             epochs=tuple(e for e in self._head.state.epochs if e[1] < durable_end),
-            lacks=self.lacks,
-            tail_cut=self.tail_cut,
         )
+        return self._doubtful(known)
+
+    def _doubtful(self, known: Checkpoint) -> Checkpoint:
+        lacks, tail_cut, acked_under = self._doubts.all
+        return known._replace(lacks=lacks, tail_cut=tail_cut, acked_under=acked_under)

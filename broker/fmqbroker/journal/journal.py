@@ -65,6 +65,7 @@ class Journal:
         lifecycle: Lifecycle,
     ) -> None:
         """Use `open`."""
+        self.doubts = recovered.doubts  # what I may have lost
         self.clean = recovered.clean  # the stop before this start was orderly (False: none was)
         self.appended = Signal()  # `end` moved (or went back: truncate, reset)
         self._settings = settings
@@ -83,11 +84,9 @@ class Journal:
             store,
             self._flusher,
             self._head,
-            clock,
             settings.checkpoint_interval_ms,
             recovered.known_commit_end,
-            lacks=recovered.lacks,
-            tail_cut=recovered.tail_cut,
+            recovered.doubts,
         )
         reader = Reader(tail, store, self._flusher)
         self._parts = Parts(store, tail, self._flusher, catalog, checkpoints, reader)
@@ -169,23 +168,6 @@ class Journal:
     def durable_end(self) -> Position:
         """All below is fsynced."""
         return self._flusher.durable_end
-
-    @property
-    def lacks(self) -> bool:
-        """Whether an unclean stop, of this life or an earlier one, may have taken what I held.
-
-        An orderly stop brings nothing of it back: only `made_whole` ends it (ADR 0036).
-        """
-        return self._parts.checkpoints.lacks
-
-    @property
-    def tail_cut(self) -> bool:
-        """Whether, since I was whole, a start cut away what it could not read."""
-        return self._parts.checkpoints.tail_cut
-
-    def made_whole(self) -> None:
-        """All that I ever held is here: a master that serves had it all, or I opened a term."""
-        self._parts.checkpoints.made_whole()
 
     @property
     def known_commit_end(self) -> Position:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from fmqbroker.journal.catalog import Catalog
+from fmqbroker.journal.doubts import Doubts
 from fmqbroker.journal.segment_scan import scan_segment
 from fmqbroker.journal.space import RESERVE
 from fmqbroker.journal.store import SPARE, SegmentStore, StoredSegment
@@ -80,8 +81,7 @@ class Recovered(NamedTuple):
     known_commit_end: Position
     clean: bool
     unclean: bool  # the checkpoint on the disk says no more than that all this was durable
-    lacks: bool  # an unclean stop may have taken something, now or in an earlier life
-    tail_cut: bool  # what lay behind the end then could not be read: an unfinished write, or damage
+    doubts: Doubts
 
 
 async def recover(disk: Disk, store: SegmentStore) -> Recovered:
@@ -97,6 +97,8 @@ async def recover(disk: Disk, store: SegmentStore) -> Recovered:
     store.log_start = found.log_start
     for file in found.segments:
         store.add(file.base, file.end, on_disk=True)
+    if RESERVE in dict(listing):
+        store.space.adopt_reserve()
     clean = checkpoint is not None and checkpoint.clean
     suspect = await noted(disk, store)
     if suspect is not None and suspect is not store.last:
@@ -111,17 +113,18 @@ async def recover(disk: Disk, store: SegmentStore) -> Recovered:
     files = dict(listing)
     if (size := files.get(SPARE)) is not None:
         await store.adopt_spare(size)
-    if RESERVE in files:
-        store.space.adopt_reserve()
     catalog = Catalog(store)
     commit_end = checkpoint.commit_end if checkpoint else Position(0)
     await fill_catalog(store, catalog, loaded, commit_end)
-    had_cut = checkpoint is not None and checkpoint.tail_cut
+    # F17: of a directory that knows nothing of itself nobody knows what it had fsynced.
+    had_cut = checkpoint is None or checkpoint.tail_cut
     unclean = checkpoint is not None and not clean and checkpoint.drop_from is None
     unclean = unclean and (whole or had_cut)
     orderly, tail_cut = clean and whole, not whole or had_cut
     lacks = not orderly or (checkpoint is not None and checkpoint.lacks)
-    return Recovered(store, catalog, loaded, commit_end, orderly, unclean, lacks, tail_cut)
+    mark = checkpoint.acked_under if checkpoint else 0
+    doubts = Doubts(lacks=lacks, tail_cut=tail_cut, acked_under=mark)
+    return Recovered(store, catalog, loaded, commit_end, orderly, unclean, doubts)
 
 
 async def load_segment(
@@ -188,7 +191,7 @@ async def _recover_last(
             _refuse(disk, verdict.finding)
         case Cut():
             log.warning("journal: recovery", finding=str(verdict.finding))
-            await _note_cut(disk, checkpoint)
+            await _note_cut(disk, store, checkpoint)
         case Clean():
             pass
     if loaded.end == segment.base:
@@ -205,15 +208,20 @@ async def _recover_last(
     return loaded, isinstance(verdict, Clean)
 
 
-async def _note_cut(disk: Disk, checkpoint: Checkpoint | None) -> None:
-    """Before what could not be read goes: the next start would not know that there was any."""
+async def _note_cut(disk: Disk, store: SegmentStore, checkpoint: Checkpoint | None) -> None:
+    """Before what could not be read goes: the next start would not know that there was any.
+
+    Raises `DiskFull`: then nothing goes.
+    """
     if checkpoint is None or checkpoint.tail_cut:
         return
     noted = checkpoint._replace(clean=False, tail_cut=True)
     try:
         await disk.replace_file(CHECKPOINT, encode_checkpoint(noted))
-    except DiskFull as error:  # `write_at_start` has the reserve
-        log.warning("journal: a cut could not be noted yet", why=str(error))
+    except DiskFull:
+        if not await store.space.use_reserve():
+            raise
+        await disk.replace_file(CHECKPOINT, encode_checkpoint(noted))
 
 
 async def _recover_sealed(disk: Disk, store: SegmentStore) -> Loaded | None:

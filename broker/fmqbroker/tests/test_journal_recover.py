@@ -24,11 +24,13 @@ from fmqbroker.tests.journal_kit import (
     settings,
     until,
 )
+from fmqbroker.tests.test_journal_full import NoCheckpoint
 from fmqcore.batch import HEADER_LEN, BatchType
 from fmqcore.errors import CorruptJournal, DirectoryLocked
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_name
 from fmqcore.words import Position
+from fmqport.disk import DiskFull
 from fmqport.files import FileDisk
 
 
@@ -180,45 +182,80 @@ async def test_a_stop_and_a_start_keep_everything(tmp_path: Path) -> None:
 async def test_an_orderly_stop_brings_nothing_back(tmp_path: Path) -> None:
     """What an unclean one took is away until it is made whole, in whatever life."""
     async with running(tmp_path) as journal:
-        assert journal.lacks, "nobody knows what was in an empty directory before"
-        journal.made_whole()
+        assert journal.doubts.lacks, "nobody knows what was in an empty directory before"
+        journal.doubts.made_whole()
     async with running(tmp_path, crash=True) as journal:
-        assert not journal.lacks
+        assert not journal.doubts.lacks
     for _ in range(2):
         async with running(tmp_path) as journal:
-            assert journal.lacks
+            assert journal.doubts.lacks
     async with running(tmp_path) as journal:
-        assert (journal.clean, journal.lacks) == (True, True)
-        journal.made_whole()
-        assert not journal.lacks
+        assert (journal.clean, journal.doubts.lacks) == (True, True)
+        journal.doubts.made_whole()
+        assert not journal.doubts.lacks
     async with running(tmp_path) as journal:
-        assert (journal.clean, journal.lacks) == (True, False)
+        assert (journal.clean, journal.doubts.lacks) == (True, False)
+
+
+async def torn(path: Path) -> Position:
+    """A journal that was whole, and whose end cannot be read; where that was."""
+    await sealed(path)
+    async with running(path) as journal:
+        journal.doubts.made_whole()
+    async with running(path, crash=True) as journal:
+        assert not journal.doubts.tail_cut
+        known = (path / "checkpoint").read_bytes()
+        end = journal.append(data(b"torn")).end
+        await journal.wait_durable(end)
+        file = path / sorted(segment_files(path))[-1]
+        at = end - int(file.stem)
+    (path / "checkpoint").write_bytes(known)
+    raw = bytearray(file.read_bytes())
+    raw[at - 8 : at] = b"\xff" * 8
+    file.write_bytes(raw)
+    return end
+
+
+async def test_a_tail_is_cut_only_once_that_is_noted(tmp_path: Path) -> None:
+    """No room for the note: it stays, and so does what is known of it."""
+    await torn(tmp_path)
+    with pytest.raises(DiskFull):
+        async with running(tmp_path, disk=NoCheckpoint(tmp_path, 9)):
+            pass
+    async with running(tmp_path) as journal:  # somebody made room
+        assert journal.doubts.tail_cut
+
+
+async def test_a_directory_that_knows_nothing_of_itself_may_have_lost_all(tmp_path: Path) -> None:
+    """It is empty, or its checkpoint is gone: what was fsynced there nobody knows."""
+    async with running(tmp_path) as journal:
+        assert journal.doubts.tail_cut
+        journal.doubts.made_whole()
+    async with running(tmp_path, crash=True) as journal:
+        assert not journal.doubts.tail_cut
+    (tmp_path / "checkpoint").unlink()
+    async with running(tmp_path) as journal:
+        assert journal.doubts.tail_cut
 
 
 @pytest.mark.parametrize("crash", [True, False])
 async def test_a_tail_that_was_cut_is_known_until_it_is_made_whole(
     tmp_path: Path, crash: bool
 ) -> None:
-    await sealed(tmp_path)
-    async with running(tmp_path, crash=True) as journal:
-        known = (tmp_path / "checkpoint").read_bytes()
-        end = journal.append(data(b"torn")).end
-        await journal.wait_durable(end)
-        file = tmp_path / sorted(segment_files(tmp_path))[-1]
-        at = end - int(file.stem)
-    (tmp_path / "checkpoint").write_bytes(known)
-    raw = bytearray(file.read_bytes())
-    raw[at - 8 : at] = b"\xff" * 8
-    file.write_bytes(raw)
+    end = await torn(tmp_path)
     async with running(tmp_path, crash=crash) as journal:
-        assert journal.tail_cut
+        assert journal.doubts.tail_cut
         assert journal.end < end
     async with running(tmp_path) as journal:
-        assert (journal.clean, journal.lacks, journal.tail_cut) == (not crash, True, True)
-        journal.made_whole()
-        assert not journal.tail_cut
+        assert (journal.clean, journal.doubts.lacks, journal.doubts.tail_cut) == (
+            not crash,
+            True,
+            True,
+        )
+        journal.doubts.made_whole()
+        assert not journal.doubts.tail_cut
     async with running(tmp_path) as journal:
-        assert not journal.tail_cut
+        assert not journal.doubts.tail_cut
 
 
 async def test_known_commit_end_survives(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ async def test_a_slave_is_whole_again_once_it_was_level_with_a_master_that_serve
         assert not (await redialled(c)).clean, "that one may lack the same"
         assert not c.master.master.links[slave.name].whole
         await c.master.open_term()
-        await until(lambda: not slave.journal.lacks, "level with one that serves")
+        await until(lambda: not slave.journal.doubts.lacks, "level with one that serves")
         assert (await redialled(c)).clean
         await until(lambda: c.master.master.links[slave.name].whole, "it is taken at its word")
 

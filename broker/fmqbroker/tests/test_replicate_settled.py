@@ -50,13 +50,19 @@ def found(state: GroupState, newest: int, committed: int = 0) -> Doubles:
         (SERVES, 3, 0, END),  # it stood
         (SERVES, 6, 0, END),  # who opened it knew of a term 5: the state was put back
         (TAKEN, 4, 0, START),  # its number is a takeover's
-        (TAKEN, 5, 0, START),
+        (TAKEN, 5, 0, OLD),  # made on a try whose number is the takeover's
         (TAKEN, 3, 0, END),
         (TAKEN, 6, 0, END),
         (BACK, 3, 0, START),  # the takeover's
-        (BACK, 4, 0, START),
-        (BACK, 5, 0, START),
+        (BACK, 4, 0, OLD),
+        (BACK, 5, 0, OLD),
         (BACK, 2, 0, END),
+        (replace(TAKEN, opened=Epoch(2)), 3, 0, START),  # of a claim before the one that stands
+        (replace(TAKEN, opened=Epoch(2)), 3, START + 1, END),
+        (replace(TAKEN, opened=Epoch(3)), 3, 0, END),
+        (replace(BACK, opened=Epoch(1)), 2, 0, START),
+        (replace(SERVES, opened=Epoch(4)), 4, 0, END),
+        (replace(SERVES, opened=Epoch(2), base=Epoch(2)), 3, 0, START),  # mastership taken: no term
         (GroupState(), 1, 0, END),  # the state was lost, the journal is all there is
     ],
 )
@@ -70,6 +76,15 @@ def test_what_may_leave_a_master_that_starts(
         settled.look_back()
         assert settled.end == end
     assert settled.left_over() is (end < END)
+
+
+def test_a_try_that_was_made_on_another_try_is_not_settled_either() -> None:
+    """A claim passed the number of the first, and its master ended once more before it was back."""
+    it = found(replace(TAKEN, epoch=Epoch(6), opened=Epoch(2)), 5)
+    it.journal.state.epochs[:] = [(Epoch(2), Position(1)), (Epoch(3), OLD), (Epoch(5), START)]
+    settled = it.settled()
+    settled.look_back()
+    assert settled.end == OLD
 
 
 def test_only_what_was_there_at_the_start_can_be_a_try_of_before() -> None:

@@ -9,7 +9,7 @@ from fmqbroker.tests.journal_kit import epoch, running
 from fmqbroker.tests.replication_harness import Cluster, Node, cluster, until
 from fmqbroker.tests.test_replicate_reconcile import actions, slave_ahead
 from fmqcore.cluster import GroupState, Mode
-from fmqcore.words import Epoch
+from fmqcore.words import Epoch, Position
 from fmqproto.v1 import replication_pb2 as wire
 
 SEGMENT = 256 * 1024
@@ -168,3 +168,40 @@ async def test_what_was_appended_in_a_term_that_stood_is_settled(
         assert c.master.master.ship_end() == c.master.journal.end
         if over:
             await comes_to_serve(c)
+
+
+@pytest.mark.parametrize("claims", [1, 2, 3])
+async def test_a_try_is_one_however_many_claims_were_made_since(
+    tmp_path: Path, claims: int
+) -> None:
+    """The reader has more, which it may have shown: it is pulled, not refused for ever."""
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        end = await slave_ahead(c)
+        await c.master.stop(crash=True)
+        before = c.zoo.history[-1]
+        async with running(c.master.path, crash=True, segment_bytes=256 * 1024) as journal:
+            assert journal.end < end
+            await journal.wait_durable(journal.append(epoch(before.epoch + 1)).end)
+        for _ in range(claims):  # it was cut off from ZooKeeper, or started anew, and claimed again
+            state = c.zoo.history[-1]
+            term = Epoch(state.epoch + 1)
+            c.zoo.set_state(
+                replace(
+                    state,
+                    mode=Mode.SLAVE_CONSUME,
+                    epoch=term,
+                    reader=slave.name,
+                    opened=before.epoch,
+                    served_end=Position(end),
+                )
+            )
+        slave.tap.open.set()
+        await c.master.start()
+        await slave.start()
+        links = c.master.master.links
+        await until(
+            lambda: slave.name in links and (links[slave.name].heard or links[slave.name].refused)
+        )
+        assert not links[slave.name].refused
+        assert c.master.journal.durable_end == end

@@ -44,7 +44,9 @@ class Stage:
         self.links: dict[BrokerId, LinkView] = {}
         self.changed, self.reconciling = Signal(), asyncio.Lock()
         self.frozen, self.breaks = EMPTY, ""
-        self.gate = self.group = self.journal = self.offsets = self.master = self.lease = self
+        self.gate = self.group = self.journal = self.offsets = self.master = self.lease = (
+            self.doubts
+        ) = self
         self.terms = Terms(self)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Callable[..., None]:

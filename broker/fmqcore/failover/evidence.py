@@ -55,6 +55,7 @@ class Link(NamedTuple):
     lease_until_ms: int = 0
     incarnation: str = ""  # of the process whose stream it is
     whole: bool = False  # when it was heard, it lacked nothing of what it ever acknowledged to hold
+    kept: bool = True  # then it had all that it ever fsynced
 
 
 class Record(NamedTuple):
@@ -84,6 +85,7 @@ class Evidence:
     stopping: bool = False  # an orderly stop was asked for
     may_lack: bool = False  # an unclean stop, and no term opened, nor level with a master since
     tail_cut: bool = False  # a start since then cut away what it could not read
+    other_policy: bool = False  # what I acknowledged was under another policy than the one now
     # as slave
     upstream_connected: bool = False
     upstream_caught_up: bool = False

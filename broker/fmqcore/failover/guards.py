@@ -105,12 +105,15 @@ def _enough_heard(case: Case) -> bool:
     heard = {b for b in isr if b in links and links[b].heard}
     if heard >= isr:
         return True
+    if case.evidence.other_policy:  # it says nothing of who made an acknowledgement
+        return False
     policy = case.config.policy
     lossy = case.evidence.tail_cut or policy.flush is not Flush.FSYNC
     if lossy and not heard >= isr & case.evidence.live.keys():
         return False
     policy = replace(policy, flush=Flush.OS_CACHE) if lossy else policy
-    sure = {b for b in heard if links[b].whole or policy.counts is SlaveCounts.DURABLE}
+    fsyncs = policy.counts is SlaveCounts.DURABLE
+    sure = {b for b in heard if links[b].whole or (fsyncs and links[b].kept)}
     return len(sure) >= slaves_to_hear(policy, len(isr), len(case.config.slaves))
 
 

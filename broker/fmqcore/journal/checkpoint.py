@@ -27,6 +27,7 @@ _NO_DROP: Final = 2**64 - 1
 _CLEAN: Final = 1
 _LACKS: Final = 2
 _TAIL_CUT: Final = 4
+_MARK_SHIFT: Final = 8
 
 
 class Checkpoint(NamedTuple):
@@ -41,6 +42,7 @@ class Checkpoint(NamedTuple):
     epochs: tuple[tuple[Epoch, Position], ...] = ()
     drop_from: Position | None = None  # being cut: what lies at or above this is void
     lacks: bool = False  # its start was after an unclean stop, and nothing made it whole since
+    acked_under: int = 0  # `mark_of` the policy of the terms opened since it was whole; 0: unknown
     tail_cut: bool = False  # and what lay behind its end then could not be read
 
 
@@ -87,6 +89,7 @@ def decode_checkpoint(data: Buffer) -> Checkpoint:
         ),
         drop_from=None if drop == _NO_DROP else Position(drop),
         lacks=bool(flags & _LACKS),
+        acked_under=flags >> _MARK_SHIFT,
         tail_cut=bool(flags & _TAIL_CUT),
     )
     fields.done()
@@ -98,4 +101,5 @@ def decode_checkpoint(data: Buffer) -> Checkpoint:
 def _flags(checkpoint: Checkpoint) -> int:
     flags = _CLEAN if checkpoint.clean else 0
     flags |= _LACKS if checkpoint.lacks else 0
+    flags |= checkpoint.acked_under << _MARK_SHIFT
     return flags | (_TAIL_CUT if checkpoint.tail_cut else 0)

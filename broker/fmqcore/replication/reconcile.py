@@ -65,6 +65,7 @@ class SlaveView:
     commit_end: Position = Position(0)
     reader: bool = False
     last_header_crc: int = 0
+    tail_cut: bool = False  # what it had fsynced may be gone: its disk is another, or was damaged
     whole: bool = False  # it lacks nothing of what it ever acknowledged to hold
 
     @property

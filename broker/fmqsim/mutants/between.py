@@ -8,6 +8,7 @@ from typing import Final
 
 from fmqsim.mutants.mutant import Mutant, mutant
 
+_LACKING: Final = "broker/fmqsim/tests/test_lacking.py::"
 _TESTS: Final = "broker/fmqbroker/tests/"
 _RARE: Final = "its moment comes once in hundreds of seeds"
 
@@ -170,5 +171,55 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
             "test_a_tail_that_was_cut_is_known_until_it_is_made_whole",
         ),
         alone="damage and a second loss in the moment between two starts",
+    ),
+    mutant(
+        "a directory that knows nothing of itself has lost nothing that was fsynced",
+        "its disk is another: who alone had acknowledged with it is not waited for",
+        (
+            "fmqbroker/journal/recover.py",
+            "had_cut = checkpoint is None or checkpoint.tail_cut",
+            "had_cut = checkpoint is not None and checkpoint.tail_cut",
+        ),
+        tests=(
+            _LACKING
+            + "test_a_master_with_an_empty_disk_waits_for_the_slave_that_alone_acknowledged",
+        ),
+        alone="the disk must go while another slave is away, and one of two be behind",
+    ),
+    mutant(
+        "the policy at the start says who acknowledged",
+        "it was made stricter meanwhile: nobody is heard, and what was cached is given up",
+        (
+            "fmqcore/failover/guards.py",
+            "    if case.evidence.other_policy:",
+            "    if False:",
+        ),
+        tests=(_LACKING + "test_a_policy_that_was_made_stricter_while_the_master_was_down",),
+        alone="no seed changes a policy",
+    ),
+    mutant(
+        "a slave whose disk is another is proof where slaves fsync",
+        "what it lacks somebody else has on his disk",
+        (
+            "fmqcore/failover/guards.py",
+            "links[b].whole or (fsyncs and links[b].kept)",
+            "links[b].whole or fsyncs",
+        ),
+        tests=(_LACKING + "test_an_emptied_slave_is_no_proof_of_what_all_acknowledged_as_durable",),
+        alone="two disks must fail and the third be away for a moment",
+    ),
+    mutant(
+        "a try that two claims have passed stood",
+        "its master refuses the reader for ever, which has what was shown",
+        (
+            "fmqbroker/replicate_settled.py",
+            "return passed or following or",
+            "return following or",
+        ),
+        tests=(
+            _TESTS
+            + "test_replicate_tries.py::test_a_try_is_one_however_many_claims_were_made_since",
+        ),
+        alone="a master must end in the middle of opening, and its slave claim twice",
     ),
 )

@@ -1,0 +1,82 @@
+"""Who may lack what it acknowledged, and who proves that nobody has more (F17, F18)."""
+
+from dataclasses import replace
+
+import pytest
+
+from fmqcore.cluster import Mode
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqcore.words import Permission
+from fmqsim.tests.directed import MASTER, SLAVE, THIRD, Stage, play
+
+CACHED = AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.DURABLE, HowMany.ONE)
+ALL = AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.DURABLE, HowMany.ALL)
+
+
+def test_a_master_with_an_empty_disk_waits_for_the_slave_that_alone_acknowledged() -> None:
+    """FSYNC, one durable (the default): `fsync` says nothing of a disk that is gone (I2)."""
+
+    async def trouble(stage: Stage) -> None:
+        await stage.stored(20)
+        await stage.comes(lambda: stage.in_sync(SLAVE) and stage.in_sync(THIRD), "both")
+        stage.cut(MASTER, SLAVE)
+        await stage.stored(30)  # THIRD alone acknowledges
+        assert stage.in_sync(SLAVE), "it is a little behind, as it may be"
+        third = stage.down(THIRD)
+        master = stage.empty(MASTER)
+        stage.heal(MASTER, SLAVE)
+        await stage.comes(lambda: stage.now_state.mode is Mode.SLAVE_CONSUME, "is read")
+        assert stage.now_state.isr == {SLAVE, THIRD}
+        master.let_go()
+        await stage.until(lambda: stage.now_state.mode is Mode.MASTER, 10)
+        third.let_go()
+
+    play(trouble, slaves=2, policy=AckPolicy(), settings={"dead_after_ms": 60_000})
+
+
+@pytest.mark.parametrize("count", range(10, 40, 3))
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_policy_that_was_made_stricter_while_the_master_was_down(
+    changed: bool, count: int
+) -> None:
+    """Its power went, so from now on it shall fsync: what it had acknowledged before is lacking."""
+
+    async def trouble(stage: Stage) -> None:
+        stage.operator.permit("g1", SLAVE, Permission.WRITE)  # nobody reads there
+        host = stage.brokers[MASTER]
+        await stage.stored(count)
+        host.hold()
+        assert stage.journal(MASTER).durable_end < stage.commit(MASTER).commit_end
+        host.cut_power()
+        if changed:
+            stage.operator.put(replace(stage.configs["g1"], policy=AckPolicy()))
+        stage.cut(MASTER, SLAVE)  # it comes a moment after its master
+        host.power_on()
+        host.let_go()
+        await stage.until(lambda: stage.now_state.epoch > 1, 5)
+        stage.heal(MASTER, SLAVE)
+        await stage.comes(stage.whole, "the master is back")
+
+    play(trouble, policy=CACHED)
+
+
+@pytest.mark.parametrize("count", [50, 70, 80])
+def test_an_emptied_slave_is_no_proof_of_what_all_acknowledged_as_durable(count: int) -> None:
+    """The third has it on its disk, and comes a little later (I2)."""
+
+    async def trouble(stage: Stage) -> None:
+        await stage.comes(lambda: stage.in_sync(SLAVE) and stage.in_sync(THIRD), "both")
+        await stage.stored(count)
+        master = stage.brokers[MASTER]
+        master.hold()
+        assert stage.journal(MASTER).durable_end < stage.commit(MASTER).commit_end
+        master.cut_power()
+        third, slave = stage.down(THIRD), stage.empty(SLAVE)
+        master.power_on()
+        slave.let_go()
+        master.let_go()
+        await stage.until(lambda: stage.now_state.epoch > 1, 10)
+        third.let_go()
+        await stage.comes(stage.whole, "all are back")
+
+    play(trouble, slaves=2, policy=ALL)

@@ -50,15 +50,22 @@ def of_groups(bodies: Iterable[Mapping[str, Any]]) -> Iterator[Gauge]:
         wanted.samples.append((of, 0.0 if asleep else float(spec.get("replicas", 0))))
         ready.samples.append((of, float(status.get("readyReplicas", 0))))
         if status.get("epoch") and not asleep and not meta.get("deletionTimestamp"):
-            access = status.get("access")
+            access = None if _unheard(status) else status.get("access")
             serves.samples.extend(((*of, w), float(access in who)) for w, who in _SERVES.items())
         for condition in status.get("conditions") or ():
             kind, said = condition["type"], condition["status"]
-            as_asked = kind == "Ready" and status.get("phase") in _AS_ASKED
+            readable = condition.get("reason") != "Invalid"
+            as_asked = kind == "Ready" and readable and status.get("phase") in _AS_ASKED
             if said in ("True", "False") and not as_asked:
                 met.samples.append(((*of, kind), float(said == "True")))
     for gauge in (wanted, ready, serves, met):
         yield gauge._replace(name=f"fmq_operator_group_{gauge.name}")
+
+
+def _unheard(status: Mapping[str, Any]) -> bool:
+    """Nobody could be asked, neither ZooKeeper nor who serves: ACCESS is what was known last."""
+    known = {c["type"]: c["status"] for c in status.get("conditions") or ()}
+    return known.get("ReadAvailable") == "Unknown"
 
 
 def of_jobs(bodies: Iterable[Mapping[str, Any]]) -> Gauge:

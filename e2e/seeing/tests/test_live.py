@@ -66,6 +66,9 @@ async def test_every_panel_shows_something_and_no_alert_fires_while_all_is_well(
                 for panel in panels(board):
                     look = partial(found.query, panel.query)
                     await found.until(look, f"{panel.board}: {panel.title} shows something")
+                    named = set(re.findall(r"{{(\w+)}}", panel.legend))
+                    for result in await asyncio.to_thread(look):
+                        assert named <= result["metric"].keys(), panel
             began_s = float(found.query("time()")[1])
             await asyncio.sleep(2 * CALM_S)
             assert set(await asyncio.to_thread(found.alerts)) - OF_OPERATOR == set()
@@ -80,17 +83,21 @@ async def test_every_panel_shows_something_and_no_alert_fires_while_all_is_well(
 async def test_a_slave_is_lost_and_then_its_master(tmp_path: Path) -> None:
     async with watched(tmp_path / "c", ONE) as cluster:
         async with scraped(tmp_path, cluster.targets()) as found:
-            await silent(found, "FmqNoSlaveInSync", "FmqGroupTakesNoWrites")
+            await silent(found, "FmqNoSlaveInSync", "FmqGroupTakesNoWrites", "FmqPolicyUnmet")
             cluster.kill("g1-1")
             wanted = partial(fires, found, "FmqNoSlaveInSync", cluster="dev", group="g1")
             await found.until(wanted, "the slave is missed")
+            wanted = partial(fires, found, "FmqPolicyUnmet", cluster="dev", group="g1")
+            await found.until(wanted, "its policy asks for it")
             cluster.start_broker("g1-1")
             await cluster.wait_healthy()
             await silent(found, "FmqNoSlaveInSync")
             cluster.kill("g1-0")
             wanted = partial(fires, found, "FmqGroupTakesNoWrites", group="g1")
             await found.until(wanted, "nobody takes messages")
-            await silent(found, "FmqGroupServesNoReads")  # its slave does
+            served = partial(found.query, 'fmq_serves{what="read"} == 1')
+            await found.until(served, "its slave serves reads")
+            await silent(found, "FmqGroupServesNoReads")
 
 
 async def test_a_slave_is_far_behind(tmp_path: Path) -> None:

@@ -50,6 +50,10 @@ WORKS = 'fmq_operator_works{instance="%s"}'
 OPERATOR = 'fmq_operator_stalled_seconds{instance="o"}'
 LAG = 'fmq_consumer_lag_messages{cluster="c",group="%s",broker="%s",topic="t",consumer_group="r"}'
 
+NEW = ',mode="NEW"'
+OTHER = 'cluster="d",group="g",broker="g-0"'
+"""Of the same name, in another cluster: what is said of it says nothing of this one."""
+
 CASES = [
     Case(
         "FmqGroupTakesNoWrites",
@@ -59,6 +63,34 @@ CASES = [
     ),
     Case("FmqGroupTakesNoWrites", of("fmq_serves", "1x240", "0x240", more=WRITE), None),
     Case("FmqGroupTakesNoWrites", of("fmq_serves", "1x3 0x3 1x240", "0x240", more=WRITE), None),
+    Case(
+        "FmqGroupTakesNoWrites",
+        of("fmq_serves", "0x240", "0x240", more=WRITE)
+        | {f"fmq_serves{{{OTHER}{WRITE}}}": "1x240", f"fmq_mode{{{OTHER}{NEW}}}": "1x240"},
+        60,
+        summary="Group g takes no messages",
+    ),
+    Case(  # nobody has opened it yet: its first master's image is on its way
+        "FmqGroupTakesNoWrites",
+        of("fmq_serves", "0x240", more=WRITE) | of("fmq_mode", "1x240", more=NEW),
+        None,
+    ),
+    Case(
+        "FmqGroupServesNoReads",
+        of("fmq_serves", "0x240", more=READ) | of("fmq_mode", "1x240", more=NEW),
+        None,
+    ),
+    Case(
+        "FmqPolicyUnmet",
+        of("fmq_master", "1x240", "0x240") | of("fmq_unwritable", "0x3 1x240", "0x240"),
+        60 + 60,
+        summary="Group g refuses messages: too few slaves are in sync",
+    ),
+    Case(  # of one that was master once
+        "FmqPolicyUnmet",
+        of("fmq_master", "1x240", "0x240") | of("fmq_unwritable", "0x240", "1x240"),
+        None,
+    ),
     Case(
         "FmqGroupServesNoReads",
         of("fmq_serves", "0x240", "0x240", more=READ),
@@ -91,6 +123,18 @@ CASES = [
         None,
     ),
     Case("FmqGroupUnseen", {seen("serves", WRITE): "0x240"}, None),
+    Case(
+        "FmqGroupUnseen",
+        {seen("serves", READ): "0x240", f"fmq_serves{{{OTHER}{READ}}}": "1x240"},
+        60,
+        summary="No broker of group g is there",
+    ),
+    Case(  # it has just been woken: five minutes are its own
+        "FmqGroupUnseen",
+        {seen("serves", READ): "_x60 0x240", seen("brokers", ""): "0x60 2x240"},
+        61 * STEP_S + 300 + 60,
+        summary="No broker of group g is there",
+    ),
     Case(
         "FmqGroupNotReady",
         {seen("condition", ',type="Ready"'): "0x240"},
@@ -126,6 +170,17 @@ CASES = [
         "No replica of the operator works",
     ),
     Case("FmqOperatorAway", {WORKS % "a": "0x240", WORKS % "b": "1x240"}, None),
+    Case(  # one of two releases
+        "FmqOperatorAway",
+        {
+            'fmq_operator_works{namespace="a",job="o"}': "1x240",
+            'fmq_operator_works{namespace="b",job="o"}': "1x3 _x240",
+        },
+        # A sample counts for five minutes where a target is not seen to be gone.
+        60 + 300 + 300,
+        {"namespace": "b", "job": "o"},
+        "No replica of the operator works",
+    ),
     Case(
         "FmqNoSlaveInSync",
         of("fmq_master", "1x240", "0x240")

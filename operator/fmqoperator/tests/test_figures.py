@@ -54,6 +54,18 @@ def test_nobody_is_alarmed_for_what_was_never_opened_or_shall_not_be(one: dict[s
     assert told(one)["serves"] == {}
 
 
+def test_what_was_known_last_is_not_what_it_serves() -> None:
+    """Neither ZooKeeper nor a broker answers: ACCESS stays, and nobody says that it is so."""
+    unknown = [{"type": "ReadAvailable", "status": "Unknown", "reason": "LastKnown"}]
+    serves = told(body(epoch=7, access="FULL", conditions=unknown))["serves"]
+    assert serves == {(*G1, "read"): 0, (*G1, "write"): 0}
+
+
+def test_one_that_cannot_be_read_is_unready_whatever_it_was_asked_for_before() -> None:
+    invalid = [{"type": "Ready", "status": "False", "reason": "Invalid"}]
+    assert told(body(phase="Paused", conditions=invalid))["condition"] == {(*G1, "Ready"): 0}
+
+
 def test_the_cluster_is_the_brokers_label() -> None:
     assert set(told(body({"cluster": "eu"}, epoch=1, access="FULL"))["brokers"]) == {("eu", "g1")}
 

@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from e2e.kind.conftest import SYSTEM
 from e2e.kind.groups import Group
@@ -12,6 +13,8 @@ from e2e.kind.tools import get, until
 from e2e.seeing.chart import FILES
 from e2e.seeing.prometheus import Prometheus, Target, prometheus
 
+_MONITORED: Final = {SYSTEM: {"job": "fmq-operator", "namespace": SYSTEM}}
+"""As the chart's ServiceMonitor labels all replicas of the operator."""
 Place = tuple[str, str]
 """Namespace, and pod:port."""
 
@@ -38,7 +41,7 @@ def scraping(
                 f"{namespace}-{pod.replace(':', '-')}",
                 proxy,
                 f"/api/v1/namespaces/{namespace}/pods/{pod}/proxy/metrics",
-                {"instance": pod, "pod": pod},
+                {"instance": pod, "pod": pod, **_MONITORED.get(namespace, {})},
             )
             for namespace, pod in places
         ]

@@ -37,7 +37,7 @@ class Silent(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One page of metrics."""
+    """One page of metrics; a label `job` of its own takes the place of its name."""
 
     name: str
     address: str  # host:port
@@ -82,7 +82,7 @@ class Prometheus:
 
     def up(self) -> set[str]:
         """Names of targets whose last scrape went well."""
-        return {r["metric"]["job"] for r in self.query("up == 1")}
+        return {r["metric"]["target"] for r in self.query("up == 1")}
 
     async def until(self, look: Callable[[], object], what: str, patience_s: float = 90) -> None:
         """Look again and again, beside the loop, until it is true. Raises `Silent`."""
@@ -127,12 +127,16 @@ def prometheus(
         process.wait(30)
 
 
+def _labels(target: Target) -> dict[str, str]:
+    return {"target": target.name, **target.labels}
+
+
 def _config(targets: Sequence[Target], rules: Path, every_s: int) -> Any:
     jobs = [
         {
             "job_name": target.name,
             "metrics_path": target.path,
-            "static_configs": [{"targets": [target.address], "labels": dict(target.labels)}],
+            "static_configs": [{"targets": [target.address], "labels": _labels(target)}],
         }
         for target in targets
     ]

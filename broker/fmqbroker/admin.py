@@ -155,6 +155,7 @@ class AdminService:
 
     def _replicas(self) -> list[admin_pb2.ReplicaStatus]:
         isr = self._group.state.value.isr
+        slaves = {member.id for member in self._group.config.slaves}
         return [
             admin_pb2.ReplicaStatus(
                 broker=broker,
@@ -165,6 +166,7 @@ class AdminService:
                 lag_bytes=max(self._journal.end - link.durable_end, 0),
             )
             for broker, link in sorted(self._replication.links.items())
+            if broker in slaves
         ]
 
     # ---- inside

@@ -11,7 +11,6 @@ from fmqbroker.terms import Parts, Terms
 from fmqcore.cluster import Mode
 from fmqcore.failover import Evidence, Link
 from fmqcore.failover.claims import granted_until, promise_ms, record_term
-from fmqcore.policy import mark_of
 from fmqcore.words import BrokerId, Epoch
 from fmqport.clock import Clock
 
@@ -77,9 +76,8 @@ class Gatherer:
 
     def _other_policy(self) -> bool:
         """Did I acknowledge, as a master, under another policy than the one at hand?"""
-        config = self._parts.group.config
-        mark = mark_of(config.policy, (m.zone for m in config.slaves))
-        return self._parts.journal.doubts.acked_under not in (0, mark)
+        p = self._parts
+        return p.journal.doubts.acked_under not in (0, p.group.config.policy_mark)
 
     def granted_until(self) -> int:
         """Until when every slave that may be in sync is bound by its grant to me; 0 = it is not.

@@ -123,7 +123,8 @@ class BrokerCollector(Collector):
                 "fmq_upstream_connected", "1 while linked to the master", r.slave.upstream.connected
             )
             return
-        links = sorted(r.master.links.items())
+        slaves = {member.id for member in r.group.config.slaves}  # a removed one may be linked yet
+        links = sorted((slave, link) for slave, link in r.master.links.items() if slave in slaves)
         isr = r.group.state.value.isr
         for name, text, values in (
             ("connected", "1 while linked", [link.connected for _, link in links]),

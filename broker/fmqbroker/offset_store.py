@@ -26,13 +26,14 @@ from fmqbroker.commit import CommitFrontier
 from fmqbroker.group_store import GroupStore
 from fmqbroker.journal import BatchDraft, Journal
 from fmqbroker.offset_round import Round
+from fmqbroker.offset_tail import offsets_above
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal, wait_any
-from fmqbroker.takeover import SideJournal
+from fmqbroker.takeover import SideJournal, checkpoint_of
 from fmqcore.batch import BatchType
 from fmqcore.cluster import GroupState, Mode
 from fmqcore.consume.merge import cut_up, merged, news_for, within
-from fmqcore.consume.record import MAX_RECORD_CHARS, decode_record, encode_record
+from fmqcore.consume.record import MAX_RECORD_CHARS, decode_record
 from fmqcore.crc import crc32c
 from fmqcore.errors import FmqError, NoPermission, StorageFull, Unavailable
 from fmqcore.journal.control import decode_offsets, encode_offsets
@@ -147,19 +148,22 @@ class OffsetStore:
             self._installed_end = self._journal.end
             self._enter(_Keeping.MASTER)
 
-    async def become_taker(self, record: str) -> None:
-        """Start the side journal from: the journal's table, our old side journal, `record`.
+    async def become_taker(self, record: str, committed: Position) -> None:
+        """Start the side journal from: my journal's end, our old side journal, `record`.
 
         `record` is the group state's `offsets`, the checkpoint of whoever read before. Raises
-        `Malformed` if it does not decode: then a person must look, nothing is overwritten.
+        `Malformed` if it does not decode: then a person must look, nothing is overwritten. What is
+        above `committed` in my journal the master may lack for ever (ADR 0038).
         """
         async with self._lock:
             earlier = decode_record(record)
-            mine = merged(await SideJournal.load(self._disk), self._takeover)
+            left_in, mine = await self._own()
             await self._close_side(remove=False)
-            # What the journal has is the master's already. `earlier` stays whole: another slave,
-            # with less of the journal, may have to go on from what I checkpoint.
-            self._takeover = merged(news_for(self._journal.state.offsets, mine), earlier)
+            if left_in < self._group.state.value.opened:  # by who has what my journal has
+                mine = news_for(self._journal.state.offsets, mine)
+            tail = await offsets_above(self._journal, committed)
+            # `earlier` stays whole: a slave with less of the journal may have to go on from mine.
+            self._takeover = merged(mine, tail, earlier)
             await self._start_side()
             self._enter(_Keeping.TAKER)
             self._checkpointed = self._takeover == earlier
@@ -172,8 +176,7 @@ class OffsetStore:
     async def freeze(self) -> bytes:
         """Refuse more, fsync what is there, return the takeover's entries (OFFSETS payload).
 
-        They are all that changed since the claim, and what an earlier taker had checkpointed.
-        Called again it returns the same.
+        All that the master may lack: see `become_taker`. Called again it returns the same.
         """
         if self._keeping is _Keeping.TAKER:
             for source in self._sources:
@@ -201,15 +204,18 @@ class OffsetStore:
             await self._journal.wait_durable(end)
         _log.info("offsets_installed", entries=len(entries), end=end)
 
-    async def install_own(self, term: Epoch, *, lacking: bool = False) -> None:
-        """As `install`, of what my own side journal of that slave-consume term holds."""
+    async def install_own(self, opened: Epoch, *, lacking: bool = False) -> None:
+        """As `install`, of what my own side journal holds, if no master opened a term since."""
         async with self._lock:
-            if await SideJournal.epoch_left(self._disk) != term:
-                return
-            mine = merged(await SideJournal.load(self._disk), self._takeover)
-        await self.install(encode_offsets(mine), lacking=lacking)
+            left_in, mine = await self._own()
+        if mine and left_in >= opened:
+            await self.install(encode_offsets(mine), lacking=lacking)
 
     # ---- inside
+    async def _own(self) -> tuple[Epoch, _Table]:
+        left_in = await SideJournal.epoch_left(self._disk) or Epoch(0)
+        return left_in, merged(await SideJournal.load(self._disk), self._takeover)
+
     def _take_in(self, entries: Mapping[OffsetKey, OffsetEntry]) -> Round:
         merge(self._round.entries, entries)
         if self._keeping is _Keeping.TAKER:
@@ -309,8 +315,7 @@ class OffsetStore:
     async def _clean(self) -> None:
         """Remove the side journal once a master serves in a later term: it has what is in it.
 
-        Who took the mastership over, and has not opened its term, may be me: then it is still here
-        that it is in (`install_own`).
+        Not before that term is open: who took the mastership over may be me (`install_own`).
         """
         left_in = await SideJournal.epoch_left(self._disk)
         while True:
@@ -346,14 +351,7 @@ class OffsetStore:
             await self._save_checkpoint()
 
     async def _save_checkpoint(self) -> None:
-        record, whole = encode_record(self._takeover, MAX_CHECKPOINT_CHARS)
-        if not whole:
-            _log.error(
-                "takeover_checkpoint_too_large",
-                entries=len(self._takeover),
-                at_most_chars=MAX_CHECKPOINT_CHARS,
-                kept="the record before" if record is None else "floors only",
-            )
+        record = checkpoint_of(self._takeover, MAX_CHECKPOINT_CHARS)
         if record is None:
             return
         epoch = self._epoch

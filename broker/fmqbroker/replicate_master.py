@@ -29,7 +29,7 @@ from fmqbroker.replicate_wire import LinkBroken
 from fmqbroker.replication_view import LinkView
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal
-from fmqcore.policy import NOTHING, AckPolicy, Flush, counted_end, flush_mode, mark_of
+from fmqcore.policy import NOTHING, AckPolicy, Flush, counted_end, flush_mode
 from fmqcore.replication.isr import LinkFacts
 from fmqcore.replication.reconcile import Action, MasterView
 from fmqcore.words import BrokerId, Epoch, Position
@@ -368,10 +368,7 @@ class MasterReplication:
             sync, interval_ms = flush_mode(self._policy(), master=True)
             self._journal.set_flush(sync=sync, interval_ms=interval_ms)
             if self._epoch:
-                config = self._group.config
-                self._journal.doubts.note_policy(
-                    mark_of(config.policy, (m.zone for m in config.slaves))
-                )
+                self._journal.doubts.note_policy(self._group.config.policy_mark)
         self._compute()
 
     def _facts(self) -> dict[BrokerId, LinkFacts]:

@@ -76,6 +76,7 @@ class Upstream:
         self._epoch = Epoch(0)  # newest of the messages read
         self._echo_ms = 0
         self._told_commit = NOTHING  # the master's commit end; mine is bounded by my own end
+        self._level_end: Position | None = None  # where I was first level with it, while in sync
         self._noted = (False, False)  # (connected, caught up) as failover was last told
 
     async def follow(self, connection: Connection) -> str:
@@ -233,12 +234,18 @@ class Upstream:
                 self._commit.advance(commit_end, NOTHING)
                 self._journal.note_commit_end(commit_end)
             self._view.caught_up = self._journal.end >= message.end
-            # Not by a master on its way back: it may lack what I lack.
-            if message.in_sync and self._view.caught_up:
-                self._journal.doubts.made_whole()
+            self._look_whole(message.in_sync)
             if self._view.caught_up and not self._noted[1]:
                 self._note()
             self._wake.notify()
+
+    def _look_whole(self, in_sync: bool) -> None:
+        """Level with a master that serves: one on its way back may lack what I lack."""
+        journal = self._journal
+        if in_sync and self._view.caught_up and self._level_end is None:
+            self._level_end = journal.end
+        if self._level_end is not None:
+            journal.doubts.made_whole(durably=journal.durable_end >= self._level_end)
 
     async def _read(self, stream: Stream) -> wire.MasterMessage:
         """The next message that counts, of no older term than any I know."""

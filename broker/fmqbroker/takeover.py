@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from fmqcore.consume.merge import cut_up
+from fmqcore.consume.record import encode_record
 from fmqcore.consume.sidefile import NAME, decode, encode_frame, encode_head
 from fmqcore.errors import Malformed
 from fmqcore.journal.control import decode_offsets, encode_offsets
@@ -93,6 +94,19 @@ class SideJournal:
     async def remove(disk: Disk) -> None:
         """What was in it is in a journal now."""
         await disk.remove(NAME)
+
+
+def checkpoint_of(table: Mapping[OffsetKey, OffsetEntry], max_chars: int) -> str | None:
+    """The record as the group's state shall hold it; None: too large, what it holds stays."""
+    record, whole = encode_record(table, max_chars)
+    if not whole:
+        _log.error(
+            "takeover_checkpoint_too_large",
+            entries=len(table),
+            at_most_chars=max_chars,
+            kept="the record before" if record is None else "floors only",
+        )
+    return record
 
 
 def _frames(entries: Iterable[tuple[OffsetKey, OffsetEntry]]) -> list[bytes]:

@@ -41,14 +41,14 @@ from fmqbroker.offset_store import MAX_CHECKPOINT_CHARS, OffsetStore
 from fmqbroker.replication_view import MasterReplication, SlaveReplication
 from fmqbroker.signal import wait_any
 from fmqcore.batch import BatchType
-from fmqcore.cluster import GroupState, Mode
+from fmqcore.cluster import GroupState
 from fmqcore.crc import crc32c
 from fmqcore.errors import FmqError, Malformed
 from fmqcore.failover.claims import Tenure, record_term
 from fmqcore.failover.evidence import Record
 from fmqcore.journal.control import encode_epoch, encode_offsets
 from fmqcore.policy import SlaveCounts
-from fmqcore.words import BrokerId, Epoch
+from fmqcore.words import BrokerId, Epoch, Position
 
 _log = structlog.get_logger()
 
@@ -134,8 +134,9 @@ class Terms:
             await self._install_from_state(state, lacking=edit.served_end > 0)
         else:
             await p.offsets.install(received.payload, lacking=edit.served_end > 0)
-        if state.mode is Mode.MASTER and state.base:  # I took over, and may have been the reader
-            await p.offsets.install_own(Epoch(state.epoch - 1), lacking=edit.served_end > 0)
+        # I may have been the reader, or before whoever reads now: of a record too large for the
+        # state my side journal is the only whole copy.
+        await p.offsets.install_own(state.opened, lacking=edit.served_end > 0)
         await p.journal.wait_durable(p.journal.end)
         standing = p.group.standing
         if not standing or await p.group.change(lambda _: edit, version) is None:
@@ -163,9 +164,10 @@ class Terms:
             return False
         self.tenure, self.frozen = Tenure(edit.epoch, standing), None
         _log.info("reads_claimed", epoch=edit.epoch, why=edit.why, end=p.journal.durable_end)
-        p.commit.advance(p.journal.durable_end, p.commit.all_end)
-        p.journal.note_commit_end(p.journal.durable_end)  # R5: what I serve is never cut off
-        await self._or_drop(self._become_taker(record))
+        committed, served = p.commit.commit_end, p.journal.durable_end
+        p.commit.advance(served, p.commit.all_end)
+        await self._or_drop(self._become_taker(record, committed))
+        p.journal.note_commit_end(served)  # R5: what I serve is never cut off
         p.lease.hold(self.tenure)
         await p.lease.renew()
         return True
@@ -221,7 +223,7 @@ class Terms:
         p.gate.close(why)
         self._give_up()
         if held != term:  # restarted since it served: what it had acknowledged is on its disk
-            await self._become_taker(p.group.state.value.offsets)
+            await self._become_taker(p.group.state.value.offsets, p.commit.commit_end)
         self.frozen = Frozen.of(term, await p.offsets.freeze())
         _log.info("offsets_frozen", term=term, record_bytes=len(self.frozen.payload))
 
@@ -273,9 +275,9 @@ class Terms:
         except (ValueError, Malformed) as error:
             _log.error("takeover_record_unreadable", why=str(error), lost="it is not installed")
 
-    async def _become_taker(self, record: str) -> None:
+    async def _become_taker(self, record: str, committed: Position) -> None:
         try:
-            await self._parts.offsets.become_taker(record)
+            await self._parts.offsets.become_taker(record, committed)
         except Malformed as error:
             _log.error("takeover_record_unreadable", why=str(error), lost="going on without it")
-            await self._parts.offsets.become_taker("")
+            await self._parts.offsets.become_taker("", committed)

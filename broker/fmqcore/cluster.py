@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from fmqcore.errors import Malformed
-from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts, mark_of
 from fmqcore.words import (
     BrokerId,
     Epoch,
@@ -72,6 +72,11 @@ class GroupConfig:
     def slaves(self) -> tuple[Member, ...]:
         """All members but the master."""
         return tuple(m for m in self.members if m.id != self.master)
+
+    @property
+    def policy_mark(self) -> int:
+        """By which the policy, and the slaves that it counts, are known again."""
+        return mark_of(self.policy, (m.zone for m in self.slaves))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from math import inf
 from typing import Final
 
 from e2e.checks.facts import Confirmed, Facts
-from e2e.checks.promise import Promise, may_lose, promise_of
+from e2e.checks.promise import Copy, Promise, may_lose, promise_of
 from e2e.events import Down, GroupSetup, Place, State, Step
 from fmqcore.cluster import Mode
 
@@ -94,19 +94,35 @@ def _taker_lost(facts: Facts, state: State, confirmed: Confirmed, now_ms: float)
     """A reader that did not hand over, and could not checkpoint what it had confirmed last."""
     later = [s for s in facts.states[state.group] if s.at_ms > state.at_ms and s.at_ms <= now_ms]
     end = next((s for s in later if (s.mode, s.reader) != (state.mode, state.reader)), None)
-    if end is None:
-        return ""
-    if end.mode is Mode.HANDOVER and end.reader == state.reader:
-        return ""  # of another: who claimed in between was not seen (states are polled)
-    if state.mode is Mode.HANDOVER and not end.degraded:
-        return ""
-    ends = [e.at_ms for e in facts.lives.get(state.reader, ()) if isinstance(e, Down)]
-    ends += [s.at_ms for s in facts.serves if s.broker == state.reader and not s.permission]
     since_ms = max(state.at_ms, confirmed.acked_ms)
-    over_ms = min((at for at in ends if since_ms <= at <= end.at_ms), default=end.at_ms)
+    lost_ms = _emptied_ms(facts, state.reader, since_ms, now_ms if end is None else end.at_ms)
+    if state.mode is Mode.HANDOVER and (end is None or not end.degraded):
+        return ""
+    if lost_ms == inf:
+        if end is None:
+            return ""
+        if end.mode is Mode.HANDOVER and end.reader == state.reader:
+            return ""  # of another: who claimed in between was not seen (states are polled)
+        lost_ms = end.at_ms
+    over_ms = _served_until_ms(facts, state.reader, since_ms, lost_ms)
     setup = facts.setups[-1]
     lease_ms = setup.lease_ms if setup.lease_ms >= 0 else LEASE_MS
     window_ms = setup.checkpoint_ms + lease_ms + _WRITES_MS
     if confirmed.at_ms < over_ms - window_ms:
         return ""
     return f"{state.reader} was lost at {over_ms:.0f} ms before it handed its offsets over"
+
+
+def _emptied_ms(facts: Facts, reader: str, since_ms: float, until_ms: float) -> float:
+    """When it lost its disk: it may have claimed again, and handed over what was in the state."""
+    times = (x.from_ms for x in facts.losses.all if x.broker == reader and x.takes is Copy.DISK)
+    return min((at for at in times if since_ms <= at <= until_ms), default=inf)
+
+
+def _served_until_ms(facts: Facts, reader: str, since_ms: float, lost_ms: float) -> float:
+    """When it last stopped serving before it was lost."""
+    mine = [s for s in facts.serves if s.broker == reader and s.at_ms <= lost_ms]
+    begun_ms = max((s.at_ms for s in mine if s.permission), default=since_ms)
+    ends = [e.at_ms for e in facts.lives.get(reader, ()) if isinstance(e, Down)]
+    ends += [s.at_ms for s in mine if not s.permission]
+    return min((at for at in ends if max(since_ms, begun_ms) <= at <= lost_ms), default=lost_ms)

@@ -17,7 +17,7 @@ from e2e.events import (
     Step,
     Unsure,
 )
-from e2e.tests.kit import FULL, GROUP, MASTER, MEMBER, READERS, SLAVE, Kit, place
+from e2e.tests.kit import FULL, GROUP, MASTER, MEMBER, NONE, READERS, SLAVE, Kit, place
 from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 
@@ -203,3 +203,31 @@ def test_who_has_become_master_may_be_seen_later() -> None:
         kit.add(State(kit.at(), GROUP, Mode.MASTER, kit.epoch, SLAVE, SLAVE, (MASTER,)))
         kit.fault(FaultKind.DISK_EMPTY, SLAVE)
         assert {c for c in kit.broken() if c is Check.I2} == broken
+
+
+@pytest.mark.parametrize(
+    ("kind", "waits_ms", "broken"),
+    [
+        (FaultKind.DISK_EMPTY, 10, set()),
+        (FaultKind.KILL, 10, {Check.I5}),  # what it had stored is on its disk
+        (FaultKind.DISK_EMPTY, 60_000, {Check.I5}),  # it is in the group's state long since
+    ],
+)
+def test_a_reader_that_lost_its_disk_may_claim_again_and_hand_over_less(
+    kind: FaultKind, waits_ms: float, broken: set[Check]
+) -> None:
+    kit = Kit()
+    kit.produce(3)
+    kit.ends(SLAVE)
+    kit.take_over()
+    kit.consume([0, 1, 2])
+    kit.wait(waits_ms)
+    kit.fault(kind, SLAVE)
+    kit.end(SLAVE, Ending.KILLED)
+    kit.serves(SLAVE, NONE)
+    kit.up(SLAVE, 0 if kind is FaultKind.DISK_EMPTY else None)
+    kit.epoch += 1
+    kit.state(Mode.SLAVE_CONSUME, SLAVE)  # it claims again
+    kit.hand_over()
+    kit.deliver([1])
+    assert kit.broken() == broken

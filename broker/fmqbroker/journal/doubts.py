@@ -15,7 +15,7 @@ class Doubts:
     `lacks`: an unclean stop, before this life or an earlier one, may have taken what was held.
     `tail_cut`: a start since I was whole found an end that cannot be read, or a directory that
     knows nothing of itself: also what was fsynced may be gone.
-    `acked_under`: `mark_of` what terms of mine acknowledged under; 0: not known.
+    `acked_under`: the `policy_mark` of what terms of mine acknowledged under; 0: not known.
     """
 
     def __init__(self, *, lacks: bool, tail_cut: bool, acked_under: int) -> None:
@@ -29,11 +29,15 @@ class Doubts:
         """`lacks`, `tail_cut`, `acked_under`."""
         return self.lacks, self.tail_cut, self.acked_under
 
-    def made_whole(self) -> None:
-        """All that I ever held is here: a master that serves had it all, or I opened a term."""
+    def made_whole(self, *, durably: bool = True) -> None:
+        """All that I ever held is here: a master that serves had it all, or I opened a term.
+
+        Until that is on my disk too, a power cut leaves less than all that I ever fsynced.
+        """
+        before = (self.lacks, self.tail_cut)
         self.acked_under = 0
-        if self.lacks or self.tail_cut:
-            self.lacks = self.tail_cut = False
+        self.lacks, self.tail_cut = False, self.tail_cut and not durably
+        if before != (self.lacks, self.tail_cut):
             self.changed.notify()
 
     def note_policy(self, mark: int) -> None:

@@ -93,8 +93,9 @@ class Group:
         self.changes = 0
         self.failing: Exception | None = None
 
-    def become(self, mode: Mode, epoch: int, reader: BrokerId = ME) -> None:
+    def become(self, mode: Mode, epoch: int, reader: BrokerId = ME, opened: int = 0) -> None:
         state = replace(self.state.value, mode=mode, epoch=Epoch(epoch), reader=reader)
+        state = replace(state, opened=Epoch(opened))
         self.state = Versioned(state, self.state.version + 1)
         self.changed.notify()
 
@@ -392,4 +393,4 @@ def at(rig: Rig, floor: int, queue: int = 0) -> dict[OffsetKey, OffsetEntry]:
 async def take_over(rig: Rig, epoch: int, record: str = "") -> None:
     """Become the reader of a slave-consume term, as far as offsets go."""
     rig.group.become(Mode.SLAVE_CONSUME, epoch)
-    await rig.offsets.become_taker(record)
+    await rig.offsets.become_taker(record, rig.journal.end)

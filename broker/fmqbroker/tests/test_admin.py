@@ -255,7 +255,7 @@ async def test_a_seek_in_slave_consume_comes_back_with_the_hand_over(tmp_path: P
         await rig.offsets.put({key(0): OffsetEntry((1 << 32) + 9, Offset(3))})
         await rig.committed()
         rig.group.become(Mode.SLAVE_CONSUME, 2)
-        await rig.offsets.become_taker("")
+        await rig.offsets.become_taker("", rig.journal.end)
         rig.permit(Permission.READ, epoch=2)
         async with consuming(rig) as consumer:
             await until(lambda: consumer.held)
@@ -322,6 +322,7 @@ async def test_status_tells_what_is_so(tmp_path: Path) -> None:
         await rig.committed()
         end = rig.journal.end
         replication.links = {SLAVE: LinkView(connected=True, durable_end=Position(end - 8))}
+        replication.links[BrokerId("removed")] = LinkView()
         rig.hand.advance(1234)
         status = await admin.status(StatusRequest())
         assert (status.cluster, status.group, status.broker) == ("c", "g1", ME)

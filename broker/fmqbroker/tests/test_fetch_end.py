@@ -156,7 +156,7 @@ async def test_slave_consume_serves_below_its_commit_end_and_hands_acks_back(
     async with running(rig, lead=False):
         rig.group.become(Mode.SLAVE_CONSUME, 2, reader=ME)
         rig.commit.advance(rig.journal.durable_end, Offset(0))  # type: ignore[arg-type]
-        await rig.offsets.become_taker("")
+        await rig.offsets.become_taker("", rig.journal.end)
         rig.permit(Permission.READ, epoch=2)
         async with consuming(rig) as consumer:
             await until(lambda: len(consumer.values()) == 3)
@@ -186,7 +186,7 @@ async def test_a_reader_that_has_less_than_what_was_acked_does_not_call_it_store
     async with running(rig, lead=False):
         rig.group.become(Mode.SLAVE_CONSUME, 2, reader=ME)
         rig.gate.mode = Mode.SLAVE_CONSUME
-        await rig.offsets.become_taker("")
+        await rig.offsets.become_taker("", rig.journal.end)
         rig.permit(Permission.READ, epoch=2)
         async with consuming(rig, "a") as able, consuming(rig, "b") as lost:
             await until(lambda: len(able.held) == len(lost.held) == 2)
@@ -218,7 +218,7 @@ async def test_acks_that_were_accepted_and_not_yet_stored_are_handed_over(
         rig.produce(0, b"x", b"y")
         await rig.committed()
         rig.group.become(Mode.SLAVE_CONSUME, 2)
-        await rig.offsets.become_taker("")
+        await rig.offsets.become_taker("", rig.journal.end)
         rig.permit(Permission.READ, epoch=2)
         async with consuming(rig) as consumer:
             await until(lambda: consumer.got)

@@ -353,7 +353,9 @@ async def test_who_took_over_keeps_its_side_journal_until_its_term_is_open(tmp_p
         rig.offsets.retire()  # no record of a takeover is awaited any more
         for _ in range(9):
             await asyncio.sleep(0)
-        await rig.offsets.install_own(Epoch(2))
+        await rig.offsets.install_own(Epoch(4))
+        assert key() not in rig.journal.state.offsets, "who opened that has what was in it"
+        await rig.offsets.install_own(Epoch(1))
         assert rig.journal.state.offsets[key()].floor == 5
 
 

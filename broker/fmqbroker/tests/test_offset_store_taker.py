@@ -39,6 +39,30 @@ async def test_a_taker_stores_in_its_side_journal_and_checkpoints(tmp_path: Path
         await until(lambda: decode_record(rig.group.state.value.offsets)[key()].floor == 7)
 
 
+async def test_what_no_master_need_have_of_its_journal_is_the_taker_s_to_keep(
+    tmp_path: Path,
+) -> None:
+    """Above the commit end: the master may have lost it, and the taker may be lost next."""
+    async with running(Rig(tmp_path)) as rig:
+        await rig.offsets.put(at(rig, 5))
+        committed = rig.journal.end
+        await rig.offsets.put(at(rig, 9, queue=1))
+        rig.offsets.retire()
+        rig.group.become(Mode.SLAVE_CONSUME, 2)
+        await rig.offsets.become_taker("", committed)
+        await until(lambda: rig.group.state.value.offsets)
+        kept = decode_record(rig.group.state.value.offsets)
+        assert {k: e.floor for k, e in kept.items()} == {key(1): 9}
+        # Again, after a restart: what it shows counts as committed by then.
+        await rig.offsets.become_taker("", rig.journal.end)
+        assert decode_offsets(await rig.offsets.freeze()) == kept
+        # A master opened a term since: it has what this journal has.
+        rig.offsets.retire()
+        rig.group.become(Mode.SLAVE_CONSUME, 4, opened=3)
+        await rig.offsets.become_taker("", rig.journal.end)
+        assert not decode_offsets(await rig.offsets.freeze())
+
+
 async def test_a_taker_s_entries_are_fsynced_before_put_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from fmqbroker.tests.replication_harness import MASTER, Cluster, cluster, turns, until
 from fmqbroker.tests.test_replicate_link import say_hello, send_ack
 from fmqcore.cluster import Mode
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.words import BrokerId
 from fmqport.methods import REPLICATE
 from fmqport.rpc import GrpcTransport
@@ -130,6 +131,25 @@ async def test_a_slave_is_whole_again_once_it_was_level_with_a_master_that_serve
         await until(lambda: not slave.journal.doubts.lacks, "level with one that serves")
         assert (await redialled(c)).clean
         await until(lambda: c.master.master.links[slave.name].whole, "it is taken at its word")
+
+
+async def test_what_was_fsynced_is_not_all_there_before_it_is_fsynced_again(
+    tmp_path: Path,
+) -> None:
+    """Level in memory with another disk: a power cut would leave less than it acknowledged."""
+    rarely = AckPolicy(Flush.OS_CACHE, 600_000, SlaveCounts.RECEIVED, HowMany.ONE)
+    async with cluster(tmp_path, policy=rarely) as c:
+        slave = c.slaves[0]
+        await slave.stop(crash=True)
+        slave.put_back(None)
+        await slave.start()
+        await slave.reaches(c.master.produce())
+        await until(lambda: not slave.journal.doubts.lacks, "level with one that serves")
+        assert slave.journal.durable_end < slave.journal.end
+        assert (await redialled(c)).tail_cut
+        c.zoo.set_policy(AckPolicy())
+        await until(lambda: not slave.journal.doubts.tail_cut, "and on its disk")
+        assert not (await redialled(c)).tail_cut
 
 
 async def test_who_was_whole_when_it_was_heard_has_proved_it(tmp_path: Path) -> None:

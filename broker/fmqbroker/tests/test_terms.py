@@ -83,8 +83,8 @@ class Stage:
         self.did.append(f"install {len(payload)}{' lacking' if lacking else ''}")
         self.end += 8
 
-    async def install_own(self, term: Epoch, *, lacking: bool) -> None:
-        self.did.append(f"install own {term}{' lacking' if lacking else ''}")
+    async def install_own(self, opened: Epoch, *, lacking: bool) -> None:
+        self.did.append(f"install own {opened}{' lacking' if lacking else ''}")
         self.end += 8
 
     async def become_master(self) -> None:
@@ -92,8 +92,8 @@ class Stage:
         if self.breaks:
             raise StorageFull(self.breaks)
 
-    async def become_taker(self, record: str) -> None:
-        self.did.append(f"taker of {record!r}")
+    async def become_taker(self, record: str, committed: Position) -> None:
+        self.did.append(f"taker of {record!r} above {committed}")
 
     async def freeze(self) -> bytes:
         self.did.append("freeze")
@@ -118,7 +118,7 @@ def opened(stage: Stage, **more: Any) -> GroupState:
 async def test_open_is_durable_before_it_is_set_and_told_after() -> None:
     stage = Stage(state_of())
     assert await stage.terms.open(opened(stage), 3)
-    assert stage.did == ["close", "append", "durable", "set", *OPENED]
+    assert stage.did == ["close", "append", "install own 0", "durable", "set", *OPENED]
     assert stage.terms.tenure == Tenure(Epoch(7), 9)
 
 
@@ -126,7 +126,7 @@ async def test_open_again_after_a_try_appends_no_second_epoch() -> None:
     stage = Stage(state_of())
     stage.journal_epoch = Epoch(7)
     assert await stage.terms.open(opened(stage), 3)
-    assert stage.did == ["close", "durable", "set", *OPENED]
+    assert stage.did == ["close", "install own 0", "durable", "set", *OPENED]
 
 
 @pytest.mark.parametrize("why", ["lost the race", "no live node", "another's", "newer journal"])
@@ -146,17 +146,23 @@ async def test_open_installs_the_record_that_is_awaited_and_no_other() -> None:
         stage = Stage(taken)
         stage.terms.received = Received(Record(OTHER, Epoch(term)), b"12345")
         assert await stage.terms.open(opened(stage), 3)
-        assert stage.did[:4] == ["close", "append", f"install {size}", "durable"]
+        installed = [f"install {size}", "install own 0"]
+        assert stage.did[:5] == ["close", "append", *installed, "durable"]
         assert stage.terms.received is None
         assert stage.terms.installed == (Record(OTHER, Epoch(6)) if size == 5 else None)
 
 
 @pytest.mark.parametrize("lacking", ["", " lacking"])
-async def test_who_took_over_installs_its_own_side_journal_too(lacking: str) -> None:
-    stage = Stage(state_of(base=Epoch(6), offsets="AAAA"))
+@pytest.mark.parametrize("claimed", [False, True])
+async def test_who_served_reads_since_a_term_was_opened_installs_its_own_side_journal(
+    claimed: bool, lacking: str
+) -> None:
+    """Also if it ended before it opened its term, and another claimed meanwhile."""
+    more: dict[str, Any] = {"mode": Mode.HANDOVER, "reader": OTHER} if claimed else {}
+    stage = Stage(state_of(base=Epoch(6), offsets="AAAA", opened=Epoch(4), **more))
     edit = opened(stage, served_end=Position(900) if lacking else Position(0))
     assert await stage.terms.open(edit, 3)
-    installed = [f"install 3{lacking}", f"install own 5{lacking}"]
+    installed = [f"install 3{lacking}", f"install own 4{lacking}"]
     assert stage.did == ["close", "append", *installed, "durable", "set", *OPENED]
 
 
@@ -166,7 +172,7 @@ async def test_a_term_that_cannot_keep_offsets_is_none() -> None:
     with pytest.raises(StorageFull):
         await stage.terms.open(opened(stage), 3)
     assert stage.terms.tenure is None
-    assert stage.did[4:] == [
+    assert stage.did[5:] == [
         "made whole",
         "become master",
         "close",
@@ -182,7 +188,8 @@ async def test_a_claim_is_set_before_anything_is_served_and_only_what_is_durable
     edit = replace(stage.state.value, mode=Mode.SLAVE_CONSUME, epoch=Epoch(7), reader=ME)
     assert await stage.terms.claim(edit, 3)
     noted = f"note commit end {DURABLE}"
-    assert stage.did == ["close", "set", noted, "taker of 'AAAA'", "hold 7", "renew"]
+    taker = "taker of 'AAAA' above 0"  # whose side journal is there before its end counts as shown
+    assert stage.did == ["close", "set", taker, noted, "hold 7", "renew"]
     assert stage.commit.commit_end == DURABLE
     assert stage.terms.tenure == Tenure(Epoch(7), 9)
     assert stage.terms.frozen is None, "it is of no term that stands"
@@ -262,7 +269,7 @@ async def test_a_reader_serves_nothing_before_its_record_is_frozen() -> None:
 async def test_a_reader_that_restarted_freezes_what_was_checkpointed_too() -> None:
     stage = Stage(state_of(Mode.SLAVE_CONSUME, master=OTHER, offsets="AAAA"))
     await stage.terms.freeze(Epoch(6), "the master is back")
-    assert stage.did == ["close", "hold 0", "taker of 'AAAA'", "freeze"]
+    assert stage.did == ["close", "hold 0", "taker of 'AAAA' above 0", "freeze"]
 
 
 async def test_who_holds_nothing_drops_nothing_but_the_gate() -> None:

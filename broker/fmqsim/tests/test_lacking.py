@@ -1,13 +1,15 @@
 """Who may lack what it acknowledged, and who proves that nobody has more (F17, F18)."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
+from e2e.events import Acked
 from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.words import Permission
-from fmqsim.tests.directed import MASTER, SLAVE, THIRD, Stage, play
+from fmqsim.tests.directed import MASTER, QUICK, SLAVE, THIRD, Stage, play
 
 CACHED = AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.DURABLE, HowMany.ONE)
 ALL = AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.DURABLE, HowMany.ALL)
@@ -80,3 +82,30 @@ def test_an_emptied_slave_is_no_proof_of_what_all_acknowledged_as_durable(count:
         await stage.comes(stage.whole, "all are back")
 
     play(trouble, slaves=2, policy=ALL)
+
+
+@pytest.mark.parametrize("count", [28, 44, 48, 52])
+def test_acks_that_a_dead_master_took_along_outlive_the_reader_that_has_them(count: int) -> None:
+    """In the reader's journal alone, above the commit end, and not in the state's record (I5)."""
+
+    async def trouble(stage: Stage) -> None:
+        while len(stage.events(Acked)) < count:
+            await asyncio.sleep(0.001)  # they are on their way
+        master = stage.brokers[MASTER]
+        master.storage.speed.stalled_until_s = stage.loop.now + 60
+        lacks = stage.journal(MASTER).durable_end
+        await stage.until(lambda: False, 0.3)
+        assert stage.journal(SLAVE).durable_end > lacks, "the acks"
+        master.hold()
+        master.cut_power()
+        master.storage.speed.stalled_until_s = 0
+        await stage.comes(lambda: stage.now_state.mode is Mode.SLAVE_CONSUME, "is read")
+        await stage.until(lambda: False, 6)  # what is confirmed is in the state by then
+        reader = stage.down(SLAVE)
+        master.power_on()
+        master.let_go()
+        await stage.comes(lambda: stage.now_state.mode is Mode.MASTER, "goes on without it")
+        await stage.until(lambda: False, 2)
+        reader.let_go()
+
+    play(trouble, sending=(replace(QUICK, burst=(4, 4), pause_s=(0.6, 0.6)),))

@@ -68,6 +68,8 @@ FOUND = [
     Found(1020007226, "a reader was waited for from a time at which it had still served"),
     Found(1040000040, "who seeks began while the one broker that it knew was away for long"),
     Found(1050000168, "a calm that began while the last of a slow network was under way"),
+    Found(1090004519, "acks in the reader's journal alone were neither the master's nor kept"),
+    Found(1090004210, "a reader that lost its disk claimed again, and handed over less"),
     Found(1070000089, "a session was ended early of a broker that stood still, and could not hear"),
     Found(1020003950, "a record that was lost unanswered was stored again at its old offset"),
     Found(1010001957, "a calm that began while a client waited for a broker without power"),

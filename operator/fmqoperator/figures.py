@@ -45,7 +45,7 @@ def of_groups(bodies: Iterable[Mapping[str, Any]]) -> Iterator[Gauge]:
     met = Gauge("condition", "1 if a condition of its status is True", (*_GROUP, "type"), [])
     for body in bodies:
         meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
-        of = (str(spec.get("cluster") or meta["namespace"]), str(meta["name"]))
+        of = _labels(body)
         asleep = bool(spec.get("hibernated"))
         wanted.samples.append((of, 0.0 if asleep else float(spec.get("replicas", 0))))
         ready.samples.append((of, float(status.get("readyReplicas", 0))))
@@ -60,6 +60,25 @@ def of_groups(bodies: Iterable[Mapping[str, Any]]) -> Iterator[Gauge]:
                 met.samples.append(((*of, kind), float(said == "True")))
     for gauge in (wanted, ready, serves, met):
         yield gauge._replace(name=f"fmq_operator_group_{gauge.name}")
+
+
+def of_neglect(groups: Iterable[tuple[Mapping[str, Any], float]]) -> Gauge:
+    """How long each has been without a round in which nothing failed; not of one that is paused,
+    and of which nothing is expected, nor of one that goes."""
+    samples: list[tuple[tuple[str, ...], float]] = [
+        (_labels(body), seconds)
+        for body, seconds in groups
+        if not (body.get("spec") or {}).get("paused")
+        and not body["metadata"].get("deletionTimestamp")
+    ]
+    text = "Since a round of the group in which nothing failed"
+    return Gauge("fmq_operator_group_neglected_seconds", text, _GROUP, samples)
+
+
+def _labels(body: Mapping[str, Any]) -> tuple[str, str]:
+    """Cluster and group, as its brokers say them."""
+    meta = body["metadata"]
+    return (str((body.get("spec") or {}).get("cluster") or meta["namespace"]), str(meta["name"]))
 
 
 def _unheard(status: Mapping[str, Any]) -> bool:

@@ -6,6 +6,7 @@ to be done is found out by looking (`keeper.py`), never out of an event.
 
 import itertools
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -147,16 +148,34 @@ def _plain(body: Any) -> dict[str, Any]:
 class Patience:
     """How long kopf waits between two tries of a request: for ever anew. (Its own patience ends
     after a minute, and with it that watch: a permission that was missing for so long, and is there
-    now, would be of no use to an operator that sees nothing any more.)"""
+    now, would be of no use to an operator that sees nothing any more.)
+
+    kopf takes one iterator for each request, a pause from it before each try, and drops it with the
+    request: so what is tried in vain now is known here, and since when.
+    """
+
+    def __init__(self) -> None:
+        self._in_vain: dict[object, float] = {}  # request → monotonic: its first failure
 
     def __iter__(self) -> Iterator[float]:
-        return itertools.chain(_TRIES_S, itertools.repeat(_TRIES_S[-1]))
+        request = object()
+        try:
+            for pause_s in itertools.chain(_TRIES_S, itertools.repeat(_TRIES_S[-1])):
+                yield pause_s
+                self._in_vain.setdefault(request, time.monotonic())
+        finally:
+            self._in_vain.pop(request, None)
+
+    def blind_s(self) -> float:
+        """How long the oldest request that has only failed has been tried; 0: there is none."""
+        now_s = time.monotonic()
+        return now_s - min(self._in_vain.values(), default=now_s)
 
 
-def kopf_settings() -> kopf.OperatorSettings:
+def kopf_settings(patience: Patience) -> kopf.OperatorSettings:
     """Quiet, and with watches that can neither hang nor end for ever."""
     settings = kopf.OperatorSettings()
-    settings.networking.error_backoffs = Patience()
+    settings.networking.error_backoffs = patience
     settings.posting.enabled = False
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330

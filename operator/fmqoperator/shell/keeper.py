@@ -117,6 +117,12 @@ class Keeper:
         """All resources of a kind, with the status that was written last."""
         return [worker.body for key, worker in self._workers.items() if key.kind == kind]
 
+    def neglected(self, kind: str) -> list[tuple[Json, float]]:
+        """All resources of a kind, each with the seconds since a round of it failed in nothing."""
+        now_s = time.monotonic()
+        workers = [worker for key, worker in self._workers.items() if key.kind == kind]
+        return [(worker.body, now_s - worker.whole_since) for worker in workers]
+
     def stalled_s(self) -> float:
         """How long whoever waits longest has been waiting for the end of a round."""
         now_s = time.monotonic()
@@ -138,6 +144,7 @@ class Worker:
     def __init__(self, keeper: Keeper, key: Key) -> None:
         self.task: asyncio.Task[None] | None = None
         self.due_since: float | None = None  # monotonic: woken, and no round has ended since
+        self.whole_since = time.monotonic()  # the last round in which nothing failed; or its birth
         self._keeper = keeper
         self._key = key
         self._body: Json = {}
@@ -213,6 +220,7 @@ class Worker:
         counts.longest_ms = max(counts.longest_ms, int((time.monotonic() - begun) * 1000))
         if not self._failures:
             self._in_a_row, self._complained = 0, ""
+            self.whole_since = time.monotonic()
             return pause_s
         counts.failed += 1
         self._complain()

@@ -7,7 +7,7 @@
 | `/metrics` | always |
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -24,10 +24,11 @@ Family = CounterMetricFamily | GaugeMetricFamily
 
 
 class Pages:
-    """Of one replica. `works`: it holds the Lease; `watches`: kopf has listed everything."""
+    """Of one replica. `works`: it holds the Lease. `blind_s`: how long kopf has asked in vain."""
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: Keeper, blind_s: Callable[[], float]) -> None:
         self.works = False
+        self.blind_s = blind_s
         self._keeper = keeper
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_Figures(self, keeper))
@@ -74,6 +75,7 @@ class _Figures(Collector):
             ("fmq_operator_topics", "Topics it knows", self._keeper.count("Topic")),
             ("fmq_operator_stalled_seconds", "The longest wait now", self._keeper.stalled_s()),
             ("fmq_operator_longest_round_seconds", "Ever", counts.longest_ms / 1000),
+            ("fmq_operator_blind_seconds", "It has asked in vain for", self._pages.blind_s()),
         ):
             yield GaugeMetricFamily(name, text, number)
         if self._pages.works:  # what another replica writes is its own to tell
@@ -81,7 +83,8 @@ class _Figures(Collector):
 
     def _resources(self) -> Iterator[Family]:
         groups = figures.of_groups(self._keeper.bodies("BrokerGroup"))
-        for gauge in (*groups, figures.of_jobs(self._keeper.bodies("BrokerJob"))):
+        neglected = figures.of_neglect(self._keeper.neglected("BrokerGroup"))
+        for gauge in (*groups, neglected, figures.of_jobs(self._keeper.bodies("BrokerJob"))):
             family = GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
             for values, number in gauge.samples:
                 family.add_metric(values, number)

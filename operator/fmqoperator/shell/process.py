@@ -11,8 +11,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import kopf
@@ -25,7 +26,7 @@ from fmqoperator.shell.brokers import Brokers
 from fmqoperator.shell.cache import Cache
 from fmqoperator.shell.events import Events
 from fmqoperator.shell.groups import Groups
-from fmqoperator.shell.handlers import kopf_settings, registry_of
+from fmqoperator.shell.handlers import Patience, kopf_settings, registry_of
 from fmqoperator.shell.jobs import Jobs
 from fmqoperator.shell.keeper import Keeper
 from fmqoperator.shell.kube import Kube
@@ -108,12 +109,14 @@ async def _run(options: Options) -> None:
     jobs = Jobs(kube, cache, events, options.defaults)
     topics = Topics(ensembles, events)
     keeper = Keeper(kube, {"BrokerGroup": groups, "Topic": topics, "BrokerJob": jobs})
-    pages = Pages(keeper)
+    patience = Patience()
+    pages = Pages(keeper, patience.blind_s)
+    watch = partial(_watch, options, cache, keeper, patience)
     lease = Lease(apart, options.defaults.operator_namespace, LEASE, options.me)
     try:
         async with serve_pages(options.listen, pages.all()):
             _log.info("operator_starts", me=options.me, pages=options.listen)
-            await _until(stopping, _work(options, lease, pages, cache, keeper, ensembles))
+            await _until(stopping, _work(lease, pages, keeper, ensembles, watch))
             _log.info("operator_stops")
     finally:
         await asyncio.gather(ensembles.close(), brokers.close())
@@ -121,26 +124,25 @@ async def _run(options: Options) -> None:
 
 
 async def _work(
-    options: Options,
     lease: Lease,
     pages: Pages,
-    cache: Cache,
     keeper: Keeper,
     ensembles: Ensembles,
+    watch: Callable[[], Coroutine[None, None, None]],
 ) -> None:
     async with held(lease):
         pages.works = True
         async with asyncio.TaskGroup() as tasks:
             keeping = [tasks.create_task(work) for work in (keeper.run(), ensembles.tidy())]
-            await _watch(options, cache, keeper)  # returns when kopf is told to stop
+            await watch()  # returns when kopf is told to stop
             for task in keeping:
                 task.cancel()
 
 
-async def _watch(options: Options, cache: Cache, keeper: Keeper) -> None:
+async def _watch(options: Options, cache: Cache, keeper: Keeper, patience: Patience) -> None:
     await kopf.operator(
         registry=registry_of(cache, keeper),
-        settings=kopf_settings(),
+        settings=kopf_settings(patience),
         identity=options.me,  # type: ignore[arg-type]  # a NewType of kopf's own insides
         standalone=True,
         clusterwide=not options.namespaces,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fmqoperator.figures import of_groups, of_jobs
+from fmqoperator.figures import of_groups, of_jobs, of_neglect
 from fmqoperator.resources import Access
 
 G1 = ("shop", "g1")
@@ -98,6 +98,15 @@ def test_what_was_asked_for_is_not_unready(phase: str) -> None:
     conditions = [{"type": "Ready", "status": "False"}, {"type": "Fenced", "status": "False"}]
     found = told(body(phase=phase, conditions=conditions))["condition"]
     assert found == {(*G1, "Fenced"): 0}
+
+
+def test_who_is_neglected_and_that_nobody_looks_after_what_is_paused_or_goes() -> None:
+    goes = body()
+    goes["metadata"]["deletionTimestamp"] = "now"
+    groups = [(body({"cluster": "eu"}), 7.0), (body({"hibernated": True}), 9.0)]
+    gauge = of_neglect([*groups, (body({"paused": True}), 600.0), (goes, 600.0)])
+    assert gauge.name == "fmq_operator_group_neglected_seconds"
+    assert gauge.samples == [(("eu", "g1"), 7.0), (G1, 9.0)]
 
 
 def test_jobs_by_type_and_phase_none_left_out() -> None:

@@ -1,6 +1,8 @@
 """What kopf has to say, and which of it is noise."""
 
+import asyncio
 import logging
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +11,8 @@ from kopf._cogs.clients import api, errors
 from kopf._cogs.structs.references import Selector
 from kopf._core.reactor import observation
 
-from fmqoperator.shell.handlers import kopf_settings
+from fmqoperator.shell import handlers
+from fmqoperator.shell.handlers import Patience, kopf_settings
 
 SPARK = Selector("sparkoperator.k8s.io", "v1beta2", "sparkapplications")
 TOPICS = Selector("fmq.io", "v1alpha1", "topics")
@@ -22,7 +25,7 @@ def test_a_cluster_without_spark_is_no_news(
     lacking: list[Selector], lines: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By the function of kopf that says it: if it says it in another way, this is seen here."""
-    kopf_settings()
+    kopf_settings(Patience())
     with caplog.at_level(logging.WARNING):
         observation._disable_mismatched_selectors(resources=set(), selectors=frozenset(lacking))
     assert len(caplog.records) == lines
@@ -30,7 +33,7 @@ def test_a_cluster_without_spark_is_no_news(
 
 
 def test_other_warnings_pass(caplog: pytest.LogCaptureFixture) -> None:
-    kopf_settings()
+    kopf_settings(Patience())
     with caplog.at_level(logging.WARNING):
         observation.logger.warning("Not enough permissions to list namespaces.")
     assert len(caplog.records) == 1
@@ -62,7 +65,7 @@ async def test_a_watch_that_is_forbidden_goes_on_once_it_is_allowed(
         waits.append(seconds)
 
     monkeypatch.setattr("asyncio.sleep", sleep)
-    settings, log = kopf_settings(), logging.getLogger("kopf")
+    settings, log = kopf_settings(Patience()), logging.getLogger("kopf")
     for _ in range(2):  # every request begins anew
         waits.clear()
         context: Any = SimpleNamespace(session=Session(200), server="http://api")
@@ -70,3 +73,35 @@ async def test_a_watch_that_is_forbidden_goes_on_once_it_is_allowed(
         assert len(waits) == 200
         assert waits[:3] == [1, 1, 2]
         assert max(waits) == 60
+
+
+async def test_how_long_something_has_been_asked_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By kopf's own way of asking, too: whoever gets an answer, or is cancelled, asks no more."""
+    now_s, blind, patience = 100.0, list[float](), Patience()
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+        blind.append(patience.blind_s())
+        if now_s > 130:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr("asyncio.sleep", sleep)
+    monkeypatch.setattr(handlers, "time", SimpleNamespace(monotonic=lambda: now_s))
+    settings, log = kopf_settings(patience), logging.getLogger("kopf")
+    for forbids, said in ((0, []), (3, [0, 1, 3]), (200, [0, 1, 3, 6, 11, 19])):
+        blind.clear()
+        context: Any = SimpleNamespace(session=Session(forbids), server="http://api")
+        with suppress(asyncio.CancelledError):
+            await api.request("get", "/pods", settings=settings, logger=log, context=context)
+        assert blind[: len(said)] == said
+        assert patience.blind_s() == 0
+    asks = [iter(patience), iter(patience)]
+    for ask in asks:
+        next(ask)
+        next(ask)
+        now_s += 7
+    assert patience.blind_s() == 14, "the one that has asked for longest"
+    asks.clear()
+    del ask
+    assert patience.blind_s() == 0

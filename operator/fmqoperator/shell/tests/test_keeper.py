@@ -224,6 +224,30 @@ async def test_how_often_in_a_row_something_failed_is_known(world: World) -> Non
         assert [[f.rounds for f in failures] for failures in found] == [[], [1], [2]]
 
 
+async def test_how_long_a_round_has_been_failing_is_known(world: World) -> None:
+    """Of each by itself; whatever failed in it."""
+    no = Failure("StatefulSet g1", "Forbidden", "you may not")
+    world.rounds.does["a"] = lambda: Outcome({}, failures=(no,))
+    world.keeper.know(A, body())
+    world.keeper.know(B, body())
+    for worker in world.keeper._workers.values():
+        worker.whole_since -= 1000
+    await world.rounds.until(lambda: world.rounds.rounds("a") > 1)
+    await world.rounds.until(lambda: world.rounds.rounds("b") > 0)
+    assert neglected(world) == {"a": True, "b": False}
+    del world.rounds.does["a"]
+    world.keeper.wake(A)
+    await settled(world)
+    assert neglected(world) == {"a": False, "b": False}
+    assert world.keeper.neglected("Topic") == []
+
+
+def neglected(world: World) -> dict[str, bool]:
+    """Who, of two, for longer than a thousand seconds."""
+    long = [seconds > 999 for _, seconds in world.keeper.neglected("BrokerGroup")]
+    return dict(zip("ab", long, strict=True))
+
+
 async def test_a_definition_that_drops_a_part_of_the_status_is_told_and_written_to_now_and_then(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,8 +24,9 @@ def pages(stalled_s: float = 0.5) -> Pages:
         count={"BrokerGroup": 5, "BrokerJob": 6, "Topic": 7}.__getitem__,
         stalled_s=lambda: stalled_s,
         bodies={"BrokerGroup": [GROUP], "BrokerJob": [JOB]}.__getitem__,
+        neglected={"BrokerGroup": [(GROUP, 31.5)]}.__getitem__,
     )
-    return Pages(cast(Keeper, keeper))
+    return Pages(cast(Keeper, keeper), lambda: 2.5)
 
 
 async def metrics(replica: Pages) -> str:
@@ -66,6 +67,7 @@ async def test_its_metrics() -> None:
         "fmq_operator_topics": 7,
         "fmq_operator_stalled_seconds": 0.5,
         "fmq_operator_longest_round_seconds": 0.02,
+        "fmq_operator_blind_seconds": 2.5,
     }
     assert complaints(text) == ""
 
@@ -80,6 +82,7 @@ async def test_only_who_works_tells_of_the_groups_and_jobs() -> None:
         'fmq_operator_group_ready_brokers{cluster="shop",group="g1"} 1.0',
         'fmq_operator_group_serves{cluster="shop",group="g1",what="read"} 1.0',
         'fmq_operator_group_serves{cluster="shop",group="g1",what="write"} 0.0',
+        'fmq_operator_group_neglected_seconds{cluster="shop",group="g1"} 31.5',
         'fmq_operator_jobs_in_phase{phase="Running",type="check"} 1.0',
         'fmq_operator_jobs_in_phase{phase="Failed",type="archive"} 0.0',
     ):

@@ -1,0 +1,363 @@
+"""Made-up samples of each alert, one step away from it too, for `test_alerts.py`."""
+
+from typing import NamedTuple
+
+STEP_S = 15
+
+BROKERS = ('cluster="c",group="g",broker="g-0"', 'cluster="c",group="g",broker="g-1"')
+GROUP = {"cluster": "c", "group": "g"}
+BROKER = GROUP | {"broker": "g-0"}
+
+
+def of(name: str, *values: str, more: str = "") -> dict[str, str]:
+    """A series of a metric for each broker, in promtool's words: `0x40` is 0 and 40 times 0."""
+    return {
+        f"{name}{{{labels}{more}}}": series for labels, series in zip(BROKERS, values, strict=False)
+    }
+
+
+class Case(NamedTuple):
+    """Samples, and when the alert is first seen (None: never, within an hour)."""
+
+    alert: str
+    series: dict[str, str]
+    fires_s: int | None
+    labels: dict[str, str] = GROUP
+    summary: str = ""
+
+
+def seen(name: str, more: str) -> str:
+    """A series of the group, by the operator."""
+    return f'fmq_operator_group_{name}{{cluster="c",group="g"{more}}}'
+
+
+WRITE, READ = ',what="write"', ',what="read"'
+SLAVE = ',slave="g-1"'
+MUCH = 64 * 1024 * 1024
+WORKS = 'fmq_operator_works{instance="%s"}'
+OPERATOR = 'fmq_operator_stalled_seconds{instance="o"}'
+LAG = 'fmq_consumer_lag_messages{cluster="c",group="%s",broker="%s",topic="t",consumer_group="r"}'
+
+BLIND = 'fmq_operator_blind_seconds{namespace="n",job="o",pod="%s"}'
+NEGLECTED = (
+    'fmq_operator_group_neglected_seconds{cluster="c",group="%s",namespace="n",job="o",pod="a"}'
+)
+RELEASE = {"namespace": "n", "job": "o"}
+
+NEW, ITS = ',mode="NEW"', ',mode="MASTER"'
+OTHER = 'cluster="d",group="g",broker="g-0"'
+"""Of the same name, in another cluster: what is said of it says nothing of this one."""
+
+
+def slave_alone(linked: str, mode: str = ITS, **values: str) -> dict[str, str]:
+    """The samples of a slave whose master is not scraped. It serves nothing."""
+    names = {f'fmq_serves{{{BROKERS[1]},what="{what}"}}': "0x240" for what in ("read", "write")}
+    of_slave = {"broker_info": "1x240", "master": "0x240", "upstream_connected": linked} | values
+    return (
+        names
+        | {f"fmq_{name}{{{BROKERS[1]}}}": value for name, value in of_slave.items()}
+        | {f"fmq_mode{{{BROKERS[1]}{mode}}}": "1x240"}
+    )
+
+
+MASTER_UNSEEN = [
+    # A slave is linked to it, and it serves, as the operator says or as nobody does.
+    Case("FmqGroupTakesNoWrites", slave_alone("1x240"), None),
+    Case("FmqGroupServesNoReads", slave_alone("1x240"), None),
+    Case("FmqGroupTakesNoWrites", slave_alone("1x240") | {seen("serves", WRITE): "1x240"}, None),
+    Case("FmqGroupServesNoReads", slave_alone("1x240") | {seen("serves", READ): "1x240"}, None),
+    Case(
+        "FmqBrokersNotScraped",
+        slave_alone("1x240"),
+        300,
+        summary="Prometheus does not see all brokers of group g",
+    ),
+    # It is there and serves nothing: the operator knows.
+    Case(
+        "FmqGroupTakesNoWrites",
+        slave_alone("1x240") | {seen("serves", WRITE): "1x3 0x240"},
+        60 + 60,
+        summary="Group g takes no messages",
+    ),
+    Case(
+        "FmqGroupServesNoReads",
+        slave_alone("1x240") | {seen("serves", READ): "1x3 0x240"},
+        60 + 30,
+        summary="Group g serves nobody",
+    ),
+    # It is gone: nobody is linked to it, or a slave has taken over.
+    Case(
+        "FmqGroupTakesNoWrites",
+        slave_alone("1x3 0x240"),
+        60 + 60,
+        summary="Group g takes no messages",
+    ),
+    Case(
+        "FmqGroupServesNoReads",
+        slave_alone("1x3 0x240"),
+        60 + 30,
+        summary="Group g serves nobody",
+    ),
+    Case(
+        "FmqGroupTakesNoWrites",
+        slave_alone("1x240", ',mode="SLAVE_CONSUME"'),
+        60,
+        summary="Group g takes no messages",
+    ),
+    Case("FmqBrokersNotScraped", slave_alone("0x240"), None),
+    # The master is scraped, and says that it serves nothing: whatever the operator knew last.
+    Case(
+        "FmqGroupTakesNoWrites",
+        slave_alone("1x240")
+        | of("fmq_master", "1x240", "0x240")
+        | of("fmq_serves", "0x240", more=WRITE)
+        | {seen("serves", WRITE): "1x240"},
+        60,
+        summary="Group g takes no messages",
+    ),
+    Case(
+        "FmqBrokersNotScraped",
+        slave_alone("1x240")
+        | of("fmq_master", "1x240", "0x240")
+        | of("fmq_broker_info", "1x240", "1x240")
+        | {seen("ready_brokers", ""): "2x240"},
+        None,
+    ),
+    Case(  # one of another group of that name is the master there
+        "FmqBrokersNotScraped",
+        slave_alone("1x240") | {f"fmq_master{{{OTHER}}}": "1x240"},
+        300,
+        summary="Prometheus does not see all brokers of group g",
+    ),
+    # A slave that is not scraped.
+    Case(
+        "FmqBrokersNotScraped",
+        of("fmq_master", "1x240")
+        | of("fmq_broker_info", "1x240")
+        | {seen("ready_brokers", ""): "1x3 2x240"},
+        60 + 300,
+        summary="Prometheus does not see all brokers of group g",
+    ),
+]
+OPERATOR_FAILS = [
+    Case(
+        "FmqGroupNotLookedAfter",
+        {NEGLECTED % "g": "0x3 75x240", NEGLECTED % "h": "30x240"},
+        60 + 300,
+        summary="The operator has not looked after group g for 1m 15s",
+    ),
+    Case(  # slow; and a round that fails now and then
+        "FmqGroupNotLookedAfter",
+        {NEGLECTED % "g": "60x240", NEGLECTED % "h": "75x18 0x1 75x18 0x1 75x18"},
+        None,
+    ),
+    Case(
+        "FmqOperatorFails",
+        {BLIND % "a": "0x3 75x240", BLIND % "b": "0x240"},
+        60 + 300,
+        RELEASE,
+        "The operator has got nothing done for 1m 15s",
+    ),
+    Case(
+        "FmqOperatorFails",
+        {BLIND % "a": "0x240", NEGLECTED % "g": "90x240", NEGLECTED % "h": "0x3 75x240"},
+        60 + 300,
+        RELEASE,
+        "The operator has got nothing done for 1m 15s",
+    ),
+    Case(  # one of two groups
+        "FmqOperatorFails",
+        {BLIND % "a": "60x240", NEGLECTED % "g": "90x240", NEGLECTED % "h": "30x240"},
+        None,
+    ),
+]
+CASES = [
+    *MASTER_UNSEEN,
+    *OPERATOR_FAILS,
+    Case(
+        "FmqGroupTakesNoWrites",
+        of("fmq_serves", "0x240", "0x240", more=WRITE),
+        60,
+        summary="Group g takes no messages",
+    ),
+    Case("FmqGroupTakesNoWrites", of("fmq_serves", "1x240", "0x240", more=WRITE), None),
+    Case("FmqGroupTakesNoWrites", of("fmq_serves", "1x3 0x3 1x240", "0x240", more=WRITE), None),
+    Case(
+        "FmqGroupTakesNoWrites",
+        of("fmq_serves", "0x240", "0x240", more=WRITE)
+        | {f"fmq_serves{{{OTHER}{WRITE}}}": "1x240", f"fmq_mode{{{OTHER}{NEW}}}": "1x240"},
+        60,
+        summary="Group g takes no messages",
+    ),
+    Case(  # nobody has opened it yet: its first master's image is on its way
+        "FmqGroupTakesNoWrites",
+        of("fmq_serves", "0x240", more=WRITE) | of("fmq_mode", "1x240", more=NEW),
+        None,
+    ),
+    Case(
+        "FmqGroupServesNoReads",
+        of("fmq_serves", "0x240", more=READ) | of("fmq_mode", "1x240", more=NEW),
+        None,
+    ),
+    Case(
+        "FmqPolicyUnmet",
+        of("fmq_master", "1x240", "0x240") | of("fmq_unwritable", "0x3 1x240", "0x240"),
+        60 + 60,
+        summary="Group g refuses messages: too few slaves are in sync",
+    ),
+    Case(  # of one that was master once
+        "FmqPolicyUnmet",
+        of("fmq_master", "1x240", "0x240") | of("fmq_unwritable", "0x240", "1x240"),
+        None,
+    ),
+    Case(
+        "FmqGroupServesNoReads",
+        of("fmq_serves", "0x240", "0x240", more=READ),
+        30,
+        summary="Group g serves nobody",
+    ),
+    Case("FmqGroupServesNoReads", of("fmq_serves", "0x240", "1x240", more=READ), None),
+    Case(
+        "FmqTwoMasters",
+        of("fmq_serves", "1x240", "0x3 1x240", more=WRITE),
+        60 + 120,
+        summary="Two brokers of group g say that they take messages",
+    ),
+    Case("FmqTwoMasters", of("fmq_serves", "1x240", "0x240", more=WRITE), None),
+    Case(  # a move, half way for as long as a minute's scrapes may see it
+        "FmqTwoMasters",
+        of("fmq_serves", "1x8 0x240", "0x4 1x240", more=WRITE),
+        None,
+    ),
+    Case(
+        "FmqGroupUnseen",
+        {seen("serves", READ): "1x3 0x240"},
+        60 + 60,
+        summary="No broker of group g is there",
+    ),
+    Case("FmqGroupUnseen", {seen("serves", READ): "1x240"}, None),
+    Case(  # who is there says what it serves: another alert's
+        "FmqGroupUnseen",
+        {seen("serves", READ): "0x240"} | of("fmq_serves", "0x240", more=READ),
+        None,
+    ),
+    Case("FmqGroupUnseen", {seen("serves", WRITE): "0x240"}, None),
+    Case(
+        "FmqGroupUnseen",
+        {seen("serves", READ): "0x240", f"fmq_serves{{{OTHER}{READ}}}": "1x240"},
+        60,
+        summary="No broker of group g is there",
+    ),
+    Case(  # it has just been woken: five minutes are its own
+        "FmqGroupUnseen",
+        {seen("serves", READ): "_x60 0x240", seen("brokers", ""): "0x60 2x240"},
+        61 * STEP_S + 300 + 60,
+        summary="No broker of group g is there",
+    ),
+    Case(
+        "FmqGroupNotReady",
+        {seen("condition", ',type="Ready"'): "0x240"},
+        900,
+        summary="Group g is not as declared",
+    ),
+    Case("FmqGroupNotReady", {seen("condition", ',type="Ready"'): "0x58 1x3 0x40 1x240"}, None),
+    Case(
+        "FmqDamageFound",
+        {seen("condition", ',type="IndexConsistent"'): "1x3 0x240"},
+        60,
+        summary="A check found damage in the data of group g",
+    ),
+    Case("FmqDamageFound", {seen("condition", ',type="IndexConsistent"'): "1x240"}, None),
+    Case("FmqDamageFound", {seen("condition", ',type="Degraded"'): "0x240"}, None),
+    Case(
+        "FmqBrokersNotScraped",
+        {seen("serves", READ): "1x240"},
+        300,
+        summary="Prometheus does not see all brokers of group g",
+    ),
+    Case(
+        "FmqBrokersNotScraped",
+        {seen("serves", READ): "1x240"} | of("fmq_serves", "1x240", more=READ),
+        None,
+    ),
+    Case("FmqOperatorAway", {}, 300, {}, "No replica of the operator works"),
+    Case(
+        "FmqOperatorAway",
+        {WORKS % "a": "0x240", WORKS % "b": "0x240"},
+        300,
+        {},
+        "No replica of the operator works",
+    ),
+    Case("FmqOperatorAway", {WORKS % "a": "0x240", WORKS % "b": "1x240"}, None),
+    Case(  # one of two releases
+        "FmqOperatorAway",
+        {
+            'fmq_operator_works{namespace="a",job="o"}': "1x240",
+            'fmq_operator_works{namespace="b",job="o"}': "1x3 _x240",
+        },
+        # A sample counts for five minutes where a target is not seen to be gone.
+        60 + 300 + 300,
+        {"namespace": "b", "job": "o"},
+        "No replica of the operator works",
+    ),
+    Case(
+        "FmqNoSlaveInSync",
+        of("fmq_master", "1x240", "0x240")
+        | of("fmq_in_sync_slaves", "0x240", "1x240")  # what a slave says of it may be old
+        | of("fmq_slave_connected", "0x240", more=SLAVE),
+        120,
+        summary="No slave of group g is in sync",
+    ),
+    Case(
+        "FmqNoSlaveInSync",
+        of("fmq_master", "1x240", "0x240")
+        | of("fmq_in_sync_slaves", "1x240", "0x240")
+        | of("fmq_slave_connected", "1x240", more=SLAVE),
+        None,
+    ),
+    Case(  # it has none
+        "FmqNoSlaveInSync",
+        of("fmq_master", "1x240") | of("fmq_in_sync_slaves", "0x240"),
+        None,
+    ),
+    Case(
+        "FmqSlaveLags",
+        of("fmq_slave_lag_bytes", f"{MUCH + 1}x240", more=SLAVE),
+        300,
+        GROUP | {"slave": "g-1"},
+        "Slave g-1 is 64MiB behind",
+    ),
+    Case("FmqSlaveLags", of("fmq_slave_lag_bytes", f"{MUCH}x240", more=SLAVE), None),
+    Case(
+        "FmqDiskFull",
+        of("fmq_journal_refuses", "0x3 1x240", "0x240"),
+        60,
+        BROKER,
+        "Broker g-0 refuses messages: its disk is full",
+    ),
+    Case("FmqDiskFull", of("fmq_journal_refuses", "0x240", "0x240"), None),
+    Case(
+        "FmqZooKeeperAway",
+        of("fmq_zookeeper_connected", "0x240", "1x240"),
+        60,
+        BROKER,
+        "Broker g-0 has no answer from ZooKeeper",
+    ),
+    Case("FmqZooKeeperAway", of("fmq_zookeeper_connected", "1x240", "1x240"), None),
+    Case(  # of two groups together
+        "FmqConsumersLag",
+        {LAG % ("g", "g-0"): "600000x240", LAG % ("h", "h-0"): "600000x240"},
+        600,
+        {"cluster": "c", "topic": "t", "consumer_group": "r"},
+        "Consumers r are 1.2M messages behind on t",
+    ),
+    Case("FmqConsumersLag", {LAG % ("g", "g-0"): "1000000x240"}, None),
+    Case(
+        "FmqOperatorStalls",
+        {OPERATOR: "0x3 75x240"},
+        120,
+        {},
+        "The operator has not looked at a group for 1m 15s",
+    ),
+    Case("FmqOperatorStalls", {OPERATOR: "60x240"}, None),
+]

@@ -1,7 +1,7 @@
 """Every alert about what the operator tells: caused on the cluster, seen by a real Prometheus.
 
 Those about brokers: `seeing/tests/test_live.py`. An operator that stalls: `test_many_groups.py`.
-Alerts hold their breath for `FOR_S` here.
+One that may not do its work: `test_operator_rights.py`. Alerts hold their breath for `FOR_S` here.
 """
 
 from functools import partial
@@ -14,6 +14,7 @@ from e2e.kind.groups import Group, Json
 from e2e.kind.prometheus import brokers, operators, scraping
 from e2e.kind.story import Report
 from e2e.kind.tools import apply, cordoned, get, kubectl, until
+from e2e.seeing.causing import causes
 from e2e.seeing.chart import eager_rules
 from e2e.seeing.prometheus import NEEDED, Prometheus, available
 
@@ -59,12 +60,14 @@ def silent(found: Prometheus, *names: str) -> None:
     until(lambda: not any(fires(found, name) for name in names), f"{names} are silent")
 
 
+@causes("FmqBrokersNotScraped")
 def test_brokers_that_nobody_scrapes(pair: Group, rules: Path, tmp_path: Path) -> None:
     with scraping(tmp_path / "p", operators(), rules) as found:
         awaited(found, "FmqBrokersNotScraped")
         assert not fires(found, "FmqGroupUnseen"), "it serves, as the operator says"
 
 
+@causes("FmqGroupUnseen", "FmqGroupNotReady")
 def test_all_brokers_are_gone(pair: Group, rules: Path, tmp_path: Path) -> None:
     with scraping(tmp_path / "p", [*operators(), *brokers(pair)], rules) as found:
         silent(found, "FmqGroupUnseen", "FmqGroupNotReady", "FmqBrokersNotScraped")
@@ -77,6 +80,7 @@ def test_all_brokers_are_gone(pair: Group, rules: Path, tmp_path: Path) -> None:
         silent(found, "FmqGroupUnseen", "FmqGroupNotReady")
 
 
+@causes("FmqDamageFound")
 def test_a_check_finds_damage(pair: Group, rules: Path, tmp_path: Path, report: Report) -> None:
     """And what the runbook says of a slave's damage makes it good."""
     pair.in_pod(FILL)
@@ -95,6 +99,7 @@ def test_a_check_finds_damage(pair: Group, rules: Path, tmp_path: Path, report: 
         silent(found, "FmqDamageFound")
 
 
+@causes("FmqOperatorAway")
 def test_no_operator_works(pair: Group, rules: Path, tmp_path: Path) -> None:
     with scraping(tmp_path / "p", operators(), rules) as found:
         silent(found, "FmqOperatorAway")

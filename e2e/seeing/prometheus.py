@@ -11,11 +11,11 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import yaml
 
@@ -46,7 +46,9 @@ class Target:
 
 
 class Prometheus:
-    """One that runs."""
+    """One that runs. `witnesses` hear which alerts each look at any of them finds firing."""
+
+    witnesses: ClassVar[list[Callable[[Set[str]], None]]] = []
 
     def __init__(self, port: int) -> None:
         self._url = f"http://127.0.0.1:{port}"
@@ -75,9 +77,15 @@ class Prometheus:
     def alerts(self, *, pending: bool = False) -> dict[str, list[dict[str, Any]]]:
         """Alerts that fire (or are about to, too), by name."""
         out: dict[str, list[dict[str, Any]]] = {}
+        firing = set()
         for alert in self._get("alerts")["data"]["alerts"]:
-            if pending or alert["state"] == "firing":
-                out.setdefault(alert["labels"]["alertname"], []).append(alert)
+            name, fires = alert["labels"]["alertname"], alert["state"] == "firing"
+            if fires:
+                firing.add(name)
+            if pending or fires:
+                out.setdefault(name, []).append(alert)
+        for witness in self.witnesses:
+            witness(firing)
         return out
 
     def up(self) -> set[str]:

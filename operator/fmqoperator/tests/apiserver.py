@@ -19,7 +19,8 @@ from typing import Any
 from fmqport.free_ports import free_ports
 
 _START_S = 120.0
-_TOKEN = "test"
+ADMIN, OPERATOR = "test", "operator"
+"""Tokens: of who may do everything, and of a user of that name, who may what roles let it."""
 
 
 def programs() -> tuple[Path, Path] | None:
@@ -46,7 +47,7 @@ class ApiServer:
     def call(self, method: str, path: str, body: Any = None, kind: str = "json") -> Any:
         """Raises `Refused` with the server's message."""
         data = None if body is None else json.dumps(body).encode()
-        headers = {"Authorization": f"Bearer {_TOKEN}", "Content-Type": f"application/{kind}"}
+        headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": f"application/{kind}"}
         request = urllib.request.Request(self._url + path, data, headers, method=method)
         try:
             with urllib.request.urlopen(request, context=self._tls, timeout=30) as answer:
@@ -77,7 +78,7 @@ def api_server(folder: Path) -> Iterator[ApiServer]:
     client, peer, port = free_ports(3)
     key, tokens = folder / "sa.key", folder / "tokens"
     subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
-    tokens.write_text(f"{_TOKEN},admin,1,system:masters\n")
+    tokens.write_text(f"{ADMIN},admin,1,system:masters\n{OPERATOR},{OPERATOR},2\n")
     store = f"http://127.0.0.1:{client}"
     urls = f"http://127.0.0.1:{peer}"
     commands = (

@@ -118,7 +118,7 @@ class Keeper:
         return [worker.body for key, worker in self._workers.items() if key.kind == kind]
 
     def neglected(self, kind: str) -> list[tuple[Json, float]]:
-        """All resources of a kind, each with the seconds since a round of it failed in nothing."""
+        """All of a kind, each with the seconds since its last round in which nothing failed."""
         now_s = time.monotonic()
         workers = [worker for key, worker in self._workers.items() if key.kind == kind]
         return [(worker.body, now_s - worker.whole_since) for worker in workers]

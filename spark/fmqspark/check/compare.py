@@ -74,8 +74,10 @@ class Drill(NamedTuple):
     key: Key
 
 
-def replica_of(name: str, results: Iterable[SegmentResult], commit_end: int) -> Replica:
-    """Put a replica's segments together."""
+def replica_of(
+    name: str, results: Iterable[SegmentResult], commit_end: int, missing: Iterable[Covered] = ()
+) -> Replica:
+    """Put a replica's segments together; what is `missing` is its own damage, not its end."""
     ordered = sorted((r for r in results if not r.retired), key=lambda r: r.base)
     start = ordered[0].base if ordered else 0
     replica = Replica(name, start, start, commit_end)
@@ -89,9 +91,17 @@ def replica_of(name: str, results: Iterable[SegmentResult], commit_end: int) -> 
             replica.blocks.setdefault(key, []).append(digest)
         bad = [c for c in result.coverage if c.state in [state.value for state in NOT_OK]]
         replica.holes += [(c.begin, c.end) for c in bad]
-        # Where the newest segment cannot be read nobody knows where it ends.
-        replica.end = max([replica.end, *(c.end for c in bad if c.state == State.UNREAD.value)])
+        # Where the newest segment cannot be read, or moves, nobody knows where it ends.
+        replica.end = max([replica.end, *(c.end for c in bad)])
+    for lost in missing:
+        replica.holes.append((lost.begin, lost.end))
+        replica.end = max(replica.end, lost.end)
     return replica
+
+
+def alone(replica: Replica) -> list[Found]:
+    """Of one without others: R003, as far as its own checkpoint knows what is committed."""
+    return _ends([replica], replica.commit_end)
 
 
 def suspects(replicas: Sequence[Replica]) -> list[Key]:

@@ -132,6 +132,7 @@ def run_check(
     """
     began = time.monotonic()
     views = _views(options)
+    replicas: list[compare.Replica] = []
     outcome = Outcome(options.level, list(views), [n for n, v in views.items() if v.live])
     rate = options.bytes_per_s / engine.workers
     with Progress(options.folder) as progress:
@@ -145,7 +146,9 @@ def run_check(
             verifier = _verifier(view)
             told = [found_on(name, finding) for finding in verifier.findings]
             outcome.findings += told
-            outcome.coverage += _missing(name, told, results[name], verifier.durable_end)
+            missing = _missing(name, told, results[name], verifier.durable_end)
+            replicas.append(compare.replica_of(name, results[name], _commit_end(view), missing))
+            outcome.coverage += missing
             outcome.coverage += _not_begun(name, view, told)
             _suspect(name, view, verifier.segments, results[name], outcome)
             for result in results[name]:
@@ -153,7 +156,9 @@ def run_check(
                 outcome.findings += result.findings
                 outcome.coverage += result.coverage
         if len(views) > 1:
-            _compare(views, results, rate, engine, outcome)
+            _compare(views, replicas, rate, engine, outcome)
+        else:
+            outcome.findings += compare.alone(*replicas)
         outcome.findings = _once(outcome.findings)
         outcome.findings.sort(key=lambda f: (f.replica, f.begin or 0, f.code, f.file, f.sentence))
         outcome.took_s = time.monotonic() - began
@@ -325,12 +330,11 @@ def read_block(task: DrillTask) -> tuple[compare.Drill, list[Batch] | str]:
 
 def _compare(
     views: dict[str, DataDirectory],
-    results: dict[str, list[SegmentResult]],
+    replicas: Sequence[compare.Replica],
     rate: float,
     engine: Engine,
     outcome: Outcome,
 ) -> None:
-    replicas = [compare.replica_of(n, results[n], _commit_end(v)) for n, v in views.items()]
     keys = compare.suspects(replicas)
     tasks = [DrillTask(views[d.replica].path, d, rate) for d in compare.drills(replicas, keys)]
     drilled: dict[tuple[str, compare.Key], list[Batch]] = {}

@@ -82,7 +82,7 @@ def test_zeros_to_the_end_are_not_an_end(a: Path, b: Path, number: int, level: L
 @pytest.mark.parametrize("level", Level)
 def test_a_torn_tail_is_void_and_a_stored_one_is_damage(tmp_path: Path, level: Level) -> None:
     last = journal().headers[-1]
-    a = write(tmp_path / "a", durable_end=last.position)
+    a = write(tmp_path / "a", durable_end=last.position, commit_end=last.position)
     flip(a, last.position + 64)
     torn = check(a, level=level)
     assert said(torn) == [("J001", "warning", last.position)]
@@ -98,7 +98,7 @@ def test_a_torn_tail_is_void_and_a_stored_one_is_damage(tmp_path: Path, level: L
 def test_what_a_torn_write_left_behind_it_is_void_as_well(tmp_path: Path, level: Level) -> None:
     writer = alike(9)
     torn = writer.headers[-2]
-    a = write(tmp_path / "a", writer, durable_end=torn.position)
+    a = write(tmp_path / "a", writer, durable_end=torn.position, commit_end=torn.position)
     flip(a, torn.position + 64)
     outcome = check(a, level=level)
     assert said(outcome) == [("J001", "warning", torn.position)]

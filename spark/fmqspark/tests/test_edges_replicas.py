@@ -133,6 +133,35 @@ def test_r003_what_nobody_has(tmp_path: Path) -> None:
     assert {f.end for f in outcome.findings} == {long.end}
 
 
+@pytest.mark.parametrize("level", Level)
+def test_r003_of_one_alone_by_its_own_checkpoint(tmp_path: Path, level: Level) -> None:
+    """A power cut took what was committed and not yet synced here: the others have it."""
+    short, long = alike(150), alike()
+    for end in (short.end + 8, long.end):
+        outcome = check(write(tmp_path / "a", short, commit_end=end), level=level)
+        assert codes(outcome) == [("R003", "a", short.end)]
+        assert (outcome.findings[0].end, outcome.findings[0].severity) == (end, "warning")
+        assert outcome.exit_code == 1
+        assert rows(outcome, "not compared") == []
+    a = write(tmp_path / "a", short, commit_end=short.end)
+    assert codes(check(a, level=level)) == []
+    last = write(a, short, durable_end=short.headers[-1].position) and short.headers[-1]
+    flip(a, last.position)  # torn, and it was committed: the cut leaves it behind
+    assert codes(check(a, level=level)) == [
+        ("J001", "a", last.position),
+        ("R003", "a", last.position),
+    ]
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_what_is_known_durable_and_gone_is_damage_and_not_r003(tmp_path: Path, both: bool) -> None:
+    short, long = alike(150), alike()
+    a = write(tmp_path / "a", short, durable_end=long.end, commit_end=long.end + 8, bases=(0,))
+    others = [write(tmp_path / "b", long)] if both else []
+    found = [found for found in codes(check(*others, a)) if found[1] == "a"]
+    assert found == [("J001", "a", short.end), ("R003", "a", long.end)]
+
+
 def test_r003_only_below_what_is_committed(tmp_path: Path) -> None:
     short, long = alike(150), alike()
     b = write(tmp_path / "b", short)

@@ -5,8 +5,10 @@ that ends the process. The lock is only looked at (`directory_lock` alone takes 
 on disk.
 """
 
+import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,7 +20,8 @@ from fmqcore.batch import HEADER_LEN
 from fmqcore.errors import DirectoryLocked, InvalidArgument, Malformed
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_base
-from fmqport.directory import LOCK, is_locked, read_small, see
+from fmqport.directory import LOCK, is_locked, see
+from fmqport.directory import read_small as read_whole
 
 _WINDOW: Final = 1024 * 1024
 _FAR: Final = 4096  # a jump over more than this: only what is asked for is read
@@ -132,10 +135,27 @@ class DataDirectory(NamedTuple):
         return read_small(self.path, name)
 
 
+def read_small(path: Path | str, name: str) -> bytes | None:
+    """A small file whole; None if there is none. Raises `OSError`, also for what is no file."""
+    _require_file(path, name)
+    return read_whole(path, name)
+
+
+def _require_file(path: Path | str, name: str) -> None:
+    """A pipe would keep who reads it waiting for ever, and a device never ends."""
+    file = Path(path, name)
+    with suppress(FileNotFoundError):
+        mode = file.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(file))
+
+
 def look(path: Path) -> DataDirectory:
     """Look at a directory. Raises `InvalidArgument` if it is none or holds no journal."""
     if not path.is_dir():
         raise InvalidArgument(f"{path} is no directory: name a broker's data directory")
+    for name in (CHECKPOINT, LOCK):
+        _require_file(path, name)
     listing, checkpoint = see(path)
     names = [name for name, _ in listing]
     segments = [name for name in names if segment_base(name) is not None]

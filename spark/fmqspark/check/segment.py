@@ -5,6 +5,7 @@ stands for itself, because its SNAP holds the state of all before it; that it fo
 before is checked by that one's task, which reads the first batch behind its end, too.
 """
 
+import os
 import time
 from dataclasses import dataclass
 from typing import Final
@@ -75,6 +76,8 @@ def check_segment(task: SegmentTask) -> SegmentResult:
 
 def _not_read(result: SegmentResult, file: SegmentFile, state: State, failed: OSError) -> None:
     why = failed.strerror or str(failed)
+    name = os.path.basename(failed.filename or file.name)
+    why = why if name == file.name else f"{name}: {why}"  # its index, or what goes with the newest
     result.coverage = [Covered(result.replica, file.name, file.base, file.end, state.value, why)]
     result.digests = []
 

@@ -326,3 +326,26 @@ def test_the_page_shows_each_segment_and_each_finding(tmp_path: Path) -> None:
         assert f"<td>{found.code}" in html
     assert "<script" not in html
     assert "http" not in html.replace("https", "http").split("</style>")[1]
+
+
+NOT_FILES = ["checkpoint", "lock", "resume", "suspect", "takeover.journal", "65536.index"]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", NOT_FILES)
+def test_nobody_waits_for_a_pipe_or_reads_a_device(tmp_path: Path, name: str) -> None:
+    a = write(tmp_path / "a")
+    file = a / (index_name(Position(MIN_SEGMENT)) if name == "65536.index" else name)
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+        file.unlink(missing_ok=True)
+        make(file)
+        if name in ("checkpoint", "lock"):
+            with pytest.raises(OSError, match="it is a pipe or a device, not a file") as failed:
+                check(a)
+            assert failed.value.filename == str(file)
+        else:
+            outcome = check(a)
+            assert outcome.exit_code == 3
+            why = [c.why for c in outcome.coverage if c.state == "unread"]
+            told = f"{file.name}: it is a pipe or a device, not a file"
+            assert why == [told.removeprefix("suspect: ")]  # its row is named so

@@ -20,8 +20,13 @@ from pyspark.sql import SparkSession
 
 from fmqcore.errors import Unavailable
 from fmqport.zk.java import NoJava, find_java
+from fmqspark.spark.starting import in_short, kept, listening
 
 _MODULE: Final = "jdk.incubator.vector"
+_LOOK: Final = (
+    "look at JAVA_HOME, JAVA_TOOL_OPTIONS, JDK_JAVA_OPTIONS, SPARK_HOME and the memory that is "
+    "free, or use --engine pool, which needs no Java"
+)
 _LAUNCHER: Final = """#!/bin/sh
 for argument do
   shift
@@ -41,7 +46,7 @@ def open_session(workers: int, master: str = "") -> Iterator[SparkSession]:
     if running is not None:
         yield running
         return
-    with tempfile.TemporaryDirectory(prefix="fmq-spark-") as folder, _java(Path(folder)):
+    with tempfile.TemporaryDirectory(prefix="fmq-spark-") as folder, _java(Path(folder)) as java:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.appName("fmq")
         if master or "SPARK_ENV_LOADED" not in os.environ:
@@ -57,16 +62,32 @@ def open_session(workers: int, master: str = "") -> Iterator[SparkSession]:
             builder = builder.config("spark.driver.host", "127.0.0.1").config(
                 "spark.driver.bindAddress", "127.0.0.1"
             )
-        try:
-            session = builder.getOrCreate()
-        except (Py4JError, PySparkException, RuntimeError, OSError) as error:
-            raise Unavailable(f"Spark did not start: {why(error)}") from error
+        session = _started(builder, java)
         session.sparkContext.setLogLevel("FATAL")  # what fails is raised here, in one piece
         try:
             yield session
         finally:
             with suppress(Py4JError, OSError):  # a Java that was killed is told by who needed it
                 session.stop()
+
+
+def _started(builder: SparkSession.Builder, java: Path) -> SparkSession:
+    """Raises `Unavailable`, with what Java said."""
+    with listening() as start:
+        try:
+            return builder.getOrCreate()
+        except (Py4JError, PySparkException, RuntimeError, OSError) as error:
+            start.failed, failed = True, error
+    if isinstance(failed, OSError) and failed.filename:
+        raise Unavailable(f"Spark did not start: {failed.filename}: {failed.strerror}") from failed
+    if isinstance(failed, Py4JJavaError):  # Java runs, and says why Spark does not
+        raise Unavailable(f"Spark did not start: {why(failed)}") from failed
+    words = start.words()
+    log = kept(words)
+    raise Unavailable(
+        f"Spark did not start: {java}: {in_short(words) or why(failed)}; {_LOOK}"
+        + (f"; all that it said: {log}" if log else "")
+    ) from failed
 
 
 def why(error: BaseException) -> str:
@@ -83,13 +104,13 @@ def why(error: BaseException) -> str:
 
 
 @contextmanager
-def _java(folder: Path) -> Iterator[None]:
+def _java(folder: Path) -> Iterator[Path]:
     """Point Spark at a Java that starts; the environment is as before afterwards."""
     java = find_java()
     before = os.environ.get("JAVA_HOME")
     os.environ["JAVA_HOME"] = str(_home(java, folder))
     try:
-        yield
+        yield java
     finally:
         if before is None:
             del os.environ["JAVA_HOME"]
@@ -101,7 +122,10 @@ def _home(java: Path, folder: Path) -> Path:
     try:
         done = subprocess.run([java, "--list-modules"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NoJava(f"{java} does not run: {error}") from error
+        raise NoJava(f"{java} does not run: {error}; {_LOOK}") from error
+    if done.returncode:
+        said = in_short(done.stderr + done.stdout) or f"it ends with {done.returncode}"
+        raise NoJava(f"{java} does not run: {said}; {_LOOK}")
     if _MODULE in done.stdout:
         return java.resolve().parent.parent
     launcher = folder / "java-home" / "bin" / "java"

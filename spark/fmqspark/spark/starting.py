@@ -1,0 +1,134 @@
+"""What Java says while it starts: heard, and shown only if it matters.
+
+Java and the scripts that start it write to this process's standard output and error: greetings if
+all is well, stack traces if not. While Spark starts both lead to here. If it starts, what comes
+afterwards goes where it always went; if not, one line of it goes into our own sentence, and all of
+it into a file that the sentence names. `FMQ_DEBUG=1` lets everything through.
+"""
+
+import os
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+_OUT: Final = 1
+_ERR: Final = 2
+_MOST: Final = 1024 * 1024
+_LINE: Final = 200
+_WAIT_S: Final = 2.0  # for the last words of a Java that has ended
+_SAYS_NOTHING: Final = re.compile(
+    r"\s*at |\s*\.\.\. |(WARNING|NOTE): |Picked up |Using Spark's |To adjust |Setting |#?\s*$"
+    r"|\S+ \S+ (WARN|INFO) |.*Warning: |\s+\w+\(\)$|.*spark-class: line |.*bad array subscript"
+    r"|Error occurred during initialization|Error: Could not create the Java Virtual Machine"
+    r"|Error: A fatal exception has occurred|Error: A JNI error has occurred"
+)
+"""Frames, greetings, and lines that only say that another one says what it is."""
+
+
+class _Ear:
+    """Takes a file descriptor's place; hears who is started meanwhile as long as that one lives."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._kept = os.dup(fd)
+        self._reader, writer = os.pipe()
+        os.dup2(writer, fd)
+        os.close(writer)
+        self._words = b""
+        self._passes = False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def give_back(self) -> None:
+        """This process writes where it did before; who was started is heard still."""
+        os.dup2(self._kept, self._fd)
+
+    def let_through(self, *, all_of_it: bool) -> None:
+        """From now on, or also what was said so far, it goes where it was to go."""
+        with self._lock:
+            self._passes = True
+            if all_of_it:
+                self._show(self._words)
+
+    def heard(self, wait_s: float = 0) -> str:
+        """All, if who was started has ended meanwhile; else what there is."""
+        self._thread.join(wait_s)
+        with self._lock:
+            return self._words.decode(errors="replace")
+
+    def _listen(self) -> None:
+        while piece := os.read(self._reader, 65536):
+            with self._lock:
+                if self._passes:
+                    self._show(piece)
+                elif len(self._words) < _MOST:
+                    self._words += piece
+        os.close(self._reader)
+
+    def _show(self, piece: bytes) -> None:
+        with suppress(OSError):  # nobody reads it any more
+            while piece:
+                piece = piece[os.write(self._kept, piece) :]
+
+
+class Start:
+    """One start of Spark."""
+
+    def __init__(self) -> None:
+        self.failed = False
+        self._ears: list[_Ear] = []
+
+    def so_far(self) -> str:
+        """What was said up to now, and not let through."""
+        return "".join(ear.heard() for ear in self._ears)
+
+    def words(self) -> str:
+        """What was said, once it has failed: its last words, too."""
+        return "".join(ear.heard(_WAIT_S) for ear in self._ears)
+
+
+@contextmanager
+def listening() -> Iterator[Start]:
+    """Around the start alone. Who catches its failure within sets `failed`, and asks after it."""
+    start = Start()
+    if os.environ.get("FMQ_DEBUG", "") in ("", "0"):
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        for fd in (_ERR, _OUT):
+            with suppress(OSError):  # closed by who started us
+                start._ears.append(_Ear(fd))
+    try:
+        yield start
+    except BaseException:
+        start.failed = True
+        raise
+    finally:
+        for ear in start._ears:
+            ear.give_back()
+        if not start.failed:
+            for ear in start._ears:
+                ear.let_through(all_of_it=ear._fd == _OUT)
+
+
+def in_short(words: str) -> str:
+    """The one line that says most; "" if none does."""
+    lines = [line.strip() for line in words.splitlines() if not _SAYS_NOTHING.match(line)]
+    return lines[0][:_LINE] if lines else ""
+
+
+def kept(words: str) -> str:
+    """The file that all of it was written to; "" if there is nothing, or it could not be."""
+    if not words.strip():
+        return ""
+    with suppress(OSError):
+        fd, path = tempfile.mkstemp(prefix="fmq-java-", suffix=".log")
+        with open(fd, "w", encoding="utf-8") as file:
+            file.write(words)
+        return path
+    return ""

@@ -1,0 +1,141 @@
+"""A Java that is found and dies while it starts: one sentence, 69, and its own words in a file."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fmqport.zk.java import find_java
+from fmqspark.spark.starting import in_short, kept, listening
+from fmqspark.tests.kit import write
+
+pytestmark = [pytest.mark.timeout(600)]
+TRACE = """\
+Picked up JAVA_TOOL_OPTIONS: -Dx=y
+WARNING: Using incubator modules: jdk.incubator.vector
+Exception in thread "main" java.lang.UnsatisfiedLinkError: no net in java.library.path
+	at java.base/java.lang.ClassLoader.loadLibrary(ClassLoader.java:2434)
+	... 12 more
+"""
+FAKE = """#!/bin/sh
+case "$*" in
+*-version*) echo 'openjdk version "21.0.1"' >&2; exit 0;;
+*--list-modules*) {modules};;
+esac
+{dies}
+exit 1
+"""
+
+
+def java(folder: Path, dies: str, modules: str = "echo jdk.incubator.vector@21; exit 0") -> Path:
+    """A home with a Java that says that it is one."""
+    file = folder / "home" / "bin" / "java"
+    file.parent.mkdir(parents=True)
+    file.write_text(FAKE.format(modules=modules, dies=dies))
+    file.chmod(0o755)
+    return file
+
+
+def check(tmp_path: Path, **environment: str) -> tuple[int, str, str]:
+    """The command, in a process of its own: Java writes past Python's streams."""
+    a = write(tmp_path / "a")
+    (tmp_path / "tmp").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "fmqspark", "check", a, "--engine", "spark", "--workers", "1"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path / "tmp")}
+        | environment,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("stream", [1, 2])
+def test_a_java_that_dies_as_it_starts_is_one_sentence(tmp_path: Path, stream: int) -> None:
+    (tmp_path / "words").write_text(TRACE)
+    fake = java(tmp_path, f"cat {tmp_path}/words >&{stream}")
+    code, out, err = check(tmp_path, JAVA_HOME=str(fake.parent.parent))
+    assert (code, out, err.count("\n")) == (69, "", 1), err
+    assert err.startswith(
+        f'fmq job: Spark did not start: {fake}: Exception in thread "main" '
+        "java.lang.UnsatisfiedLinkError: no net in java.library.path; look at JAVA_HOME, "
+    )
+    assert "--engine pool" in err
+    log = re.search(r"all that it said: (\S+)\n", err)
+    assert log is not None
+    assert TRACE in Path(log.group(1)).read_text()
+    assert [path.name for path in (tmp_path / "tmp").iterdir()] == [Path(log.group(1)).name]
+
+
+@pytest.mark.spark
+def test_a_java_that_does_not_run_at_all(tmp_path: Path) -> None:
+    fake = java(tmp_path, "exit 1", modules=f"cat {tmp_path}/words; exit 1")
+    (tmp_path / "words").write_text(
+        "Error occurred during initialization of VM\nToo small maximum heap\n"
+    )
+    code, out, err = check(tmp_path, JAVA_HOME=str(fake.parent.parent))
+    assert (code, out, err.count("\n")) == (69, "", 1), err
+    assert err.startswith(f"fmq job: {fake} does not run: Too small maximum heap; look at JAVA_HO")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"SPARK_DRIVER_MEMORY": "8m"}, "{java}: "),
+        ({"SPARK_DRIVER_MEMORY": "lots"}, "{java}: Invalid maximum heap size: -Xmxlots; look at"),
+        ({"SPARK_HOME": "/nowhere"}, "/nowhere/./bin/spark-submit: No such file or directory"),
+    ],
+)
+def test_a_real_java_that_cannot_start_spark(
+    tmp_path: Path, environment: dict[str, str], said: str
+) -> None:
+    code, out, err = check(tmp_path, **environment)
+    assert (code, out, err.count("\n")) == (69, "", 1), err
+    assert err.startswith("fmq job: Spark did not start: " + said.format(java=find_java()))
+    assert "\tat " not in err
+
+
+@pytest.mark.spark
+def test_a_start_that_is_well_is_not_talked_about(tmp_path: Path) -> None:
+    code, out, err = check(tmp_path)
+    assert (code, err) == (0, "")
+    assert out.endswith("verdict (standard): clean\n")
+
+
+TALKS = "echo greeting >&2; echo data; read _; echo later >&2; echo more"
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_what_is_said_after_the_start_goes_where_it_went(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], failed: bool
+) -> None:
+    with listening() as start:
+        talker = subprocess.Popen(
+            ["sh", "-c", f"{TALKS}; touch {tmp_path}/done"], stdin=subprocess.PIPE, text=True
+        )
+        while "data" not in start.so_far():
+            assert talker.poll() is None
+        start.failed = failed
+    talker.communicate("\n")
+    words = start.words()
+    captured = capfd.readouterr()
+    if failed:
+        assert sorted(words.split()) == ["data", "greeting", "later", "more"]
+        assert captured == ("", "")
+    else:
+        assert captured == ("data\nmore\n", "later\n")
+
+
+def test_the_line_that_says_most() -> None:
+    assert in_short(TRACE).startswith('Exception in thread "main" java.lang.Unsatis')
+    assert in_short("NOTE: Picked up\n\tat x.y(Z.java)\n\n") == ""
+    assert in_short("Error: A JNI error has occurred\n  wrong  \nmore") == "wrong"
+    assert kept(" \n") == ""

@@ -62,7 +62,7 @@ def open_session(workers: int, master: str = "") -> Iterator[SparkSession]:
             builder = builder.config("spark.driver.host", "127.0.0.1").config(
                 "spark.driver.bindAddress", "127.0.0.1"
             )
-        session = _started(builder, java)
+        session = _started(builder, java, master)
         session.sparkContext.setLogLevel("FATAL")  # what fails is raised here, in one piece
         try:
             yield session
@@ -71,7 +71,7 @@ def open_session(workers: int, master: str = "") -> Iterator[SparkSession]:
                 session.stop()
 
 
-def _started(builder: SparkSession.Builder, java: Path) -> SparkSession:
+def _started(builder: SparkSession.Builder, java: Path, master: str) -> SparkSession:
     """Raises `Unavailable`, with what Java said."""
     with listening() as start:
         try:
@@ -81,7 +81,8 @@ def _started(builder: SparkSession.Builder, java: Path) -> SparkSession:
     if isinstance(failed, OSError) and failed.filename:
         raise Unavailable(f"Spark did not start: {failed.filename}: {failed.strerror}") from failed
     if isinstance(failed, Py4JJavaError):  # Java runs, and says why Spark does not
-        raise Unavailable(f"Spark did not start: {why(failed)}") from failed
+        there = f"; look whether {master} is there and has room for it" if master else ""
+        raise Unavailable(f"Spark did not start: {why(failed)}{there}") from failed
     words = start.words()
     log = kept(words)
     raise Unavailable(

@@ -5,9 +5,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from fmqcore.errors import Unavailable
 from fmqport.zk.java import find_java
 from fmqspark.spark.starting import in_short, kept, listening
 from fmqspark.tests.kit import write
@@ -108,6 +110,27 @@ def test_a_start_that_is_well_is_not_talked_about(tmp_path: Path) -> None:
     code, out, err = check(tmp_path)
     assert (code, err) == (0, "")
     assert out.endswith("verdict (standard): clean\n")
+
+
+@pytest.mark.spark
+def test_a_master_that_does_not_take_it_is_named() -> None:
+    from py4j.protocol import Py4JJavaError
+
+    from fmqspark.spark import session
+
+    class Builder:
+        def getOrCreate(self) -> None:  # noqa: N802  # Spark's name
+            stopped = SimpleNamespace(getMessage=lambda: "All masters are unresponsive!\nat x")
+            stopped._target_id, stopped._gateway_client = "o1", None
+            raise Py4JJavaError("", stopped)
+
+    for master, said in (("", ""), ("spark://a:7077", "; look whether spark://a:7077 is there")):
+        with pytest.raises(Unavailable) as told:
+            session._started(Builder(), Path("java"), master)  # type: ignore[arg-type]
+        assert str(told.value).startswith(
+            f"Spark did not start: All masters are unresponsive!{said}"
+        )
+        assert ("look" in str(told.value)) == bool(master)
 
 
 TALKS = "echo greeting >&2; echo data; read _; echo later >&2; echo more"

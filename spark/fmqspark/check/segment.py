@@ -7,7 +7,7 @@ before is checked by that one's task, which reads the first batch behind its end
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from fmqcore.batch import BatchFault, BatchHeader
@@ -56,6 +56,16 @@ class SegmentTask:
 
 def check_segment(task: SegmentTask) -> SegmentResult:
     """Check it; an I/O error is part of the result, not raised."""
+    result = _checked(task)
+    if result.end <= task.file.end:
+        return result
+    # Cut within a batch of which only the header was read: read all, to tell it where it is.
+    again = _checked(replace(task, level=Level.DEEP))
+    again.bytes_read += result.bytes_read
+    return again
+
+
+def _checked(task: SegmentTask) -> SegmentResult:
     file = task.file
     throttle = Throttle(task.bytes_per_s)
     result = SegmentResult(task.replica, task.base, task.size, task.base)

@@ -163,6 +163,26 @@ def test_what_a_file_that_is_cut_lacks_is_unread(a: Path) -> None:
     assert rows(outcome, "unread") == [("a", second.position, journal().end)]
 
 
+@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("back", [1, 8, 500])
+@pytest.mark.parametrize("number", [-1, -2])
+def test_a_file_that_is_cut_within_a_batch_is_damaged_there_at_every_level(
+    a: Path, number: int, back: int, level: Level
+) -> None:
+    victim = SEALED[-2] if number == -2 else journal().headers[-1]
+    path, at = file_of(a, victim.position)
+    size = at + HEADER_LEN + victim.payload_len - back
+    path.write_bytes(path.read_bytes()[:size])
+    outcome = check(a, level=level)
+    assert ("J001", "error", victim.position) in said(outcome)
+    assert outcome.exit_code == 2
+    end = victim.position - at + size
+    assert ("a", victim.position, end) in rows(outcome, "unread")
+    assert ("a", victim.position - at, victim.position) in rows(outcome, "checked")
+    told = [c for c in outcome.coverage if c.file == path.name]
+    assert sum(c.bytes for c in told if c.begin < end) == size
+
+
 def test_a_newest_file_of_zeros_that_the_checkpoint_knows(a: Path) -> None:
     (a / segment_name(BASES[-1])).write_bytes(bytes(MIN_SEGMENT))
     outcome = check(a)

@@ -57,7 +57,7 @@ class SegmentTask:
 def check_segment(task: SegmentTask) -> SegmentResult:
     """Check it; an I/O error is part of the result, not raised."""
     result = _checked(task)
-    if result.end <= task.file.end:
+    if result.end <= task.file.end or task.level is Level.DEEP:
         return result
     # Cut within a batch of which only the header was read: read all, to tell it where it is.
     again = _checked(replace(task, level=Level.DEEP))
@@ -235,10 +235,11 @@ _HEADER_CODES: Final = (Code.J001, Code.J003, Code.J005)
 
 
 def _coverage(
-    task: SegmentTask, report: SegmentReport, end: Position, unread: list[tuple[int, int]]
+    task: SegmentTask, report: SegmentReport, end: int, unread: list[tuple[int, int]]
 ) -> list[Covered]:
     """The whole file, range by range."""
     name, replica = report.file.name, task.replica
+    end = min(end, report.file.end)  # an EOF reaches further than a file that is cut behind it
     bad = [(a, b, State.UNREAD) for a, b in unread]
     bad += [
         (finding.position, finding.end, State.DAMAGED)

@@ -183,6 +183,25 @@ def test_a_file_that_is_cut_within_a_batch_is_damaged_there_at_every_level(
     assert sum(c.bytes for c in told if c.begin < end) == size
 
 
+@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("back", [1, 100])
+def test_a_file_that_is_cut_behind_its_eof_is_checked_to_its_own_end(
+    a: Path, back: int, level: Level
+) -> None:
+    path, at = file_of(a, SEALED[-1].position)
+    size = MIN_SEGMENT - back
+    assert at + HEADER_LEN < size
+    path.write_bytes(path.read_bytes()[:size])
+    outcome = check(a, level=level)
+    assert {f.code for f in outcome.findings} == {"J005"}
+    assert MIN_SEGMENT + size in {f.begin for f in outcome.findings}
+    covered = [(c.begin, c.end, c.state) for c in outcome.coverage if c.begin // MIN_SEGMENT == 1]
+    assert sorted(covered) == [
+        (MIN_SEGMENT, MIN_SEGMENT + size, "checked"),
+        (MIN_SEGMENT + size, 2 * MIN_SEGMENT, "unread"),
+    ]
+
+
 def test_a_newest_file_of_zeros_that_the_checkpoint_knows(a: Path) -> None:
     (a / segment_name(BASES[-1])).write_bytes(bytes(MIN_SEGMENT))
     outcome = check(a)

@@ -12,10 +12,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import fmqclient
 from fmqbroker.health import Health, Running, role_of
+from fmqbroker.metrics import BrokerCollector
+from fmqbroker.replication_view import LinkView
+from fmqbroker.settings import BrokerSettings
 from fmqbroker.tests.fault_disk import FaultDisk, Step
 from fmqbroker.tests.test_broker import Process, broker
 from fmqcore.cluster import GroupConfig, GroupState, Member, Mode
-from fmqcore.words import BrokerId, GroupName, Permission
+from fmqcore.words import BrokerId, GroupName, Permission, Position
 from fmqport.disk import DiskFailed, DiskFull
 from fmqport.free_ports import free_port
 from fmqport.system import SystemClock
@@ -54,6 +57,17 @@ def running(
 MASTER = GroupState(mode=Mode.MASTER, master=A, reader=A)
 TAKEN = GroupState(mode=Mode.SLAVE_CONSUME, master=A, reader=B)
 BACK = GroupState(mode=Mode.HANDOVER, master=A, reader=B)
+
+
+def test_a_slave_that_was_taken_out_of_the_group_has_no_figures() -> None:
+    """Its link is there until the master's next term: an alert would look at it for ever."""
+    seen: Any = running(A, MASTER)
+    seen.journal = SimpleNamespace(end=Position(10))
+    seen.master = SimpleNamespace(links={B: LinkView(), BrokerId("g-3"): LinkView()})
+    settings = BrokerSettings(cluster="c", group="g", broker=A, data_dir="-", zookeeper="-")
+    collector = BrokerCollector(settings, cast(Health, None))
+    told = {s.labels["slave"] for f in collector._replication(seen) for s in f.samples}
+    assert told == {B}
 
 
 @pytest.mark.parametrize(

@@ -139,14 +139,58 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "both lost the same, and the next master takes one of them for proof",
         (
             "fmqbroker/replicate_upstream.py",
-            "if message.in_sync and self._view.caught_up:",
-            "if self._view.caught_up:",
+            "if in_sync and self._view.caught_up and self._level_end is None:",
+            "if self._view.caught_up and self._level_end is None:",
         ),
         tests=(
             _TESTS + "test_replicate_hello.py::"
             "test_a_slave_is_whole_again_once_it_was_level_with_a_master_that_serves",
         ),
         alone="its stream must break between the Welcome and the opening of the term",
+    ),
+    mutant(
+        "level in memory is level",
+        "what was fsynced and acknowledged once is gone with the next power cut, and nobody knows",
+        (
+            "fmqbroker/replicate_upstream.py",
+            "made_whole(durably=journal.durable_end >= self._level_end)",
+            "made_whole()",
+        ),
+        tests=(
+            _TESTS + "test_replicate_hello.py::"
+            "test_what_was_fsynced_is_not_all_there_before_it_is_fsynced_again",
+        ),
+        alone="a disk must be replaced, and the power go within the second in which it is level",
+    ),
+    mutant(
+        "the reader's journal is taken for the master's",
+        "acks that only the reader's journal has, above the commit end, go with the reader",
+        (
+            "fmqbroker/offset_store.py",
+            "await offsets_above(self._journal, committed)",
+            "await offsets_above(self._journal, self._journal.end)",
+        ),
+        tests=(
+            _TESTS + "test_offset_store_taker.py::"
+            "test_what_no_master_need_have_of_its_journal_is_the_taker_s_to_keep",
+            "broker/fmqsim/tests/test_lacking.py::"
+            "test_acks_that_a_dead_master_took_along_outlive_the_reader_that_has_them",
+        ),
+        alone="a master must lose the newest acks, and then the reader that has them be lost, too",
+    ),
+    mutant(
+        "a side journal counts in the next term alone",
+        "who ended between taking the mastership and opening loses what it had stored as a reader",
+        (
+            "fmqbroker/offset_store.py",
+            "        if mine and left_in >= opened:\n",
+            "        if mine and left_in == self._journal.epoch - 2:\n",
+        ),
+        tests=(
+            _TESTS + "test_offset_store.py::"
+            "test_who_took_over_keeps_its_side_journal_until_its_term_is_open",
+        ),
+        alone="records of a simulation are small",
     ),
     mutant(
         "an orderly stop makes whole",

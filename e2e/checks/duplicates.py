@@ -10,6 +10,7 @@ the offset that it had (its epoch is another: acks of the first say nothing of i
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 
 from e2e.checks.content import may_be_gone
 from e2e.checks.facts import Confirmed, Facts
@@ -17,6 +18,7 @@ from e2e.checks.findings import Check, Finding
 from e2e.checks.progress import Arrival, read_all
 from e2e.checks.takeover import excuse
 from e2e.events import Delivered, Down, FaultKind, Place, Step, Stored
+from fmqcore.cluster import Mode
 
 _WAKES_MS = 1000.0
 """So long after it has woken a client may not know yet that its queue is another's."""
@@ -92,6 +94,26 @@ def _waited(facts: Facts, event: Delivered, confirmed: Confirmed) -> bool:
     )
 
 
+def _seek_is_back(facts: Facts, arrival: Arrival) -> bool:
+    """It came from a reader that had not heard of the last seek; who made that one reads again.
+
+    Then an ack of a copy from that reader, that nobody has stored, counts as made before the seek:
+    a client cannot tell (ADR 0021). It may have the copy in its hands until it hears of the other.
+    """
+    event, sought, acked_ms = arrival.event, arrival.sought, arrival.acked_ms
+    if acked_ms is None or arrival.confirmed is not None or sought is None:
+        return False
+    states = [s for s in facts.states.get(event.place.group, ()) if s.at_ms <= event.at_ms]
+    back = [
+        after.at_ms
+        for before, after in pairwise(states)
+        if before.mode is not Mode.MASTER and after.mode is Mode.MASTER
+    ]
+    if not back or not sought.acked_ms < back[-1] or acked_ms > back[-1] + _NOTICED_MS:
+        return False
+    return bool(excuse(facts, event.place, sought, event.at_ms))
+
+
 def _machine(who: str) -> str:
     """Where a client runs, whose lives are `m00`, `m00.2`, `m00.3`."""
     return who.partition(".")[0]
@@ -113,6 +135,8 @@ def _again(facts: Facts, readers: str, arrival: Arrival) -> Iterator[Finding]:
     if arrival.before is not None and may_be_gone(facts, arrival.before, event.at_ms):
         return
     if confirmed is None or _slept(facts, event, confirmed) or _waited(facts, event, confirmed):
+        return
+    if _seek_is_back(facts, arrival):
         return
     if not excuse(facts, event.place, confirmed, event.at_ms):
         about = (event.who, event.place.group)

@@ -169,3 +169,30 @@ def test_the_ack_that_counts_is_that_of_the_message_at_which_it_stands(
     kit.floor_seen(stands_at)
     kit.store_floor(4)
     assert kit.broken() == broken
+
+
+@pytest.mark.parametrize(
+    ("knows", "late_ms", "broken"),
+    [(False, 0, set()), (True, 0, {Check.I5}), (False, 10_000, {Check.I5})],
+)
+def test_a_seek_that_its_reader_had_not_heard_of_may_be_back_with_its_master(
+    knows: bool, late_ms: float, broken: set[Check]
+) -> None:
+    """What was acked of the reader's copies meanwhile is void: a member cannot tell (ADR 0021)."""
+    kit = Kit(AckPolicy(how_many=HowMany.NONE))
+    kit.produce(6)
+    kit.consume([0, 1, 2, 3])
+    had = int(kit.writer.end)
+    seeking(kit, 1)
+    kit.deliver([1])
+    kit.store_floor(1)
+    kit.ends(MASTER)
+    sought(kit, 1)
+    kit.ends(SLAVE, -1 if knows else had)
+    kit.take_over()
+    kit.hand_over()
+    kit.wait(late_ms)
+    kit.deliver([3])  # a copy from the slave, which had it in flight
+    kit.ack([3])
+    kit.deliver([2, 3])
+    assert kit.broken() & {Check.I5} == broken

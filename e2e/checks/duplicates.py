@@ -82,10 +82,12 @@ def _slept(facts: Facts, event: Delivered, confirmed: Confirmed) -> bool:
 def _waited(facts: Facts, event: Delivered, confirmed: Confirmed) -> bool:
     """It waited in a commit when the reader went, and goes on with what it had from that one.
 
-    A reader that goes without a word (its power is cut) is noticed by its silence only.
+    A reader that goes without a word (its power is cut, or it stands still) is noticed by its
+    silence only.
     """
     readers = {state.reader for state in facts.states.get(event.place.group, ())}
     gone = [e.at_ms for r in sorted(readers) for e in facts.lives.get(r, ()) if isinstance(e, Down)]
+    gone += [from_ms for broker, from_ms, _ in facts.losses.frozen if broker in readers]
     return any(
         since_ms <= gone_ms <= confirmed.at_ms <= until_ms <= event.at_ms
         and event.at_ms <= min(until_ms + _WAKES_MS, gone_ms + _NOTICED_MS)

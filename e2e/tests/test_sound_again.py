@@ -83,21 +83,24 @@ def test_who_stood_still_wakes_with_what_another_is_done_with(
 @pytest.mark.parametrize(
     ("waits", "lost", "later_ms", "broken"),
     [
-        (True, True, 100, set()),
-        (False, True, 100, {"I5"}),  # it would have taken it before
-        (True, False, 100, {"I5"}),  # it cannot have had it from another reader
-        (True, True, 10_000, {"I5"}),  # by then it knows that the reader is gone
+        (True, FaultKind.POWER, 100, set()),
+        (True, FaultKind.PAUSE, 100, set()),  # another took over from it meanwhile
+        (False, FaultKind.POWER, 100, {"I5"}),  # it would have taken it before
+        (True, None, 100, {"I5"}),  # it cannot have had it from another reader
+        (True, FaultKind.POWER, 10_000, {"I5"}),  # by then it knows that the reader is gone
+        (True, FaultKind.PAUSE, 10_000, {"I5"}),
     ],
 )
 def test_who_waits_in_a_commit_goes_on_with_what_the_lost_reader_gave_it(
-    waits: bool, lost: bool, later_ms: float, broken: set[str]
+    waits: bool, lost: FaultKind | None, later_ms: float, broken: set[str]
 ) -> None:
     kit = Kit()
     kit.produce(1)
     if waits:
         kit.add(Committing(kit.at(), MEMBER, READERS))
     if lost:
-        kit.fault(FaultKind.POWER, MASTER)
+        kit.fault(lost, MASTER)
+    if lost is FaultKind.POWER:
         kit.end(MASTER, Ending.POWER, int(kit.writer.end))
         kit.up(MASTER)
     kit.consume([0], who="other")

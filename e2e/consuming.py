@@ -156,9 +156,9 @@ class _Life:
         known = (member.readers, place)
         traffic.seen[known] = max(traffic.seen.get(known, 0), offset + 1)
         key = (message.key or b"").decode("latin-1")
-        count = message.delivery_count
-        at_ms = traffic.now_ms()
-        traffic.add(Delivered(at_ms, self._who, member.readers, place, offset, record, count, key))
+        count, epoch = message.delivery_count, message.read_epoch
+        who = (traffic.now_ms(), self._who, member.readers)
+        traffic.add(Delivered(*who, place, offset, record, count, key, epoch))
 
     def _ack(self, messages: list[Message]) -> None:
         for message in messages:

@@ -89,7 +89,10 @@ class Left(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """The program got a message; `record` -1: a value that nobody sent. `attempt` from 1."""
+    """The program got a message; `record` -1: a value that nobody sent. `attempt` from 1.
+
+    `epoch`: of the term in which a broker delivered it to the client; 0: not known.
+    """
 
     at_ms: float
     who: str
@@ -99,6 +102,7 @@ class Delivered(NamedTuple):
     record: int
     attempt: int = 1
     key: str = ""
+    epoch: int = 0
 
 
 class Acked(NamedTuple):

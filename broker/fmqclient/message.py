@@ -8,7 +8,7 @@ from fmqcore.batch import HEADER_LEN, BadBatch, BatchType, check_payload, parse_
 from fmqcore.columns import BadColumns, decode, decode_headers
 from fmqcore.consume.ranges import Range
 from fmqcore.errors import BadCrc, Malformed
-from fmqcore.words import Offset
+from fmqcore.words import Epoch, Offset
 from fmqproto.v1 import client_pb2
 
 
@@ -26,6 +26,7 @@ class Chunk:
         "keys",
         "nacked",
         "ranges",
+        "read_epoch",
         "session",
         "store_ms",
         "tags",
@@ -62,6 +63,7 @@ class Chunk:
         self.session = session
         self.base = header.base_offset
         self.epoch = header.epoch
+        self.read_epoch = session.epoch
         self.ranges: list[Range] = [(Offset(first), Offset(end))]  # to be handed out
         self.generation = delivery.generation
         self.term = track.term
@@ -105,6 +107,9 @@ class Acker:
     """Who hears of acks: a consumer's session."""
 
     __slots__ = ()
+
+    epoch: Epoch
+    """The term of the group in which its broker serves."""
 
     def acked(self) -> None:
         """Some track has news."""
@@ -179,6 +184,11 @@ class Message:
         """When the producer took it, if it was told to say (`born_time=True`)."""
         born = self._chunk.born_ms
         return None if born is None else born[self.offset - self._chunk.base]
+
+    @property
+    def read_epoch(self) -> int:
+        """The term of its broker group in which it was delivered."""
+        return self._chunk.read_epoch
 
     @property
     def delivery_count(self) -> int:

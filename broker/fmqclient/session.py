@@ -92,7 +92,7 @@ class Session(Acker):
         self.left = asyncio.Event()
         self._heard_ms = 0
         self._beat_ms = 3000
-        self._address, self._epoch = "", Epoch(0)
+        self._address, self.epoch = "", Epoch(0)
         self._strange_since_ms = 0
 
     # ---- for the consumer
@@ -211,7 +211,7 @@ class Session(Acker):
             self.tracks.clear()  # made anew under its name: what is known is of another topic
         self._beat_ms = answer.opened.heartbeat_ms or 3000
         self._address = broker.address
-        self._epoch = Epoch(answer.epoch)
+        self.epoch = Epoch(answer.epoch)
         return stream
 
     async def _serve(self, stream: Stream) -> None:
@@ -239,8 +239,8 @@ class Session(Acker):
     async def _receive(self, stream: Stream) -> None:
         while (reply := await stream.receive()) is not None:
             self._heard_ms = self._clock.monotonic_ms()
-            if reply.epoch > self._epoch:
-                self._epoch = Epoch(reply.epoch)
+            if reply.epoch > self.epoch:
+                self.epoch = Epoch(reply.epoch)
                 self._routes.want()
             for move in reply.revoked:
                 self._revoke(move)
@@ -383,7 +383,7 @@ class Session(Acker):
     def _check_route(self) -> None:
         """The group has a newer epoch in which this broker does not serve reads: leave it."""
         route = self._routes.table.groups.get(self.group)
-        if route is None or route.epoch <= self._epoch:
+        if route is None or route.epoch <= self.epoch:
             return
         mine = [b for b in route.brokers if b.address == self._address]
         if not any(b.permission & Permission.READ for b in mine):

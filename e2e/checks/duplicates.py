@@ -10,15 +10,14 @@ the offset that it had (its epoch is another: acks of the first say nothing of i
 
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
+from math import inf
 
 from e2e.checks.content import may_be_gone
 from e2e.checks.facts import Confirmed, Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.progress import Arrival, read_all
 from e2e.checks.takeover import excuse
-from e2e.events import Delivered, Down, FaultKind, Place, Step, Stored
-from fmqcore.cluster import Mode
+from e2e.events import Delivered, FaultKind, Place, Step, Stored
 
 _WAKES_MS = 1000.0
 """So long after it has woken a client may not know yet that its queue is another's."""
@@ -79,39 +78,27 @@ def _slept(facts: Facts, event: Delivered, confirmed: Confirmed) -> bool:
     )
 
 
-def _waited(facts: Facts, event: Delivered, confirmed: Confirmed) -> bool:
-    """It waited in a commit when the reader went, and goes on with what it had from that one.
+def _stale(facts: Facts, event: Delivered, confirmed: Confirmed) -> bool:
+    """A copy from the session with a reader whose term was over when another was done with it.
 
     A reader that goes without a word (its power is cut, or it stands still) is noticed by its
-    silence only.
+    silence only; until then its client takes the session for whole, and hands out what it has.
     """
-    readers = {state.reader for state in facts.states.get(event.place.group, ())}
-    gone = [e.at_ms for r in sorted(readers) for e in facts.lives.get(r, ()) if isinstance(e, Down)]
-    gone += [from_ms for broker, from_ms, _ in facts.losses.frozen if broker in readers]
-    return any(
-        since_ms <= gone_ms <= confirmed.at_ms <= until_ms <= event.at_ms
-        and event.at_ms <= min(until_ms + _WAKES_MS, gone_ms + _NOTICED_MS)
-        for since_ms, until_ms in facts.waits.get(event.who, ())
-        for gone_ms in gone
-    )
+    states = facts.states.get(event.place.group, ())
+    over_ms = next((s.at_ms for s in states if 0 < event.epoch < s.epoch), inf)
+    return over_ms <= confirmed.at_ms <= event.at_ms <= over_ms + _NOTICED_MS
 
 
 def _seek_is_back(facts: Facts, arrival: Arrival) -> bool:
-    """It came from a reader that had not heard of the last seek; who made that one reads again.
+    """Its copy came from a reader that had not heard of the last seek; who has it reads again.
 
-    Then an ack of a copy from that reader, that nobody has stored, counts as made before the seek:
-    a client cannot tell (ADR 0021). It may have the copy in its hands until it hears of the other.
+    Then an ack of that copy, which nobody has stored, counts as made before the seek: a client
+    cannot tell (ADR 0021).
     """
-    event, sought, acked_ms = arrival.event, arrival.sought, arrival.acked_ms
-    if acked_ms is None or arrival.confirmed is not None or sought is None:
+    event, before, sought = arrival.event, arrival.before, arrival.sought
+    if arrival.acked_ms is None or arrival.confirmed is not None:
         return False
-    states = [s for s in facts.states.get(event.place.group, ()) if s.at_ms <= event.at_ms]
-    back = [
-        after.at_ms
-        for before, after in pairwise(states)
-        if before.mode is not Mode.MASTER and after.mode is Mode.MASTER
-    ]
-    if not back or not sought.acked_ms < back[-1] or acked_ms > back[-1] + _NOTICED_MS:
+    if before is None or sought is None or before.epoch >= event.epoch:
         return False
     return bool(excuse(facts, event.place, sought, event.at_ms))
 
@@ -136,9 +123,9 @@ def _again(facts: Facts, readers: str, arrival: Arrival) -> Iterator[Finding]:
         )
     if arrival.before is not None and may_be_gone(facts, arrival.before, event.at_ms):
         return
-    if confirmed is None or _slept(facts, event, confirmed) or _waited(facts, event, confirmed):
+    if confirmed is None or _slept(facts, event, confirmed) or _seek_is_back(facts, arrival):
         return
-    if _seek_is_back(facts, arrival):
+    if arrival.acked_ms is None and _stale(facts, event, confirmed):
         return
     if not excuse(facts, event.place, confirmed, event.at_ms):
         about = (event.who, event.place.group)

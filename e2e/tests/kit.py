@@ -187,11 +187,14 @@ class Kit:
         self.told(records, header)
         return header
 
-    def deliver(self, offsets: Sequence[int], queue: int = 0, who: str = MEMBER) -> None:
+    def deliver(
+        self, offsets: Sequence[int], queue: int = 0, who: str = MEMBER, epoch: int | None = None
+    ) -> None:
         records = self.stored(queue)
         for offset in offsets:
-            record = records[offset]
-            self.add(Delivered(self.at(), who, READERS, place(queue), offset, record, 1, "k"))
+            what = (place(queue), offset, records[offset], 1, "k")
+            term = self.epoch if epoch is None else epoch
+            self.add(Delivered(self.at(), who, READERS, *what, term))
 
     def ack(self, offsets: Sequence[int], queue: int = 0, who: str = MEMBER) -> None:
         for offset in offsets:

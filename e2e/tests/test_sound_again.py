@@ -3,8 +3,8 @@
 import pytest
 
 from e2e.checks.findings import Check
-from e2e.events import Committed, Committing, Ending, Fault, FaultKind, Step
-from e2e.tests.kit import MASTER, MEMBER, NONE, READERS, SLAVE, Kit
+from e2e.events import Ending, Fault, FaultKind, Step
+from e2e.tests.kit import MASTER, NONE, SLAVE, Kit
 from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, HowMany
 
@@ -81,31 +81,36 @@ def test_who_stood_still_wakes_with_what_another_is_done_with(
 
 
 @pytest.mark.parametrize(
-    ("waits", "lost", "later_ms", "broken"),
+    ("epoch", "later_ms", "broken"),
     [
-        (True, FaultKind.POWER, 100, set()),
-        (True, FaultKind.PAUSE, 100, set()),  # another took over from it meanwhile
-        (False, FaultKind.POWER, 100, {"I5"}),  # it would have taken it before
-        (True, None, 100, {"I5"}),  # it cannot have had it from another reader
-        (True, FaultKind.POWER, 10_000, {"I5"}),  # by then it knows that the reader is gone
-        (True, FaultKind.PAUSE, 10_000, {"I5"}),
+        (1, 100, set()),
+        (2, 100, {"I5"}),  # it has it from who knew of the ack
+        (0, 100, {"I5"}),  # nobody knows from whom
+        (1, 10_000, {"I5"}),  # by then it knows that the reader is gone
     ],
 )
-def test_who_waits_in_a_commit_goes_on_with_what_the_lost_reader_gave_it(
-    waits: bool, lost: FaultKind | None, later_ms: float, broken: set[str]
+def test_who_has_not_noticed_that_its_reader_is_gone_hands_out_what_it_had_from_it(
+    epoch: int, later_ms: float, broken: set[str]
 ) -> None:
     kit = Kit()
     kit.produce(1)
-    if waits:
-        kit.add(Committing(kit.at(), MEMBER, READERS))
-    if lost:
-        kit.fault(lost, MASTER)
-    if lost is FaultKind.POWER:
-        kit.end(MASTER, Ending.POWER, int(kit.writer.end))
-        kit.up(MASTER)
+    kit.fault(FaultKind.PAUSE, MASTER)
+    kit.ends(SLAVE)
+    kit.take_over()
     kit.consume([0], who="other")
     kit.wait(later_ms)
-    if waits:
-        kit.add(Committed(kit.at(), MEMBER, READERS))
+    kit.deliver([0], epoch=epoch)
+    assert {c.name for c in kit.broken() & {Check.I5}} == broken
+
+
+def test_what_it_had_from_a_lost_reader_and_has_acked_is_not_shown_again() -> None:
+    """Only of what another is done with it cannot know."""
+    kit = Kit()
+    kit.produce(1)
     kit.deliver([0])
-    assert {c.name for c in kit.broken()} == broken
+    kit.ack([0])
+    kit.fault(FaultKind.PAUSE, MASTER)
+    kit.ends(SLAVE)
+    kit.take_over()
+    kit.deliver([0], epoch=1)
+    assert kit.broken() == {Check.I5}

@@ -81,6 +81,7 @@ class OffsetStore:
         self._round = Round()
         self._appended: deque[tuple[Position, Round]] = deque()  # master: not yet committed
         self._takeover: _Table = {}  # taker: what changed since the claim
+        self._taken_in = Epoch(0)  # the term in which `_takeover` was last begun; 0 = it is empty
         self._side: SideJournal | None = None
         self._checkpointed = True
         self._sources: list[Callable[[], Mapping[OffsetKey, OffsetEntry]]] = []
@@ -164,6 +165,7 @@ class OffsetStore:
             tail = await offsets_above(self._journal, committed)
             # `earlier` stays whole: a slave with less of the journal may have to go on from mine.
             self._takeover = merged(mine, tail, earlier)
+            self._taken_in = self._term()
             await self._start_side()
             self._enter(_Keeping.TAKER)
             self._checkpointed = self._takeover == earlier
@@ -197,9 +199,7 @@ class OffsetStore:
         if lacking:
             told = within(merged(state.offsets, told), state.next_offsets, self._journal.epoch)
         entries = news_for(state.offsets, told)
-        end = Position(0)
-        for part in cut_up(entries.items(), _BATCH_BYTES):
-            end = self._append(part)
+        end = self._append(entries)
         if entries:
             await self._journal.wait_durable(end)
         _log.info("offsets_installed", entries=len(entries), end=end)
@@ -214,7 +214,8 @@ class OffsetStore:
     # ---- inside
     async def _own(self) -> tuple[Epoch, _Table]:
         left_in = await SideJournal.epoch_left(self._disk) or Epoch(0)
-        return left_in, merged(await SideJournal.load(self._disk), self._takeover)
+        mine = merged(await SideJournal.load(self._disk), self._takeover)
+        return max(left_in, self._taken_in), mine  # there may have been no room for a file
 
     def _take_in(self, entries: Mapping[OffsetKey, OffsetEntry]) -> Round:
         merge(self._round.entries, entries)
@@ -274,9 +275,7 @@ class OffsetStore:
             return  # who waited was told: their term is over, this is the next one
         full, self._round = self._round, Round()
         try:
-            end = Position(0)
-            for part in cut_up(full.entries.items(), _BATCH_BYTES):
-                end = self._append(part)
+            end = self._append(full.entries)
         except FmqError as error:  # a full disk, a closed journal
             full.settle(error)
             return
@@ -284,9 +283,12 @@ class OffsetStore:
         self._moved.notify()
 
     def _append(self, entries: _Table) -> Position:
-        payload = encode_offsets(entries)
-        draft = BatchDraft(type=BatchType.OFFSETS, payload=payload, payload_crc=crc32c(payload))
-        return self._journal.append(draft).end
+        end = Position(0)
+        for part in cut_up(entries.items(), _BATCH_BYTES):
+            payload = encode_offsets(part)
+            draft = BatchDraft(type=BatchType.OFFSETS, payload=payload, payload_crc=crc32c(payload))
+            end = self._journal.append(draft).end
+        return end
 
     async def _start_side(self) -> None:
         try:
@@ -395,4 +397,4 @@ class OffsetStore:
             await side.close()
         if remove:
             await SideJournal.remove(self._disk)
-            self._takeover = {}
+            self._takeover, self._taken_in = {}, Epoch(0)

@@ -9,8 +9,9 @@ from typing import Final
 import structlog
 
 from fmqbroker.journal import Journal
+from fmqbroker.journal.suspects import check_batches
 from fmqcore.batch import HEADER_LEN, BatchType, parse_header
-from fmqcore.errors import Malformed
+from fmqcore.errors import CorruptJournal, Malformed, NotFound
 from fmqcore.journal.control import decode_offsets
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge
 from fmqcore.replication.frames import end_of_batches
@@ -24,16 +25,19 @@ _log = structlog.get_logger()
 async def offsets_above(journal: Journal, committed: Position) -> dict[OffsetKey, OffsetEntry]:
     """Of all OFFSETS batches from `committed` (where one begins) to the journal's end, merged.
 
-    What cannot be read is passed over: it costs duplicates, and reads must go on.
+    At most the two newest segments are read, as somebody waits to be served. What cannot be read is
+    passed over: it costs duplicates, and reads must go on.
     """
     table: dict[OffsetKey, OffsetEntry] = {}
-    position = max(committed, journal.log_start)
+    position = max(committed, journal.recent_start)
     try:
         while position < journal.end:
             chunk = await journal.read(position, _READ_BYTES)
+            if wrong := check_batches(chunk)[1]:
+                raise Malformed(wrong)
             _merge_from(chunk, table)
             position = end_of_batches(position, chunk)
-    except Malformed as error:
+    except (Malformed, CorruptJournal, NotFound) as error:
         _log.error("offsets_unreadable", position=position, why=str(error), lost="what follows")
     return table
 

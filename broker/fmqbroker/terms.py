@@ -165,8 +165,8 @@ class Terms:
         self.tenure, self.frozen = Tenure(edit.epoch, standing), None
         _log.info("reads_claimed", epoch=edit.epoch, why=edit.why, end=p.journal.durable_end)
         committed, served = p.commit.commit_end, p.journal.durable_end
-        p.commit.advance(served, p.commit.all_end)
         await self._or_drop(self._become_taker(record, committed))
+        p.commit.advance(served, p.commit.all_end)
         p.journal.note_commit_end(served)  # R5: what I serve is never cut off
         p.lease.hold(self.tenure)
         await p.lease.renew()

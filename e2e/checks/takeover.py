@@ -11,8 +11,8 @@ from math import inf
 from typing import Final
 
 from e2e.checks.facts import Confirmed, Facts
-from e2e.checks.promise import Copy, Promise, may_lose, promise_of
-from e2e.events import Down, GroupSetup, Place, State, Step
+from e2e.checks.promise import Promise, may_lose, promise_of
+from e2e.events import Down, Fault, FaultKind, GroupSetup, Place, State, Step
 from fmqcore.cluster import Mode
 
 LEASE_MS: Final = 2000.0
@@ -98,6 +98,8 @@ def _taker_lost(facts: Facts, state: State, confirmed: Confirmed, now_ms: float)
     lost_ms = _emptied_ms(facts, state.reader, since_ms, now_ms if end is None else end.at_ms)
     if state.mode is Mode.HANDOVER and (end is None or not end.degraded):
         return ""
+    if lost_ms < confirmed.at_ms:  # it was stored after that, on the disk that it has now
+        lost_ms = inf
     if lost_ms == inf:
         if end is None:
             return ""
@@ -115,8 +117,14 @@ def _taker_lost(facts: Facts, state: State, confirmed: Confirmed, now_ms: float)
 
 def _emptied_ms(facts: Facts, reader: str, since_ms: float, until_ms: float) -> float:
     """When it lost its disk: it may have claimed again, and handed over what was in the state."""
-    times = (x.from_ms for x in facts.losses.all if x.broker == reader and x.takes is Copy.DISK)
-    return min((at for at in times if since_ms <= at <= until_ms), default=inf)
+    hurt = (f for f in facts.faults if f.on == reader and f.step is Step.FIRED and _takes_side(f))
+    return min((f.at_ms for f in hurt if since_ms <= f.at_ms <= until_ms), default=inf)
+
+
+def _takes_side(fault: Fault) -> bool:
+    """Whether the reader's own file of acks is gone."""
+    damaged = fault.kind is FaultKind.DISK_DAMAGE and "takeover" in fault.detail
+    return damaged or fault.kind is FaultKind.DISK_EMPTY
 
 
 def _served_until_ms(facts: Facts, reader: str, since_ms: float, lost_ms: float) -> float:

@@ -17,7 +17,7 @@ from e2e.events import (
     Step,
     Unsure,
 )
-from e2e.tests.kit import FULL, GROUP, MASTER, MEMBER, NONE, READERS, SLAVE, Kit, place
+from e2e.tests.kit import FULL, GROUP, MASTER, MEMBER, NONE, READ, READERS, SLAVE, Kit, place
 from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 
@@ -210,6 +210,7 @@ def test_who_has_become_master_may_be_seen_later() -> None:
     [
         (FaultKind.DISK_EMPTY, 10, set()),
         (FaultKind.KILL, 10, {Check.I5}),  # what it had stored is on its disk
+        (FaultKind.DISK_DAMAGE, 10, {Check.I5}),  # in another file
         (FaultKind.DISK_EMPTY, 60_000, {Check.I5}),  # it is in the group's state long since
     ],
 )
@@ -231,3 +232,25 @@ def test_a_reader_that_lost_its_disk_may_claim_again_and_hand_over_less(
     kit.hand_over()
     kit.deliver([1])
     assert kit.broken() == broken
+
+
+def test_what_was_confirmed_after_the_disk_was_lost_is_on_the_disk_that_it_has_now() -> None:
+    kit = Kit()
+    kit.produce(3)
+    kit.ends(SLAVE)
+    kit.take_over()
+    kit.deliver([0, 1, 2])
+    kit.ack([0, 1, 2])
+    kit.fault(FaultKind.DISK_EMPTY, SLAVE)
+    kit.end(SLAVE, Ending.KILLED)
+    kit.serves(SLAVE, NONE)
+    kit.up(SLAVE, 0)
+    kit.epoch += 1
+    kit.state(Mode.SLAVE_CONSUME, SLAVE)
+    kit.serves(SLAVE, READ)
+    kit.wait(30_000)
+    kit.commit(3)  # said again, and stored in this life
+    kit.wait(60_000)
+    kit.hand_over()
+    kit.deliver([1])
+    assert kit.broken() == {Check.I5}

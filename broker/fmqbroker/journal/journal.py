@@ -160,6 +160,11 @@ class Journal:
         return self._parts.store.log_start
 
     @property
+    def recent_start(self) -> Position:
+        """Where the last but one segment begins: so far back nothing is left to be committed."""
+        return next((s.base for s in self._parts.store.segments[-2:]), self.log_start)
+
+    @property
     def written_end(self) -> Position:
         """All below is handed to the operating system."""
         return self._flusher.written_end

@@ -114,7 +114,8 @@ async def recover(disk: Disk, store: SegmentStore) -> Recovered:
     if (size := files.get(SPARE)) is not None:
         await store.adopt_spare(size)
     catalog = Catalog(store)
-    commit_end = checkpoint.commit_end if checkpoint else Position(0)
+    end = loaded.end if loaded else store.log_start
+    commit_end = await _commit_end(disk, store, checkpoint, end)
     await fill_catalog(store, catalog, loaded, commit_end)
     # F17: of a directory that knows nothing of itself nobody knows what it had fsynced.
     had_cut = checkpoint is None or checkpoint.tail_cut
@@ -213,9 +214,26 @@ async def _note_cut(disk: Disk, store: SegmentStore, checkpoint: Checkpoint | No
 
     Raises `DiskFull`: then nothing goes.
     """
-    if checkpoint is None or checkpoint.tail_cut:
-        return
-    noted = checkpoint._replace(clean=False, tail_cut=True)
+    if checkpoint is not None and not checkpoint.tail_cut:
+        await _note(disk, store, checkpoint._replace(clean=False, tail_cut=True))
+
+
+async def _commit_end(
+    disk: Disk, store: SegmentStore, checkpoint: Checkpoint | None, end: Position
+) -> Position:
+    """As far as it is known. What was committed beyond my end and is lost here ends at my end.
+
+    Another history may follow there: of that nothing would be known to be committed, and neither
+    would there have to begin a batch. So it is noted before anything is appended (R4, R5).
+    """
+    if checkpoint is None or checkpoint.commit_end <= end:
+        return checkpoint.commit_end if checkpoint else Position(0)
+    now, _ = await _read_checkpoint(disk)  # a cut was noted in it, maybe
+    await _note(disk, store, (now or checkpoint)._replace(commit_end=end))
+    return end
+
+
+async def _note(disk: Disk, store: SegmentStore, noted: Checkpoint) -> None:
     try:
         await disk.replace_file(CHECKPOINT, encode_checkpoint(noted))
     except DiskFull:

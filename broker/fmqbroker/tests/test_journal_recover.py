@@ -258,6 +258,34 @@ async def test_a_tail_that_was_cut_is_known_until_it_is_made_whole(
         assert not journal.doubts.tail_cut
 
 
+@pytest.mark.parametrize("loss", [Loss.ALL, Loss.TORN])
+async def test_what_was_committed_and_is_lost_says_nothing_of_what_follows(
+    tmp_path: Path, loss: Loss
+) -> None:
+    """R4: where the power took it, another history goes on, of which nothing is committed yet."""
+    disk = FaultDisk(tmp_path / "first")
+    async with running(tmp_path / "first", disk=disk) as journal:
+        journal.set_flush(sync=False, interval_ms=0)
+        journal.append(epoch(1))
+        fill(journal, 20)
+        await until(lambda: journal.written_end == journal.end)
+        journal.note_commit_end(journal.end)
+        await journal._parts.checkpoints.write()
+        known = journal.end
+        image(disk.steps, loss, tmp_path / "after")
+    async with running(tmp_path / "after", crash=True) as journal:
+        end = journal.end
+        assert end < known
+        assert journal.known_commit_end == end
+        fill(journal, 30)
+        await journal.wait_durable(journal.end)
+        assert journal.end > known
+        noted = decode_checkpoint((tmp_path / "after" / CHECKPOINT).read_bytes())
+        assert noted.commit_end == end, "before anything was appended"
+    async with running(tmp_path / "after") as journal:
+        assert journal.known_commit_end == end
+
+
 async def test_known_commit_end_survives(tmp_path: Path) -> None:
     async with running(tmp_path) as journal:
         journal.append(epoch(1))

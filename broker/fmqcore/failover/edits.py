@@ -10,7 +10,7 @@ from fmqcore.words import BrokerId, Position
 def claim(case: Case) -> GroupState:
     """SLAVE_CONSUME(e+1, me). The record so far stays: it is the new reader's start."""
     state = case.state
-    began = state.served_end if state.mode is not Mode.MASTER else Position(0)
+    began = state.served_end if state.mode is not Mode.MASTER or state.base else Position(0)
     gone = state.master if state.mode is Mode.MASTER or state.reader == case.me else state.reader
     return replace(
         state,

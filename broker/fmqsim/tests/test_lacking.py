@@ -109,3 +109,34 @@ def test_acks_that_a_dead_master_took_along_outlive_the_reader_that_has_them(cou
         reader.let_go()
 
     play(trouble, sending=(replace(QUICK, burst=(4, 4), pause_s=(0.6, 0.6)),))
+
+
+def test_who_claims_from_a_master_that_has_not_opened_forgets_nothing_that_was_shown() -> None:
+    """One takeover, until a term is open: what was shown in it, and is lost, is taken back (I11).
+
+    Else acks of it would count for the messages that get those offsets next.
+    """
+
+    async def trouble(stage: Stage) -> None:
+        await stage.stored(20)
+        await stage.comes(lambda: stage.in_sync(SLAVE) and stage.in_sync(THIRD), "both")
+        stage.cut(MASTER, THIRD)
+        await stage.stored(30)  # SLAVE alone acknowledges
+        master = stage.empty(MASTER)
+        await stage.comes(lambda: stage.now_state.mode is Mode.SLAVE_CONSUME, "is read")
+        assert stage.now_state.reader == SLAVE
+        await stage.until(lambda: False, 4)  # all is read, acked and checkpointed
+        stage.cut(SLAVE, THIRD)
+        shown = stage.now_state.served_end
+        stage.operator.want("g1", SLAVE, lost=MASTER)
+        await stage.comes(lambda: stage.now_state.base, "the mastership is taken")
+        slave = stage.empty(SLAVE)
+        stage.heal(SLAVE, THIRD)
+        await stage.comes(lambda: stage.now_state.reader == THIRD, "the third reads")
+        assert stage.now_state.served_end == shown
+        await stage.until(lambda: False, 2)
+        slave.let_go()
+        await stage.comes(lambda: stage.now_state.mode is Mode.MASTER, "open")
+        master.let_go()
+
+    play(trouble, slaves=2, policy=AckPolicy(), settings={"dead_after_ms": 60_000})

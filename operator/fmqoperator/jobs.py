@@ -9,6 +9,7 @@ Exit codes 0 to 3 of `fmq job` are verdicts about the data, and the job ran; any
 of the job, which is tried again unless it says that trying is in vain.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -42,15 +43,17 @@ _FAILED: Final = {
     137: "it was killed: out of memory (spec.resources.limits.memory)",
 }
 _JOB_API: Final = "batch/v1"
+_EXIT_CODE: Final = re.compile(r"\bExitCode: (\d+)")
+"""In what Spark's operator says of a driver that failed."""
 _ENDED: Final = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class JobPod:
-    """A pod of one of our Jobs, or a driver of a SparkApplication."""
+    """A pod of one of our Jobs, or of a SparkApplication."""
 
     name: str
-    job: str  # label `batch.kubernetes.io/job-name`, or the application's name
+    job: str  # whose end its end is: the Job's or application's name; "" of an executor
     exit_code: int | None = None  # of its container, once it has ended
     message: str = ""  # the end of its log, or why it waits
     waiting: str = ""
@@ -250,6 +253,7 @@ def job_status(seen: JobSeen) -> Json:
     going = [name for name, end in ends.items() if end is None]
     if going or (not reason and _to_do(seen)):
         waiting = [f"{p.name}: {p.waiting} {p.message}".strip() for p in seen.pods if p.waiting]
+        waiting += [f"{name}: {why}" for name in going if (why := _not_submitted(seen, name))]
         said = "; ".join(waiting) or f"at work: {', '.join(going) or 'more to begin'}"
         return _told(seen, JobPhase.RUNNING, "Running", said)
     return _ended(seen, {name: end for name, end in ends.items() if end is not None})
@@ -283,15 +287,28 @@ def _end_of_job(job: Json, pods: tuple[JobPod, ...]) -> _End | None:
 
 
 def _end_of_application(application: Json, pods: tuple[JobPod, ...]) -> _End | None:
-    """None: it goes on."""
-    state = application.get("status", {}).get("applicationState", {})
-    match state.get("state", ""):
-        case "COMPLETED":
-            return _End(0, "")
-        case "FAILED" | "SUBMISSION_FAILED" | "FAILING":
-            return _by_pods(application, pods, state.get("errorMessage", ""))
-        case _:
-            return None
+    """None: it goes on. A submission that failed is tried again, or becomes FAILED."""
+    state, said = _state(application)
+    if state not in ("COMPLETED", "FAILED"):
+        return None
+    found = _EXIT_CODE.search(said)
+    code = 0 if state == "COMPLETED" else int(found[1]) if found else None
+    mine = [p.exit_code for p in pods if p.job == application["metadata"]["name"]]
+    if code is None or (mine and None not in mine):
+        return _by_pods(application, pods, said)
+    # Its driver has ended; if there is a pod, what we have seen of it is older than that.
+    return None if mine else _End(code, said)
+
+
+def _state(application: Json) -> tuple[str, str]:
+    found = application.get("status", {}).get("applicationState", {})
+    return found.get("state", ""), found.get("errorMessage", "")
+
+
+def _not_submitted(seen: JobSeen, name: str) -> str:
+    """Why an application does not begin; "" = it is none, or it does."""
+    state, said = _state((seen.children or {}).get(("SparkApplication", name), {}))
+    return said if state == "SUBMISSION_FAILED" else ""
 
 
 def _by_pods(child: Json, pods: tuple[JobPod, ...], said: str) -> _End:

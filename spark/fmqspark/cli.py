@@ -22,7 +22,7 @@ from fmqspark.check.rows import Level
 from fmqspark.engines import open_engine
 from fmqspark.files import each_once, no_data_directory
 from fmqspark.rebuild import Done, IndexResult, rebuild
-from fmqspark.told import INTERRUPTED, USAGE, mistake, say, sentence, told, write
+from fmqspark.told import INTERRUPTED, USAGE, leave, mistake, say, sentence, told, write
 
 if TYPE_CHECKING:
     from fmqspark.archive.job import Archived
@@ -105,6 +105,7 @@ def check(
         unwritten: list[OSError] = []
         with open_engine(engine.value, workers, master) as running:
             outcome = run_check(options, running, _progress("checked"), _reports(out, unwritten))
+        leave(_in_short(outcome))
         if output is Output.JSON:
             write(json.dumps(_as_data(outcome), indent=1) + "\n")
         else:
@@ -148,6 +149,7 @@ def rebuild_index(
         with open_engine(engine.value, workers, master) as running:
             found = rebuild(directories, running, bytes_per_s=_bytes(rate), live=live, dry=dry)
         code = _rebuild_code(found)
+        leave(_rebuild_text(found))
         if output is Output.JSON:
             rows = [
                 {
@@ -200,6 +202,7 @@ def archive(
         options = ArchiveOptions(sources, out, name, topics, _bytes(rate))
         with open_engine(engine.value, workers, master) as running:
             outcome = run_archive(options, running, _progress("archived"))
+        leave(_archive_text(outcome))
         if output is Output.JSON:
             write(json.dumps(outcome.as_data(), indent=1) + "\n")
         else:
@@ -278,7 +281,6 @@ def _as_data(outcome: Outcome) -> dict[str, Any]:
 
 
 def _text(outcome: Outcome, out: Path | None) -> str:
-    summary = outcome.summary()
     lines = []
     for found in outcome.findings[:_SHOWN]:
         lines += [str(found), f"  remedy: {found.remedy}"]
@@ -287,15 +289,30 @@ def _text(outcome: Outcome, out: Path | None) -> str:
         lines.append(f"... and {more} more findings; all of them: --out FOLDER, or -o json")
     for name in outcome.live:
         lines.append(f"{name}: a broker is at work there: what was read is as of now")
+    lines.append(_covered(outcome))
+    if out is not None:
+        lines.append(f"reports: {out}")
+    lines.append(_verdict(outcome))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _in_short(outcome: Outcome) -> str:
+    """The verdict first, as who tells it may have little room."""
+    findings = map(str, outcome.findings[:_SHOWN])
+    return "\n".join([_verdict(outcome), _covered(outcome), *findings])
+
+
+def _covered(outcome: Outcome) -> str:
+    summary = outcome.summary()
     states = ", ".join(f"{n:,} {state}" for state, n in summary["bytes"].items() if n)
-    lines.append(
+    return (
         f"{len(outcome.replicas)} replica(s), {summary['segments']} segments, "
         f"{summary['batches']} batches, {summary['records']} records; bytes: {states or '0'}"
     )
-    if out is not None:
-        lines.append(f"reports: {out}")
-    lines.append(f"verdict ({outcome.level.value}): {summary['verdict']}")
-    return "".join(f"{line}\n" for line in lines)
+
+
+def _verdict(outcome: Outcome) -> str:
+    return f"verdict ({outcome.level.value}): {outcome.summary()['verdict']}"
 
 
 def _rebuild_code(found: Sequence[IndexResult]) -> int:

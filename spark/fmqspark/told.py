@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -88,3 +88,12 @@ def say(text: str) -> None:
     """Talk, to standard error."""
     sys.stderr.write(f"fmq job: {text}\n")
     sys.stderr.flush()
+    leave(text)
+
+
+def leave(text: str) -> None:
+    """As last words, too, where `FMQ_LAST_WORDS` names a file: a container's termination log."""
+    if path := os.environ.get("FMQ_LAST_WORDS"):
+        line = "; ".join(line.strip() for line in text.splitlines())
+        with suppress(OSError), open(path, "a", errors="backslashreplace") as file:
+            file.write(f"{line}\n")

@@ -32,6 +32,8 @@ _HEAP: Final = 0.6  # of a pod's memory; the rest is Python's, Arrow's and the J
 _LEAST_HEAP_MIB: Final = 512  # Spark's driver refuses less than 450
 _NAME_LEN: Final = 40  # Spark makes names of pods and services from it
 
+_LAST_WORDS: Final = {"name": "FMQ_LAST_WORDS", "value": "/dev/termination-log"}
+"""Of a pod that Spark makes, Kubernetes tells no end of a log: the job writes down what to tell."""
 _NO_POLICY: Final = "org.apache.spark.deploy.k8s.features.NetworkPolicyFeatureStep"
 
 
@@ -110,18 +112,18 @@ def spark_application(
                 "spark.kubernetes.driver.pod.excludedFeatureSteps": _NO_POLICY,
             },
             "volumes": _volumes(job, brokers),
-            "driver": pod | {"serviceAccount": service_account},
+            "driver": pod | {"serviceAccount": service_account, "env": [_LAST_WORDS]},
             "executor": pod | {"instances": spec.executors},
         },
     }
 
 
 def _labels(job: BrokerJob) -> dict[str, str]:
+    """Not the group's: what has that one is a broker of the group."""
     return {
         "app.kubernetes.io/name": "fmq-job",
         "app.kubernetes.io/managed-by": "fmq-operator",
         "app.kubernetes.io/part-of": "fmq",
-        names.GROUP_LABEL: job.spec.group,
         "fmq.io/job": job.metadata.name[:63].rstrip("-."),
     }
 

@@ -90,9 +90,10 @@ def claim_of(body: Body, expandable: bool | None = None) -> Claim:
 
 
 def job_pod_of(body: Body) -> JobPod:
-    """A pod that does a BrokerJob's work, or drives Spark for it."""
+    """A pod that does a BrokerJob's work, or drives Spark for it, or one of Spark's executors."""
     meta, status = body["metadata"], body.get("status") or {}
     labels = meta.get("labels") or {}
+    ends = labels.get("spark-role") != "executor"
     ended: Body = next(
         (
             (container.get("state") or {})["terminated"]
@@ -104,7 +105,7 @@ def job_pod_of(body: Body) -> JobPod:
     waiting, message = _waiting(status)
     return JobPod(
         name=meta["name"],
-        job=next((labels[name] for name in _JOB_LABELS if name in labels), ""),
+        job=next((labels[name] for name in _JOB_LABELS if ends and name in labels), ""),
         exit_code=ended.get("exitCode"),
         message=ended.get("message") or message,
         waiting=waiting,

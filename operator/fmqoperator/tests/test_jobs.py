@@ -326,10 +326,10 @@ def test_what_waits_and_what_failed_is_told() -> None:
     assert job_status(failed)["conditions"][0]["reason"] == "Forbidden"
 
 
-def application(state: str) -> JobSeen:
+def application(state: str, said: str = "driver failed") -> JobSeen:
     what = seen(job(timeoutSeconds=60), ("n0", "n0"), spark=True, defaults=SPARKY)
     (child,) = made(what)
-    child["status"] = {"applicationState": {"state": state, "errorMessage": "driver failed"}}
+    child["status"] = {"applicationState": {"state": state, "errorMessage": said}}
     child["metadata"]["uid"] = "u-app"
     return replace(what, children={("SparkApplication", child["metadata"]["name"]): child})
 
@@ -340,7 +340,8 @@ def application(state: str) -> JobSeen:
         ("COMPLETED", None, ("Succeeded", "Clean", 0, "True")),
         ("FAILED", 2, ("Succeeded", "Inconsistent", 2, "False")),
         ("FAILED", None, ("Failed", "Unknown", None, "Unknown")),
-        ("SUBMISSION_FAILED", None, ("Failed", "Unknown", None, "Unknown")),
+        ("SUBMISSION_FAILED", None, ("Running", "Unknown", None, "Unknown")),
+        ("FAILING", 2, ("Running", "Unknown", None, "Unknown")),
         ("RUNNING", None, ("Running", "Unknown", None, "Unknown")),
         ("", None, ("Running", "Unknown", None, "Unknown")),
     ],
@@ -350,6 +351,27 @@ def test_applications(state: str, code: int | None, told: Any) -> None:
     ((_, name),) = what.children or {}
     pods = () if code is None else (JobPod("driver", name, code),)
     assert verdict(replace(what, pods=pods)) == told
+
+
+@pytest.mark.parametrize("code", [0, 2])
+def test_a_drivers_last_words_are_waited_for(code: int) -> None:
+    """Of the application and of its pod either end may be seen first."""
+    told = "driver container failed with ExitCode: 2, Reason: Error"
+    what = application("FAILED", told) if code else application("COMPLETED", "")
+    ((_, name),) = what.children or {}
+    ran = ("Succeeded", "Inconsistent", 2, "False") if code else ("Succeeded", "Clean", 0, "True")
+    old, new = JobPod("driver", name), JobPod("driver", name, code, "2 replica(s)")
+    executor = JobPod("executor", "", None)
+    assert verdict(replace(what, pods=(old, executor)))[0] == "Running"
+    seen_it = replace(what, pods=(executor, new))
+    assert verdict(seen_it) == ran
+    assert "2 replica(s)" in job_status(seen_it)["message"]
+    assert verdict(replace(what, pods=())) == ran  # somebody took its pod away
+
+
+def test_why_an_application_is_not_submitted_is_told() -> None:
+    what = application("SUBMISSION_FAILED", "no such account")
+    assert "no such account" in job_status(what)["message"]
 
 
 def test_an_application_is_ended_when_its_time_is_over() -> None:

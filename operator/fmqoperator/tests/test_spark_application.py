@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fmqoperator.objects.names import GROUP_LABEL
 from fmqoperator.objects.spark_application import (
     SPARK_API,
     application_name,
@@ -161,6 +162,21 @@ def test_a_pod_gets_what_the_job_says() -> None:
     assert (small["memory"], small["memoryOverhead"]) == ("512m", "384m")
     assert made("rebuild")["spec"]["image"] == "mine:1"
     assert made("check")["spec"]["executor"]["instances"] == 3
+
+
+def test_its_pods_are_no_brokers_of_the_group() -> None:
+    found = made("check")
+    for labels in (found["metadata"]["labels"], found["spec"]["executor"]["labels"]):
+        assert labels["fmq.io/job"] == "nightly"
+        assert GROUP_LABEL not in labels
+
+
+def test_the_drivers_last_words_go_where_kubernetes_looks() -> None:
+    spec = made("check")["spec"]
+    assert {e["name"]: e["value"] for e in spec["driver"]["env"]} == {
+        "FMQ_LAST_WORDS": "/dev/termination-log"
+    }
+    assert "env" not in spec["executor"]
 
 
 def test_a_verdict_is_not_tried_again_but_a_submission_is() -> None:

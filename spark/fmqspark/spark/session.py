@@ -48,27 +48,33 @@ def open_session(workers: int, master: str = "") -> Iterator[SparkSession]:
         return
     with tempfile.TemporaryDirectory(prefix="fmq-spark-") as folder, _java(Path(folder)) as java:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.appName("fmq")
-        if master or "SPARK_ENV_LOADED" not in os.environ:
-            builder = builder.master(master or f"local[{workers}]")
-        builder = (
-            builder.config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.log.level", "FATAL")  # also while it starts
-            .config("spark.local.dir", folder)
-            .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
-        )
-        if not master:
-            builder = builder.config("spark.driver.host", "127.0.0.1").config(
-                "spark.driver.bindAddress", "127.0.0.1"
-            )
-        session = _started(builder, java, master)
+        session = _started(_builder(workers, master, folder), java, master)
         session.sparkContext.setLogLevel("FATAL")  # what fails is raised here, in one piece
         try:
             yield session
         finally:
             with suppress(Py4JError, OSError):  # a Java that was killed is told by who needed it
                 session.stop()
+
+
+def _builder(workers: int, master: str, folder: str) -> SparkSession.Builder:
+    """Under spark-submit it is said already where executors find the driver, and its name."""
+    builder = (
+        SparkSession.builder.config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "FATAL")  # also while it starts
+        .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
+    )
+    submitted = "SPARK_ENV_LOADED" in os.environ
+    if master or not submitted:
+        builder = builder.master(master or f"local[{workers}]")
+    if not submitted:
+        builder = builder.appName("fmq").config("spark.local.dir", folder)
+    if not (master or submitted):
+        builder = builder.config("spark.driver.host", "127.0.0.1").config(
+            "spark.driver.bindAddress", "127.0.0.1"
+        )
+    return builder
 
 
 def _started(builder: SparkSession.Builder, java: Path, master: str) -> SparkSession:

@@ -48,6 +48,25 @@ def test_a_clean_check_says_what_was_read(
     assert out.endswith("verdict (standard): clean\n")
 
 
+def test_last_words_are_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On one line, the verdict first; also of what could not begin."""
+    a, words = write(tmp_path / "a"), tmp_path / "words"
+    flip(a, data_batch(50).position + 64)
+    monkeypatch.setenv("FMQ_LAST_WORDS", str(words))
+    assert run(capsys, "check", a, "--level", "deep", "-o", "json")[0] == 2
+    said = words.read_text()
+    assert said.startswith("verdict (deep): inconsistent; 1 replica(s), "), said
+    assert " checked" in said
+    assert "; J001" in said or " J001" in said, said
+    assert said.count("\n") == 1
+    assert run(capsys, "check", tmp_path / "nowhere")[0] == 64
+    assert "nowhere" in words.read_text().splitlines()[1]
+    monkeypatch.setenv("FMQ_LAST_WORDS", str(tmp_path / "no" / "folder"))
+    assert run(capsys, "check", a)[0] == 2
+
+
 def test_rebuild_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a = write(tmp_path / "a")
     victim = a / f"{MIN_SEGMENT:020d}.index"

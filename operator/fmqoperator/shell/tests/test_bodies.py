@@ -110,6 +110,13 @@ def test_pods_of_jobs() -> None:
     assert job_pod_of(driver) == JobPod("d", "check-1")
 
 
+def test_an_executors_end_is_no_verdict() -> None:
+    labels = {"sparkoperator.k8s.io/app-name": "check-1", "spark-role": "executor"}
+    ended = {"containerStatuses": [{"state": {"terminated": {"exitCode": 0}}}]}
+    body = {"metadata": {"name": "e", "labels": labels}, "status": ended}
+    assert job_pod_of(body) == JobPod("e", "", 0)
+
+
 def job(name: str, ended: str, **change: str) -> dict[str, Any]:
     ran = {"phase": "Succeeded", "verdict": "Clean", "finishedAt": ended, "message": "well"}
     return {

@@ -3,7 +3,7 @@
 from typing import Final
 
 from fmqoperator.objects import names
-from fmqoperator.objects.pod import USER
+from fmqoperator.objects.pod import USER, on_node
 from fmqoperator.resources import API_VERSION, BrokerGroup, BrokerJob, Json
 from fmqoperator.resources.job import JobType
 from fmqoperator.seen import HASH, Defaults
@@ -141,10 +141,7 @@ def _pod(
     if group.spec.image_pull_secrets:
         body["imagePullSecrets"] = [{"name": name} for name in group.spec.image_pull_secrets]
     if node:
-        field = {"key": "metadata.name", "operator": "In", "values": [node]}
-        terms = [{"matchFields": [field]}]
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-        body["affinity"] = {"nodeAffinity": required}
+        body["affinity"] = on_node(node)
     return body
 
 

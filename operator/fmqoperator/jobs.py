@@ -131,7 +131,9 @@ def _made(seen: JobSeen, node: str, brokers: tuple[str, ...]) -> Json:
     if not _by_spark(seen):
         return job_object(seen.job, seen.group, seen.defaults, node, brokers)
     image, account = seen.defaults.spark_image, seen.defaults.spark_account
-    made = spark_application(seen.job, brokers, image=image, service_account=account)
+    made = spark_application(
+        seen.job, seen.group, brokers, node, image=image, service_account=account
+    )
     made["metadata"]["annotations"] = {BROKERS: ",".join(brokers)}
     return made
 

@@ -13,7 +13,7 @@ DATA: Final = "/var/lib/fmq"
 _SETTINGS: Final = "/etc/fmq"
 _PROBE_S: Final = 5
 
-__all__ = ["broker_settings", "config_data", "template"]
+__all__ = ["broker_settings", "config_data", "on_node", "template"]
 
 
 def broker_settings(group: BrokerGroup) -> Json:
@@ -33,6 +33,14 @@ def broker_settings(group: BrokerGroup) -> Json:
 def config_data(group: BrokerGroup) -> dict[str, str]:
     """The ConfigMap's data."""
     return {"broker.json": json.dumps(broker_settings(group), sort_keys=True, indent=2) + "\n"}
+
+
+def on_node(name: str) -> Json:
+    """Affinity to that node alone."""
+    field = {"key": "metadata.name", "operator": "In", "values": [name]}
+    terms = [{"matchFields": [field]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return {"nodeAffinity": required}
 
 
 def template(group: BrokerGroup, defaults: Defaults) -> Json:

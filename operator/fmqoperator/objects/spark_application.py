@@ -6,7 +6,7 @@ with a verdict (its exit code), so it is not run again; only a submission that f
 executors that were lost Spark replaces. What the kind does not have is the operator's to do: end
 the application after `timeout_seconds`.
 
-Claims that only one node may mount hold driver and executors on that node.
+Driver and executors run on one node, that of the volumes: others may not be able to mount them.
 """
 
 import hashlib
@@ -15,8 +15,9 @@ from math import ceil
 from typing import Final
 
 from fmqoperator.objects import names
+from fmqoperator.objects.pod import on_node
 from fmqoperator.objects.quantities import amount
-from fmqoperator.resources import API_VERSION, Json
+from fmqoperator.resources import API_VERSION, BrokerGroup, Json
 from fmqoperator.resources.job import BrokerJob, JobType
 
 SPARK_API: Final = "sparkoperator.k8s.io/v1beta2"
@@ -24,6 +25,7 @@ MAIN: Final = "local:///opt/fmq/job.py"
 """What the image starts: `from fmqspark.__main__ import main; main()`."""
 SPARK_VERSION: Final = "4.3.0"
 
+_JOB_LABEL: Final = "fmq.io/job"
 _DATA: Final = "/var/lib/fmq"
 _ARCHIVE: Final = "/archive"
 _REPORT: Final = "/report"
@@ -66,12 +68,18 @@ def arguments(job: BrokerJob, brokers: Sequence[str]) -> list[str]:
 
 
 def spark_application(
-    job: BrokerJob, brokers: Sequence[str], *, image: str, service_account: str
+    job: BrokerJob,
+    group: BrokerGroup,
+    brokers: Sequence[str],
+    node: str = "",
+    *,
+    image: str,
+    service_account: str,
 ) -> Json:
-    """The object. `brokers`: whose data is meant, the master first."""
+    """The object. `brokers`: whose data is meant, the master first; `node`: where, if known."""
     spec, labels = job.spec, _labels(job)
     client = {names.CLIENT_LABEL: spec.group} if spec.live else {}
-    pod = _pod(job, brokers) | {"labels": labels | client}
+    pod = _pod(job, brokers) | _place(job, group, node) | {"labels": labels | client}
     return {
         "apiVersion": SPARK_API,
         "kind": "SparkApplication",
@@ -96,7 +104,8 @@ def spark_application(
             "pythonVersion": "3",
             "sparkVersion": SPARK_VERSION,
             "image": spec.image or image,
-            "imagePullPolicy": "IfNotPresent",
+            "imagePullPolicy": group.spec.image_pull_policy,
+            "imagePullSecrets": list(group.spec.image_pull_secrets),
             "mainApplicationFile": MAIN,
             "arguments": [*arguments(job, brokers), "--engine", "spark"],
             "restartPolicy": {
@@ -118,13 +127,25 @@ def spark_application(
     }
 
 
+def _place(job: BrokerJob, group: BrokerGroup, node: str) -> Json:
+    found: Json = {"tolerations": [t.as_json() for t in group.spec.scheduling.tolerations]}
+    if node:
+        found["affinity"] = on_node(node)
+    elif not job.spec.live:  # wherever it is that the first one may run
+        fellows = {"matchLabels": {_JOB_LABEL: _labels(job)[_JOB_LABEL]}}
+        term = {"labelSelector": fellows, "topologyKey": "kubernetes.io/hostname"}
+        rule = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+        found["affinity"] = {"podAffinity": rule}
+    return found
+
+
 def _labels(job: BrokerJob) -> dict[str, str]:
     """Not the group's: what has that one is a broker of the group."""
     return {
         "app.kubernetes.io/name": "fmq-job",
         "app.kubernetes.io/managed-by": "fmq-operator",
         "app.kubernetes.io/part-of": "fmq",
-        "fmq.io/job": job.metadata.name[:63].rstrip("-."),
+        _JOB_LABEL: job.metadata.name[:63].rstrip("-."),
     }
 
 

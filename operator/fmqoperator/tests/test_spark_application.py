@@ -14,6 +14,7 @@ from fmqoperator.objects.spark_application import (
 )
 from fmqoperator.resources.job import BrokerJob
 from fmqoperator.seen import Defaults
+from fmqoperator.tests.samples import group
 
 BROKERS = ["g1-0", "g1-1"]
 
@@ -42,9 +43,14 @@ JOBS = {
 }
 
 
-def made(name: str) -> dict[str, Any]:
+def made(name: str, node: str = "n0") -> dict[str, Any]:
     brokers = ["g1-1"] if name == "rebuild" else BROKERS
-    return spark_application(JOBS[name], brokers, image="fmq-spark:1", service_account="fmq-job")
+    return built(JOBS[name], brokers, node)
+
+
+def built(given: BrokerJob, brokers: list[str], node: str = "n0", **more: Any) -> dict[str, Any]:
+    of = group(**more)
+    return spark_application(given, of, brokers, node, image="fmq-spark:1", service_account="a")
 
 
 def _lacking(given: Any, kept: Any, path: str = "") -> list[str]:
@@ -102,7 +108,7 @@ def example(name: str) -> dict[str, Any]:
     given["metadata"]["uid"] = "u"
     job = BrokerJob.model_validate(given)
     account = Defaults(broker_image="b:1").spark_account
-    return spark_application(job, BROKERS, image="other:1", service_account=account)
+    return spark_application(job, group(), BROKERS, image="other:1", service_account=account)
 
 
 def test_the_examples_accounts_and_claims_are_there() -> None:
@@ -162,6 +168,27 @@ def test_a_pod_gets_what_the_job_says() -> None:
     assert (small["memory"], small["memoryOverhead"]) == ("512m", "384m")
     assert made("rebuild")["spec"]["image"] == "mine:1"
     assert made("check")["spec"]["executor"]["instances"] == 3
+
+
+def test_its_pods_go_where_the_volumes_are() -> None:
+    """As those of a plain Job; where nobody knows, all together."""
+    for pod in ("driver", "executor"):
+        terms = made("check")["spec"][pod]["affinity"]["nodeAffinity"]
+        (term,) = terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        assert term["matchFields"][0]["values"] == ["n0"]
+        found = made("rebuild", node="")["spec"][pod]
+        (term,) = found["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        fellows = term["labelSelector"]["matchLabels"]
+        assert fellows.items() <= found["labels"].items()
+        assert "affinity" not in made("live", node="")["spec"][pod]
+
+
+def test_what_the_group_says_of_nodes_and_images_holds() -> None:
+    taint = {"key": "brokers", "operator": "Exists", "effect": "NoSchedule"}
+    said: dict[str, Any] = {"scheduling": {"tolerations": [taint]}, "imagePullSecrets": ["mine"]}
+    spec = built(JOBS["check"], BROKERS, **said, imagePullPolicy="Always")["spec"]
+    assert (spec["imagePullPolicy"], spec["imagePullSecrets"]) == ("Always", ["mine"])
+    assert spec["driver"]["tolerations"] == spec["executor"]["tolerations"] == [taint]
 
 
 def test_its_pods_are_no_brokers_of_the_group() -> None:

@@ -45,6 +45,8 @@ _FAILED: Final = {
 _JOB_API: Final = "batch/v1"
 _EXIT_CODE: Final = re.compile(r"\bExitCode: (\d+)")
 """In what Spark's operator says of a driver that failed."""
+_TOLD: Final = "verdict ("
+"""In the last words of a check: Java that dies, or Spark, ends with 1, too."""
 _ENDED: Final = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 
 
@@ -297,9 +299,14 @@ def _end_of_application(application: Json, pods: tuple[JobPod, ...]) -> _End | N
     code = 0 if state == "COMPLETED" else int(found[1]) if found else None
     mine = [p.exit_code for p in pods if p.job == application["metadata"]["name"]]
     if code is None or (mine and None not in mine):
-        return _by_pods(application, pods, said)
-    # Its driver has ended; if there is a pod, what we have seen of it is older than that.
-    return None if mine else _End(code, said)
+        end = _by_pods(application, pods, said)
+    elif mine:
+        return None  # its driver has ended: what we have seen of its pod is older than that
+    else:
+        end = _End(code, said)
+    if end.exit_code == 1 and _TOLD not in end.message:
+        return _End(None, f"status 1 without a verdict: {end.message or said}")
+    return end
 
 
 def _state(application: Json) -> tuple[str, str]:

@@ -107,7 +107,7 @@ def job_pod_of(body: Body) -> JobPod:
         name=meta["name"],
         job=next((labels[name] for name in _JOB_LABELS if ends and name in labels), ""),
         exit_code=ended.get("exitCode"),
-        message=ended.get("message") or message,
+        message=(ended.get("message") or message).strip(),
         waiting=waiting,
     )
 

@@ -81,16 +81,9 @@ class Cache:
         """The pods of a BrokerJob."""
         return self._of("job_pods", key) if self.views else None
 
-    def job_children(self, key: Key) -> Mapping[tuple[str, str], Json] | None:
-        """The Jobs and SparkApplications of a BrokerJob, by kind and name."""
-        if not self.views:
-            return None
-        kinds = {"jobs": "Job", "applications": "SparkApplication"}
-        return {
-            (kind, body["metadata"]["name"]): body
-            for view, kind in kinds.items()
-            for body in self._of(view, key)
-        }
+    def jobs(self, key: Key) -> list[Json] | None:
+        """The Jobs of a BrokerJob."""
+        return self._of("jobs", key) if self.views else None
 
     @property
     def knows_spark(self) -> bool:

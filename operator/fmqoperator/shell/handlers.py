@@ -29,7 +29,7 @@ _SPARK = "group='sparkoperator.k8s.io'"
 _APPLICATIONS = ("sparkoperator.k8s.io", "v1beta2", "sparkapplications")
 _VIEWS = (
     *("pods", "claims", "nodes", "classes", "definitions", "groups"),
-    *("jobs", "job_pods", "applications", "jobs_of_groups"),
+    *("jobs", "job_pods", "jobs_of_groups"),
     *(plural for _, _, plural, _ in CHILDREN),
 )
 
@@ -102,11 +102,7 @@ def _index(registry: kopf.OperatorRegistry) -> None:
     def of_job(body: Any, namespace: Any, labels: Any, **_: Any) -> Any:
         return {(namespace, labels[JOB_LABEL]): _plain(body)}
 
-    for where, view in (
-        (("batch", "v1", "jobs"), "jobs"),
-        (("", "v1", "pods"), "job_pods"),
-        (_APPLICATIONS, "applications"),
-    ):
+    for where, view in ((("batch", "v1", "jobs"), "jobs"), (("", "v1", "pods"), "job_pods")):
         kopf.index(*where, labels=_OF_JOBS, registry=registry, id=view)(of_job)
 
     @kopf.index("fmq.io", "v1alpha1", "brokergroups", registry=registry, id="groups")

@@ -1,11 +1,12 @@
 """Rounds of BrokerJobs: Jobs or SparkApplications are made once, and their end is told."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pydantic import ValidationError
 
 from fmqoperator.actions import Action, ApplyChild, DeleteChild, Requeue, Tell
+from fmqoperator.job_objects import JOB_LABEL
 from fmqoperator.jobs import JobSeen, job_status, plan_job
 from fmqoperator.resources import BrokerGroup, BrokerJob, read_group
 from fmqoperator.seen import Defaults, Failure
@@ -17,6 +18,8 @@ from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
 from fmqoperator.shell.times import wall_ms
 from fmqoperator.shell.unreadable import told_unreadable
 from fmqoperator.told import lasting
+
+Children = Mapping[tuple[str, str], Json]
 
 
 class Jobs:
@@ -36,7 +39,7 @@ class Jobs:
             job = BrokerJob.model_validate(body)
         except ValidationError as error:
             return await told_unreadable(self._events, body, error)
-        seen = self._look(key, job, failures)
+        seen = self._look(key, job, failures, await self._children(key))
         pause_s, failed = RESYNC_S, None
         for action in (*lasting(failures), *plan_job(seen)):
             if isinstance(action, Requeue):
@@ -55,7 +58,29 @@ class Jobs:
     async def gone(self, _key: Key, _body: Json) -> None:
         """See `Rounds`: what it made goes by its owner reference."""
 
-    def _look(self, key: Key, job: BrokerJob, failures: tuple[Failure, ...]) -> JobSeen:
+    async def _children(self, key: Key) -> Children | None:
+        """By kind and name. SparkApplications are asked for: kopf may have looked too early for a
+        kind that came after it, and then it watches none of them for good."""
+        found = self._cache.jobs((key.namespace, key.name))
+        if found is None:
+            return None
+        children = {("Job", body["metadata"]["name"]): body for body in found}
+        if self._cache.knows_spark:
+            name = key.name[:63].rstrip("-.")
+            try:
+                more = await self._kube.labelled("SparkApplication", key.namespace, JOB_LABEL, name)
+            except KubeError:
+                return None
+            children |= {("SparkApplication", body["metadata"]["name"]): body for body in more}
+        return children
+
+    def _look(
+        self,
+        key: Key,
+        job: BrokerJob,
+        failures: tuple[Failure, ...],
+        children: Children | None,
+    ) -> JobSeen:
         cache, where = self._cache, (key.namespace, job.spec.group)
         pods = cache.job_pods((key.namespace, key.name))
         return JobSeen(
@@ -66,7 +91,7 @@ class Jobs:
             group_known=bool(cache.views),
             brokers=cache.pods(where),
             claims=cache.claims(where),
-            children=cache.job_children((key.namespace, key.name)),
+            children=children,
             spark=cache.knows_spark,
             pods=None if pods is None else tuple(job_pod_of(pod) for pod in pods),
             failures=failures,

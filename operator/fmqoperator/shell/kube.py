@@ -110,6 +110,13 @@ class Kube:
                 return None
             raise
 
+    async def labelled(self, kind: str, namespace: str, label: str, value: str) -> list[Json]:
+        """All of a kind with that label."""
+        query = {"labelSelector": f"{label}={value}"}
+        found = await self.ask("GET", collection(kind, namespace), query=query)
+        items: list[Json] = found["items"]
+        return items
+
     async def create(self, kind: str, namespace: str, body: Json) -> Json:
         """A new object; `KubeError` 409 if it is there."""
         return await self.ask("POST", collection(kind, namespace), body)

@@ -369,6 +369,18 @@ def test_a_drivers_last_words_are_waited_for(code: int) -> None:
     assert verdict(replace(what, pods=())) == ran  # somebody took its pod away
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_driver_that_dies_with_1_found_no_warnings(known: bool) -> None:
+    said = "driver container failed with ExitCode: 1, Reason: Error"
+    what = application("FAILED", said)
+    ((_, name),) = what.children or {}
+    died = replace(what, pods=(JobPod("driver", name, 1),) if known else ())
+    assert verdict(died) == ("Failed", "Unknown", None, "Unknown")
+    assert said in job_status(died)["message"]
+    warned = replace(what, pods=(JobPod("driver", name, 1, "verdict (deep): warnings; 1 rep"),))
+    assert verdict(warned) == ("Succeeded", "Warnings", 1, "True")
+
+
 def test_why_an_application_is_not_submitted_is_told() -> None:
     what = application("SUBMISSION_FAILED", "no such account")
     assert "no such account" in job_status(what)["message"]

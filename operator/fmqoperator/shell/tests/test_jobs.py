@@ -1,0 +1,86 @@
+"""Rounds of BrokerJobs: what is asked of the API server, and what is known without it."""
+
+from typing import Any, cast
+
+from fmqoperator.seen import Claim, Defaults, Pod, PodPhase
+from fmqoperator.shell.cache import Cache
+from fmqoperator.shell.events import Events
+from fmqoperator.shell.jobs import Jobs
+from fmqoperator.shell.keeper import Key
+from fmqoperator.shell.kube import Kube, KubeError, Ref
+from fmqoperator.tests.samples import group
+
+KEY = Key("BrokerJob", "shop", "j1")
+BROKERS = ("g1-0", "g1-1")
+BODY = {
+    "metadata": {"name": "j1", "namespace": "shop", "uid": "u-9", "generation": 1},
+    "spec": {"type": "check", "group": "g1", "engine": "spark"},
+}
+
+
+class FakeCache:
+    """A group on one node, and Spark's operator."""
+
+    views = True
+    knows_spark = True
+
+    def jobs(self, key: Any) -> list[Any]:
+        return []
+
+    def job_pods(self, key: Any) -> list[Any]:
+        return []
+
+    def group(self, key: Any) -> Any:
+        return group(status={"master": "g1-0"}).model_dump(mode="json", by_alias=True)
+
+    def pods(self, key: Any) -> Any:
+        return {b: Pod(b, f"u-{b}", PodPhase.RUNNING, node="n0") for b in BROKERS}
+
+    def claims(self, key: Any) -> Any:
+        return {f"data-{b}": Claim(f"data-{b}") for b in BROKERS}
+
+
+class FakeKube:
+    """What was applied is there; its status is what the test says."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, Any] = {}
+        self.answers = True
+
+    async def labelled(self, kind: str, namespace: str, label: str, value: str) -> list[Any]:
+        assert (kind, namespace, label, value) == ("SparkApplication", "shop", "fmq.io/job", "j1")
+        if not self.answers:
+            raise KubeError(404, "NotFound", "the server could not find the requested resource")
+        return list(self.there.values())
+
+    async def apply(self, ref: Ref, body: Any) -> Any:
+        self.there[ref.name] = body
+
+
+class FakeEvents:
+    async def tell(self, *_: Any) -> None: ...
+
+    def round_ended(self, _: Any) -> None: ...
+
+
+async def test_applications_are_found_though_kopf_watches_none() -> None:
+    """It looks once for a kind that is new, and may look before the API server serves it."""
+    kube = FakeKube()
+    defaults = Defaults(broker_image="b:1", spark_image="s:1")
+    jobs = Jobs(cast(Kube, kube), cast(Cache, FakeCache()), cast(Events, FakeEvents()), defaults)
+
+    async def round_() -> tuple[str, str]:
+        found = (await jobs.round(KEY, BODY, (), lambda: None)).status
+        assert found is not None, found
+        return found["phase"], found["conditions"][0]["reason"]
+
+    kube.answers = False
+    assert await round_() == ("Pending", "NotListed")
+    assert kube.there == {}
+    kube.answers = True
+    assert (await round_())[0] == "Pending"
+    (made,) = kube.there.values()
+    assert await round_() == ("Running", "Running")
+    assert list(kube.there.values()) == [made]
+    made["status"] = {"applicationState": {"state": "COMPLETED"}}
+    assert await round_() == ("Succeeded", "Clean")

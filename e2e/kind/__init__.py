@@ -14,4 +14,5 @@ It needs docker, kind, kubectl and helm on the PATH. Not part of `make test`.
 | `KIND_WORKERS` | 0; of `make e2e` 2 | nodes besides the control plane |
 | `KEEP` | | leave what was made |
 | `FMQ_DOCKER_BUILD` | `docker build --network host` | how images are built |
+| `FMQ_SPARK_OPERATOR_UP` | | what puts Spark's operator into the cluster (`test_spark.py`) |
 """

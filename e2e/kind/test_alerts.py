@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from e2e.kind.conftest import SYSTEM
-from e2e.kind.groups import Group, Json
+from e2e.kind.groups import Group
+from e2e.kind.jobs import deep_check, fill, plant_damage
 from e2e.kind.prometheus import brokers, operators, scraping
 from e2e.kind.story import Report
-from e2e.kind.tools import apply, cordoned, get, kubectl, until
+from e2e.kind.tools import cordoned, kubectl, until
 from e2e.seeing.causing import causes
 from e2e.seeing.chart import eager_rules
 from e2e.seeing.prometheus import NEEDED, Prometheus, available
@@ -25,21 +26,6 @@ pytestmark = [
 ]
 
 FOR_S = 5
-FILL = (
-    "fmq topic create filling --queues 2\n"
-    "python -c 'import os\nfor _ in range(6000): print(os.urandom(1000).hex())' "
-    "| fmq produce filling >/dev/null\n"
-)
-FLIP = """
-import glob
-path = sorted(glob.glob("/var/lib/fmq/**/*.journal", recursive=True))[0]
-with open(path, "r+b") as file:
-    file.seek(1_000_000)
-    byte = file.read(1)[0]
-    file.seek(1_000_000)
-    file.write(bytes([byte ^ 64]))
-print(path)
-"""
 
 
 @pytest.fixture
@@ -83,19 +69,19 @@ def test_all_brokers_are_gone(pair: Group, rules: Path, tmp_path: Path) -> None:
 @causes("FmqDamageFound")
 def test_a_check_finds_damage(pair: Group, rules: Path, tmp_path: Path, report: Report) -> None:
     """And what the runbook says of a slave's damage makes it good."""
-    pair.in_pod(FILL)
+    fill(pair)
     slave = "g1-1"
     assert pair.status["master"] != slave
     with scraping(tmp_path / "p", operators(), rules) as found:
         silent(found, "FmqDamageFound")
-        report["damage planted in"] = _python_in(pair, slave, FLIP).rpartition("/")[2]
-        _check(pair, "before")
+        report["damage planted in"] = plant_damage(pair, slave).rpartition("/")[2]
+        deep_check(pair, "before")
         awaited(found, "FmqDamageFound")
         kubectl("delete", "pvc", f"data-{slave}", "-n", pair.namespace, "--wait=false")
         kubectl("delete", "pod", slave, "-n", pair.namespace)
         until(lambda: pair.condition("ReplicationHealthy").get("status") == "False", "it is away")
         pair.wait_ready()
-        _check(pair, "after")
+        deep_check(pair, "after")
         silent(found, "FmqDamageFound")
 
 
@@ -112,25 +98,3 @@ def test_no_operator_works(pair: Group, rules: Path, tmp_path: Path) -> None:
             kubectl("rollout", "status", "deployment/fmq-operator", "-n", SYSTEM, "--timeout=180s")
     with scraping(tmp_path / "p2", operators(), rules) as found:
         silent(found, "FmqOperatorAway")
-
-
-def _python_in(group: Group, broker: str, script: str) -> str:
-    return kubectl("exec", broker, "-n", group.namespace, "--", "python", "-c", script).strip()
-
-
-def _check(group: Group, name: str) -> None:
-    """A deep one, to its end."""
-    apply(
-        {
-            "apiVersion": "fmq.io/v1alpha1",
-            "kind": "BrokerJob",
-            "metadata": {"name": name, "namespace": group.namespace},
-            "spec": {"group": group.name, "type": "check", "level": "deep"},
-        }
-    )
-
-    def ended() -> bool:
-        found: Json = (get("brokerjob", name, "-n", group.namespace) or {}).get("status") or {}
-        return found.get("phase") in ("Succeeded", "Failed")
-
-    until(ended, f"the check {name} has ended")

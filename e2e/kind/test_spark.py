@@ -1,0 +1,144 @@
+"""BrokerJobs on Spark, beside the volumes and from live brokers: Kubeflow's operator runs them.
+
+`FMQ_SPARK_OPERATOR_UP` names the program that puts that operator into the cluster that KUBECONFIG
+names (of kind: `KIND_CLUSTER_NAME`); `true`, if it is there. The tests build on one another.
+"""
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from e2e.kind import hurting
+from e2e.kind.conftest import CLUSTER, KEEP
+from e2e.kind.groups import Group, Json
+from e2e.kind.jobs import RECORDS, fill, job, plant_damage
+from e2e.kind.tools import Failed, apply, build_image, get, kubectl, load_image, run, until
+
+UP = os.environ.get("FMQ_SPARK_OPERATOR_UP", "")
+
+pytestmark = [
+    pytest.mark.kind,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(
+        not UP, reason="no Spark operator: FMQ_SPARK_OPERATOR_UP names no program that brings one"
+    ),
+]
+
+SPACE = "default"
+"""Where Kubeflow's Spark operator looks, as its chart comes."""
+APPLICATIONS = "sparkapplications.sparkoperator.k8s.io"
+ENFORCED = "pod-security.kubernetes.io/enforce"
+
+Report = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def image(installed: str) -> str:
+    """Of the jobs; FMQ's operator was there before Spark's."""
+    run("env", f"KIND_CLUSTER_NAME={CLUSTER}", UP, patience_s=1500)
+    until(lambda: get("crd", APPLICATIONS), "the cluster knows SparkApplications")
+    tag = build_image("spark")
+    load_image(tag, CLUSTER)
+    return tag
+
+
+@pytest.fixture(scope="module")
+def group(installed: str, images: dict[str, str], image: str) -> Iterator[Group]:
+    """A master and a slave with their volumes on one node, and messages in them."""
+    made = Group("g1", SPACE, installed, images["broker"])
+    made.spec["settings"] = {"segmentBytes": 4 << 20}
+    if found := hurting.workers():
+        made.spec["scheduling"] = {"nodeSelector": {"kubernetes.io/hostname": found[0]}}
+    made.make()
+    try:
+        kubectl("apply", "-n", SPACE, "-f", "manifests/spark/account.yaml")
+        made.wait_ready()
+        fill(made)
+        yield made
+    finally:
+        if not KEEP:
+            kubectl("delete", "brokerjobs,brokergroups,pvc", "--all", "-n", SPACE)
+            with suppress(Failed):
+                kubectl("label", "namespace", SPACE, f"{ENFORCED}-")
+
+
+def test_a_check(group: Group, image: str, report: Report) -> None:
+    """All of both replicas is read, by executors, and the group has no other brokers for it."""
+    begun_s = time.monotonic()
+    status = on_spark(group, "well", image, type="check", level="deep")
+    report["a deep check by Spark"] = f"{time.monotonic() - begun_s:.1f} s"
+    ended = (status["phase"], status["verdict"], status["exitCode"])
+    assert ended == ("Succeeded", "Clean", 0), status
+    (name,) = status["children"]
+    application = get(APPLICATIONS, name, "-n", SPACE)["status"]
+    assert application["applicationState"]["state"] == "COMPLETED"
+    assert application["executorState"], "executors did it"
+    assert "verdict (deep): clean; 2 replica(s)" in status["message"]
+    told = printed(name)
+    assert told["records"] >= 2 * RECORDS
+    assert told["bytes"]["checked"] > 0
+    assert [told["bytes"].get(state, 0) for state in ("damaged", "unread")] == [0, 0]
+    assert {broker["broker"] for broker in group.status["brokers"]} == {"g1-0", "g1-1"}
+    assert group.row().split()[:5] == ["g1", "g1-0", "FULL", "2/2", "Running"]
+    until(lambda: group.condition("IndexConsistent").get("status") == "True", "the group says it")
+
+
+def test_damage_in_one_replica(group: Group, image: str) -> None:
+    """It is found where it is, and nowhere else; the verdict is told, and in which words."""
+    file = plant_damage(group, "g1-1").rpartition("/")[2]
+    status = on_spark(group, "hurt", image, type="check", level="deep")
+    ended = (status["phase"], status["verdict"], status["exitCode"])
+    assert ended == ("Succeeded", "Inconsistent", 2), status
+    assert "verdict (deep): inconsistent; 2 replica(s)" in status["message"]
+    assert f"g1-1/journal/{file}" in status["message"]
+    told = printed(status["children"][0])
+    hurt = [row for row in told["coverage"] if row["state"] in ("damaged", "unread")]
+    assert {(row["replica"], row["file"]) for row in hurt} == {("/var/lib/fmq/g1-1/journal", file)}
+    assert any(row["begin"] <= 1_000_000 < row["end"] for row in hurt)
+    until(lambda: group.condition("IndexConsistent").get("status") == "False", "the group says it")
+
+
+def test_an_archive_of_live_brokers(group: Group, image: str, report: Report) -> None:
+    """Each message once, though the slave, which is asked first, has damage; then none again."""
+    claim: Json = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "lake", "namespace": SPACE},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    apply(claim)
+    archive = {"topics": ["filling"], "claim": "lake", "live": True}
+    for name, rows in (("first", RECORDS), ("again", 0)):
+        begun_s = time.monotonic()
+        status = on_spark(group, name, image, type="archive", archive=archive)
+        report[f"an archive by Spark: {rows} messages"] = f"{time.monotonic() - begun_s:.1f} s"
+        assert (status["phase"], status["verdict"]) == ("Succeeded", "Clean"), status
+        assert printed(status["children"][0])["rows"] == rows
+        assert f"{rows:,} records in " in status["message"]
+
+
+# ---- what they look at
+
+
+def on_spark(group: Group, name: str, image: str, **spec: object) -> Json:
+    """A BrokerJob with two executors, to its end: its status."""
+    requests = {"cpu": "100m", "memory": "1Gi"}
+    asked: Json = {"engine": "spark", "executors": 2, "image": image}
+    return job(group, name, patience_s=600, **asked, resources={"requests": requests}, **spec)
+
+
+def printed(application: str) -> Json:
+    """What the job says in its driver's log, among Spark's words."""
+    log = kubectl("logs", f"{application}-driver", "-n", SPACE)
+    found = re.search(r"^\{$.*?^\}$", log, re.MULTILINE | re.DOTALL)
+    assert found, log
+    told: Json = json.loads(found[0])
+    return told

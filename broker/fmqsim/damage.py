@@ -24,7 +24,7 @@ def spare(act: Act) -> bool:
     config, state = world.configs[group], world.state(group)
     members = {m.id for m in config.members}
     whole = state.isr | {state.master} == members and len(members) > 1
-    return whole and all(world.brokers[str(m)].node.alive for m in members)
+    return whole and all(_has_a_copy(act, world.brokers[str(m)]) for m in members)
 
 
 async def flip_a_bit(act: Act) -> None:
@@ -79,6 +79,15 @@ async def _stuck(act: Act, host: BrokerHost) -> bool:
 
 def _serves(act: Act, host: BrokerHost) -> bool:
     """It is a part of its group again."""
-    state, process = act.world.state(host.group), host.node.process
-    back = BrokerId(host.name) in state.isr | {state.master}
-    return back and process is not None and act.world.watcher.of(process).journal is not None
+    state = act.world.state(host.group)
+    return BrokerId(host.name) in state.isr | {state.master} and _has_a_copy(act, host)
+
+
+def _has_a_copy(act: Act, host: BrokerHost) -> bool:
+    """It is alive, and what its disk holds is more than that of one that was just replaced.
+
+    The state goes on naming an emptied broker, a master above all.
+    """
+    process, opened = host.node.process, act.world.state(host.group).opened
+    journal = act.world.watcher.of(process).journal if process is not None else None
+    return host.node.alive and journal is not None and journal.epoch >= opened

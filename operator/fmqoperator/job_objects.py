@@ -11,8 +11,6 @@ from fmqoperator.seen import HASH, Defaults
 BROKERS: Final = "fmq.io/brokers"
 """Annotation of a Job: the brokers whose volumes it has."""
 
-JOB_LABEL: Final = "fmq.io/job"
-
 _VERDICT_CODES: Final = (1, 2, 3)
 _IN_VAIN: Final = (64, 69)
 _DATA: Final = "/data"
@@ -39,7 +37,7 @@ def job_object(
         "app.kubernetes.io/name": "fmq-job",
         "app.kubernetes.io/managed-by": "fmq-operator",
         "app.kubernetes.io/part-of": "fmq",
-        JOB_LABEL: job.metadata.name,
+        names.JOB_LABEL: job.metadata.name,
     }
     client = {names.CLIENT_LABEL: job.spec.group} if job.spec.live else {}
     metadata: Json = {

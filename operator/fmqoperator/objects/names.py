@@ -13,6 +13,8 @@ HTTP_PORT: Final = 9870
 POD_NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"
 GROUP_LABEL: Final = "fmq.io/group"
 CLIENT_LABEL: Final = "fmq.io/client"
+JOB_LABEL: Final = "fmq.io/job"
+"""On everything that belongs to a BrokerJob: its name."""
 SETTINGS_HASH: Final = "fmq.io/settings-hash"
 APP: Final = "fmq-broker"
 
@@ -68,6 +70,11 @@ def seeds(group: str) -> str:
 def selector(group: str) -> dict[str, str]:
     """Labels that every pod of the group has, and no other pod."""
     return {"app.kubernetes.io/name": APP, GROUP_LABEL: group}
+
+
+def job_label(job: str) -> str:
+    """A BrokerJob's name as the value of a label: at most 63 characters."""
+    return job[:63].rstrip("-.")
 
 
 def labels(group: BrokerGroup) -> dict[str, str]:

@@ -25,7 +25,6 @@ MAIN: Final = "local:///opt/fmq/job.py"
 """What the image starts: `from fmqspark.__main__ import main; main()`."""
 SPARK_VERSION: Final = "4.3.0"
 
-_JOB_LABEL: Final = "fmq.io/job"
 _DATA: Final = "/var/lib/fmq"
 _ARCHIVE: Final = "/archive"
 _REPORT: Final = "/report"
@@ -132,7 +131,7 @@ def _place(job: BrokerJob, group: BrokerGroup, node: str) -> Json:
     if node:
         found["affinity"] = on_node(node)
     elif not job.spec.live:  # wherever it is that the first one may run
-        fellows = {"matchLabels": {_JOB_LABEL: _labels(job)[_JOB_LABEL]}}
+        fellows = {"matchLabels": {names.JOB_LABEL: names.job_label(job.metadata.name)}}
         term = {"labelSelector": fellows, "topologyKey": "kubernetes.io/hostname"}
         rule = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
         found["affinity"] = {"podAffinity": rule}
@@ -145,7 +144,7 @@ def _labels(job: BrokerJob) -> dict[str, str]:
         "app.kubernetes.io/name": "fmq-job",
         "app.kubernetes.io/managed-by": "fmq-operator",
         "app.kubernetes.io/part-of": "fmq",
-        _JOB_LABEL: job.metadata.name[:63].rstrip("-."),
+        names.JOB_LABEL: names.job_label(job.metadata.name),
     }
 
 

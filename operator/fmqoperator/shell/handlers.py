@@ -12,15 +12,13 @@ from typing import Any
 
 import kopf
 
+from fmqoperator.objects.names import JOB_LABEL
 from fmqoperator.shell.cache import CHILDREN, SPARK, Cache
 from fmqoperator.shell.keeper import Keeper, Key
 from fmqoperator.shell.kube import credentials
 
 LABEL = "fmq.io/group"
 """On everything that belongs to a group: its name."""
-
-JOB_LABEL = "fmq.io/job"
-"""On everything that belongs to a BrokerJob: its name."""
 
 _OURS = {LABEL: kopf.PRESENT}
 _OF_JOBS = {JOB_LABEL: kopf.PRESENT}

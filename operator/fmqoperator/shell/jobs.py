@@ -6,8 +6,8 @@ from dataclasses import replace
 from pydantic import ValidationError
 
 from fmqoperator.actions import Action, ApplyChild, DeleteChild, Requeue, Tell
-from fmqoperator.job_objects import JOB_LABEL
 from fmqoperator.jobs import JobSeen, job_status, plan_job
+from fmqoperator.objects.names import JOB_LABEL, job_label
 from fmqoperator.resources import BrokerGroup, BrokerJob, read_group
 from fmqoperator.seen import Defaults, Failure
 from fmqoperator.shell.bodies import job_pod_of
@@ -66,7 +66,7 @@ class Jobs:
             return None
         children = {("Job", body["metadata"]["name"]): body for body in found}
         if self._cache.knows_spark:
-            name = key.name[:63].rstrip("-.")
+            name = job_label(key.name)
             try:
                 more = await self._kube.labelled("SparkApplication", key.namespace, JOB_LABEL, name)
             except KubeError:

@@ -118,6 +118,7 @@ def test_a_check_of_the_journals(group: Group, report: Report) -> None:
 
     status = until(ended, "the check has ended")
     assert (status["phase"], status["verdict"]) == ("Succeeded", "Clean"), status
+    assert "verdict (deep): clean" in status["message"]
     report["a deep check by a BrokerJob"] = f"{time.monotonic() - begun_s:.1f} s"
     until(lambda: group.condition("IndexConsistent").get("status") == "True", "the group says it")
     kubectl("delete", "brokerjob", "check", "-n", group.namespace, "--timeout=30s")

@@ -110,7 +110,8 @@ def _pod(
         "imagePullPolicy": group.spec.image_pull_policy,
         "args": arguments(job, brokers),
         "resources": job.spec.resources.as_json(),
-        # The end of the log is what the status tells.
+        # What the status tells: the job's last words, or the end of the log of one that died.
+        "env": [names.LAST_WORDS],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": False,

@@ -9,12 +9,12 @@ Exit codes 0 to 3 of `fmq job` are verdicts about the data, and the job ran; any
 of the job, which is tried again unless it says that trying is in vain.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from fmqoperator.actions import Action, ApplyChild, DeleteChild, Requeue, Tell
+from fmqoperator.job_ends import VERDICTS, End, JobPod, end_of_application, end_of_job, state_of
 from fmqoperator.job_objects import BROKERS, brokers_of, job_object
 from fmqoperator.objects.spark_application import SPARK_API, spark_application
 from fmqoperator.resources import BrokerGroup, BrokerJob, BrokerJobStatus, Json
@@ -28,14 +28,6 @@ BUSY_MS: Final = 3_000
 
 __all__ = ["BROKERS", "JobPod", "JobSeen", "job_status", "plan_job"]
 
-_VERDICTS: Final = {
-    0: Verdict.CLEAN,
-    1: Verdict.WARNINGS,
-    3: Verdict.INCOMPLETE,
-    2: Verdict.INCONSISTENT,
-}
-"""By exit code, the best first."""
-
 _FAILED: Final = {
     64: "the command was refused: look at the spec",
     69: "it could not begin: a broker is at work there, no broker answers, another archive job "
@@ -43,22 +35,7 @@ _FAILED: Final = {
     137: "it was killed: out of memory (spec.resources.limits.memory)",
 }
 _JOB_API: Final = "batch/v1"
-_EXIT_CODE: Final = re.compile(r"\bExitCode: (\d+)")
-"""In what Spark's operator says of a driver that failed."""
-_TOLD: Final = "verdict ("
-"""In the last words of a check: Java that dies, or Spark, ends with 1, too."""
 _ENDED: Final = (JobPhase.SUCCEEDED, JobPhase.FAILED)
-
-
-@dataclass(frozen=True, slots=True)
-class JobPod:
-    """A pod of one of our Jobs, or of a SparkApplication."""
-
-    name: str
-    job: str  # whose end its end is: the Job's or application's name; "" of an executor
-    exit_code: int | None = None  # of its container, once it has ended
-    message: str = ""  # the end of its log, or why it waits
-    waiting: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +145,7 @@ def _overdue(seen: JobSeen, child: Json) -> bool:
     return (
         began is not None
         and seen.now_ms - began > seen.job.spec.timeout_seconds * 1000
-        and _end_of_application(child, ()) is None
+        and end_of_application(child, ()) is None
     )
 
 
@@ -251,7 +228,7 @@ def job_status(seen: JobSeen) -> Json:
     if not seen.children:
         return _told(seen, JobPhase.PENDING, reason or "Starting", message)
     ends = {
-        name: (_end_of_application if kind == "SparkApplication" else _end_of_job)(child, seen.pods)
+        name: (end_of_application if kind == "SparkApplication" else end_of_job)(child, seen.pods)
         for (kind, name), child in sorted(seen.children.items())
     }
     going = [name for name, end in ends.items() if end is None]
@@ -268,74 +245,18 @@ def _gone(seen: JobSeen) -> list[str]:
     return sorted(set(seen.job.status.children) - {name for _, name in seen.children or {}})
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
-    """How one of the children ended."""
-
-    exit_code: int | None  # None: without one (a deadline, a pod that was taken away)
-    message: str
-
-
-def _end_of_job(job: Json, pods: tuple[JobPod, ...]) -> _End | None:
-    """None: it goes on."""
-    found = {
-        c["type"]: c.get("message", "")
-        for c in job.get("status", {}).get("conditions") or ()
-        if c.get("status") == "True"
-    }
-    if "Complete" in found:
-        return _End(0, "")
-    if "Failed" not in found:
-        return None
-    return _by_pods(job, pods, found["Failed"])
-
-
-def _end_of_application(application: Json, pods: tuple[JobPod, ...]) -> _End | None:
-    """None: it goes on. A submission that failed is tried again, or becomes FAILED."""
-    state, said = _state(application)
-    if state not in ("COMPLETED", "FAILED"):
-        return None
-    found = _EXIT_CODE.search(said)
-    code = 0 if state == "COMPLETED" else int(found[1]) if found else None
-    mine = [p.exit_code for p in pods if p.job == application["metadata"]["name"]]
-    if code is None or (mine and None not in mine):
-        end = _by_pods(application, pods, said)
-    elif mine:
-        return None  # its driver has ended: what we have seen of its pod is older than that
-    else:
-        end = _End(code, said)
-    if end.exit_code == 1 and _TOLD not in end.message:
-        return _End(None, f"status 1 without a verdict: {end.message or said}")
-    return end
-
-
-def _state(application: Json) -> tuple[str, str]:
-    found = application.get("status", {}).get("applicationState", {})
-    return found.get("state", ""), found.get("errorMessage", "")
-
-
 def _not_submitted(seen: JobSeen, name: str) -> str:
     """Why an application does not begin; "" = it is none, or it does."""
-    state, said = _state((seen.children or {}).get(("SparkApplication", name), {}))
+    state, said = state_of((seen.children or {}).get(("SparkApplication", name), {}))
     return said if state == "SUBMISSION_FAILED" else ""
 
 
-def _by_pods(child: Json, pods: tuple[JobPod, ...], said: str) -> _End:
-    """Of several tries the one that came to a verdict; else the last."""
-    name = child["metadata"]["name"]
-    codes = [p for p in pods if p.job == name and p.exit_code is not None]
-    best = next((p for p in codes if p.exit_code in _VERDICTS), codes[-1] if codes else None)
-    if best is None:
-        return _End(None, said or "it failed without an exit code")
-    return _End(best.exit_code, best.message)
-
-
-def _ended(seen: JobSeen, ends: Mapping[str, _End]) -> Json:
-    failed = {n: e for n, e in ends.items() if e.exit_code not in _VERDICTS}
-    ranks = list(_VERDICTS)
-    codes = [e.exit_code for e in ends.values() if e.exit_code in _VERDICTS]
+def _ended(seen: JobSeen, ends: Mapping[str, End]) -> Json:
+    failed = {n: e for n, e in ends.items() if e.exit_code not in VERDICTS}
+    ranks = list(VERDICTS)
+    codes = [e.exit_code for e in ends.values() if e.exit_code in VERDICTS]
     worst = max(codes, key=ranks.index, default=None)
-    verdict = Verdict.UNKNOWN if worst is None else _VERDICTS[worst]
+    verdict = Verdict.UNKNOWN if worst is None else VERDICTS[worst]
     if failed:
         # What was found is found; what the failed ones would have is not known.
         verdict = verdict if verdict is Verdict.INCONSISTENT else Verdict.UNKNOWN
@@ -346,7 +267,7 @@ def _ended(seen: JobSeen, ends: Mapping[str, _End]) -> Json:
     return _told(seen, JobPhase.SUCCEEDED, verdict.value, said, worst, verdict)
 
 
-def _why(end: _End) -> str:
+def _why(end: End) -> str:
     if end.exit_code is None:
         return end.message
     return f"status {end.exit_code}: {_FAILED.get(end.exit_code, end.message or 'see its log')}"

@@ -14,7 +14,10 @@ POD_NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"
 GROUP_LABEL: Final = "fmq.io/group"
 CLIENT_LABEL: Final = "fmq.io/client"
 JOB_LABEL: Final = "fmq.io/job"
-"""On everything that belongs to a BrokerJob: its name."""
+"""On everything that belongs to a BrokerJob: its name, which a rule keeps short enough."""
+LAST_WORDS: Final = {"name": "FMQ_LAST_WORDS", "value": "/dev/termination-log"}
+"""Where a job writes what the status is to tell: Kubernetes takes the end of a log only of one that
+failed, and of a pod that Spark makes not even that."""
 SETTINGS_HASH: Final = "fmq.io/settings-hash"
 APP: Final = "fmq-broker"
 
@@ -70,11 +73,6 @@ def seeds(group: str) -> str:
 def selector(group: str) -> dict[str, str]:
     """Labels that every pod of the group has, and no other pod."""
     return {"app.kubernetes.io/name": APP, GROUP_LABEL: group}
-
-
-def job_label(job: str) -> str:
-    """A BrokerJob's name as the value of a label: at most 63 characters."""
-    return job[:63].rstrip("-.")
 
 
 def labels(group: BrokerGroup) -> dict[str, str]:

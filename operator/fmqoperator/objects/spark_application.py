@@ -33,8 +33,6 @@ _HEAP: Final = 0.6  # of a pod's memory; the rest is Python's, Arrow's and the J
 _LEAST_HEAP_MIB: Final = 512  # Spark's driver refuses less than 450
 _NAME_LEN: Final = 40  # Spark makes names of pods and services from it
 
-_LAST_WORDS: Final = {"name": "FMQ_LAST_WORDS", "value": "/dev/termination-log"}
-"""Of a pod that Spark makes, Kubernetes tells no end of a log: the job writes down what to tell."""
 _NO_POLICY: Final = "org.apache.spark.deploy.k8s.features.NetworkPolicyFeatureStep"
 
 
@@ -120,7 +118,7 @@ def spark_application(
                 "spark.kubernetes.driver.pod.excludedFeatureSteps": _NO_POLICY,
             },
             "volumes": _volumes(job, brokers),
-            "driver": pod | {"serviceAccount": service_account, "env": [_LAST_WORDS]},
+            "driver": pod | {"serviceAccount": service_account, "env": [names.LAST_WORDS]},
             "executor": pod | {"instances": spec.executors},
         },
     }
@@ -131,7 +129,7 @@ def _place(job: BrokerJob, group: BrokerGroup, node: str) -> Json:
     if node:
         found["affinity"] = on_node(node)
     elif not job.spec.live:  # wherever it is that the first one may run
-        fellows = {"matchLabels": {names.JOB_LABEL: names.job_label(job.metadata.name)}}
+        fellows = {"matchLabels": {names.JOB_LABEL: job.metadata.name}}
         term = {"labelSelector": fellows, "topologyKey": "kubernetes.io/hostname"}
         rule = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
         found["affinity"] = {"podAffinity": rule}
@@ -144,7 +142,7 @@ def _labels(job: BrokerJob) -> dict[str, str]:
         "app.kubernetes.io/name": "fmq-job",
         "app.kubernetes.io/managed-by": "fmq-operator",
         "app.kubernetes.io/part-of": "fmq",
-        names.JOB_LABEL: names.job_label(job.metadata.name),
+        names.JOB_LABEL: job.metadata.name,
     }
 
 

@@ -183,6 +183,13 @@ class BrokerJobStatus(Part):
 class BrokerJob(Part):
     """A job over a group's journals: check, rebuild indexes, archive."""
 
+    model_config = rules(
+        (
+            "size(self.metadata.name) <= 63",
+            "metadata.name is the label fmq.io/job of all that does the job: at most 63 characters",
+        )
+    )
+
     api_version: Literal["fmq.io/v1alpha1"] = API_VERSION
     kind: Literal["BrokerJob"] = "BrokerJob"
     metadata: Metadata

@@ -107,6 +107,7 @@ def job_pod_of(body: Body) -> JobPod:
         name=meta["name"],
         job=next((labels[name] for name in _JOB_LABELS if ends and name in labels), ""),
         exit_code=ended.get("exitCode"),
+        over=status.get("phase") in ("Succeeded", "Failed"),
         message=(ended.get("message") or message).strip(),
         waiting=waiting,
     )

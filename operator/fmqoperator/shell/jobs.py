@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from fmqoperator.actions import Action, ApplyChild, DeleteChild, Requeue, Tell
 from fmqoperator.jobs import JobSeen, job_status, plan_job
-from fmqoperator.objects.names import JOB_LABEL, job_label
+from fmqoperator.objects.names import JOB_LABEL
 from fmqoperator.resources import BrokerGroup, BrokerJob, read_group
 from fmqoperator.seen import Defaults, Failure
 from fmqoperator.shell.bodies import job_pod_of
@@ -66,9 +66,9 @@ class Jobs:
             return None
         children = {("Job", body["metadata"]["name"]): body for body in found}
         if self._cache.knows_spark:
-            name = job_label(key.name)
+            where = ("SparkApplication", key.namespace, JOB_LABEL, key.name)
             try:
-                more = await self._kube.labelled("SparkApplication", key.namespace, JOB_LABEL, name)
+                more = await self._kube.labelled(*where)
             except KubeError:
                 return None
             children |= {("SparkApplication", body["metadata"]["name"]): body for body in more}

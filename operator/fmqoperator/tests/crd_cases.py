@@ -251,6 +251,8 @@ CASES = (
         "archive of a job cannot be changed",
         {"spec.type": "archive", "spec.archive": _ARCHIVE},
     ),
+    Case("the longest name", _J, {"metadata.name": "j" * 63}),
+    Case("a name too long", _J, {"metadata.name": "j" * 64}, "is the label fmq.io/job of all"),
     Case("kept longer", _J, {"spec.keepSeconds": 100}, "", {}),
 )
 

@@ -223,7 +223,7 @@ def after(what: JobSeen, **ends: Any) -> JobSeen:
         kind = "Complete" if end == 0 else "Failed"
         child["status"] = {"conditions": [{"type": kind, "status": "True", "message": "Too late"}]}
         if end != "failed":
-            pods.append(JobPod(f"{name}-x", name, end, f"ended {end}"))
+            pods.append(JobPod(f"{name}-x", name, end, f"verdict (deep): {end}"))
     return replace(what, children=children, pods=tuple(pods))
 
 
@@ -252,10 +252,39 @@ def test_two_verdicts(first: Any, second: Any, told: Any) -> None:
     assert verdict(after(seen(job()), g1_0=first, g1_1=second)) == told
 
 
+def test_python_that_dies_with_1_found_no_warnings() -> None:
+    ended = after(seen(job(), nodes=("n0", "n0")), g1_1=1)
+    (pod,) = ended.pods or ()
+    died = replace(ended, pods=(replace(pod, message="Traceback: no such module"),))
+    assert verdict(ended)[:2] == ("Succeeded", "Warnings")
+    assert verdict(died)[:2] == ("Failed", "Unknown")
+    assert "status 1 without a verdict: Traceback" in job_status(died)["message"]
+
+
 def test_of_several_tries_the_one_with_a_verdict() -> None:
     what = after(seen(job(), nodes=("n0", "n0")), g1_1=2)
     crashed = JobPod("j1-g1-1-a", "j1-g1-1", 137)
     assert verdict(replace(what, pods=(crashed, *(what.pods or ()))))[1] == "Inconsistent"
+
+
+def test_what_it_came_to_is_told_of_a_clean_one_too() -> None:
+    assert job_status(after(seen(job(), nodes=("n0", "n0")), g1_1=0))["message"] == (
+        "j1-g1-1: verdict (deep): 0"
+    )
+
+
+@pytest.mark.parametrize("end", [0, 2])
+def test_a_pod_of_which_we_know_less_than_of_its_job_is_waited_for(end: int) -> None:
+    """Jobs and pods come by two ways: without its pod's exit code an end would be a failure."""
+    ended = after(seen(job(), nodes=("n0", "n0")), g1_1=end)
+    (pod,) = ended.pods or ()
+    late = replace(ended, pods=(replace(pod, exit_code=None, message=""),))
+    assert verdict(late) == ("Running", "Unknown", None, "Unknown")
+    evicted = replace(late, pods=(replace(pod, exit_code=None, message="", over=True),))
+    assert job_status(evicted)["phase"] == ("Succeeded" if end == 0 else "Failed")
+    (child,) = (late.children or {}).values()
+    child["status"]["conditions"][0]["reason"] = "DeadlineExceeded"
+    assert job_status(late)["phase"] == ("Succeeded" if end == 0 else "Failed")
 
 
 def test_what_has_begun_is_not_begun_again_wherever_the_pods_are_now() -> None:

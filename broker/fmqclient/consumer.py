@@ -305,7 +305,8 @@ class Consumer:
         """Wait until every ack so far is stored.
 
         Raises `Unavailable` when that takes too long, `StaleAssignment` if a queue went to
-        another member before its acks were stored (its messages are delivered again).
+        another member before its acks were stored (its messages are delivered again), or a
+        seek counts again that may be older than they are.
         """
         waiters = [s.commit() for s in self._sessions.values() if s.unstored]
         try:

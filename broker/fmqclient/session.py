@@ -268,7 +268,7 @@ class Session(Acker):
             track = self.tracks[move.queue_id] = Track(self.group, move.queue_id)
         self._dropped(self, track)
         anew = track.held  # by a seek: what we said of a pause meanwhile was not listened to
-        track.assigned(move.generation, move.sought)
+        track.assigned(move.generation, move.sought, self.epoch)
         if track.unstored:  # said again: a token that is under way was sent before that
             self._commits.again()
             self.acked()

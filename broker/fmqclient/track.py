@@ -8,15 +8,20 @@ sees few messages twice: those it had not acked. While the queue is not ours nob
 acks: the next commit says so (`stale`).
 
 Only a seek makes old acks void: each assignment says since which seek the queue's progress counts.
-Another one than before starts a new `term`; acks and copies of older terms are ignored. And what
-was acked may have been lost, where the group's policy lets that be, and its offset given to another
-message, of a later epoch. So a message is known by its epoch and its offset, here (`_mark`) and in
-what the broker is told: an ack counts for no other message that has its offset.
+Another one than before starts a new `term`; acks and copies of older terms are ignored. A seek that
+we knew may come back with a broker, after a reader that had not heard of it: all that is kept was
+acked after it, and stays. One that we did not know, older than our last reader's term, makes void
+what may have been acked after it: the next commit says so, too.
+
+What was acked may have been lost, where the group's policy lets that be, and its offset given to
+another message, of a later epoch. So a message is known by its epoch and its offset, here (`_mark`)
+and in what the broker is told: an ack counts for no other message that has its offset.
 """
 
 from typing import Final
 
 from fmqcore.consume.ranges import Range, RangeSet
+from fmqcore.journal.offsets import version_epoch
 from fmqcore.words import Offset
 
 _NONE: Final = -1
@@ -37,7 +42,10 @@ class Track:
         "_epoch",
         "_first",
         "_fresh",
+        "_known",
+        "_read_epoch",
         "_sought",
+        "_voided",
         "done",
         "generation",
         "group",
@@ -65,20 +73,29 @@ class Track:
         self.done = RangeSet()  # marks: acked, and not known to be stored
         self.under_token: RangeSet | None = None  # the part of `done` that a token was sent for
         self.lost_acks = False  # not ours, and some of `done` is not stored: to be told
-        self._sought = 0  # the seek that the term began with
+        self._sought = 0  # the seek since which our reader's progress counts
+        self._known = 0  # the newest seek that we were ever told of
+        self._read_epoch = 0  # in which our reader said so
+        self._voided = False  # a seek made acks void that may be younger: to be told
         self._again: list[Range] = []  # marks, to be said again
         self._fresh: list[Range] = []  # marks: acked, not said to the broker
         self._first = self._end = _NONE  # the newest of them: offsets of one epoch
         self._epoch = 0
 
-    def assigned(self, generation: int, sought: int = 0) -> None:
+    def assigned(self, generation: int, sought: int = 0, read_epoch: int = 0) -> None:
         """It is ours from now on; what counts was acked since that seek.
 
         Where it begins does not matter: a broker counts what it was told, stored or not.
+        `read_epoch`: the term of who says so.
         """
         if sought > self._sought:
-            self._forget()
-        self._sought = sought  # an older one: the newer was lost with its reader, nobody was moved
+            back = version_epoch(sought) < self._read_epoch  # made before our reader's term
+            if not back or sought > self._known:
+                self._voided |= back and self.unstored
+                self._forget()
+        self._sought = sought  # an older one: who reads now has not heard of the newer
+        self._known = max(self._known, sought)
+        self._read_epoch = read_epoch
         if not self.held:
             self.paused = False
         self._keep()
@@ -137,16 +154,16 @@ class Track:
         """Whether some ack is not known to be stored, and the program was not told so."""
         if not (self.held or self.revoked):
             return self.lost_acks
-        return bool(self._fresh) or self._first != _NONE or len(self.done) > 0
+        return self._voided or bool(self._fresh) or self._first != _NONE or len(self.done) > 0
 
     @property
     def stale(self) -> bool:
         """Whether nobody hears of some acks: their messages go to whoever holds the queue."""
-        return self.lost_acks
+        return self.lost_acks or self._voided
 
     def told_stale(self) -> None:
         """The program knows."""
-        self.lost_acks = False
+        self.lost_acks = self._voided = False
 
     def token_sent(self) -> None:
         """All that was said so far is asked for."""
@@ -217,4 +234,7 @@ def _named(begin: Offset, until: Offset) -> tuple[Offset, Offset, int]:
 def lost_acks(tracks: list[Track]) -> str:
     """What to tell a program whose acks could not be stored."""
     names = ", ".join(f"{t.group}/{t.queue}" for t in tracks)
-    return f"{names} went to others, or the session was lost: some acks are not stored"
+    return (
+        f"{names} went to others, the session was lost, or an older seek counts again: "
+        "some acks are not stored"
+    )

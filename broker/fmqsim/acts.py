@@ -5,6 +5,7 @@ A coroutine does it, says that it has fired, lets it last, undoes it, says that 
 
 from collections.abc import Iterable
 
+from fmqbroker.journal.keeper import SPACE_RETRY_S
 from fmqcore.policy import HowMany
 from fmqcore.words import Permission
 from fmqsim.faults import Act
@@ -328,6 +329,7 @@ async def full_disk(act: Act) -> None:
     act.fired(f"{files.free} bytes left")
     await act.last(0.5, 3.0)
     files.taken = 0
+    act.target.doubt(SPACE_RETRY_S)
     act.healed()
 
 

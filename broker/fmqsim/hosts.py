@@ -84,14 +84,14 @@ class BrokerHost(Host):
         self.storage = Storage(world.loop, f"/{name}")
         self.lifecycle: SimLifecycle | None = None
         self.gone = False  # no member any more
-        self.doubted_until_s = 0.0  # in sync by what the state says of its last life
+        self.doubted_until_s = 0.0  # in sync by what the state says, maybe of its last life
         self._how: Ending | None = None
 
     async def main(self, process: Process) -> None:
         """A broker on simulated ports."""
         world, loop = self.world, self.world.loop
         if BrokerId(self.name) in world.state(self.group).isr:
-            self.doubted_until_s = loop.now + self.settings.dead_after_ms / 1000 + _NOTICED_S
+            self.doubt()
         self.lifecycle = SimLifecycle(loop, process)
         disk = self.storage.disk(process)
         ports = Ports(
@@ -103,6 +103,12 @@ class BrokerHost(Host):
         )
         await Broker(self.settings, ports).run()
         await disk.close()
+
+    def doubt(self, longer_s: float = 0.0) -> None:
+        """It may be in the in-sync set only because nobody has noticed yet that it is behind."""
+        noticed_s = self.settings.dead_after_ms / 1000 + _NOTICED_S
+        until_s = self.world.loop.now + longer_s + noticed_s
+        self.doubted_until_s = max(self.doubted_until_s, until_s)
 
     def stop(self) -> None:
         """SIGTERM."""

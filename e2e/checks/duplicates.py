@@ -92,8 +92,8 @@ def _stale(facts: Facts, event: Delivered, confirmed: Confirmed) -> bool:
 def _seek_is_back(facts: Facts, arrival: Arrival) -> bool:
     """Its copy came from a reader that had not heard of the last seek; who has it reads again.
 
-    Then an ack of that copy, which nobody has stored, counts as made before the seek: a client
-    cannot tell (ADR 0021).
+    Then an ack of that copy, which nobody has stored, counts as made before the seek: a member that
+    had not heard of the seek either cannot tell (ADR 0021).
     """
     event, before, sought = arrival.event, arrival.before, arrival.sought
     if arrival.acked_ms is None or arrival.confirmed is not None:

@@ -3,6 +3,8 @@
 import pytest
 
 from fmqclient.track import Track
+from fmqcore.journal.offsets import next_version
+from fmqcore.words import Epoch
 
 E = 1  # the epoch, where it does not matter
 
@@ -94,6 +96,63 @@ def test_a_seek_that_was_lost_with_its_reader_makes_nothing_void() -> None:
         assert track.unstored
         track.assigned(2, sought=newer)
         assert not track.unstored, "it is asked again, and is another one"
+
+
+def _in_term(term: int, number: int = 0) -> int:
+    """The version of a seek that was made in it."""
+    return next_version(None, Epoch(term)) + number
+
+
+def test_a_seek_that_comes_back_makes_nothing_void_that_was_acked_after_it() -> None:
+    """Its reader went, the next had not heard of it, and the first is back with it."""
+    track = held()
+    track.assigned(1, _in_term(2), 2)
+    track.ack(100, track.term, E)
+    track.session_lost()
+    track.assigned(1, 0, 5)
+    track.ack(101, track.term, E)
+    track.session_lost()
+    term = track.term
+    track.assigned(1, _in_term(2), 7)
+    assert track.term == term
+    assert said(track) == [(100, 102)]
+    assert not track.stale
+
+
+@pytest.mark.parametrize("made_in", [5, 6, 7])
+def test_a_seek_that_is_younger_than_its_reader_makes_void_what_was_acked(made_in: int) -> None:
+    """Also one with a number that was told before: that one was lost before it was stored."""
+    track = held()
+    track.assigned(1, _in_term(made_in, 1), 5)
+    track.assigned(1, 0, 5)
+    track.ack(101, track.term, E)
+    track.session_lost()
+    track.assigned(1, _in_term(made_in, 1), 7)
+    assert said(track) == []
+    assert not track.unstored
+    assert not track.stale
+
+
+def test_a_seek_that_we_did_not_know_and_that_is_older_than_what_was_acked_is_told() -> None:
+    """Whether it was acked before or after the seek nobody can say: it is not stored, at least."""
+    track = held()
+    track.assigned(1, 0, 5)
+    track.ack(101, track.term, E)
+    track.session_lost()
+    track.assigned(1, _in_term(2), 7)
+    assert said(track) == []
+    assert track.stale
+    track.assigned(2, _in_term(2), 7)
+    assert track.stale, "until it was told"
+    assert track.unstored
+    track.told_stale()
+    assert not track.stale
+    assert not track.unstored
+    track.session_lost()
+    track.assigned(1, 0, 8)
+    track.session_lost()
+    track.assigned(1, _in_term(3), 9)
+    assert not track.stale, "nothing was acked"
 
 
 @pytest.mark.parametrize("gone", ["no", "taken", "lost"])

@@ -69,6 +69,11 @@ def next_version(entry: OffsetEntry | None, epoch: Epoch) -> int:
     return max(entry.version + 1 if entry else 1, epoch << _VERSION_EPOCH_SHIFT)
 
 
+def version_epoch(version: int) -> Epoch:
+    """The term in which that version was made."""
+    return Epoch(version >> _VERSION_EPOCH_SHIFT)
+
+
 def tombstone(version: int) -> OffsetEntry:
     """A deleted entry."""
     return OffsetEntry(version, TOMBSTONE_FLOOR)

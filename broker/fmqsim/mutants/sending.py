@@ -57,4 +57,49 @@ SENDING: Final[tuple[Mutant, ...]] = (
         ),
         alone="a refusal that takes longer than the hold is rare",
     ),
+    mutant(
+        "more leaves beside an unknown outcome",
+        "the client sends what follows while it does not know of what went before: order is lost",
+        (
+            "fmqclient/lane.py",
+            "            and not any(f.unknown for f in flights)\n",
+            "",
+        ),
+        tests=(
+            "broker/fmqclient/tests/test_lane.py::test_nothing_leaves_beside_an_unknown_outcome",
+        ),
+        alone="the broker refuses a sequence that leaves a gap: a second guard",
+    ),
+    mutant(
+        "what was refused goes last",
+        "the client lets later records of a key pass the one that it must send again",
+        (
+            "fmqclient/lane.py",
+            "        self.piles.extendleft(reversed(turned_back))\n",
+            "        self.piles.extend(turned_back)\n",
+        ),
+        seeds=(0,),
+    ),
+    mutant(
+        "many flights before the first is accepted",
+        "an unknown producer may begin anywhere: a lost first batch leaves a hole that nobody sees",
+        ("fmqclient/lane.py", "            self.proven\n            and not", "            not"),
+        tests=(
+            "broker/fmqclient/tests/test_lane.py::test_until_one_was_accepted_there_is_one_flight",
+        ),
+        alone="it takes the loss of the very first batch of a producer",
+    ),
+    mutant(
+        "a lane goes on after an abandoned flight",
+        "nobody knows whether it is stored, and what follows takes its sequence",
+        (
+            "fmqclient/lane.py",
+            "        self._over(flight)\n        self.poisoned = True\n",
+            "        self._over(flight)\n",
+        ),
+        tests=(
+            "broker/fmqclient/tests/test_lane.py::test_after_an_abandoned_flight_nothing_leaves_without_a_new_producer_id",
+        ),
+        alone="the broker refuses a sequence that leaves a gap: a second guard",
+    ),
 )

@@ -195,44 +195,6 @@ SERVING: Final[tuple[Mutant, ...]] = (
         seeds=(13,),
     ),
     mutant(
-        "a consumer's acks are forgotten with its session",
-        "what the program has done, and the lost reader had not stored, is shown to it again",
-        (
-            "fmqclient/track.py",
-            '        """Nobody listens; what is done stays known."""\n',
-            "        self.done = RangeSet()\n",
-        ),
-        seeds=(0,),
-    ),
-    mutant(
-        "a token counts for acks that were not said",
-        "the new reader has stored nothing of a queue that it has not given to this consumer yet",
-        (
-            "fmqclient/track.py",
-            "RangeSet(self.done) if self.held or self.revoked else None",
-            "RangeSet(self.done)",
-        ),
-        tests=(
-            "broker/fmqclient/tests/test_track.py::test_a_token_says_nothing_of_acks_of_a_queue_that_is_not_ours",
-        ),
-        alone="the queue must come back later than a token is answered, and to the same consumer",
-    ),
-    mutant(
-        "where a queue begins counts as stored",
-        "a takeover loses the broker's memory: what was acked comes again, and commit() lied",
-        (
-            "fmqclient/track.py",
-            "        self._keep()\n"
-            "        self.held, self.revoked, self.lost_acks = True, False, False\n",
-            "        self._keep()\n        self.done = RangeSet()\n"
-            "        self.held, self.revoked, self.lost_acks = True, False, False\n",
-        ),
-        tests=(
-            "broker/fmqclient/tests/test_session_commit.py::test_where_a_queue_begins_does_not_say_what_is_stored",
-        ),
-        alone="a session must be lost, its queue come back, and the reader go before it stores",
-    ),
-    mutant(
         "an ack of a lost message counts for the one at its offset",
         "what nobody has seen is called done",
         (
@@ -268,51 +230,6 @@ SERVING: Final[tuple[Mutant, ...]] = (
         ),
         tests=("broker/fmqcore/tests/test_failover_machine.py::test_the_new_states",),
         alone="it takes a loss within the milliseconds of a master's return",
-    ),
-    mutant(
-        "more leaves beside an unknown outcome",
-        "the client sends what follows while it does not know of what went before: order is lost",
-        (
-            "fmqclient/lane.py",
-            "            and not any(f.unknown for f in flights)\n",
-            "",
-        ),
-        tests=(
-            "broker/fmqclient/tests/test_lane.py::test_nothing_leaves_beside_an_unknown_outcome",
-        ),
-        alone="the broker refuses a sequence that leaves a gap: a second guard",
-    ),
-    mutant(
-        "what was refused goes last",
-        "the client lets later records of a key pass the one that it must send again",
-        (
-            "fmqclient/lane.py",
-            "        self.piles.extendleft(reversed(turned_back))\n",
-            "        self.piles.extend(turned_back)\n",
-        ),
-        seeds=(0,),
-    ),
-    mutant(
-        "many flights before the first is accepted",
-        "an unknown producer may begin anywhere: a lost first batch leaves a hole that nobody sees",
-        ("fmqclient/lane.py", "            self.proven\n            and not", "            not"),
-        tests=(
-            "broker/fmqclient/tests/test_lane.py::test_until_one_was_accepted_there_is_one_flight",
-        ),
-        alone="it takes the loss of the very first batch of a producer",
-    ),
-    mutant(
-        "a lane goes on after an abandoned flight",
-        "nobody knows whether it is stored, and what follows takes its sequence",
-        (
-            "fmqclient/lane.py",
-            "        self._over(flight)\n        self.poisoned = True\n",
-            "        self._over(flight)\n",
-        ),
-        tests=(
-            "broker/fmqclient/tests/test_lane.py::test_after_an_abandoned_flight_nothing_leaves_without_a_new_producer_id",
-        ),
-        alone="the broker refuses a sequence that leaves a gap: a second guard",
     ),
     mutant(
         "the takeover journal writes over itself",
@@ -375,14 +292,5 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "broker/fmqbroker/tests/test_fetch_stored.py::test_what_the_store_refuses_is_not_told_as_stored",
         ),
         alone="sessions are over by then; nobody seeks a group that lives in that very moment",
-    ),
-    mutant(
-        "an ack does not name its epoch",
-        "it counts for whatever message has that offset now",
-        ("fmqclient/message.py", "        self.epoch = header.epoch\n", "        self.epoch = 0\n"),
-        tests=(
-            "broker/fmqclient/tests/test_copies.py::test_an_ack_names_the_epoch_of_the_batch_that_it_is_of",
-        ),
-        alone="only a policy that may lose gives an offset twice",
     ),
 )

@@ -3,6 +3,7 @@
 from typing import Final
 
 from fmqsim.mutants.between import BETWEEN
+from fmqsim.mutants.consuming import CONSUMING
 from fmqsim.mutants.deciding import DECIDING
 from fmqsim.mutants.journal import JOURNAL
 from fmqsim.mutants.mutant import Mutant
@@ -15,6 +16,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *REPLICATING,
     *DECIDING,
     *SERVING,
+    *CONSUMING,
     *SENDING,
     *BETWEEN,
 )

@@ -1,0 +1,68 @@
+"""Mistakes of a consumer: what it keeps of its acks, and what it tells of them."""
+
+from typing import Final
+
+from fmqsim.mutants.mutant import Mutant, mutant
+
+CONSUMING: Final[tuple[Mutant, ...]] = (
+    mutant(
+        "a consumer's acks are forgotten with its session",
+        "what the program has done, and the lost reader had not stored, is shown to it again",
+        (
+            "fmqclient/track.py",
+            '        """Nobody listens; what is done stays known."""\n',
+            "        self.done = RangeSet()\n",
+        ),
+        seeds=(0,),
+    ),
+    mutant(
+        "a token counts for acks that were not said",
+        "the new reader has stored nothing of a queue that it has not given to this consumer yet",
+        (
+            "fmqclient/track.py",
+            "RangeSet(self.done) if self.held or self.revoked else None",
+            "RangeSet(self.done)",
+        ),
+        tests=(
+            "broker/fmqclient/tests/test_track.py::test_a_token_says_nothing_of_acks_of_a_queue_that_is_not_ours",
+        ),
+        alone="the queue must come back later than a token is answered, and to the same consumer",
+    ),
+    mutant(
+        "where a queue begins counts as stored",
+        "a takeover loses the broker's memory: what was acked comes again, and commit() lied",
+        (
+            "fmqclient/track.py",
+            "        self._keep()\n"
+            "        self.held, self.revoked, self.lost_acks = True, False, False\n",
+            "        self._keep()\n        self.done = RangeSet()\n"
+            "        self.held, self.revoked, self.lost_acks = True, False, False\n",
+        ),
+        tests=(
+            "broker/fmqclient/tests/test_session_commit.py::test_where_a_queue_begins_does_not_say_what_is_stored",
+        ),
+        alone="a session must be lost, its queue come back, and the reader go before it stores",
+    ),
+    mutant(
+        "a seek that comes back is a new one",
+        "what a member has acked after it comes again, and commit() lied",
+        (
+            "fmqclient/track.py",
+            "            back = version_epoch(sought) < self._read_epoch",
+            "            back = False",
+        ),
+        tests=(
+            "broker/fmqclient/tests/test_track.py::test_a_seek_that_comes_back_makes_nothing_void_that_was_acked_after_it",
+        ),
+        alone="a master must take a seek with it for a while",
+    ),
+    mutant(
+        "an ack does not name its epoch",
+        "it counts for whatever message has that offset now",
+        ("fmqclient/message.py", "        self.epoch = header.epoch\n", "        self.epoch = 0\n"),
+        tests=(
+            "broker/fmqclient/tests/test_copies.py::test_an_ack_names_the_epoch_of_the_batch_that_it_is_of",
+        ),
+        alone="only a policy that may lose gives an offset twice",
+    ),
+)

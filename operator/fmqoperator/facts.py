@@ -193,13 +193,29 @@ def outdated(seen: Observation) -> tuple[Pod, ...]:
 
 def fenced(seen: Observation) -> frozenset[str]:
     """Brokers that somebody asked to serve nothing."""
+    asked, there = _to_fence(seen), _brokers_there(seen)
+    return there if "all" in asked else asked & there
+
+
+def fenced_in_vain(seen: Observation) -> str:
+    """What the annotation names beside brokers, in a sentence; "" = nothing."""
+    names_none = sorted(_to_fence(seen) - _brokers_there(seen) - {"all"})
+    if not names_none:
+        return ""
+    some, these = ", ".join(names_none), ", ".join(seen.group.brokers)
+    return f"the annotation {FENCE} names {some}, which is no broker of this group: {these}, or all"
+
+
+def _to_fence(seen: Observation) -> frozenset[str]:
     asked = seen.group.metadata.annotations.get(FENCE, "")
-    found = {part.strip() for part in asked.split(",")} - {""}
-    if "all" in found:
-        config = config_of(seen)
-        there = () if config is None else (str(m.id) for m in config.members)
-        return frozenset({*seen.group.brokers, *there})
-    return frozenset(found)
+    return frozenset(part.strip() for part in asked.split(",")) - {""}
+
+
+def _brokers_there(seen: Observation) -> frozenset[str]:
+    """Those that are declared, and members on their way out."""
+    config = config_of(seen)
+    there = () if config is None else (str(m.id) for m in config.members)
+    return frozenset({*seen.group.brokers, *there})
 
 
 def permissions(seen: Observation, *serving: str) -> Mapping[str, Permission]:

@@ -236,11 +236,11 @@ def _index(seen: Observation) -> list[Verdict]:
 
 
 def _fenced(seen: Observation) -> Verdict:
-    found = sorted(facts.fenced(seen))
+    found, vain = sorted(facts.fenced(seen)), facts.fenced_in_vain(seen)
     if not found:
-        return Verdict("Fenced", "False", "NotAsked")
+        return Verdict("Fenced", "False", "NoSuchBroker" if vain else "NotAsked", vain)
     said = f"{', '.join(found)} serve nothing, as the annotation fmq.io/fence asks"
-    return Verdict("Fenced", "True", "Asked", said)
+    return Verdict("Fenced", "True", "Asked", f"{said}; {vain}" if vain else said)
 
 
 def _paused(seen: Observation) -> Verdict:

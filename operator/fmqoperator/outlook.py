@@ -92,7 +92,8 @@ def serving(seen: Observation) -> tuple[str, str]:
 
 
 def replicas(seen: Observation, step: Step | None) -> int:
-    """How many pods to run. Fewer than now only by a step."""
+    """How many pods to run. Fewer than now only by a step, or where some are no brokers of ours:
+    somebody scaled the StatefulSet by hand."""
     running, asked = facts.running_replicas(seen), seen.group.spec.replicas
     match step:
         case Leave(broker=broker):
@@ -107,10 +108,13 @@ def replicas(seen: Observation, step: Step | None) -> int:
         return asked
     if seen.zookeeper is None:
         return running
+    if facts.config_of(seen) is None:
+        return max(running, asked)
+    stay = [b for b in wanted.leaving(seen) if not wanted.has_left(seen, b)]
+    most = max([asked, *(names.ordinal(b) + 1 for b in stay)])
     if running == 0:  # those on their way out must be there to leave in order
-        stay = [b for b in wanted.leaving(seen) if not wanted.has_left(seen, b)]
-        return max([asked, *(names.ordinal(b) + 1 for b in stay)])
-    return max(running, asked)
+        return most
+    return most if running > most else max(running, asked)
 
 
 def child_of(seen: Observation, kind: str, name: str) -> Json | None:

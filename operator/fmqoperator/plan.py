@@ -58,7 +58,10 @@ def plan(seen: Observation) -> list[Action]:
 
 
 def _annotation(seen: Observation) -> Iterator[Action]:
-    """A switchover that was asked for once: done, or never to be done."""
+    """A switchover that was asked for once: done, or never to be done. A fence around nobody."""
+    known = [c.message for c in seen.group.status.conditions]
+    if (vain := facts.fenced_in_vain(seen)) and not any(vain in message for message in known):
+        yield Tell("Warning", "FenceRefused", vain)
     asked = seen.group.metadata.annotations.get(SWITCHOVER)
     if asked is None:
         return
@@ -113,6 +116,9 @@ def _children(seen: Observation, what: Outlook) -> Iterator[Action]:
                     yield Tell("Normal", "ScaleDown", f"{broker} is taken out: {reason}")
                 case Run(replicas=fewer, why=reason):
                     yield Tell("Normal", "Hibernating", f"{fewer} brokers run: {reason}")
+                case _ if running is not None and count < running:
+                    said = f"{count} brokers instead of {running}: the others are no members"
+                    yield Tell("Normal", "ScaledBack", said)
                 case _:
                     pass
         yield ApplyChild(child, why)

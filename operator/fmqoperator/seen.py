@@ -168,5 +168,6 @@ class Observation:
     zookeeper: InZooKeeper | None = None
     zookeeper_why: str = ""
     answers: Mapping[BrokerId, Answer] = field(default_factory=dict)
+    not_made: Mapping[str, str] = field(default_factory=dict)  # by broker: why it gets no pod
     check: Check | None = None  # None: there is none, or it is not known
     failures: tuple[Failure, ...] = ()  # of the round before

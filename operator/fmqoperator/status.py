@@ -32,6 +32,10 @@ from fmqoperator.words import Hold, Leave, Move, Restart, Run, Verdict
 COALESCE_MS: Final = 10_000
 """What changes with the traffic is written at most so often."""
 
+UNHEARD_MS: Final = 30_000
+"""A broker that dies is silent first, and its session ends soon: outages count from the silence.
+One that is silent for longer lives, and it is we who do not hear it."""
+
 _NOBODY: Final = "nobody"
 _NO_OUTLOOK: Final = Outlook(None, None, False, (), None, ())
 
@@ -201,20 +205,28 @@ def _memory(seen: Observation, what: Outlook) -> Memory:
         return old
     opened, since_ms = state.mode is not Mode.NEW, gone_since_ms(seen)
     gone = opened and not facts.is_live(seen, state.master)
+    unheard = now is Access.UNKNOWN
 
     def since(before: int | None, bit: Permission) -> int | None:
-        if now is Access.UNKNOWN:
+        if unheard:
             return before
         lacks = opened and not Permission[now.value] & bit
-        return (before or seen.now_ms) if lacks else None
+        return (before or _unheard_since(seen) or seen.now_ms) if lacks else None
 
     return Memory(
         master_gone_since_ms=(since_ms or seen.now_ms) if gone else None,
         no_reads_since_ms=since(old.no_reads_since_ms, Permission.READ),
         no_writes_since_ms=since(old.no_writes_since_ms, Permission.WRITE),
+        unheard_since_ms=(old.unheard_since_ms or seen.now_ms) if unheard else None,
         served=_serving(seen) or old.served,
         move=_move(seen, what),
     )
+
+
+def _unheard_since(seen: Observation) -> int | None:
+    """Since when who should serve has been silent, if that may be its end; None: it is not so."""
+    since_ms = seen.group.status.memory.unheard_since_ms
+    return since_ms if since_ms is not None and seen.now_ms - since_ms <= UNHEARD_MS else None
 
 
 def _move(seen: Observation, what: Outlook) -> str:
@@ -236,8 +248,9 @@ def _transition(seen: Observation) -> LastTransition | None:
         return old
     writes = Permission[judge.access(seen).value] & Permission.WRITE
 
-    def outage(since: int | None) -> int:
-        return 0 if since is None else max(0, seen.now_ms - since)
+    def outage(known: int | None) -> int:
+        since_ms = known or _unheard_since(seen)
+        return 0 if since_ms is None else max(0, seen.now_ms - since_ms)
 
     return LastTransition.model_validate(
         {

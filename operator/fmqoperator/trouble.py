@@ -43,7 +43,8 @@ def of_pods(seen: Observation) -> list[str]:
     for broker in seen.group.brokers:
         pod = seen.pods.get(broker)
         if pod is None:
-            out.append(f"{broker} has no pod")
+            why = seen.not_made.get(broker)
+            out.append(f"{broker} has no pod" + (f": {why}" if why else ""))
         elif why := of_pod(pod):
             out.append(f"{broker}: {why}")
     return out
@@ -108,6 +109,9 @@ def _in_pods(seen: Observation) -> Iterator[Trouble]:
     """What does not pass by itself. (What the cluster says alternates; these words do not.)"""
     for broker in seen.group.brokers:
         pod = facts.pod_of(seen, broker)
+        if pod is None and (why := seen.not_made.get(broker)):
+            said = f"{broker} has no pod: "
+            yield Trouble("PodNotMade", f"{said}{why}", (said,))
         if pod is None or pod.deleting or pod.ready:
             continue
         if pod.waiting in _NO_IMAGE:

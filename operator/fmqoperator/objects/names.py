@@ -58,6 +58,11 @@ def ordinal(broker: str) -> int:
     return int(tail) if tail.isascii() and tail.isdigit() else -1
 
 
+def is_broker(group: str, pod: str) -> bool:
+    """Whether a broker of that group is called so: `<group>-<number>`."""
+    return pod.rpartition("-")[0] == group and ordinal(pod) >= 0
+
+
 def address(group: BrokerGroup, broker: str, defaults: Defaults) -> str:
     """host:port by which brokers and clients reach it, whatever its pod's IP."""
     domain = f".{defaults.cluster_domain}" if defaults.cluster_domain else ""
@@ -66,8 +71,13 @@ def address(group: BrokerGroup, broker: str, defaults: Defaults) -> str:
 
 
 def seeds(group: str) -> str:
-    """The URL by which whoever is in the group's namespace finds its brokers."""
-    return f"fmq://{writes(group)}:{CLIENT_PORT},{reads(group)}:{CLIENT_PORT}"
+    """The URL by which whoever is in the group's namespace finds its brokers.
+
+    The Services of who serves are as new as the operator's last look; behind the headless one is
+    every broker that has a pod, with the operator there or gone.
+    """
+    services = (writes(group), reads(group), headless(group))
+    return "fmq://" + ",".join(f"{service}:{CLIENT_PORT}" for service in services)
 
 
 def selector(group: str) -> dict[str, str]:

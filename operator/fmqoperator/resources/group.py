@@ -12,7 +12,6 @@ from pydantic import Field, ValidationError
 from fmqcore.policy import Flush, HowMany, SlaveCounts
 from fmqoperator.resources.base import (
     API_VERSION,
-    DNS_LABEL,
     MAX_BROKERS,
     BrokerName,
     DnsLabel,
@@ -43,6 +42,7 @@ RESTART: Final = "fmq.io/restart"
 """Annotation: any text; a new one restarts all brokers, one by one."""
 
 NAME_MAX: Final = 40
+_SERVICE: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"  # RFC 1035, as Services' names are
 HOSTS: Final = r"^[A-Za-z0-9.-]+:[0-9]{1,5}(,[A-Za-z0-9.-]+:[0-9]{1,5})*(/[A-Za-z0-9._/-]*)?$"
 
 
@@ -269,9 +269,9 @@ class BrokerGroup(Part):
             "status.volumeSize",
         ),
         (
-            f"size(self.metadata.name) <= {NAME_MAX} && self.metadata.name.matches('{DNS_LABEL}')",
-            f"metadata.name is part of the pods' host names: at most {NAME_MAX} lower-case "
-            "letters, digits and '-', beginning and ending with a letter or digit",
+            f"size(self.metadata.name) <= {NAME_MAX} && self.metadata.name.matches('{_SERVICE}')",
+            f"metadata.name is part of host names and Services: at most {NAME_MAX} lower-case "
+            "letters, digits and '-', beginning with a letter, ending with a letter or digit",
         ),
         (
             f"!has(self.spec.switchover) || ({_IS_BROKER.format('self.spec.switchover.to')})",

@@ -97,6 +97,10 @@ class Memory(Part):
     no_writes_since_ms: int | None = Field(
         default=None, description="Since when nobody takes writes (unix ms)."
     )
+    unheard_since_ms: int | None = Field(
+        default=None,
+        description="Since when who should serve lives and does not answer (unix ms).",
+    )
     served: ShortText = Field(default="", description="Who served at the last look.")
     move: Words = Field(default="", description="Why the move on its way was asked for.")
 

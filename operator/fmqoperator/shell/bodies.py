@@ -1,11 +1,12 @@
 """Kubernetes' objects as the planner knows them: plain values of `fmqoperator.seen`. Pure."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
-from fmqoperator.jobs import JobPod
+from fmqoperator.job_ends import JobPod
 from fmqoperator.resources import BrokerJob
 from fmqoperator.resources.job import JobPhase, JobType
 from fmqoperator.seen import Check, Claim, Node, Pod, PodPhase
@@ -111,6 +112,22 @@ def job_pod_of(body: Body) -> JobPod:
         message=(ended.get("message") or message).strip(),
         waiting=waiting,
     )
+
+
+def why_not_made(pod: str, events: Iterable[Body]) -> str:
+    """Why the StatefulSet's controller cannot make that pod, by its Events; "" = it could, last."""
+    about = [e for e in events if re.search(rf"\b{re.escape(pod)}\b", e.get("message") or "")]
+    newest = max(about, key=_told_at, default=None)
+    if newest is None or newest.get("reason") != "FailedCreate":
+        return ""
+    return str(newest["message"]).partition(" failed error: ")[2] or str(newest["message"])
+
+
+def _told_at(event: Body) -> str:
+    """RFC 3339, in UTC; one with a part of a second sorts behind the bare one of that second."""
+    series = event.get("series") or {}
+    at = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    return str(at or "").rstrip("Z")
 
 
 def class_of(body: Body) -> str:

@@ -7,6 +7,7 @@ not in the cluster either, as of the newest event. Until then nothing is known.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from fmqoperator.objects import names
 from fmqoperator.seen import Claim, Node, Pod
 from fmqoperator.shell.bodies import claim_of, class_of, node_of, pod_of
 
@@ -45,12 +46,18 @@ class Cache:
             for body in self._of(plural, key)
         }
 
+    def stateful_set(self, key: Key) -> Json | None:
+        """A group's StatefulSet; None: there is none, or it is not known."""
+        return (self.children(key) or {}).get(("StatefulSet", key[1]))
+
     def pods(self, key: Key) -> Mapping[str, Pod] | None:
-        """A group's pods by name."""
+        """A group's pods by name. A pod that only has the label is no broker's."""
         if not self.views:
             return None
         found = {}
         for body in self._of("pods", key):
+            if not names.is_broker(key[1], body["metadata"]["name"]):
+                continue
             node = self._node((body.get("spec") or {}).get("nodeName") or "")
             pod = pod_of(body, node.zone if node is not None else "")
             found[pod.name] = pod

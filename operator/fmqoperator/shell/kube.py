@@ -117,6 +117,13 @@ class Kube:
         items: list[Json] = found["items"]
         return items
 
+    async def said_of(self, namespace: str, uid: str) -> list[Json]:
+        """The Events about an object of that namespace."""
+        query = {"fieldSelector": f"involvedObject.uid={uid}"}
+        found = await self.ask("GET", collection("Event", namespace), query=query)
+        items: list[Json] = found["items"]
+        return items
+
     async def create(self, kind: str, namespace: str, body: Json) -> Json:
         """A new object; `KubeError` 409 if it is there."""
         return await self.ask("POST", collection(kind, namespace), body)

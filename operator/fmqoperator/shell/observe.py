@@ -12,9 +12,10 @@ from fmqcore.words import BrokerId
 from fmqoperator.objects import names
 from fmqoperator.resources import BrokerGroup
 from fmqoperator.seen import Answer, Defaults, Failure, InZooKeeper, Observation, Pod, PodPhase
-from fmqoperator.shell.bodies import last_check
+from fmqoperator.shell.bodies import last_check, why_not_made
 from fmqoperator.shell.brokers import Brokers
 from fmqoperator.shell.cache import Cache
+from fmqoperator.shell.kube import Kube, KubeError
 from fmqoperator.shell.times import wall_ms
 from fmqoperator.shell.zookeeper import Ensembles
 
@@ -24,6 +25,7 @@ class Observer:
     """Where there is something to see."""
 
     defaults: Defaults
+    kube: Kube
     cache: Cache
     ensembles: Ensembles
     brokers: Brokers
@@ -44,9 +46,25 @@ class Observer:
             zookeeper=zookeeper,
             zookeeper_why=why,
             answers=await self._answers(group, zookeeper, pods),
+            not_made=await self._not_made(group, pods),
             check=last_check(self.cache.jobs_of(key)),
             failures=failures,
         )
+
+    async def _not_made(
+        self, group: BrokerGroup, pods: Mapping[str, Pod] | None
+    ) -> Mapping[str, str]:
+        """Why brokers get no pod, in the words of who makes them; it tells it by Events alone."""
+        missing = [] if pods is None else [b for b in group.brokers if b not in pods]
+        maker = self.cache.stateful_set((group.metadata.namespace, group.metadata.name))
+        if not missing or maker is None or group.spec.hibernated:
+            return {}
+        meta = maker["metadata"]
+        try:
+            said = await self.kube.said_of(meta["namespace"], meta["uid"])
+        except KubeError:
+            return {}
+        return {b: why for b in missing if (why := why_not_made(b, said))}
 
     async def _zookeeper(self, group: BrokerGroup) -> tuple[InZooKeeper | None, str]:
         try:

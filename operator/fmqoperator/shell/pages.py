@@ -3,7 +3,7 @@
 | page | says 200 when |
 |---|---|
 | `/healthz` | no group has waited for the end of a round for longer than `STALLED_S` |
-| `/readyz` | it works, or stands by for who works |
+| `/readyz` | it works, or stands by for who works; not while it may not see what it must for `BLIND_S` |
 | `/metrics` | always |
 """
 
@@ -20,6 +20,7 @@ from fmqoperator.shell.keeper import Keeper
 from fmqport.web import MakePage, Page
 
 STALLED_S: Final = 120.0
+BLIND_S: Final = 60.0
 Family = CounterMetricFamily | GaugeMetricFamily
 
 
@@ -45,6 +46,9 @@ class Pages:
         return Page("well\n")
 
     async def _ready(self) -> Page:
+        if (blind_s := self.blind_s()) > BLIND_S:
+            said = "it has asked the API server in vain for"
+            return Page(f"{said} {blind_s:.0f} s: its log says for what, and why\n", 503)
         return Page("works\n" if self.works else "stands by\n")
 
     async def _metrics(self) -> Page:

@@ -103,7 +103,7 @@ async def _run(options: Options) -> None:
     kube, ensembles, brokers = Kube.connect(), Ensembles(), Brokers(GrpcTransport())
     apart = Kube.connect()  # the Lease's own connections: writes that hang have all of the others
     cache = Cache()
-    observer = Observer(options.defaults, cache, ensembles, brokers)
+    observer = Observer(options.defaults, kube, cache, ensembles, brokers)
     events = Events(kube, options.me)
     groups = Groups(observer, Applier(kube, ensembles, events))
     jobs = Jobs(kube, cache, events, options.defaults)
@@ -167,6 +167,8 @@ async def _until(stopping: asyncio.Event, work: Coroutine[None, None, None]) -> 
 
 def _log_to_stderr() -> None:
     """Our own events, and what libraries have to warn of, in the same form."""
-    form = "timestamp=%(asctime)s level=warning event=%(name)s said=%(message)r"
+    for level in (logging.WARNING, logging.ERROR, logging.CRITICAL):
+        logging.addLevelName(level, logging.getLevelName(level).lower())
+    form = "timestamp=%(asctime)s level=%(levelname)s event=%(name)s said=%(message)r"
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=form)
     log_to_stderr()

@@ -91,6 +91,8 @@ CASES = (
         "take it out of permissions",
     ),
     Case("a name with a dot", _G, {"metadata.name": "g.1"}, "metadata.name is part of"),
+    Case("a name that begins with a digit", _G, {"metadata.name": "1g"}, "beginning with a letter"),
+    Case("a name with a digit", _G, {"metadata.name": "g-1"}),
     Case("a long name", _G, {"metadata.name": "g" * 41}, "at most 40"),
     Case("settings", _G, {"spec.settings": {"heartbeatMs": 100, "grantMs": 200}}),
     Case(

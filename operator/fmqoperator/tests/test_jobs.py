@@ -132,7 +132,10 @@ def test_an_archive_of_live_brokers_mounts_none_of_them(spark: bool) -> None:
     assert volume["persistentVolumeClaim"]["claimName"] == "lake"
     assert [m["mountPath"] for m in mounts] == ["/archive"]
     assert labels["fmq.io/client"] == "g1"  # a network policy lets it in
-    assert "archive --connect fmq://g1-rw:9876,g1-ro:9876 --out /archive/g1 --group g1" in told
+    assert (
+        "archive --connect fmq://g1-rw:9876,g1-ro:9876,g1-brokers:9876 --out /archive/g1 --group g1"
+        in told
+    )
     assert "--rate 5000" in told
     assert "/journal" not in told
     there = {(child["kind"], child["metadata"]["name"]): child}

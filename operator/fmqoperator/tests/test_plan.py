@@ -286,3 +286,16 @@ def test_a_volume_that_goes_is_told_once_and_one_that_is_to_come_is_not(moves: b
     made.spec(replicas=3)
     made.run()
     assert not {"NoVolume", "NotBound", "VolumeGoes"} & set(told(made))
+
+
+def test_what_somebody_scaled_by_hand_is_scaled_back(moves: bool) -> None:
+    """Pods beyond the declared ones are no members of the group, and end at once, for ever."""
+    made = running(moves)
+    made.children["StatefulSet", "g1"]["spec"]["replicas"] = 4
+    made.broken |= {"g1-2", "g1-3"}
+    made.turn()
+    assert len(made.pods) == 4
+    made.run()
+    assert sorted(made.pods) == ["g1-0", "g1-1"]
+    assert told(made).count("ScaledBack") == 1
+    assert made.body["status"]["phase"] == "Running"

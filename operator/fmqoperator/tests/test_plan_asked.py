@@ -38,6 +38,20 @@ def test_fencing_is_a_permission(moves: bool, value: str, closed: int) -> None:
     assert {m.permission for m in made.config.value.members} == {Permission.FULL}
 
 
+@pytest.mark.parametrize(("value", "closed"), [("g1-9", []), ("g1-0,g2-0", ["g1-0"])])
+def test_a_fence_around_nobody_is_told(moves: bool, value: str, closed: list[str]) -> None:
+    made = running(moves)
+    made.annotate(FENCE, value)
+    made.run()
+    assert made.config is not None
+    found = [str(m.id) for m in made.config.value.members if m.permission is Permission.NONE]
+    assert found == closed
+    condition, wrong = made.condition("Fenced"), value.rpartition(",")[2]
+    assert condition["status"] == ("True" if closed else "False")
+    assert f"names {wrong}, which is no broker of this group: g1-0, g1-1" in condition["message"]
+    assert told(made).count("FenceRefused") == 1
+
+
 def test_slaves_that_shall_not_read(moves: bool) -> None:
     made = running(moves, slaveReads=False)
     assert made.config is not None

@@ -94,7 +94,10 @@ def test_the_examples_options_are_known() -> None:
     command: Any = get_command(app)
     job, *options = spec["arguments"]
     known = command.commands[job].make_context(job, options).params
-    assert (known["connect"], known["group"]) == ("fmq://g1-rw:9876,g1-ro:9876", "g1")
+    assert (known["connect"], known["group"]) == (
+        "fmq://g1-rw:9876,g1-ro:9876,g1-brokers:9876",
+        "g1",
+    )
 
 
 def manifest(name: str) -> list[dict[str, Any]]:
@@ -138,7 +141,7 @@ def test_the_options_are_those_of_the_command_line() -> None:
         *("--output", "json", "--engine", "spark"),
     ]
     assert made("live")["spec"]["arguments"] == [
-        *("archive", "--connect", "fmq://g1-rw:9876,g1-ro:9876"),
+        *("archive", "--connect", "fmq://g1-rw:9876,g1-ro:9876,g1-brokers:9876"),
         *("--out", "/archive/g1", "--group", "g1", "--topic", "orders"),
         *("--output", "json", "--engine", "spark"),
     ]

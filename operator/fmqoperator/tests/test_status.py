@@ -11,7 +11,14 @@ from fmqcore.words import BrokerId, Epoch, Position
 from fmqoperator.actions import RestartPod
 from fmqoperator.resources import BrokerGroup
 from fmqoperator.seen import Answer, Failure, PodPhase, Replica
-from fmqoperator.status import COALESCE_MS, patch, status, unreadable, worth_writing
+from fmqoperator.status import (
+    COALESCE_MS,
+    UNHEARD_MS,
+    patch,
+    status,
+    unreadable,
+    worth_writing,
+)
 from fmqoperator.tests.world import World, running, world
 
 
@@ -123,6 +130,25 @@ def test_a_failover_is_told_with_its_outages() -> None:
     assert (last["from"], last["to"], last["epoch"]) == ("g1-1 READ", "g1-0 FULL", 4)
     assert (last["readOutageMs"], last["writeOutageMs"]) == (0, 10_000)
     assert "noWritesSinceMs" not in made.body["status"]["memory"]
+
+
+@pytest.mark.parametrize(("silent_ms", "reads_ms"), [(2_000, 2_000), (UNHEARD_MS + 1, 0)])
+def test_an_outage_begins_with_the_silence_of_who_died(silent_ms: int, reads_ms: int) -> None:
+    """Its node in ZooKeeper stands until its session is over; a long silence is our deafness."""
+    made = running()
+    answers = {b: answer for b, answer in made.seen().answers.items() if b != "g1-0"}
+    made.body["status"] = status(replace(made.seen(), answers=answers))
+    assert made.body["status"]["access"] == "UNKNOWN"
+    made.now_ms += silent_ms
+    kill_master(made)
+    made.state = replace(
+        made.state, mode=Mode.SLAVE_CONSUME, epoch=Epoch(2), reader=BrokerId("g1-1"), why="gone"
+    )
+    made.round()
+    found = made.body["status"]
+    assert found["lastTransition"]["readOutageMs"] == reads_ms
+    assert "unheardSinceMs" not in found["memory"]
+    assert made.now_ms - found["memory"]["noWritesSinceMs"] == reads_ms
 
 
 def test_the_time_of_a_masters_loss_outlives_the_operator_and_its_ignorance() -> None:

@@ -7,6 +7,9 @@ import pytest
 
 from fmqcore.words import BrokerId
 from fmqoperator import moves
+from fmqoperator.actions import Tell
+from fmqoperator.plan import plan
+from fmqoperator.resources import BrokerGroupStatus
 from fmqoperator.seen import Observation, PodPhase
 from fmqoperator.status import status
 from fmqoperator.tests.plan_kit import kinds, told
@@ -63,6 +66,27 @@ def test_a_pod_in_trouble(change: dict[str, Any], reason: str, message: str) -> 
     )
     if reason:
         assert "g1-1: " in made.condition("Degraded")["message"]
+
+
+QUOTA = 'pods "g1-1" is forbidden: exceeded quota: tight, requested: pods=1'
+
+
+def test_why_there_is_no_pod_is_told() -> None:
+    made = running()
+    seen = made.seen()
+    pods = {name: pod for name, pod in (seen.pods or {}).items() if name != "g1-1"}
+    bare = replace(seen, pods=pods)
+    assert "PodNotMade" not in [getattr(a, "reason", "") for a in plan(bare)]
+    refused = replace(bare, not_made={"g1-1": QUOTA})
+    (said,) = [a for a in plan(refused) if isinstance(a, Tell) and a.reason == "PodNotMade"]
+    assert said.message == f"g1-1 has no pod: {QUOTA}"
+    found = status(refused)
+    (degraded,) = [c for c in found["conditions"] if c["type"] == "Degraded"]
+    assert said.message in degraded["message"]
+    known = {"conditions": [degraded]}
+    told_before = replace(refused, group=made.seen().group.model_copy(
+        update={"status": BrokerGroupStatus.model_validate(known)}))  # fmt: skip
+    assert "PodNotMade" not in [getattr(a, "reason", "") for a in plan(told_before)]
 
 
 def test_words_of_the_cluster_that_alternate_are_told_once_and_a_second_time_is_told() -> None:

@@ -4,10 +4,17 @@ from typing import Any
 
 import pytest
 
-from fmqoperator.jobs import JobPod
+from fmqoperator.job_ends import JobPod
 from fmqoperator.resources.job import Verdict
 from fmqoperator.seen import Check, Claim, Node, Pod, PodPhase
-from fmqoperator.shell.bodies import claim_of, job_pod_of, last_check, node_of, pod_of
+from fmqoperator.shell.bodies import (
+    claim_of,
+    job_pod_of,
+    last_check,
+    node_of,
+    pod_of,
+    why_not_made,
+)
 
 BARE: dict[str, Any] = {"metadata": {"name": "g1-0", "uid": "u"}}
 
@@ -139,3 +146,23 @@ def test_the_check_that_ended_last() -> None:
     found = Check("b", "standard", Verdict.CLEAN, "2026-01-02T00:00:00Z", "well")
     assert last_check(jobs) == last_check(reversed(jobs)) == found
     assert last_check(jobs[2:]) is None
+
+
+def made_event(at: str, reason: str, message: str) -> dict[str, Any]:
+    return {"reason": reason, "message": message, "lastTimestamp": at}
+
+
+FAILED = 'create Pod g1-1 in StatefulSet g1 failed error: pods "g1-1" is forbidden: quota'
+
+
+def test_why_a_pod_is_not_made_is_what_was_said_last() -> None:
+    failed = made_event("2026-01-01T00:00:09Z", "FailedCreate", FAILED)
+    made = "create Pod g1-1 in StatefulSet g1 successful"
+    before = made_event("2026-01-01T00:00:01Z", "SuccessfulCreate", made)
+    after = made_event("2026-01-01T00:00:10Z", "SuccessfulCreate", made)
+    assert why_not_made("g1-1", [failed, before]) == 'pods "g1-1" is forbidden: quota'
+    assert why_not_made("g1-1", [failed, after]) == ""
+    assert why_not_made("g1-1", []) == ""
+    other = made_event("2026-01-01T00:00:11Z", "SuccessfulCreate", made.replace("g1-1", "g1-11"))
+    assert why_not_made("g1-1", [failed, other]) == 'pods "g1-1" is forbidden: quota'
+    assert why_not_made("g1-0", [failed, other]) == ""

@@ -6,7 +6,7 @@ from typing import cast
 from prometheus_client.parser import text_string_to_metric_families
 
 from fmqoperator.shell.keeper import Keeper
-from fmqoperator.shell.pages import STALLED_S, Pages
+from fmqoperator.shell.pages import BLIND_S, STALLED_S, Pages
 from fmqport.tests.promtool import complaints
 
 GROUP = {
@@ -17,7 +17,7 @@ GROUP = {
 JOB = {"spec": {"type": "check"}, "status": {"phase": "Running"}}
 
 
-def pages(stalled_s: float = 0.5) -> Pages:
+def pages(stalled_s: float = 0.5, blind_s: float = 2.5) -> Pages:
     keeper = SimpleNamespace(
         counts=SimpleNamespace(rounds=3, failed=1, status_writes=2, longest_ms=20),
         kube=SimpleNamespace(writes=4),
@@ -26,7 +26,7 @@ def pages(stalled_s: float = 0.5) -> Pages:
         bodies={"BrokerGroup": [GROUP], "BrokerJob": [JOB]}.__getitem__,
         neglected={"BrokerGroup": [(GROUP, 31.5)]}.__getitem__,
     )
-    return Pages(cast(Keeper, keeper), lambda: 2.5)
+    return Pages(cast(Keeper, keeper), lambda: blind_s)
 
 
 async def metrics(replica: Pages) -> str:
@@ -47,6 +47,14 @@ async def test_who_stands_by_is_ready_and_says_so() -> None:
     assert (await ready()).body == "stands by\n"
     replica.works = True
     assert (await ready()).body == "works\n"
+
+
+async def test_who_may_not_see_what_it_must_is_not_ready_and_says_so() -> None:
+    replica = pages(blind_s=BLIND_S + 1)
+    page = await replica.all()["/readyz"]()
+    said = "it has asked the API server in vain for 61 s: its log says for what, and why\n"
+    assert (page.status, page.body) == (503, said)
+    assert (await pages(blind_s=BLIND_S).all()["/readyz"]()).status == 200
 
 
 async def test_its_metrics() -> None:

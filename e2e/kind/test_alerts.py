@@ -11,10 +11,10 @@ import pytest
 
 from e2e.kind.conftest import SYSTEM
 from e2e.kind.groups import Group
-from e2e.kind.jobs import deep_check, fill, plant_damage
+from e2e.kind.jobs import deep_check, fill, job, plant_damage
 from e2e.kind.prometheus import brokers, operators, scraping
 from e2e.kind.story import Report
-from e2e.kind.tools import cordoned, kubectl, until
+from e2e.kind.tools import apply, cordoned, kubectl, until
 from e2e.seeing.causing import causes
 from e2e.seeing.chart import eager_rules
 from e2e.seeing.prometheus import NEEDED, Prometheus, available
@@ -83,6 +83,28 @@ def test_a_check_finds_damage(pair: Group, rules: Path, tmp_path: Path, report: 
         pair.wait_ready()
         deep_check(pair, "after")
         silent(found, "FmqDamageFound")
+
+
+NOBODYS = {"groups": [{"group": "nobody", "queues": 2}]}
+
+
+@causes("FmqTopicNotReady", "FmqJobFailed")
+def test_a_topic_and_a_job_that_cannot_be(pair: Group, rules: Path, tmp_path: Path) -> None:
+    """A topic in a group that is not there; an archive into a claim that is not there."""
+    name = {"name": "astray", "namespace": pair.namespace}
+    kinds = {"apiVersion": "fmq.io/v1alpha1", "metadata": name}
+    with scraping(tmp_path / "p", operators(), rules) as found:
+        silent(found, "FmqTopicNotReady", "FmqJobFailed")
+        spec = NOBODYS | {"zookeeper": pair.spec["zookeeper"]}
+        apply(kinds | {"kind": "Topic", "spec": spec})
+        archive = {"topics": ["orders"], "claim": "nowhere", "live": True}
+        failed = job(pair, "astray", type="archive", archive=archive, timeoutSeconds=60)
+        assert failed["phase"] == "Failed"
+        until(lambda: found.alerts().get("FmqTopicNotReady"), "the topic's alert fires")
+        awaited(found, "FmqJobFailed")
+        kubectl("delete", "topic/astray", "brokerjob/astray", "-n", pair.namespace)
+        until(lambda: not found.alerts().get("FmqTopicNotReady"), "it is silent")
+        silent(found, "FmqJobFailed")
 
 
 @causes("FmqOperatorAway")

@@ -1,4 +1,4 @@
-"""What Prometheus is told of each BrokerGroup and of the jobs, from their status. Pure.
+"""What Prometheus is told of each BrokerGroup, of topics and jobs, from their status. Pure.
 
 It says what `kubectl get bg` says: so there is an alert, too, for a group of which no broker is
 there to be scraped. Labels are the brokers' own (`cluster`, `group`): rules join the two.
@@ -100,3 +100,33 @@ def of_jobs(bodies: Iterable[Mapping[str, Any]]) -> Gauge:
     samples: list[tuple[tuple[str, ...], float]] = [(of, float(count[of])) for of in every]
     name, text = "fmq_operator_jobs_in_phase", "BrokerJobs of a type that are in a phase"
     return Gauge(name, text, ("type", "phase"), samples)
+
+
+def of_failed_jobs(bodies: Iterable[Mapping[str, Any]]) -> Gauge:
+    """Each BrokerJob that did not come to a verdict, until its resource is deleted."""
+    samples: list[tuple[tuple[str, ...], float]] = [
+        ((str(meta["namespace"]), str(spec.get("group", "")), str(meta["name"])), 1.0)
+        for body in bodies
+        for meta, spec in [(body["metadata"], body.get("spec") or {})]
+        if (body.get("status") or {}).get("phase") == JobPhase.FAILED.value
+    ]
+    name, text = "fmq_operator_job_failed", "1 for a BrokerJob that failed"
+    return Gauge(name, text, ("job_namespace", "group", "broker_job"), samples)
+
+
+def of_topics(bodies: Iterable[Mapping[str, Any]]) -> Gauge:
+    """Whether each Topic is as declared, where that is known."""
+    samples = [
+        (_topic(body), float(condition["status"] == "True"))
+        for body in bodies
+        for condition in (body.get("status") or {}).get("conditions") or ()
+        if condition["type"] == "Ready" and condition["status"] in ("True", "False")
+    ]
+    name, text = "fmq_operator_topic_ready", "1 if a Topic is as declared"
+    return Gauge(name, text, ("cluster", "topic"), samples)
+
+
+def _topic(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """Cluster and topic, as brokers say them."""
+    meta, spec = body["metadata"], body.get("spec") or {}
+    return (str(spec.get("cluster") or meta["namespace"]), str(spec.get("name") or meta["name"]))

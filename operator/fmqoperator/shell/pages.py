@@ -3,7 +3,7 @@
 | page | says 200 when |
 |---|---|
 | `/healthz` | no group has waited for the end of a round for longer than `STALLED_S` |
-| `/readyz` | it works, or stands by for who works; not while it may not see what it must for `BLIND_S` |
+| `/readyz` | it works, or stands by for who works; it has not asked in vain for `BLIND_S` |
 | `/metrics` | always |
 """
 
@@ -86,9 +86,14 @@ class _Figures(Collector):
             yield from self._resources()
 
     def _resources(self) -> Iterator[Family]:
-        groups = figures.of_groups(self._keeper.bodies("BrokerGroup"))
-        neglected = figures.of_neglect(self._keeper.neglected("BrokerGroup"))
-        for gauge in (*groups, neglected, figures.of_jobs(self._keeper.bodies("BrokerJob"))):
+        jobs = list(self._keeper.bodies("BrokerJob"))
+        for gauge in (
+            *figures.of_groups(self._keeper.bodies("BrokerGroup")),
+            figures.of_neglect(self._keeper.neglected("BrokerGroup")),
+            figures.of_topics(self._keeper.bodies("Topic")),
+            figures.of_jobs(jobs),
+            figures.of_failed_jobs(jobs),
+        ):
             family = GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
             for values, number in gauge.samples:
                 family.add_metric(values, number)

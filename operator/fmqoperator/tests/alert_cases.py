@@ -38,6 +38,8 @@ WORKS = 'fmq_operator_works{instance="%s"}'
 OPERATOR = 'fmq_operator_stalled_seconds{instance="o"}'
 LAG = 'fmq_consumer_lag_messages{cluster="c",group="%s",broker="%s",topic="t",consumer_group="r"}'
 
+TOPIC = 'fmq_operator_topic_ready{cluster="c",topic="t"}'
+JOB = 'fmq_operator_job_failed{job_namespace="n",group="g",broker_job="j"}'
 BLIND = 'fmq_operator_blind_seconds{namespace="n",job="o",pod="%s"}'
 NEGLECTED = (
     'fmq_operator_group_neglected_seconds{cluster="c",group="%s",namespace="n",job="o",pod="a"}'
@@ -269,6 +271,24 @@ CASES = [
     ),
     Case("FmqDamageFound", {seen("condition", ',type="IndexConsistent"'): "1x240"}, None),
     Case("FmqDamageFound", {seen("condition", ',type="Degraded"'): "0x240"}, None),
+    Case(
+        "FmqTopicNotReady",
+        {TOPIC: "1x3 0x240"},
+        60 + 900,
+        {"cluster": "c", "topic": "t"},
+        "Topic t is not as declared",
+    ),
+    Case("FmqTopicNotReady", {TOPIC: "0x50 1x190"}, None),
+    Case(
+        "FmqJobFailed",
+        {JOB: "0x3 1x240"},
+        60,
+        {"job_namespace": "n", "group": "g", "broker_job": "j"},
+        "BrokerJob j of group g failed",
+    ),
+    Case(
+        "FmqJobFailed", {'fmq_operator_jobs_in_phase{type="check",phase="Failed"}': "1x240"}, None
+    ),
     Case(
         "FmqBrokersNotScraped",
         {seen("serves", READ): "1x240"},

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fmqoperator.figures import of_groups, of_jobs, of_neglect
+from fmqoperator.figures import of_failed_jobs, of_groups, of_jobs, of_neglect, of_topics
 from fmqoperator.resources import Access
 
 G1 = ("shop", "g1")
@@ -117,3 +117,27 @@ def test_jobs_by_type_and_phase_none_left_out() -> None:
     assert found[("check", "Running")] == 2
     assert found[("archive", "Pending")] == 1
     assert (len(found), sum(found.values())) == (12, 3)
+
+
+def test_jobs_that_failed_by_name_until_they_are_deleted() -> None:
+    meta = {"name": "j1", "namespace": "shop"}
+    failed = {"metadata": meta, "spec": {"group": "g1"}, "status": {"phase": "Failed"}}
+    found_damage = failed | {"status": {"phase": "Succeeded", "verdict": "Inconsistent"}}
+    gauge = of_failed_jobs([failed, found_damage, {"metadata": meta, "spec": {"group": "g1"}}])
+    assert gauge.samples == [(("shop", "g1", "j1"), 1.0)]
+
+
+def test_topics_that_are_known_to_be_as_declared_or_not() -> None:
+    def topic(ready: str, **spec: str) -> dict[str, Any]:
+        conditions = [{"type": "Ready", "status": ready}]
+        return {
+            "metadata": {"name": "t1", "namespace": "shop"},
+            "spec": spec,
+            "status": {"conditions": conditions},
+        }
+
+    new = {"metadata": {"name": "t2", "namespace": "shop"}}
+    gauge = of_topics(
+        [topic("True"), topic("False", cluster="eu", name="t.9"), topic("Unknown", name="x"), new]
+    )
+    assert gauge.samples == [(("shop", "t1"), 1.0), (("eu", "t.9"), 0.0)]

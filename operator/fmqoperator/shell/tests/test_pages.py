@@ -14,7 +14,11 @@ GROUP = {
     "spec": {"replicas": 2},
     "status": {"epoch": 1, "access": "READ", "readyReplicas": 1},
 }
-JOB = {"spec": {"type": "check"}, "status": {"phase": "Running"}}
+JOB = {
+    "metadata": {"name": "j1", "namespace": "shop"},
+    "spec": {"type": "check"},
+    "status": {"phase": "Running"},
+}
 
 
 def pages(stalled_s: float = 0.5, blind_s: float = 2.5) -> Pages:
@@ -23,7 +27,7 @@ def pages(stalled_s: float = 0.5, blind_s: float = 2.5) -> Pages:
         kube=SimpleNamespace(writes=4),
         count={"BrokerGroup": 5, "BrokerJob": 6, "Topic": 7}.__getitem__,
         stalled_s=lambda: stalled_s,
-        bodies={"BrokerGroup": [GROUP], "BrokerJob": [JOB]}.__getitem__,
+        bodies={"BrokerGroup": [GROUP], "BrokerJob": [JOB], "Topic": []}.__getitem__,
         neglected={"BrokerGroup": [(GROUP, 31.5)]}.__getitem__,
     )
     return Pages(cast(Keeper, keeper), lambda: blind_s)

@@ -125,14 +125,43 @@ def test_an_archive_of_live_brokers(group: Group, image: str, report: Report) ->
         assert f"{rows:,} records in " in status["message"]
 
 
+_LOSE_INDEX = """
+import glob, os
+path = sorted(glob.glob("/var/lib/fmq/**/*.index", recursive=True))[0]
+os.remove(path)
+print(path)
+"""
+
+
+def test_an_index_made_anew(group: Group, image: str, report: Report) -> None:
+    """While the group sleeps; `auto` is Spark where there is some and its image is known."""
+    command = ("exec", "g1-0", "-n", SPACE, "--", "python", "-c", _LOSE_INDEX)
+    index = kubectl(*command).strip().rpartition("/")[2]
+    group.spec["hibernated"] = True
+    group.apply()
+    try:
+        until(lambda: group.status.get("phase") == "Hibernated", "it sleeps", 120)
+        begun_s = time.monotonic()
+        of = {"type": "rebuild-index", "brokers": ["g1-0"]}
+        status = on_spark(group, "index", image, **of, engine="auto")
+        report["an index made anew by Spark"] = f"{time.monotonic() - begun_s:.1f} s"
+        assert (status["phase"], status["verdict"]) == ("Succeeded", "Clean"), status
+        assert get(APPLICATIONS, status["children"][0], "-n", SPACE), "it was Spark"
+        assert f"g1-0/journal/{index}: rebuilt" in status["message"]
+    finally:
+        group.spec["hibernated"] = False
+        group.apply()
+        group.wait_ready(240)
+
+
 # ---- what they look at
 
 
 def on_spark(group: Group, name: str, image: str, **spec: object) -> Json:
     """A BrokerJob with two executors, to its end: its status."""
     requests = {"cpu": "100m", "memory": "1Gi"}
-    asked: Json = {"engine": "spark", "executors": 2, "image": image}
-    return job(group, name, patience_s=600, **asked, resources={"requests": requests}, **spec)
+    asked: Json = {"engine": "spark", "executors": 2, "image": image} | spec
+    return job(group, name, patience_s=600, **asked, resources={"requests": requests})
 
 
 def printed(application: str) -> Json:

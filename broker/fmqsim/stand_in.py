@@ -60,9 +60,9 @@ class Operator:
         self.put(replace(config, members=members))
 
     def take_back(self, group: str, broker: str, before: GroupConfig) -> None:
-        """A member again, where it was."""
-        now = {str(m.id): m for m in self._world.configs[group].members}
-        members = tuple(
-            now.get(str(m.id), m) for m in before.members if str(m.id) in now or m.id == broker
-        )
-        self.put(replace(self._world.configs[group], members=members))
+        """A member again, as it was, beside those that are there now: others come and go, too."""
+        config = self._world.configs[group]
+        back = tuple(m for m in before.members if m.id == broker)
+        others = tuple(m for m in config.members if m.id != broker)
+        members = tuple(sorted((*others, *back), key=lambda m: m.id))
+        self.put(replace(config, members=members))

@@ -42,14 +42,26 @@ async def test_the_names_that_do_not_resolve(address: str, wrong: list[str]) -> 
 
 @pytest.mark.parametrize(
     "address",
-    ["", ":2181", "a:b", "a:0", "a:99999", "a:1,", "a:1:2", "[::1]:x", "a b:1", "\udcff:1"],
+    [
+        *("", ":2181", "a:b", "a:0", "a:99999", "a:1,", "a:1:2", "[::1]:x", "a b:1", "\udcff:1"),
+        *("a..b:1", ".a:1", "a..:1", f"{'a' * 64}.b:1"),
+    ],
 )
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(InvalidArgument, match="is not host:port"):
         ZooKeeperSession(address, timeout_ms=1000)
 
 
-@pytest.mark.parametrize("address", ["a", "a:1/b", " a:1, b:2", "[::1]:1", "[::1]"])
+@pytest.mark.parametrize("address", ["a:1/../b", "a:1//b", "a:1/b/./c", "a:1/.."])
+def test_a_root_that_is_no_path_is_refused(address: str) -> None:
+    with pytest.raises(InvalidArgument, match="is no path of a node"):
+        ZooKeeperSession(address, timeout_ms=1000)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["a", "a:1/b", " a:1, b:2", "[::1]:1", "[::1]", "a.b.:1", "a:1/", "a:1/b/", "a:1/b..c"],
+)
 def test_what_is_one_is_taken(address: str) -> None:
     assert check_address(address) == address
 

@@ -12,7 +12,13 @@ _LOOK_S: Final = 5.0
 
 def check_address(address: str) -> str:
     """`host[:port][,host[:port]...][/root]`, as given. Raises `InvalidArgument`."""
-    for text in address.partition("/")[0].split(","):
+    hosts, _, root = address.partition("/")
+    if any(part in ("", ".", "..") for part in root.rstrip("/").split("/")) and root.rstrip("/"):
+        raise InvalidArgument(
+            f"ZooKeeper address {address!r}: /{root} is no path of a node: it is made of names, "
+            "e.g. zk1:2181/fmq"
+        )
+    for text in hosts.split(","):
         port = text.strip().rpartition("]")[2].partition(":")[2]
         plain = port.isascii() and port.isdigit() and 0 < int(port) < 65536
         if not _is_host(text) or not (plain or ":" not in text.rpartition("]")[2]):
@@ -57,6 +63,8 @@ async def nobody_answers(address: str, timeout_s: float) -> str:
 
 def _is_host(text: str) -> bool:
     host = _host(text)
+    if any(not 0 < len(label) < 64 for label in host.removesuffix(".").split(".")):
+        return False  # to look up such a name is not a failure but an error (IDNA)
     return is_host(f"[{host}]" if text.strip().startswith("[") else host)
 
 

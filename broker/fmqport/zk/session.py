@@ -108,11 +108,13 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
     negotiated_ms = 0
     turned_s = 0.0  # by the monotonic clock: when the loop was last known to turn
+    _complained = ""  # of what hinders every dial, once a second: told once
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         answer = super()._invoke(timeout, request, xid)
         if isinstance(request, Connect) and answer[0].time_out > 0:
             self.negotiated_ms = int(answer[0].time_out)
+            self._complained = ""
         return answer
 
     def _wedged(self) -> bool:
@@ -129,7 +131,9 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         except (KazooException, ForceRetryError):
             raise
         except Exception as error:
-            _log.warning("zookeeper: cannot dial", error=repr(error))
+            if repr(error) != self._complained:
+                self._complained = repr(error)
+                _log.warning("zookeeper: cannot dial", hosts=self.client.hosts, error=repr(error))
             raise ForceRetryError("dial again") from error
 
     def _connect_attempt(self, host: str, hostip: str, port: int, retry: KazooRetry) -> Any:

@@ -43,7 +43,10 @@ RESTART: Final = "fmq.io/restart"
 
 NAME_MAX: Final = 40
 _SERVICE: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"  # RFC 1035, as Services' names are
-HOSTS: Final = r"^[A-Za-z0-9.-]+:[0-9]{1,5}(,[A-Za-z0-9.-]+:[0-9]{1,5})*(/[A-Za-z0-9._/-]*)?$"
+_LABEL: Final = r"[A-Za-z0-9-]{1,63}"
+_HOST: Final = rf"{_LABEL}(\.{_LABEL})*\.?:[0-9]{{1,5}}"
+_NODE: Final = r"[A-Za-z0-9._-]*[A-Za-z0-9_-][A-Za-z0-9._-]*"  # not `.`, not `..`
+HOSTS: Final = rf"^{_HOST}(,{_HOST})*(/{_NODE})*/?$"
 
 
 class ZooKeeper(Part):

@@ -127,6 +127,10 @@ CASES = (
     ),
     # ---- BrokerGroup: bounds and patterns
     Case("no ZooKeeper", _G, {"spec.zookeeper": None}, "spec.zookeeper: Required value"),
+    Case("a host with an empty part", _G, {"spec.zookeeper.connect": "a..b:1"}, "should match"),
+    Case("a path to above", _G, {"spec.zookeeper.connect": "zk:2181/../x"}, "should match"),
+    Case("a path without a name", _G, {"spec.zookeeper.connect": "zk:2181//x"}, "should match"),
+    Case("a full name and path", _G, {"spec.zookeeper.connect": "a.b.:1,c-1.d:2181/e/f..g/"}),
     Case("ZooKeeper without a port", _G, {"spec.zookeeper.connect": "zk"}, "should match"),
     Case("ten brokers", _G, {"spec.replicas": 10}, "less than or equal to 9"),
     Case("no broker", _G, {"spec.replicas": 0}, "greater than or equal to 1"),

@@ -11,7 +11,7 @@ from fmqcore.policy import can_meet
 from fmqcore.words import BrokerId, Permission
 from fmqoperator import facts, trouble, volumes
 from fmqoperator.outlook import Outlook
-from fmqoperator.resources import Access
+from fmqoperator.resources import FENCE, Access
 from fmqoperator.resources.job import Verdict as JobVerdict
 from fmqoperator.seen import Observation
 from fmqoperator.words import Verdict
@@ -56,7 +56,7 @@ def verdicts(seen: Observation, what: Outlook) -> list[Verdict]:
         _progress(seen, what),
         _config(seen, what),
         volumes.verdict(seen),
-        _fenced(seen),
+        fenced(seen),
         _paused(seen),
         *_index(seen),
     ]
@@ -119,6 +119,8 @@ def _nobody(seen: Observation) -> str:
     state = facts.state_of(seen)
     if state.mode is Mode.NEW:
         return "no master has opened the group yet"
+    if state.mode is Mode.MASTER and state.master in facts.fenced(seen):
+        return f"master {state.master} is fenced ({FENCE}): take that back, or name another master"
     answer = facts.answer_of(seen, state.master)
     if answer is not None and answer.why:
         return f"{state.master}: {answer.why}"
@@ -235,7 +237,8 @@ def _index(seen: Observation) -> list[Verdict]:
     return [Verdict("IndexConsistent", status, reason, said)]
 
 
-def _fenced(seen: Observation) -> Verdict:
+def fenced(seen: Observation) -> Verdict:
+    """Whom the annotation keeps from serving."""
     found, vain = sorted(facts.fenced(seen)), facts.fenced_in_vain(seen)
     if not found:
         return Verdict("Fenced", "False", "NoSuchBroker" if vain else "NotAsked", vain)

@@ -33,7 +33,7 @@ class Outlook:
 
 def outlook(seen: Observation) -> Outlook:
     """Of a group that is neither paused nor being deleted."""
-    problem = wanted.conflict(seen) if seen.zookeeper is not None else None
+    problem, seen = wanted.conflict(seen) if seen.zookeeper is not None else None, wanted.own(seen)
     outcome = NOTHING if problem is not None else steps.next_step(seen)
     config, differs = _config(seen, problem, outcome.step)
     return Outlook(

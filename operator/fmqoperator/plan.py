@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from fmqcore.cluster import Mode
-from fmqoperator import facts, judge, moves, trouble, volumes
+from fmqoperator import facts, judge, moves, trouble, volumes, wanted
 from fmqoperator.actions import (
     Action,
     ApplyChild,
@@ -26,11 +26,14 @@ from fmqoperator.outlook import Outlook, child_of, outlook
 from fmqoperator.promotion import Wait, promotion
 from fmqoperator.resources import SWITCHOVER
 from fmqoperator.seen import Observation
+from fmqoperator.times import of_text
 from fmqoperator.told import lasting
 from fmqoperator.words import Leave, Move, Restart, Run
 
 CALM_MS: Final = 30_000
 BUSY_MS: Final = 2_000
+_AT_FIRST_MS: Final = 30_000
+"""A group and its ZooKeeper may be made together: so long nobody is told that it is away."""
 
 
 def plan(seen: Observation) -> list[Action]:
@@ -41,9 +44,9 @@ def plan(seen: Observation) -> list[Action]:
     if seen.group.metadata.deletion_timestamp is not None:
         return []  # what it owns goes by itself; its volumes as it was declared
     failed = list(lasting(seen.failures))
-    if seen.group.spec.paused:
+    what, seen = None if seen.group.spec.paused else outlook(seen), wanted.own(seen)
+    if what is None:
         return [*failed, *_happened(seen), Requeue(CALM_MS)]
-    what = outlook(seen)
     actions = [
         *failed,  # what is told comes first: what fails ends the round
         *_told(seen, what),
@@ -58,10 +61,8 @@ def plan(seen: Observation) -> list[Action]:
 
 
 def _annotation(seen: Observation) -> Iterator[Action]:
-    """A switchover that was asked for once: done, or never to be done. A fence around nobody."""
-    known = [c.message for c in seen.group.status.conditions]
-    if (vain := facts.fenced_in_vain(seen)) and not any(vain in message for message in known):
-        yield Tell("Warning", "FenceRefused", vain)
+    """A switchover that was asked for once: done, or never to be done. A fence."""
+    yield from _fence(seen)
     asked = seen.group.metadata.annotations.get(SWITCHOVER)
     if asked is None:
         return
@@ -78,6 +79,17 @@ def _annotation(seen: Observation) -> Iterator[Action]:
     if opened and config is not None and config.master == state.master == asked:
         yield Tell("Normal", "SwitchoverDone", f"{asked} is master in epoch {state.epoch}")
         yield RemoveAnnotation(SWITCHOVER, asked)
+
+
+def _fence(seen: Observation) -> Iterator[Action]:
+    known = [c.message for c in seen.group.status.conditions]
+    if (vain := facts.fenced_in_vain(seen)) and not any(vain in message for message in known):
+        yield Tell("Warning", "FenceRefused", vain)
+    now = judge.fenced(seen)
+    if now.status == "True" and now.message not in known:
+        yield Tell("Normal", "Fenced", now.message)
+    elif now.status == "False" and _condition(seen, "Fenced") == "True":
+        yield Tell("Normal", "FenceLifted", "every broker may serve what it is permitted to")
 
 
 def _config(seen: Observation, what: Outlook) -> Iterator[Action]:
@@ -185,10 +197,20 @@ def _condition(seen: Observation, kind: str) -> str:
     return next((c.status for c in seen.group.status.conditions if c.type == kind), "")
 
 
+def _has_been_ms(seen: Observation, kind: str) -> int:
+    """So long a condition has said what it says."""
+    known = (c for c in seen.group.status.conditions if c.type == kind)
+    since = next((c.last_transition_time for c in known), "")
+    return seen.now_ms - of_text(since) if since else 0
+
+
 def _zookeeper(seen: Observation) -> Iterator[Action]:
     """It went away, or is back, since the status was written."""
     before, now = _condition(seen, "ZooKeeperConnected"), judge.zookeeper(seen)
-    if now.status == "False" != before:
+    if now.status == "False" and not seen.group.status.epoch:
+        if before == "False" and _has_been_ms(seen, "ZooKeeperConnected") >= _AT_FIRST_MS:
+            yield Tell("Warning", "ZooKeeperUnreachable", now.message)
+    elif now.status == "False" != before:
         why = "masters serve on while their slaves are linked to them, and nobody fails over"
         yield Tell("Warning", "ZooKeeperAway", f"{now.message}; {why}")
     elif now.status == "True" and before == "False":

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from fmqcore.cluster import Mode
 from fmqcore.words import BrokerId, Permission
-from fmqoperator import facts, judge, trouble, volumes
+from fmqoperator import facts, judge, trouble, volumes, wanted
 from fmqoperator.objects import names
 from fmqoperator.objects.quantities import bytes_of
 from fmqoperator.outlook import Outlook, outlook
@@ -42,9 +42,10 @@ _NO_OUTLOOK: Final = Outlook(None, None, False, (), None, ())
 
 def status(seen: Observation) -> Json:
     """The whole `status`, as JSON; what is not known or not so is left out. Equal in, equal out."""
-    group, state = seen.group, facts.state_of(seen)
+    group = seen.group
     idle = group.spec.paused or group.metadata.deletion_timestamp is not None
-    what = _NO_OUTLOOK if idle else outlook(seen)
+    what, seen = _NO_OUTLOOK if idle else outlook(seen), wanted.own(seen)
+    state = facts.state_of(seen)
     found = judge.verdicts(seen, what)
     phase, message = _phase(seen, what, found)
     pods = seen.pods or {}
@@ -295,7 +296,8 @@ def _phase(seen: Observation, what: Outlook, found: list[Verdict]) -> tuple[Phas
     if seen.zookeeper is None:
         by_themselves = judge.said_without_zookeeper(seen)
         serves = by_themselves is not None and by_themselves[0] is not Access.NONE
-        return (Phase.DEGRADED if serves else Phase.UNKNOWN), by_type["ZooKeeperConnected"].message
+        unknown = Phase.UNKNOWN if group.status.epoch else Phase.PENDING
+        return (Phase.DEGRADED if serves else unknown), by_type["ZooKeeperConnected"].message
     if state.mode is Mode.NEW:
         begun = bool(seen.pods)
         said = "; ".join(trouble.of_pods(seen)) or "the master is about to open the group"

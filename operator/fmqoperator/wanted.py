@@ -5,9 +5,9 @@ in the in-sync set or alive is still counted by the master. `master` stays who i
 become is decided elsewhere (`steps.py`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fmqcore.cluster import GroupConfig, Member, Mode
+from fmqcore.cluster import GroupConfig, GroupState, Member, Mode
 from fmqcore.policy import AckPolicy
 from fmqcore.words import BrokerId, GroupName
 from fmqoperator import facts
@@ -66,6 +66,14 @@ def conflict(seen: Observation) -> Problem | None:
             "and no configuration: delete that state if the group is gone for good",
         )
     return None
+
+
+def own(seen: Observation) -> Observation:
+    """Without what ZooKeeper has under our name, if that is not ours: it is not our story."""
+    if seen.zookeeper is None or conflict(seen) is None:
+        return seen
+    bare = replace(seen.zookeeper, config=None, state=GroupState(), live={})
+    return replace(seen, zookeeper=bare, answers={})
 
 
 def _same_place(there: str, ours: str) -> bool:

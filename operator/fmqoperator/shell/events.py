@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import structlog
 
-from fmqoperator.shell.kube import Json, Kube, KubeError
+from fmqoperator.shell.kube import NAMESPACE_ENDS, Json, Kube, KubeError
 from fmqoperator.shell.times import utc_text
 from fmqoperator.told import Told
 
@@ -37,6 +37,8 @@ class Events:
         try:
             await self._kube.create("Event", meta["namespace"], self._event(about, *key[1:], kind))
         except KubeError as error:
+            if error.reason == NAMESPACE_ENDS:
+                return
             _log.warning("event_not_written", reason=reason, why=str(error))
             if error.status not in _REFUSED:  # it may be taken the next time
                 self._told.not_told(key)

@@ -15,7 +15,7 @@ import structlog
 
 from fmqcore.errors import FmqError
 from fmqoperator.seen import Failure
-from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
+from fmqoperator.shell.kube import NAMESPACE_ENDS, Json, Kube, KubeError, Ref
 from fmqoperator.shell.times import wall_ms
 from fmqoperator.status import patch, worth_writing
 from fmqoperator.told import counted, old_definition
@@ -152,6 +152,7 @@ class Worker:
         self._failures: tuple[Failure, ...] = ()
         self._in_a_row = 0
         self._complained = ""
+        self._ends = False  # its namespace is being deleted, for good
         self._status_ms = 0
         self._written: tuple[Json, Json] = ({}, {})  # the last status, and what became of it
         self._old: tuple[Failure, ...] = ()  # what says that our definition there is an older one
@@ -206,6 +207,8 @@ class Worker:
 
     async def _safely(self) -> float:
         """One round; how long to wait for the next. A bug is one resource's, and is told."""
+        if self._ends:
+            return RESYNC_S
         begun, counts = time.monotonic(), self._keeper.counts
         counts.rounds += 1
         pause_s, failures = RESYNC_S, tuple[Failure, ...]()
@@ -216,6 +219,9 @@ class Worker:
         except Exception as error:  # noqa: BLE001  # the others must go on
             _log.error("round_broke", of=str(self._key), exc_info=error)
             failures = (Failure("operator", type(error).__name__, str(error)),)
+        if any(failure.reason == NAMESPACE_ENDS for failure in failures):
+            self._ends, failures = True, ()
+            _log.info("namespace_ends", of=str(self._key), why="nothing is done for it any more")
         self._failures = counted(self._failures, failures)
         counts.longest_ms = max(counts.longest_ms, int((time.monotonic() - begun) * 1000))
         if not self._failures:

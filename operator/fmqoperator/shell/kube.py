@@ -18,6 +18,8 @@ from fmqcore.errors import Unavailable
 Json = dict[str, Any]
 
 FIELD_MANAGER: Final = "fmq-operator"
+NAMESPACE_ENDS: Final = "NamespaceTerminating"
+"""Reason of a refusal: nothing can be made any more where everything is being deleted."""
 _TIMEOUT_S: Final = 20.0
 _TOKEN_S: Final = 60.0  # a service account's token is read again so often: it is renewed under us
 
@@ -202,6 +204,8 @@ def credentials() -> kopf.ConnectionInfo | None:
 def _refusal(status: int, text: str) -> KubeError:
     try:
         said = json.loads(text)
-        return KubeError(status, said.get("reason") or str(status), said.get("message") or text)
+        causes = [c.get("reason") for c in (said.get("details") or {}).get("causes") or ()]
+        reason = NAMESPACE_ENDS if NAMESPACE_ENDS in causes else said.get("reason")
+        return KubeError(status, reason or str(status), said.get("message") or text)
     except (ValueError, AttributeError):
         return KubeError(status, str(status), text[:500] or f"HTTP status {status}")

@@ -6,11 +6,9 @@ process with status 75; Kubernetes starts it again, to stand by.
 """
 
 import asyncio
-import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -31,11 +29,11 @@ from fmqoperator.shell.jobs import Jobs
 from fmqoperator.shell.keeper import Keeper
 from fmqoperator.shell.kube import Kube
 from fmqoperator.shell.lease import Lease, LeaseLost, held
+from fmqoperator.shell.logs import log_everything
 from fmqoperator.shell.observe import Observer
 from fmqoperator.shell.pages import Pages
 from fmqoperator.shell.topics import Topics
 from fmqoperator.shell.zookeeper import Ensembles
-from fmqport.logs import log_to_stderr
 from fmqport.rpc import GrpcTransport
 from fmqport.web import serve_pages
 
@@ -83,7 +81,7 @@ def _switch(environment: Mapping[str, str], name: str) -> bool:
 
 def run_operator() -> int:
     """Run until SIGTERM; return the exit status."""
-    _log_to_stderr()
+    log_everything()
     status = 0
     try:
         asyncio.run(_run(Options.read(os.environ)))
@@ -163,12 +161,3 @@ async def _until(stopping: asyncio.Event, work: Coroutine[None, None, None]) -> 
         await asyncio.wait((working, asked))
     if not working.cancelled():
         working.result()
-
-
-def _log_to_stderr() -> None:
-    """Our own events, and what libraries have to warn of, in the same form."""
-    for level in (logging.WARNING, logging.ERROR, logging.CRITICAL):
-        logging.addLevelName(level, logging.getLevelName(level).lower())
-    form = "timestamp=%(asctime)s level=%(levelname)s event=%(name)s said=%(message)r"
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=form)
-    log_to_stderr()

@@ -45,7 +45,7 @@ def test_without_zookeeper_no_broker_is_started(moves: bool) -> None:
     made.zookeeper_away = True
     made.run(lambda w: "StatefulSet" not in {k for k, _ in w.children} and w.now_ms % 5000 == 0)
     assert made.config is None
-    assert made.body["status"]["phase"] == "Unknown"
+    assert made.body["status"]["phase"] == "Pending"
     assert "zk:2181 does not answer" in made.condition("ZooKeeperConnected")["message"]
     made.zookeeper_away = False
     made.run()
@@ -59,9 +59,15 @@ def test_the_group_of_others_is_left_alone(moves: bool) -> None:
     actions = plan(made.seen())
     assert "PutGroupConfig" not in kinds(actions)
     assert all(a.manifest["kind"] != "StatefulSet" for a in actions if isinstance(a, ApplyChild))
+    made.body["status"] = {}
+    before = len(made.events)
     made.round()
     assert made.condition("ConfigApplied")["reason"] == "NameTaken"
-    assert made.body["status"]["phase"] == "Pending"
+    found = made.body["status"]
+    assert (found["phase"], found["access"]) == ("Pending", "NONE")
+    whose = [found.get(name) for name in ("master", "reader", "lastTransition", "inSync")]
+    assert not any(whose), "it is another group's story"
+    assert [e.reason for e in made.events[before:]] == ["NameTaken"]
 
 
 def test_what_somebody_changed_by_hand_is_put_back(moves: bool) -> None:
@@ -253,6 +259,22 @@ def test_a_new_state_under_an_old_configuration_is_no_reason_for_anything(moves:
     made = running(moves)
     made.state = GroupState()
     assert kinds([a for a in plan(made.seen()) if not isinstance(a, ApplyChild)]) == []
+
+
+def test_zookeeper_that_was_never_there_is_told_when_it_had_time_to_start(moves: bool) -> None:
+    """The quick start makes both at once; a wrong address stays wrong."""
+    made = world(moves)
+    made.zookeeper_away = True
+    for _ in range(2):
+        made.round()
+    assert told(made) == []
+    made.now_ms += 30_000
+    made.round()
+    assert told(made) == ["ZooKeeperUnreachable"]
+    assert "look at spec.zookeeper.connect" in made.events[-1].message
+    made.zookeeper_away = False
+    made.run()
+    assert "ZooKeeperAway" not in told(made)
 
 
 def test_zookeeper_that_goes_and_comes_back_is_told_once(moves: bool) -> None:

@@ -36,6 +36,7 @@ def test_fencing_is_a_permission(moves: bool, value: str, closed: int) -> None:
     del made.body["metadata"]["annotations"][FENCE]
     made.run()
     assert {m.permission for m in made.config.value.members} == {Permission.FULL}
+    assert [e for e in told(made) if e.startswith("Fence")] == ["Fenced", "FenceLifted"]
 
 
 @pytest.mark.parametrize(("value", "closed"), [("g1-9", []), ("g1-0,g2-0", ["g1-0"])])

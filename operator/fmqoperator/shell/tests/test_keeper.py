@@ -9,7 +9,7 @@ import pytest
 from fmqoperator.seen import Failure
 from fmqoperator.shell import keeper
 from fmqoperator.shell.keeper import Keeper, Key, Outcome
-from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
+from fmqoperator.shell.kube import NAMESPACE_ENDS, Json, Kube, KubeError, Ref
 from fmqoperator.told import lasting
 
 A, B = Key("BrokerGroup", "ns", "a"), Key("BrokerGroup", "ns", "b")
@@ -114,6 +114,27 @@ async def test_one_that_breaks_stops_no_other(world: World) -> None:
     told = [failures for name, failures in world.rounds.seen if name == "a"]
     assert told[0] == ()
     assert told[1][0].reason == "ZeroDivisionError", "the next round knows"
+
+
+async def test_where_everything_is_being_deleted_nothing_is_tried_again(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = Failure("Service g1-rw", NAMESPACE_ENDS, "forbidden: it is being terminated")
+    world.rounds.does["a"] = lambda: Outcome({}, failures=(refused,))
+    world.keeper.know(A, body())
+    world.keeper.know(B, body())
+    await world.rounds.until(lambda: world.rounds.rounds("a") == world.rounds.rounds("b") == 1)
+    await settled(world)
+    for _ in range(3):
+        world.keeper.wake(A)
+        await settled(world)
+    assert world.rounds.rounds("a") == 1
+    assert world.keeper.counts.failed == 0
+    said = capsys.readouterr().out
+    assert said.count("namespace_ends") == 1
+    assert "round_failed" not in said
+    world.keeper.know(A, None)
+    await world.rounds.until(lambda: world.rounds.farewells == ["a"])
 
 
 async def test_a_status_is_written_once(world: World) -> None:

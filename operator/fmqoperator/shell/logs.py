@@ -1,0 +1,45 @@
+"""What the operator logs, to standard error: its own events and its libraries' warnings alike."""
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Final
+
+from fmqport.logs import log_to_stderr
+
+_FORM: Final = "timestamp=%(asctime)s level=%(levelname)s event=%(name)s said=%(message)r"
+_WARMING_UP: Final = ("will retry", "TooManyRequests")
+"""In kopf's error of a list that the API server has no room for yet (of definitions just made)."""
+
+
+class _Form(logging.Formatter):
+    """As our own lines are: RFC 3339, in UTC, and levels in small letters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging`."""
+        return super().format(logging.makeLogRecord(vars(record) | {"levelname": _level(record)}))
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
+        """See `logging`."""
+        del datefmt
+        at = datetime.fromtimestamp(record.created, UTC)
+        return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _level(record: logging.LogRecord) -> str:
+    return record.levelname.lower()
+
+
+def matters(record: logging.LogRecord) -> bool:
+    """Not: what is tried again within seconds, and is no failure of anybody's."""
+    said = record.getMessage()
+    return not all(words in said for words in _WARMING_UP)
+
+
+def log_everything() -> None:
+    """Begin."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Form(_FORM))
+    handler.addFilter(matters)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    log_to_stderr()

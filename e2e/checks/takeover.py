@@ -34,11 +34,24 @@ def excuse(facts: Facts, place: Place, confirmed: Confirmed, now_ms: float) -> s
     for state in facts.states_between(place.group, confirmed.acked_ms, confirmed.at_ms):
         if state.mode in (Mode.SLAVE_CONSUME, Mode.HANDOVER):
             why = _taker_lost(facts, state, confirmed, now_ms)
+            why = why or _handed_over(facts, setup, state, confirmed, now_ms)
         else:
             why = _not_with_the_taker(facts, setup, state, confirmed, now_ms)
         if why:
             return why
     return ""
+
+
+def _handed_over(
+    facts: Facts, setup: GroupSetup, state: State, confirmed: Confirmed, now_ms: float
+) -> str:
+    """From when the master has it on it is stored as the group's policy says, no better."""
+    later = (s for s in facts.states[state.group] if s.at_ms > confirmed.at_ms)
+    master = next((s for s in later if s.mode is Mode.MASTER), None)
+    if master is None or master.at_ms > now_ms:
+        return ""
+    stored = confirmed._replace(at_ms=master.at_ms, acked_ms=master.at_ms)
+    return _not_with_the_taker(facts, setup, master, stored, now_ms)
 
 
 def _not_with_the_taker(

@@ -254,3 +254,22 @@ def test_what_was_confirmed_after_the_disk_was_lost_is_on_the_disk_that_it_has_n
     kit.hand_over()
     kit.deliver([1])
     assert kit.broken() == {Check.I5}
+
+
+@pytest.mark.parametrize("emptied", [True, False])
+def test_what_was_handed_over_is_stored_as_the_policy_says_no_better(emptied: bool) -> None:
+    """A reader handed over, lost its disk, and its master died again: it reads from nothing."""
+    kit = Kit()
+    kit.produce(3)
+    kit.ends(SLAVE)
+    kit.take_over()
+    kit.consume([0, 1, 2])
+    kit.hand_over()
+    kit.wait(60_000)
+    if emptied:
+        kit.fault(FaultKind.DISK_EMPTY, SLAVE)
+        kit.end(SLAVE, Ending.KILLED)
+        kit.up(SLAVE, 0)
+    kit.take_over()
+    kit.deliver([1])
+    assert kit.broken() == (set() if emptied else {Check.I5})

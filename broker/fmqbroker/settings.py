@@ -65,7 +65,7 @@ class BrokerSettings(BaseModel):
     scan_streams: int = Field(default=8, ge=0)  # at a time; 0 = none are served
 
     # failover
-    session_timeout_ms: int = Field(default=2000, ge=200)
+    session_timeout_ms: int = Field(default=2000, ge=200, le=3_600_000)
     grant_ms: int = Field(default=1500, ge=50)
     claim_checks: int = Field(default=2, ge=1)
     claim_interval_ms: int = Field(default=250, ge=10)

@@ -114,7 +114,10 @@ class BrokerTuning(Part):
         default=None, ge=0, description="So many ranges of a broker they read at a time; 0 = none."
     )
     session_timeout_ms: int | None = Field(
-        default=None, ge=200, description="ZooKeeper's session timeout: how soon a loss is seen."
+        default=None,
+        ge=200,
+        le=3_600_000,
+        description="ZooKeeper's session timeout: how soon a loss is seen.",
     )
     grant_ms: int | None = Field(
         default=None, ge=50, description="How long a slave promises not to take over."

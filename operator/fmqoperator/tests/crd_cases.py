@@ -131,6 +131,12 @@ CASES = (
     Case("a path to above", _G, {"spec.zookeeper.connect": "zk:2181/../x"}, "should match"),
     Case("a path without a name", _G, {"spec.zookeeper.connect": "zk:2181//x"}, "should match"),
     Case("a full name and path", _G, {"spec.zookeeper.connect": "a.b.:1,c-1.d:2181/e/f..g/"}),
+    Case(
+        "a session that never ends",
+        _G,
+        {"spec.settings": {"sessionTimeoutMs": 10**15}},
+        "should be less than or equal to 3600000",
+    ),
     Case("ZooKeeper without a port", _G, {"spec.zookeeper.connect": "zk"}, "should match"),
     Case("ten brokers", _G, {"spec.replicas": 10}, "less than or equal to 9"),
     Case("no broker", _G, {"spec.replicas": 0}, "greater than or equal to 1"),

@@ -26,6 +26,10 @@ IDLE: Final = frozenset(
 )
 """Waiting reasons of a container that runs nothing now."""
 
+STUCK_MS: Final = 60_000
+"""A broker that has not been heard of for so long may be restarted with a newer template; one that
+recovers for longer than that begins anew, once for each change."""
+
 
 def config_of(seen: Observation) -> GroupConfig | None:
     """As ZooKeeper has it; None: there is none, or it is not known."""
@@ -204,6 +208,25 @@ def fenced_in_vain(seen: Observation) -> str:
         return ""
     some, these = ", ".join(names_none), ", ".join(seen.group.brokers)
     return f"the annotation {FENCE} names {some}, which is no broker of this group: {these}, or all"
+
+
+def all_up_to_date(seen: Observation) -> bool:
+    """Every pod that there is, and that there shall be, is made from the newest template."""
+    revision, running = wanted_revision(seen), running_replicas(seen)
+    if revision is None or seen.pods is None or len(seen.pods) != running:
+        return False
+    return all(p.revision == revision for p in seen.pods.values())
+
+
+def is_stuck(seen: Observation, pod: Pod) -> bool:
+    """It runs and does not come up: nobody hears of it. Where nobody ever served, at once."""
+    if seen.zookeeper is None or pod.phase is not PodPhase.RUNNING or pod.ready or pod.deleting:
+        return False
+    if is_live(seen, pod.name) or BrokerId(pod.name) in seen.answers:
+        return False
+    since_ms = pod.unready_since_ms
+    long = since_ms is not None and seen.now_ms - since_ms >= STUCK_MS
+    return long or state_of(seen).mode is Mode.NEW
 
 
 def _to_fence(seen: Observation) -> frozenset[str]:

@@ -22,6 +22,7 @@ from fmqoperator.actions import (
     RestartPod,
     Tell,
 )
+from fmqoperator.objects.pod import config_map
 from fmqoperator.outlook import Outlook, child_of, outlook
 from fmqoperator.promotion import Wait, promotion
 from fmqoperator.resources import SWITCHOVER
@@ -53,7 +54,7 @@ def plan(seen: Observation) -> list[Action]:
         *_annotation(seen),
         *_config(seen, what),
         *_children(seen, what),
-        *_unwanted(seen),
+        *_unwanted(seen, what),
         *_step(what),
         *_claims(seen),  # the API server may refuse these, for good: nothing waits for them
     ]
@@ -136,8 +137,9 @@ def _children(seen: Observation, what: Outlook) -> Iterator[Action]:
         yield ApplyChild(child, why)
 
 
-def _unwanted(seen: Observation) -> Iterator[Action]:
-    """The one child that a group may do without."""
+def _unwanted(seen: Observation, what: Outlook) -> Iterator[Action]:
+    """What a group may do without: settings that no pod has, and a policy."""
+    yield from _old_settings(seen, what)
     if seen.group.spec.network_policy.enabled:
         return
     there = child_of(seen, "NetworkPolicy", seen.group.name)
@@ -149,6 +151,18 @@ def _unwanted(seen: Observation) -> Iterator[Action]:
             there["metadata"].get("uid", ""),
             "networkPolicy.enabled is false",
         )
+
+
+def _old_settings(seen: Observation, what: Outlook) -> Iterator[Action]:
+    """ConfigMaps of before, once every pod is made from the template that is there."""
+    made = (child["kind"] for child, _ in what.children)
+    if "StatefulSet" in made or not facts.all_up_to_date(seen):
+        return
+    wanted_name = config_map(seen.group)
+    for (kind, name), there in sorted((seen.children or {}).items()):
+        if kind == "ConfigMap" and name != wanted_name:
+            uid = there["metadata"].get("uid", "")
+            yield DeleteChild("v1", kind, name, uid, "no pod has these settings any more")
 
 
 def _claims(seen: Observation) -> Iterator[Action]:

@@ -45,6 +45,7 @@ class Pod:
     image: str = ""
     settings: str = ""  # annotation `fmq.io/settings-hash`
     exit_code: int | None = None  # of its container's last end; None = it never ended
+    unready_since_ms: int | None = None  # None = it is ready, or that is not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ after all is settled again, and none on what is not known for certain. Asked in 
 | asked for by           | step                         | only if                                 |
 |------------------------|------------------------------|-----------------------------------------|
 | a master lost for good | move to the reader           | `promotion.after`; all others there     |
-| pods that run nothing  | restart it                   | its template is outdated                |
+| pods that run nothing, | restart it                   | its template is outdated                |
+| or do not come up      |                              |                                         |
 | a wish on its way      | wait; or withdraw it         | who was wanted cannot become master     |
 | annotation switchover  | move                         | target in sync, its node stays          |
 | a drained node         | move                         | a slave elsewhere in sync               |
@@ -75,14 +76,18 @@ def _hibernate(seen: Observation) -> Step | Hold | None:
 
 
 def _idle(seen: Observation) -> Step | Hold | None:
-    """A pod of an outdated template that runs nothing."""
+    """A pod of an outdated template that runs nothing, or a broker that does not come up."""
     if any(p.deleting for p in (seen.pods or {}).values()):
         return None
-    idle = [p for p in facts.outdated(seen) if facts.runs_nothing(seen, p)]
-    if not idle:
-        return None
-    pod = idle[0]
-    return Restart(pod.name, pod.uid, f"it runs nothing ({pod.waiting}): {reason_of(seen, pod)}")
+    for pod in facts.outdated(seen):
+        if facts.runs_nothing(seen, pod):
+            why = f"it runs nothing ({pod.waiting})"
+        elif facts.is_stuck(seen, pod):
+            why = "it does not come up"
+        else:
+            continue
+        return Restart(pod.name, pod.uid, f"{why}: {reason_of(seen, pod)}")
+    return None
 
 
 def _leave(seen: Observation) -> Step | Hold | None:

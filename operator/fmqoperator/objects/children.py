@@ -35,7 +35,7 @@ def children(
     count = group.spec.replicas if replicas is None else replicas
     serving = sorted({master, reader} - {""})
     found = [
-        child(group, "v1", "ConfigMap", names.config_map(group.name), {"data": _data(group)}),
+        child(group, "v1", "ConfigMap", pod.config_map(group), _settings(group)),
         child(
             group,
             "v1",
@@ -81,8 +81,8 @@ def stateful_set(group: BrokerGroup, defaults: Defaults, replicas: int, claim_si
     return child(group, "apps/v1", "StatefulSet", group.name, {"spec": spec})
 
 
-def _data(group: BrokerGroup) -> dict[str, str]:
-    return pod.config_data(group)
+def _settings(group: BrokerGroup) -> Json:
+    return {"data": pod.config_data(group), "immutable": True}
 
 
 def _role(group: BrokerGroup) -> list[Json]:
@@ -91,7 +91,7 @@ def _role(group: BrokerGroup) -> list[Json]:
     rule = {
         "apiGroups": [""],
         "resources": ["configmaps"],
-        "resourceNames": [names.config_map(group.name)],
+        "resourceNames": [pod.config_map(group)],
         "verbs": ["get"],
     }
     api = "rbac.authorization.k8s.io"

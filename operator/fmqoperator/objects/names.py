@@ -37,9 +37,10 @@ def reads(group: str) -> str:
     return f"{group}-ro"
 
 
-def config_map(group: str) -> str:
-    """The ConfigMap with the brokers' settings."""
-    return f"{group}-config"
+def config_map(group: str, settings_hash: str) -> str:
+    """The ConfigMap with those settings: other settings, another one. A container that restarts
+    has what its pod was made with, whatever was declared since."""
+    return f"{group}-config-{settings_hash}"
 
 
 def account(group: str) -> str:

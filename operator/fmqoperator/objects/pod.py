@@ -13,7 +13,14 @@ DATA: Final = "/var/lib/fmq"
 _SETTINGS: Final = "/etc/fmq"
 _PROBE_S: Final = 5
 
-__all__ = ["broker_settings", "config_data", "on_node", "template"]
+__all__ = [
+    "broker_settings",
+    "config_data",
+    "config_map",
+    "on_node",
+    "settings_hash",
+    "template",
+]
 
 
 def broker_settings(group: BrokerGroup) -> Json:
@@ -28,6 +35,16 @@ def broker_settings(group: BrokerGroup) -> Json:
     }
     tuned = group.spec.settings.model_dump(mode="json", exclude_none=True)
     return {**tuned, **given}
+
+
+def settings_hash(group: BrokerGroup) -> str:
+    """Of the settings as they are declared."""
+    return names.digest(broker_settings(group))
+
+
+def config_map(group: BrokerGroup) -> str:
+    """The name of the ConfigMap that has them."""
+    return names.config_map(group.name, settings_hash(group))
 
 
 def config_data(group: BrokerGroup) -> dict[str, str]:
@@ -48,7 +65,7 @@ def template(group: BrokerGroup, defaults: Defaults) -> Json:
     spec, pod = group.spec, group.spec.pod
     annotations = {
         **pod.annotations,
-        names.SETTINGS_HASH: names.digest(broker_settings(group)),
+        names.SETTINGS_HASH: settings_hash(group),
     }
     if asked := group.metadata.annotations.get(RESTART):
         annotations[RESTART] = asked
@@ -67,7 +84,7 @@ def template(group: BrokerGroup, defaults: Defaults) -> Json:
         },
         "containers": [_container(group, defaults)],
         "volumes": [
-            {"name": "settings", "configMap": {"name": names.config_map(group.name)}},
+            {"name": "settings", "configMap": {"name": config_map(group)}},
             {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
         ],
         **_scheduling(group),

@@ -10,6 +10,7 @@ from fmqoperator.job_ends import JobPod
 from fmqoperator.resources import BrokerJob
 from fmqoperator.resources.job import JobPhase, JobType
 from fmqoperator.seen import Check, Claim, Node, Pod, PodPhase
+from fmqoperator.times import of_text
 
 Body = Mapping[str, Any]
 
@@ -39,7 +40,14 @@ def pod_of(body: Body, zone: str = "") -> Pod:
         image=next((c.get("image", "") for c in spec.get("containers") or ()), ""),
         settings=notes.get("fmq.io/settings-hash", ""),
         exit_code=_exit_code(status),
+        unready_since_ms=_since_ms(_condition(status, "Ready")),
     )
+
+
+def _since_ms(ready: Body) -> int | None:
+    """Since when a condition is False."""
+    at = ready.get("lastTransitionTime")
+    return of_text(at) if at and ready.get("status") == "False" else None
 
 
 def node_of(body: Body) -> Node:

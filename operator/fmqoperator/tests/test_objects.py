@@ -45,9 +45,32 @@ def container(**spec: Any) -> Any:
     return found
 
 
+def settings_of(children: Any) -> Any:
+    (found,) = [child for (kind, _), child in children.items() if kind == "ConfigMap"]
+    return found
+
+
+def settings_name(**spec: Any) -> str:
+    name: str = settings_of(made(**spec))["metadata"]["name"]
+    return name
+
+
+def test_settings_belong_to_the_pods_that_were_made_with_them() -> None:
+    """A container that restarts finds them again, whatever was declared since."""
+    one, other = made(), made(settings={"retentionMs": 5})
+    assert settings_name().startswith("g1-config-")
+    assert settings_name() != settings_name(settings={"retentionMs": 5})
+    for found in (one, other):
+        child = settings_of(found)
+        assert child["immutable"] is True
+        spec = found["StatefulSet", "g1"]["spec"]["template"]["spec"]
+        (volume,) = [v for v in spec["volumes"] if v["name"] == "settings"]
+        assert volume["configMap"]["name"] == child["metadata"]["name"]
+
+
 def test_all_that_there_is_in_the_order_of_need() -> None:
     assert list(made()) == [
-        ("ConfigMap", "g1-config"),
+        ("ConfigMap", settings_name()),
         ("ServiceAccount", "g1-broker"),
         ("Role", "g1-broker"),
         ("RoleBinding", "g1-broker"),
@@ -79,7 +102,7 @@ def test_equal_groups_make_equal_children() -> None:
 
 def test_a_broker_understands_its_settings() -> None:
     given = made(settings={"retentionMs": 5, "segmentBytes": 4096 * 100}, cluster="live")
-    text = given["ConfigMap", "g1-config"]["data"]["broker.json"]
+    text = settings_of(given)["data"]["broker.json"]
     settings = BrokerSettings(**json.loads(text), broker="g1-0")
     assert (settings.cluster, settings.group, settings.retention_ms) == ("live", "g1", 5)
     assert settings.data_dir.startswith("/var/lib/fmq/")
@@ -87,12 +110,12 @@ def test_a_broker_understands_its_settings() -> None:
 
 
 def test_settings_cannot_take_the_place_of_what_the_operator_gives() -> None:
-    data = made(settings={"cluster": "other", "data_dir": "/"})["ConfigMap", "g1-config"]["data"]
+    data = settings_of(made(settings={"cluster": "other", "data_dir": "/"}))["data"]
     assert json.loads(data["broker.json"])["cluster"] == "shop"
 
 
 def test_the_cluster_is_the_namespace_unless_named() -> None:
-    data = made()["ConfigMap", "g1-config"]["data"]
+    data = settings_of(made())["data"]
     assert json.loads(data["broker.json"])["cluster"] == "shop"
 
 
@@ -230,7 +253,7 @@ def test_a_drain_may_take_the_master_where_that_is_all_right() -> None:
 def test_a_role_of_its_own_and_no_more() -> None:
     found = made()
     (rule,) = found["Role", "g1-broker"]["rules"]
-    assert rule["resourceNames"] == ["g1-config"]
+    assert rule["resourceNames"] == [settings_name()]
     assert rule["verbs"] == ["get"]
     assert found["RoleBinding", "g1-broker"]["roleRef"]["name"] == "g1-broker"
 

@@ -9,6 +9,7 @@ from fmqcore.cluster import GroupState, Mode
 from fmqcore.words import BrokerId, Epoch
 from fmqoperator.actions import (
     ApplyChild,
+    DeleteChild,
     PutGroupConfig,
     RestartPod,
 )
@@ -321,3 +322,20 @@ def test_what_somebody_scaled_by_hand_is_scaled_back(moves: bool) -> None:
     assert sorted(made.pods) == ["g1-0", "g1-1"]
     assert told(made).count("ScaledBack") == 1
     assert made.body["status"]["phase"] == "Running"
+
+
+def test_settings_stay_as_long_as_a_pod_has_them(moves: bool) -> None:
+    made = running(moves)
+    (before,) = [name for kind, name in made.children if kind == "ConfigMap"]
+    made.spec(settings={"retentionMs": 5})
+    made.round()
+    made.turn()
+    assert len([kind for kind, _ in made.children if kind == "ConfigMap"]) == 2
+    made.run()
+    (after,) = [name for kind, name in made.children if kind == "ConfigMap"]
+    assert after != before
+    gone = [a for a in made.done if isinstance(a, DeleteChild)]
+    assert [(a.kind, a.name) for a in gone] == [("ConfigMap", before)]
+    assert made.done.index(gone[0]) > max(
+        at for at, a in enumerate(made.done) if isinstance(a, RestartPod)
+    )

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fmqcore.cluster import LiveBroker, Mode
+from fmqcore.cluster import GroupState, LiveBroker, Mode
 from fmqcore.policy import HowMany
 from fmqcore.words import BrokerId, Epoch, Position
 from fmqoperator import facts, wanted
@@ -237,7 +237,7 @@ def idle(**fields: Any) -> Observation:
     made.spec(image="new:2")
     made.round()
     made.pods = {n: replace(p, deleting=False, ready=True) for n, p in made.pods.items()}
-    made.pods["g1-2"] = replace(made.pods["g1-2"], ready=False, **fields)
+    made.pods["g1-2"] = replace(made.pods["g1-2"], **({"ready": False} | fields))
     return made.seen()
 
 
@@ -247,6 +247,42 @@ def test_one_that_runs_nothing_is_replaced_whatever_the_others_do() -> None:
     found = next_step(replace(seen, answers={})).step
     assert isinstance(found, Restart)
     assert found.pod == "g1-2"
+
+
+def does_not_come_up(seen: Observation) -> bool:
+    """It is restarted, and for that reason."""
+    assert seen.zookeeper is not None
+    live = {b: node for b, node in seen.zookeeper.live.items() if b != S2}
+    answers = {b: a for b, a in seen.answers.items() if b != S2}
+    zookeeper = replace(seen.zookeeper, live=live)
+    step = next_step(replace(seen, zookeeper=zookeeper, answers=answers)).step
+    return isinstance(step, Restart) and step.pod == S2 and "does not come up" in step.why
+
+
+@pytest.mark.parametrize(
+    ("change", "long_ms", "restarted"),
+    [
+        ({}, facts.STUCK_MS, True),
+        ({}, facts.STUCK_MS - 1, False),  # it may read a long journal
+        ({"ready": True}, facts.STUCK_MS, False),
+        ({"unready_since_ms": None}, facts.STUCK_MS, False),
+        ({"phase": PodPhase.PENDING}, facts.STUCK_MS, False),
+    ],
+)
+def test_one_that_does_not_come_up_is_restarted_with_the_newer_template(
+    change: dict[str, Any], long_ms: int, restarted: bool
+) -> None:
+    """It runs with settings that were taken back since."""
+    runs = {"phase": PodPhase.RUNNING, "unready_since_ms": idle().now_ms - long_ms}
+    assert does_not_come_up(idle(**(runs | change))) is restarted
+
+
+def test_in_a_group_that_never_served_at_once() -> None:
+    seen = idle(phase=PodPhase.RUNNING, unready_since_ms=idle().now_ms)
+    assert not does_not_come_up(seen)
+    assert seen.zookeeper is not None
+    new = replace(seen, zookeeper=replace(seen.zookeeper, state=GroupState(), live={}), answers={})
+    assert does_not_come_up(new)
 
 
 def test_but_not_while_another_is_being_stopped() -> None:

@@ -235,6 +235,22 @@ def test_a_wrong_zookeeper_is_told_and_stops_nobody(group: Group) -> None:
     kubectl("delete", "brokergroup", "lost", "-n", group.namespace, "--timeout=30s")
 
 
+def test_what_is_not_ours_is_left_alone(group: Group) -> None:
+    """Somebody's Service has the name of one of ours: it is neither changed nor deleted."""
+    name = {"name": "taken-rw", "namespace": group.namespace}
+    spec = {"ports": [{"port": 80}], "selector": {"app": "shop"}}
+    apply({"apiVersion": "v1", "kind": "Service", "metadata": name, "spec": spec})
+    taken = Group("taken", group.namespace, group.spec["zookeeper"]["connect"], group.image)
+    taken.apply()
+    until(lambda: taken.condition("ConfigApplied").get("reason") == "NotOurs", "it is told")
+    assert "Service" in taken.condition("ConfigApplied")["message"]
+    kubectl("delete", "brokergroup", "taken", "-n", group.namespace, "--timeout=30s")
+    there = get("service", "taken-rw", "-n", group.namespace)
+    assert there["spec"]["selector"] == {"app": "shop"}
+    assert "ownerReferences" not in there["metadata"]
+    kubectl("delete", "service", "taken-rw", "-n", group.namespace)
+
+
 def test_a_slave_is_added(group: Group, report: Report) -> None:
     group.spec["replicas"] = 3
     group.apply()

@@ -25,7 +25,7 @@ from fmqoperator.actions import (
 from fmqoperator.objects.pod import config_map
 from fmqoperator.outlook import Outlook, child_of, outlook
 from fmqoperator.promotion import Wait, promotion
-from fmqoperator.resources import SWITCHOVER
+from fmqoperator.resources import SWITCHOVER, Json
 from fmqoperator.seen import Observation
 from fmqoperator.times import of_text
 from fmqoperator.told import lasting
@@ -143,7 +143,7 @@ def _unwanted(seen: Observation, what: Outlook) -> Iterator[Action]:
     if seen.group.spec.network_policy.enabled:
         return
     there = child_of(seen, "NetworkPolicy", seen.group.name)
-    if there is not None:
+    if there is not None and _is_owned(seen, there):
         yield DeleteChild(
             there.get("apiVersion", "networking.k8s.io/v1"),
             "NetworkPolicy",
@@ -160,9 +160,15 @@ def _old_settings(seen: Observation, what: Outlook) -> Iterator[Action]:
         return
     wanted_name = config_map(seen.group)
     for (kind, name), there in sorted((seen.children or {}).items()):
-        if kind == "ConfigMap" and name != wanted_name:
+        if kind == "ConfigMap" and name != wanted_name and _is_owned(seen, there):
             uid = there["metadata"].get("uid", "")
             yield DeleteChild("v1", kind, name, uid, "no pod has these settings any more")
+
+
+def _is_owned(seen: Observation, there: Json) -> bool:
+    """What only has our label is somebody else's."""
+    owners = there["metadata"].get("ownerReferences") or ()
+    return any(owner.get("uid") == seen.group.metadata.uid for owner in owners)
 
 
 def _claims(seen: Observation) -> Iterator[Action]:

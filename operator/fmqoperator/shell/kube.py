@@ -20,6 +20,8 @@ Json = dict[str, Any]
 FIELD_MANAGER: Final = "fmq-operator"
 NAMESPACE_ENDS: Final = "NamespaceTerminating"
 """Reason of a refusal: nothing can be made any more where everything is being deleted."""
+NOT_OURS: Final = "NotOurs"
+_MARKS: Final = ("app.kubernetes.io/managed-by", "fmq.io/group", "fmq.io/job")
 _TIMEOUT_S: Final = 20.0
 _TOKEN_S: Final = 60.0  # a service account's token is read again so often: it is renewed under us
 
@@ -135,7 +137,16 @@ class Kube:
         return await self.ask("PUT", ref.path, body)
 
     async def apply(self, ref: Ref, body: Json) -> Json:
-        """Server-side apply: our fields are as in `body`, others' stay."""
+        """Server-side apply: our fields are as in `body`, others' stay.
+
+        Raises `KubeError` if there is an object of that name that is not of whom `body` is of: it
+        would be changed by force, and go with an owner that it never had.
+        """
+        there = await self.get(ref)
+        if there is not None and not is_ours(there, body):
+            owner = body["metadata"]["ownerReferences"][0]
+            said = f"{ref} is there and is not of {owner['kind']} {owner['name']}"
+            raise KubeError(409, NOT_OURS, f"{said}: rename it, or that {owner['kind']}")
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self.ask("PATCH", ref.path, body, "application/apply-patch+yaml", query)
 
@@ -191,6 +202,16 @@ class Kube:
             self._credentials = credentials() or self._credentials
             self._read_at = time.monotonic()
         return self._credentials.as_http_headers()
+
+
+def is_ours(there: Json, wanted: Json) -> bool:
+    """Of the same owner; or of one of its name from before, by the labels that we gave it."""
+    meta, asked = there["metadata"], wanted["metadata"]
+    owners = {owner["uid"] for owner in asked["ownerReferences"]}
+    if any(owner.get("uid") in owners for owner in meta.get("ownerReferences") or ()):
+        return True
+    has, labels = meta.get("labels") or {}, asked["labels"]
+    return all(has.get(name) == labels[name] for name in _MARKS if name in labels)
 
 
 def credentials() -> kopf.ConnectionInfo | None:

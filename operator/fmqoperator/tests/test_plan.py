@@ -339,3 +339,11 @@ def test_settings_stay_as_long_as_a_pod_has_them(moves: bool) -> None:
     assert made.done.index(gone[0]) > max(
         at for at, a in enumerate(made.done) if isinstance(a, RestartPod)
     )
+
+
+def test_what_only_has_our_label_is_left_alone(moves: bool) -> None:
+    made = running(moves)
+    labels = {"fmq.io/group": "g1"}
+    made.children["ConfigMap", "precious"] = {"metadata": {"name": "precious", "labels": labels}}
+    made.run()
+    assert ("ConfigMap", "precious") in made.children

@@ -18,7 +18,7 @@ from fmqoperator.actions import (
     Tell,
 )
 from fmqoperator.shell.apply import Applier, Failed
-from fmqoperator.shell.kube import KubeError, Ref
+from fmqoperator.shell.kube import KubeError, Ref, is_ours
 from fmqoperator.tests.samples import group
 from fmqoperator.tests.world import running
 
@@ -125,3 +125,28 @@ async def test_an_annotation_that_is_another_by_now_is_left_alone(status: int, f
             await applier(calls).do(GROUP, BODY, action)
     else:
         await applier(calls).do(GROUP, BODY, action)
+
+
+OWNED: dict[str, Any] = {
+    "metadata": {
+        "name": "g1-rw",
+        "labels": {"app.kubernetes.io/managed-by": "fmq-operator", "fmq.io/group": "g1"},
+        "ownerReferences": [{"kind": "BrokerGroup", "name": "g1", "uid": "u-2"}],
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("there", "ours"),
+    [
+        ({}, False),
+        ({"labels": {"fmq.io/group": "g1"}}, False),
+        ({"labels": {"app.kubernetes.io/managed-by": "fmq-operator"}}, False),
+        ({"ownerReferences": [{"uid": "u-9"}]}, False),
+        ({"ownerReferences": [{"uid": "u-9"}, {"uid": "u-2"}]}, True),
+        # Made by us for the group of that name that was deleted a moment ago:
+        ({"ownerReferences": [{"uid": "u-1"}], "labels": OWNED["metadata"]["labels"]}, True),
+    ],
+)
+def test_what_is_there_and_whose(there: dict[str, Any], ours: bool) -> None:
+    assert is_ours({"metadata": there}, OWNED) is ours

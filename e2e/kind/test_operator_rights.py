@@ -4,6 +4,8 @@ Without a cluster, as `test_many_groups.py`: a real API server judges by the rol
 of which some are kept back. Alerts hold their breath for `FOR_S`.
 """
 
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,3 +132,32 @@ def test_one_that_may_not_list_groups(api: ApiServer, zookeeper: str, tmp_path: 
             rights.look()
             until(lambda: firing(found) == {}, "it sees everything")
             until(lambda: blind.figure("fmq_operator_group_brokers", "g1") == 2, "the group, too")
+
+
+def test_one_that_may_not_see_all_says_so_where_people_look(
+    api: ApiServer, zookeeper: str, tmp_path: Path
+) -> None:
+    """One kind of many: nothing is done for any group until it may; then all is."""
+    rights = Rights(api)
+    rights.look(but="configmaps")
+    rights.work("a")
+    make_group(api, "g1", zookeeper, "a")
+    path = "/apis/fmq.io/v1alpha1/namespaces/a/brokergroups/g1"
+
+    def told() -> dict[str, Any]:
+        conditions = api.call("GET", path).get("status", {}).get("conditions", ())
+        return next((c for c in conditions if c["type"] == "ConfigApplied"), {})
+
+    with operator(tmp_path, kubeconfig(api, tmp_path / "config", OPERATOR)) as blind:
+        until(lambda: told().get("reason") == "OperatorBlind", "its status says so")
+        assert 'cannot list resource "configmaps"' in told()["message"]
+        events = api.call("GET", "/api/v1/namespaces/a/events")["items"]
+        assert [e["message"] for e in events if e["reason"] == "OperatorBlind"] == [
+            told()["message"]
+        ]
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            urllib.request.urlopen(f"http://{blind.address}/readyz", timeout=30)
+        rights.look()
+        until(lambda: told().get("reason") != "OperatorBlind", "it sees, and says what it sees")
+        with urllib.request.urlopen(f"http://{blind.address}/readyz", timeout=30) as page:
+            assert page.status == 200

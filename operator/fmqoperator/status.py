@@ -6,8 +6,6 @@ The shell writes `patch(old, new)` as a merge patch of the status subresource wh
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from fmqcore.cluster import Mode
 from fmqcore.words import BrokerId, Permission
 from fmqoperator import facts, judge, trouble, volumes, wanted
@@ -75,27 +73,6 @@ def status(seen: Observation) -> Json:
         conditions=_conditions(seen, found, phase, message),
     )
     return made.as_json()
-
-
-def unreadable(body: Mapping[str, Any], error: ValidationError, now_ms: int) -> Json:
-    """The status of a resource that an older schema let in: which field, and what is wrong."""
-    said = "; ".join(
-        f"{'.'.join(str(part) for part in e['loc'])}: {e['msg']}" for e in error.errors()[:5]
-    )
-    message = f"this resource cannot be read, nothing is changed: {said}"
-    old = body.get("status") or {}
-    generation = body["metadata"].get("generation", 0)
-    conditions = [
-        _timed(Verdict(kind, "False", "Invalid", message[:2048]), old, generation, now_ms)
-        for kind in ("Ready", "ConfigApplied")
-    ]
-    kept = [c for c in old.get("conditions", ()) if c["type"] not in ("Ready", "ConfigApplied")]
-    return {
-        **old,
-        "observedGeneration": generation,
-        "message": message[:1024],
-        "conditions": [*(c.as_json() for c in conditions), *kept],
-    }
 
 
 def patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
@@ -374,11 +351,11 @@ def _conditions(
     )
     old, generation = seen.group.status.as_json(), seen.group.metadata.generation
     return tuple(
-        _timed(verdict, old, generation, seen.now_ms) for verdict in (ready, *found, degraded)
+        timed(verdict, old, generation, seen.now_ms) for verdict in (ready, *found, degraded)
     )
 
 
-def _timed(verdict: Verdict, old: Mapping[str, Any], generation: int, now_ms: int) -> Condition:
+def timed(verdict: Verdict, old: Mapping[str, Any], generation: int, now_ms: int) -> Condition:
     """With the time since when its status is what it is."""
     before = next((c for c in old.get("conditions", ()) if c["type"] == verdict.type), None)
     since = before["lastTransitionTime"] if before and before["status"] == verdict.status else ""

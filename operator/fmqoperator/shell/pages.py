@@ -20,7 +20,7 @@ from fmqoperator.shell.keeper import Keeper
 from fmqport.web import MakePage, Page
 
 STALLED_S: Final = 120.0
-BLIND_S: Final = 60.0
+BLIND_S: Final = 15.0
 Family = CounterMetricFamily | GaugeMetricFamily
 
 

@@ -9,7 +9,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -17,9 +17,10 @@ from typing import Final
 import kopf
 import structlog
 
-from fmqcore.errors import FmqError, InvalidArgument
+from fmqcore.errors import FmqError, InvalidArgument, Unavailable
 from fmqoperator.seen import Defaults
 from fmqoperator.shell.apply import Applier
+from fmqoperator.shell.blind import Blindness
 from fmqoperator.shell.brokers import Brokers
 from fmqoperator.shell.cache import Cache
 from fmqoperator.shell.events import Events
@@ -114,7 +115,9 @@ async def _run(options: Options) -> None:
     try:
         async with serve_pages(options.listen, pages.all()):
             _log.info("operator_starts", me=options.me, pages=options.listen)
-            await _until(stopping, _work(lease, pages, keeper, ensembles, watch))
+            blindness = Blindness(kube, events, cache, options.namespaces, patience.blind_s)
+            works = (keeper.run, ensembles.tidy, blindness.watch)
+            await _until(stopping, _work(lease, pages, works, watch))
             _log.info("operator_stops")
     finally:
         await asyncio.gather(ensembles.close(), brokers.close())
@@ -124,28 +127,33 @@ async def _run(options: Options) -> None:
 async def _work(
     lease: Lease,
     pages: Pages,
-    keeper: Keeper,
-    ensembles: Ensembles,
+    works: Iterable[Callable[[], Coroutine[None, None, None]]],
     watch: Callable[[], Coroutine[None, None, None]],
 ) -> None:
     async with held(lease):
         pages.works = True
         async with asyncio.TaskGroup() as tasks:
-            keeping = [tasks.create_task(work) for work in (keeper.run(), ensembles.tidy())]
+            keeping = [tasks.create_task(work()) for work in works]
             await watch()  # returns when kopf is told to stop
             for task in keeping:
                 task.cancel()
 
 
 async def _watch(options: Options, cache: Cache, keeper: Keeper, patience: Patience) -> None:
-    await kopf.operator(
-        registry=registry_of(cache, keeper),
-        settings=kopf_settings(patience),
-        identity=options.me,  # type: ignore[arg-type]  # a NewType of kopf's own insides
-        standalone=True,
-        clusterwide=not options.namespaces,
-        namespaces=options.namespaces,
-    )
+    """Raises `Unavailable` when kopf gives up a watch: a definition was deleted under it, say."""
+    try:
+        await kopf.operator(
+            registry=registry_of(cache, keeper),
+            settings=kopf_settings(patience),
+            identity=options.me,  # type: ignore[arg-type]  # a NewType of kopf's own insides
+            standalone=True,
+            clusterwide=not options.namespaces,
+            namespaces=options.namespaces,
+        )
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] != "kopf":
+            raise
+        raise Unavailable(f"the cluster cannot be watched any more: {error}") from error
 
 
 async def _until(stopping: asyncio.Event, work: Coroutine[None, None, None]) -> None:

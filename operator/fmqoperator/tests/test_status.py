@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from fmqcore.cluster import Mode
 from fmqcore.words import BrokerId, Epoch, Position
 from fmqoperator.actions import RestartPod
+from fmqoperator.let_alone import unreadable
 from fmqoperator.resources import BrokerGroup
 from fmqoperator.seen import Answer, Failure, PodPhase, Replica
 from fmqoperator.status import (
@@ -16,7 +17,6 @@ from fmqoperator.status import (
     UNHEARD_MS,
     patch,
     status,
-    unreadable,
     worth_writing,
 )
 from fmqoperator.tests.world import World, running, world

@@ -56,7 +56,7 @@ async def test_who_stands_by_is_ready_and_says_so() -> None:
 async def test_who_may_not_see_what_it_must_is_not_ready_and_says_so() -> None:
     replica = pages(blind_s=BLIND_S + 1)
     page = await replica.all()["/readyz"]()
-    said = "it has asked the API server in vain for 61 s: its log says for what, and why\n"
+    said = "it has asked the API server in vain for 16 s: its log says for what, and why\n"
     assert (page.status, page.body) == (503, said)
     assert (await pages(blind_s=BLIND_S).all()["/readyz"]()).status == 200
 

@@ -1,0 +1,97 @@
+"""An operator that cannot see all that it must, from its start on: told where people look.
+
+kopf calls no handler before it has listed every kind once, so one missing right holds up all
+groups. Whoever works then asks by itself what it may not list, and says so in the status of every
+group and by an Event. Rounds take the condition back as soon as there are any.
+
+Leaves conditions and Events in the cluster.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import structlog
+
+from fmqoperator.let_alone import blind
+from fmqoperator.shell.cache import CHILDREN, Cache
+from fmqoperator.shell.events import Events
+from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
+from fmqoperator.shell.times import wall_ms
+from fmqoperator.status import patch
+
+_log = structlog.get_logger()
+
+TELL_S: Final = 15.0
+_LOOK_S: Final = 5.0
+_GROUPS: Final = ("fmq.io", "v1alpha1", "brokergroups")
+_EVERYWHERE: Final = (
+    ("", "v1", "nodes"),
+    ("storage.k8s.io", "v1", "storageclasses"),
+    ("apiextensions.k8s.io", "v1", "customresourcedefinitions"),
+)
+_SEEN: Final = (
+    *(_GROUPS, ("fmq.io", "v1alpha1", "brokerjobs"), ("fmq.io", "v1alpha1", "topics")),
+    *((group, version, plural) for group, version, plural, _ in CHILDREN),
+    *(("", "v1", "pods"), ("", "v1", "persistentvolumeclaims"), ("batch", "v1", "jobs")),
+)
+
+
+class Blindness:
+    """`blind_s`: how long kopf has asked for something in vain. `namespaces`: () = all."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        events: Events,
+        cache: Cache,
+        namespaces: tuple[str, ...],
+        blind_s: Callable[[], float],
+    ) -> None:
+        self._kube = kube
+        self._events = events
+        self._cache = cache
+        self._namespaces = namespaces
+        self._blind_s = blind_s
+
+    async def watch(self) -> None:
+        """Until something was seen, or cancelled."""
+        while not self._cache.views:
+            await asyncio.sleep(_LOOK_S)
+            if not self._cache.views and self._blind_s() > TELL_S:
+                try:
+                    await self._tell(await self._why())
+                except KubeError as error:
+                    _log.warning("blindness_not_told", why=str(error))
+
+    async def _why(self) -> str:
+        """What it may not list, in the API server's words."""
+        for path in (*(_path(*kind) for kind in _EVERYWHERE), *self._paths(_SEEN)):
+            try:
+                await self._kube.ask("GET", path, query={"limit": "1"})
+            except KubeError as error:
+                return str(error)
+        return "something cannot be listed or watched: its log says what"
+
+    async def _tell(self, why: str) -> None:
+        for path in self._paths((_GROUPS,)):
+            for body in (await self._kube.ask("GET", path))["items"]:
+                known = {"apiVersion": "fmq.io/v1alpha1", "kind": "BrokerGroup"}
+                await self._tell_one({**body, **known}, why)
+
+    async def _tell_one(self, body: Json, why: str) -> None:
+        meta, old = body["metadata"], body.get("status") or {}
+        new = blind(body, why, wall_ms())
+        if change := patch(old, new):
+            ref = Ref("BrokerGroup", meta["namespace"], meta["name"])
+            await self._kube.merge(ref, {"status": change}, "status")
+        await self._events.tell(body, "Warning", "OperatorBlind", new["message"])
+
+    def _paths(self, kinds: tuple[tuple[str, str, str], ...]) -> Iterator[str]:
+        for kind in kinds:
+            yield from (_path(*kind, space) for space in self._namespaces or ("",))
+
+
+def _path(group: str, version: str, plural: str, namespace: str = "") -> str:
+    root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"

@@ -156,6 +156,8 @@ def _waits(seen: JobSeen) -> tuple[str, str]:
         return "NotKnown", "the group's objects cannot be read"
     if group is None:
         return "NoSuchGroup", f"there is no BrokerGroup {spec.group} in this namespace"
+    if not group.status.epoch:
+        return "NotOpened", f"group {spec.group} has not served yet: there is nothing to look at"
     if seen.brokers is None or seen.claims is None:
         return "NotKnown", "the group's pods and volumes cannot be listed"
     wanted = _wanted(seen)
@@ -270,7 +272,8 @@ def _ended(seen: JobSeen, ends: Mapping[str, End]) -> Json:
 def _why(end: End) -> str:
     if end.exit_code is None:
         return end.message
-    return f"status {end.exit_code}: {_FAILED.get(end.exit_code, end.message or 'see its log')}"
+    parts = (end.message, _FAILED.get(end.exit_code, ""))
+    return f"status {end.exit_code}: {'; '.join(p for p in parts if p) or 'see its log'}"
 
 
 _CONSISTENT: Final = {

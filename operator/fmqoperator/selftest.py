@@ -8,12 +8,13 @@ Exit status 0: all is well; 1: a sentence on standard error says what is not.
 import asyncio
 import os
 import sys
+from itertools import product
 
 import aiohttp
 
 from fmqcore.errors import FmqError, Unavailable
 from fmqoperator.shell.kube import Kube, Ref, collection
-from fmqoperator.shell.process import LEASE
+from fmqoperator.shell.process import LEASE, Options
 
 _PATIENCE_S = 60.0
 _AGAIN_S = 2.0
@@ -39,9 +40,11 @@ async def _look(operator: str, namespace: str) -> None:
             while why := await _not_yet(kube, operator, namespace):
                 print(f"waiting: {why}")  # noqa: T201
                 await asyncio.sleep(_AGAIN_S)
-            for kind in ("BrokerGroup", "BrokerJob", "Topic"):
-                found = await kube.ask("GET", collection(kind, namespace))
-                print(f"{kind}: {len(found['items'])} in {namespace}")  # noqa: T201
+            # It may look where it works, which may not be where it lives.
+            watched = Options.read(os.environ).namespaces or (namespace,)
+            for kind, where in product(("BrokerGroup", "BrokerJob", "Topic"), watched):
+                found = await kube.ask("GET", collection(kind, where))
+                print(f"{kind}: {len(found['items'])} in {where}")  # noqa: T201
     finally:
         await kube.close()
 

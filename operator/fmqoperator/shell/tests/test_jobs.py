@@ -31,7 +31,7 @@ class FakeCache:
         return []
 
     def group(self, key: Any) -> Any:
-        return group(status={"master": "g1-0"}).model_dump(mode="json", by_alias=True)
+        return group(status={"master": "g1-0", "epoch": 1}).model_dump(mode="json", by_alias=True)
 
     def pods(self, key: Any) -> Any:
         return {b: Pod(b, f"u-{b}", PodPhase.RUNNING, node="n0") for b in BROKERS}

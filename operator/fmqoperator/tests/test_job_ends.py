@@ -1,0 +1,232 @@
+"""BrokerJobs: the two verdicts: it ran, and the data is consistent."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fmqoperator.actions import DeleteChild, Requeue, Tell
+from fmqoperator.job_objects import brokers_of
+from fmqoperator.jobs import JobPod, JobSeen, job_status, plan_job
+from fmqoperator.seen import Claim, Failure
+from fmqoperator.tests.job_kit import SPARKY, job, made, seen
+
+# ---- what came of it
+
+
+def after(what: JobSeen, **ends: Any) -> JobSeen:
+    """All children are there; `ends` by broker: an exit code, "failed", or nothing yet."""
+    children, pods = dict(what.children or {}), []
+    for child in made(what):
+        name, broker = child["metadata"]["name"], brokers_of(child)[0]
+        end = ends.get(broker.replace("-", "_"))
+        children[child["kind"], name] = child
+        if end is None:
+            continue
+        kind = "Complete" if end == 0 else "Failed"
+        child["status"] = {"conditions": [{"type": kind, "status": "True", "message": "Too late"}]}
+        if end != "failed":
+            pods.append(JobPod(f"{name}-x", name, end, f"verdict (deep): {end}"))
+    return replace(what, children=children, pods=tuple(pods))
+
+
+def verdict(what: JobSeen) -> tuple[str, str, int | None, str]:
+    found = job_status(what)
+    (condition,) = found["conditions"]
+    return found["phase"], found["verdict"], found.get("exitCode"), condition["status"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        (0, 0, ("Succeeded", "Clean", 0, "True")),
+        (0, 1, ("Succeeded", "Warnings", 1, "True")),
+        (1, 3, ("Succeeded", "Incomplete", 3, "Unknown")),
+        (3, 2, ("Succeeded", "Inconsistent", 2, "False")),
+        (2, 0, ("Succeeded", "Inconsistent", 2, "False")),
+        (0, 69, ("Failed", "Unknown", 69, "Unknown")),
+        (2, 69, ("Failed", "Inconsistent", 69, "False")),
+        (0, "failed", ("Failed", "Unknown", None, "Unknown")),
+        (0, None, ("Running", "Unknown", None, "Unknown")),
+        (None, 2, ("Running", "Unknown", None, "Unknown")),
+    ],
+)
+def test_two_verdicts(first: Any, second: Any, told: Any) -> None:
+    assert verdict(after(seen(job()), g1_0=first, g1_1=second)) == told
+
+
+def test_python_that_dies_with_1_found_no_warnings() -> None:
+    ended = after(seen(job(), nodes=("n0", "n0")), g1_1=1)
+    (pod,) = ended.pods or ()
+    died = replace(ended, pods=(replace(pod, message="Traceback: no such module"),))
+    assert verdict(ended)[:2] == ("Succeeded", "Warnings")
+    assert verdict(died)[:2] == ("Failed", "Unknown")
+    assert "status 1 without a verdict: Traceback" in job_status(died)["message"]
+
+
+def test_of_several_tries_the_one_with_a_verdict() -> None:
+    what = after(seen(job(), nodes=("n0", "n0")), g1_1=2)
+    crashed = JobPod("j1-g1-1-a", "j1-g1-1", 137)
+    assert verdict(replace(what, pods=(crashed, *(what.pods or ()))))[1] == "Inconsistent"
+
+
+def test_what_it_came_to_is_told_of_a_clean_one_too() -> None:
+    assert job_status(after(seen(job(), nodes=("n0", "n0")), g1_1=0))["message"] == (
+        "j1-g1-1: verdict (deep): 0"
+    )
+
+
+@pytest.mark.parametrize("end", [0, 2])
+def test_a_pod_of_which_we_know_less_than_of_its_job_is_waited_for(end: int) -> None:
+    """Jobs and pods come by two ways: without its pod's exit code an end would be a failure."""
+    ended = after(seen(job(), nodes=("n0", "n0")), g1_1=end)
+    (pod,) = ended.pods or ()
+    late = replace(ended, pods=(replace(pod, exit_code=None, message=""),))
+    assert verdict(late) == ("Running", "Unknown", None, "Unknown")
+    evicted = replace(late, pods=(replace(pod, exit_code=None, message="", over=True),))
+    assert job_status(evicted)["phase"] == ("Succeeded" if end == 0 else "Failed")
+    (child,) = (late.children or {}).values()
+    child["status"]["conditions"][0]["reason"] = "DeadlineExceeded"
+    assert job_status(late)["phase"] == ("Succeeded" if end == 0 else "Failed")
+
+
+def test_what_has_begun_is_not_begun_again_wherever_the_pods_are_now() -> None:
+    what = after(seen(job()))
+    assert [type(a) for a in plan_job(what)] == [Requeue]
+    moved = replace(what, brokers={b: replace(p, node="n9") for b, p in what.brokers.items()})  # type: ignore[union-attr]
+    assert [type(a) for a in plan_job(moved)] == [Requeue]
+
+
+def test_what_is_half_begun_is_finished() -> None:
+    what = after(seen(job()))
+    half = replace(what, children=dict(list((what.children or {}).items())[:1]))
+    assert [brokers_of(c) for c in made(half)] == [("g1-0",)]
+    assert job_status(half)["phase"] == "Running"
+
+
+def test_what_ended_lets_go_of_a_claim_that_is_being_deleted() -> None:
+    """A pod that has ended holds it still, and a slave's volume could not be replaced."""
+    ended = {"phase": "Succeeded", "verdict": "Clean", "children": ["j1-g1-0", "j1-g1-1"]}
+    found = made(seen(job()))
+    for child in found:
+        child["metadata"]["uid"] = f"u-{child['metadata']['name']}"
+    children = {("Job", child["metadata"]["name"]): child for child in found}
+    claims = {"data-g1-0": Claim("data-g1-0"), "data-g1-1": Claim("data-g1-1", deleting=True)}
+    (removed, said) = plan_job(seen(job(ended), children=children, claims=claims))
+    why = "data-g1-1 is being deleted, and its ended pod held it"
+    assert removed == DeleteChild("batch/v1", "Job", "j1-g1-1", "u-j1-g1-1", why)
+    assert said == Tell("Normal", "JobRemoved", f"Job j1-g1-1 removed: {why}")
+    claims["data-g1-1"] = Claim("data-g1-1")
+    assert plan_job(seen(job(ended), children=children, claims=claims)) == []
+    for unknown in (dict[Any, Any](), None):
+        assert plan_job(seen(job(ended), children=unknown, claims=claims)) == []
+        assert plan_job(seen(job(ended), children=children, claims=unknown)) == []
+
+
+def test_what_is_at_work_is_not_taken_away_with_its_claim() -> None:
+    found = made(seen(job()))
+    children = {("Job", child["metadata"]["name"]): child for child in found}
+    claims = {f"data-{b}": Claim(f"data-{b}", deleting=True) for b in ("g1-0", "g1-1")}
+    running = job({"phase": "Running", "children": sorted(name for _, name in children)})
+    assert plan_job(seen(running, children=children, claims=claims)) == [Requeue(3000)]
+
+
+def test_what_ended_stays_as_it_was_told() -> None:
+    ended = job_status(after(seen(job()), g1_0=0, g1_1=2))
+    later = seen(job(status=ended), children={}, now_ms=1_900_000_000_000)
+    assert plan_job(later) == []
+    assert job_status(later) == ended
+
+
+def test_jobs_that_somebody_deleted_are_told_and_not_made_again() -> None:
+    begun = job_status(after(seen(job())))
+    assert begun["phase"] == "Running"
+    gone = seen(job(status=begun))
+    assert made(gone) == []
+    assert verdict(gone)[0] == "Failed"
+    one = dict(list((after(seen(job())).children or {}).items())[:1])
+    assert made(replace(gone, children=one)) == []
+    assert verdict(replace(gone, children=one))[0] == "Failed"
+    assert "taken away before it ended" in job_status(gone)["message"]
+
+
+def test_what_waits_and_what_failed_is_told() -> None:
+    what = after(seen(job()))
+    waiting = JobPod("j1-g1-0-x", "j1-g1-0", waiting="Unschedulable", message="no node fits")
+    assert "Unschedulable no node fits" in job_status(replace(what, pods=(waiting,)))["message"]
+    failed = replace(what, failures=(Failure("Job j1-g1-0", "Forbidden", "may not create"),))
+    assert job_status(failed)["conditions"][0]["reason"] == "Forbidden"
+
+
+def application(state: str, said: str = "driver failed") -> JobSeen:
+    what = seen(job(timeoutSeconds=60), ("n0", "n0"), spark=True, defaults=SPARKY)
+    (child,) = made(what)
+    child["status"] = {"applicationState": {"state": state, "errorMessage": said}}
+    child["metadata"]["uid"] = "u-app"
+    return replace(what, children={("SparkApplication", child["metadata"]["name"]): child})
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "told"),
+    [
+        ("COMPLETED", None, ("Succeeded", "Clean", 0, "True")),
+        ("FAILED", 2, ("Succeeded", "Inconsistent", 2, "False")),
+        ("FAILED", None, ("Failed", "Unknown", None, "Unknown")),
+        ("SUBMISSION_FAILED", None, ("Running", "Unknown", None, "Unknown")),
+        ("FAILING", 2, ("Running", "Unknown", None, "Unknown")),
+        ("RUNNING", None, ("Running", "Unknown", None, "Unknown")),
+        ("", None, ("Running", "Unknown", None, "Unknown")),
+    ],
+)
+def test_applications(state: str, code: int | None, told: Any) -> None:
+    what = application(state)
+    ((_, name),) = what.children or {}
+    pods = () if code is None else (JobPod("driver", name, code),)
+    assert verdict(replace(what, pods=pods)) == told
+
+
+@pytest.mark.parametrize("code", [0, 2])
+def test_a_drivers_last_words_are_waited_for(code: int) -> None:
+    """Of the application and of its pod either end may be seen first."""
+    told = "driver container failed with ExitCode: 2, Reason: Error"
+    what = application("FAILED", told) if code else application("COMPLETED", "")
+    ((_, name),) = what.children or {}
+    ran = ("Succeeded", "Inconsistent", 2, "False") if code else ("Succeeded", "Clean", 0, "True")
+    old, new = JobPod("driver", name), JobPod("driver", name, code, "2 replica(s)")
+    executor = JobPod("executor", "", None)
+    assert verdict(replace(what, pods=(old, executor)))[0] == "Running"
+    seen_it = replace(what, pods=(executor, new))
+    assert verdict(seen_it) == ran
+    assert "2 replica(s)" in job_status(seen_it)["message"]
+    assert verdict(replace(what, pods=())) == ran  # somebody took its pod away
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_driver_that_dies_with_1_found_no_warnings(known: bool) -> None:
+    said = "driver container failed with ExitCode: 1, Reason: Error"
+    what = application("FAILED", said)
+    ((_, name),) = what.children or {}
+    died = replace(what, pods=(JobPod("driver", name, 1),) if known else ())
+    assert verdict(died) == ("Failed", "Unknown", None, "Unknown")
+    assert said in job_status(died)["message"]
+    warned = replace(what, pods=(JobPod("driver", name, 1, "verdict (deep): warnings; 1 rep"),))
+    assert verdict(warned) == ("Succeeded", "Warnings", 1, "True")
+
+
+def test_why_an_application_is_not_submitted_is_told() -> None:
+    what = application("SUBMISSION_FAILED", "no such account")
+    assert "no such account" in job_status(what)["message"]
+
+
+def test_an_application_is_ended_when_its_time_is_over() -> None:
+    what = application("RUNNING")
+    begun = job(status=job_status(what), timeoutSeconds=60)
+    on_time = replace(what, job=begun, now_ms=what.now_ms + 60_000)
+    assert [type(a) for a in plan_job(on_time)] == [Requeue]
+    late = replace(on_time, now_ms=what.now_ms + 60_001)
+    (action, _) = plan_job(late)
+    assert isinstance(action, DeleteChild)
+    assert (action.kind, action.uid) == ("SparkApplication", "u-app")
+    gone = replace(late, children={})
+    assert verdict(gone)[0] == "Failed"
+    assert plan_job(replace(gone, job=job(status=job_status(gone)))) == []

@@ -279,7 +279,9 @@ def _phase(seen: Observation, what: Outlook, found: list[Verdict]) -> tuple[Phas
         begun = bool(seen.pods)
         said = "; ".join(trouble.of_pods(seen)) or "the master is about to open the group"
         return (Phase.CREATING if begun else Phase.PENDING), said
-    if doing := _doing(what):
+    # An update that waits is no reason why nobody serves, and hides it from nobody.
+    down = now is Access.NONE and what.step is None
+    if (doing := _doing(what)) and not (down and doing[0] is Phase.UPDATING):
         return doing
     match now:
         case Access.UNKNOWN:

@@ -368,3 +368,15 @@ def test_no_phase_of_a_pod_breaks_it(phase: PodPhase) -> None:
     made = running()
     made.pods["g1-1"] = replace(made.pods["g1-1"], phase=phase, ready=False)
     assert seen_status(made)["phase"]
+
+
+def test_an_update_that_waits_does_not_hide_that_nobody_serves() -> None:
+    made = running()
+    made.spec(image="new:2")
+    made.round()
+    made.broken.add("g1-0")
+    made.pods["g1-0"] = replace(made.pods["g1-0"], ready=False, waiting="ContainerCreating")
+    found = status(replace(made.seen(), answers={}))
+    waits = next(c for c in found["conditions"] if c["type"] == "Progressing")
+    assert waits["reason"] == "UpdateWaits"
+    assert (found["phase"], found["access"]) == ("Down", "NONE")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from e2e.kind import hurting
 from e2e.kind.conftest import KEEP
 from e2e.kind.groups import Group
 from e2e.kind.tools import Failed, get, kubectl, until
@@ -51,6 +52,23 @@ def test_a_restart_that_was_asked_for(group: Group, report: Report) -> None:
     assert verdict["lost"] == [] and verdict["acked"] > 100, verdict
     report["rolling restart: longest without reads"] = f"{verdict['longest_without_message_ms']} ms"
     report["rolling restart: longest without acks"] = f"{verdict['longest_without_ack_ms']} ms"
+
+
+def test_a_mistake_stays_with_the_pods_that_were_made_with_it(group: Group) -> None:
+    """A broker that crashes meanwhile comes back with its own settings; taken back, all is well."""
+    good = group.spec["zookeeper"]["connect"]
+    other = next(b for b in ("g1-2", "g1-1") if b != group.status["master"])
+    group.spec["zookeeper"]["connect"] = "nowhere.invalid:2181"
+    group.apply()
+    until(lambda: group.condition("ZooKeeperConnected").get("status") == "False", "it is told")
+    before = hurting.restarts(group.namespace, other)
+    hurting.signal_to(group.namespace, other, "KILL")
+    until(lambda: hurting.restarts(group.namespace, other) > before, "its container is another")
+    group.spec["zookeeper"]["connect"] = good
+    group.apply()
+    group.wait_ready(240)
+    maps = get("configmap", "-n", group.namespace, "-l", "fmq.io/group=g1")["items"]
+    assert len(maps) == 1, [m["metadata"]["name"] for m in maps]
 
 
 def test_a_slave_is_taken_out(group: Group, report: Report) -> None:

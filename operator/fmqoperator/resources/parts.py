@@ -110,7 +110,7 @@ class Scheduling(Part):
 
 
 class Service(Part):
-    """The Services -rw and -ro, for programs in and out of the cluster."""
+    """The Services -rw and -ro. Clients are then told the brokers' own names in the cluster."""
 
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
         default="ClusterIP", description="How they are reached."

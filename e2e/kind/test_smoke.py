@@ -121,7 +121,6 @@ def test_a_check_of_the_journals(group: Group, report: Report) -> None:
     assert "verdict (deep): clean" in status["message"]
     report["a deep check by a BrokerJob"] = f"{time.monotonic() - begun_s:.1f} s"
     until(lambda: group.condition("IndexConsistent").get("status") == "True", "the group says it")
-    kubectl("delete", "brokerjob", "check", "-n", group.namespace, "--timeout=30s")
 
 
 def test_every_panel_and_rule_on_a_real_prometheus(group: Group, tmp_path: Path) -> None:
@@ -151,6 +150,7 @@ def test_every_panel_and_rule_on_a_real_prometheus(group: Group, tmp_path: Path)
 
 def test_calm_when_nothing_is_to_do(group: Group) -> None:
     """A restarted operator writes nothing and restarts nothing."""
+    kubectl("delete", "brokerjob", "check", "-n", group.namespace, "--timeout=30s")
     before = _versions(group)
     kubectl("rollout", "restart", "deployment/fmq-operator", "-n", SYSTEM)
     kubectl("rollout", "status", "deployment/fmq-operator", "-n", SYSTEM, "--timeout=180s")

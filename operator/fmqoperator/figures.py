@@ -103,15 +103,18 @@ def of_jobs(bodies: Iterable[Mapping[str, Any]]) -> Gauge:
 
 
 def of_failed_jobs(bodies: Iterable[Mapping[str, Any]]) -> Gauge:
-    """Each BrokerJob that did not come to a verdict, until its resource is deleted."""
-    samples: list[tuple[tuple[str, ...], float]] = [
-        ((str(meta["namespace"]), str(spec.get("group", "")), str(meta["name"])), 1.0)
+    """Whether each BrokerJob came to no verdict, until its resource is deleted."""
+    samples = [
+        (_job(body), float((body.get("status") or {}).get("phase") == JobPhase.FAILED.value))
         for body in bodies
-        for meta, spec in [(body["metadata"], body.get("spec") or {})]
-        if (body.get("status") or {}).get("phase") == JobPhase.FAILED.value
     ]
-    name, text = "fmq_operator_job_failed", "1 for a BrokerJob that failed"
+    name, text = "fmq_operator_job_failed", "1 if a BrokerJob failed"
     return Gauge(name, text, ("job_namespace", "group", "broker_job"), samples)
+
+
+def _job(body: Mapping[str, Any]) -> tuple[str, ...]:
+    meta, spec = body["metadata"], body.get("spec") or {}
+    return (str(meta["namespace"]), str(spec.get("group", "")), str(meta["name"]))
 
 
 def of_topics(bodies: Iterable[Mapping[str, Any]]) -> Gauge:

@@ -120,11 +120,15 @@ def test_jobs_by_type_and_phase_none_left_out() -> None:
 
 
 def test_jobs_that_failed_by_name_until_they_are_deleted() -> None:
-    meta = {"name": "j1", "namespace": "shop"}
-    failed = {"metadata": meta, "spec": {"group": "g1"}, "status": {"phase": "Failed"}}
-    found_damage = failed | {"status": {"phase": "Succeeded", "verdict": "Inconsistent"}}
-    gauge = of_failed_jobs([failed, found_damage, {"metadata": meta, "spec": {"group": "g1"}}])
-    assert gauge.samples == [(("shop", "g1", "j1"), 1.0)]
+    def job(name: str, **status: str) -> dict[str, Any]:
+        meta = {"name": name, "namespace": "shop"}
+        return {"metadata": meta, "spec": {"group": "g1"}, "status": status}
+
+    found_damage = job("j2", phase="Succeeded", verdict="Inconsistent")
+    gauge = of_failed_jobs([job("j1", phase="Failed"), found_damage, job("j3")])
+    found = {of[2]: value for of, value in gauge.samples}
+    assert found == {"j1": 1.0, "j2": 0.0, "j3": 0.0}
+    assert gauge.samples[0][0] == ("shop", "g1", "j1")
 
 
 def test_topics_that_are_known_to_be_as_declared_or_not() -> None:

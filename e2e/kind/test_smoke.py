@@ -78,16 +78,7 @@ def test_messages_through_the_services(group: Group) -> None:
 
 
 def test_a_declared_topic(group: Group) -> None:
-    topic: Json = {
-        "apiVersion": "fmq.io/v1alpha1",
-        "kind": "Topic",
-        "metadata": {"name": "declared", "namespace": group.namespace},
-        "spec": {
-            "zookeeper": group.spec["zookeeper"],
-            "groups": [{"group": "g1", "queues": 3}],
-            "onDelete": "Delete",
-        },
-    }
+    topic = _topic(group, "declared")
     apply(topic)
     until(lambda: _topic_status(group).get("id"), "the topic has its number")
     described = group.in_pod("fmq topic describe declared")
@@ -127,6 +118,7 @@ def test_every_panel_and_rule_on_a_real_prometheus(group: Group, tmp_path: Path)
     """Each alert is caused in `test_alerts.py`."""
     if not available():
         pytest.skip(NEEDED)
+    apply(_topic(group, "watched"))
     group.start_traffic(30)
     with watching.scraping(tmp_path, [*watching.operators(), *watching.brokers(group)]) as found:
         until(lambda: found.query("rate(fmq_topic_messages_total[20s]) > 0"), "traffic is seen")
@@ -145,6 +137,7 @@ def test_every_panel_and_rule_on_a_real_prometheus(group: Group, tmp_path: Path)
             if alert["labels"].get("cluster", group.namespace) == group.namespace
         ]
         assert mine == [], "nothing is wrong"
+    kubectl("delete", "topic.fmq.io", "watched", "-n", group.namespace, "--timeout=30s")
     assert group.verdict()["lost"] == []
 
 
@@ -279,6 +272,19 @@ def test_a_group_made_again_has_its_messages(group: Group, report: Report) -> No
 
 
 # ---- what they look at
+
+
+def _topic(group: Group, name: str) -> Json:
+    return {
+        "apiVersion": "fmq.io/v1alpha1",
+        "kind": "Topic",
+        "metadata": {"name": name, "namespace": group.namespace},
+        "spec": {
+            "zookeeper": group.spec["zookeeper"],
+            "groups": [{"group": "g1", "queues": 3}],
+            "onDelete": "Delete",
+        },
+    }
 
 
 def _tell(report: Report, what: str, verdict: Json) -> None:

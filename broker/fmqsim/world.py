@@ -156,8 +156,10 @@ class World:
         if await self.until(self.whole, WHOLE_S):
             self.phase(PhaseName.WHOLE)
         self.traffic.stop_sending()
-        senders = [self.clients[s.name] for s in self.scene.plan.sending]
-        await self.until(lambda: all(s.done for s in senders), ANSWER_S)
+        plan = self.scene.plan  # a seek that ended later would move a group that all have left
+        names = [each.name for each in plan.sending] + [each.name for each in plan.seeking]
+        asking = [self.clients[name] for name in names]
+        await self.until(lambda: all(client.done for client in asking), ANSWER_S)
         self.phase(PhaseName.ANSWERED)
         await asyncio.sleep(_UNDER_WAY_S)  # what nobody answers: sent, and not yet there
         ends = {group: self._ends_of(group)[0] for group in self.configs}

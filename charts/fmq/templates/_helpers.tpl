@@ -22,6 +22,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: quickstart-zookeeper
 {{- end }}
 
+{{/* "yes" if the first group is in the cluster already (a cluster without our CRDs has none). */}}
+{{- define "fmq.groupThere" -}}
+{{- if .Capabilities.APIVersions.Has "fmq.io/v1alpha1/BrokerGroup" -}}
+{{- if lookup "fmq.io/v1alpha1" "BrokerGroup" .Release.Namespace .Values.quickstart.group.name }}yes{{ end -}}
+{{- end -}}
+{{- end }}
+
 {{- define "fmq.pullSecrets" -}}
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:

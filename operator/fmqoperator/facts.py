@@ -91,16 +91,10 @@ def is_at_work(seen: Observation, broker: str) -> bool:
 
 def runs_nothing(seen: Observation, pod: Pod) -> bool:
     """No broker is at work in it, nor begins to be: to stop it takes nothing away."""
-    return (
-        seen.zookeeper is not None
-        and not is_live(seen, pod.name)
-        and BrokerId(pod.name) not in seen.answers
-        and not pod.ready
-        and (
-            pod.phase in (PodPhase.FAILED, PodPhase.SUCCEEDED)
-            or (pod.phase is PodPhase.PENDING and bool(pod.waiting))
-            or (pod.phase is PodPhase.RUNNING and pod.waiting in IDLE)
-        )
+    return _is_unheard(seen, pod) and (
+        pod.phase in (PodPhase.FAILED, PodPhase.SUCCEEDED)
+        or (pod.phase is PodPhase.PENDING and bool(pod.waiting))
+        or (pod.phase is PodPhase.RUNNING and pod.waiting in IDLE)
     )
 
 
@@ -220,13 +214,17 @@ def all_up_to_date(seen: Observation) -> bool:
 
 def is_stuck(seen: Observation, pod: Pod) -> bool:
     """It runs and does not come up: nobody hears of it. Where nobody ever served, at once."""
-    if seen.zookeeper is None or pod.phase is not PodPhase.RUNNING or pod.ready or pod.deleting:
-        return False
-    if is_live(seen, pod.name) or BrokerId(pod.name) in seen.answers:
+    if pod.phase is not PodPhase.RUNNING or pod.deleting or not _is_unheard(seen, pod):
         return False
     since_ms = pod.unready_since_ms
     long = since_ms is not None and seen.now_ms - since_ms >= STUCK_MS
     return long or state_of(seen).mode is Mode.NEW
+
+
+def _is_unheard(seen: Observation, pod: Pod) -> bool:
+    """No broker of its name is known to anybody, nor its pod ready."""
+    known = seen.zookeeper is None or is_live(seen, pod.name)
+    return not (known or pod.ready or BrokerId(pod.name) in seen.answers)
 
 
 def _to_fence(seen: Observation) -> frozenset[str]:

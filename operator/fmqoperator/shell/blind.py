@@ -16,7 +16,7 @@ import structlog
 from fmqoperator.let_alone import blind
 from fmqoperator.shell.cache import CHILDREN, Cache
 from fmqoperator.shell.events import Events
-from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
+from fmqoperator.shell.kube import Json, Kube, KubeError, Ref, collection
 from fmqoperator.shell.times import wall_ms
 from fmqoperator.status import patch
 
@@ -24,16 +24,10 @@ _log = structlog.get_logger()
 
 TELL_S: Final = 15.0
 _LOOK_S: Final = 5.0
-_GROUPS: Final = ("fmq.io", "v1alpha1", "brokergroups")
-_EVERYWHERE: Final = (
-    ("", "v1", "nodes"),
-    ("storage.k8s.io", "v1", "storageclasses"),
-    ("apiextensions.k8s.io", "v1", "customresourcedefinitions"),
-)
+_EVERYWHERE: Final = ("Node", "StorageClass", "CustomResourceDefinition")
 _SEEN: Final = (
-    *(_GROUPS, ("fmq.io", "v1alpha1", "brokerjobs"), ("fmq.io", "v1alpha1", "topics")),
-    *((group, version, plural) for group, version, plural, _ in CHILDREN),
-    *(("", "v1", "pods"), ("", "v1", "persistentvolumeclaims"), ("batch", "v1", "jobs")),
+    *("BrokerGroup", "BrokerJob", "Topic", "Pod", "PersistentVolumeClaim", "Job"),
+    *(kind for _, _, _, kind in CHILDREN),
 )
 
 
@@ -66,7 +60,7 @@ class Blindness:
 
     async def _why(self) -> str:
         """What it may not list, in the API server's words."""
-        for path in (*(_path(*kind) for kind in _EVERYWHERE), *self._paths(_SEEN)):
+        for path in (*map(collection, _EVERYWHERE), *self._paths(*_SEEN)):
             try:
                 await self._kube.ask("GET", path, query={"limit": "1"})
             except KubeError as error:
@@ -74,7 +68,7 @@ class Blindness:
         return "something cannot be listed or watched: its log says what"
 
     async def _tell(self, why: str) -> None:
-        for path in self._paths((_GROUPS,)):
+        for path in self._paths("BrokerGroup"):
             for body in (await self._kube.ask("GET", path))["items"]:
                 known = {"apiVersion": "fmq.io/v1alpha1", "kind": "BrokerGroup"}
                 await self._tell_one({**body, **known}, why)
@@ -87,11 +81,6 @@ class Blindness:
             await self._kube.merge(ref, {"status": change}, "status")
         await self._events.tell(body, "Warning", "OperatorBlind", new["message"])
 
-    def _paths(self, kinds: tuple[tuple[str, str, str], ...]) -> Iterator[str]:
+    def _paths(self, *kinds: str) -> Iterator[str]:
         for kind in kinds:
-            yield from (_path(*kind, space) for space in self._namespaces or ("",))
-
-
-def _path(group: str, version: str, plural: str, namespace: str = "") -> str:
-    root = f"/apis/{group}/{version}" if group else f"/api/{version}"
-    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
+            yield from (collection(kind, space) for space in self._namespaces or ("",))

@@ -12,15 +12,12 @@ from typing import Any
 
 import kopf
 
-from fmqoperator.objects.names import JOB_LABEL
+from fmqoperator.objects.names import GROUP_LABEL, JOB_LABEL
 from fmqoperator.shell.cache import CHILDREN, SPARK, Cache
 from fmqoperator.shell.keeper import Keeper, Key
 from fmqoperator.shell.kube import credentials
 
-LABEL = "fmq.io/group"
-"""On everything that belongs to a group: its name."""
-
-_OURS = {LABEL: kopf.PRESENT}
+_OURS = {GROUP_LABEL: kopf.PRESENT}
 _OF_JOBS = {JOB_LABEL: kopf.PRESENT}
 _TRIES_S = (1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 30.0, 60.0)
 _SPARK = "group='sparkoperator.k8s.io'"
@@ -61,7 +58,7 @@ def registry_of(cache: Cache, keeper: Keeper) -> kopf.OperatorRegistry:
         keeper.wake(Key("BrokerGroup", namespace, _group_of(body)))
 
     async def child_changed(namespace: Any, labels: Any, **_: Any) -> None:
-        keeper.wake(Key("BrokerGroup", namespace, labels[LABEL]))
+        keeper.wake(Key("BrokerGroup", namespace, labels[GROUP_LABEL]))
 
     for group, version, plural, _ in CHILDREN:
         kopf.on.event(group, version, plural, labels=_OURS, registry=registry, id=plural)(
@@ -88,7 +85,7 @@ def registry_of(cache: Cache, keeper: Keeper) -> kopf.OperatorRegistry:
 
 def _index(registry: kopf.OperatorRegistry) -> None:
     def of_group(body: Any, namespace: Any, labels: Any, **_: Any) -> Any:
-        return {(namespace, labels[LABEL]): _plain(body)}
+        return {(namespace, labels[GROUP_LABEL]): _plain(body)}
 
     for group, version, plural, _ in CHILDREN:
         kopf.index(group, version, plural, labels=_OURS, registry=registry, id=plural)(of_group)

@@ -14,6 +14,7 @@ import aiohttp
 import kopf
 
 from fmqcore.errors import Unavailable
+from fmqoperator.objects import names
 
 Json = dict[str, Any]
 
@@ -21,7 +22,7 @@ FIELD_MANAGER: Final = "fmq-operator"
 NAMESPACE_ENDS: Final = "NamespaceTerminating"
 """Reason of a refusal: nothing can be made any more where everything is being deleted."""
 NOT_OURS: Final = "NotOurs"
-_MARKS: Final = ("app.kubernetes.io/managed-by", "fmq.io/group", "fmq.io/job")
+_MARKS: Final = ("app.kubernetes.io/managed-by", names.GROUP_LABEL, names.JOB_LABEL)
 _TIMEOUT_S: Final = 20.0
 _TOKEN_S: Final = 60.0  # a service account's token is read again so often: it is renewed under us
 
@@ -29,10 +30,12 @@ PLURALS: Final[Mapping[str, tuple[str, str]]] = {
     "BrokerGroup": ("fmq.io/v1alpha1", "brokergroups"),
     "BrokerJob": ("fmq.io/v1alpha1", "brokerjobs"),
     "ConfigMap": ("v1", "configmaps"),
+    "CustomResourceDefinition": ("apiextensions.k8s.io/v1", "customresourcedefinitions"),
     "Event": ("v1", "events"),
     "Job": ("batch/v1", "jobs"),
     "Lease": ("coordination.k8s.io/v1", "leases"),
     "NetworkPolicy": ("networking.k8s.io/v1", "networkpolicies"),
+    "Node": ("v1", "nodes"),
     "PersistentVolumeClaim": ("v1", "persistentvolumeclaims"),
     "Pod": ("v1", "pods"),
     "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets"),
@@ -41,10 +44,11 @@ PLURALS: Final[Mapping[str, tuple[str, str]]] = {
     "Service": ("v1", "services"),
     "ServiceAccount": ("v1", "serviceaccounts"),
     "SparkApplication": ("sparkoperator.k8s.io/v1beta2", "sparkapplications"),
+    "StorageClass": ("storage.k8s.io/v1", "storageclasses"),
     "StatefulSet": ("apps/v1", "statefulsets"),
     "Topic": ("fmq.io/v1alpha1", "topics"),
 }
-"""What the operator touches: kind → API version and the name in paths."""
+"""What the operator looks at or touches: kind → API version and the name in paths."""
 
 
 class KubeError(Unavailable):
@@ -73,11 +77,11 @@ class Ref:
         return f"{collection(self.kind, self.namespace)}/{self.name}"
 
 
-def collection(kind: str, namespace: str) -> str:
-    """The path of all objects of a kind in a namespace."""
+def collection(kind: str, namespace: str = "") -> str:
+    """The path of all objects of a kind in a namespace; "" = in all, or of none."""
     version, plural = PLURALS[kind]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    return f"{root}/namespaces/{namespace}/{plural}"
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
 
 
 class Kube:

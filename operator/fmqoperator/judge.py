@@ -18,7 +18,7 @@ from fmqoperator.words import Verdict
 
 
 def access(seen: Observation) -> Access:
-    """What the group serves, as who serves says itself; without ZooKeeper, as was known last."""
+    """The permission of who serves, as it says itself; without ZooKeeper, as was known last."""
     state = facts.state_of(seen)
     if seen.zookeeper is None:
         said = said_without_zookeeper(seen)
@@ -30,6 +30,17 @@ def access(seen: Observation) -> Access:
     if answer is not None:
         return Access(answer.permission.name or "NONE")
     return Access.UNKNOWN if facts.is_live(seen, server) else Access.NONE
+
+
+def served(seen: Observation, writes: Verdict) -> Access:
+    """What clients get, which is ACCESS: a master that can acknowledge no send serves reads alone.
+
+    `writes` is the verdict WriteAvailable of the same look.
+    """
+    now = access(seen)
+    if now in (Access.NONE, Access.UNKNOWN) or writes.status != "False":
+        return now
+    return Access((Permission[now.value] & ~Permission.WRITE).name or "NONE")
 
 
 def said_without_zookeeper(seen: Observation) -> tuple[Access, str] | None:

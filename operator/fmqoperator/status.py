@@ -57,7 +57,7 @@ def status(seen: Observation) -> Json:
         message=message[:1024],
         master=_master(seen),
         reader=state.reader if known else group.status.reader,
-        access=judge.access(seen),
+        access=judge.served(seen, next(v for v in found if v.type == "WriteAvailable")),
         mode=state.mode.value if known else "UNKNOWN",
         epoch=state.epoch if known else group.status.epoch,
         replicas=len(pods),

@@ -21,7 +21,7 @@ class Access(Enum):
 
     FULL = "FULL"  # the master, everything
     WRITE = "WRITE"
-    READ = "READ"  # a slave, while the master is gone
+    READ = "READ"  # a slave, while the master is gone; or a master that can acknowledge no send
     NONE = "NONE"
     UNKNOWN = "UNKNOWN"  # nothing was ever known, or who serves does not answer
 

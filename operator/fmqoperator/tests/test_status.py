@@ -212,6 +212,7 @@ def test_a_slave_out_of_sync() -> None:
     assert found["phase"] == "Degraded"
     assert "not in sync: g1-1" in found["message"]
     assert condition(found, "WriteAvailable")["reason"] == "NotEnoughReplicas"
+    assert found["access"] == "READ", "no send can be acknowledged"
     assert condition(found, "FailoverSafe")["reason"] == "NoSuccessor"
 
 

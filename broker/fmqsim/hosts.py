@@ -143,7 +143,9 @@ class BrokerHost(Host):
         world, why = self.world, process.ended
         how = self._how or _ending(why)
         journal = world.watcher.of(process).journal
-        durable_end = int(journal.durable_end) if journal is not None else -1
+        # While it is being cut, its disk may be further than it is: then nothing is known.
+        known = journal if journal is not None and not journal.being_cut else None
+        durable_end = int(known.durable_end) if known is not None else -1
         world.look_at_ends(self, process)
         event = Down(world.loop.now_ms, self.name, self.group, how, why, durable_end)
         world.history.add(event)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from e2e.checks.content import excused
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
-from e2e.events import Down, Ending, FaultKind
+from e2e.events import Down, Ending, Ends, FaultKind
 from e2e.journals import Journal
 
 
@@ -36,10 +36,22 @@ def _committed(facts: Facts, truth: Journal) -> int:
     """What was committed, and must be there still."""
     ends = [e for of in facts.ends.values() for e in of if e.group == truth.group]
     for seen in sorted(ends, key=lambda e: (-e.commit_end, -e.at_ms)):
-        end, times = seen.commit_end, (seen.at_ms, seen.at_ms)
-        if end <= truth.end or not excused(facts, truth.group, "replicated", *times, end):
+        end, times = seen.commit_end, (_not_yet_ms(facts, seen), seen.at_ms)
+        if end <= truth.end:
+            return end
+        gone = excused(facts, truth.group, "replicated", *times, end)
+        if not (gone or facts.taken_back(truth.group, seen.at_ms)):
             return end
     return 0
+
+
+def _not_yet_ms(facts: Facts, seen: Ends) -> float:
+    """When its master last had not committed that: a slave is told of it later, and may say so
+    when its master has lost it."""
+    state = facts.state_at(seen.group, seen.at_ms)
+    own = facts.ends.get(state.master, ()) if state is not None else ()
+    before = (e.at_ms for e in own if e.at_ms <= seen.at_ms and e.commit_end < seen.commit_end)
+    return max(before, default=seen.at_ms)
 
 
 def deleted(facts: Facts) -> Iterator[Finding]:

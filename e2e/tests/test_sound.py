@@ -306,32 +306,6 @@ def test_what_retention_may_delete_is_not_missed() -> None:
     assert {c.name for c in kit.broken()} == {"I2"}, "more must be left than that"
 
 
-def _shown_and_gone(
-    lacking: bool, takeovers: bool = True, away_ms: float = 3000, emptied: bool = False
-) -> Kit:
-    """A slave in the master's place shows a message that the master comes back without."""
-    kit = Kit()
-    kit.change(Setup, 0, served_wait_ms=3000)
-    kit.produce(1)
-    if takeovers:
-        kit.take_over()
-    (shown,) = kit.send(1)
-    kit.add(Delivered(kit.at(), MEMBER, READERS, place(), 1, shown, 1, "k"))
-    kit.ack([1])
-    kit.commit()
-    kit.add(Unsure(kit.at(), "p", shown, "no answer"))
-    kit.end(SLAVE, Ending.KILLED, int(kit.writer.end) + 96)
-    kit.wait(away_ms)
-    if emptied:
-        kit.fault(FaultKind.DISK_EMPTY, SLAVE)
-    kit.up(MASTER)
-    kit.epoch += 1
-    kit.state(Mode.MASTER, MASTER, degraded=True, served_end=lacking * (int(kit.writer.end) + 96))
-    kit.produce(1)
-    kit.up(SLAVE)
-    return kit
-
-
 def test_a_reader_jumps_over_what_its_own_retention_deleted() -> None:
     """The master has it still; who never read has jumped over nothing."""
     for read in (True, False):
@@ -364,24 +338,6 @@ def test_what_a_reader_s_own_retention_deleted_need_not_come_to_anybody() -> Non
         shorter = replace(kit.journal(SLAVE), begins={place(0): 2})
         found = {finding.check for finding in kit.judge(ANY, **{SLAVE: shorter}).findings}
         assert found == (set() if read else {Check.I11})
-
-
-def test_what_a_reader_showed_may_be_taken_back_if_the_master_says_so() -> None:
-    assert _shown_and_gone(lacking=True).broken() == set()
-    assert "I1" in {c.name for c in _shown_and_gone(lacking=False).broken()}
-    nobody_took_over = _shown_and_gone(lacking=True, takeovers=False)
-    assert "I1" in {c.name for c in nobody_took_over.broken()}
-    too_soon = _shown_and_gone(lacking=True, away_ms=2000)
-    assert "I1" in {c.name for c in too_soon.broken()}
-    emptied = _shown_and_gone(lacking=True, away_ms=2000, emptied=True)
-    assert "I1" not in {c.name for c in emptied.broken()}
-
-
-def test_who_gets_an_offset_that_was_taken_back_must_come_to_somebody() -> None:
-    kit = _shown_and_gone(lacking=True)
-    kit.store_floor(2)
-    kit.drained()
-    assert "I11" in {c.name for c in kit.broken()}
 
 
 @pytest.mark.parametrize(("told", "broken"), [(2, set()), (1, {Check.I6}), (0, {Check.I6})])

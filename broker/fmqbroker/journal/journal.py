@@ -175,6 +175,11 @@ class Journal:
         return self._flusher.durable_end
 
     @property
+    def being_cut(self) -> bool:
+        """It gets shorter at this moment: on the disk it may be so already."""
+        return self._head.being_cut
+
+    @property
     def known_commit_end(self) -> Position:
         """As of the last checkpoint or `note_commit_end`."""
         return self._parts.checkpoints.commit_end

@@ -112,7 +112,7 @@ async def test_nobody_appends_while_it_is_cut(tmp_path: Path) -> None:
         cut = asyncio.ensure_future(journal.truncate(end))
         # Not by the disk's steps: a checkpoint that was due may be the next of them. And without a
         # pause: it lasts for a few turns of the loop.
-        while not journal._head.being_cut:
+        while not journal.being_cut:
             assert not cut.done()
             await asyncio.sleep(0)
         with pytest.raises(AssertionError):  # D10

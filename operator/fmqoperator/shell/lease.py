@@ -25,6 +25,7 @@ from fmqoperator.shell.times import utc_text
 
 _log = structlog.get_logger()
 _LOOK_S = 2.0
+_CONFLICT = 409
 
 
 class LeaseLost(Unavailable):
@@ -79,7 +80,8 @@ class Lease:
                 await self._kube.replace(self._ref, released(self._written))
                 _log.info("lease_released")
             except KubeError as error:
-                _log.warning("lease_not_released", why=str(error))
+                # It ends by itself. Where all is uninstalled, our rights went before us.
+                _log.info("lease_not_released", why=str(error))
 
     async def _try(self) -> bool:
         """One look, and a write if it may be mine; True if it now is."""
@@ -98,7 +100,9 @@ class Lease:
             else:
                 self._written = await self._kube.replace(self._ref, step.write)
         except KubeError as error:
-            if str(error) != self._complained:  # once, not at every try
+            if error.status == _CONFLICT:  # another was quicker: the next look says who
+                _log.info("lease_contended", lease=str(self._ref))
+            elif str(error) != self._complained:  # once, not at every try
                 self._complained = str(error)
                 _log.warning("lease_unanswered", lease=str(self._ref), why=str(error))
             return False

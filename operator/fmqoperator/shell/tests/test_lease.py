@@ -1,0 +1,39 @@
+"""What a replica's log says of its Lease; whose it is: `test_election.py`, and on kind."""
+
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
+from fmqoperator.shell.lease import Lease
+
+
+class Refusing:
+    """An API server without a Lease, that refuses to have one made."""
+
+    def __init__(self, status: int) -> None:
+        self._error = KubeError(status, "", "no")
+
+    async def get(self, _: Ref) -> Json | None:
+        return None
+
+    async def create(self, *_: Any) -> Json:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (409, [("info", "lease_contended")] * 2),  # the other one is at work
+        (403, [("warning", "lease_unanswered")]),
+    ],
+)
+async def test_a_lost_race_is_no_warning_and_a_refusal_is_told_once(
+    status: int, told: list[tuple[str, str]]
+) -> None:
+    lease = Lease(cast(Kube, Refusing(status)), "fmq-system", "fmq", "a")
+    with capture_logs() as logs:
+        assert not await lease._try()
+        assert not await lease._try()
+    assert [(line["log_level"], line["event"]) for line in logs] == told

@@ -1,4 +1,4 @@
-"""How long reads are away when a master dies, time and again; KILLS=20 for the figure."""
+"""How long reads are away when a master dies or its pod is deleted; KILLS=20 for the figures."""
 
 import os
 import statistics
@@ -10,7 +10,7 @@ import pytest
 from e2e.events import Ending, FaultKind
 from e2e.kind.groups import Group
 from e2e.kind.hurting import restarts, signal_to
-from e2e.kind.story import Report, story
+from e2e.kind.story import Report, Story, story
 from e2e.kind.tools import kubectl, until
 from fmqclient.dev.verdict import outages
 
@@ -34,10 +34,30 @@ def test_reads_come_back_after_every_kill(pair: Group, report: Report) -> None:
             pair.wait_ready()
             times_ms.append((from_ms, time.monotonic() * 1000))
         told.healed()
+    _tell(report, f"kill -9, {KILLS} times", told, times_ms)
+
+
+def test_reads_go_over_before_a_deleted_pod_ends(pair: Group, report: Report) -> None:
+    """`kubectl delete pod` of the master is an orderly stop, and with that a planned move."""
+    times_ms: list[tuple[float, float]] = []
+    with story(pair, report, f"kubectl delete pod, {KILLS} times", FaultKind.STOP) as told:
+        for _ in range(KILLS):
+            from_ms = time.monotonic() * 1000
+            told.fired("g1-0")
+            _renew(pair, told.down, Ending.STOPPED)
+            until(lambda: pair.status["master"] == "g1-0", "it is master again")
+            pair.wait_ready()
+            times_ms.append((from_ms, time.monotonic() * 1000))
+        told.healed()
+    _tell(report, f"kubectl delete pod, {KILLS} times", told, times_ms)
+
+
+def _tell(report: Report, what: str, told: Story, times_ms: list[tuple[float, float]]) -> None:
+    """The longest time without reads in each span, its way back included."""
     away_s = sorted(outages(told.seen, *span)[0].reads_ms / 1000 for span in times_ms)
     said = f"{statistics.median(away_s):.2f}, {away_s[-1]:.2f} s"
-    report[f"kill -9, {KILLS} times: without reads, median and most"] = said
-    print(f"kill -9, {KILLS} times: without reads: {away_s}", flush=True)
+    report[f"{what}: without reads, median and most"] = said
+    print(f"{what}: without reads: {away_s}", flush=True)
 
 
 def _kill(group: Group, down: Told) -> None:
@@ -47,10 +67,11 @@ def _kill(group: Group, down: Told) -> None:
     until(lambda: restarts(group.namespace, "g1-0") > before, "it is started again")
 
 
-def _renew(group: Group, down: Told) -> None:
+def _renew(group: Group, down: Told, how: Ending = Ending.KILLED) -> None:
+    """Another pod. After a kill the process may not have come far enough to stop in order."""
     (old,) = (p["metadata"]["uid"] for p in group.pods() if p["metadata"]["name"] == "g1-0")
     kubectl("delete", "pod", "g1-0", "-n", group.namespace)
-    down("g1-0", Ending.KILLED)  # it may not have come far enough to stop in order
+    down("g1-0", how)
 
     def new() -> bool:
         found = {p["metadata"]["name"]: p["metadata"]["uid"] for p in group.pods()}

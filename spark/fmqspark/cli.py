@@ -336,7 +336,8 @@ def _rebuild_text(found: Sequence[IndexResult]) -> str:
 
 
 def _archive_text(outcome: "Archived") -> str:
-    lines = [
+    lines = list(outcome.told)
+    lines += [
         f"positions {unit.begin} to {unit.end}: deleted by retention before they were archived"
         for unit in outcome.lost
     ]

@@ -35,7 +35,7 @@ from fmqcore.errors import (
 )
 from fmqcore.words import require_name
 from fmqport.transport import TransportError
-from fmqspark.archive.replay import Replay
+from fmqspark.archive.replay import Replay, progress_name
 
 _INCOMPLETE = 3  # as the other jobs
 
@@ -72,10 +72,10 @@ def replay(
     """
     target = to or topic
     try:
-        label = name or f"{group or 'all'}-{topic}-to-{target}"
-        require_name("replay (--name)", label)
+        require_name("replay (--name)", name or f"{group or 'all'}-{topic}-to-{target}")
         level_of(acks)
         _arrow()
+        label = name or progress_name(archive, topic, group, target)
         records = Replay(
             archive, topic, group, label, skip_lost=skip_lost, skip_missing=skip_missing
         )

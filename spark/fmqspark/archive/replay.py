@@ -240,6 +240,23 @@ def progress_path(folder: Path, name: str) -> Path:
     return folder / FOLDER / f"replay-{name}.json"
 
 
+def progress_name(folder: Path, topic: str, group: str | None, target: str) -> str:
+    """What a replay's progress is called if nobody names it: by the group, if that is named.
+
+    It has to be once another group archives there, too: what went on without goes on with it, and
+    the other way round. Raises `InvalidArgument`.
+    """
+    of, ledger = open_group(folder, group)
+    archived = {file.path for file in ledger.files()}
+    tail = f"{topic}-to-{target}"
+    usual, other = f"{group or 'all'}-{tail}", f"{'all' if group else of}-{tail}"
+    for name in (usual, other):
+        told = progress(progress_path(folder, name))
+        if told is not None and archived.issuperset(told.of):
+            return name
+    return usual
+
+
 def progress(path: Path) -> Progress | None:
     """None if nothing is noted. Raises `InvalidArgument` if it does not decode."""
     try:

@@ -261,3 +261,24 @@ def test_the_exit_code_says_that_something_is_missing(
     lose(tmp_path, B)
     assert replayed(tmp_path, monkeypatch) == (3, [])
     assert replayed(tmp_path, monkeypatch, skip_lost=True) == (0, [])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("first", [{}, {"group": "g"}])
+def test_a_replay_goes_on_though_its_group_must_be_named_from_now_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: dict[str, str]
+) -> None:
+    """Another one archives there, too."""
+    archive(tmp_path, A, planned=(A, B))
+    assert replayed(tmp_path, monkeypatch, **first) == (3, of(A))
+    archive(tmp_path, B)
+    if first:  # or need not be, and is not any more
+        assert replayed(tmp_path, monkeypatch) == (0, of(B))
+    with open_book(tmp_path, "h") as book:
+        book.begin(None)
+        book.plan([A], {0: 5})
+        book.finish(A, [parquet(tmp_path, A, "h")])
+    assert replayed(tmp_path, monkeypatch)[0] == 64
+    assert replayed(tmp_path, monkeypatch, group="g") == (0, [] if first else of(B))
+    assert replayed(tmp_path, monkeypatch, group="h") == (0, of(A))
+    assert replayed(tmp_path, monkeypatch, group="h") == (0, [])

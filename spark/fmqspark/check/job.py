@@ -250,19 +250,28 @@ def _segments(
 def _missing(
     name: str, told: Sequence[Found], results: Sequence[SegmentResult], durable_end: Position
 ) -> list[Covered]:
-    """What is in no file that is there: holes, and what must be behind the last one."""
+    """What is in no file that is there: holes, and what must be behind the last one.
+
+    That one may be cut with a hole behind it: what lies between is not there, either.
+    """
     holes = [
-        (found.begin, found.end, "the file is missing")
+        (segment_name(Position(found.begin)), found.begin, found.end, _NO_FILE)
         for found in told
         if found.code == Code.J005.name and found.begin is not None and found.end is not None
     ]
-    end = max((result.base + result.size for result in results), default=durable_end)
-    if end < durable_end and not any(begin >= end for begin, _, _ in holes):
-        holes.append((end, durable_end, "the file is cut short"))
-    return [
-        Covered(name, segment_name(Position(begin)), begin, until, State.UNREAD.value, why)
-        for begin, until, why in holes
-    ]
+    if results:
+        last = max(results, key=lambda result: result.base + result.size)
+        end = last.base + last.size
+        until = min((begin for _, begin, _, _ in holes if begin >= end), default=durable_end)
+        whole = last.sealed and last.end == end
+        file = segment_name(Position(end if whole else last.base))
+        if end < until:
+            holes.append((file, end, until, _NO_FILE if whole else "the file is cut short"))
+    unread = State.UNREAD.value
+    return [Covered(name, file, begin, end, unread, why) for file, begin, end, why in holes]
+
+
+_NO_FILE: Final = "the file is missing"
 
 
 def _not_begun(name: str, view: DataDirectory, told: Sequence[Found]) -> list[Covered]:

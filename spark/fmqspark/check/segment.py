@@ -5,7 +5,6 @@ stands for itself, because its SNAP holds the state of all before it; that it fo
 before is checked by that one's task, which reads the first batch behind its end, too.
 """
 
-import os
 import time
 from dataclasses import dataclass, replace
 from typing import Final
@@ -86,10 +85,7 @@ def _checked(task: SegmentTask) -> SegmentResult:
 
 def _not_read(result: SegmentResult, file: SegmentFile, state: State, failed: OSError) -> None:
     why = failed.strerror or str(failed)
-    name = os.path.basename(failed.filename or file.name)
-    why = why if name == file.name else f"{name}: {why}"  # its index, or what goes with the newest
     result.coverage = [Covered(result.replica, file.name, file.base, file.end, state.value, why)]
-    result.digests = []
 
 
 class _Check:
@@ -101,6 +97,7 @@ class _Check:
         self._result = result
         self._data = data
         self._looks = _LOOKS
+        self._lost: list[Covered] = []  # small files that cannot be read
         self._file = task.file
         self._history = OffsetHistory(self._file.name)
         self._headers = HeaderCollector()
@@ -119,7 +116,9 @@ class _Check:
     def run(self) -> None:
         task, verifier, result = self._task, self._verifier, self._result
         index = self._small(index_name(self._file.base))
-        report = verifier.segment(self._file, self._data, index, again=self._again)
+        report = verifier.segment(
+            self._file, self._data, index, index_lost=bool(self._lost), again=self._again
+        )
         findings = list(report.findings) + self._history.findings
         if task.newest:
             findings += self._at_the_end() + self._resume(whole=not report.findings)
@@ -132,12 +131,18 @@ class _Check:
         result.first_ms, result.last_ms = report.first_ms, report.last_ms
         result.index = report.index.value
         unread = _unread(report, verifier.cursor.position)
-        result.coverage = _coverage(task, report, verifier.cursor.position, unread)
+        result.coverage = _coverage(task, report, verifier.cursor.position, unread) + self._lost
         headers = self._headers.block
         result.digests = digests(headers) if len(headers) else []
 
     def _small(self, name: str) -> bytes | None:
-        found = read_small(self._task.path, name)
+        """None also if it cannot be read: that is told by itself, and stands in nothing's way."""
+        try:
+            found = read_small(self._task.path, name)
+        except OSError as failed:
+            why = failed.strerror or str(failed)
+            self._lost.append(Covered(self._task.replica, name, 0, 0, State.UNREAD.value, why))
+            return None
         self._result.bytes_read += len(found or b"")
         self._throttle.read(len(found or b""))
         return found

@@ -26,6 +26,7 @@ from fmqcore.scan.digests import Batch, batches
 from fmqcore.scan.headers import ScanRange, scan_headers
 from fmqcore.words import Position
 from fmqspark.check import compare
+from fmqspark.check.patchy import open_patchy
 from fmqspark.check.progress import Progress
 from fmqspark.check.rows import (
     NOT_OK,
@@ -45,7 +46,6 @@ from fmqspark.files import (
     look,
     look_at_all,
     no_data_directory,
-    open_segment,
 )
 
 CLEAN: Final = 0
@@ -323,7 +323,7 @@ def read_block(task: DrillTask) -> tuple[compare.Drill, list[Batch] | str]:
     drill = task.drill
     base = Position(drill.base)
     try:
-        with open_segment(task.path, segment_name(base), Throttle(task.bytes_per_s)) as data:
+        with open_patchy(task.path, segment_name(base), Throttle(task.bytes_per_s)) as data:
             segment = Segment(base, Position(base + len(data)))
             found: list[Batch] = []
             at, before = drill.first, -1
@@ -332,7 +332,7 @@ def read_block(task: DrillTask) -> tuple[compare.Drill, list[Batch] | str]:
                 block, scan = scan_headers(data.read, wanted)
                 found += batches(block)
                 before, at = at, scan.position
-            return drill, found
+            return drill, found if at >= drill.end or not data.why else data.why
     except OSError as failed:
         return drill, failed.strerror or str(failed)
 

@@ -1,8 +1,12 @@
 """Data directories for the tests of the jobs, damaged on purpose, and what a check says of them."""
 
+import errno
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from fmqcore.batch import BatchHeader, BatchType
 from fmqcore.journal.segments import MIN_SEGMENT, segment_name
@@ -98,3 +102,20 @@ def alike(batches: int = 220, *, other: tuple[int, ...] = ()) -> JournalWriter:
     for n in range(batches):
         writer.data(7, n % 4, [(b"other" if n in other else b"value") + b"x" * 900])
     return writer
+
+
+def lose(patch: pytest.MonkeyPatch, file: Path, *bad: tuple[int, int]) -> None:
+    """These bytes of a file give an I/O error; as a disk does it: what is before them, first."""
+    read, inode = os.pread, file.stat().st_ino
+
+    def pread(fd: int, length: int, at: int) -> bytes:
+        if os.fstat(fd).st_ino != inode:
+            return read(fd, length, at)
+        for begin, end in bad:
+            if begin <= at < end:
+                raise OSError(errno.EIO, "Input/output error")
+            if at < begin:
+                length = min(length, begin - at)
+        return read(fd, length, at)
+
+    patch.setattr(os, "pread", pread)

@@ -1,16 +1,21 @@
 """What cannot be read takes no finding away, and hides no more than itself."""
 
+import itertools
+import os
 from pathlib import Path
 
 import pytest
 
 from fmqcore.batch import BatchHeader
 from fmqcore.consume.sidefile import NAME as SIDE_JOURNAL
-from fmqcore.journal.resume import RESUME
-from fmqcore.journal.segments import MIN_SEGMENT, index_name
+from fmqcore.journal.resume import RESUME, encode_resume
+from fmqcore.journal.segments import MIN_SEGMENT, index_name, segment_name
 from fmqcore.words import Position
+from fmqspark.check import patchy
+from fmqspark.check.job import Outcome
 from fmqspark.check.rows import Level
-from fmqspark.tests.kit import check, codes, flip, journal
+from fmqspark.tests.kit import alike, check, codes, flip, journal, lose, rows, write
+from fmqspark.tests.test_edges import resume
 
 BASES = sorted(journal().segments)
 SEALED = [h for h in journal().headers if BASES[1] <= h.position < BASES[2]]
@@ -40,3 +45,114 @@ def test_a_small_file_that_cannot_be_read_is_all_that_is_not(
     unread = [(c.file, c.bytes, c.why) for c in outcome.coverage if c.state == "unread"]
     assert (name, 0, "Is a directory") in unread
     assert sum(c.bytes for c in outcome.coverage) == len(BASES) * MIN_SEGMENT
+
+
+BLOCK = 4096
+SECOND = segment_name(BASES[1])
+
+
+def covered_once(outcome: Outcome, replica: str) -> bool:
+    mine = [row for state in SEEN for row in rows(outcome, state) if row[0] == replica]
+    places = sorted((begin, end) for _, begin, end in mine if begin < end)
+    assert (places[0][0], places[-1][1]) == (0, len(BASES) * MIN_SEGMENT)
+    return all(one[1] == two[0] for one, two in itertools.pairwise(places))
+
+
+SEEN = ("checked", "damaged", "unread", "void", "empty")
+
+
+def of(position: int) -> tuple[int, int]:
+    """The disk's block that holds a byte of the second segment; in its file."""
+    begin = (position - BASES[1]) // BLOCK * BLOCK
+    return begin, begin + BLOCK
+
+
+@pytest.mark.parametrize("level", Level)
+def test_a_bad_block_hides_only_its_own_batches(
+    a: Path, b: Path, monkeypatch: pytest.MonkeyPatch, level: Level
+) -> None:
+    bad = of(SEALED[len(SEALED) // 2].position)
+    lose(monkeypatch, b / SECOND, bad)
+    outcome = check(a, b, level=level)
+    assert (codes(outcome), outcome.exit_code) == ([], 3)
+    unread = [c for c in outcome.coverage if c.state == "unread"]
+    assert {c.why for c in unread} == {"Input/output error"}
+    touched = [h for h in SEALED if h.position - BASES[1] < bad[1] and h.end - BASES[1] > bad[0]]
+    begin, end = min(c.begin for c in unread), max(c.end for c in unread)
+    assert min(touched[0].position, BASES[1] + bad[0]) <= begin <= BASES[1] + bad[0]
+    assert BASES[1] + bad[1] <= end <= touched[-1].end
+    assert rows(outcome, "not compared") == [("a", begin, end)]
+    assert covered_once(outcome, "b")
+
+
+@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("where", [2, -3])
+def test_an_error_before_or_behind_a_bad_block_is_told(
+    a: Path, b: Path, monkeypatch: pytest.MonkeyPatch, where: int, level: Level
+) -> None:
+    victim = SEALED[where]
+    flip(b, victim.position + 64)
+    lose(monkeypatch, b / SECOND, of(SEALED[len(SEALED) // 2].position))
+    outcome = check(a, b, level=level)
+    assert (codes(outcome), outcome.exit_code) == ([("J001", "b", victim.position)], 2)
+    assert {"damage", "Input/output error"} == {
+        c.why for c in outcome.coverage if c.state == "unread"
+    }
+    assert covered_once(outcome, "b")
+
+
+@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("file", [1, -1])
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_bad_block_anywhere_is_no_damage(
+    tmp_path: Path, a: Path, clean: bool, file: int, level: Level
+) -> None:
+    """Also where it holds a segment's SNAP or EOF, or the journal's end."""
+    b = write(tmp_path / "b", clean=clean)
+    (b / RESUME).write_bytes(encode_resume(resume()))
+    for begin in range(0, MIN_SEGMENT, BLOCK):
+        with pytest.MonkeyPatch.context() as patch:
+            lose(patch, b / segment_name(BASES[file]), (begin, begin + BLOCK))
+            for paths in ((a, b), (b, a), (b,)):
+                outcome = check(*paths, level=level)
+                assert (codes(outcome), outcome.exit_code) == ([], 3), begin
+                assert covered_once(outcome, "b")
+
+
+def test_another_content_is_told_beside_a_bad_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = alike(), alike(other=(100,))
+    a, b = write(tmp_path / "a", one), write(tmp_path / "b", two)
+    first = next(x for x, y in zip(one.headers, two.headers, strict=True) if x != y)
+    base = first.position // MIN_SEGMENT * MIN_SEGMENT
+    at = (first.position - base) // BLOCK * BLOCK - 2 * BLOCK
+    lose(monkeypatch, b / segment_name(Position(base)), (at, at + BLOCK))
+    outcome = check(a, b)
+    assert [(f.code, Path(f.replica).name) for f in outcome.findings] == [("R001", "b")]
+    assert outcome.findings[0].begin == first.position
+
+
+@pytest.mark.parametrize("lost", [(5000, MIN_SEGMENT), (0, MIN_SEGMENT)])
+def test_a_dead_disk_is_not_asked_for_each_of_its_blocks(
+    a: Path, monkeypatch: pytest.MonkeyPatch, lost: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(patchy, "_MOST", 3)
+    lose(monkeypatch, a / SECOND, lost)
+    counted, read = [0], os.pread
+
+    def pread(fd: int, length: int, at: int) -> bytes:
+        try:
+            return read(fd, length, at)
+        except OSError:
+            counted[0] += 1
+            raise
+
+    monkeypatch.setattr(os, "pread", pread)
+    outcome = check(a)
+    assert (codes(outcome), outcome.exit_code) == ([], 3)
+    assert counted[0] < 10
+    begin = min(c.begin for c in outcome.coverage if c.state == "unread")
+    assert BASES[1] <= begin <= BASES[1] + lost[0]
+    assert max(end for _, _, end in rows(outcome, "unread")) == BASES[2]
+    assert covered_once(outcome, "a")

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 from fmqcore.journal.findings import Code
 from fmqcore.journal.verify import SegmentReport
-from fmqspark.check.rows import Covered, State
+from fmqspark.check.rows import DAMAGE, Covered, State
 
-_DAMAGE: Final = "damage"
+_MOVING: Final = "its end kept moving, as a broker is at work there: run it again"
 _HEADER_CODES: Final = (Code.J001, Code.J003, Code.J005)
 
 
@@ -31,10 +31,11 @@ def cover(
     pieces = [*lost]
     pieces += _found(report, _HEADER_CODES, State.UNREAD)
     if report.unread_bytes > report.skipped_bytes:
-        pieces.append(Piece(end, file.end, State.UNREAD, _DAMAGE))
+        pieces.append(Piece(end, file.end, State.UNREAD, DAMAGE))
     pieces += _found(report, (Code.J002,), State.DAMAGED)
     pieces.append(Piece(file.base, end, State.CHECKED))
-    pieces.append(Piece(end, file.end, _behind(report)))
+    behind = _behind(report)
+    pieces.append(Piece(end, file.end, behind, _MOVING if behind is State.MOVING else ""))
     return [Covered(replica, file.name, b, e, s.value, why) for b, e, s, why in _flat(pieces)]
 
 
@@ -44,7 +45,7 @@ def _found(report: SegmentReport, codes: Sequence[Code], state: State) -> Iterat
     for found in report.findings:
         if found.code in codes and found.file == file.name and found.position is not None:
             until = found.position if found.end is None else min(found.end, file.end)
-            yield Piece(found.position, until, state, _DAMAGE)
+            yield Piece(found.position, until, state, DAMAGE)
 
 
 def _behind(report: SegmentReport) -> State:

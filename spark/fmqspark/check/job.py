@@ -29,6 +29,8 @@ from fmqspark.check import compare
 from fmqspark.check.patchy import open_patchy
 from fmqspark.check.progress import Progress
 from fmqspark.check.rows import (
+    CUT_SHORT,
+    NO_FILE,
     NOT_OK,
     Covered,
     Found,
@@ -255,7 +257,7 @@ def _missing(
     That one may be cut with a hole behind it: what lies between is not there, either.
     """
     holes = [
-        (segment_name(Position(found.begin)), found.begin, found.end, _NO_FILE)
+        (segment_name(Position(found.begin)), found.begin, found.end, NO_FILE)
         for found in told
         if found.code == Code.J005.name and found.begin is not None and found.end is not None
     ]
@@ -266,12 +268,9 @@ def _missing(
         whole = last.sealed and last.end == end
         file = segment_name(Position(end if whole else last.base))
         if end < until:
-            holes.append((file, end, until, _NO_FILE if whole else "the file is cut short"))
+            holes.append((file, end, until, NO_FILE if whole else CUT_SHORT))
     unread = State.UNREAD.value
     return [Covered(name, file, begin, end, unread, why) for file, begin, end, why in holes]
-
-
-_NO_FILE: Final = "the file is missing"
 
 
 def _not_begun(name: str, view: DataDirectory, told: Sequence[Found]) -> list[Covered]:

@@ -1,5 +1,6 @@
 """What cannot be read takes no finding away, and hides no more than itself."""
 
+import fcntl
 import itertools
 import os
 from pathlib import Path
@@ -13,8 +14,11 @@ from fmqcore.journal.segments import MIN_SEGMENT, index_name, segment_name
 from fmqcore.words import Position
 from fmqspark.check import patchy
 from fmqspark.check.job import Outcome
+from fmqspark.check.page import page
 from fmqspark.check.rows import Level
+from fmqspark.files import LOCK
 from fmqspark.tests.kit import alike, check, codes, flip, journal, lose, rows, write
+from fmqspark.tests.test_cli import run
 from fmqspark.tests.test_edges import resume
 
 BASES = sorted(journal().segments)
@@ -156,3 +160,47 @@ def test_a_dead_disk_is_not_asked_for_each_of_its_blocks(
     assert BASES[1] <= begin <= BASES[1] + lost[0]
     assert max(end for _, _, end in rows(outcome, "unread")) == BASES[2]
     assert covered_once(outcome, "a")
+
+
+def test_what_was_not_read_is_said_and_why(
+    a: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the terminal, in the last words, on the page; what findings tell is not said twice."""
+    index, words = index_name(BASES[2]), a.parent / "words"
+    (a / index).unlink()
+    (a / index).mkdir()
+    begin = of(SEALED[7].position)[0]
+    lose(monkeypatch, a / SECOND, (begin, begin + BLOCK))
+    monkeypatch.setenv("FMQ_LAST_WORDS", str(words))
+    code, out, _ = run(capsys, "check", a)
+    outcome = check(a, level=Level.STANDARD)
+    (place,) = ((b, e) for _, b, e in rows(outcome, "unread") if b < e)
+    told = [
+        f"unread: {a}/{SECOND} at {place[0]}–{place[1]}: Input/output error",
+        f"unread: {a}/{index}: Is a directory",
+    ]
+    assert (code, [line for line in out.splitlines() if line.startswith("unread: ")]) == (3, told)
+    assert all(line in words.read_text() for line in told)
+    html = page(outcome.summary(), outcome.findings, outcome.coverage, outcome.segments)
+    assert "<h2>Not read</h2>" in html
+    assert "whole file<td>Is a directory" in html
+    assert html.count("not read: not OK'></span>") == 2
+    monkeypatch.undo()
+    flip(a, SEALED[7].position + 64)
+    (a / segment_name(BASES[-1])).unlink()
+    code, out, _ = run(capsys, "check", a)
+    assert (code, [line for line in out.splitlines() if line.startswith("unread: ")]) == (
+        2,
+        told[1:],
+    )
+
+
+def test_an_end_that_keeps_moving_is_said(a: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(a, durable_end=LAST[-1].position)
+    flip(a, LAST[-1].position + 96)
+    with (a / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        code, out, _ = run(capsys, "check", a, "--level", "deep")
+    assert code == 3
+    name = segment_name(BASES[-1])
+    assert f"moving: {a}/{name} at {LAST[-1].position}–{BASES[-1] + MIN_SEGMENT}: its end" in out

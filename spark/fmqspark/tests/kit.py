@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fmqcore.batch import BatchHeader, BatchType
-from fmqcore.journal.segments import MIN_SEGMENT, segment_name
+from fmqcore.journal.segments import MIN_SEGMENT, NO_TERM, segment_name
 from fmqcore.tests.journal_writer import JournalWriter, sample
-from fmqcore.words import Position
+from fmqcore.words import Epoch, Position
 from fmqspark.check.job import Options, Outcome, run_check
 from fmqspark.check.rows import Level
 from fmqspark.engines import Engine, LocalEngine
@@ -26,10 +26,10 @@ def journal() -> JournalWriter:
 class Misfit(JournalWriter):
     """Its third segment follows another batch than there is."""
 
-    def _begin(self) -> None:
+    def _begin(self, framed_for: Epoch = NO_TERM) -> None:
         if len(self.segments) == 2:
             self._prev_crc ^= 1
-        super()._begin()
+        super()._begin(framed_for)
 
 
 def write(path: Path, writer: JournalWriter | None = None, **changes: Any) -> Path:

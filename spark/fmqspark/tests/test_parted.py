@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from fmqcore.batch import batch_len
+from fmqcore.columns import encode
 from fmqcore.journal.segments import MIN_SEGMENT, segment_name
 from fmqcore.tests.journal_writer import JournalWriter
 from fmqcore.words import Position
@@ -72,3 +74,38 @@ def test_histories_that_have_parted_are_no_other_content_behind_damage(
     told = parts(check(*paths.values()))
     assert [row[:3] for row in told] == [("b", "R002", "warning")] * 2
     assert told[0][3] == place
+
+
+def full_but_for(left: int) -> JournalWriter:
+    """A journal whose first segment has room for so many bytes more."""
+    writer = JournalWriter()
+    writer.open_epoch(1)
+    end = MIN_SEGMENT - left
+    while end - writer.end > 3000:
+        writer.data(7, 0, [b"x" * 900])
+    values = (b"x" * length for length in range(3000))
+    room = end - writer.end
+    fitting = (v for v in values if batch_len(len(encode([v], keys=[b"k1"])[1])) == room)
+    writer.data(7, 0, [next(fitting)])
+    assert writer.end == end
+    return writer
+
+
+@pytest.mark.parametrize("left", [0, 96, 120, 192])
+def test_a_term_begins_with_the_frames_that_were_written_for_it(tmp_path: Path, left: int) -> None:
+    """Its EPOCH batch found no room; the old master goes on in the old epoch."""
+    one, two = full_but_for(left), full_but_for(left)
+    place = one.end
+    assert one.open_epoch(2).position > MIN_SEGMENT
+    for writer in (one, two):
+        for _ in range(9):
+            writer.data(7, 0, [b""])
+    for order in ((one, two), (two, one)):
+        paths = [
+            write(tmp_path / name, writer, commit_end=place)
+            for name, writer in zip(("a", "b"), order, strict=True)
+        ]
+        outcome = check(*paths)
+        assert (parts(outcome), outcome.exit_code) == ([("b", "R002", "warning", place)], 1)
+        theirs, own = (1, 2) if order[0] is two else (2, 1)
+        assert f"epoch {own}, the others have {theirs}: " in outcome.findings[0].sentence

@@ -12,6 +12,8 @@ json          fields of messages that are JSON, as columns: a DDL (`fmqspark.sou
 jsonPrefix    in front of the names of these columns
 splitBytes    bytes of journal of one split, like 32m
 uncommitted   true: what is not known to be committed, too
+filters       once: the DataFrame is used once, so its filters may decide what is read (see
+              `fmqspark.spark.source`)
 """
 
 import json
@@ -42,7 +44,7 @@ KNOWN: Final = (
         "fromtime",
         "totime",
     ),
-    *("columns", "json", "jsonprefix", "splitbytes", "uncommitted"),
+    *("columns", "json", "jsonprefix", "splitbytes", "uncommitted", "filters"),
     *("startingposition", "maxbytespertrigger", "failondataloss"),  # streams
 )
 _UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
@@ -72,6 +74,7 @@ class Request:
     connect: tuple[str, ...] = ()  # brokers to ask who there is, instead of directories
     group: str = ""
     fields: tuple[Field, ...] = ()  # of messages that are JSON
+    filters_once: bool = False  # one query alone, so what its filters leave out need not be read
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -120,6 +123,7 @@ def understand(options: Mapping[str, str]) -> Request:
         _connect(given),
         given.get("group", ""),
         _fields(given),
+        _once(given.get("filters", "")),
     )
 
 
@@ -132,6 +136,15 @@ def size(name: str, text: str) -> int:
     if found is None:
         raise InvalidArgument(f"{name} {text!r}: a number of bytes, like 64m")
     return int(found[1]) * _UNITS[found[2].lower()]
+
+
+def _once(text: str) -> bool:
+    if text.lower() not in ("", "once"):
+        raise InvalidArgument(
+            f"filters {text!r}: once, if the DataFrame is used in one query and once there, "
+            "or leave it out"
+        )
+    return bool(text)
 
 
 def time_ms(name: str, text: str) -> int:

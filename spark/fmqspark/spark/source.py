@@ -1,12 +1,17 @@
 """`spark.read.format("fmq")` and `readStream`: the door of `fmqspark.source` to Spark.
 
-`register(spark)` makes the format known (and switches on filter push-down); a session that finds
-the package `pyspark_fmq` knows the format by itself.
+`register(spark)` makes the format known (and has Spark tell the source a query's filters); a
+session that finds the package `pyspark_fmq` knows the format by itself.
 
 Spark does not tell a Python source which columns a query uses: the option `columns`, or
 `.schema("value binary, offset long")`, prunes them. With the option `json` fields of the messages
 are columns, too, and are parsed here. Filters on topic, queue, offset, position and store_time
 decide what is read; Spark applies them again to the rows, so they need be no more than a superset.
+
+Spark up to 4.3 keeps what a filter led to with the DataFrame (`PythonDataSourceV2.setReadInfo`),
+and takes it again for the next query, which has another filter or none: rows would be missing, and
+nobody told. There filters decide nothing, but for who says `filters=once`. The Spark that keeps it
+with the scan is the one whose readers may take a limit (`PythonScanBuilder.readInfo`).
 """
 
 import gc
@@ -56,6 +61,8 @@ from fmqspark.source.splits import Split, SplitReader, plan
 from fmqspark.source.survey import Survey
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+APART: Final = hasattr(DataSourceReader, "pushLimit")
+"""This Spark keeps what one query reads apart from the next one's."""
 _TYPES: Final[dict[str, DataType]] = {
     "topic": StringType(),
     "queue": IntegerType(),
@@ -154,8 +161,9 @@ class FmqReader(DataSourceReader):
         self.pushFilters = _Push(self)  # type: ignore[method-assign]
 
     def narrow(self, filters: list[Filter]) -> None:
-        """Read only what these may let pass."""
-        self._filters = filters
+        """Read only what these may let pass, if that is forgotten with the query."""
+        if APART or self._request.filters_once:
+            self._filters = filters
 
     def partitions(self) -> Sequence[InputPartition]:
         """See `DataSourceReader`."""

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,22 @@ def test_all_records_and_all_columns(spark: Any, tmp_path: Path) -> None:
     assert (one.topic, one.producer, one.epoch, one.headers) == ("orders", 11, 1, None)
 
 
+def test_one_dataframe_serves_many_queries(spark: Any, tmp_path: Path) -> None:
+    """What one query's filter leaves out is there for the next one, and for its neighbour."""
+    a, there = write(tmp_path / "a"), Counter(row[0] for row in truth())
+    frame = spark.read.format("fmq").option("columns", "queue,offset").load(str(a))
+    one, two = (frame.where(f"queue = {queue}") for queue in sorted(there)[:2])
+    counts = [frame.count(), one.count(), frame.count(), two.count(), one.union(two).count()]
+    first, second = (there[queue] for queue in sorted(there)[:2])
+    assert counts == [there.total(), first, there.total(), second, first + second]
+    frame.createOrReplaceTempView("orders")
+    (both,) = spark.sql(
+        f"select (select count(*) from orders where queue = {min(there)}) some, "
+        "(select count(*) from orders) every"
+    ).collect()
+    assert (both.some, both.every) == (first, there.total())
+
+
 def test_filters_decide_what_is_read(spark: Any, tmp_path: Path) -> None:
     """With push-down the damaged batch is never read; without, it is."""
     a = write(tmp_path / "a")
@@ -72,7 +89,7 @@ def test_filters_decide_what_is_read(spark: Any, tmp_path: Path) -> None:
     flip(a, victim.position + 100)
 
     def found() -> list[Row]:
-        frame = spark.read.format("fmq").load(str(a))
+        frame = spark.read.format("fmq").option("filters", "once").load(str(a))
         frame = frame.where(f"queue = {victim.queue_id} and offset >= {victim.end_offset}")
         return rows(
             frame.where(f"store_time > timestamp_millis({victim.store_ms}) and topic = 'orders'")

@@ -140,8 +140,8 @@ def _checkpoint(view: DataDirectory) -> Checkpoint | None:
 
 
 def _survey(view: DataDirectory) -> Survey:
-    """What of the listing counts. An empty newest file is no segment."""
-    return survey(view.listing, _checkpoint(view), empty=view.empty)
+    """What of the listing counts."""
+    return survey(view.listing, _checkpoint(view))
 
 
 def _missing(view: DataDirectory, seen: Survey) -> list[IndexResult]:

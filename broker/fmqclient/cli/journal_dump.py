@@ -40,7 +40,7 @@ class Dump:
         self._values = values
         self._topics: dict[TopicId, str] = {}
         self._checkpoint = _checkpoint(opened)
-        self._survey = survey(opened.listing, self._checkpoint, empty=opened.empty())
+        self._survey = survey(opened.listing, self._checkpoint)
 
     def rows(self) -> Iterator[show.Row]:
         """One row a batch, as wanted."""

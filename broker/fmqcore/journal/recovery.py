@@ -120,16 +120,14 @@ def survey(
     listing: Iterable[tuple[str, int]],
     checkpoint: Checkpoint | None,
     *,
-    empty: str | None = None,
     damaged: str = "",
 ) -> Survey:
     """Hold (name, size) of the directory's files against the checkpoint.
 
-    None: there is none, or it is `damaged`: why it does not decode.
-    `empty` names the newest segment file if it begins with zeros: nothing of it was stored. It
-    counts as no segment and is no leftover.
+    None: there is none, or it is `damaged`: why it does not decode. A file of which nothing was
+    stored is a segment, too: only a scan can say that it is one, and what must be before it.
     """
-    names = sorted(pair for pair in listing if pair[0] != empty)
+    names = sorted(listing)
     found = sorted(
         SegmentFile(base, size) for name, size in names if (base := segment_base(name)) is not None
     )
@@ -148,7 +146,7 @@ def survey(
         if ((base := segment_base(name)) is not None and base not in bases)
         or ((base := index_base(name)) is not None and base not in indexed)
     )
-    lost = _missing_known(bases, checkpoint, empty)
+    lost = _missing_known(bases, checkpoint)
     gaps = [gap for gap in _gaps(segments, log_start, lost) if gap.end != gap.position]
     holes = tuple(sorted([*lost, *gaps], key=lambda hole: hole.position or 0))
     strays = [name for name in leftovers if not _within(index_base(name), holes)]
@@ -257,9 +255,7 @@ def _corrupt(stop: Stop, file: str, durable_end: Position, *, clean: bool) -> Fi
     return error(code, file, stop.position, f"{what} ({known})")
 
 
-def _missing_known(
-    bases: set[Position], checkpoint: Checkpoint | None, empty: str | None
-) -> list[Finding]:
+def _missing_known(bases: set[Position], checkpoint: Checkpoint | None) -> list[Finding]:
     """Segments that the checkpoint knows of and that are not there, ascending."""
     if checkpoint is None:
         return []
@@ -273,9 +269,8 @@ def _missing_known(
     for lost in wanted:
         if lost not in bases:
             name = segment_name(lost)
-            what = "the file begins with zeros" if name == empty else "the file is missing"
             end = min((b for b in {*wanted, *bases} if b > lost), default=below)
-            sentence = f"{what}, and the checkpoint knows of it"
+            sentence = "the file is missing, and the checkpoint knows of it"
             found.append(error(Code.J005, name, lost, sentence, end))
     return found
 

@@ -84,14 +84,13 @@ class Verifier:
         listing: Iterable[tuple[str, int]],
         checkpoint: bytes | None,
         *,
-        empty: str | None = None,
         live: bool = False,
         payloads: bool = True,
         data_payloads: bool = True,
         watch: Watch | None = None,
         seen: Callable[[BatchHeader], None] | None = None,
     ) -> None:
-        """`empty`: see `survey`. `live`: a broker is at work here, its newest segment moves.
+        """`live`: a broker is at work here, its newest segment moves.
 
         `payloads=False`: headers and indexes only, quick; `data_payloads=False`: control batches'
         payloads, too. `watch` sees every control batch, and the state that it is about to change;
@@ -104,7 +103,7 @@ class Verifier:
         self._watch = watch
         self._seen = seen
         self._checkpoint, damaged = _read_checkpoint(checkpoint)
-        self._survey = survey(listing, self._checkpoint, empty=empty, damaged=damaged)
+        self._survey = survey(listing, self._checkpoint, damaged=damaged)
         self.segments = self._survey.segments
         self.findings += self._survey.findings
         self.findings += self._survey.missing
@@ -190,6 +189,8 @@ class Verifier:
             report.findings.append(verdict.finding)
         if isinstance(verdict, Cut):
             report.unread_bytes = report.skipped_bytes  # void: never acknowledged as stored
+        if isinstance(verdict, Refuse) and isinstance(stop, Blank):
+            report.unread_bytes = file.size - report.used
         length = check_length(self._cursor.segment, file)
         if length:
             report.findings.append(length)

@@ -18,7 +18,7 @@ from fmqcore.errors import Malformed
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.findings import Code
 from fmqcore.journal.recovery import SegmentFile
-from fmqcore.journal.segments import Segment, segment_base, segment_name
+from fmqcore.journal.segments import Segment, segment_name
 from fmqcore.journal.suspect import SUSPECT
 from fmqcore.journal.verify import Verifier
 from fmqcore.journal.verify_notes import note_suspect
@@ -149,7 +149,6 @@ def run_check(
             missing = _missing(name, told, results[name], verifier.durable_end)
             replicas.append(compare.replica_of(name, results[name], _commit_end(view), missing))
             outcome.coverage += missing
-            outcome.coverage += _not_begun(name, view, told)
             _suspect(name, view, verifier.segments, results[name], outcome)
             for result in results[name]:
                 outcome.segments.append(result)
@@ -178,8 +177,8 @@ def _views(options: Options) -> dict[str, DataDirectory]:
 
 
 def _verifier(view: DataDirectory) -> Verifier:
-    """What the listing says by itself; what is empty is no segment and no leftover."""
-    return Verifier(view.listing, view.checkpoint, empty=view.empty)
+    """What the listing says by itself."""
+    return Verifier(view.listing, view.checkpoint)
 
 
 def _once(findings: Sequence[Found]) -> list[Found]:
@@ -193,7 +192,9 @@ def _once(findings: Sequence[Found]) -> list[Found]:
 
 def _tasks(view: DataDirectory, name: str, level: Level, rate: float) -> list[SegmentTask]:
     """One a segment, ascending."""
-    files = _verifier(view).segments
+    verifier = _verifier(view)
+    files = verifier.segments
+    ends = _ends(view, verifier)
     made = []
     for i, file in enumerate(files):
         near = sorted({file, *files[i + 1 : i + 2], *files[-2:]})
@@ -206,13 +207,19 @@ def _tasks(view: DataDirectory, name: str, level: Level, rate: float) -> list[Se
                 level,
                 tuple((each.name, each.size) for each in near),
                 view.checkpoint,
-                view.empty,
                 view.live,
-                newest=i == len(files) - 1,
+                newest=file in ends,
                 bytes_per_s=rate,
             )
         )
     return made
+
+
+def _ends(view: DataDirectory, verifier: Verifier) -> tuple[SegmentFile, ...]:
+    """Where the journal ends: the newest file, and the one before if it holds nothing yet."""
+    files = verifier.segments
+    begun = files and not (files[-1].name == view.empty and files[-1].base == verifier.durable_end)
+    return files[-1:] if begun else files[-2:]
 
 
 def _segments(
@@ -263,15 +270,6 @@ def _missing(
         Covered(name, segment_name(Position(begin)), begin, until, State.UNREAD.value, why)
         for begin, until, why in holes
     ]
-
-
-def _not_begun(name: str, view: DataDirectory, told: Sequence[Found]) -> list[Covered]:
-    """The newest file, if nothing of it was stored, and nothing should be there."""
-    file = view.empty or ""
-    base = segment_base(file)
-    if base is None or any(found.file == file for found in told):
-        return []
-    return [Covered(name, file, base, base + dict(view.listing)[file], State.EMPTY.value)]
 
 
 def _suspect(

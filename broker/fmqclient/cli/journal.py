@@ -26,7 +26,7 @@ from fmqclient.cli.journal_files import DataDirectory, NoJournal, SegmentBytes
 from fmqclient.cli.journal_notes import Notes
 from fmqcore.journal.findings import Finding, Severity
 from fmqcore.journal.recovery import SegmentFile
-from fmqcore.journal.segments import index_name
+from fmqcore.journal.segments import CHECKPOINT, index_name
 from fmqcore.journal.verify import SegmentReport, Verifier, worst
 from fmqcore.words import Position
 
@@ -126,7 +126,11 @@ class _Verification:
         self._opened = opened
         self._reports: list[SegmentReport] = []
         self._unreadable: list[str] = []
-        self._verifier = Verifier(opened.listing, opened.checkpoint, live=opened.live)
+        if opened.unread:
+            self._unreadable.append(f"{CHECKPOINT}: {opened.unread}")
+        self._verifier = Verifier(
+            opened.listing, opened.checkpoint, unread=opened.unread, live=opened.live
+        )
         self._notes = Notes(opened, self._verifier.segments)
 
     def run(self) -> None:
@@ -232,7 +236,9 @@ class _Listing:
     def __init__(self, opened: DataDirectory) -> None:
         self._opened = opened
         self._empty = opened.empty()
-        self._verifier = Verifier(opened.listing, opened.checkpoint, live=True, payloads=False)
+        self._verifier = Verifier(
+            opened.listing, opened.checkpoint, unread=opened.unread, live=True, payloads=False
+        )
         self._notes = Notes(opened, self._verifier.segments)
         self._told = [*self._verifier.findings]  # of the directory, not of a segment
         self._torn = False
@@ -255,6 +261,8 @@ class _Listing:
     def say(self) -> int:
         """Tell what is wrong with the directory, what the notes say; the exit code."""
         unread = self._notes.look(None)
+        if self._opened.unread:
+            unread.append(f"{CHECKPOINT}: {self._opened.unread}")
         for line in unread:
             talk(f"not read: {line}")
         for finding in (*self._told, *self._notes.findings):

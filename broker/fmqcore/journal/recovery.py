@@ -24,6 +24,7 @@ from fmqcore.journal.checkpoint import Checkpoint
 from fmqcore.journal.findings import (
     CUT_AT_START,
     FAULT_CODES,
+    LOOK_AT_THE_DISK,
     REMADE_AT_START,
     Code,
     Finding,
@@ -121,11 +122,13 @@ def survey(
     checkpoint: Checkpoint | None,
     *,
     damaged: str = "",
+    unread: str = "",
 ) -> Survey:
     """Hold (name, size) of the directory's files against the checkpoint.
 
-    None: there is none, or it is `damaged`: why it does not decode. A file of which nothing was
-    stored is a segment, too: only a scan can say that it is one, and what must be before it.
+    None: there is none, or it is `damaged` (why it does not decode) or `unread` (why not). A file
+    of which nothing was stored is a segment, too: only a scan can say that it is one, and what
+    must be before it.
     """
     names = sorted(listing)
     found = sorted(
@@ -158,7 +161,7 @@ def survey(
         leftovers=leftovers,
         durable_end=max(known if drop_from is None else min(known, drop_from), last),
         cut_at=drop_from if cutting else None,
-        findings=_survey_findings(checkpoint, strays, bool(found), damaged),
+        findings=_survey_findings(checkpoint, strays, bool(found), damaged, unread),
         refusal=next(iter([*lost, *gaps]), None),
         missing=holes,
     )
@@ -314,14 +317,22 @@ def _gap(
 
 
 def _survey_findings(
-    checkpoint: Checkpoint | None, leftovers: Sequence[str], any_segment: bool, damaged: str
+    checkpoint: Checkpoint | None,
+    leftovers: Sequence[str],
+    any_segment: bool,
+    damaged: str,
+    unread: str,
 ) -> tuple[Finding, ...]:
     findings = [
         warning(Code.M002, name, None, "left over from a cut or retention", CUT_AT_START)
         for name in leftovers
     ]
-    if checkpoint is None and (any_segment or damaged):
-        why = f"it is damaged and does not count ({damaged})" if damaged else "there is none"
+    if checkpoint is None and (any_segment or damaged or unread):
+        why, remedy = "there is none", REMADE_AT_START
+        if damaged:
+            why = f"it is damaged and does not count ({damaged})"
+        elif unread:
+            why, remedy = f"it cannot be read ({unread})", LOOK_AT_THE_DISK
         sentence = f"{why}: nothing in the last segment counts as known durable"
-        findings.insert(0, warning(Code.M001, CHECKPOINT, None, sentence, REMADE_AT_START))
+        findings.insert(0, warning(Code.M001, CHECKPOINT, None, sentence, remedy))
     return tuple(findings)

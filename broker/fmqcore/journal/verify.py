@@ -85,13 +85,14 @@ class Verifier:
         listing: Iterable[tuple[str, int]],
         checkpoint: bytes | None,
         *,
+        unread: str = "",
         live: bool = False,
         payloads: bool = True,
         data_payloads: bool = True,
         watch: Watch | None = None,
         seen: Callable[[BatchHeader], None] | None = None,
     ) -> None:
-        """`live`: a broker is at work here, its newest segment moves.
+        """`unread`: why the checkpoint cannot be read. `live`: a broker is at work, the end moves.
 
         `payloads=False`: headers and indexes only, quick; `data_payloads=False`: control batches'
         payloads, too. `watch` sees every control batch, and the state that it is about to change;
@@ -104,7 +105,7 @@ class Verifier:
         self._watch = watch
         self._seen = seen
         self._checkpoint, damaged = _read_checkpoint(checkpoint)
-        self._survey = survey(listing, self._checkpoint, damaged=damaged)
+        self._survey = survey(listing, self._checkpoint, damaged=damaged, unread=unread)
         self.segments = self._survey.segments
         self.findings += self._survey.findings
         self.findings += self._survey.missing

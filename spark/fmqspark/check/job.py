@@ -10,6 +10,7 @@ Beside a broker at work damage is looked at twice: it may have cut its journal m
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,7 @@ from fmqcore.errors import Malformed
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.findings import Code
 from fmqcore.journal.recovery import SegmentFile
-from fmqcore.journal.segments import Segment, segment_name
+from fmqcore.journal.segments import CHECKPOINT, Segment, segment_name
 from fmqcore.journal.suspect import SUSPECT
 from fmqcore.journal.verify import Verifier
 from fmqcore.journal.verify_notes import note_suspect
@@ -139,10 +140,16 @@ def run_check(
         results = _segments(views, options.level, rate, engine, progress, outcome, tell)
         for name, view in list(views.items()):
             if view.live and any(is_error(found) for r in results[name] for found in r.findings):
-                views[name] = look(Path(view.path))
+                with suppress(OSError):  # then what was seen before counts
+                    views[name] = look(Path(view.path))
                 again = {name: views[name]}
                 results |= _segments(again, options.level, rate, engine, progress, outcome, tell)
         for name, view in views.items():
+            if view.unread:
+                file = CHECKPOINT if view.listing else ""
+                outcome.coverage.append(Covered(name, file, 0, 0, State.UNREAD.value, view.unread))
+            if not view.listing:
+                continue
             verifier = _verifier(view)
             told = [found_on(name, finding) for finding in verifier.findings]
             outcome.findings += told
@@ -154,10 +161,10 @@ def run_check(
                 outcome.segments.append(result)
                 outcome.findings += result.findings
                 outcome.coverage += result.coverage
-        if len(views) > 1:
-            _compare(views, replicas, rate, engine, outcome)
-        else:
+        if len(views) == len(replicas) == 1:
             outcome.findings += compare.alone(*replicas)
+        else:
+            _compare(views, replicas, rate, engine, outcome)
         outcome.findings = _once(outcome.findings)
         outcome.findings.sort(key=lambda f: (f.replica, f.begin or 0, f.code, f.file, f.sentence))
         outcome.took_s = time.monotonic() - began
@@ -178,7 +185,7 @@ def _views(options: Options) -> dict[str, DataDirectory]:
 
 def _verifier(view: DataDirectory) -> Verifier:
     """What the listing says by itself."""
-    return Verifier(view.listing, view.checkpoint)
+    return Verifier(view.listing, view.checkpoint, unread=view.unread if view.listing else "")
 
 
 def _once(findings: Sequence[Found]) -> list[Found]:

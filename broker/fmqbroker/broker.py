@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 import structlog
 
@@ -28,7 +28,7 @@ from fmqbroker.fetch import FetchService
 from fmqbroker.gate import Gate
 from fmqbroker.group_store import GroupStore
 from fmqbroker.health import Health, Running
-from fmqbroker.identity import begin
+from fmqbroker.identity import Identity, begin, forget_promises
 from fmqbroker.journal import Journal
 from fmqbroker.offset_store import OffsetStore
 from fmqbroker.produce import ProduceService
@@ -47,6 +47,7 @@ from fmqport.disk import Disk
 from fmqport.lifecycle import Lifecycle
 from fmqport.transport import Server, Transport
 
+T = TypeVar("T")
 _log = structlog.get_logger()
 
 _DRAIN_S: Final = 0.5  # an orderly stop: what waits for its ack may still get it
@@ -92,19 +93,20 @@ class Broker:
                 BrokerId(settings.broker),
             )
             view = ClusterView(ports.coordination, settings.cluster)
-            if incarnation := await self._unless_stopped(self._arrive(group, view)):
-                parts = _Parts(settings, ports, journal, group, view, incarnation)
+            if identity := await self._unless_stopped(self._arrive(group, view)):
+                parts = _Parts(settings, ports, journal, group, view, identity)
                 await parts.run(self.health)
             if journal.damage is not None:
                 raise journal.damage  # after all has ended in order: not as if nothing were wrong
 
-    async def _arrive(self, group: GroupStore, view: ClusterView) -> str:
+    async def _arrive(self, group: GroupStore, view: ClusterView) -> Identity:
         """Read the cluster, and see that my name is free; who I am from now on."""
         await self._read_cluster(group, view)
-        me, ports = BrokerId(self._settings.broker), self._ports
-        identity = await begin(me, group, ports.disk, ports.clock)
+        settings, ports = self._settings, self._ports
+        me = BrokerId(settings.broker)
+        identity = await begin(me, group, ports.disk, ports.clock, settings.grant_ms)
         group.replaces(identity.earlier)
-        return identity.incarnation
+        return identity
 
     async def _read_cluster(self, group: GroupStore, view: ClusterView) -> None:
         """First contact: wait for ZooKeeper as long as it takes, then read what it holds of us."""
@@ -134,14 +136,14 @@ class Broker:
             _log.warning("waiting_for_zookeeper", address=self._settings.zookeeper)
             await self._ports.clock.sleep(_TELL_S)
 
-    async def _unless_stopped(self, work: Awaitable[str]) -> str:
-        """Do it, unless we are asked to stop meanwhile: "" then."""
+    async def _unless_stopped(self, work: Awaitable[T]) -> T | None:
+        """Do it, unless we are asked to stop meanwhile: None then."""
         doing = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self._ports.lifecycle.stopping.wait())
         try:
             await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
             if not doing.done():
-                return ""
+                return None
             return await doing
         finally:
             stopping.cancel()
@@ -159,9 +161,10 @@ class _Parts:
         journal: Journal,
         group: GroupStore,
         view: ClusterView,
-        incarnation: str,
+        identity: Identity,
     ) -> None:
-        clock = ports.clock
+        clock, incarnation = ports.clock, identity.incarnation
+        self._identity = identity
         self._settings = settings
         self._ports = ports
         self._journal = journal
@@ -181,6 +184,7 @@ class _Parts:
             group,
             incarnation,
             self._master.reconciling,
+            identity.granted_ms,
         )
         me = BrokerId(settings.broker)
         self._retention = Retention(me, journal, self._commit, group, self._master, clock)
@@ -234,6 +238,7 @@ class _Parts:
                         self._slave.run(),
                         self._retention.run(),
                         self._give_way(),
+                        self._forget_promises(),
                     )
                 ]
                 failover = tasks.create_task(self._failover.run())
@@ -249,6 +254,10 @@ class _Parts:
         finally:
             await server.close(0)
             _log.info("stopped", end=self._journal.end, epoch=self._journal.epoch)
+
+    async def _forget_promises(self) -> None:
+        ports, grant_ms = self._ports, self._settings.grant_ms
+        await forget_promises(self._identity, self._group, ports.disk, ports.clock, grant_ms)
 
     async def _give_way(self) -> None:
         """My journal is damaged and another broker has it whole: stop, so that it is read there.

@@ -94,7 +94,7 @@ class Failover:
             self._lease,
         )
         self._terms = Terms(parts)
-        self._gatherer = Gatherer(parts, self._terms, settings, clock, incarnation)
+        self._gatherer = Gatherer(parts, self._terms, clock, incarnation)
         self._params = Params(
             settings.claim_checks, settings.claim_interval_ms, settings.takeover_wait_ms
         )

@@ -6,11 +6,10 @@ with. Leaves nothing behind.
 """
 
 from fmqbroker.replication_view import LinkView
-from fmqbroker.settings import BrokerSettings
 from fmqbroker.terms import Parts, Terms
 from fmqcore.cluster import Mode
 from fmqcore.failover import Evidence, Link
-from fmqcore.failover.claims import granted_until, promise_ms, record_term
+from fmqcore.failover.claims import granted_until, record_term
 from fmqcore.words import BrokerId, Epoch
 from fmqport.clock import Clock
 
@@ -22,7 +21,6 @@ class Gatherer:
         self,
         parts: Parts,
         terms: Terms,
-        settings: BrokerSettings,
         clock: Clock,
         incarnation: str,
     ) -> None:
@@ -32,8 +30,6 @@ class Gatherer:
         self._incarnation = incarnation
         self._reader_gone: tuple[BrokerId, int] | None = None
         self._lacking_since_ms: int | None = None
-        # Whoever ran before me under this name may have promised just before it died.
-        self._promised_before_ms = clock.monotonic_ms() + promise_ms(settings.grant_ms)
 
     def evidence(
         self, *, fresh: bool, stopping: bool, checks: int, next_check_ms: int, next_move_ms: int
@@ -61,7 +57,7 @@ class Gatherer:
             other_policy=self._other_policy(),
             upstream_connected=upstream.connected,
             upstream_caught_up=upstream.caught_up,
-            promised_until_ms=max(upstream.promised_until_ms, self._promised_before_ms),
+            promised_until_ms=upstream.promised_until_ms,
             checks=checks,
             next_check_ms=next_check_ms,
             frozen=Epoch(0) if frozen is None else frozen.term,

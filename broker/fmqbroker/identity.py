@@ -10,11 +10,15 @@ the node of one of the two would stand for the other, and nobody would take over
 The directory also remembers which group of which cluster it is of: topics are numbered in each
 cluster anew, so a journal in another's hands would give out one topic's messages as another's.
 
-Order of effects: directory and name are looked at, the new incarnation is remembered, then it is
-announced (`live_node.py`). Leaves the file `incarnations` in the data directory: the home, and two
-short lines at most.
+And it remembers for how long this broker promised its master to claim nothing: a life that is told
+to promise less keeps what the one before it promised, which may still run (F3).
+
+Order of effects: directory and name are looked at, the new incarnation and what it will promise
+are remembered, then it is announced (`live_node.py`), then it promises. Leaves the file
+`incarnations` in the data directory: the home, the promise, and three short lines at most.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import structlog
@@ -22,11 +26,13 @@ import structlog
 from fmqbroker.group_store import GroupStore
 from fmqcore.cluster import LiveBroker
 from fmqcore.errors import InvalidArgument, NameTaken, StorageFull, Unavailable
+from fmqcore.failover.claims import promise_ms
 from fmqcore.words import BrokerId
 from fmqport.clock import Clock
 from fmqport.disk import Disk
 
 NAME: Final = "incarnations"
+_GRANT: Final = "grant_ms="
 _LOOK_S: Final = 0.1
 _SESSIONS: Final = 2
 """A session ends within two of its timeouts: ZooKeeper looks at its sessions once a tick, and a
@@ -40,9 +46,12 @@ class Identity(NamedTuple):
 
     incarnation: str
     earlier: frozenset[str]  # of processes that are dead: their live node may be replaced
+    granted_ms: int  # no life under this name promised for longer, nor will this one
 
 
-async def begin(me: BrokerId, group: GroupStore, disk: Disk, clock: Clock) -> Identity:
+async def begin(
+    me: BrokerId, group: GroupStore, disk: Disk, clock: Clock, grant_ms: int
+) -> Identity:
     """Be somebody new. Raises `NameTaken` if another process lives under my name.
 
     The group is loaded, and the directory is locked. May take as long as a session needs to expire.
@@ -50,21 +59,43 @@ async def begin(me: BrokerId, group: GroupStore, disk: Disk, clock: Clock) -> Id
     """
     lines = (await disk.read_file(NAME) or b"").decode("ascii", "replace").split()
     homes = [line for line in lines if "/" in line]
+    grants = [line for line in lines if line.startswith(_GRANT)]
     if homes and homes[0] != group.home:
         raise InvalidArgument(
             f"the data directory is of group {homes[0]} (cluster/group), not of {group.home}: name "
             f"the directory of {me}, or an empty one; if it is to be this group's from now on, and "
             f"its topics have the same numbers here, delete the file {NAME} in it"
         )
-    earlier = frozenset(lines) - frozenset(homes)
+    earlier = frozenset(lines) - frozenset(homes) - frozenset(grants)
     node = await _wait_for_name(me, group, earlier, clock)
     incarnation = f"{clock.random_id():016x}"
-    kept = [group.home, incarnation, *([node.incarnation] if node is not None else [])]
+    granted_ms = max(grant_ms, *(_granted_ms(line) for line in grants), 0)
+    known = [incarnation, *([node.incarnation] if node is not None else [])]
+    await _remember(disk, group.home, granted_ms, known)
+    return Identity(incarnation, earlier, granted_ms)
+
+
+async def forget_promises(
+    identity: Identity, group: GroupStore, disk: Disk, clock: Clock, grant_ms: int
+) -> None:
+    """What a life before this one promised for longer than I do is over one day."""
+    if identity.granted_ms > grant_ms:
+        await clock.sleep(promise_ms(identity.granted_ms) / 1000)
+        known = [identity.incarnation, *sorted(identity.earlier)]  # none of them need have gone yet
+        await _remember(disk, group.home, grant_ms, known)
+
+
+async def _remember(disk: Disk, home: str, granted_ms: int, known: Sequence[str]) -> None:
+    kept = [home, f"{_GRANT}{granted_ms}", *known]
     try:
         await disk.replace_file(NAME, "".join(f"{line}\n" for line in kept).encode())
     except StorageFull as error:  # reads go on with a full disk; the next start may have to wait
         _log.warning("incarnation_not_remembered", error=str(error))
-    return Identity(incarnation, earlier)
+
+
+def _granted_ms(line: str) -> int:
+    digits = line.removeprefix(_GRANT)
+    return int(digits) if digits.isascii() and digits.isdecimal() else 0
 
 
 async def _wait_for_name(

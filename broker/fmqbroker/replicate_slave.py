@@ -48,12 +48,14 @@ class SlaveReplication:
         group: GroupStore,
         incarnation: str,
         cutting: asyncio.Lock | None = None,
+        granted_ms: int = 0,
     ) -> None:
         # Held while my journal is cut as a master tells me: no term is opened meanwhile.
         self._cutting = asyncio.Lock() if cutting is None else cutting
         self._stream: Upstream | None = None
-        # A promise of my life before this start may still run: it is as long as any that I make.
-        promised_until_ms = clock.monotonic_ms() + promise_ms(settings.grant_ms)
+        # A promise of a life before this start may still run: it was for `granted_ms` at the most.
+        longest_ms = max(granted_ms, settings.grant_ms)
+        promised_until_ms = clock.monotonic_ms() + promise_ms(longest_ms)
         self.upstream = UpstreamView(promised_until_ms=promised_until_ms)
         self.changed = Signal()
         self._settings = settings

@@ -4,6 +4,7 @@ Both start their program again when it has ended, as a supervisor would, unless 
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from e2e.doors import Door
@@ -101,8 +102,16 @@ class BrokerHost(Host):
             coordination=world.session(process, self.settings.session_timeout_ms),
             lifecycle=self.lifecycle,
         )
-        await Broker(self.settings, ports).run()
+        await Broker(self._set_up(), ports).run()
         await disk.close()
+
+    def _set_up(self) -> BrokerSettings:
+        """The settings of this life: somebody may have changed what need not be as it was."""
+        grant_ms = self.settings.grant_ms
+        dice = Random(f"{self.world.scene.seed}/{self.name}/{self.lives}")
+        shorter = max(grant_ms // 4, 2 * self.settings.heartbeat_ms)
+        changed = dice.choice((grant_ms, grant_ms, shorter))
+        return self.settings.model_copy(update={"grant_ms": changed})
 
     def doubt(self, longer_s: float = 0.0) -> None:
         """It may be in the in-sync set only because nobody has noticed yet that it is behind."""

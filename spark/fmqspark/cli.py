@@ -287,6 +287,7 @@ def _text(outcome: Outcome, out: Path | None) -> str:
     more = len(outcome.findings) - _SHOWN
     if more > 0:
         lines.append(f"... and {more} more findings; all of them: --out FOLDER, or -o json")
+    lines += _not_read(outcome)
     for name in outcome.live:
         lines.append(f"{name}: a broker is at work there: what was read is as of now")
     lines.append(_covered(outcome))
@@ -299,7 +300,15 @@ def _text(outcome: Outcome, out: Path | None) -> str:
 def _in_short(outcome: Outcome) -> str:
     """The verdict first, as who tells it may have little room."""
     findings = map(str, outcome.findings[:_SHOWN])
-    return "\n".join([_verdict(outcome), _covered(outcome), *findings])
+    return "\n".join([_verdict(outcome), _covered(outcome), *findings, *_not_read(outcome)])
+
+
+def _not_read(outcome: Outcome) -> list[str]:
+    """What stands between this check and a complete one, but for what the findings say."""
+    told = [str(covered) for covered in outcome.coverage if covered.is_told_alone]
+    more = len(told) - _SHOWN
+    rest = f"... and {more} more places that were not read; all of them: --out FOLDER, or -o json"
+    return [*told[:_SHOWN], rest] if more > 0 else told
 
 
 def _covered(outcome: Outcome) -> str:
@@ -336,7 +345,8 @@ def _rebuild_text(found: Sequence[IndexResult]) -> str:
 
 
 def _archive_text(outcome: "Archived") -> str:
-    lines = [
+    lines = list(outcome.told)
+    lines += [
         f"positions {unit.begin} to {unit.end}: deleted by retention before they were archived"
         for unit in outcome.lost
     ]

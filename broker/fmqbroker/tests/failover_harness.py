@@ -163,7 +163,7 @@ class Node:
             await self.session.start(GENEROUS_S)
             self.group = GroupStore(self.session, clock, CLUSTER, GROUP, self.me)
             await self.group.load()
-            identity = await begin(self.me, self.group, disk, clock)
+            identity = await begin(self.me, self.group, disk, clock, self.settings.grant_ms)
             self.group.replaces(identity.earlier)
             self.incarnation = identity.incarnation
             self.offsets = OffsetStore(

@@ -153,7 +153,7 @@ async def test_a_second_broker_of_the_same_id_refuses(broker: Process, tmp_path:
     other = Process(tmp_path / "other", broker._zookeeper)
     await (await other.start(listen=other.address)).says("name_in_use")
     assert await other.ended() == 75
-    _, incarnation = (broker.data / "incarnations").read_text().split()
+    _, _, incarnation = (broker.data / "incarnations").read_text().split()
     assert f"incarnation {incarnation} at {broker.address}" in other.log
     assert "Traceback" not in other.log
     async with fmqclient.connect(f"fmq://{broker.address}") as client:

@@ -389,12 +389,12 @@ async def test_a_start_that_got_no_further_forgets_nobody(zookeeper: str, tmp_pa
         group = GroupStore(net.admin, net.clock, CLUSTER, GROUP, M)
         await group.load()
         for _ in range(3):
-            assert master.incarnation in (await begin(M, group, disk, net.clock)).earlier
+            assert master.incarnation in (await begin(M, group, disk, net.clock, 1500)).earlier
         kept = await disk.read_file(NAME) or b""
-        assert len(kept.split()) == 3
+        assert len(kept.split()) == 4
         for other in ("another", GROUP), (CLUSTER, "g9"):
             elsewhere = GroupStore(net.admin, net.clock, *other, M)
             with pytest.raises(InvalidArgument, match=rf"is of group {CLUSTER}/{GROUP}"):
-                await begin(M, elsewhere, disk, net.clock)
+                await begin(M, elsewhere, disk, net.clock, 1500)
         assert await disk.read_file(NAME) == kept
         await disk.close()

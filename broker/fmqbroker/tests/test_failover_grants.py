@@ -29,8 +29,7 @@ def gatherer(state: GroupState, held: int, isr: set[BrokerId], **until_ms: int) 
     )
     terms: Any = SimpleNamespace(held=Epoch(held))
     clock: Any = SimpleNamespace(monotonic_ms=lambda: NOW)
-    settings: Any = SimpleNamespace(grant_ms=0)
-    return Gatherer(parts, terms, settings, clock, "i")
+    return Gatherer(parts, terms, clock, "i")
 
 
 @pytest.mark.parametrize(

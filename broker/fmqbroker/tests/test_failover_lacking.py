@@ -21,8 +21,7 @@ class Group:
         self.read_by(S)
         parts: Any = SimpleNamespace(me=M, group=self, journal=self)
         clock: Any = SimpleNamespace(monotonic_ms=lambda: self.now_ms)
-        settings: Any = SimpleNamespace(grant_ms=0)
-        self._gatherer = Gatherer(parts, SimpleNamespace(), settings, clock, "i")  # type: ignore[arg-type]
+        self._gatherer = Gatherer(parts, SimpleNamespace(), clock, "i")  # type: ignore[arg-type]
 
     def read_by(self, reader: BrokerId) -> None:
         mode, shown = Mode.SLAVE_CONSUME, Position(SHOWN)

@@ -35,7 +35,7 @@ from fmqcore.errors import (
 )
 from fmqcore.words import require_name
 from fmqport.transport import TransportError
-from fmqspark.archive.replay import Replay
+from fmqspark.archive.replay import Replay, progress_name
 
 _INCOMPLETE = 3  # as the other jobs
 
@@ -53,17 +53,32 @@ def replay(
     same_queue: Annotated[
         bool, typer.Option("--same-queue", help="to the queue it came from, not by its key")
     ] = False,
+    skip_lost: Annotated[
+        bool,
+        typer.Option("--skip-lost", help="go on behind what retention deleted unarchived"),
+    ] = False,
+    skip_missing: Annotated[
+        bool,
+        typer.Option(
+            "--skip-missing", help="go on behind what is not archived yet; it comes out of order"
+        ),
+    ] = False,
     acks: Annotated[str, typer.Option(help=f"one of {', '.join(LEVELS)}")] = "replicated",
     brokers: Brokers = BROKERS,
 ) -> None:
-    """Send an archived topic's records, in order. Run again, it goes on where it was."""
+    """Send an archived topic's records, in order. Run again, it goes on where it was.
+
+    It ends before what the archive lacks, and says so (3).
+    """
     target = to or topic
     try:
-        label = name or f"{group or 'all'}-{topic}-to-{target}"
-        require_name("replay (--name)", label)
+        require_name("replay (--name)", name or f"{group or 'all'}-{topic}-to-{target}")
         level_of(acks)
         _arrow()
-        records = Replay(archive, topic, group, label)
+        label = name or progress_name(archive, topic, group, target)
+        records = Replay(
+            archive, topic, group, label, skip_lost=skip_lost, skip_missing=skip_missing
+        )
         job = _Job(records, target, same_queue)
 
         async def work() -> None:
@@ -83,6 +98,10 @@ def replay(
         talk(str(error))
         raise typer.Exit(_INCOMPLETE if code == 1 else code or _INCOMPLETE) from None
     talk(f"{job.stored:,} records stored in {target}; {records.done_before:,} were before")
+    for sentence in records.told():
+        talk(sentence)
+    if not records.whole:
+        raise typer.Exit(_INCOMPLETE)
 
 
 class _Job:

@@ -119,11 +119,13 @@ class Verifier:
         data: Readable,
         index_file: bytes | None,
         *,
+        index_lost: bool = False,
         again: Callable[[], bool] = lambda: False,
         progress: Callable[[int], None] = lambda _: None,
     ) -> SegmentReport:
         """Check one segment. `again` waits and says whether to look at a moving end once more;
-        `progress` is told how many bytes were read since it was told last.
+        `progress` is told how many bytes were read since it was told last. `index_lost`: the index
+        file could not be read, so there is none to be missed.
         """
         report = SegmentReport(file)
         begin_next(self._cursor)
@@ -140,7 +142,7 @@ class Verifier:
         if not report.moving:
             self._judge(report, stop, data)
         report.findings += claims.findings(self._state)
-        pending = self._live and file in self.segments[-2:]
+        pending = index_lost or (self._live and file in self.segments[-2:])
         if not walk.resynced:  # else nobody knows what should be in it
             check_index(report, walk.index, index_file, pending=pending)
         self.findings += report.findings

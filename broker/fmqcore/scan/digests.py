@@ -11,7 +11,7 @@ from hashlib import blake2b
 from operator import add
 from typing import Final, NamedTuple
 
-from fmqcore.batch import HEADER_LEN
+from fmqcore.batch import HEADER_LEN, BatchHeader, BatchType
 from fmqcore.scan.headers import HeaderBlock
 from fmqcore.words import Epoch, Position
 
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
 
     position: Position
     end: Position
-    epoch: Epoch
+    epoch: Epoch  # of an EOF or SNAP that was written for a term, that
     digest: str
 
 
@@ -61,9 +61,15 @@ def digests(headers: HeaderBlock, block: int = BLOCK) -> list[Digest]:
 def batches(headers: HeaderBlock) -> list[Batch]:
     """Header by header, for drilling down."""
     return [
-        Batch(header.position, header.end, header.epoch, _digest(headers.header_bytes(i)))
+        Batch(header.position, header.end, _epoch(header), _digest(headers.header_bytes(i)))
         for i, header in enumerate(headers.headers())
     ]
+
+
+def _epoch(header: BatchHeader) -> Epoch:
+    """An epoch whose EPOCH batch found no room begins with the frames written for it."""
+    frame = header.type in (BatchType.EOF, BatchType.SNAP)
+    return (frame and header.framed_for) or header.epoch
 
 
 def _digest(raw: bytes) -> str:

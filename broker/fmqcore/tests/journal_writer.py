@@ -19,6 +19,7 @@ from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.segments import (
     CHECKPOINT,
     MIN_SEGMENT,
+    NO_TERM,
     eof_batch,
     fits,
     index_name,
@@ -49,7 +50,7 @@ class JournalWriter:
     def append(self, type: BatchType, payload: bytes, **fields: Any) -> BatchHeader:
         """Append one batch, beginning a new segment if it does not fit."""
         if not fits(self.end, batch_len(len(payload)), self._segment_end):
-            self.roll()
+            self.roll(Epoch(fields["epoch"]) if type is BatchType.EPOCH else NO_TERM)
         if type is BatchType.EPOCH:
             self.epoch = Epoch(fields.pop("epoch"))
         raw, _ = encode_header(
@@ -92,9 +93,12 @@ class JournalWriter:
     def topic(self, topic: int, name: str, queues: int) -> BatchHeader:
         return self.append(BatchType.CONFIG, encode_topic(TopicId(topic), name, queues))
 
-    def roll(self) -> None:
-        """Close the segment with an EOF (unless it is exactly full) and begin the next one."""
+    def roll(self, term: Epoch = NO_TERM) -> None:
+        """Close the segment with an EOF (unless it is exactly full) and begin the next one; for a
+        `term`, if there was one before.
+        """
         end = self._segment_end
+        framed_for = term if self.epoch else NO_TERM
         if self.end != end:
             raw, _ = eof_batch(
                 position=self.end,
@@ -102,10 +106,11 @@ class JournalWriter:
                 epoch=self.epoch,
                 prev_header_crc=self._prev_crc,
                 store_ms=self.now_ms,
+                framed_for=framed_for,
             )
             self._put(raw)
         assert self.end == end
-        self._begin()
+        self._begin(framed_for)
 
     @property
     def last_base(self) -> Position:
@@ -151,7 +156,7 @@ class JournalWriter:
     def _segment_end(self) -> Position:
         return Position(self.last_base + self.segment_bytes)
 
-    def _begin(self) -> None:
+    def _begin(self, framed_for: Epoch = NO_TERM) -> None:
         base = self.end
         self.segments[base] = bytearray()
         raw, _ = snap_batch(
@@ -161,6 +166,7 @@ class JournalWriter:
             prev_header_crc=self._prev_crc,
             payload=self.state.to_snap(self.now_ms, max_snap(self.segment_bytes)),
             store_ms=self.now_ms,
+            framed_for=framed_for,
         )
         self._put(raw)
 

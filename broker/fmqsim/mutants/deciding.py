@@ -49,17 +49,25 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         "promises forgotten on restart",
         "a slave that is restarted claims although it had just bound itself to its master",
         (
-            "fmqbroker/failover_evidence.py",
-            "promised_until_ms=max(upstream.promised_until_ms, self._promised_before_ms),",
-            "promised_until_ms=upstream.promised_until_ms,",
-        ),
-        (
             "fmqbroker/replicate_slave.py",
             "self.upstream = UpstreamView(promised_until_ms=promised_until_ms)",
             "self.upstream = UpstreamView()",
         ),
         focus=Focus(1, DURABLE_ONE, LONG_GRANTS, (*GRANTED, "kill")),
         seeds=(28,),
+    ),
+    mutant(
+        "a promise is as long as the next life makes them",
+        "told to promise less, a slave that is restarted claims while its master still serves",
+        (
+            "fmqbroker/replicate_slave.py",
+            "longest_ms = max(granted_ms, settings.grant_ms)",
+            "longest_ms = settings.grant_ms",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_identity.py::test_who_starts_claims_nothing_before_that_is_over",
+        ),
+        alone="it takes a cut, a kill and a shorter promise within the one that still runs",
     ),
     mutant(
         "lease renewed by a wedged loop",

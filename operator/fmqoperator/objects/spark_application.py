@@ -37,9 +37,15 @@ _NO_POLICY: Final = "org.apache.spark.deploy.k8s.features.NetworkPolicyFeatureSt
 
 
 def application_name(job: BrokerJob) -> str:
-    """The same for one BrokerJob, another for the next of its name."""
+    """The same for one BrokerJob, another for the next of its name.
+
+    Spark's operator makes a Service of it (`<name>-ui-svc`), whose name begins with a letter and
+    has no dots (RFC 1035); a BrokerJob's may.
+    """
     mark = hashlib.sha256(job.metadata.uid.encode()).hexdigest()[:8]
-    return f"{job.metadata.name[:_NAME_LEN].rstrip('-.')}-{mark}"
+    name = job.metadata.name.replace(".", "-")
+    name = name if name[0].isalpha() else f"job-{name}"
+    return f"{name[:_NAME_LEN].rstrip('-')}-{mark}"
 
 
 def arguments(job: BrokerJob, brokers: Sequence[str]) -> list[str]:

@@ -86,6 +86,12 @@ class BrokerJobSpec(Part):
             "self.type != 'rebuild-index' || (has(self.brokers) && self.brokers.size() == 1)",
             "rebuild-index works on one broker's files: name it in brokers",
         ),
+        (
+            "self.engine != 'spark' || !('memory' in self.resources.limits) || "
+            "quantity(string(self.resources.limits['memory'])).compareTo(quantity('1Gi')) >= 0",
+            "each pod of Spark takes 1Gi of memory at least: raise resources.limits.memory, or "
+            "choose engine local",
+        ),
     )
 
     type: JobType = Field(
@@ -119,7 +125,11 @@ class BrokerJobSpec(Part):
         description="The job's image; left out: the broker's. An archive needs one with pyarrow "
         "(the extra `spark`).",
     )
-    resources: Resources = Field(default=Resources(), description="Of each of the job's pods.")
+    resources: Resources = Field(
+        default=Resources(),
+        description="Of each of the job's pods. On Spark limits.memory is what a pod gets, 1Gi at "
+        "least.",
+    )
     retries: int = Field(default=2, ge=0, le=10, description="So often a failed pod is replaced.")
     timeout_seconds: int = Field(
         default=86_400, ge=60, le=2_592_000, description="After that the job is ended."

@@ -55,9 +55,22 @@ class Storage(Part):
     )
 
 
+def _no_more_than_given(what: str, default: str) -> tuple[str, str]:
+    asked, most = (f"quantity(string(self.{part}['{what}']))" for part in ("requests", "limits"))
+    return (
+        f"!('{what}' in self.requests) || !('{what}' in self.limits) || "
+        f"{asked}.compareTo({most}) <= 0",
+        f"resources.requests.{what} may not be over resources.limits.{what} (left out: {default}): "
+        "Kubernetes makes no such pod; give both",
+    )
+
+
 class Resources(Part):
     """What each broker's container asks for, and gets at most."""
 
+    model_config = rules(
+        _no_more_than_given("memory", "512Mi and 1Gi"), _no_more_than_given("cpu", "250m and none")
+    )
     requests: Quantities = Field(
         default={"cpu": "250m", "memory": "512Mi"}, description="What a node must have free."
     )

@@ -36,6 +36,7 @@ GOOD: dict[str, Body] = {
 
 _G, _T, _J = "BrokerGroup", "Topic", "BrokerJob"
 _NAMES = "are named <metadata.name>-0 to <metadata.name>-<replicas - 1>"
+_OVER = "may not be over resources.limits.memory"
 _ARCHIVE = {"topics": ["orders"], "claim": "parquet"}
 
 CASES = (
@@ -143,7 +144,26 @@ CASES = (
     Case("an odd flush", _G, {"spec.policy.flush": "maybe"}, "Unsupported value"),
     Case("an odd segment", _G, {"spec.settings.segmentBytes": 65537}, "multiple of 4096"),
     Case("a size in words", _G, {"spec.storage.size": "big"}, "should match"),
-    Case("cpu as a number", _G, {"spec.resources": {"requests": {"cpu": 1}}}),
+    Case("cpu as a number", _G, {"spec.resources": {"requests": {"cpu": 1}, "limits": {"cpu": 2}}}),
+    Case("more asked for than given", _G, {"spec.resources.requests": {"memory": "2Gi"}}, _OVER),
+    Case(
+        "less given than asked for",
+        _G,
+        {"spec.resources.limits": {"cpu": "100m"}},
+        "over resources.limits.cpu",
+    ),
+    Case(
+        "both", _G, {"spec.resources": {"requests": {"memory": "2G"}, "limits": {"memory": "2Gi"}}}
+    ),
+    Case("no limits", _G, {"spec.resources": {"requests": {"memory": "2Gi"}, "limits": {}}}),
+    Case("a job's, too", _J, {"spec.resources.requests": {"memory": "2Gi"}}, _OVER),
+    Case("Spark's least", _J, {"spec.engine": "spark", "spec.resources.limits": {"memory": "1Gi"}}),
+    Case(
+        "less than Spark's least",
+        _J,
+        {"spec.engine": "spark", "spec.resources.limits": {"memory": "1000Mi"}},
+        "1Gi of memory at least",
+    ),
     # ---- BrokerGroup: what cannot be changed
     Case(
         "a cluster", _G, {"spec.cluster": "b"}, "cluster cannot be changed", {"spec.cluster": "a"}

@@ -1,5 +1,6 @@
 """A BrokerJob as a SparkApplication: Kubeflow's own models take all of it, nothing unknown."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +227,10 @@ def test_the_next_of_a_name_is_another() -> None:
         }
     )
     assert len(application_name(long)) <= 50
+
+
+@pytest.mark.parametrize("name", ["nightly.v1", "2026-01-check", "0", "a.-b", "a" * 39 + ".b"])
+def test_a_service_may_be_named_after_it(name: str) -> None:
+    made = job()
+    made.metadata.__dict__["name"] = name
+    assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", application_name(made)), name

@@ -50,6 +50,8 @@ class Archived:
     bytes_written: int = 0
     lost: list[Unit] = field(default_factory=list)
     failed: list[ArchiveResult] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    """Which replica could not give what, so that others had to."""
 
     @property
     def exit_code(self) -> int:
@@ -68,6 +70,7 @@ class Archived:
             "rows": self.rows,
             "bytes_read": self.bytes_read,
             "bytes_written": self.bytes_written,
+            "replicas": self.told,
             "lost": [list(unit) for unit in self.lost],
             "failed": [
                 {"begin": r.unit.begin, "end": r.unit.end, "why": str(r.failed)}
@@ -81,7 +84,7 @@ def run_archive(
 ) -> Archived:
     """Run it. Raises `InvalidArgument`, `CorruptJournal`, `DirectoryLocked`, `EngineFailed`."""
     found = survey(options.directories)
-    outcome = Archived()
+    outcome = Archived(told=found.told)
     before = load(options.folder, options.group)
     if options.topics is not None and (before is None or before.end is None):
         # Later a topic may be gone from what is left of the journal; at first it is a mistake, and
@@ -151,7 +154,7 @@ def _pending(book: Book, found: Survey, outcome: Archived) -> list[Unit]:
         elif unit.begin >= found.begin:
             message = (
                 f"the archive is at position {unit.end}, what can be read ends at {found.end}: "
-                "a replica that is behind; name the others, too"
+                + "; ".join(["a replica that is behind; name the others, too", *found.told])
             )
             # Of brokers the one that knew more is away: it, or what it knew, comes back.
             raise Unavailable(message) if found.last else InvalidArgument(message)

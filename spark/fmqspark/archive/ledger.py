@@ -37,6 +37,14 @@ class Unit(NamedTuple):
     end: int
 
 
+class Hole(NamedTuple):
+    """A range of the journal that an archive lacks."""
+
+    begin: int
+    end: int
+    lost: bool  # for good; else a later run of the job may archive it
+
+
 class ArchivedFile(NamedTuple):
     """One Parquet file; `path` is relative to the archive."""
 
@@ -62,6 +70,18 @@ class Ledger:
         """Planned, and neither done nor lost."""
         over = self.done.keys() | set(self.lost)
         return [unit for unit in self.planned if unit not in over]
+
+    @property
+    def holes(self) -> list[Hole]:
+        """What is planned or lost and not there, in journal order; neighbours of a kind are one."""
+        found: list[Hole] = []
+        kinds = dict.fromkeys(self.pending, False) | dict.fromkeys(self.lost, True)
+        for unit, lost in sorted(kinds.items()):
+            if found and (found[-1].end, found[-1].lost) == (unit.begin, lost):
+                found[-1] = found[-1]._replace(end=unit.end)
+            else:
+                found.append(Hole(unit.begin, unit.end, lost))
+        return found
 
     @property
     def end(self) -> int | None:

@@ -5,23 +5,37 @@ after what was sent is acknowledged, so a run that was killed goes on there; wha
 not yet noted is sent again, in the same batches. The sender's own state is noted with it: by that
 brokers recognise such a batch.
 
+A replay ends before the first range that the archive lacks: what is archived of it later is sent
+then, in journal order. Who goes past one on purpose (`skip_lost`, `skip_missing`), or did so with
+a version that did not look, has the order of files that was noted: what was begun stays where it
+is, and what comes to be archived of that range is sent behind it. Nothing is sent twice.
+
 On disk: `_fmq/replay-<name>.json`, replaced atomically; `_fmq/replay-<name>.lock`.
 """
 
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from fmqcore.errors import DirectoryLocked, InvalidArgument, Malformed
-from fmqspark.archive.ledger import FOLDER, ArchivedFile, groups, load
+from fmqspark.archive.ledger import FOLDER, ArchivedFile, Hole, Ledger, Unit, groups, load
 from fmqspark.files import sync_folder
 
 CHUNK: Final = 5000
 """Records of one chunk: read at a time, and noted together at most."""
+_LACKS: Final = {
+    False: "are not archived yet",
+    True: "were deleted before they were archived, so nobody can give them",
+}
+_REMEDIES: Final = {
+    False: "run `fmq job archive` again, with a replica that has them, and then this; "
+    "--skip-missing goes on without them",
+    True: "--skip-lost goes on without them",
+}
 _COLUMNS: Final = ("queue", "offset", "key", "value", "tag", "headers")
 
 
@@ -43,19 +57,71 @@ class Archived(NamedTuple):
     headers: dict[str, bytes] | None
 
 
+class Progress(NamedTuple):
+    """What was noted last."""
+
+    place: Place
+    of: list[str]  # the files in the order in which they are sent: those that may be begun
+    sender: dict[str, Any]
+
+
+class _Step(NamedTuple):
+    """One file of the order in which they are sent."""
+
+    unit: Unit
+    file: ArchivedFile
+
+
 class Replay:
     """The records of one topic of an archive, from where the last run of this name ended."""
 
-    def __init__(self, folder: Path, topic: str, group: str | None, name: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        topic: str,
+        group: str | None,
+        name: str,
+        *,
+        skip_lost: bool = False,
+        skip_missing: bool = False,
+    ) -> None:
         """Raises `InvalidArgument` for what is no archive, or holds no such topic."""
         self._folder = folder
-        self._path = folder / FOLDER / f"replay-{name}.json"
-        self._files = _files(folder, topic, group)
+        self._topic = topic
+        self._group, _ = open_group(folder, group)
+        self._path = progress_path(folder, name)
+        self._skips = {True: skip_lost, False: skip_missing}
         self.state: dict[str, Any] = {}  # the sender's, as it was noted last
         self.place = Place()
-        self.total = sum(file.rows for file in self._files)
         self.done_before = 0
+        self.stop: Hole | None = None  # before it this run ends
+        self.skipped: list[Hole] = []
+        self._order: list[_Step] = []
+        self._until = 0  # so many of them may be sent
+        self._late: list[Unit] = []
         self._know()
+
+    @property
+    def whole(self) -> bool:
+        """Is nothing missing that may still be archived?"""
+        return self.stop is None and all(hole.lost for hole in self.skipped)
+
+    def told(self) -> list[str]:
+        """What a person must know of what is sent, and of what is not."""
+        said = [f"{self._where(hole)} {_LACKS[hole.lost]}: left out" for hole in self.skipped]
+        said += [
+            f"{self._where(unit)} come behind later ones: an earlier run went past them"
+            for unit in self._late
+        ]
+        if self.stop is not None:
+            said.append(
+                f"stopped at position {self.stop.begin}: {self._where(self.stop)} "
+                f"{_LACKS[self.stop.lost]}; {_REMEDIES[self.stop.lost]}"
+            )
+        return said
+
+    def _where(self, unit: Unit | Hole) -> str:
+        return f"positions {unit.begin} to {unit.end} of {self._group}"
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -84,8 +150,8 @@ class Replay:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        for number in range(self.place.files, len(self._files)):
-            path = self._folder / self._files[number].path
+        for number in range(self.place.files, self._until):
+            path = self._folder / self._order[number].file.path
             skip = self.place.rows if number == self.place.files else 0
             at = 0
             try:
@@ -101,7 +167,7 @@ class Replay:
             self._expect(number, at)
 
     def _expect(self, number: int, rows: int) -> None:
-        file = self._files[number]
+        file = self._order[number].file
         if rows != file.rows:
             raise Malformed(
                 f"{self._folder / file.path} has {rows} rows, the archive's ledger says {file.rows}"
@@ -109,7 +175,8 @@ class Replay:
 
     def note(self, place: Place, state: Mapping[str, Any] | None = None) -> None:
         """What came up to there is stored; and the sender's state as of there."""
-        told = {"files": place.files, "rows": place.rows, "of": self._of(), "sender": state or {}}
+        of = [step.file.path for step in self._order]
+        told = {"files": place.files, "rows": place.rows, "of": of, "sender": state or {}}
         raw = json.dumps(told)
         fresh = self._path.with_suffix(".tmp")
         with fresh.open("w") as file:
@@ -120,31 +187,90 @@ class Replay:
         sync_folder(self._path.parent)
 
     def _know(self) -> None:
-        """Where it stands."""
-        self.state = {}
-        self.place = self._load()
-        self.done_before = self.place.rows + sum(f.rows for f in self._files[: self.place.files])
+        """Where it stands, and in which order it goes on."""
+        told = progress(self._path) or Progress(Place(), [], {})
+        _, ledger = open_group(self._folder, self._group)
+        holes = ledger.holes
+        self.stop = next((hole for hole in holes if not self._skips[hole.lost]), None)
+        self.skipped = holes[: holes.index(self.stop)] if self.stop else holes
+        self._go_on(told, _steps(self._folder, ledger, self._topic))
 
-    def _of(self) -> list[str]:
-        return [file.path for file in self._files]
-
-    def _load(self) -> Place:
-        try:
-            told = json.loads(self._path.read_text())
-            place, of = Place(told["files"], told["rows"]), told["of"]
-            self.state = dict(told.get("sender", {}))
-        except FileNotFoundError:
-            return Place()
-        except (ValueError, KeyError, TypeError) as error:
-            raise InvalidArgument(f"{self._path} does not decode: {error}; remove it") from None
-        if self._of()[: len(of)] != of:
+    def _go_on(self, told: Progress, archived: list[_Step]) -> None:
+        """What was begun, as it was; then what is there besides, in journal order."""
+        known = {step.file.path: step for step in archived}
+        if not known.keys() >= set(told.of):
             raise InvalidArgument(
                 f"{self._path} tells of a replay of other files: choose another --name"
             )
-        return place
+        self.place, self.state = told.place, told.sender
+        order = [known[path] for path in told.of]
+        begun = order[: _begun(order, told.place)]
+        paths = {step.file.path for step in begun}
+        order = begun + [step for step in archived if step.file.path not in paths]
+        self._until = _end(order, told.place, self.stop)
+        self._order = order[: max(self._until, len(begun))]  # what is noted may be begun
+        newest = max((step.unit for step in begun), default=Unit(0, 0))
+        late = [step.unit for step in self._order[len(begun) :] if step.unit < newest]
+        self._late = list(dict.fromkeys(late))
+        done = order[: self.place.files]
+        self.done_before = self.place.rows + sum(step.file.rows for step in done)
 
 
-def _files(folder: Path, topic: str, group: str | None) -> list[ArchivedFile]:
+def _begun(order: Sequence[_Step], place: Place) -> int:
+    """How many of them are sent, or were being sent when a run died: they keep their place.
+
+    Behind a whole file the next one's first records may be stored, and not noted.
+    """
+    files, rows = place
+    whole = files < len(order) and rows == order[files].file.rows
+    return files + 2 if whole else files + 1
+
+
+def _end(order: Sequence[_Step], place: Place, stop: Hole | None) -> int:
+    """How many of them are sent, or come before what the archive lacks."""
+    for number, (unit, file) in enumerate(order):
+        sent = number < place.files or place == (number, file.rows)
+        if stop is not None and unit.begin >= stop.begin and not sent:
+            return number
+    return len(order)
+
+
+def progress_path(folder: Path, name: str) -> Path:
+    """Where it is noted."""
+    return folder / FOLDER / f"replay-{name}.json"
+
+
+def progress_name(folder: Path, topic: str, group: str | None, target: str) -> str:
+    """What a replay's progress is called if nobody names it: by the group, if that is named.
+
+    It has to be once another group archives there, too: what went on without goes on with it, and
+    the other way round. Raises `InvalidArgument`.
+    """
+    of, ledger = open_group(folder, group)
+    archived = {file.path for file in ledger.files()}
+    tail = f"{topic}-to-{target}"
+    usual, other = f"{group or 'all'}-{tail}", f"{'all' if group else of}-{tail}"
+    for name in (usual, other):
+        told = progress(progress_path(folder, name))
+        if told is not None and archived.issuperset(told.of):
+            return name
+    return usual
+
+
+def progress(path: Path) -> Progress | None:
+    """None if nothing is noted. Raises `InvalidArgument` if it does not decode."""
+    try:
+        told = json.loads(path.read_text())
+        place = Place(told["files"], told["rows"])
+        return Progress(place, list(told["of"]), dict(told.get("sender", {})))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidArgument(f"{path} does not decode: {error}; remove it") from None
+
+
+def open_group(folder: Path, group: str | None) -> tuple[str, Ledger]:
+    """The group that is meant. Raises `InvalidArgument` if that is not clear, or there is none."""
     known = groups(folder)
     if not known:
         raise InvalidArgument(f"{folder} is no archive: `fmq job archive` makes one")
@@ -152,12 +278,17 @@ def _files(folder: Path, topic: str, group: str | None) -> list[ArchivedFile]:
         raise InvalidArgument(f"{folder} holds several groups: --group {' | '.join(known)}")
     if group is not None and group not in known:
         raise InvalidArgument(f"{folder} holds no group {group!r}: there are {', '.join(known)}")
-    ledger = load(folder, group or known[0])
-    files = ledger.files() if ledger else []
-    topics = sorted({file.topic for file in files})
+    name = group or known[0]
+    return name, load(folder, name) or Ledger()
+
+
+def _steps(folder: Path, ledger: Ledger, topic: str) -> list[_Step]:
+    """A topic's files in journal order."""
+    steps = [_Step(unit, file) for unit in sorted(ledger.done) for file in ledger.done[unit]]
+    topics = sorted({step.file.topic for step in steps})
     if topic not in topics:
         raise InvalidArgument(f"no topic {topic!r} in {folder}: {', '.join(topics) or 'none yet'}")
-    return [file for file in files if file.topic == topic]
+    return [step for step in steps if step.file.topic == topic]
 
 
 def _rows(batch: Any) -> list[Archived]:

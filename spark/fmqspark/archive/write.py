@@ -31,6 +31,10 @@ _DAY_MS: Final = 86_400_000
 _ROW_GROUP: Final = 16 * 1024 * 1024  # bytes gathered for one
 _AT_ONCE: Final = 128 * 1024 * 1024  # bytes gathered for all
 _CODEC: Final = "zstd"
+_OPEN: Final = 100
+"""Files of one task that are open at a time: far below what a process may usually open (1024)."""
+_UNFINISHED: Final = ".part"
+"""Not `.parquet`: what is being made is in the archive's folder, where readers look for these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,61 +135,102 @@ def _day(number: int) -> date:
 
 @dataclass(slots=True)
 class _File:
-    path: Path
-    writer: Any
+    parts: list[Path] = field(default_factory=list)
+    writer: Any = None  # of the last part, while it is open
     waiting: list[Any] = field(default_factory=list)
     bytes: int = 0
     rows: int = 0
 
 
 class _Files:
-    """One Parquet file a topic and day, written at the same time."""
+    """One Parquet file a topic and day, written at the same time; few of them are open at once.
+
+    Who was written to least recently is closed, and goes on in another part. In the end parts
+    become one file: so its name does not tell how many could be open.
+    """
 
     def __init__(self, scratch: Path, group: str) -> None:
         self._scratch = scratch
         self._group = group
         self._schema = schema(COLUMNS).append(pa.field("group", pa.string()))
         self._files: dict[tuple[str, str], _File] = {}
+        self._open: list[_File] = []  # who was written to last comes last
+        self._made = 0
         self._bytes = 0
 
     def __enter__(self) -> "_Files":
         return self
 
     def __exit__(self, *_: object) -> None:
-        for file in self._files.values():
-            file.writer.close()
+        for file in list(self._open):
+            self._shut(file)
 
     def add(self, topic: str, day: str, batch: Any) -> None:
         """Rows of one file."""
-        file = self._files.get((topic, day))
-        if file is None:
-            path = self._scratch / f"{len(self._files)}.parquet"
-            writer = pq.ParquetWriter(
-                path, self._schema, compression=_CODEC, use_dictionary=["group", "queue"]
-            )
-            file = self._files[topic, day] = _File(path, writer)
-        file.waiting.append(batch)
-        file.bytes += batch.nbytes
-        self._bytes += batch.nbytes
-        if file.bytes >= _ROW_GROUP:
-            self._flush(file)
-        elif self._bytes >= _AT_ONCE:
+        file = self._files.setdefault((topic, day), _File())
+        file.rows += len(batch)
+        self._keep(file, batch)
+        if self._bytes >= _AT_ONCE:
             for each in self._files.values():
                 self._flush(each)
 
     def close(self) -> dict[tuple[str, str], tuple[Path, int]]:
         """Finish them; path and rows of each."""
-        for file in self._files.values():
+        return {key: (self._finish(file), file.rows) for key, file in self._files.items()}
+
+    def _keep(self, file: _File, batch: Any) -> None:
+        file.waiting.append(batch)
+        file.bytes += batch.nbytes
+        self._bytes += batch.nbytes
+        if file.bytes >= _ROW_GROUP:
             self._flush(file)
-            file.writer.close()
-        return {key: (file.path, file.rows) for key, file in self._files.items()}
 
     def _flush(self, file: _File) -> None:
         if not file.waiting:
             return
         table = pa.Table.from_batches(file.waiting)
         group = pa.array([self._group]).take(pa.array(np.zeros(len(table), np.int64)))
-        file.writer.write_table(table.append_column(self._schema.field("group"), group))
-        file.rows += len(table)
+        self._writer(file).write_table(table.append_column(self._schema.field("group"), group))
         self._bytes -= file.bytes
         file.waiting, file.bytes = [], 0
+
+    def _writer(self, file: _File) -> Any:
+        """Where its next rows go."""
+        if file.writer is not None:
+            self._open.remove(file)
+        else:
+            if len(self._open) >= _OPEN:
+                self._shut(self._open[0])
+            file.parts.append(self._scratch / f"{self._made}{_UNFINISHED}")
+            self._made += 1
+            file.writer = pq.ParquetWriter(
+                file.parts[-1], self._schema, compression=_CODEC, use_dictionary=["group", "queue"]
+            )
+        self._open.append(file)
+        return file.writer
+
+    def _shut(self, file: _File) -> None:
+        self._open.remove(file)
+        file.writer.close()
+        file.writer = None
+
+    def _finish(self, file: _File) -> Path:
+        """All its rows in one part, closed."""
+        self._flush(file)
+        if len(file.parts) > 1:
+            self._join(file)
+        if file.writer is not None:
+            self._shut(file)
+        return file.parts[0]
+
+    def _join(self, file: _File) -> None:
+        if file.writer is not None:
+            self._shut(file)
+        parts, file.parts = file.parts, []
+        for part in parts:
+            with pq.ParquetFile(part) as opened:
+                for number in range(opened.num_row_groups):
+                    for batch in opened.read_row_group(number).to_batches():
+                        self._keep(file, batch.drop_columns(["group"]))
+            part.unlink()
+        self._flush(file)

@@ -12,7 +12,7 @@ Blamed is who is not with the majority; of two, who was named later: name the ma
 import itertools
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -119,15 +119,20 @@ def suspects(replicas: Sequence[Replica]) -> list[Key]:
 
 
 def drills(replicas: Sequence[Replica], keys: Sequence[Key]) -> list[Drill]:
-    """What to read again: at most `MAX_DRILLS` blocks of one stretch, and all with damage in them:
-    told as a whole that would be a difference.
+    """What to read again: of each replica's every stretch of difference the first `MAX_DRILLS`
+    blocks, as its begin says what it is; and all with damage in them: told as a whole that would
+    be a difference.
     """
     made = []
-    run, before = 0, None
+    stretches: dict[str, tuple[int, int]] = {}  # so many blocks, and where the last one ends
     for key in keys:
-        run = run + 1 if before is not None and key[1] - before[1] <= 1 else 1
-        before = key
-        if run > MAX_DRILLS and not _partly_readable(replicas, key):
+        wanted = _partly_readable(replicas, key)
+        for replica, begin, end in _deviating(replicas, key):
+            count, before = stretches.get(replica.name, (0, 0))
+            count = count + 1 if before >= begin else 1
+            stretches[replica.name] = count, end
+            wanted |= count <= MAX_DRILLS
+        if not wanted:
             continue
         for replica in replicas:
             made += [
@@ -145,8 +150,13 @@ def _partly_readable(replicas: Sequence[Replica], key: Key) -> bool:
     return not all(replica.readable(begin, end) for replica in having)
 
 
-_Difference = tuple[Batch | None, Batch]
-"""(what the reference has in its place, what differs)"""
+class _Difference(NamedTuple):
+    """A place where a replica is not as the reference."""
+
+    begin: int
+    end: int
+    theirs: Epoch | None = None  # the reference's there; None: not known
+    own: Epoch | None = None
 
 
 class Comparison(NamedTuple):
@@ -189,6 +199,7 @@ def _differences(
 ) -> None:
     """Note where each replica parts from the first one that can be read there."""
     all_of = {r.name: {batch.position: batch for batch in told.get(r.name, [])} for r in ranked}
+    order = {name: sorted(own) for name, own in all_of.items()}
     for position in sorted({position for own in all_of.values() for position in own}):
         some = next(own[position] for own in all_of.values() if position in own)
         able = [replica for replica in ranked if replica.readable(some.position, some.end)]
@@ -199,7 +210,19 @@ def _differences(
             if mine == other or batch is None:
                 continue
             if replica.readable(position, batch.end) and able[0].readable(position, batch.end):
-                into[replica.name].append((other, batch))
+                theirs, own = (
+                    _epoch_at(all_of[r.name], order[r.name], position) for r in (able[0], replica)
+                )
+                into[replica.name].append(_Difference(position, batch.end, theirs, own))
+
+
+def _epoch_at(
+    batches: Mapping[Position, Batch], order: Sequence[Position], position: Position
+) -> Epoch | None:
+    """That of the batch that stands there, though it may begin before; None: there is none."""
+    number = bisect_right(order, position) - 1
+    batch = batches[order[number]] if number >= 0 else None
+    return batch.epoch if batch is not None and position < batch.end else None
 
 
 def _whole(
@@ -208,14 +231,19 @@ def _whole(
     into: dict[str, list[_Difference]],
 ) -> None:
     """A block far into a long difference: told as a whole."""
+    for replica, begin, end in _deviating(replicas, key):
+        into[replica.name].append(_Difference(begin, end))
+
+
+def _deviating(replicas: Sequence[Replica], key: Key) -> Iterator[tuple[Replica, int, int]]:
+    """Who could be read and has another block than the one that counts as right, and where."""
     reference, *others = _ranked(replicas, key)
     for replica in others:
         if replica.blocks.get(key) == reference.blocks[key]:
             continue
         some = replica.blocks.get(key) or reference.blocks[key]
         if replica.readable(some[0].first, some[-1].end):
-            batch = Batch(some[0].first, some[-1].end, Epoch(0), some[0].digest)
-            into[replica.name].append((None, batch))
+            yield replica, some[0].first, some[-1].end
 
 
 def _ranges(
@@ -223,31 +251,39 @@ def _ranges(
     differing: Sequence[_Difference],
     committed: int,
 ) -> list[Found]:
-    """Join what lies side by side; the first batch of a range says what kind it is."""
-    found: list[Found] = []
-    for other, batch in sorted(differing, key=lambda piece: piece[1].position):
-        if found and found[-1].end is not None and found[-1].end >= batch.position:
-            found[-1] = found[-1]._replace(end=max(found[-1].end, batch.end))
-            continue
-        parts = other is not None and other.epoch != batch.epoch
-        code = Code.R002 if parts else Code.R001
-        sure = code is Code.R001 or batch.position < committed
-        sentence = f"{code.value}; all below {committed} is known to be committed"
-        if parts and other is not None:
-            sentence = f"epoch {batch.epoch}, the others have {other.epoch}: {sentence}"
-        found.append(
-            Found(
-                replica.name,
-                code.name,
-                (Severity.ERROR if sure else Severity.WARNING).value,
-                segment_name(Position(replica.base_of(batch.position))),
-                batch.position,
-                batch.end,
-                sentence,
-                _DIFFERS if sure else _PARTED,
-            )
-        )
-    return found
+    """Join what lies side by side; the first place of a range where both epochs are known says
+    what kind it is.
+    """
+    joined: list[list[_Difference]] = []
+    end = -1
+    for piece in sorted(differing, key=lambda piece: piece.begin):
+        if piece.begin > end:
+            joined.append([])
+        joined[-1].append(piece)
+        end = max(end, piece.end)
+    return [_range(replica, pieces, committed) for pieces in joined]
+
+
+def _range(replica: Replica, pieces: Sequence[_Difference], committed: int) -> Found:
+    epochs = ((piece.own, piece.theirs) for piece in pieces)
+    own, theirs = next((pair for pair in epochs if None not in pair), (None, None))
+    begin, end = pieces[0].begin, max(piece.end for piece in pieces)
+    parts = own != theirs
+    code = Code.R002 if parts else Code.R001
+    sure = code is Code.R001 or begin < committed
+    sentence = f"{code.value}; all below {committed} is known to be committed"
+    if parts:
+        sentence = f"epoch {own}, the others have {theirs}: {sentence}"
+    return Found(
+        replica.name,
+        code.name,
+        (Severity.ERROR if sure else Severity.WARNING).value,
+        segment_name(Position(replica.base_of(begin))),
+        begin,
+        end,
+        sentence,
+        _DIFFERS if sure else _PARTED,
+    )
 
 
 def _ends(replicas: Sequence[Replica], committed: int) -> list[Found]:

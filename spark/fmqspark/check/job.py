@@ -27,8 +27,11 @@ from fmqcore.scan.digests import Batch, batches
 from fmqcore.scan.headers import ScanRange, scan_headers
 from fmqcore.words import Position
 from fmqspark.check import compare
+from fmqspark.check.patchy import open_patchy
 from fmqspark.check.progress import Progress
 from fmqspark.check.rows import (
+    CUT_SHORT,
+    NO_FILE,
     NOT_OK,
     Covered,
     Found,
@@ -46,7 +49,6 @@ from fmqspark.files import (
     look,
     look_at_all,
     no_data_directory,
-    open_segment,
 )
 
 CLEAN: Final = 0
@@ -264,19 +266,25 @@ def _segments(
 def _missing(
     name: str, told: Sequence[Found], results: Sequence[SegmentResult], durable_end: Position
 ) -> list[Covered]:
-    """What is in no file that is there: holes, and what must be behind the last one."""
+    """What is in no file that is there: holes, and what must be behind the last one.
+
+    That one may be cut with a hole behind it: what lies between is not there, either.
+    """
     holes = [
-        (found.begin, found.end, "the file is missing")
+        (segment_name(Position(found.begin)), found.begin, found.end, NO_FILE)
         for found in told
         if found.code == Code.J005.name and found.begin is not None and found.end is not None
     ]
-    end = max((result.base + result.size for result in results), default=durable_end)
-    if end < durable_end and not any(begin >= end for begin, _, _ in holes):
-        holes.append((end, durable_end, "the file is cut short"))
-    return [
-        Covered(name, segment_name(Position(begin)), begin, until, State.UNREAD.value, why)
-        for begin, until, why in holes
-    ]
+    if results:
+        last = max(results, key=lambda result: result.base + result.size)
+        end = last.base + last.size
+        until = min((begin for _, begin, _, _ in holes if begin >= end), default=durable_end)
+        whole = last.sealed and last.end == end
+        file = segment_name(Position(end if whole else last.base))
+        if end < until:
+            holes.append((file, end, until, NO_FILE if whole else CUT_SHORT))
+    unread = State.UNREAD.value
+    return [Covered(name, file, begin, end, unread, why) for file, begin, end, why in holes]
 
 
 def _suspect(
@@ -319,7 +327,7 @@ def read_block(task: DrillTask) -> tuple[compare.Drill, list[Batch] | str]:
     drill = task.drill
     base = Position(drill.base)
     try:
-        with open_segment(task.path, segment_name(base), Throttle(task.bytes_per_s)) as data:
+        with open_patchy(task.path, segment_name(base), Throttle(task.bytes_per_s)) as data:
             segment = Segment(base, Position(base + len(data)))
             found: list[Batch] = []
             at, before = drill.first, -1
@@ -328,7 +336,7 @@ def read_block(task: DrillTask) -> tuple[compare.Drill, list[Batch] | str]:
                 block, scan = scan_headers(data.read, wanted)
                 found += batches(block)
                 before, at = at, scan.position
-            return drill, found
+            return drill, found if at >= drill.end or not data.why else data.why
     except OSError as failed:
         return drill, failed.strerror or str(failed)
 

@@ -68,6 +68,7 @@ def page(
         own += _missing(replica, own, coverage)
         parts.append(_map(sorted(own, key=lambda segment: segment.base), findings, coverage))
     parts += [_coverage_table(summary["bytes"]), _findings_table(findings)]
+    parts.append(_not_read_table([row for row in coverage if row.is_told_alone]))
     return "\n".join(parts) + "\n"
 
 
@@ -101,7 +102,8 @@ def _map(
         begin, end = group[0].base, group[-1].base + group[-1].size
         names = {name for s in group for name in (f"{s.base:020d}.journal", f"{s.base:020d}.index")}
         told = [f for f in mine if f.file in names or _touches(f, begin, end)]
-        state = _state(group, told, [c for c in unread if c.begin < end and begin < c.end])
+        lost = [c for c in unread if c.file in names or (c.begin < end and begin < c.end)]
+        state = _state(group, told, lost)
         title = f"[{begin}, {end}) {_COLOURS[state][1]}"
         if told:
             title += ": " + ", ".join(sorted({found.code for found in told}))
@@ -153,6 +155,21 @@ def _findings_table(findings: Sequence[Found]) -> str:
     rest = f"<p>And {more} more: see findings.parquet.</p>" if more > 0 else ""
     head = "<tr><th>code<th>severity<th>where<th>positions<th>what, and what to do"
     return f"<h2>Findings</h2><table>{head}{rows}</table>{rest}"
+
+
+def _not_read_table(rows: Sequence[Covered]) -> str:
+    if not rows:
+        return ""
+    cells = "".join(
+        f"<tr><td>{escape(row.state)}<td>{escape(row.replica)}<br><code>{escape(row.file)}</code>"
+        f"<td class=n>{f'{row.begin}–{row.end}' if row.bytes else 'whole file'}"
+        f"<td>{escape(row.why)}"
+        for row in rows[:_MAX_FINDINGS]
+    )
+    more = len(rows) - _MAX_FINDINGS
+    rest = f"<p>And {more} more: see coverage.parquet.</p>" if more > 0 else ""
+    head = "<tr><th>state<th>where<th>positions<th>why"
+    return f"<h2>Not read</h2><table>{head}{cells}</table>{rest}"
 
 
 def _range(found: Found) -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fmqcore.journal.findings import Finding, Severity
 from fmqcore.scan.digests import Digest
@@ -32,6 +32,11 @@ class State(Enum):
 
 NOT_OK = (State.UNREAD, State.MOVING)
 """Whoever was to read these could not: a check with them is not complete."""
+DAMAGE: Final = "damage"
+NO_FILE: Final = "the file is missing"
+CUT_SHORT: Final = "the file is cut short"
+_FOUND: Final = (DAMAGE, NO_FILE, CUT_SHORT)
+"""Why something is unread that a finding tells of."""
 
 
 class Found(NamedTuple):
@@ -66,6 +71,15 @@ class Covered(NamedTuple):
     def bytes(self) -> int:
         """How many it is about."""
         return self.end - self.begin
+
+    @property
+    def is_told_alone(self) -> bool:
+        """Was it to be read and could not, and no finding says so?"""
+        return self.state in [state.value for state in NOT_OK] and self.why not in _FOUND
+
+    def __str__(self) -> str:
+        where = f" at {self.begin}–{self.end}" if self.bytes else ""
+        return f"{self.state}: {self.replica}/{self.file}{where}: {self.why}"
 
 
 @dataclass(slots=True)

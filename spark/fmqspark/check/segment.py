@@ -5,12 +5,12 @@ stands for itself, because its SNAP holds the state of all before it; that it fo
 before is checked by that one's task, which reads the first batch behind its end, too.
 """
 
-import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from fmqcore.batch import BatchFault, BatchHeader
+from fmqcore.batch import HEADER_LEN, BadBatch, BatchFault, BatchHeader, parse_header
 from fmqcore.consume.sidefile import NAME as SIDE_JOURNAL
 from fmqcore.errors import Malformed
 from fmqcore.journal.findings import FAULT_CODES, Code, Finding, error
@@ -25,8 +25,10 @@ from fmqcore.journal.verify_offsets import OffsetHistory, check_offsets, check_s
 from fmqcore.scan.digests import digests
 from fmqcore.scan.headers import HeaderCollector
 from fmqcore.words import Position
+from fmqspark.check.coverage import Piece, cover
+from fmqspark.check.patchy import PatchyBytes, open_patchy
 from fmqspark.check.rows import Covered, Level, SegmentResult, State, found_on
-from fmqspark.files import SegmentBytes, Throttle, open_segment, read_small
+from fmqspark.files import Throttle, open_segment, read_small
 
 _LOOKS: Final = 10
 _LOOK_AGAIN_S: Final = 0.05
@@ -70,7 +72,7 @@ def _checked(task: SegmentTask) -> SegmentResult:
     result = SegmentResult(task.replica, task.base, task.size, task.base)
     sparse = task.level is not Level.DEEP
     try:
-        with open_segment(task.path, file.name, throttle, sparse=sparse) as data:
+        with open_patchy(task.path, file.name, throttle, sparse=sparse) as data:
             try:
                 _Check(task, result, data, throttle).run()
             finally:
@@ -85,21 +87,19 @@ def _checked(task: SegmentTask) -> SegmentResult:
 
 def _not_read(result: SegmentResult, file: SegmentFile, state: State, failed: OSError) -> None:
     why = failed.strerror or str(failed)
-    name = os.path.basename(failed.filename or file.name)
-    why = why if name == file.name else f"{name}: {why}"  # its index, or what goes with the newest
     result.coverage = [Covered(result.replica, file.name, file.base, file.end, state.value, why)]
-    result.digests = []
 
 
 class _Check:
     def __init__(
-        self, task: SegmentTask, result: SegmentResult, data: SegmentBytes, throttle: Throttle
+        self, task: SegmentTask, result: SegmentResult, data: PatchyBytes, throttle: Throttle
     ) -> None:
         self._task = task
         self._throttle = throttle
         self._result = result
         self._data = data
         self._looks = _LOOKS
+        self._unread: list[Covered] = []  # small files
         self._file = task.file
         self._history = OffsetHistory(self._file.name)
         self._headers = HeaderCollector()
@@ -117,10 +117,14 @@ class _Check:
     def run(self) -> None:
         task, verifier, result = self._task, self._verifier, self._result
         index = self._small(index_name(self._file.base))
-        report = verifier.segment(self._file, self._data, index, again=self._again)
+        report = verifier.segment(
+            self._file, self._data, index, index_lost=bool(self._unread), again=self._again
+        )
+        doubts = _Doubts(self._data, report, verifier.cursor.position)
         findings = list(report.findings) + self._history.findings
         if task.newest:
-            findings += self._at_the_end() + self._resume(whole=not report.findings)
+            whole = not report.findings and not self._data.why
+            findings += self._at_the_end(known=not doubts.at_the_end) + self._resume(whole=whole)
         elif report.sealed:
             findings += self._next()
         result.findings = [found_on(task.replica, finding) for finding in findings]
@@ -129,13 +133,18 @@ class _Check:
         result.batches, result.records = report.batches, report.records
         result.first_ms, result.last_ms = report.first_ms, report.last_ms
         result.index = report.index.value
-        unread = _unread(report, verifier.cursor.position)
-        result.coverage = _coverage(task, report, verifier.cursor.position, unread)
+        result.coverage = cover(task.replica, report, result.end, doubts.lost) + self._unread
         headers = self._headers.block
         result.digests = digests(headers) if len(headers) else []
 
     def _small(self, name: str) -> bytes | None:
-        found = read_small(self._task.path, name)
+        """None also if it cannot be read: that is told by itself, and stands in nothing's way."""
+        try:
+            found = read_small(self._task.path, name)
+        except OSError as failed:
+            why = failed.strerror or str(failed)
+            self._unread.append(Covered(self._task.replica, name, 0, 0, State.UNREAD.value, why))
+            return None
         self._result.bytes_read += len(found or b"")
         self._throttle.read(len(found or b""))
         return found
@@ -149,10 +158,13 @@ class _Check:
         self._data.refresh()
         return True
 
-    def _at_the_end(self) -> list[Finding]:
-        """Of the newest segment: checkpoint, consumer progress, side journal."""
+    def _at_the_end(self, *, known: bool) -> list[Finding]:
+        """Of the newest segment: checkpoint, consumer progress, side journal. `known`: is it the
+        journal's end, or only that of what can be read?
+        """
         verifier, before = self._verifier, len(self._verifier.findings)
-        verifier.finish()
+        if known:
+            verifier.finish()
         found = verifier.findings[before:]
         if not self._payloads:
             return found
@@ -161,7 +173,7 @@ class _Check:
             found += check_offsets(state, self._file.name, verifier.cursor.position)
         side = self._small(SIDE_JOURNAL)
         if side is not None:
-            found += check_side_journal(side, None if self._task.live else state)
+            found += check_side_journal(side, state if known and not self._task.live else None)
         return found
 
     def _resume(self, *, whole: bool) -> list[Finding]:
@@ -202,6 +214,49 @@ class _Check:
         return []
 
 
+class _Doubts:
+    """What the verifier said of bytes that the disk did not give: it is no finding. Takes it out of
+    the report.
+    """
+
+    def __init__(self, data: PatchyBytes, report: SegmentReport, end: Position) -> None:
+        self._data = data
+        self._file = report.file
+        self.lost: list[Piece] = []
+        self.at_the_end = False
+        """Can what is behind the last good batch not be read?"""
+        if not data.why:
+            return
+        doubted: list[Finding] = []
+        kept: list[Finding] = []
+        for finding in report.findings:
+            (doubted if self._is_of_lost(finding) else kept).append(finding)
+        report.findings = kept
+        begins = {finding.position for finding in doubted}
+        self.at_the_end = not report.sealed and (
+            end in begins or data.is_lost(end - self._file.base, end - self._file.base + HEADER_LEN)
+        )
+        places = [
+            (self._file.base + begin, self._file.base + until) for begin, until in data.lost()
+        ]
+        places += [(f.position, f.end) for f in doubted if f.position is not None and f.end]
+        places += [(end, self._file.end)] if self.at_the_end else []
+        self.lost = [Piece(begin, until, State.UNREAD, data.why) for begin, until in places]
+
+    def _is_of_lost(self, finding: Finding) -> bool:
+        """A header's fault is of its own bytes, a payload's of all of them; others cannot be."""
+        if finding.file != self._file.name or finding.position is None:
+            return False
+        if finding.code not in (Code.J001, Code.J002):
+            return False
+        at = finding.position - self._file.base
+        length = HEADER_LEN
+        if finding.code is Code.J002:
+            with suppress(BadBatch):  # it cannot be read again: then that is what is lost
+                length = parse_header(self._data[at : at + HEADER_LEN]).total_len
+        return self._data.is_lost(at, at + length)
+
+
 _LINK: Final = (BatchFault.CHAIN, BatchFault.EPOCH, BatchFault.OFFSET)
 """What only both segments together can tell; other faults are the next one's own."""
 
@@ -214,53 +269,3 @@ def _disagrees(
         return []
     sentence = f"SNAP is not what the journal before it adds up to: {why}"
     return [error(Code.M001, name, header.position, sentence, header.end)]
-
-
-def _unread(report: SegmentReport, end: Position) -> list[tuple[int, int]]:
-    """Ranges within and behind damage, ascending."""
-    holes = [
-        (finding.position, finding.end)
-        for finding in report.findings
-        if finding.position is not None
-        and finding.end is not None
-        and finding.code in _HEADER_CODES
-        and finding.file == report.file.name
-    ]
-    if report.unread_bytes > report.skipped_bytes:
-        holes.append((end, report.file.end))
-    return sorted((int(a), int(b)) for a, b in holes)
-
-
-_HEADER_CODES: Final = (Code.J001, Code.J003, Code.J005)
-
-
-def _coverage(
-    task: SegmentTask, report: SegmentReport, end: int, unread: list[tuple[int, int]]
-) -> list[Covered]:
-    """The whole file, range by range."""
-    name, replica = report.file.name, task.replica
-    end = min(end, report.file.end)  # an EOF reaches further than a file that is cut behind it
-    bad = [(a, b, State.UNREAD) for a, b in unread]
-    bad += [
-        (finding.position, finding.end, State.DAMAGED)
-        for finding in report.findings
-        if finding.code is Code.J002 and finding.position is not None and finding.end is not None
-    ]
-    rows: list[Covered] = []
-    at = int(report.file.base)
-    for begin, until, state in sorted(bad, key=lambda piece: piece[0]):
-        if at < begin:
-            rows.append(Covered(replica, name, at, begin, State.CHECKED.value))
-        rows.append(Covered(replica, name, begin, until, state.value, "damage"))
-        at = until
-    if at < end:
-        rows.append(Covered(replica, name, at, end, State.CHECKED.value))
-        at = end
-    if at < report.file.end:
-        state = State.EMPTY
-        if report.moving:
-            state = State.MOVING
-        elif any("torn" in f.sentence or "unfinished" in f.sentence for f in report.findings):
-            state = State.VOID
-        rows.append(Covered(replica, name, at, report.file.end, state.value))
-    return rows

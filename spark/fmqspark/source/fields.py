@@ -83,7 +83,8 @@ def _field(item: "re.Match[str]", prefix: str) -> Field:
     if kind.lower() not in _TYPES or more or rest.strip():
         raise InvalidArgument(
             f"json field {name!r}: {kind}{more or ''}{rest.rstrip()} is none of "
-            f"{', '.join(KINDS)}; take it as STRING and cast it behind the source"
+            f"{', '.join(KINDS)}; take it as STRING and cast it behind the source "
+            "(a number with more than 15 digits is not exact there: from_json on value)"
         )
     if name == CORRUPT:
         if _TYPES[kind.lower()] != "string":

@@ -123,6 +123,9 @@ def understand(options: Mapping[str, str]) -> Request:
     )
 
 
+_DIGITS_OF_DATES: Final = (4, 6, 8)  # 2026, 202601, 20260131: ISO 8601 writes them so, too
+
+
 def size(name: str, text: str) -> int:
     """`32m` and its like, in bytes."""
     found = _SIZE.fullmatch(text)
@@ -134,6 +137,11 @@ def size(name: str, text: str) -> int:
 def time_ms(name: str, text: str) -> int:
     """A time as milliseconds since 1970."""
     if text.isdecimal():
+        if len(text) in _DIGITS_OF_DATES and text[:2] in ("19", "20"):
+            raise InvalidArgument(
+                f"{name} {text!r}: a date? Write it like 2026-01-31; as milliseconds it is within "
+                f"hours of 1970: write 0{text} if you mean that"
+            )
         return int(text)
     try:
         when = datetime.fromisoformat(text)

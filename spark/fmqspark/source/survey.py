@@ -51,6 +51,7 @@ from fmqspark.source.access import open_bytes
 
 T = TypeVar("T")
 _LOOKS: Final = 3
+_NO_CHECKPOINT: Final = "it has no readable checkpoint, so nobody knows what of it is committed"
 _UNKNOWN: Final = "no directory has a readable checkpoint, so nobody knows what is committed"
 
 
@@ -104,6 +105,8 @@ class Survey:
     tail: HeaderBlock = field(default_factory=HeaderBlock)
     """Headers of the newest segment."""
     last: str = ""  # who is asked only for what nobody else can give: of brokers the last one
+    told: list[str] = field(default_factory=list)
+    """Which replica could not give what, so that others had to: to be told."""
 
     def topic_ids(self, names: Iterable[str]) -> frozenset[TopicId]:
         """Raises `InvalidArgument` for a topic that is not in the journal."""
@@ -120,7 +123,8 @@ class Survey:
 def survey(directories: Sequence[str], *, uncommitted: bool = False, since: int = 0) -> Survey:
     """Look at the replicas of one journal; at segments that end below `since` not.
 
-    Of brokers the last one, the master, is asked last. Raises `InvalidArgument`,
+    Of brokers the last one, the master, is asked last. Damage of one replica, or one that cannot be
+    read, ends it only where no other one can give the same. Raises `InvalidArgument`,
     `CorruptJournal`, `Unavailable`, `OSError`.
     """
     if not directories:
@@ -135,14 +139,15 @@ def survey(directories: Sequence[str], *, uncommitted: bool = False, since: int 
 
 
 def _survey(directories: Sequence[str], uncommitted: bool, since: int) -> Survey:
-    known = _replicas(directories, uncommitted)
+    told: list[str] = []
+    known = _replicas(directories, uncommitted, told)
     if not known:
         raise CorruptJournal(
             f"{', '.join(directories)}: {_UNKNOWN}; name another replica, too, or read "
             "uncommitted data as well (option uncommitted)"
         )
     known = [r for r in known if r.end > r.begin] or known[:1]  # a fresh one holds nothing yet
-    found = Survey(min(r.begin for r in known), max(r.end for r in known))
+    found = Survey(min(r.begin for r in known), max(r.end for r in known), told=told)
     found.last = directories[-1] if is_broker(directories[-1]) else ""
     snaps: list[tuple[Snap, list[Replica]]] = []
     at = found.begin
@@ -154,7 +159,7 @@ def _survey(directories: Sequence[str], uncommitted: bool, since: int) -> Survey
         if base < at and snaps:
             continue  # within the segment before: a file that belongs to nothing
         holders = [r for r in known if base in r.bases and base < r.end]
-        snap = _first_good(holders, partial(_snap_of, base))
+        snap = _first_good(holders, partial(_snap_of, base), told)
         _same_journal(snap, holders)
         if base != at:
             raise _gap(at, base)
@@ -264,26 +269,36 @@ def _tail(found: Survey, segment: Segment, holders: list[Replica]) -> None:
                 raise damaged(segment.base, done.position, f"{replica.path}: {why}")
             return headers, names_told(data.read, segment.base, headers)
 
-    found.tail, names = _first_good(holders, scan)
+    found.tail, names = _first_good(holders, scan, found.told)
     found.names |= names
 
 
-def _replicas(sources: Sequence[str], uncommitted: bool) -> list[Replica]:
-    """Those of which something is known. A broker that does not answer is left out."""
-    known, failures = [], []
+def _replicas(sources: Sequence[str], uncommitted: bool, told: list[str]) -> list[Replica]:
+    """Those of which something is known; who does not answer, or cannot be read, is left out."""
+    known: list[Replica] = []
+    failures: list[FmqError | OSError] = []
     for source in sources:
         try:
             replica = _broker(source) if is_broker(source) else _replica(source, uncommitted)
-        except BrokerGone as error:
-            failures.append(str(error))
+        except (BrokerGone, CorruptJournal, OSError) as error:
+            failures.append(error)
+            told.append(f"{source} is left out: {error}")
         else:
             known += [replica] if replica is not None else []
+            told += [] if replica is not None else [f"{source} is left out: {_NO_CHECKPOINT}"]
     if failures and not known:
-        raise Unavailable(f"no broker answers: {'; '.join(failures)}")
+        raise _nobody(failures)
     journals = {replica.journal for replica in known}
     if len(journals) > 1:
         raise InvalidArgument(f"these are brokers of several groups: {', '.join(sorted(journals))}")
     return known
+
+
+def _nobody(failures: Sequence[FmqError | OSError]) -> FmqError | OSError:
+    """What to tell if nothing could be read of any replica."""
+    if isinstance(failures[0], BrokerGone):
+        return Unavailable(f"no broker answers: {'; '.join(map(str, failures))}")
+    return failures[0]
 
 
 def _broker(source: str) -> Replica:
@@ -320,33 +335,48 @@ def _replica(path: str, uncommitted: bool) -> Replica | None:
 
 
 def _real_end(replica: Replica, limit: Position) -> Position:
-    """Where what is there ends, if what is durable ends below what may be read."""
+    """Where what is there ends, if what is durable ends below what may be read.
+
+    Damage does not end it, nor what cannot be read: that is met where it is read, and taken from
+    another replica there.
+    """
     end = max(replica.durable_end, replica.begin)
     for base, behind in zip_longest(replica.bases, replica.bases[1:]):
         if base >= limit or (behind is not None and behind <= replica.durable_end):
             continue
-        with open_segment(replica.path, segment_name(base), Throttle(0), sparse=True) as data:
-            whole = Segment(base, Position(base + len(data)))
-            _, done = scan_headers(data.read, ScanRange(whole, base, min(whole.end, limit)))
-        if done.position < min(replica.durable_end, limit):
-            why = done.stop.sentence if isinstance(done.stop, Fault) else "nothing is there"
-            raise damaged(base, done.position, f"{replica.path}: {why}")
+        try:
+            with open_segment(replica.path, segment_name(base), Throttle(0), sparse=True) as data:
+                whole = Segment(base, Position(base + len(data)))
+                _, done = scan_headers(data.read, ScanRange(whole, base, min(whole.end, limit)))
+        except OSError:
+            if limit == NO_END:  # nothing says how far it went
+                raise
+            return limit
+        if done.position < replica.durable_end:
+            return replica.durable_end
         end = min(done.position, limit)
         if not isinstance(done.stop, Sealed):
             break
     return end
 
 
-def _first_good(holders: Sequence[Replica], look_at: Callable[[Replica], T]) -> T:
+def _first_good(holders: Sequence[Replica], look_at: Callable[[Replica], T], told: list[str]) -> T:
     """The first replica's answer that is one; else what was wrong with the first."""
-    first: Exception | None = None
+    failures: list[tuple[str, FmqError | OSError]] = []
     for replica in holders:
         try:
-            return look_at(replica)
+            found = look_at(replica)
         except (FmqError, OSError) as error:
-            first = first or error
-    assert first is not None, "each segment has a holder"
-    raise first
+            failures.append((replica.path, error))
+        else:
+            told += [
+                f"{path} cannot give what {replica.path} can: {error}"
+                for path, error in failures
+                if not isinstance(error, FileNotFoundError | NotFound)  # retention, most likely
+            ]
+            return found
+    assert failures, "each segment has a holder"
+    raise failures[0][1]
 
 
 def _gap(begin: int, end: int) -> CorruptJournal:

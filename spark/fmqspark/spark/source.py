@@ -10,6 +10,7 @@ decide what is read; Spark applies them again to the rows, so they need be no mo
 """
 
 import gc
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -159,6 +160,7 @@ class FmqReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """See `DataSourceReader`."""
         found = self._request.survey()
+        tell(found.told)
         wanted = self._request.wanted_in(found)
         for one in self._filters:
             wanted = narrowed(wanted, one, found)
@@ -167,6 +169,12 @@ class FmqReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """See `DataSourceReader`."""
         return read(partition, self._columns, self._request.fields)
+
+
+def tell(sentences: Iterable[str]) -> None:
+    """Into the driver's log; no failure of the query."""
+    for each in sentences:
+        sys.stderr.write(f"fmq: {each}\n")
 
 
 def partitions(splits: Sequence[Split]) -> list[InputPartition]:

@@ -8,6 +8,7 @@ it into a file that the sentence names. `FMQ_DEBUG=1` lets everything through.
 
 import os
 import re
+import select
 import sys
 import tempfile
 import threading
@@ -36,10 +37,11 @@ class _Ear:
         self._fd = fd
         self._kept = os.dup(fd)
         self._reader, writer = os.pipe()
+        os.set_blocking(self._reader, False)
         os.dup2(writer, fd)
         os.close(writer)
         self._words = b""
-        self._passes = False
+        self._passes = self._over = False
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
@@ -51,6 +53,8 @@ class _Ear:
     def let_through(self, *, all_of_it: bool) -> None:
         """From now on, or also what was said so far, it goes where it was to go."""
         with self._lock:
+            while not self._over and self._is_said(0):  # before now, though not heard yet
+                self._over = not self._take()
             self._passes = True
             if all_of_it:
                 self._show(self._words)
@@ -62,13 +66,28 @@ class _Ear:
             return self._words.decode(errors="replace")
 
     def _listen(self) -> None:
-        while piece := os.read(self._reader, 65536):
+        while not self._over and self._is_said(None):
             with self._lock:
-                if self._passes:
-                    self._show(piece)
-                elif len(self._words) < _MOST:
-                    self._words += piece
+                self._over = self._over or not self._take()
         os.close(self._reader)
+
+    def _is_said(self, wait_ms: int | None) -> bool:
+        """There is something to hear, or the last who could say something has ended."""
+        poll = select.poll()
+        poll.register(self._reader, select.POLLIN)
+        return bool(poll.poll(wait_ms))
+
+    def _take(self) -> bool:
+        """Hear the next piece, if nobody else has; False: there will be none."""
+        try:
+            piece = os.read(self._reader, 65536)
+        except BlockingIOError:
+            return True
+        if self._passes:
+            self._show(piece)
+        elif len(self._words) < _MOST:
+            self._words += piece
+        return bool(piece)
 
     def _show(self, piece: bytes) -> None:
         with suppress(OSError):  # nobody reads it any more

@@ -23,7 +23,7 @@ from fmqcore.scan.select import Range
 from fmqspark.source.options import Request
 from fmqspark.source.splits import plan
 from fmqspark.source.survey import Survey
-from fmqspark.spark.source import partitions, read
+from fmqspark.spark.source import partitions, read, tell
 
 _POSITION: Final = "position"
 _TRIES: Final = 30
@@ -37,6 +37,7 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._request = request
         self._columns = columns
         self._target: int | None = None
+        self._told: list[str] = []
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         """Where a query without a checkpoint begins."""
@@ -109,6 +110,9 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if number + 1 == tries:
                     raise
                 continue
+            if found.told != self._told:  # once, not with each micro-batch
+                tell(found.told)
+                self._told = found.told
             if found.end >= reaching:
                 return found
         raise self._ahead(reaching, found.end)

@@ -1,13 +1,17 @@
 """Data directories for the tests of the jobs, damaged on purpose, and what a check says of them."""
 
+import errno
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fmqcore.batch import BatchHeader, BatchType
-from fmqcore.journal.segments import MIN_SEGMENT, segment_name
+from fmqcore.journal.segments import MIN_SEGMENT, NO_TERM, segment_name
 from fmqcore.tests.journal_writer import JournalWriter, sample
-from fmqcore.words import Position
+from fmqcore.words import Epoch, Position
 from fmqspark.check.job import Options, Outcome, run_check
 from fmqspark.check.rows import Level
 from fmqspark.engines import Engine, LocalEngine
@@ -22,10 +26,10 @@ def journal() -> JournalWriter:
 class Misfit(JournalWriter):
     """Its third segment follows another batch than there is."""
 
-    def _begin(self) -> None:
+    def _begin(self, framed_for: Epoch = NO_TERM) -> None:
         if len(self.segments) == 2:
             self._prev_crc ^= 1
-        super()._begin()
+        super()._begin(framed_for)
 
 
 def write(path: Path, writer: JournalWriter | None = None, **changes: Any) -> Path:
@@ -98,3 +102,20 @@ def alike(batches: int = 220, *, other: tuple[int, ...] = ()) -> JournalWriter:
     for n in range(batches):
         writer.data(7, n % 4, [(b"other" if n in other else b"value") + b"x" * 900])
     return writer
+
+
+def lose(patch: pytest.MonkeyPatch, file: Path, *bad: tuple[int, int]) -> None:
+    """These bytes of a file give an I/O error; as a disk does it: what is before them, first."""
+    read, inode = os.pread, file.stat().st_ino
+
+    def pread(fd: int, length: int, at: int) -> bytes:
+        if os.fstat(fd).st_ino != inode:
+            return read(fd, length, at)
+        for begin, end in bad:
+            if begin <= at < end:
+                raise OSError(errno.EIO, "Input/output error")
+            if at < begin:
+                length = min(length, begin - at)
+        return read(fd, length, at)
+
+    patch.setattr(os, "pread", pread)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fmqcore.journal.segments import CHECKPOINT
 from fmqspark.archive.ledger import open_book
 from fmqspark.tests.kit import data_batch, flip, journal, write
 from fmqspark.tests.test_cli import run
@@ -42,6 +43,24 @@ def test_damage_is_2_and_tells_what_is_not_archived(
     assert (code, err) == (2, "")
     assert f"damaged at position {data_batch(100).position}" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.spark
+def test_a_replica_that_cannot_be_read_is_told_and_the_others_are_archived(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b, out = write(tmp_path / "a"), write(tmp_path / "b"), tmp_path / "out"
+    (b / CHECKPOINT).unlink()
+    (b / CHECKPOINT).mkdir()
+    code, said, err = run(capsys, "archive", b, a, "--out", out)
+    assert (code, err) == (0, "")
+    first, second = said.splitlines()
+    assert first.startswith(f"{b} is left out: ")
+    assert second.startswith("900 records in 12 files, ")
+    code, said, _ = run(capsys, "archive", b, a, "--out", out, "-o", "json")
+    assert (code, json.loads(said)["replicas"]) == (0, [first])
+    code, said, err = run(capsys, "archive", b, "--out", out)
+    assert (code != 0, said, err.count("\n"), str(b) in err) == (True, "", 1, True)
 
 
 @pytest.mark.spark

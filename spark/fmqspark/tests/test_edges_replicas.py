@@ -87,6 +87,40 @@ def test_damage_of_one_does_not_hide_how_the_others_differ(tmp_path: Path, damag
     assert told == {("J001", "abc"[damaged])} | ({("R001", "c")} if damaged < 2 else set())
 
 
+def lost_behind_a_cut(b: Path, how: str) -> int:
+    """The newest file is lost and the one before it ends early; gives where what is there ends."""
+    newest, before = (b / segment_name(base) for base in (BASES[-1], BASES[-2]))
+    cut = next(h for h in journal().headers if h.position > BASES[-2] + MIN_SEGMENT // 3)
+    size = 0 if how == "emptied" else cut.position - BASES[-2]
+    before.write_bytes(before.read_bytes()[:size])
+    newest.unlink()
+    if how == "zeros":
+        newest.write_bytes(bytes(MIN_SEGMENT))
+    if how == "emptied":
+        (b / segment_name(Position(BASES[-1] + MIN_SEGMENT))).write_bytes(b"")
+    return BASES[-2] + size
+
+
+@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("how", ["gone", "zeros", "emptied"])
+def test_what_lies_between_a_cut_and_a_hole_is_not_there(
+    a: Path, b: Path, how: str, level: Level
+) -> None:
+    """Nobody blames the replica that has it."""
+    end = lost_behind_a_cut(b, how)
+    for paths in ((a, b), (b, a)):
+        outcome = check(*paths, level=level)
+        assert {f.replica for f in outcome.findings} == {str(b)}
+        assert {f.code for f in outcome.findings} <= {"J001", "J005"}
+        unread = sorted(row for row in rows(outcome, "unread") if row[1] < row[2])
+        assert unread[0] == ("b", end, BASES[-1])
+        assert unread[1][1] == BASES[-1]
+        told = {c.file for c in outcome.coverage if c.begin == end}  # zeros: a gap between files
+        gap = {segment_name(Position(end))} if how == "zeros" else set()
+        assert told == gap | {segment_name(BASES[-2])}
+        assert rows(outcome, "not compared") == [("a", end, journal().end)]
+
+
 class Vanishing(LocalEngine):
     """A segment's file goes after it was checked, before it is read again to be compared."""
 

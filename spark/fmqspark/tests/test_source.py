@@ -368,6 +368,8 @@ def test_a_topic_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -
         ({"path": "/x", "fromOffset": "-1"}, "fromOffset '-1'"),
         ({"path": "/x", "fromOffset": "9", "toOffset": "3"}, "fromOffset is above toOffset"),
         ({"path": "/x", "fromTime": "noon"}, "fromTime 'noon'"),
+        ({"path": "/x", "fromTime": "20260131"}, "fromTime '20260131': a date"),
+        ({"path": "/x", "toTime": "2026"}, "toTime '2026': a date"),
         ({"path": "/x", "splitBytes": "big"}, "splitBytes 'big'"),
         ({"path": "/x", "uncommitted": "yes"}, "true or false"),
         ({"paths": "[", "path": "/x"}, "paths"),

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ import pytest
 
 from fmqcore.errors import Unavailable
 from fmqport.zk.java import find_java
-from fmqspark.spark.starting import in_short, kept, listening
+from fmqspark.spark.starting import _Ear, in_short, kept, listening
 from fmqspark.tests.kit import write
 
 pytestmark = [pytest.mark.timeout(600)]
@@ -155,6 +156,26 @@ def test_what_is_said_after_the_start_goes_where_it_went(
         assert captured == ("", "")
     else:
         assert captured == ("data\nmore\n", "later\n")
+
+
+def test_what_was_said_before_is_not_let_through_because_it_is_heard_late(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    go, ears, listen = threading.Event(), [], _Ear._listen
+
+    def late(ear: _Ear) -> None:
+        ears.append(ear)
+        go.wait()
+        listen(ear)
+
+    monkeypatch.setattr(_Ear, "_listen", late)
+    with listening():
+        os.write(2, b"greeting\n")
+    go.set()
+    for ear in ears:
+        ear.heard(10)
+    os.write(2, b"later\n")
+    assert capfd.readouterr() == ("", "later\n")
 
 
 def test_the_line_that_says_most() -> None:

@@ -1,150 +1,206 @@
-"""What cannot be read on one replica is told of that one, and the others are checked."""
+"""What cannot be read takes no finding away, and hides no more than itself."""
 
+import fcntl
+import itertools
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from fmqclient.tests.journal_directory import verify
-from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
+from fmqcore.batch import BatchHeader
+from fmqcore.consume.sidefile import NAME as SIDE_JOURNAL
+from fmqcore.journal.resume import RESUME, encode_resume
+from fmqcore.journal.segments import MIN_SEGMENT, index_name, segment_name
 from fmqcore.words import Position
+from fmqspark.check import patchy
 from fmqspark.check.job import Outcome
+from fmqspark.check.page import page
 from fmqspark.check.rows import Level
-from fmqspark.engines import LocalEngine
-from fmqspark.files import Throttle, look, open_segment
-from fmqspark.rebuild import Done, rebuild
-from fmqspark.tests.kit import check, data_batch, flip, journal, write
+from fmqspark.files import LOCK
+from fmqspark.tests.kit import alike, check, codes, flip, journal, lose, rows, write
+from fmqspark.tests.test_cli import run
+from fmqspark.tests.test_edges import resume
 
-SECOND, NEWEST = segment_name(Position(MIN_SEGMENT)), segment_name(journal().last_base)
-
-
-def a_directory(file: Path) -> None:
-    file.unlink()
-    file.mkdir()
+BASES = sorted(journal().segments)
+SEALED = [h for h in journal().headers if BASES[1] <= h.position < BASES[2]]
+LAST = [h for h in journal().headers if h.position >= BASES[-1]]
 
 
-def a_loop(file: Path) -> None:
-    file.unlink()
-    file.symlink_to(file)
+@pytest.mark.parametrize("level", [Level.STANDARD, Level.DEEP])
+@pytest.mark.parametrize(
+    ("name", "victim"),
+    [
+        (index_name(Position(MIN_SEGMENT)), SEALED[5]),
+        (RESUME, LAST[1]),
+        (SIDE_JOURNAL, LAST[1]),
+    ],
+)
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_small_file_that_cannot_be_read_is_all_that_is_not(
+    a: Path, name: str, victim: BatchHeader, level: Level, damaged: bool
+) -> None:
+    (a / name).unlink(missing_ok=True)
+    (a / name).mkdir()
+    if damaged:
+        flip(a, victim.position + 64)
+    outcome = check(a, level=level)
+    assert codes(outcome) == ([("J001", "a", victim.position)] if damaged else [])
+    assert outcome.exit_code == (2 if damaged else 3)
+    unread = [(c.file, c.bytes, c.why) for c in outcome.coverage if c.state == "unread"]
+    assert (name, 0, "Is a directory") in unread
+    assert sum(c.bytes for c in outcome.coverage) == len(BASES) * MIN_SEGMENT
 
 
-def a_pipe(file: Path) -> None:
-    file.unlink()
-    os.mkfifo(file)
+BLOCK = 4096
+SECOND = segment_name(BASES[1])
 
 
-WAYS = [a_directory, a_loop, a_pipe]
-Spoil = Callable[[Path], None]
+def covered_once(outcome: Outcome, replica: str) -> bool:
+    mine = [row for state in SEEN for row in rows(outcome, state) if row[0] == replica]
+    places = sorted((begin, end) for _, begin, end in mine if begin < end)
+    assert (places[0][0], places[-1][1]) == (0, len(BASES) * MIN_SEGMENT)
+    return all(one[1] == two[0] for one, two in itertools.pairwise(places))
 
 
-def unread(outcome: Outcome) -> list[tuple[str, str, int]]:
-    """(replica, file, bytes)."""
-    return [
-        (Path(c.replica).name, c.file, c.bytes) for c in outcome.coverage if c.state == "unread"
-    ]
+SEEN = ("checked", "damaged", "unread", "void", "empty")
 
 
-@pytest.fixture
-def both(tmp_path: Path) -> tuple[Path, Path]:
-    return write(tmp_path / "good"), write(tmp_path / "bad")
+def of(position: int) -> tuple[int, int]:
+    """The disk's block that holds a byte of the second segment; in its file."""
+    begin = (position - BASES[1]) // BLOCK * BLOCK
+    return begin, begin + BLOCK
 
 
-@pytest.mark.parametrize("spoil", WAYS)
 @pytest.mark.parametrize("level", Level)
-def test_a_checkpoint_that_cannot_be_read(
-    both: tuple[Path, Path], spoil: Spoil, level: Level
+def test_a_bad_block_hides_only_its_own_batches(
+    a: Path, b: Path, monkeypatch: pytest.MonkeyPatch, level: Level
 ) -> None:
-    good, bad = both
-    spoil(bad / CHECKPOINT)
-    for order in ((good, bad), (bad, good)):
-        outcome = check(*order, level=level)
-        assert [(f.replica, f.code, f.severity) for f in outcome.findings] == [
-            (str(bad), "M001", "warning")
-        ]
-        assert "cannot be read" in outcome.findings[0].sentence
-        assert unread(outcome) == [("bad", CHECKPOINT, 0)]
-        assert outcome.exit_code == 3
-        assert not [c for c in outcome.coverage if c.state == "not compared"]
-    code, told = verify(bad)
-    assert (code, [f["code"] for f in told["findings"]]) == (3, ["M001"])
-    assert [line.split(":")[0] for line in told["coverage"]["unreadable"]] == [CHECKPOINT]
-    assert told["coverage"]["batches"] == len(journal().headers)
-    flip(bad, data_batch(50).position + 64)
-    assert check(good, bad, level=level).exit_code == verify(bad)[0] == 2
+    bad = of(SEALED[len(SEALED) // 2].position)
+    lose(monkeypatch, b / SECOND, bad)
+    outcome = check(a, b, level=level)
+    assert (codes(outcome), outcome.exit_code) == ([], 3)
+    unread = [c for c in outcome.coverage if c.state == "unread"]
+    assert {c.why for c in unread} == {"Input/output error"}
+    touched = [h for h in SEALED if h.position - BASES[1] < bad[1] and h.end - BASES[1] > bad[0]]
+    begin, end = min(c.begin for c in unread), max(c.end for c in unread)
+    assert min(touched[0].position, BASES[1] + bad[0]) <= begin <= BASES[1] + bad[0]
+    assert BASES[1] + bad[1] <= end <= touched[-1].end
+    assert rows(outcome, "not compared") == [("a", begin, end)]
+    assert covered_once(outcome, "b")
 
 
-@pytest.mark.parametrize("name", [SECOND, NEWEST])
-def test_a_segment_that_leads_to_itself(both: tuple[Path, Path], name: str) -> None:
-    good, bad = both
-    a_loop(bad / name)
-    for order in ((good, bad), (bad, good)):
-        outcome = check(*order)
-        assert {where for where, _, _ in unread(outcome)} == {"bad"}
-        assert ("bad", name) in {(where, file) for where, file, _ in unread(outcome)}
-        assert {found.replica for found in outcome.findings} <= {str(bad)}
-        assert outcome.exit_code in (2, 3)
-    if name == SECOND:
-        assert unread(outcome) == [("bad", SECOND, MIN_SEGMENT)]
-        assert "symbolic links" in next(c.why for c in outcome.coverage if c.state == "unread")
-    assert verify(bad)[0] == check(bad).exit_code == outcome.exit_code
-
-
-def test_a_segment_that_is_a_pipe_keeps_nobody_waiting(both: tuple[Path, Path]) -> None:
-    _, bad = both
-    a_pipe(bad / SECOND)
-    with open_segment(str(bad), SECOND, Throttle(0)) as data, pytest.raises(OSError, match="seek"):
-        data.read(1, 0)
-    assert check(bad).exit_code == verify(bad)[0] == 2, "the segment is missing"
-
-
-@pytest.fixture
-def shut(both: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The disk of one replica is broken: not even names can be read there."""
-    real = os.scandir
-
-    def broken(path: Any) -> Any:
-        if Path(path) == both[1]:
-            raise OSError(5, "Input/output error")
-        return real(path)
-
-    monkeypatch.setattr(os, "scandir", broken)
-    return both[1]
-
-
-def test_a_directory_that_cannot_be_read(both: tuple[Path, Path], shut: Path) -> None:
-    good, bad = both
-    for order in ((good, bad), (bad, good)):
-        outcome = check(*order)
-        assert (outcome.exit_code, outcome.findings) == (3, [])
-        assert unread(outcome) == [("bad", "", 0)]
-        alone = [(Path(c.replica).name, c.begin, c.end) for c in outcome.coverage]
-        assert ("good", 0, journal().end) in alone, "not compared"
-    flip(good, data_batch(50).position + 64)
-    assert check(bad, good).exit_code == 2
-    with pytest.raises(OSError, match="Input/output"):
-        check(bad)
-    with pytest.raises(OSError, match="Input/output"):
-        look(bad)
-
-
-@pytest.mark.parametrize("spoil", WAYS)
-def test_the_indexes_of_the_others_are_rebuilt(both: tuple[Path, Path], spoil: Spoil) -> None:
-    good, bad = both
-    spoil(bad / CHECKPOINT)
-    for path in both:
-        (path / index_name(Position(MIN_SEGMENT))).unlink()
-    found = rebuild([bad, good], LocalEngine())
-    done = [(r.path, r.done) for r in found if r.done not in (Done.SAME, Done.OPEN)]
-    assert done == [(str(bad), Done.UNREAD), (str(good), Done.REBUILT)]
-    assert found[0].why.startswith(CHECKPOINT)
-
-
-def test_the_indexes_of_the_others_beside_a_directory_that_cannot_be_read(
-    both: tuple[Path, Path], shut: Path
+@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("where", [2, -3])
+def test_an_error_before_or_behind_a_bad_block_is_told(
+    a: Path, b: Path, monkeypatch: pytest.MonkeyPatch, where: int, level: Level
 ) -> None:
-    (both[0] / index_name(Position(MIN_SEGMENT))).unlink()
-    found = rebuild(both, LocalEngine())
-    done = [(r.path, r.done) for r in found if r.done not in (Done.SAME, Done.OPEN)]
-    assert done == [(str(shut), Done.UNREAD), (str(both[0]), Done.REBUILT)]
+    victim = SEALED[where]
+    flip(b, victim.position + 64)
+    lose(monkeypatch, b / SECOND, of(SEALED[len(SEALED) // 2].position))
+    outcome = check(a, b, level=level)
+    assert (codes(outcome), outcome.exit_code) == ([("J001", "b", victim.position)], 2)
+    assert {"damage", "Input/output error"} == {
+        c.why for c in outcome.coverage if c.state == "unread"
+    }
+    assert covered_once(outcome, "b")
+
+
+@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("file", [1, -1])
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_bad_block_anywhere_is_no_damage(
+    tmp_path: Path, a: Path, clean: bool, file: int, level: Level
+) -> None:
+    """Also where it holds a segment's SNAP or EOF, or the journal's end."""
+    b = write(tmp_path / "b", clean=clean)
+    (b / RESUME).write_bytes(encode_resume(resume()))
+    for begin in range(0, MIN_SEGMENT, BLOCK):
+        with pytest.MonkeyPatch.context() as patch:
+            lose(patch, b / segment_name(BASES[file]), (begin, begin + BLOCK))
+            for paths in ((a, b), (b, a), (b,)):
+                outcome = check(*paths, level=level)
+                assert (codes(outcome), outcome.exit_code) == ([], 3), begin
+                assert covered_once(outcome, "b")
+
+
+def test_another_content_is_told_beside_a_bad_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = alike(), alike(other=(100,))
+    a, b = write(tmp_path / "a", one), write(tmp_path / "b", two)
+    first = next(x for x, y in zip(one.headers, two.headers, strict=True) if x != y)
+    base = first.position // MIN_SEGMENT * MIN_SEGMENT
+    at = (first.position - base) // BLOCK * BLOCK - 2 * BLOCK
+    lose(monkeypatch, b / segment_name(Position(base)), (at, at + BLOCK))
+    outcome = check(a, b)
+    assert [(f.code, Path(f.replica).name) for f in outcome.findings] == [("R001", "b")]
+    assert outcome.findings[0].begin == first.position
+
+
+@pytest.mark.parametrize("lost", [(5000, MIN_SEGMENT), (0, MIN_SEGMENT)])
+def test_a_dead_disk_is_not_asked_for_each_of_its_blocks(
+    a: Path, monkeypatch: pytest.MonkeyPatch, lost: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(patchy, "_MOST", 3)
+    lose(monkeypatch, a / SECOND, lost)
+    counted, read = [0], os.pread
+
+    def pread(fd: int, length: int, at: int) -> bytes:
+        try:
+            return read(fd, length, at)
+        except OSError:
+            counted[0] += 1
+            raise
+
+    monkeypatch.setattr(os, "pread", pread)
+    outcome = check(a)
+    assert (codes(outcome), outcome.exit_code) == ([], 3)
+    assert counted[0] < 10
+    begin = min(c.begin for c in outcome.coverage if c.state == "unread")
+    assert BASES[1] <= begin <= BASES[1] + lost[0]
+    assert max(end for _, _, end in rows(outcome, "unread")) == BASES[2]
+    assert covered_once(outcome, "a")
+
+
+def test_what_was_not_read_is_said_and_why(
+    a: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the terminal, in the last words, on the page; what findings tell is not said twice."""
+    index, words = index_name(BASES[2]), a.parent / "words"
+    (a / index).unlink()
+    (a / index).mkdir()
+    begin = of(SEALED[7].position)[0]
+    lose(monkeypatch, a / SECOND, (begin, begin + BLOCK))
+    monkeypatch.setenv("FMQ_LAST_WORDS", str(words))
+    code, out, _ = run(capsys, "check", a)
+    outcome = check(a, level=Level.STANDARD)
+    (place,) = ((b, e) for _, b, e in rows(outcome, "unread") if b < e)
+    told = [
+        f"unread: {a}/{SECOND} at {place[0]}–{place[1]}: Input/output error",
+        f"unread: {a}/{index}: Is a directory",
+    ]
+    assert (code, [line for line in out.splitlines() if line.startswith("unread: ")]) == (3, told)
+    assert all(line in words.read_text() for line in told)
+    html = page(outcome.summary(), outcome.findings, outcome.coverage, outcome.segments)
+    assert "<h2>Not read</h2>" in html
+    assert "whole file<td>Is a directory" in html
+    assert html.count("not read: not OK'></span>") == 2
+    monkeypatch.undo()
+    flip(a, SEALED[7].position + 64)
+    (a / segment_name(BASES[-1])).unlink()
+    code, out, _ = run(capsys, "check", a)
+    assert (code, [line for line in out.splitlines() if line.startswith("unread: ")]) == (
+        2,
+        told[1:],
+    )
+
+
+def test_an_end_that_keeps_moving_is_said(a: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(a, durable_end=LAST[-1].position)
+    flip(a, LAST[-1].position + 96)
+    with (a / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        code, out, _ = run(capsys, "check", a, "--level", "deep")
+    assert code == 3
+    name = segment_name(BASES[-1])
+    assert f"moving: {a}/{name} at {LAST[-1].position}–{BASES[-1] + MIN_SEGMENT}: its end" in out

@@ -1,0 +1,284 @@
+"""A replay of an archive that lacks something: not around it unasked, and nothing twice."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from fmqclient.cli import replay as cli
+from fmqspark.archive.ledger import ArchivedFile, Book, Hole, Unit, open_book
+from fmqspark.archive.replay import CHUNK, Place, Replay
+
+A, B, C, D = (Unit(n * 100, n * 100 + 100) for n in range(4))
+ROWS = 7
+
+
+def parquet(folder: Path, unit: Unit, group: str = "g") -> ArchivedFile:
+    """A file of the archive; each record says which unit it is of."""
+    import pyarrow as pa
+    from pyarrow import parquet as pq
+
+    path = f"topic=t/date=2026-01-31/{group}-{unit.begin}-{unit.end}.parquet"
+    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+    nothing = [None] * ROWS
+    table = pa.table(
+        {
+            "queue": pa.array([0] * ROWS, pa.int32()),
+            "offset": pa.array(range(unit.begin, unit.begin + ROWS), pa.int64()),
+            "key": pa.array(nothing, pa.binary()),
+            "value": pa.array([b"%d" % unit.begin] * ROWS, pa.binary()),
+            "tag": pa.array(nothing, pa.binary()),
+            "headers": pa.array(nothing, pa.map_(pa.string(), pa.binary())),
+        }
+    )
+    pq.write_table(table, folder / path)
+    return ArchivedFile(path, "t", "2026-01-31", ROWS, 70)
+
+
+def archive(folder: Path, *done: Unit, planned: tuple[Unit, ...] = (A, B, C, D)) -> None:
+    """Units that an archive job has done of those that it has planned."""
+    with open_book(folder, "g") as book:
+        if not book.ledger.planned:
+            book.begin(None)
+            book.plan(list(planned), {0: 5})
+        finish(book, folder, *done)
+
+
+def finish(book: Book, folder: Path, *done: Unit) -> None:
+    for unit in done:
+        book.finish(unit, [parquet(folder, unit)])
+
+
+def lose(folder: Path, *units: Unit) -> None:
+    with open_book(folder, "g") as book:
+        for unit in units:
+            book.lose(unit)
+
+
+def sent(folder: Path, most: int = 99, **options: bool) -> tuple[list[int], Replay]:
+    """Which units' records a run sends, each as often as it has records; until it is killed."""
+    replay, units = Replay(folder, "t", None, "x", **options), list[int]()
+    with replay.at_work():
+        replay.note(replay.place, {"producer": 1})
+        for rows, place in replay.chunks():
+            if most == 0:
+                break
+            most -= 1
+            units += [row.offset for row in rows]
+            replay.note(place, {"producer": 1})
+    return units, replay
+
+
+def of(*units: Unit) -> list[int]:
+    return [unit.begin + n for unit in units for n in range(ROWS)]
+
+
+@pytest.mark.spark
+def test_it_ends_before_what_is_not_archived_and_goes_on_when_it_is(tmp_path: Path) -> None:
+    archive(tmp_path, D, A)
+    units, replay = sent(tmp_path)
+    assert units == of(A)
+    assert (replay.stop, replay.whole) == (Hole(100, 300, lost=False), False)
+    (said,) = replay.told()
+    assert said.startswith("stopped at position 100: positions 100 to 300 of g are not archived")
+    assert "--skip-missing" in said
+    assert sent(tmp_path)[0] == []
+    archive(tmp_path, C)
+    assert sent(tmp_path)[0] == []
+    archive(tmp_path, B)
+    units, replay = sent(tmp_path)
+    assert units == of(B, C, D)
+    assert (replay.whole, replay.told()) == (True, [])
+    assert sent(tmp_path)[0] == []
+
+
+@pytest.mark.spark
+def test_what_nobody_can_give_is_passed_on_purpose_alone(tmp_path: Path) -> None:
+    archive(tmp_path, A, D)
+    lose(tmp_path, C, B)
+    units, replay = sent(tmp_path, skip_missing=True)
+    assert (units, replay.stop) == (of(A), Hole(100, 300, lost=True))
+    assert "nobody can give them; --skip-lost goes on" in replay.told()[0]
+    units, replay = sent(tmp_path, skip_lost=True)
+    assert (units, replay.whole) == (of(D), True)
+    (said,) = replay.told()
+    assert said.startswith("positions 100 to 300 of g were deleted before")
+    assert said.endswith(": left out")
+
+
+@pytest.mark.spark
+def test_what_is_lost_is_not_passed_with_what_only_is_not_there_yet(tmp_path: Path) -> None:
+    archive(tmp_path, A, D)
+    lose(tmp_path, B)
+    units, replay = sent(tmp_path, skip_lost=True)
+    assert (units, replay.stop) == (of(A), Hole(200, 300, lost=False))
+    assert [said.split(":")[0] for said in replay.told()][1] == "stopped at position 200"
+
+
+@pytest.mark.spark
+def test_what_was_passed_and_comes_later_is_sent_once_behind_the_rest(tmp_path: Path) -> None:
+    archive(tmp_path, A, C)
+    units, replay = sent(tmp_path, skip_missing=True)
+    assert (units, replay.whole) == (of(A, C), False)
+    archive(tmp_path, B)
+    units, replay = sent(tmp_path)
+    assert units == of(B)
+    assert replay.told()[0].startswith("positions 100 to 200 of g come behind later ones")
+    archive(tmp_path, D)
+    units, replay = sent(tmp_path)
+    assert (units, replay.told()) == (of(D), [])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("killed", range(4))
+def test_wherever_it_is_killed_what_was_begun_is_finished_first(
+    tmp_path: Path, killed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first records of C may be stored and not noted: nothing else bears their numbers."""
+    monkeypatch.setattr("fmqspark.archive.replay.CHUNK", 4)
+    assert CHUNK > ROWS
+    archive(tmp_path, A, C)
+    before, _ = sent(tmp_path, most=killed, skip_missing=True)
+    stopped, _ = sent(tmp_path)
+    archive(tmp_path, B, D)
+    units, replay = sent(tmp_path)
+    everything = before + stopped + units
+    assert sorted(everything) == of(A, B, C, D)
+    begun = killed >= 2  # all of A is noted
+    assert everything == (of(A, C, B, D) if begun else of(A, B, C, D))
+    assert bool(replay.told()) == begun
+
+
+def old_progress(folder: Path, files: int, rows: int, *units: Unit) -> None:
+    """As the version before noted it: of all files that there were, holes or not."""
+    paths = [f"topic=t/date=2026-01-31/g-{u.begin}-{u.end}.parquet" for u in units]
+    told = {"files": files, "rows": rows, "of": paths, "sender": {"producer": 9}}
+    (folder / "_fmq" / "replay-x.json").write_text(json.dumps(told))
+
+
+@pytest.mark.spark
+def test_progress_of_the_version_before_that_went_around_a_hole(tmp_path: Path) -> None:
+    archive(tmp_path, A, C)
+    old_progress(tmp_path, 1, ROWS, A, C)
+    units, replay = sent(tmp_path)
+    assert (units, replay.stop) == ([], Hole(100, 200, lost=False))
+    assert replay.done_before == 2 * ROWS
+    archive(tmp_path, B, D)
+    units, replay = sent(tmp_path)
+    assert units == of(B, D)
+    assert replay.told()[0].startswith("positions 100 to 200 of g come behind later ones")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        (Place(0, 0), of(A, B, C, D)),
+        (Place(0, 3), of(A, B, C, D)[3:]),
+        (Place(0, ROWS), of(C, B, D)),  # C may have been under way
+        (Place(1, 2), [*of(C)[2:], *of(B, D)]),
+    ],
+)
+def test_progress_of_the_version_before(tmp_path: Path, place: Place, expected: list[int]) -> None:
+    archive(tmp_path, A, C)
+    old_progress(tmp_path, *place, A, C)
+    first, replay = sent(tmp_path)
+    assert first == (of(A)[place.rows :] if place.files == 0 else [])
+    assert replay.state == {"producer": 9}
+    archive(tmp_path, B, D)
+    if place.files == 0 and place.rows < ROWS:  # it ended at the hole before C was begun
+        assert first + sent(tmp_path)[0] == expected
+    else:
+        assert sent(tmp_path)[0] == expected
+
+
+@pytest.mark.spark
+def test_one_that_was_made_before_another_ran_knows_what_that_one_did(tmp_path: Path) -> None:
+    archive(tmp_path, A)
+    early = Replay(tmp_path, "t", None, "x")
+    archive(tmp_path, B, C)
+    assert sent(tmp_path)[0] == of(A, B, C)
+    with early.at_work():
+        assert (early.done_before, list(early.chunks())) == (3 * ROWS, [])
+
+
+@pytest.mark.spark
+def test_of_several_groups_each_has_its_own_holes(tmp_path: Path) -> None:
+    archive(tmp_path, A, C)
+    with open_book(tmp_path, "h") as book:
+        book.begin(None)
+        book.plan([A, B], {0: 5})
+        for unit in (A, B):
+            book.finish(unit, [parquet(tmp_path, unit, "h")])
+    whole = {group: Replay(tmp_path, "t", group, f"to-{group}").whole for group in "gh"}
+    assert whole == {"g": False, "h": True}
+
+
+# ---- on the command line
+def replayed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any
+) -> tuple[int, list[int]]:
+    """The exit code, and what was stored."""
+    stored: list[int] = []
+
+    @asynccontextmanager
+    async def nobody(*_: object) -> AsyncIterator[None]:
+        yield
+
+    async def send(job: Any, *_: object) -> None:
+        for rows, place in job._records.chunks():
+            job.stored += len(rows)
+            stored.extend(row.offset for row in rows)
+            job._records.note(place)
+
+    monkeypatch.setattr(cli, "client", nobody)
+    monkeypatch.setattr(cli._Job, "send", send)
+    try:
+        cli.replay(folder, "t", **options)
+    except typer.Exit as ended:
+        return ended.exit_code, stored
+    return 0, stored
+
+
+@pytest.mark.spark
+def test_the_exit_code_says_that_something_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive(tmp_path, A, C, planned=(A, B, C))
+    assert replayed(tmp_path, monkeypatch) == (3, of(A))
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "fmq: 7 records stored in t; 0 were before"
+    assert second.startswith("fmq: stopped at position 100: ")
+    assert replayed(tmp_path, monkeypatch, skip_lost=True) == (3, [])
+    assert replayed(tmp_path, monkeypatch, skip_missing=True) == (3, of(C))
+    assert (
+        "fmq: positions 100 to 200 of g are not archived yet: left out" in capsys.readouterr().err
+    )
+    lose(tmp_path, B)
+    assert replayed(tmp_path, monkeypatch) == (3, [])
+    assert replayed(tmp_path, monkeypatch, skip_lost=True) == (0, [])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("first", [{}, {"group": "g"}])
+def test_a_replay_goes_on_though_its_group_must_be_named_from_now_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: dict[str, str]
+) -> None:
+    """Another one archives there, too."""
+    archive(tmp_path, A, planned=(A, B))
+    assert replayed(tmp_path, monkeypatch, **first) == (3, of(A))
+    archive(tmp_path, B)
+    if first:  # or need not be, and is not any more
+        assert replayed(tmp_path, monkeypatch) == (0, of(B))
+    with open_book(tmp_path, "h") as book:
+        book.begin(None)
+        book.plan([A], {0: 5})
+        book.finish(A, [parquet(tmp_path, A, "h")])
+    assert replayed(tmp_path, monkeypatch)[0] == 64
+    assert replayed(tmp_path, monkeypatch, group="g") == (0, [] if first else of(B))
+    assert replayed(tmp_path, monkeypatch, group="h") == (0, of(A))
+    assert replayed(tmp_path, monkeypatch, group="h") == (0, [])

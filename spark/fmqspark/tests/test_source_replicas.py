@@ -1,0 +1,152 @@
+"""What one replica cannot give does not end a read where another one can; and it is told."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmqcore.errors import CorruptJournal, InvalidArgument
+from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, segment_name
+from fmqcore.tests.journal_writer import sample
+from fmqcore.words import Position
+from fmqspark.source.options import Request
+from fmqspark.source.survey import Survey, survey
+from fmqspark.tests.kit import flip, write
+from fmqspark.tests.test_source import read, truth
+
+JOURNAL = sample(batches=310)
+LAST = max(JOURNAL.segments)
+IN_LAST = [h for h in JOURNAL.headers if h.position >= LAST]
+ALL_ROWS = truth(JOURNAL)[0]
+END = JOURNAL.end
+
+
+def surveyed(*paths: Path, **options: Any) -> Survey:
+    return survey([str(path) for path in paths], **options)
+
+
+def both_orders(good: Path, bad: Path) -> list[tuple[Path, Path]]:
+    return [(good, bad), (bad, good)]
+
+
+@pytest.mark.parametrize("uncommitted", [False, True])
+def test_damage_below_a_durable_end_that_lies_below_the_commit_end(
+    tmp_path: Path, uncommitted: bool
+) -> None:
+    """As a checkpoint is under a flush by intervals, and a slave's."""
+    good = write(tmp_path / "good", JOURNAL)
+    bad = write(tmp_path / "bad", JOURNAL, durable_end=IN_LAST[6].position, commit_end=END)
+    flip(bad, IN_LAST[2].position + 64)
+    for paths in both_orders(good, bad):
+        assert read(paths, uncommitted=uncommitted) == ALL_ROWS
+    assert str(bad) in "".join(surveyed(bad, good).told)
+    with pytest.raises(CorruptJournal, match=f"damaged at position {IN_LAST[2].position}"):
+        read([bad], uncommitted=uncommitted)
+
+
+def test_its_other_segments_make_good_the_damage_of_the_other(tmp_path: Path) -> None:
+    good = write(tmp_path / "good", JOURNAL)
+    bad = write(tmp_path / "bad", JOURNAL, durable_end=IN_LAST[6].position, commit_end=END)
+    flip(bad, IN_LAST[2].position + 64)
+    (good / segment_name(Position(MIN_SEGMENT))).unlink()
+    for paths in both_orders(good, bad):
+        assert read(paths) == ALL_ROWS
+
+
+@pytest.mark.parametrize("durable", [IN_LAST[6].position, END])
+def test_a_segment_file_that_cannot_be_read(
+    tmp_path: Path, durable: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = (
+        write(tmp_path / "good", JOURNAL),
+        write(tmp_path / "bad", JOURNAL, durable_end=durable),
+    )
+    refuse(monkeypatch, bad / segment_name(LAST))
+    for uncommitted in (False, True):
+        for paths in both_orders(good, bad):
+            assert read(paths, uncommitted=uncommitted) == ALL_ROWS
+        assert str(bad) in "".join(surveyed(bad, good, uncommitted=uncommitted).told)
+        with pytest.raises(OSError, match="Input/output error"):
+            read([bad], uncommitted=uncommitted)
+
+
+def refuse(patched: pytest.MonkeyPatch, victim: Path) -> None:
+    real = os.open
+
+    def opened(path: Any, *rest: Any, **named: Any) -> int:
+        if Path(path) == victim:
+            raise OSError(5, "Input/output error", str(victim))
+        return real(path, *rest, **named)
+
+    patched.setattr(os, "open", opened)
+
+
+def no_file(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def loop(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(path.name)
+
+
+def test_a_segment_name_that_leads_nowhere(tmp_path: Path) -> None:
+    good, bad = write(tmp_path / "good", JOURNAL), write(tmp_path / "bad", JOURNAL)
+    loop(bad / segment_name(Position(0)))
+    for paths in both_orders(good, bad):
+        assert read(paths) == ALL_ROWS
+    with pytest.raises((OSError, CorruptJournal)):
+        read([bad])
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    "spoil", [no_file, pipe, Path.unlink, lambda path: path.write_bytes(b"nonsense")]
+)
+def test_a_directory_that_does_not_say_what_is_committed(
+    tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    good, bad = write(tmp_path / "good", JOURNAL), write(tmp_path / "bad", JOURNAL)
+    spoil(bad / CHECKPOINT)
+    for paths in both_orders(good, bad):
+        assert read(paths) == ALL_ROWS
+        assert str(bad) in "".join(surveyed(*paths).told)
+    with pytest.raises((OSError, CorruptJournal)) as caught:
+        read([bad])
+    assert str(bad) in str(caught.value)
+
+
+def test_what_was_named_wrongly_is_no_damage(tmp_path: Path) -> None:
+    good = write(tmp_path / "good", JOURNAL)
+    (tmp_path / "empty").mkdir()
+    for wrong in ("nowhere", "empty"):
+        with pytest.raises(InvalidArgument, match=wrong):
+            read([good, tmp_path / wrong])
+
+
+def test_nothing_is_told_where_nothing_is_wrong(tmp_path: Path) -> None:
+    assert surveyed(write(tmp_path / "a", JOURNAL), write(tmp_path / "b", JOURNAL)).told == []
+
+
+@pytest.mark.spark
+def test_a_query_tells_it_in_the_drivers_log_and_a_stream_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fmqspark.spark.source import FmqReader
+    from fmqspark.spark.stream import FmqStreamReader
+
+    good, bad = write(tmp_path / "good", JOURNAL), write(tmp_path / "bad", JOURNAL)
+    no_file(bad / CHECKPOINT)
+    request = Request((str(bad), str(good)))
+    assert FmqReader(request, ("value",)).partitions()
+    assert capsys.readouterr().err.startswith(f"fmq: {bad} is left out: ")
+    stream = FmqStreamReader(request, ("value",))
+    assert [stream.initialOffset() for _ in range(3)] == [{"position": 0}] * 3
+    assert capsys.readouterr().err.count("is left out") == 1

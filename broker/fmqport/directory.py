@@ -4,15 +4,16 @@ For tools: a broker's own way to its files is `fmqport.disk`. The lock is only l
 nothing on disk.
 """
 
+import errno
 import fcntl
 import os
-from contextlib import suppress
+import stat
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from fmqcore.errors import Malformed
 from fmqcore.journal.checkpoint import decode_checkpoint
-from fmqcore.journal.segments import CHECKPOINT
+from fmqcore.journal.segments import CHECKPOINT, segment_base
 
 LOCK: Final = "lock"
 """The file that a broker at work holds with `flock`."""
@@ -24,34 +25,44 @@ class Seen(NamedTuple):
 
     listing: list[tuple[str, int]]  # names and sizes, sorted
     checkpoint: bytes | None
+    unread: str = ""  # why the checkpoint, which is there, cannot be read
 
 
 def see(path: Path) -> Seen:
-    """Files and checkpoint that belong together, though a broker may be at work."""
+    """Files and checkpoint that belong together, though a broker may be at work.
+
+    Raises `OSError` only if the directory itself cannot be read.
+    """
     for _ in range(_LOOKS):
-        before = read_small(path, CHECKPOINT)
+        before, _ = _checkpoint(path)
         listing = _listing(path)
-        after = read_small(path, CHECKPOINT)
+        after, unread = _checkpoint(path)
         if before == after or _files_named(before) == _files_named(after):
             break
-    return Seen(listing, after)
+    return Seen(listing, after, unread)
 
 
 def read_small(path: Path | str, name: str) -> bytes | None:
     """A small file of a directory, whole; None if there is none. Raises `OSError`."""
+    file = Path(path, name)
     try:
-        return Path(path, name).read_bytes()
+        _require_file(file)
+        return file.read_bytes()
     except FileNotFoundError:
         return None
 
 
 def is_locked(path: Path) -> bool:
-    """Is a broker at work? Holds the lock itself for a moment, shared, only if none is."""
+    """Is a broker at work? Holds the lock itself for a moment, shared, only if none is.
+
+    Raises `OSError` if the lock is no file: then nobody can say.
+    """
     try:
-        fd = os.open(path / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
     try:
+        _require_file(path / LOCK)
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -60,14 +71,43 @@ def is_locked(path: Path) -> bool:
     return False
 
 
+def _require_file(file: Path) -> None:
+    """A pipe would keep who reads it waiting for ever, and a device never ends."""
+    mode = file.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(file))
+
+
+def _checkpoint(path: Path) -> tuple[bytes | None, str]:
+    """It, and why it cannot be read."""
+    try:
+        return read_small(path, CHECKPOINT), ""
+    except OSError as failed:
+        return None, failed.strerror or str(failed)
+
+
 def _listing(path: Path) -> list[tuple[str, int]]:
-    found = []
+    """What cannot be looked at (a link that leads to itself) is there: who opens it is told why."""
+    found, unknown = [], []
     with os.scandir(path) as entries:
         for entry in entries:
-            with suppress(FileNotFoundError):  # gone meanwhile
+            try:
                 if entry.is_file():
                     found.append((entry.name, entry.stat().st_size))
-    return sorted(found)
+            except FileNotFoundError:
+                continue  # gone meanwhile
+            except OSError:
+                unknown.append(entry.name)
+    names = [*unknown, *(name for name, _ in found)]
+    return sorted([*found, *((name, _length(name, names)) for name in unknown)])
+
+
+def _length(name: str, names: list[str]) -> int:
+    """Of a segment's file whose size nobody knows: it ends where the next one begins."""
+    base = segment_base(name)
+    bases = [other for other in map(segment_base, names) if other is not None]
+    behind = [other for other in bases if base is not None and other > base]
+    return min(behind) - base if behind and base is not None else 0
 
 
 def _files_named(checkpoint: bytes | None) -> object:

@@ -5,10 +5,8 @@ that ends the process. The lock is only looked at (`directory_lock` alone takes 
 on disk.
 """
 
-import errno
 import fcntl
 import os
-import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,8 +18,7 @@ from fmqcore.batch import HEADER_LEN
 from fmqcore.errors import DirectoryLocked, InvalidArgument, Malformed
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_base
-from fmqport.directory import LOCK, is_locked, see
-from fmqport.directory import read_small as read_whole
+from fmqport.directory import LOCK, is_locked, read_small, see
 
 _WINDOW: Final = 1024 * 1024
 _FAR: Final = 4096  # a jump over more than this: only what is asked for is read
@@ -129,56 +126,54 @@ class DataDirectory(NamedTuple):
     checkpoint: bytes | None
     empty: str | None  # the newest segment file if nothing of it was stored
     live: bool  # a broker is at work here
+    unread: str = ""  # why its checkpoint, which is there, or (no listing) all of it cannot be read
 
     def read(self, name: str) -> bytes | None:
         """A small file whole; None if there is none. Raises `OSError`."""
         return read_small(self.path, name)
 
 
-def read_small(path: Path | str, name: str) -> bytes | None:
-    """A small file whole; None if there is none. Raises `OSError`, also for what is no file."""
-    _require_file(path, name)
-    return read_whole(path, name)
-
-
-def _require_file(path: Path | str, name: str) -> None:
-    """A pipe would keep who reads it waiting for ever, and a device never ends."""
-    file = Path(path, name)
-    with suppress(FileNotFoundError):
-        mode = file.stat().st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(file))
-
-
 def look(path: Path) -> DataDirectory:
-    """Look at a directory. Raises `InvalidArgument` if it is none or holds no journal."""
+    """Look at a directory. Raises `InvalidArgument` if it is none or holds no journal.
+
+    A checkpoint that cannot be read is `unread`; a directory that cannot be raises `OSError`.
+    """
     if not path.is_dir():
         raise InvalidArgument(f"{path} is no directory: name a broker's data directory")
-    for name in (CHECKPOINT, LOCK):
-        _require_file(path, name)
-    listing, checkpoint = see(path)
+    listing, checkpoint, unread = see(path)
     names = [name for name, _ in listing]
     segments = [name for name in names if segment_base(name) is not None]
-    if CHECKPOINT not in names and not segments:
+    if CHECKPOINT not in names and not unread and not segments:
         raise InvalidArgument(
             f"{path} holds no journal: no checkpoint and no <position>.journal files; "
             "name a broker's data directory"
         )
     empty = segments[-1] if segments and _is_blank(path / segments[-1]) else None
-    return DataDirectory(str(path), tuple(listing), checkpoint, empty, is_locked(path))
+    return DataDirectory(str(path), tuple(listing), checkpoint, empty, is_locked(path), unread)
 
 
 def look_at_all(paths: Sequence[Path]) -> list[DataDirectory]:
     """Look at several. Raises `InvalidArgument` also if one is named twice, or holds nothing.
 
     Where neither a checkpoint nor a segment says anything there is nothing of which to say that it
-    is clean.
+    is clean. One of them that cannot be read keeps nobody from the others: it is `unread`, without
+    a listing. Raises `OSError` if none can be.
     """
-    views = [look(path) for path in paths]
+    views, failures = [], []
+    for path in paths:
+        try:
+            views.append(look(path))
+        except OSError as failed:
+            failures.append(failed)
+            why = failed.strerror or str(failed)
+            views.append(DataDirectory(str(path), (), None, None, live=False, unread=why))
+    if len(failures) == len(views):
+        raise failures[0]
     each_once(paths)
     for view in views:
         segments = [name for name, _ in view.listing if segment_base(name) is not None]
-        if segments in ([], [view.empty]) and not _decodes(view.checkpoint):
+        known = view.unread or _decodes(view.checkpoint)
+        if segments in ([], [view.empty]) and not known:
             raise InvalidArgument(
                 f"{view.path} holds no journal: no checkpoint that can be read, and nothing in a "
                 "segment file; name a broker's data directory"
@@ -210,7 +205,7 @@ def open_segment(
     path: str, name: str, throttle: Throttle, *, sparse: bool = False
 ) -> Iterator[SegmentBytes]:
     """A segment file's bytes. Raises `OSError`, also while they are read."""
-    fd = os.open(Path(path, name), os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(Path(path, name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         yield SegmentBytes(fd, throttle, sparse=sparse)
     finally:

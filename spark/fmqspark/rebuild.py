@@ -28,7 +28,7 @@ from fmqcore.journal.findings import Finding
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.recovery import Refuse, SegmentFile, Survey, judge, survey
 from fmqcore.journal.scan import Blank, Fault, Sealed
-from fmqcore.journal.segments import Segment, index_base, index_name
+from fmqcore.journal.segments import CHECKPOINT, Segment, index_base, index_name
 from fmqcore.scan.headers import HeaderScan, ScanRange
 from fmqcore.words import Position
 from fmqspark.engines import Engine
@@ -81,7 +81,7 @@ class IndexResult:
     """What was done."""
 
     path: str
-    base: int
+    base: int | None  # None: the directory as a whole
     done: Done
     batches: int = 0
     why: str = ""
@@ -89,7 +89,7 @@ class IndexResult:
     @property
     def name(self) -> str:
         """The index file."""
-        return index_name(Position(self.base))
+        return "" if self.base is None else index_name(Position(self.base))
 
 
 def rebuild(
@@ -102,27 +102,44 @@ def rebuild(
 ) -> list[IndexResult]:
     """Rebuild the indexes of all of these. Raises `InvalidArgument`, `DirectoryLocked`."""
     views = look_at_all(directories)
+    found: list[IndexResult] = []
+    tasks: list[IndexTask] = []
     with ExitStack() as locks:
         for view in views:
             if view.live and not live and not dry:
                 raise DirectoryLocked(
                     f"{view.path}: a broker is at work there: stop it, or say --live"
                 )
-            if not view.live and not dry:
-                locks.enter_context(directory_lock(view.path))
-                _tidy(Path(view.path))
+            # Without its checkpoint nobody knows what of it counts.
+            why = f"{CHECKPOINT}: {view.unread}" if view.unread and view.listing else view.unread
+            if not (why or view.live or dry):
+                why = _locked(Path(view.path), locks)
+            if why:
+                found.append(IndexResult(view.path, None, Done.UNREAD, why=why))
+        left_out = {result.path for result in found}
         rate = bytes_per_s / engine.workers
-        found: list[IndexResult] = []
-        tasks: list[IndexTask] = []
         for view in views:
+            if view.path in left_out:
+                continue
             seen = _survey(view)
             if seen.missing and view.live:  # retention may have been at work: look again
-                view = look(Path(view.path))._replace(live=True)
+                with suppress(OSError):
+                    view = look(Path(view.path))._replace(live=True)
                 seen = _survey(view)
             found += _missing(view, seen)
             tasks += _tasks(view, seen, rate, dry)
         found += engine.run(rebuild_index, tasks)
-    return sorted(found, key=lambda result: (result.path, result.base))
+    return sorted(found, key=lambda result: (result.path, result.base or 0))
+
+
+def _locked(folder: Path, locks: ExitStack) -> str:
+    """Lock it, and tidy up; why that cannot be done. Raises `DirectoryLocked`."""
+    try:
+        locks.enter_context(directory_lock(str(folder)))
+        _tidy(folder)
+    except OSError as failed:
+        return f"{failed.filename}: {failed.strerror}" if failed.filename else str(failed)
+    return ""
 
 
 def _tidy(folder: Path) -> None:
@@ -140,8 +157,8 @@ def _checkpoint(view: DataDirectory) -> Checkpoint | None:
 
 
 def _survey(view: DataDirectory) -> Survey:
-    """What of the listing counts. An empty newest file is no segment."""
-    return survey(view.listing, _checkpoint(view), empty=view.empty)
+    """What of the listing counts."""
+    return survey(view.listing, _checkpoint(view))
 
 
 def _missing(view: DataDirectory, seen: Survey) -> list[IndexResult]:

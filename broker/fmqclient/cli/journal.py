@@ -26,7 +26,7 @@ from fmqclient.cli.journal_files import DataDirectory, NoJournal, SegmentBytes
 from fmqclient.cli.journal_notes import Notes
 from fmqcore.journal.findings import Finding, Severity
 from fmqcore.journal.recovery import SegmentFile
-from fmqcore.journal.segments import index_name, segment_base
+from fmqcore.journal.segments import CHECKPOINT, index_name
 from fmqcore.journal.verify import SegmentReport, Verifier, worst
 from fmqcore.words import Position
 
@@ -126,8 +126,10 @@ class _Verification:
         self._opened = opened
         self._reports: list[SegmentReport] = []
         self._unreadable: list[str] = []
+        if opened.unread:
+            self._unreadable.append(f"{CHECKPOINT}: {opened.unread}")
         self._verifier = Verifier(
-            opened.listing, opened.checkpoint, empty=opened.empty(), live=opened.live
+            opened.listing, opened.checkpoint, unread=opened.unread, live=opened.live
         )
         self._notes = Notes(opened, self._verifier.segments)
 
@@ -235,7 +237,7 @@ class _Listing:
         self._opened = opened
         self._empty = opened.empty()
         self._verifier = Verifier(
-            opened.listing, opened.checkpoint, empty=self._empty, live=True, payloads=False
+            opened.listing, opened.checkpoint, unread=opened.unread, live=True, payloads=False
         )
         self._notes = Notes(opened, self._verifier.segments)
         self._told = [*self._verifier.findings]  # of the directory, not of a segment
@@ -249,19 +251,18 @@ class _Listing:
                 report = verifier.segment(file, data, opened.small(index_name(file.base)))
             row = show.report_row(report)
             row["state"] = "sealed" if report.sealed else "open"
+            if file.name == empty:
+                row["state"] = "empty"
             if report.findings or report.moving:
                 row["state"] = "see verify"
             self._torn |= report.moving and not opened.live
             yield row
-        base = segment_base(empty) if empty else None
-        if empty is not None and base is not None:
-            size = dict(opened.listing)[empty]
-            row = show.report_row(SegmentReport(SegmentFile(base, size)))
-            yield row | {"state": "empty"}
 
     def say(self) -> int:
         """Tell what is wrong with the directory, what the notes say; the exit code."""
         unread = self._notes.look(None)
+        if self._opened.unread:
+            unread.append(f"{CHECKPOINT}: {self._opened.unread}")
         for line in unread:
             talk(f"not read: {line}")
         for finding in (*self._told, *self._notes.findings):

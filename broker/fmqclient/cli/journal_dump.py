@@ -1,7 +1,7 @@
 """The walk behind `fmq journal dump`: one row a batch, filtered, also behind damage."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fmqclient.cli import journal_show as show
 from fmqclient.cli.journal_files import DataDirectory, SegmentBytes
@@ -15,9 +15,13 @@ from fmqcore.journal.findings import FAULT_CODES, error
 from fmqcore.journal.recovery import Cut, Refuse, SegmentFile, judge, judge_sealed, survey
 from fmqcore.journal.resync import resync
 from fmqcore.journal.scan import Cursor, Fault, Scan, Stop, begin_next
-from fmqcore.journal.segments import Segment
+from fmqcore.journal.segments import CHECKPOINT, Segment
 from fmqcore.journal.state import JournalState
 from fmqcore.words import Position, TopicId
+
+_INCOMPLETE: Final = 3
+_BY_WEIGHT: Final = (0, 1, _INCOMPLETE, 2)
+"""Exit codes: what is wrong comes before what is missing."""
 
 
 class Filter(NamedTuple):
@@ -39,8 +43,10 @@ class Dump:
         self._wanted = wanted
         self._values = values
         self._topics: dict[TopicId, str] = {}
+        if opened.unread:
+            self._stop(_INCOMPLETE, f"not read: {CHECKPOINT}: {opened.unread}")
         self._checkpoint = _checkpoint(opened)
-        self._survey = survey(opened.listing, self._checkpoint, empty=opened.empty())
+        self._survey = survey(opened.listing, self._checkpoint)
 
     def rows(self) -> Iterator[show.Row]:
         """One row a batch, as wanted."""
@@ -141,7 +147,7 @@ class Dump:
             self._stop(2, str(refusal.finding))
 
     def _stop(self, code: int, why: str) -> None:
-        self.exit_code = max(self.exit_code, code)
+        self.exit_code = max(self.exit_code, code, key=_BY_WEIGHT.index)
         self.stopped += f"{why}\n"
 
 

@@ -58,9 +58,10 @@ class DataDirectory:
         self.path = path
         if not path.is_dir():
             raise NoJournal(f"{path} is no directory: name a broker's data directory")
-        self.listing, self.checkpoint = see(path)
+        self.listing, self.checkpoint, self.unread = see(path)
         names = {name for name, _ in self.listing}
-        if CHECKPOINT not in names and not any(segment_base(name) is not None for name in names):
+        known = self.unread or CHECKPOINT in names
+        if not known and not any(segment_base(name) is not None for name in names):
             raise NoJournal(
                 f"{path} holds no journal: no checkpoint and no <position>.journal files; "
                 "name a broker's data directory"
@@ -85,7 +86,7 @@ class DataDirectory:
     @contextmanager
     def segment(self, name: str) -> Iterator[SegmentBytes]:
         """A segment file's bytes. Raises `OSError`, also while they are read."""
-        fd = os.open(self.path / name, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(self.path / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             yield SegmentBytes(fd)
         finally:

@@ -247,15 +247,19 @@ def test_a_snap_that_does_not_follow_from_the_journal(tmp_path: Path) -> None:
     assert "topics differ" in found["findings"][0]["sentence"]
 
 
-def test_an_empty_file_and_a_file_that_lost_its_blank_end(
-    directory: Path, writer: JournalWriter
-) -> None:
-    empty = Position(writer.last_base + MIN_SEGMENT)
-    (directory / segment_name(empty)).write_bytes(bytes(MIN_SEGMENT))
+def test_an_empty_file_behind_a_sealed_segment(tmp_path: Path, writer: JournalWriter) -> None:
+    end = writer.end
+    writer.roll()
+    empty = writer.last_base
+    files = writer.files(writer.checkpoint(durable_end=empty, commit_end=end))
+    directory = write(tmp_path / "data", files | {segment_name(empty): bytes(MIN_SEGMENT)})
     assert verify(directory)[0] == 0
     rows = json.loads(run("ls", directory, "-o", "json")[1])
-    assert rows[-1]["state"] == "empty"
-    (directory / segment_name(empty)).unlink()
+    assert [row["state"] for row in rows[-2:]] == ["sealed", "empty"]
+    assert run("dump", directory)[0] == 0
+
+
+def test_a_file_that_lost_its_blank_end(directory: Path, writer: JournalWriter) -> None:
     last = directory / segment_name(writer.last_base)
     last.write_bytes(last.read_bytes()[: writer.end - writer.last_base])
     code, found = verify(directory)

@@ -36,7 +36,7 @@ class Checkpoint(NamedTuple):
     log_start: Position
     durable_end: Position  # everything below was fsynced
     commit_end: Position
-    last_header_crc: int  # of the batch that ends at `durable_end`; told if `clean`
+    last_header_crc: int  # of the batch that ends at `durable_end`; 0 if the journal begins there
     clean: bool  # the broker stopped in order: `durable_end` is the journal's end
     bases: tuple[Position, ...]  # of the segments that there are, ascending
     epochs: tuple[tuple[Epoch, Position], ...] = ()

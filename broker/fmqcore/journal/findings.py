@@ -52,6 +52,9 @@ NOBODY_READS: Final = (
     "nothing is lost, nobody reads these bytes; but something has changed the disk: look at it"
 )
 CUT_AT_START: Final = "nothing: the broker cuts it at its next start"
+LOOK_AT_THE_DISK: Final = (
+    "look at the machine, its disk, and whose the file is: a broker does not start without it"
+)
 REMADE_AT_START: Final = "nothing: the broker makes it again at its next start"
 
 FAULT_CODES: Final = {

@@ -24,6 +24,7 @@ from fmqcore.journal.checkpoint import Checkpoint
 from fmqcore.journal.findings import (
     CUT_AT_START,
     FAULT_CODES,
+    LOOK_AT_THE_DISK,
     REMADE_AT_START,
     Code,
     Finding,
@@ -120,16 +121,16 @@ def survey(
     listing: Iterable[tuple[str, int]],
     checkpoint: Checkpoint | None,
     *,
-    empty: str | None = None,
     damaged: str = "",
+    unread: str = "",
 ) -> Survey:
     """Hold (name, size) of the directory's files against the checkpoint.
 
-    None: there is none, or it is `damaged`: why it does not decode.
-    `empty` names the newest segment file if it begins with zeros: nothing of it was stored. It
-    counts as no segment and is no leftover.
+    None: there is none, or it is `damaged` (why it does not decode) or `unread` (why not). A file
+    of which nothing was stored is a segment, too: only a scan can say that it is one, and what
+    must be before it.
     """
-    names = sorted(pair for pair in listing if pair[0] != empty)
+    names = sorted(listing)
     found = sorted(
         SegmentFile(base, size) for name, size in names if (base := segment_base(name)) is not None
     )
@@ -148,7 +149,7 @@ def survey(
         if ((base := segment_base(name)) is not None and base not in bases)
         or ((base := index_base(name)) is not None and base not in indexed)
     )
-    lost = _missing_known(bases, checkpoint, empty)
+    lost = _missing_known(bases, checkpoint)
     gaps = [gap for gap in _gaps(segments, log_start, lost) if gap.end != gap.position]
     holes = tuple(sorted([*lost, *gaps], key=lambda hole: hole.position or 0))
     strays = [name for name in leftovers if not _within(index_base(name), holes)]
@@ -160,7 +161,7 @@ def survey(
         leftovers=leftovers,
         durable_end=max(known if drop_from is None else min(known, drop_from), last),
         cut_at=drop_from if cutting else None,
-        findings=_survey_findings(checkpoint, strays, bool(found), damaged),
+        findings=_survey_findings(checkpoint, strays, bool(found), damaged, unread),
         refusal=next(iter([*lost, *gaps]), None),
         missing=holes,
     )
@@ -257,9 +258,7 @@ def _corrupt(stop: Stop, file: str, durable_end: Position, *, clean: bool) -> Fi
     return error(code, file, stop.position, f"{what} ({known})")
 
 
-def _missing_known(
-    bases: set[Position], checkpoint: Checkpoint | None, empty: str | None
-) -> list[Finding]:
+def _missing_known(bases: set[Position], checkpoint: Checkpoint | None) -> list[Finding]:
     """Segments that the checkpoint knows of and that are not there, ascending."""
     if checkpoint is None:
         return []
@@ -273,9 +272,8 @@ def _missing_known(
     for lost in wanted:
         if lost not in bases:
             name = segment_name(lost)
-            what = "the file begins with zeros" if name == empty else "the file is missing"
             end = min((b for b in {*wanted, *bases} if b > lost), default=below)
-            sentence = f"{what}, and the checkpoint knows of it"
+            sentence = "the file is missing, and the checkpoint knows of it"
             found.append(error(Code.J005, name, lost, sentence, end))
     return found
 
@@ -319,14 +317,22 @@ def _gap(
 
 
 def _survey_findings(
-    checkpoint: Checkpoint | None, leftovers: Sequence[str], any_segment: bool, damaged: str
+    checkpoint: Checkpoint | None,
+    leftovers: Sequence[str],
+    any_segment: bool,
+    damaged: str,
+    unread: str,
 ) -> tuple[Finding, ...]:
     findings = [
         warning(Code.M002, name, None, "left over from a cut or retention", CUT_AT_START)
         for name in leftovers
     ]
-    if checkpoint is None and (any_segment or damaged):
-        why = f"it is damaged and does not count ({damaged})" if damaged else "there is none"
+    if checkpoint is None and (any_segment or damaged or unread):
+        why, remedy = "there is none", REMADE_AT_START
+        if damaged:
+            why = f"it is damaged and does not count ({damaged})"
+        elif unread:
+            why, remedy = f"it cannot be read ({unread})", LOOK_AT_THE_DISK
         sentence = f"{why}: nothing in the last segment counts as known durable"
-        findings.insert(0, warning(Code.M001, CHECKPOINT, None, sentence, REMADE_AT_START))
+        findings.insert(0, warning(Code.M001, CHECKPOINT, None, sentence, remedy))
     return tuple(findings)

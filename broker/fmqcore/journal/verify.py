@@ -45,8 +45,9 @@ from fmqcore.journal.scan import (
     first_nonzero,
     payload_of,
 )
-from fmqcore.journal.segments import CHECKPOINT, Segment
+from fmqcore.journal.segments import Segment
 from fmqcore.journal.state import JournalState
+from fmqcore.journal.verify_checkpoint import Claims, check_bases, check_stop
 from fmqcore.journal.verify_index import IndexState, check_index
 from fmqcore.words import Position
 
@@ -84,14 +85,14 @@ class Verifier:
         listing: Iterable[tuple[str, int]],
         checkpoint: bytes | None,
         *,
-        empty: str | None = None,
+        unread: str = "",
         live: bool = False,
         payloads: bool = True,
         data_payloads: bool = True,
         watch: Watch | None = None,
         seen: Callable[[BatchHeader], None] | None = None,
     ) -> None:
-        """`empty`: see `survey`. `live`: a broker is at work here, its newest segment moves.
+        """`unread`: why the checkpoint cannot be read. `live`: a broker is at work, the end moves.
 
         `payloads=False`: headers and indexes only, quick; `data_payloads=False`: control batches'
         payloads, too. `watch` sees every control batch, and the state that it is about to change;
@@ -104,10 +105,11 @@ class Verifier:
         self._watch = watch
         self._seen = seen
         self._checkpoint, damaged = _read_checkpoint(checkpoint)
-        self._survey = survey(listing, self._checkpoint, empty=empty, damaged=damaged)
+        self._survey = survey(listing, self._checkpoint, damaged=damaged, unread=unread)
         self.segments = self._survey.segments
         self.findings += self._survey.findings
         self.findings += self._survey.missing
+        self.findings += check_bases(self._checkpoint, self.segments)
         self._cursor = fresh_cursor(self._survey.log_start)
         self._state: JournalState | None = None
 
@@ -129,7 +131,8 @@ class Verifier:
         begin_next(self._cursor)
         if self._cursor.position != file.base or self._cursor.segment is not None:
             self._cursor, self._state = Cursor(file.base), None  # a gap or damage before: anew
-        walk = _Walk(self, report, data, again, progress)
+        claims = Claims(self._checkpoint, file)
+        walk = _Walk(self, report, data, claims, again, progress)
         stop = walk.run()
         report.sealed = isinstance(stop, Sealed)
         report.used = self._cursor.position - file.base - report.skipped_bytes
@@ -138,6 +141,7 @@ class Verifier:
             report.unread_bytes = file.size - report.used
         if not report.moving:
             self._judge(report, stop, data)
+        report.findings += claims.findings(self._state)
         pending = index_lost or (self._live and file in self.segments[-2:])
         if not walk.resynced:  # else nobody knows what should be in it
             check_index(report, walk.index, index_file, pending=pending)
@@ -161,16 +165,8 @@ class Verifier:
 
     def finish(self) -> None:
         """Hold the checkpoint against the journal's end."""
-        checkpoint, cursor = self._checkpoint, self._cursor
-        if checkpoint is None or not checkpoint.clean or self._live or not self.segments:
-            return
-        at_end = cursor.position == checkpoint.durable_end
-        if at_end and cursor.prev_header_crc not in (None, checkpoint.last_header_crc):
-            sentence = (
-                f"the batch before {cursor.position} has CRC {cursor.prev_header_crc:#010x}, "
-                f"the checkpoint says {checkpoint.last_header_crc:#010x}"
-            )
-            self.findings.append(error(Code.M001, CHECKPOINT, cursor.position, sentence))
+        if self.segments and not self._live:
+            self.findings += check_stop(self._checkpoint, self._cursor.position)
 
     def _is_last(self, file: SegmentFile) -> bool:
         return file == self.segments[-1]
@@ -192,6 +188,8 @@ class Verifier:
             report.findings.append(verdict.finding)
         if isinstance(verdict, Cut):
             report.unread_bytes = report.skipped_bytes  # void: never acknowledged as stored
+        if isinstance(verdict, Refuse) and isinstance(stop, Blank):
+            report.unread_bytes = file.size - report.used
         length = check_length(self._cursor.segment, file)
         if length:
             report.findings.append(length)
@@ -205,6 +203,7 @@ class _Walk:
         verifier: Verifier,
         report: SegmentReport,
         data: Readable,
+        claims: Claims,
         again: Callable[[], bool],
         progress: Callable[[int], None],
     ) -> None:
@@ -213,6 +212,7 @@ class _Walk:
         self._verifier = verifier
         self._report = report
         self._data = data
+        self._claims = claims
         self._again = again
         self._progress = progress
 
@@ -346,6 +346,8 @@ class _Walk:
         report.first_ms = report.first_ms or header.store_ms
         report.last_ms = header.store_ms
         self.index.add(header)
+        if self._claims.places:
+            self._claims.see(header)
         if self._verifier._seen is not None:
             self._verifier._seen(header)
 

@@ -129,15 +129,17 @@ class JournalWriter:
         return index.encode()
 
     def checkpoint(self, **changes: Any) -> Checkpoint:
-        """A checkpoint as of now: all durable, stop not orderly."""
+        """A checkpoint as of now: stop not orderly; all durable, unless another end is named."""
+        durable_end = changes.get("durable_end", self.end)
+        ends = {header.end: header.header_crc for header in self.headers}
         checkpoint = Checkpoint(
             log_start=min(self.segments),
-            durable_end=self.end,
+            durable_end=durable_end,
             commit_end=self.end,
-            last_header_crc=self._prev_crc,
+            last_header_crc=ends.get(durable_end, 0),
             clean=False,
             bases=tuple(self.segments),
-            epochs=tuple(self.state.epochs),
+            epochs=tuple(e for e in self.state.epochs if e[1] < durable_end),
         )
         return checkpoint._replace(**changes)
 

@@ -51,12 +51,12 @@ class Recovered:
     index: SegmentIndex
 
 
-def recovered(files: dict[str, bytes], empty: str | None = None) -> Recovered:
+def recovered(files: dict[str, bytes]) -> Recovered:
     """What a start does, in one go over a directory in memory (one segment is replayed)."""
     raw = files.get(CHECKPOINT)
     checkpoint = decode_checkpoint(raw) if raw is not None else None
     listing = [(name, len(data)) for name, data in files.items()]
-    found = survey(listing, checkpoint, empty=empty)
+    found = survey(listing, checkpoint)
     state = JournalState()
     if found.refusal or not found.segments:
         return Recovered(found, None, state, SegmentIndex(P(0)))
@@ -200,7 +200,7 @@ def test_without_a_checkpoint_only_the_last_segment_may_be_cut() -> None:
     assert got.verdict.at == last.position
 
 
-def test_a_torn_first_snap_cuts_at_the_base_and_an_empty_file_is_no_segment() -> None:
+def test_a_torn_first_snap_cuts_at_the_base_and_an_empty_file_ends_the_journal_there() -> None:
     writer = sample()
     files = writer.files(writer.checkpoint(durable_end=writer.last_base))
     name = segment_name(writer.last_base)
@@ -208,15 +208,14 @@ def test_a_torn_first_snap_cuts_at_the_base_and_an_empty_file_is_no_segment() ->
     assert isinstance(recovered(torn).verdict, Cut)
     assert recovered(torn).verdict.at == writer.last_base  # type: ignore[union-attr]
     blank = files | {name: bytes(MIN_SEGMENT)}
-    got = recovered(blank, empty=name)
+    got = recovered(blank)
     assert got.survey.refusal is None
     assert name not in got.survey.leftovers
     assert got.verdict == Clean(writer.last_base)
     durable = writer.files(writer.checkpoint()) | {name: bytes(MIN_SEGMENT)}
-    refusal = recovered(durable, empty=name).survey.refusal
-    assert refusal is not None, "what was durable in it is gone"
-    assert refusal.file == name
-    assert "begins with zeros" in refusal.sentence, "it is there"
+    verdict = recovered(durable).verdict
+    assert isinstance(verdict, Refuse), "what was durable in it is gone"
+    assert (verdict.finding.code, verdict.finding.file) == (Code.J001, name)
 
 
 @pytest.mark.parametrize("with_checkpoint", [True, False])

@@ -10,6 +10,7 @@ Beside a broker at work damage is looked at twice: it may have cut its journal m
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,7 @@ from fmqcore.errors import Malformed
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.findings import Code
 from fmqcore.journal.recovery import SegmentFile
-from fmqcore.journal.segments import Segment, segment_base, segment_name
+from fmqcore.journal.segments import CHECKPOINT, Segment, segment_name
 from fmqcore.journal.suspect import SUSPECT
 from fmqcore.journal.verify import Verifier
 from fmqcore.journal.verify_notes import note_suspect
@@ -141,26 +142,31 @@ def run_check(
         results = _segments(views, options.level, rate, engine, progress, outcome, tell)
         for name, view in list(views.items()):
             if view.live and any(is_error(found) for r in results[name] for found in r.findings):
-                views[name] = look(Path(view.path))
+                with suppress(OSError):  # then what was seen before counts
+                    views[name] = look(Path(view.path))
                 again = {name: views[name]}
                 results |= _segments(again, options.level, rate, engine, progress, outcome, tell)
         for name, view in views.items():
+            if view.unread:
+                file = CHECKPOINT if view.listing else ""
+                outcome.coverage.append(Covered(name, file, 0, 0, State.UNREAD.value, view.unread))
+            if not view.listing:
+                continue
             verifier = _verifier(view)
             told = [found_on(name, finding) for finding in verifier.findings]
             outcome.findings += told
             missing = _missing(name, told, results[name], verifier.durable_end)
             replicas.append(compare.replica_of(name, results[name], _commit_end(view), missing))
             outcome.coverage += missing
-            outcome.coverage += _not_begun(name, view, told)
             _suspect(name, view, verifier.segments, results[name], outcome)
             for result in results[name]:
                 outcome.segments.append(result)
                 outcome.findings += result.findings
                 outcome.coverage += result.coverage
-        if len(views) > 1:
-            _compare(views, replicas, rate, engine, outcome)
-        else:
+        if len(views) == len(replicas) == 1:
             outcome.findings += compare.alone(*replicas)
+        else:
+            _compare(views, replicas, rate, engine, outcome)
         outcome.findings = _once(outcome.findings)
         outcome.findings.sort(key=lambda f: (f.replica, f.begin or 0, f.code, f.file, f.sentence))
         outcome.took_s = time.monotonic() - began
@@ -180,8 +186,8 @@ def _views(options: Options) -> dict[str, DataDirectory]:
 
 
 def _verifier(view: DataDirectory) -> Verifier:
-    """What the listing says by itself; what is empty is no segment and no leftover."""
-    return Verifier(view.listing, view.checkpoint, empty=view.empty)
+    """What the listing says by itself."""
+    return Verifier(view.listing, view.checkpoint, unread=view.unread if view.listing else "")
 
 
 def _once(findings: Sequence[Found]) -> list[Found]:
@@ -195,7 +201,9 @@ def _once(findings: Sequence[Found]) -> list[Found]:
 
 def _tasks(view: DataDirectory, name: str, level: Level, rate: float) -> list[SegmentTask]:
     """One a segment, ascending."""
-    files = _verifier(view).segments
+    verifier = _verifier(view)
+    files = verifier.segments
+    ends = _ends(view, verifier)
     made = []
     for i, file in enumerate(files):
         near = sorted({file, *files[i + 1 : i + 2], *files[-2:]})
@@ -208,13 +216,19 @@ def _tasks(view: DataDirectory, name: str, level: Level, rate: float) -> list[Se
                 level,
                 tuple((each.name, each.size) for each in near),
                 view.checkpoint,
-                view.empty,
                 view.live,
-                newest=i == len(files) - 1,
+                newest=file in ends,
                 bytes_per_s=rate,
             )
         )
     return made
+
+
+def _ends(view: DataDirectory, verifier: Verifier) -> tuple[SegmentFile, ...]:
+    """Where the journal ends: the newest file, and the one before if it holds nothing yet."""
+    files = verifier.segments
+    begun = files and not (files[-1].name == view.empty and files[-1].base == verifier.durable_end)
+    return files[-1:] if begun else files[-2:]
 
 
 def _segments(
@@ -271,15 +285,6 @@ def _missing(
             holes.append((file, end, until, NO_FILE if whole else CUT_SHORT))
     unread = State.UNREAD.value
     return [Covered(name, file, begin, end, unread, why) for file, begin, end, why in holes]
-
-
-def _not_begun(name: str, view: DataDirectory, told: Sequence[Found]) -> list[Covered]:
-    """The newest file, if nothing of it was stored, and nothing should be there."""
-    file = view.empty or ""
-    base = segment_base(file)
-    if base is None or any(found.file == file for found in told):
-        return []
-    return [Covered(name, file, base, base + dict(view.listing)[file], State.EMPTY.value)]
 
 
 def _suspect(

@@ -45,9 +45,8 @@ class SegmentTask:
     level: Level
     listing: tuple[tuple[str, int], ...]
     checkpoint: bytes | None
-    empty: str | None
     live: bool
-    newest: bool
+    newest: bool  # the journal ends in it
     bytes_per_s: float = 0
 
     @property
@@ -108,7 +107,6 @@ class _Check:
         self._verifier = Verifier(
             task.listing,
             task.checkpoint,
-            empty=task.empty,
             live=task.live,
             payloads=self._payloads,
             data_payloads=task.level is Level.DEEP,
@@ -183,6 +181,8 @@ class _Check:
 
         Where the segment itself is damaged that is told, and not what it does to the note.
         """
+        if self._file != self._verifier.segments[-1]:
+            return []
         raw = self._small(RESUME)
         if raw is None:
             return []
@@ -195,7 +195,7 @@ class _Check:
         cursor, state = self._verifier.cursor, self._verifier.state
         base = self._file.end
         name = segment_name(base)
-        if name == self._task.empty or all(n != name for n, _ in self._task.listing):
+        if all(n != name for n, _ in self._task.listing):
             return []
         begin_next(cursor)
         position = cursor.position

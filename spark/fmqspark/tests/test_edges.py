@@ -205,17 +205,8 @@ def test_a_file_that_is_cut_behind_its_eof_is_checked_to_its_own_end(
 def test_a_newest_file_of_zeros_that_the_checkpoint_knows(a: Path) -> None:
     (a / segment_name(BASES[-1])).write_bytes(bytes(MIN_SEGMENT))
     outcome = check(a)
-    assert said(outcome) == [("J005", "error", BASES[-1])]
-    assert "begins with zeros" in outcome.findings[0].sentence
-
-
-def test_a_newest_file_that_holds_nothing_yet_is_empty(a: Path) -> None:
-    fresh = BASES[-1] + MIN_SEGMENT
-    (a / segment_name(Position(fresh))).write_bytes(bytes(MIN_SEGMENT))
-    last = [h for h in journal().headers if h.position >= BASES[-1]]
-    assert last[-1].end < fresh
-    outcome = check(a)
-    assert ("a", fresh, fresh + MIN_SEGMENT) in rows(outcome, "empty")
+    assert said(outcome) == [("J001", "error", BASES[-1])]
+    assert rows(outcome, "unread") == [("a", BASES[-1], BASES[-1] + MIN_SEGMENT)]
 
 
 @pytest.mark.parametrize("base_offset", [0, 8, 10])

@@ -1,0 +1,65 @@
+"""A checkpoint that is not its journal's: planted, swapped between replicas, from a backup."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmqclient.tests.journal_directory import verify
+from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT
+from fmqcore.words import Epoch, Position
+from fmqspark.check.rows import Level
+from fmqspark.tests.kit import alike, check, journal, said, write
+
+BASES = sorted(journal().segments)
+OLD = [h for h in journal().headers if h.position >= BASES[-3]][3]
+EPOCHS = ((Epoch(1), Position(64)), (Epoch(7), Position(9999)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"clean": True, "durable_end": OLD.end, "commit_end": OLD.end}, OLD.end),
+        ({"last_header_crc": 12345}, journal().end),
+        ({"commit_end": Position(journal().end - 8)}, journal().end - 8),
+        ({"durable_end": Position(OLD.end - 8), "commit_end": OLD.end}, OLD.end - 8),
+    ],
+)
+def test_m001_a_checkpoint_that_is_not_what_the_journal_says(
+    tmp_path: Path, changes: dict[str, Any], place: int
+) -> None:
+    a = write(tmp_path / "a", **changes)
+    for level in Level:
+        assert said(check(a, level=level)) == [("M001", "error", place)]
+    code, told = verify(a)
+    assert code == 2
+    assert [(f["code"], f["position"]) for f in told["findings"]] == [("M001", place)]
+
+
+def test_m001_terms_that_the_journal_does_not_have(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", epochs=EPOCHS)
+    for level in (Level.STANDARD, Level.DEEP):  # quick knows terms by their headers only
+        assert said(check(a, level=level)) == [("M001", "error", 64)]
+    assert [f["position"] for f in verify(a)[1]["findings"]] == [64]
+
+
+@pytest.mark.parametrize("level", Level)
+def test_m001_checkpoints_that_were_swapped(tmp_path: Path, level: Level) -> None:
+    """Of two journals that go on otherwise: each has the other's."""
+    a, b = write(tmp_path / "a", alike()), write(tmp_path / "b", alike(other=(219,)))
+    mine, other = (path / CHECKPOINT for path in (a, b))
+    raw = mine.read_bytes()
+    mine.write_bytes(other.read_bytes())
+    other.write_bytes(raw)
+    for path in (a, b):
+        assert said(check(path, level=level)) == [("M001", "error", alike().end)]
+
+
+@pytest.mark.parametrize("level", Level)
+def test_what_lags_is_no_finding(tmp_path: Path, level: Level) -> None:
+    for number in (2, 40, -2):
+        last = journal().headers[number]
+        a = write(tmp_path / "a", durable_end=last.end, commit_end=last.end)
+        assert check(a, level=level).exit_code == 0
+    a = write(tmp_path / "a", durable_end=Position(2 * MIN_SEGMENT), commit_end=OLD.end)
+    assert check(a, level=level).exit_code == 0

@@ -109,7 +109,7 @@ class BrokerHost(Host):
         """The settings of this life: somebody may have changed what need not be as it was."""
         grant_ms = self.settings.grant_ms
         dice = Random(f"{self.world.scene.seed}/{self.name}/{self.lives}")
-        shorter = max(grant_ms // 4, 2 * self.settings.heartbeat_ms)
+        shorter = max(grant_ms // 4, 3 * self.settings.heartbeat_ms)
         changed = dice.choice((grant_ms, grant_ms, shorter))
         return self.settings.model_copy(update={"grant_ms": changed})
 

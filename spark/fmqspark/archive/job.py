@@ -92,7 +92,7 @@ def run_archive(
         found.topic_ids(options.topics)
     with open_book(options.folder, options.group) as book:
         _same_journal(book, found)
-        topics = None if options.topics is None else sorted(options.topics)
+        topics = None if options.topics is None else sorted(set(options.topics))
         book.begin(topics)
         _tidy(book)
         wanted = Wanted(topics=_ids(found, topics))

@@ -211,7 +211,8 @@ def _take(ledger: Ledger, row: dict[str, Any]) -> None:
     if "archive" in row:
         if row["archive"] != _VERSION:
             raise ValueError(f"version {row['archive']}, this is {_VERSION}")
-        ledger.topics = row["topics"]
+        topics = row["topics"]  # an earlier version noted one that was named twice so
+        ledger.topics = None if topics is None else sorted(set(topics))
     elif "planned" in row:
         ledger.planned += [Unit(*unit) for unit in row["planned"]]
         ledger.marks |= {int(base): int(crc) for base, crc in row["marks"]}

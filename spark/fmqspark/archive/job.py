@@ -14,8 +14,8 @@ from typing import Any, Final
 from fmqcore.errors import CorruptJournal, InvalidArgument, Unavailable
 from fmqcore.scan.select import Range, Wanted
 from fmqcore.words import TopicId
-from fmqspark.archive.ledger import FOLDER, Book, Unit, is_scratch, load, open_book
-from fmqspark.archive.write import ArchiveResult, ArchiveTask, archive_unit, file_name
+from fmqspark.archive.ledger import FOLDER, Book, Unit, file_name, is_scratch, load, open_book
+from fmqspark.archive.write import ArchiveResult, ArchiveTask, archive_unit
 from fmqspark.brokers import is_broker
 from fmqspark.engines import Engine
 from fmqspark.source.splits import SPLIT_BYTES, plan

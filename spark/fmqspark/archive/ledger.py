@@ -6,7 +6,8 @@
 
 A range that is planned and not done is done again as it is, with the same file names: so what a
 killed run has left is replaced, and nothing comes twice. Files that the ledger does not name are
-no part of the archive.
+no part of the archive; files of a range that it never planned tell that it, or its end, is lost:
+then nothing is added, as who reads the folder would see records twice.
 
 On disk, in the archive's folder: `_fmq/<group>.ledger` (JSON lines; a torn last line is void),
 `_fmq/<group>.lock` (`flock` of who is at work), `_fmq/tmp-*` (files being made).
@@ -96,10 +97,10 @@ class Ledger:
 class Book:
     """The ledger of one group in an archive, open for writing; holds its lock."""
 
-    def __init__(self, folder: Path, group: str, fd: int) -> None:
+    def __init__(self, folder: Path, group: str, ledger: Ledger, fd: int) -> None:
         self.folder = folder
         self.group = group
-        self.ledger = load(folder, group) or Ledger()
+        self.ledger = ledger
         self._fd = fd
 
     def begin(self, topics: list[str] | None) -> None:
@@ -149,12 +150,14 @@ def open_book(folder: Path, group: str) -> Iterator[Book]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise DirectoryLocked(f"{folder}: another archive job is at work there") from None
-        path = home / f"{group}.ledger"
+        ledger = load(folder, group) or Ledger()
+        _require_planned(folder, group, ledger)
+        path = ledger_path(folder, group)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
             _drop_torn(fd)
             sync_folder(home)
-            yield Book(folder, group, fd)
+            yield Book(folder, group, ledger, fd)
         finally:
             os.close(fd)
     finally:
@@ -163,7 +166,7 @@ def open_book(folder: Path, group: str) -> Iterator[Book]:
 
 def load(folder: Path, group: str) -> Ledger | None:
     """A group's ledger; None if there is none. Raises `InvalidArgument` if it does not decode."""
-    path = folder / FOLDER / f"{group}.ledger"
+    path = ledger_path(folder, group)
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
@@ -171,10 +174,26 @@ def load(folder: Path, group: str) -> Ledger | None:
     ledger = Ledger()
     for number, line in enumerate(raw.split(b"\n")[:-1], 1):  # the last is torn, or empty
         try:
-            _take(ledger, json.loads(line))
-        except (ValueError, TypeError, KeyError) as error:
-            raise InvalidArgument(f"{path} line {number} does not decode: {error}") from None
+            row = json.loads(line)
+            if number == 1 and "archive" not in row:
+                raise ValueError("its first line, which says what it holds, is lost")
+            _take(ledger, row)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise InvalidArgument(
+                f"{path} line {number} does not decode: {error}; bring it back from a backup, "
+                "or archive into another folder"
+            ) from None
     return ledger
+
+
+def ledger_path(folder: Path, group: str) -> Path:
+    """Where a group's ledger is."""
+    return folder / FOLDER / f"{group}.ledger"
+
+
+def file_name(group: str, unit: Unit) -> str:
+    """What each file of a unit is called, in the folder of its topic and date."""
+    return f"{group}-{unit.begin:020d}-{unit.end:020d}.parquet"
 
 
 def scratch_name(group: str, unit: Unit, mark: str) -> str:
@@ -200,6 +219,24 @@ def append(fd: int, line: bytes) -> None:
     os.fsync(fd)
 
 
+def _require_planned(folder: Path, group: str, ledger: Ledger) -> None:
+    """Raises `InvalidArgument` if there are files of the group that no plan knows."""
+    known = {file_name(group, unit) for unit in ledger.planned}
+    pattern = re.compile(rf"{re.escape(group)}-[0-9]{{20}}-[0-9]{{20}}\.parquet")
+    found = [
+        path
+        for path in folder.glob("topic=*/date=*/*.parquet")
+        if pattern.fullmatch(path.name) and path.name not in known
+    ]
+    if found:
+        raise InvalidArgument(
+            f"{folder} holds {len(found)} file(s) of {group!r} that its ledger "
+            f"{ledger_path(folder, group)} does not know, like {min(found).relative_to(folder)}: "
+            "what they hold would come twice. Bring that ledger back from a backup, or begin anew "
+            "in another folder (here: remove these files, if the journal still has all of it)"
+        )
+
+
 def _drop_torn(fd: int) -> None:
     """A last line without its end was never acted upon."""
     size = os.fstat(fd).st_size
@@ -212,11 +249,31 @@ def _take(ledger: Ledger, row: dict[str, Any]) -> None:
         if row["archive"] != _VERSION:
             raise ValueError(f"version {row['archive']}, this is {_VERSION}")
         topics = row["topics"]  # an earlier version noted one that was named twice so
-        ledger.topics = None if topics is None else sorted(set(topics))
+        ledger.topics = None if topics is None else sorted({_name(told) for told in topics})
     elif "planned" in row:
-        ledger.planned += [Unit(*unit) for unit in row["planned"]]
+        ledger.planned += [_unit(told) for told in row["planned"]]
         ledger.marks |= {int(base): int(crc) for base, crc in row["marks"]}
     elif "done" in row:
-        ledger.done[Unit(*row["done"])] = [ArchivedFile(*file) for file in row["files"]]
+        ledger.done[_unit(row["done"])] = [_file(told) for told in row["files"]]
     else:
-        ledger.lost.append(Unit(*row["lost"]))
+        ledger.lost.append(_unit(row["lost"]))
+
+
+def _unit(told: Any) -> Unit:
+    begin, end = told
+    if (type(begin), type(end)) != (int, int) or not 0 <= begin < end:
+        raise ValueError(f"{told!r} is no range of a journal")
+    return Unit(begin, end)
+
+
+def _file(told: Any) -> ArchivedFile:
+    file = ArchivedFile(*told)
+    if [type(part) for part in file] != [str, str, str, int, int]:
+        raise ValueError(f"{told!r} is no file of an archive")
+    return file
+
+
+def _name(told: Any) -> str:
+    if not isinstance(told, str):
+        raise ValueError(f"{told!r} is no name of a topic")
+    return told

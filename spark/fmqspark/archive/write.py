@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from fmqcore.errors import CorruptJournal, FmqError
 from fmqcore.scan.payloads import Slab
 from fmqcore.words import TopicId
-from fmqspark.archive.ledger import FOLDER, ArchivedFile, Unit, scratch_name
+from fmqspark.archive.ledger import FOLDER, ArchivedFile, Unit, file_name, scratch_name
 from fmqspark.brokers import connections
 from fmqspark.files import Throttle, sync_folder
 from fmqspark.source.arrow import TYPES, record_batch, schema, stored
@@ -73,11 +73,6 @@ def archive_unit(task: ArchiveTask) -> ArchiveResult:
         result.failed = error
     result.bytes_read = tally.bytes_read
     return result
-
-
-def file_name(group: str, unit: Unit) -> str:
-    """What each file of a unit is called, in the folder of its topic and date."""
-    return f"{group}-{unit.begin:020d}-{unit.end:020d}.parquet"
 
 
 def _write(task: ArchiveTask, scratch: Path, tally: Tally) -> list[ArchivedFile]:

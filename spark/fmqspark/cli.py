@@ -20,7 +20,7 @@ from fmqcore.errors import InvalidArgument
 from fmqspark.check.job import INCOMPLETE, INCONSISTENT, Options, Outcome, run_check
 from fmqspark.check.rows import Level
 from fmqspark.engines import open_engine
-from fmqspark.files import each_once, no_data_directory
+from fmqspark.places import each_once, no_data_directory
 from fmqspark.rebuild import Done, IndexResult, rebuild
 from fmqspark.told import INTERRUPTED, USAGE, leave, mistake, say, sentence, told, write
 
@@ -55,8 +55,17 @@ class EngineName(Enum):
     SPARK = "spark"
 
 
+def _folder(text: str) -> Path:
+    """Of no text (a variable that is not set) a `Path` makes the folder one happens to be in."""
+    if not text:
+        raise typer.BadParameter("a folder's name is empty: name one, or . for this one")
+    return Path(text)
+
+
 _DIRECTORIES: Final = typer.Argument(
-    metavar="DIR...", help="data directories of the brokers of one group, the master's first"
+    metavar="DIR...",
+    parser=_folder,
+    help="data directories of the brokers of one group, the master's first",
 )
 Directories = Annotated[list[Path], _DIRECTORIES]
 EngineOption = Annotated[
@@ -91,7 +100,11 @@ def check(
     rate: Rate = "0",
     out: Annotated[
         Path | None,
-        typer.Option(help="folder for summary.json, findings and coverage.parquet, report.html"),
+        typer.Option(
+            metavar="FOLDER",
+            parser=_folder,
+            help="folder for summary.json, findings and coverage.parquet, report.html",
+        ),
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -169,7 +182,9 @@ def rebuild_index(
 
 @app.command()
 def archive(
-    out: Annotated[Path, typer.Option(help="the archive's folder")],
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", parser=_folder, help="the archive's folder")
+    ],
     directories: Annotated[list[Path] | None, _DIRECTORIES] = None,
     connect: Annotated[
         str, typer.Option(help="instead of directories: live brokers, fmq://host:port,...")

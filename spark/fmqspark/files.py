@@ -19,6 +19,7 @@ from fmqcore.errors import DirectoryLocked, InvalidArgument, Malformed
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_base
 from fmqport.directory import LOCK, is_locked, read_small, see
+from fmqspark.places import each_once
 
 _WINDOW: Final = 1024 * 1024
 _FAR: Final = 4096  # a jump over more than this: only what is asked for is read
@@ -30,11 +31,9 @@ __all__ = [
     "SegmentBytes",
     "Throttle",
     "directory_lock",
-    "each_once",
     "look",
     "look_at_all",
     "make_folder",
-    "no_data_directory",
     "open_segment",
     "read_small",
     "sync_folder",
@@ -186,18 +185,6 @@ def _decodes(checkpoint: bytes | None) -> bool:
         return checkpoint is not None and decode_checkpoint(checkpoint) is not None
     except Malformed:
         return False
-
-
-def each_once(paths: Sequence[Path]) -> None:
-    """Raises `InvalidArgument` if not."""
-    if len({path.resolve() for path in paths}) != len(paths):
-        raise InvalidArgument("the same directory is named twice: name each replica once")
-
-
-def no_data_directory(folder: Path, paths: Sequence[Path]) -> None:
-    """What a job writes does not go to what it reads. Raises `InvalidArgument`."""
-    if folder.resolve() in {path.resolve() for path in paths}:
-        raise InvalidArgument(f"--out {folder} is a data directory: name another folder")
 
 
 @contextmanager

@@ -48,8 +48,8 @@ from fmqspark.files import (
     Throttle,
     look,
     look_at_all,
-    no_data_directory,
 )
+from fmqspark.places import no_data_directory
 
 CLEAN: Final = 0
 WARNINGS: Final = 1

@@ -1,0 +1,47 @@
+"""Places on the disk: which are one and the same, whatever they are called, and which lie in which.
+
+A directory is known by its number on its disk: a link to it, or another mount of it, is no other
+one. Leaves nothing on disk.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from fmqcore.errors import InvalidArgument
+
+
+def each_once(paths: Sequence[Path]) -> None:
+    """Raises `InvalidArgument` if not."""
+    if len({_identity(path) for path in paths}) != len(paths):
+        raise InvalidArgument("the same directory is named twice: name each replica once")
+
+
+def no_data_directory(folder: Path, paths: Sequence[Path]) -> None:
+    """What a job writes does not go to what it reads, nor around it. Raises `InvalidArgument`."""
+    for path in paths:
+        if _identity(folder) == _identity(path):
+            raise InvalidArgument(f"--out {folder} is a data directory: name another folder")
+        if _identity(path) in _above(folder):
+            raise InvalidArgument(
+                f"--out {folder} lies within the data directory {path}: name a folder elsewhere"
+            )
+        if _identity(folder) in _above(path):
+            raise InvalidArgument(
+                f"--out {folder}: the data directory {path} lies within it: name a folder beside it"
+            )
+
+
+def _identity(path: Path) -> tuple[int, int] | str:
+    """What tells a place from all others; its real name, if there is nothing yet."""
+    real = os.path.realpath(path)
+    try:
+        found = os.stat(real)
+    except OSError:
+        return real
+    return (found.st_dev, found.st_ino) if found.st_ino else real  # some disks number nothing
+
+
+def _above(path: Path) -> set[tuple[int, int] | str]:
+    """The folders in which it lies."""
+    return {_identity(each) for each in Path(os.path.realpath(path)).parents}

@@ -90,12 +90,18 @@ class Plan:
         if not state:
             return cls(topic, fresh_id, {}, same)
         try:
-            shape = tuple(TopicGroup(GroupName(g), int(q), int(w)) for g, q, w in state["groups"])
-            told = TopicConfig(topic.name, TopicId(state["topic_id"]), shape)
-            sequences = {(GroupName(g), int(q)): int(n) for g, q, n in state["sequences"]}
-            plan = cls(told, int(state["producer"]), sequences, bool(state["same_queue"]))
+            shape = tuple(
+                TopicGroup(_group(g), _number(q), _number(w)) for g, q, w in state["groups"]
+            )
+            told = TopicConfig(topic.name, TopicId(_number(state["topic_id"])), shape)
+            sequences = {(_group(g), _number(q)): _number(n) for g, q, n in state["sequences"]}
+            producer = _number(state["producer"], bits=64)
+            plan = cls(told, producer, sequences, bool(state["same_queue"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise InvalidArgument(f"the noted progress does not decode: {error!r}") from None
+            raise InvalidArgument(
+                f"the noted progress does not decode: {error!r}; with another --name all is sent "
+                "again"
+            ) from None
         if told.id != topic.id:
             raise InvalidArgument(
                 f"topic {topic.name} is another one than where this replay began: choose a --name"
@@ -156,6 +162,20 @@ class Plan:
         for place, flight in flights.items():
             self.sequences[place] = flight.end_sequence % 2**32
         return flights
+
+
+def _number(told: object, bits: int = 32) -> int:
+    """As it was noted. Raises `ValueError`."""
+    if not isinstance(told, int) or not 0 <= told < 1 << bits:
+        raise ValueError(f"{told!r} is no number of {bits} bits")
+    return told
+
+
+def _group(told: object) -> GroupName:
+    """As it was noted. Raises `ValueError`."""
+    if not isinstance(told, str):
+        raise ValueError(f"{told!r} is no name of a group")
+    return GroupName(told)
 
 
 def _row(record: Archived) -> Record:

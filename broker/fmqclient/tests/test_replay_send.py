@@ -115,6 +115,31 @@ def test_what_fits_no_more_is_told() -> None:
     assert level_of("all") == client_pb2.ALL
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"producer": "a"},
+        {"producer": -1},
+        {"producer": 2**64},
+        {"producer": float("inf")},
+        {"topic_id": "a"},
+        {"groups": 5},
+        {"groups": [["g1", 4]]},
+        {"groups": [[["g1"], 4, 1]]},
+        {"groups": [["g1", -4, 1]]},
+        {"groups": [["g1", 4, float("inf")]]},
+        {"sequences": "abc"},
+        {"sequences": [["g1", 0, -1]]},
+        {"sequences": [["g1", 0, 2**32]]},
+        {"sequences": [["g1", 0, 1.5]]},
+        {"sequences": [[[], 0, 1]]},
+    ],
+)
+def test_what_cannot_have_been_noted_is_told(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument, match=r"does not decode: .*--name"):
+        plan(plan().state() | wrong)
+
+
 def test_the_same_queue_is_asked_of_topics_in_one_group() -> None:
     one = replace(TOPIC, groups=TOPIC.groups[:1])
     (step,) = sent(plan(topic=one, same=True), ROWS)

@@ -198,12 +198,12 @@ class Replay:
     def _go_on(self, told: Progress, archived: list[_Step]) -> None:
         """What was begun, as it was; then what is there besides, in journal order."""
         known = {step.file.path: step for step in archived}
-        if not known.keys() >= set(told.of):
+        order = [known[path] for path in told.of if path in known]
+        if len(set(order)) != len(told.of) or not _is_in(order, told.place):
             raise InvalidArgument(
                 f"{self._path} tells of a replay of other files: choose another --name"
             )
         self.place, self.state = told.place, told.sender
-        order = [known[path] for path in told.of]
         begun = order[: _begun(order, told.place)]
         paths = {step.file.path for step in begun}
         order = begun + [step for step in archived if step.file.path not in paths]
@@ -214,6 +214,12 @@ class Replay:
         self._late = list(dict.fromkeys(late))
         done = order[: self.place.files]
         self.done_before = self.place.rows + sum(step.file.rows for step in done)
+
+
+def _is_in(order: Sequence[_Step], place: Place) -> bool:
+    """Can a replay of these files be there?"""
+    files, rows = place
+    return place == Place() or (files < len(order) and rows <= order[files].file.rows)
 
 
 def _begun(order: Sequence[_Step], place: Place) -> int:
@@ -260,13 +266,25 @@ def progress_name(folder: Path, topic: str, group: str | None, target: str) -> s
 def progress(path: Path) -> Progress | None:
     """None if nothing is noted. Raises `InvalidArgument` if it does not decode."""
     try:
-        told = json.loads(path.read_text())
-        place = Place(told["files"], told["rows"])
-        return Progress(place, list(told["of"]), dict(told.get("sender", {})))
+        return _understood(json.loads(path.read_text()))
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise InvalidArgument(f"{path} does not decode: {error}; remove it") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InvalidArgument(
+            f"{path} does not decode: {error}; with another --name all is sent again"
+        ) from None
+
+
+def _understood(told: Any) -> Progress:
+    """Raises `ValueError`, `KeyError`, `TypeError`."""
+    place, of, sender = Place(told["files"], told["rows"]), told["of"], told.get("sender", {})
+    if not all(type(number) is int and number >= 0 for number in place):
+        raise ValueError(f"{place.files!r} files and {place.rows!r} rows are no place")
+    if not isinstance(of, list) or not all(isinstance(path, str) for path in of):
+        raise ValueError("its files are no list of names")
+    if not isinstance(sender, dict):
+        raise ValueError("its sender's part is no object")
+    return Progress(place, of, sender)
 
 
 def open_group(folder: Path, group: str | None) -> tuple[str, Ledger]:

@@ -1,20 +1,34 @@
 """Places on the disk: which are one and the same, whatever they are called, and which lie in which.
 
-A directory is known by its number on its disk: a link to it, or another mount of it, is no other
-one. Leaves nothing on disk.
+A directory or file is known by its number on its disk: a link to it, or another mount of it, is no
+other one. Leaves nothing on disk.
 """
 
 import os
-from collections.abc import Sequence
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from fmqcore.errors import InvalidArgument
+from fmqcore.journal.segments import segment_base
 
 
 def each_once(paths: Sequence[Path]) -> None:
-    """Raises `InvalidArgument` if not."""
+    """No directory twice, nor a segment file in two of them: of replicas each has its own bytes.
+
+    Raises `InvalidArgument`.
+    """
     if len({_identity(path) for path in paths}) != len(paths):
         raise InvalidArgument("the same directory is named twice: name each replica once")
+    holders: dict[tuple[int, int], Path] = {}
+    for path in paths if len(paths) > 1 else ():
+        for name, number in _segments(path):
+            if (other := holders.setdefault(number, path)) is not path:
+                raise InvalidArgument(
+                    f"{path / name} is the same file as one in {other} (a link): these are no two "
+                    "replicas; name each replica once"
+                )
 
 
 def no_data_directory(folder: Path, paths: Sequence[Path]) -> None:
@@ -45,3 +59,15 @@ def _identity(path: Path) -> tuple[int, int] | str:
 def _above(path: Path) -> set[tuple[int, int] | str]:
     """The folders in which it lies."""
     return {_identity(each) for each in Path(os.path.realpath(path)).parents}
+
+
+def _segments(path: Path) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Names and numbers of its segment files; what cannot be looked at is told by who reads it."""
+    with suppress(OSError), os.scandir(path) as entries:
+        for entry in entries:
+            if segment_base(entry.name) is None:
+                continue
+            with suppress(OSError):
+                found = entry.stat()
+                if stat.S_ISREG(found.st_mode) and found.st_ino:
+                    yield entry.name, (found.st_dev, found.st_ino)

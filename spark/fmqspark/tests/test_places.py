@@ -1,5 +1,8 @@
 """What a job writes is apart from what it reads, and each replica is another one."""
 
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -78,3 +81,64 @@ def test_no_name_is_not_the_folder_one_happens_to_be_in(
     assert "a folder's name is empty" in err
     assert run_fmq(["job", *given]) == 64
     assert listed(tmp_path) == before
+
+
+def hard_links(a: Path, b: Path) -> None:
+    shutil.copytree(a, b, copy_function=os.link)
+
+
+def links(a: Path, b: Path) -> None:
+    b.mkdir()
+    for file in a.iterdir():
+        (b / file.name).symlink_to(file)
+
+
+def one_hard_link(a: Path, b: Path) -> None:
+    """As a copy that spares what it has: the sealed segments are the same, the others are not."""
+    shutil.copytree(a, b)
+    name = sorted(file.name for file in a.glob("*.journal"))[3]
+    (b / name).unlink()
+    (b / name).hardlink_to(a / name)
+
+
+def a_link_to_it(a: Path, b: Path) -> None:
+    b.symlink_to(a)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("same", [hard_links, links, one_hard_link, a_link_to_it])
+@pytest.mark.parametrize("command", ["check", "archive", "rebuild-index"])
+def test_replicas_that_are_the_same_files_are_no_two(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    same: Callable[[Path, Path], None],
+    command: str,
+) -> None:
+    """Of them compared with each other "clean" would say nothing."""
+    a, b, c = write(tmp_path / "a"), tmp_path / "b", write(tmp_path / "c")
+    same(a, b)
+    out = ["--out", tmp_path / "out"] if command == "archive" else []
+    for given in ((a, b), (a, c, b), (b, c, a)):
+        code, said, err = run(capsys, command, *given, *out)
+        assert (code, said, err.count("\n")) == (64, "", 1), err
+        assert "name each replica once" in err
+        assert same is a_link_to_it or (str(a) in err and str(b) in err)
+    assert not (tmp_path / "out").exists()
+    for other in (a, b):
+        assert run(capsys, command, other, c, *out)[0] == 0
+
+
+def test_what_cannot_be_looked_at_is_nobody_elses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A segment's name that leads in a circle, or nowhere, is told as what it is."""
+    a, b = write(tmp_path / "a"), write(tmp_path / "b")
+    first, second = sorted(file.name for file in a.glob("*.journal"))[3:5]
+    for each in (a, b):
+        (each / second).unlink()
+        (each / second).symlink_to(tmp_path / "nowhere")
+    (b / first).unlink()
+    (b / first).symlink_to(b / first)
+    code, _, err = run(capsys, "check", a, b)
+    assert code in (2, 3)
+    assert "name each replica once" not in err

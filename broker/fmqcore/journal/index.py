@@ -9,13 +9,15 @@ bytes of `<base>.index` (byte diagram in `docs/file-format.md`).
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple, Self
 
 from fmqcore.batch import BatchHeader, BatchType
-from fmqcore.crc import Buffer, crc32c
+from fmqcore.crc import Buffer, crc32c, extend
 from fmqcore.errors import Malformed
 from fmqcore.journal.offsets import QueueKey
+from fmqcore.journal.scan import Readable
 from fmqcore.words import Offset, Position, TopicId
 
 ENTRY_LEN: Final = 40
@@ -24,9 +26,12 @@ _MAGIC: Final = 0x58514D46  # "FMQX"
 _VERSION: Final = 1
 _HEADER: Final = Struct("<IHHIIQQQ")
 _QUEUE: Final = Struct("<IHHQ")
+_ENTRY: Final = Struct("<QQQQQ")
 _CRC_FROM: Final = 12  # the CRC covers everything behind itself
 _WORDS: Final = ENTRY_LEN // 8
 _U32: Final = 2**32 - 1
+_STEP: Final = 1024 * 1024
+_AT_ONCE: Final = 256  # entries of one queue, where all queues are read side by side
 assert sys.byteorder == "little", "the index and the columns are little-endian machine words"
 
 
@@ -65,6 +70,13 @@ class _Queue:
 
     def columns(self) -> "tuple[array[int], ...]":
         return (self.base_offsets, self.positions, self.sizes, self.store_ms, self.tag_masks)
+
+    def packed(self) -> bytes:
+        """The entries as they are stored."""
+        words = array("Q", bytes(ENTRY_LEN * len(self.positions)))
+        for i, column in enumerate(self.columns()):
+            words[i::_WORDS] = column
+        return words.tobytes()
 
     def below(self, position: Position) -> int:
         """Of the last batch that ends at or below `position`; -1 if none does."""
@@ -184,17 +196,18 @@ class SegmentIndex:
                 del self._queues[key]
         self.end = min(self.end, position)
 
+    def packed(self, key: QueueKey) -> bytes:
+        """A queue's entries as they are stored."""
+        return (self._queues.get(key) or _Queue()).packed()
+
     def encode(self) -> bytes:
         """The bytes of the index file."""
         keys = self.queues()
         directory, entries = bytearray(), bytearray()
         for key in keys:
-            columns = self._queues[key].columns()
-            words = array("Q", bytes(ENTRY_LEN * len(columns[0])))
-            for i, column in enumerate(columns):
-                words[i::_WORDS] = column
-            directory += _QUEUE.pack(*key, 0, len(columns[0]))
-            entries += words.tobytes()
+            queue = self._queues[key]
+            directory += _QUEUE.pack(*key, 0, len(queue.positions))
+            entries += queue.packed()
         head = _HEADER.pack(_MAGIC, _VERSION, 0, 0, len(keys), self.base, self.end, len(self))
         body = bytes(head[_CRC_FROM:] + directory + entries)
         return head[:8] + Struct("<I").pack(crc32c(body)) + body
@@ -202,26 +215,63 @@ class SegmentIndex:
     @classmethod
     def decode(cls, data: Buffer) -> Self:
         """The other way; raise `Malformed`."""
-        raw = bytes(data)
-        if len(raw) < _HEADER.size:
-            raise Malformed(f"an index file of {len(raw)} bytes is too short")
-        magic, version, zero, crc, queues, base, end, count = _HEADER.unpack_from(raw)
-        if (magic, version, zero) != (_MAGIC, _VERSION, 0):
-            raise Malformed(f"not an index file of version {_VERSION}: {raw[:8].hex()}")
-        if crc != crc32c(raw[_CRC_FROM:]):
-            raise Malformed("the index file's CRC does not match")
-        at = _HEADER.size + queues * _QUEUE.size
-        if len(raw) != at + count * ENTRY_LEN:
-            raise Malformed(f"the index file has {len(raw)} bytes, not what its counts say")
-        index = cls(Position(base))
-        index.end = Position(end)
-        for topic_id, queue_id, _, length in _QUEUE.iter_unpack(raw[_HEADER.size : at]):
+        file = IndexFile(data)
+        index = cls(file.base)
+        index.end = file.end
+        for key, at, length in file.queues:
             words = array("Q")
-            words.frombytes(raw[at : at + length * ENTRY_LEN])
-            at += length * ENTRY_LEN
-            queue = index._queues[TopicId(topic_id), queue_id] = _Queue()
+            words.frombytes(data[at : at + length * ENTRY_LEN])
+            queue = index._queues[key] = _Queue()
             for i, column in enumerate(queue.columns()):
                 column.extend(words[i::_WORDS])
-        if at != len(raw):
-            raise Malformed("the index file's queues do not add up to its entries")
         return index
+
+
+class IndexFile:
+    """An index file read piece by piece: of small batches it is a third of what its segment is.
+
+    `queues`: whose entries it holds, where in the file, and how many.
+    """
+
+    def __init__(self, data: Readable) -> None:
+        """Look at all of it; raise `Malformed`."""
+        self._data = data
+        head = bytes(data[: _HEADER.size])
+        if len(head) < _HEADER.size:
+            raise Malformed(f"an index file of {len(data)} bytes is too short")
+        magic, version, zero, crc, queues, base, end, count = _HEADER.unpack(head)
+        if (magic, version, zero) != (_MAGIC, _VERSION, 0):
+            raise Malformed(f"not an index file of version {_VERSION}: {head[:8].hex()}")
+        if crc != _crc(data):
+            raise Malformed("the index file's CRC does not match")
+        at = _HEADER.size + queues * _QUEUE.size
+        if len(data) != at + count * ENTRY_LEN:
+            raise Malformed(f"the index file has {len(data)} bytes, not what its counts say")
+        self.base, self.end = Position(base), Position(end)
+        self.queues: list[tuple[QueueKey, int, int]] = []
+        for topic_id, queue_id, _, length in _QUEUE.iter_unpack(bytes(data[_HEADER.size : at])):
+            self.queues.append(((TopicId(topic_id), queue_id), at, length))
+            at += length * ENTRY_LEN
+        if at != len(data):
+            raise Malformed("the index file's queues do not add up to its entries")
+
+    def packed(self, at: int, length: int) -> Iterator[bytes]:
+        """So many entries from there on as they are stored, in large pieces."""
+        until = at + length * ENTRY_LEN
+        for begin in range(at, until, _STEP):
+            yield bytes(self._data[begin : min(begin + _STEP, until)])
+
+    def entries(self, at: int, length: int) -> Iterator[IndexEntry]:
+        """So many entries from there on; little is read ahead."""
+        until, step = at + length * ENTRY_LEN, _AT_ONCE * ENTRY_LEN
+        for begin in range(at, until, step):
+            piece = bytes(self._data[begin : min(begin + step, until)])
+            for base_offset, position, size, store_ms, tag_mask in _ENTRY.iter_unpack(piece):
+                yield IndexEntry(base_offset, position, size & _U32, size >> 32, store_ms, tag_mask)
+
+
+def _crc(data: Readable) -> int:
+    crc = 0
+    for at in range(_CRC_FROM, len(data), _STEP):
+        crc = extend(crc, data[at : at + _STEP])
+    return crc

@@ -22,7 +22,6 @@ from fmqcore.journal.findings import (
     error,
     warning,
 )
-from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.recovery import (
     Cut,
     Refuse,
@@ -38,6 +37,7 @@ from fmqcore.journal.scan import (
     Cursor,
     Fault,
     Readable,
+    Scan,
     Sealed,
     Stop,
     advance,
@@ -48,7 +48,7 @@ from fmqcore.journal.scan import (
 from fmqcore.journal.segments import Segment
 from fmqcore.journal.state import JournalState
 from fmqcore.journal.verify_checkpoint import Claims, check_bases, check_stop
-from fmqcore.journal.verify_index import IndexState, check_index
+from fmqcore.journal.verify_index import BuiltIndex, IndexState, check_index
 from fmqcore.words import Position
 
 _PAYLOAD_FAULTS: Final = (BatchFault.PAYLOAD_CRC, BatchFault.CONTENT)
@@ -117,7 +117,7 @@ class Verifier:
         self,
         file: SegmentFile,
         data: Readable,
-        index_file: bytes | None,
+        index_file: Readable | None,
         *,
         index_lost: bool = False,
         again: Callable[[], bool] = lambda: False,
@@ -144,7 +144,10 @@ class Verifier:
         report.findings += claims.findings(self._state)
         pending = index_lost or (self._live and file in self.segments[-2:])
         if not walk.resynced:  # else nobody knows what should be in it
-            check_index(report, walk.index, index_file, pending=pending)
+            headers = Scan(
+                data, file.base, Cursor(file.base), payloads=False, until=self._cursor.position
+            )
+            check_index(report, walk.index, index_file, headers, pending=pending)
         self.findings += report.findings
         return report
 
@@ -207,7 +210,7 @@ class _Walk:
         again: Callable[[], bool],
         progress: Callable[[int], None],
     ) -> None:
-        self.index = SegmentIndex(report.file.base)
+        self.index = BuiltIndex(report.file.base)
         self.resynced = False
         self._verifier = verifier
         self._report = report

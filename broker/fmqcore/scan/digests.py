@@ -5,14 +5,12 @@ made of their headers: a header holds the payload's CRC, so what two equal diges
 that each replica's payload is what its header says; that is the replica's own check (J002).
 """
 
-from array import array
-from bisect import bisect_left, bisect_right
 from hashlib import blake2b
-from operator import add
 from typing import Final, NamedTuple
 
-from fmqcore.batch import HEADER_LEN, BatchHeader, BatchType
-from fmqcore.scan.headers import HeaderBlock
+from fmqcore.batch import BatchHeader, BatchType
+from fmqcore.crc import Buffer
+from fmqcore.scan.headers import HeaderBlock, pack
 from fmqcore.words import Epoch, Position
 
 BLOCK: Final = 1024 * 1024
@@ -37,25 +35,38 @@ class Batch(NamedTuple):
     digest: str
 
 
-def digests(headers: HeaderBlock, block: int = BLOCK) -> list[Digest]:
-    """The blocks of headers in ascending order; what is missing between two ends a block, too."""
-    positions = headers.column("position")
-    ends = array("Q", map(add, positions, headers.column("total_len")))
-    breaks = []
-    if ends[:-1] != positions[1:]:
-        breaks = [i + 1 for i in range(len(ends) - 1) if ends[i] != positions[i + 1]]
-    found = []
-    at = 0
-    while at < len(positions):
-        limit = (positions[at] // block + 1) * block
-        until = bisect_left(positions, limit, at)
-        broken = bisect_right(breaks, at)
-        if broken < len(breaks):
-            until = min(until, breaks[broken])
-        raw = headers.raw[at * HEADER_LEN : until * HEADER_LEN]
-        found.append(Digest(Position(positions[at]), Position(ends[until - 1]), _digest(raw)))
-        at = until
-    return found
+class BlockDigests:
+    """Makes a segment's digests of its headers as they go by, ascending; what is missing between
+    two ends a block, too. Keeps the headers of one block alone, however small the batches are.
+    """
+
+    def __init__(self, block: int = BLOCK) -> None:
+        self._block = block
+        self._made: list[Digest] = []
+        self._raw = bytearray()
+        self._first = self._end = Position(0)
+        self._limit = 0
+
+    def __call__(self, header: BatchHeader) -> None:
+        """The next one."""
+        position = header.position
+        if position >= self._limit or position != self._end:
+            self._close()
+            self._first = position
+            self._limit = (position // self._block + 1) * self._block
+        self._raw += pack(*header)
+        self._end = Position(position + header.total_len)
+
+    @property
+    def made(self) -> list[Digest]:
+        """Those of all that came; no more may come."""
+        self._close()
+        return self._made
+
+    def _close(self) -> None:
+        if self._raw:
+            self._made.append(Digest(self._first, self._end, _digest(self._raw)))
+            self._raw.clear()
 
 
 def batches(headers: HeaderBlock) -> list[Batch]:
@@ -72,5 +83,5 @@ def _epoch(header: BatchHeader) -> Epoch:
     return (frame and header.framed_for) or header.epoch
 
 
-def _digest(raw: bytes) -> str:
+def _digest(raw: Buffer) -> str:
     return blake2b(raw, digest_size=_DIGEST_LEN).hexdigest()

@@ -69,6 +69,8 @@ _PLACES: Final = {  # column → (machine word, where in the header, counted in 
 }
 COLUMNS: Final = tuple(_PLACES)
 """What `HeaderBlock.column` can give."""
+pack: Final = _FIELDS.pack
+"""`pack(*header)`: the 96 bytes that it was parsed from."""
 assert _HEAD.size == _FIELDS.size == HEADER_LEN
 
 
@@ -262,22 +264,6 @@ class HeaderScan:
                 f"the batch before it has CRC {self._prev:#010x}, "
                 f"it names {header.prev_header_crc:#010x}",
             )
-
-
-class HeaderCollector:
-    """Puts headers that somebody else reads behind each other; `block` is what came so far."""
-
-    def __init__(self) -> None:
-        self._raw = bytearray()
-
-    def __call__(self, header: BatchHeader) -> None:
-        """The next one."""
-        self._raw += _FIELDS.pack(*header)
-
-    @property
-    def block(self) -> HeaderBlock:
-        """All of them."""
-        return HeaderBlock(bytes(self._raw))
 
 
 def scan_headers(read: Read, wanted: ScanRange) -> tuple[HeaderBlock, HeaderScan]:

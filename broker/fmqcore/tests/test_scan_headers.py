@@ -8,7 +8,7 @@ import pytest
 from fmqcore.batch import HEADER_LEN, BatchFault, BatchType, seal_header
 from fmqcore.journal.scan import Blank, Cursor, Fault, Scan, Sealed, Stop
 from fmqcore.journal.segments import MIN_SEGMENT, Segment, segment_name
-from fmqcore.scan.digests import batches, digests
+from fmqcore.scan.digests import BlockDigests, Digest, batches
 from fmqcore.scan.headers import COLUMNS, HeaderBlock, HeaderScan, ScanRange, scan_headers
 from fmqcore.tests.journal_writer import JournalWriter, sample
 from fmqcore.words import Position
@@ -128,6 +128,13 @@ def test_a_segment_cut_anywhere_never_looks_sealed(cut: int) -> None:
     assert isinstance(scan.stop, Sealed) == (cut >= eof.position + HEADER_LEN)
 
 
+def digests(headers: HeaderBlock) -> list[Digest]:
+    made = BlockDigests()
+    for header in headers.headers():
+        made(header)
+    return made.made
+
+
 def test_blocks_differ_exactly_where_the_headers_do() -> None:
     one, two = large(), large()
     first = next(h for h in two.headers if h.position > 2_500_000)
@@ -145,3 +152,14 @@ def test_blocks_differ_exactly_where_the_headers_do() -> None:
     assert [a == b for a, b in zip(blocks, other, strict=True)] == [True, True, False, True]
     pairs = zip(batches(block), batches(HeaderBlock(bytes(changed))), strict=True)
     assert [a.position for a, b in pairs if a != b] == [first.position]
+
+
+def test_a_gap_ends_a_block() -> None:
+    headers = [h for h in small().headers if h.position < MIN_SEGMENT]
+    gone = headers[5]
+    made = BlockDigests()
+    for header in headers:
+        if header is not gone:
+            made(header)
+    places = [(digest.first, digest.end) for digest in made.made]
+    assert places == [(0, gone.position), (gone.end, headers[-1].end)]

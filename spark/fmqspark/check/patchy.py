@@ -4,7 +4,9 @@ So a check goes on behind a bad block as it goes on behind damage. It is for who
 he found from what he could not read: `is_lost`. Leaves nothing on disk.
 """
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,9 +86,14 @@ class PatchyBytes(SegmentBytes):
 def open_patchy(
     path: str, name: str, throttle: Throttle, *, sparse: bool = False
 ) -> Iterator[PatchyBytes]:
-    """A segment file's bytes, as many as the disk gives. Raises `OSError` if it does not open."""
-    fd = os.open(Path(path, name), os.O_RDONLY | os.O_CLOEXEC)
+    """A segment or index file's bytes, as many as the disk gives. Raises `OSError` if it does not
+    open, or is no file: who opens a pipe does not wait for its writer.
+    """
+    fd = os.open(Path(path, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
+        mode = os.fstat(fd).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", name)
         yield PatchyBytes(fd, throttle, sparse=sparse)
     finally:
         os.close(fd)

@@ -6,7 +6,7 @@ before is checked by that one's task, which reads the first batch behind its end
 """
 
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,10 +20,10 @@ from fmqcore.journal.scan import Fault, advance, begin_next, payload_of
 from fmqcore.journal.segments import index_name, segment_name
 from fmqcore.journal.state import JournalState
 from fmqcore.journal.verify import SegmentReport, Verifier, disagreement
+from fmqcore.journal.verify_index import IndexState
 from fmqcore.journal.verify_notes import note_resume
 from fmqcore.journal.verify_offsets import OffsetHistory, check_offsets, check_side_journal
-from fmqcore.scan.digests import digests
-from fmqcore.scan.headers import HeaderCollector
+from fmqcore.scan.digests import BlockDigests
 from fmqcore.words import Position
 from fmqspark.check.coverage import Piece, cover
 from fmqspark.check.patchy import PatchyBytes, open_patchy
@@ -32,6 +32,7 @@ from fmqspark.files import Throttle, open_segment, read_small
 
 _LOOKS: Final = 10
 _LOOK_AGAIN_S: Final = 0.05
+_STEP: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +100,10 @@ class _Check:
         self._result = result
         self._data = data
         self._looks = _LOOKS
-        self._unread: list[Covered] = []  # small files
+        self._unread: list[Covered] = []  # files beside it
         self._file = task.file
         self._history = OffsetHistory(self._file.name)
-        self._headers = HeaderCollector()
+        self._digests = BlockDigests()
         self._payloads = task.level is not Level.QUICK
         self._verifier = Verifier(
             task.listing,
@@ -111,15 +112,12 @@ class _Check:
             payloads=self._payloads,
             data_payloads=task.level is Level.DEEP,
             watch=self._history,
-            seen=self._headers,
+            seen=self._digests,
         )
 
     def run(self) -> None:
         task, verifier, result = self._task, self._verifier, self._result
-        index = self._small(index_name(self._file.base))
-        report = verifier.segment(
-            self._file, self._data, index, index_lost=bool(self._unread), again=self._again
-        )
+        report = self._walked()
         doubts = _Doubts(self._data, report, verifier.cursor.position)
         findings = list(report.findings) + self._history.findings
         if task.newest:
@@ -134,16 +132,56 @@ class _Check:
         result.first_ms, result.last_ms = report.first_ms, report.last_ms
         result.index = report.index.value
         result.coverage = cover(task.replica, report, result.end, doubts.lost) + self._unread
-        headers = self._headers.block
-        result.digests = digests(headers) if len(headers) else []
+        result.digests = self._digests.made
+
+    def _walked(self) -> SegmentReport:
+        """The segment beside its index file, which is read in pieces: of small batches it is a
+        third of the segment.
+        """
+        name = index_name(self._file.base)
+        with ExitStack() as held:
+            index = self._opened(name, held)
+            report = self._verifier.segment(
+                self._file, self._data, index, index_lost=bool(self._unread), again=self._again
+            )
+            if index is not None:
+                self._is_read(name, index, report)
+        return report
+
+    def _is_read(self, name: str, index: PatchyBytes, report: SegmentReport) -> None:
+        """What the disk did not give of the index file is told; what that made of it is no finding.
+
+        Also where damage hid what must be in it, and so nobody read it.
+        """
+        for at in range(0, 0 if index.bytes_read else len(index), _STEP):
+            index.read(_STEP, at)
+        self._result.bytes_read += index.bytes_read
+        if index.why:
+            self._lost(name, index.why)
+            report.findings = [found for found in report.findings if found.file != name]
+            report.index = IndexState.NONE
+
+    def _opened(self, name: str, held: ExitStack) -> PatchyBytes | None:
+        """None also if it cannot be: that is told by itself, and stands in nothing's way."""
+        try:
+            return held.enter_context(
+                open_patchy(self._task.path, name, self._throttle, sparse=True)
+            )
+        except FileNotFoundError:
+            return None
+        except OSError as failed:
+            self._lost(name, failed.strerror or str(failed))
+            return None
+
+    def _lost(self, name: str, why: str) -> None:
+        self._unread.append(Covered(self._task.replica, name, 0, 0, State.UNREAD.value, why))
 
     def _small(self, name: str) -> bytes | None:
         """None also if it cannot be read: that is told by itself, and stands in nothing's way."""
         try:
             found = read_small(self._task.path, name)
         except OSError as failed:
-            why = failed.strerror or str(failed)
-            self._unread.append(Covered(self._task.replica, name, 0, 0, State.UNREAD.value, why))
+            self._lost(name, failed.strerror or str(failed))
             return None
         self._result.bytes_read += len(found or b"")
         self._throttle.read(len(found or b""))

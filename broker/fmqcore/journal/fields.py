@@ -35,6 +35,11 @@ class Fields:
         at = self._skip(length)
         return self._data[at : self._at]
 
+    def view(self, length: int) -> memoryview:
+        """The same, not copied."""
+        at = self._skip(length)
+        return memoryview(self._data)[at : self._at]
+
     def name(self) -> str:
         """A u8 length and a name (`words.NAME_PATTERN`)."""
         (length,) = self.take(_LENGTH)

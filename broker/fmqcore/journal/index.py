@@ -14,10 +14,10 @@ from struct import Struct
 from typing import Final, NamedTuple, Self
 
 from fmqcore.batch import BatchHeader, BatchType
-from fmqcore.crc import Buffer, crc32c, extend
+from fmqcore.crc import Buffer, crc32c
 from fmqcore.errors import Malformed
 from fmqcore.journal.offsets import QueueKey
-from fmqcore.journal.scan import Readable
+from fmqcore.journal.scan import Readable, crc_of
 from fmqcore.words import Offset, Position, TopicId
 
 ENTRY_LEN: Final = 40
@@ -242,7 +242,7 @@ class IndexFile:
         magic, version, zero, crc, queues, base, end, count = _HEADER.unpack(head)
         if (magic, version, zero) != (_MAGIC, _VERSION, 0):
             raise Malformed(f"not an index file of version {_VERSION}: {head[:8].hex()}")
-        if crc != _crc(data):
+        if crc != crc_of(data, _CRC_FROM, len(data)):
             raise Malformed("the index file's CRC does not match")
         at = _HEADER.size + queues * _QUEUE.size
         if len(data) != at + count * ENTRY_LEN:
@@ -268,10 +268,3 @@ class IndexFile:
             piece = bytes(self._data[begin : min(begin + step, until)])
             for base_offset, position, size, store_ms, tag_mask in _ENTRY.iter_unpack(piece):
                 yield IndexEntry(base_offset, position, size & _U32, size >> 32, store_ms, tag_mask)
-
-
-def _crc(data: Readable) -> int:
-    crc = 0
-    for at in range(_CRC_FROM, len(data), _STEP):
-        crc = extend(crc, data[at : at + _STEP])
-    return crc

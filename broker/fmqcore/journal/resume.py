@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from fmqcore.crc import Buffer, crc32c
 from fmqcore.errors import Malformed
 from fmqcore.journal.fields import Fields
+from fmqcore.journal.scan import crc_of
 from fmqcore.words import Epoch, Position
 
 RESUME: Final = "resume"
@@ -34,7 +35,7 @@ class Resume(NamedTuple):
     last_header_crc: int
     epoch: Epoch
     snap: bytes  # a SNAP payload that leaves nothing out
-    entries: bytes  # an index file
+    entries: Buffer  # an index file
 
 
 def encode_resume(resume: Resume) -> bytes:
@@ -50,10 +51,10 @@ def decode_resume(data: Buffer) -> Resume:
     magic, version, zero, crc = fields.take(_HEAD)
     if (magic, version, zero) != (_MAGIC, _VERSION, 0):
         raise fields.malformed(f"magic {magic:#x} version {version} is not ours")
-    if crc != crc32c(bytes(data)[_HEAD.size :]):
+    if crc != crc_of(data, _HEAD.size, len(data)):
         raise fields.malformed("its CRC does not match")
     *fixed, snap_len, entries_len = fields.take(_FIXED)
-    resume = Resume._make((*fixed, fields.raw(snap_len), fields.raw(entries_len)))
+    resume = Resume._make((*fixed, fields.raw(snap_len), fields.view(entries_len)))
     fields.done()
     if not resume.base < resume.position <= resume.end:
         raise Malformed("resume file does not decode: its position is not in its segment")

@@ -19,7 +19,7 @@ from fmqcore.batch import (
     check_payload,
     parse_header,
 )
-from fmqcore.crc import Buffer
+from fmqcore.crc import Buffer, extend
 from fmqcore.errors import Malformed
 from fmqcore.journal.offsets import QueueKey
 from fmqcore.journal.segments import Segment, fits, segment_of_snap
@@ -184,6 +184,14 @@ def first_nonzero(data: Readable, at: int) -> int | None:
         if piece != _ZEROS[: len(piece)]:
             return begin + len(piece) - len(piece.lstrip(b"\0"))
     return None
+
+
+def crc_of(data: Readable, begin: int, end: int) -> int:
+    """The CRC32C of a part of it, read in pieces."""
+    crc = 0
+    for at in range(begin, end, _STEP):
+        crc = extend(crc, data[at : min(at + _STEP, end)])
+    return crc
 
 
 def check_batches(data: Buffer, cursor: Cursor) -> list[BatchHeader]:

@@ -62,10 +62,11 @@ class BuiltIndex:
         if not self._room:
             self._fold()
 
-    def queues(self) -> dict[QueueKey, "_Told"]:
-        """As of now."""
+    def is_in(self, file: IndexFile) -> bool:
+        """Does it hold just that?"""
         self._fold()
-        return {key: entries.told for key, entries in self._queues.items()}
+        told = {key: entries.told for key, entries in self._queues.items()}
+        return (file.base, file.end) == (self.base, self.end) and told == _queues(file)
 
     def _fold(self) -> None:
         for key in self._few.queues():
@@ -141,7 +142,7 @@ def _difference(
         return Code.I003, stored.end, f"it ends there, its segment at {built.end}"
     if sealed and stored.end > built.end:
         return Code.I004, built.end, f"its segment ends there, it goes on to {stored.end}"
-    if stored.end == built.end and _queues(stored) == built.queues():
+    if built.is_in(stored):
         return None
     if sealed:
         return _entry_by_entry(stored, headers) or (Code.I005, None, _OTHER_QUEUES)

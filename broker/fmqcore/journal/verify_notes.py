@@ -7,19 +7,19 @@ But a resume file that counts is believed, so what it adds up to is held against
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from fmqcore.crc import extend
+from fmqcore.crc import Buffer
 from fmqcore.errors import Malformed
 from fmqcore.journal.findings import Code, Finding, Severity, warning
-from fmqcore.journal.index import SegmentIndex
+from fmqcore.journal.index import IndexFile
 from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.resume import RESUME, Resume, decode_resume
-from fmqcore.journal.scan import Cursor, Readable, Scan
+from fmqcore.journal.scan import Cursor, Readable, Scan, crc_of
 from fmqcore.journal.segments import segment_name
 from fmqcore.journal.state import JournalState
 from fmqcore.journal.suspect import SUSPECT, decode_suspect
+from fmqcore.journal.verify_index import BuiltIndex
 from fmqcore.words import Position
 
-_STEP: Final = 1024 * 1024
 _PASSED_OVER: Final = "nothing: the next start passes it over and scans the newest segment in full"
 _FORGOTTEN: Final = "nothing: the next start removes it"
 _WRONG: Final = (
@@ -88,7 +88,7 @@ def note_suspect(
 
 def _held_against(resume: Resume, file: SegmentFile, data: Readable) -> Note:
     """It counts if the checksum of the bytes below it is right; then all else must be, too."""
-    if _crc(data, resume.position - resume.base) != resume.raw_crc:
+    if crc_of(data, 0, resume.position - resume.base) != resume.raw_crc:
         why = f"it does not tell of what is below {resume.position} in {file.name}"
         return _resume_void(resume, why)
     wrong = _disagreement(resume, data)
@@ -102,7 +102,7 @@ def _held_against(resume: Resume, file: SegmentFile, data: Readable) -> Note:
 
 def _disagreement(resume: Resume, data: Readable) -> str:
     """What it says wrongly, with the verb; "" if all is right, or if damage hides what is."""
-    cursor, state, index = Cursor(resume.base), JournalState(), SegmentIndex(resume.base)
+    cursor, state, index = Cursor(resume.base), JournalState(), BuiltIndex(resume.base)
     last_ms = 0
     scan = Scan(data, resume.base, cursor, until=resume.position)
     try:
@@ -124,16 +124,16 @@ def _disagreement(resume: Resume, data: Readable) -> str:
         ("the last batch's checksum is", cursor.prev_header_crc, resume.last_header_crc),
         ("the time of the last batch is", last_ms, resume.last_ms),
         ("its state is", state, snap),
-        ("its index is", index.encode(), resume.entries),
+        ("its index is", True, _is_index(resume.entries, index)),
     )
     return next((what for what, there, said in held if there != said), "")
 
 
-def _crc(data: Readable, end: int) -> int:
-    crc = 0
-    for at in range(0, end, _STEP):
-        crc = extend(crc, bytes(data[at : min(at + _STEP, end)]))
-    return crc
+def _is_index(entries: Buffer, index: BuiltIndex) -> bool:
+    try:
+        return index.is_in(IndexFile(entries))
+    except Malformed:
+        return False
 
 
 def _resume_void(resume: Resume | None, why: str) -> Note:

@@ -10,10 +10,13 @@ from fmqcore.crc import crc32c
 from fmqcore.journal.findings import Code
 from fmqcore.journal.index import ENTRY_LEN, SegmentIndex
 from fmqcore.journal.recovery import SegmentFile
+from fmqcore.journal.resume import Resume, encode_resume
+from fmqcore.journal.scan import Cursor, Scan
 from fmqcore.journal.segments import snap_batch
 from fmqcore.journal.state import JournalState
 from fmqcore.journal.verify import SegmentReport, Verifier
 from fmqcore.journal.verify_index import IndexState
+from fmqcore.journal.verify_notes import note_resume
 from fmqcore.scan.digests import BlockDigests
 from fmqcore.words import Epoch, Offset, Position, TopicId
 
@@ -80,6 +83,43 @@ def test_twice_as_many_small_batches_take_no_more(whole: bool) -> None:
         assert report.records == batches
         assert report.index is (IndexState.OK if whole else IndexState.DIFFERS)
         peaks.append(peak)
+    assert peaks[1] < peaks[0] * 1.3
+
+
+def noted(data: bytes, index: SegmentIndex) -> int:
+    """The most memory that it takes to hold a resume file against the segment."""
+    file, last = SegmentFile(BASE, len(data)), index.last((TOPIC, 0))
+    assert last is not None
+    index.truncate(last.position)
+    state, crc = JournalState(), 0
+    for header in Scan(data, BASE, Cursor(BASE), until=index.end):
+        payload = data[header.position + HEADER_LEN : header.end]
+        state.apply(header, payload[: header.payload_len])
+        crc = header.header_crc
+    raw = encode_resume(
+        Resume(
+            BASE,
+            file.end,
+            index.end,
+            1,
+            crc32c(data[: index.end]),
+            crc,
+            EPOCH,
+            state.to_snap(0),
+            index.encode(),
+        )
+    )
+    tracemalloc.start()
+    try:
+        note = note_resume(raw, [file], data, live=False)
+        assert note.fits, note.says
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_nor_does_the_note_of_where_to_go_on() -> None:
+    peaks = [noted(*segment(batches)) for batches in (ONCE, 2 * ONCE)]
     assert peaks[1] < peaks[0] * 1.3
 
 

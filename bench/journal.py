@@ -28,8 +28,9 @@ _MS: Final = 1_700_000_000_000
 class JournalFile:
     """Append batches, then `close`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, segment: int = SEGMENT) -> None:
         folder.mkdir()
+        self._segment = segment
         self._folder = folder
         self._state = JournalState(topics={_TOPIC: ("flights", _QUEUES)})
         self._crc = 0
@@ -67,7 +68,7 @@ class JournalFile:
     def close(self) -> None:
         """A full-length newest segment, and a checkpoint: all is durable and committed."""
         assert self._file is not None, "closed once"
-        self._file.truncate(SEGMENT)
+        self._file.truncate(self._segment)
         self._file.close()
         checkpoint = Checkpoint(
             Position(0), self._at, self._at, self._crc, True, tuple(self._bases)
@@ -76,7 +77,7 @@ class JournalFile:
 
     @property
     def _end(self) -> Position:
-        return Position(self._bases[-1] + SEGMENT)
+        return Position(self._bases[-1] + self._segment)
 
     def _begin(self) -> None:
         self._bases.append(self._at)
@@ -84,7 +85,7 @@ class JournalFile:
         self._file = (self._folder / segment_name(self._at)).open("wb", buffering=1024 * 1024)
         raw, self._crc = snap_batch(
             base=self._at,
-            segment_bytes=SEGMENT,
+            segment_bytes=self._segment,
             epoch=_EPOCH,
             prev_header_crc=self._crc,
             payload=self._state.to_snap(_MS),
@@ -103,7 +104,7 @@ class JournalFile:
             )
             self._put(raw)
         assert self._file is not None, "a segment is open"
-        self._file.truncate(SEGMENT)
+        self._file.truncate(self._segment)
         self._file.close()
         (self._folder / index_name(self._bases[-1])).write_bytes(self._index.encode())
         self._begin()

@@ -4,7 +4,8 @@ All figures of one run are taken in turns on the same machine, so their ratios h
 do not. `scan`: headers and deep check beside `cat` (as `python -m bench.scan`, 10 KiB records).
 `rows`: the flights, counted and a column summed, by `spark.read.format("fmq")`, from JSON lines and
 from Parquet. `cores`: the same query on one core and on two. `memory`: the driver's peak while it
-checks a journal. Writes `build/bench-spark.json`.
+checks a journal. `small`: that of one process which checks a segment of the smallest batches, level
+by level. Writes `build/bench-spark.json`.
 """
 
 import json
@@ -27,8 +28,10 @@ import typer
 
 from bench.journal import SEGMENT, JournalFile
 from fmqclient.dev.flights import ALL, flights
+from fmqcore.batch import batch_len
 from fmqcore.columns import encode
 from fmqcore.scan.select import Wanted
+from fmqspark.check.rows import Level
 from fmqspark.engines import Engine, open_engine
 from fmqspark.files import Throttle
 from fmqspark.source.splits import SplitReader, plan
@@ -40,12 +43,13 @@ _MESSAGES = "fmq, a field of the messages (from_json)"
 _SOURCE = "fmq, a column of the source"
 _RECORDS = 500
 _OUT = Path("build/bench-spark.json")
-_PARTS = ("scan", "rows", "cores", "memory")
+_PARTS = ("scan", "rows", "cores", "memory", "small")
 
 
 def main(
     rows: Annotated[int, typer.Option(min=1000, help="flights, over and over")] = 3 * ALL,
     gib: Annotated[float, typer.Option(min=0.25, help="journal of the memory figure")] = 2.0,
+    segment_mib: Annotated[int, typer.Option(min=1, help="segment of the small batches")] = 256,
     runs: Annotated[int, typer.Option(min=1, help="of each; the median is told")] = 5,
     only: Annotated[list[str] | None, typer.Option(help=f"of {', '.join(_PARTS)}")] = None,
     out: Annotated[Path, typer.Option(help="where the figures go")] = _OUT,
@@ -70,6 +74,8 @@ def main(
             found["cores"] = _cores(folder, runs)
         if "memory" in wanted:
             found["memory"] = _memory(folder, gib)
+        if "small" in wanted:
+            found["small"] = _small(folder, segment_mib)
     found["load_after"] = os.getloadavg()[0]
     out.write_text(json.dumps(found, indent=1) + "\n")
     typer.echo(json.dumps(found, indent=1))
@@ -196,16 +202,18 @@ def read_split(split: Any) -> tuple[int, float]:
 
 
 _DRIVER = """
-import resource, sys
+import re, sys
 from pathlib import Path
 from fmqspark.check.job import Options, run_check
 from fmqspark.check.rows import Level
 from fmqspark.engines import Engine, open_engine
 if __name__ == "__main__":
-    with open_engine("pool", 2) as engine:
-        outcome = run_check(Options((Path(sys.argv[1]),), Level.DEEP), engine)
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(own // 1024, outcome.summary()["bytes_read"], outcome.took_s)
+    with open_engine(sys.argv[2], 2) as engine:
+        outcome = run_check(Options((Path(sys.argv[1]),), Level(sys.argv[3])), engine)
+    assert outcome.exit_code == 0
+    # Not getrusage: what the process was before it became this program would count.
+    own = re.search("VmHWM:[^0-9]*([0-9]+)", Path("/proc/self/status").read_text())[1]
+    print(int(own) // 1024, outcome.summary()["bytes_read"], outcome.took_s)
 """
 
 
@@ -216,11 +224,7 @@ def _memory(folder: Path, gib: float) -> dict[str, Any]:
     for _ in range(max(1, round(gib * 1024**3 / SEGMENT)) * (SEGMENT // 1136 - 8)):
         journal.add(attrs, payload, 1)
     journal.close()
-    script = folder / "driver.py"
-    script.write_text(_DRIVER)
-    command = [sys.executable, str(script), str(folder / "large")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    peak, read, took = done.stdout.split()
+    peak, read, took = _driven(folder / "large", "pool", Level.DEEP)
     files = sum(path.stat().st_size for path in (folder / "large").glob("*.journal"))
     return {
         "journal_mib": files // 1024**2,
@@ -229,6 +233,27 @@ def _memory(folder: Path, gib: float) -> dict[str, Any]:
         "deep_mb_per_s_on_two": round(int(read) / 1e6 / float(took)),
         "children_peak_mib": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024,
     }
+
+
+def _small(folder: Path, mib: int) -> dict[str, Any]:
+    """Batches of 120 bytes: a full segment with its index, and the newest one."""
+    path, segment = folder / "small", mib * 1024**2
+    journal = JournalFile(path, segment)
+    attrs, payload = encode([b"0123456789"])
+    batches = segment // batch_len(len(payload)) + 1000
+    for _ in range(batches):
+        journal.add(attrs, payload, 1)
+    journal.close()
+    peaks = {level.value: int(_driven(path, "local", level)[0]) for level in Level}
+    return {"segment_mib": mib, "batches": batches, "peak_mib": peaks}
+
+
+def _driven(path: Path, engine: str, level: Level) -> list[str]:
+    """Check it in a process of its own: that one's peak in MiB, bytes read, seconds."""
+    script = path.parent / "driver.py"
+    script.write_text(_DRIVER)
+    command = [sys.executable, str(script), str(path), engine, level.value]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 
 
 def _in_turns(

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from bench import journal
 from fmqcore.columns import encode
 from fmqcore.journal.segments import MIN_SEGMENT
@@ -16,9 +14,8 @@ from fmqspark.source.splits import SplitReader, plan
 from fmqspark.source.survey import survey
 
 
-def test_it_is_clean_and_all_of_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "SEGMENT", MIN_SEGMENT)
-    file = journal.JournalFile(tmp_path / "j")
+def test_it_is_clean_and_all_of_it_is_read(tmp_path: Path) -> None:
+    file = journal.JournalFile(tmp_path / "j", MIN_SEGMENT)
     for n in range(200):
         file.add(*encode([b"x" * n] * 3), 3)
     file.close()

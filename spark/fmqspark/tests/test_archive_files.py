@@ -12,11 +12,11 @@ import pytest
 from fmqcore.scan import payloads
 from fmqcore.tests.journal_writer import JournalWriter
 from fmqspark.archive import ledger
-from fmqspark.archive import write as writing
 from fmqspark.tests.kit import write
 from fmqspark.tests.test_archive import archive, everything, killed, small
 
 pytestmark = pytest.mark.spark
+writing = pytest.importorskip("fmqspark.archive.write")
 TOPICS = 60
 
 

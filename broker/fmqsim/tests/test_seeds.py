@@ -76,6 +76,7 @@ FOUND = [
     Found(1140004439, "a slave whose disk had been full was in sync as nobody had noticed yet"),
     Found(1180004785, "a seek was made when its group was drained and everybody had left"),
     Found(1190002408, "what a reader had committed and was taken back counted as committed"),
+    Found(1210000492, "a broker was set up to promise for two heartbeats, and one came late"),
     Found(1190003196, "power went while a slave cut back what nobody else had"),
     Found(1160000190, "what a reader handed over was gone with its disk, its master being away"),
     Found(1150006213, "two slaves were taken out at a time, and one of them for good"),

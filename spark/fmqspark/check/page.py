@@ -151,10 +151,8 @@ def _findings_table(findings: Sequence[Found]) -> str:
         f"<em>{escape(f.remedy)}</em>"
         for f in findings[:_MAX_FINDINGS]
     )
-    more = len(findings) - _MAX_FINDINGS
-    rest = f"<p>And {more} more: see findings.parquet.</p>" if more > 0 else ""
     head = "<tr><th>code<th>severity<th>where<th>positions<th>what, and what to do"
-    return f"<h2>Findings</h2><table>{head}{rows}</table>{rest}"
+    return f"<h2>Findings</h2><table>{head}{rows}</table>{_more(findings, 'findings.parquet')}"
 
 
 def _not_read_table(rows: Sequence[Covered]) -> str:
@@ -166,10 +164,14 @@ def _not_read_table(rows: Sequence[Covered]) -> str:
         f"<td>{escape(row.why)}"
         for row in rows[:_MAX_FINDINGS]
     )
-    more = len(rows) - _MAX_FINDINGS
-    rest = f"<p>And {more} more: see coverage.parquet.</p>" if more > 0 else ""
     head = "<tr><th>state<th>where<th>positions<th>why"
-    return f"<h2>Not read</h2><table>{head}{cells}</table>{rest}"
+    return f"<h2>Not read</h2><table>{head}{cells}</table>{_more(rows, 'coverage.parquet')}"
+
+
+def _more(rows: Sequence[object], file: str) -> str:
+    """What a table leaves out is in a file beside the page."""
+    more = len(rows) - _MAX_FINDINGS
+    return f"<p>And {more} more: see {file}.</p>" if more > 0 else ""
 
 
 def _range(found: Found) -> str:

@@ -46,7 +46,7 @@ def read_small(path: Path | str, name: str) -> bytes | None:
     """A small file of a directory, whole; None if there is none. Raises `OSError`."""
     file = Path(path, name)
     try:
-        _require_file(file)
+        require_file(file, str(file))
         return file.read_bytes()
     except FileNotFoundError:
         return None
@@ -62,7 +62,7 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        _require_file(path / LOCK)
+        require_file(path / LOCK, str(path / LOCK))
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -71,11 +71,14 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def _require_file(file: Path) -> None:
-    """A pipe would keep who reads it waiting for ever, and a device never ends."""
-    mode = file.stat().st_mode
+def require_file(file: Path | int, name: str) -> None:
+    """A pipe would keep who reads it waiting for ever, and a device never ends. Raises `OSError`.
+
+    `file`: its path, or a descriptor of it.
+    """
+    mode = os.stat(file).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(file))
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", name)
 
 
 def _checkpoint(path: Path) -> tuple[bytes | None, str]:

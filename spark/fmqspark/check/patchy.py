@@ -4,14 +4,13 @@ So a check goes on behind a bad block as it goes on behind damage. It is for who
 he found from what he could not read: `is_lost`. Leaves nothing on disk.
 """
 
-import errno
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from fmqport.directory import require_file
 from fmqspark.files import SegmentBytes, Throttle
 
 _BLOCK: Final = 4096
@@ -91,9 +90,7 @@ def open_patchy(
     """
     fd = os.open(Path(path, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        mode = os.fstat(fd).st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", name)
+        require_file(fd, name)
         yield PatchyBytes(fd, throttle, sparse=sparse)
     finally:
         os.close(fd)

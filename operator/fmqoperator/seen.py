@@ -46,6 +46,7 @@ class Pod:
     settings: str = ""  # annotation `fmq.io/settings-hash`
     exit_code: int | None = None  # of its container's last end; None = it never ended
     unready_since_ms: int | None = None  # None = it is ready, or that is not known
+    ended_ms: int | None = None  # its container's last end, cut to the second; None = it never did
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from fmqoperator.resources import (
 )
 from fmqoperator.resources.status import Memory
 from fmqoperator.seen import Observation, Replica
-from fmqoperator.times import as_text
+from fmqoperator.times import as_text, of_text
 from fmqoperator.words import Hold, Leave, Move, Restart, Run, Verdict
 
 COALESCE_MS: Final = 10_000
@@ -189,7 +189,8 @@ def _memory(seen: Observation, what: Outlook) -> Memory:
         if unheard:
             return before
         lacks = opened and not Permission[now.value] & bit
-        return (before or _unheard_since(seen) or seen.now_ms) if lacks else None
+        noticed_ms = before or _unheard_since(seen) or seen.now_ms
+        return _began(seen, noticed_ms) if lacks else None
 
     return Memory(
         master_gone_since_ms=(since_ms or seen.now_ms) if gone else None,
@@ -227,8 +228,8 @@ def _transition(seen: Observation) -> LastTransition | None:
     writes = Permission[judge.access(seen).value] & Permission.WRITE
 
     def outage(known: int | None) -> int:
-        since_ms = known or _unheard_since(seen)
-        return 0 if since_ms is None else max(0, seen.now_ms - since_ms)
+        noticed_ms = known or _unheard_since(seen)
+        return 0 if noticed_ms is None else max(0, seen.now_ms - _began(seen, noticed_ms))
 
     return LastTransition.model_validate(
         {
@@ -241,6 +242,19 @@ def _transition(seen: Observation) -> LastTransition | None:
             "writeOutageMs": outage(memory.no_writes_since_ms) if writes else None,
         }
     )
+
+
+def _began(seen: Observation, noticed_ms: int) -> int:
+    """When an outage began: as it was noticed, or when the container of who served had ended.
+
+    The kubelet cuts that to the second, so it was then or up to a second later: the middle.
+    """
+    last, broker = seen.group.status.last_transition, seen.group.status.memory.served.split(" ")[0]
+    pod = facts.pod_of(seen, broker)
+    ended_ms = None if pod is None else pod.ended_ms
+    if ended_ms is None or last is None or not of_text(last.at) <= ended_ms < noticed_ms:
+        return noticed_ms  # that end was before it served, or is a later one
+    return min(ended_ms + 500, noticed_ms)
 
 
 def _cause(seen: Observation) -> str:

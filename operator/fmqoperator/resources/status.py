@@ -77,7 +77,9 @@ class LastTransition(Part):
     at: Annotated[str, Field(max_length=32)] = Field(description="When it was seen.")
     epoch: int = Field(description="The epoch that it opened.")
     read_outage_ms: int | None = Field(
-        default=None, description="So long nobody served reads, as the operator saw it."
+        default=None,
+        description="So long nobody served reads, as the operator saw it; after the end of a "
+        "container to half a second.",
     )
     write_outage_ms: int | None = Field(
         default=None,

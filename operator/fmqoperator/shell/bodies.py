@@ -39,8 +39,9 @@ def pod_of(body: Body, zone: str = "") -> Pod:
         message=message,
         image=next((c.get("image", "") for c in spec.get("containers") or ()), ""),
         settings=notes.get("fmq.io/settings-hash", ""),
-        exit_code=_exit_code(status),
+        exit_code=_ended(status).get("exitCode"),
         unready_since_ms=_since_ms(_condition(status, "Ready")),
+        ended_ms=of_text(at) if (at := _ended(status).get("finishedAt")) else None,
     )
 
 
@@ -164,10 +165,11 @@ def _waiting(status: Body) -> tuple[str, str]:
     return "", ""
 
 
-def _exit_code(status: Body) -> int | None:
+def _ended(status: Body) -> Mapping[str, Any]:
+    """How and when its container ended last; {} = it never did."""
     for container in status.get("containerStatuses") or ():
         for state in (container.get("state") or {}, container.get("lastState") or {}):
             if "terminated" in state:
-                code: int | None = state["terminated"].get("exitCode")
-                return code
-    return None
+                ended: Mapping[str, Any] = state["terminated"]
+                return ended
+    return {}

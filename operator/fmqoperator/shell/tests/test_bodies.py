@@ -18,6 +18,8 @@ from fmqoperator.shell.bodies import (
 
 BARE: dict[str, Any] = {"metadata": {"name": "g1-0", "uid": "u"}}
 
+END = {"exitCode": 78, "finishedAt": "2027-01-01T00:00:00Z"}
+
 
 def pod(**status: Any) -> dict[str, Any]:
     return {**BARE, "spec": {"containers": [{"image": "i:1"}], "nodeName": "n"}, "status": status}
@@ -33,7 +35,7 @@ def test_a_pod_that_runs() -> None:
         phase="Running",
         conditions=[{"type": "Ready", "status": "True"}],
         containerStatuses=[
-            {"state": {"running": {}}, "lastState": {"terminated": {"exitCode": 78}}}
+            {"state": {"running": {}}, "lastState": {"terminated": dict(END)}}
         ],
     )
     body["metadata"] = {
@@ -46,6 +48,7 @@ def test_a_pod_that_runs() -> None:
     assert (seen.phase, seen.ready, seen.deleting) == (PodPhase.RUNNING, True, True)
     assert (seen.revision, seen.settings, seen.restart) == ("r", "h", "once")
     assert (seen.node, seen.zone, seen.image, seen.exit_code) == ("n", "z", "i:1", 78)
+    assert seen.ended_ms == 1_798_761_600_000
 
 
 @pytest.mark.parametrize(

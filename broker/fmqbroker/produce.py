@@ -26,7 +26,7 @@ from fmqbroker.produce_acks import FSYNCED, AckQueue, Waiting
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal, wait_any
 from fmqcore import errors
-from fmqcore.batch import KNOWN_ATTRS, Attrs, BatchType
+from fmqcore.batch import KNOWN_ATTRS, MAX_PRODUCER_EPOCH, Attrs, BatchType
 from fmqcore.cluster import TopicConfig
 from fmqcore.crc import crc32c
 from fmqcore.errors import FmqError
@@ -70,6 +70,7 @@ class ProduceService:
         self.released = Signal()  # `waiting_bytes` fell
         self._draining = False
         self._group = GroupName(settings.group)
+        self._open_of: dict[int, set[ProduceSession]] = {}  # by producer id
         self._queues: dict[int, tuple[TopicConfig, int]] = {}  # whose CONFIG is in the journal
         self._queues_of_epoch = journal.epoch  # a journal is only ever cut between two epochs
 
@@ -80,11 +81,12 @@ class ProduceService:
             return
         if not opening.HasField("open"):
             raise errors.Malformed("the first message of a produce session has no `open`")
-        if not await self._open(stream, opening.open):
-            return
         session = ProduceSession(self, stream, opening)
         broken: FmqError | None = None
         try:
+            self._supersede(session)
+            if not await self._open(stream, opening.open):
+                return
             async with asyncio.TaskGroup() as tasks:
                 session.start(tasks)
         except* TransportError:
@@ -93,6 +95,7 @@ class ProduceService:
             broken = next(e for e in raised.exceptions if isinstance(e, FmqError))
         finally:
             session.forget()
+            self._closed(session)
         if broken is not None:
             raise broken
 
@@ -122,10 +125,32 @@ class ProduceService:
         await stream.send(client_pb2.ProduceReply(opened=opened, epoch=self.gate.epoch))
         return not refused
 
+    def _supersede(self, session: "ProduceSession") -> None:
+        """P7: once a producer's next session is open, nothing of the ones before is taken.
+
+        The journal's table sees to that, too, for as long as it knows the producer, but not before
+        the first batch of the new session in that queue, and not for `ONE_WAY`.
+        """
+        if not session.producer_id:
+            return
+        others = self._open_of.setdefault(session.producer_id, set())
+        others.add(session)
+        newest = max(each.producer_epoch for each in others)
+        for each in others:
+            each.superseded = each.superseded or each.producer_epoch < newest
+
+    def _closed(self, session: "ProduceSession") -> None:
+        others = self._open_of.get(session.producer_id, set())
+        others.discard(session)
+        if not others:
+            self._open_of.pop(session.producer_id, None)
+
     async def _check_open(self, opening: client_pb2.ProduceOpen) -> None:
         self.require_write()
-        if opening.producer_epoch > 0xFFFF:
-            raise errors.InvalidArgument(f"producer epoch {opening.producer_epoch} is over 65535")
+        if opening.producer_epoch > MAX_PRODUCER_EPOCH:
+            raise errors.InvalidArgument(
+                f"producer epoch {opening.producer_epoch} is over {MAX_PRODUCER_EPOCH}"
+            )
         await self.learn(lambda: all(name in self.view.topics for name in opening.topics))
         for name in opening.topics:
             if name not in self.view.topics:
@@ -188,8 +213,9 @@ class ProduceSession:
         self._service = service
         self._stream = stream
         self._opening: client_pb2.ProduceRequest = opening
-        self._producer_id = opening.open.producer_id
-        self._producer_epoch = opening.open.producer_epoch
+        self.producer_id = opening.open.producer_id
+        self.producer_epoch = opening.open.producer_epoch
+        self.superseded = False  # the producer has opened a later one (P7)
         self._journal = service.journal
         self._commit = service.commit
         self._clock = service.clock
@@ -231,6 +257,7 @@ class ProduceSession:
         await self._learn_topics(request)
         refusal: FmqError | None = None
         try:
+            self._require_newest()
             self._service.require_write()
         except FmqError as error:
             refusal = error
@@ -249,6 +276,13 @@ class ProduceSession:
                 self._service.waiting_bytes += self._acks.bytes - held
         self._queued.notify()
 
+    def _require_newest(self) -> None:
+        if self.superseded:
+            raise errors.ProducerFenced(
+                f"producer {self.producer_id} has opened a later session than this one, "
+                f"{self.producer_epoch}: what comes late is not stored after what is newer"
+            )
+
     async def _learn_topics(self, request: client_pb2.ProduceRequest) -> None:
         known = self._service.view.topics_by_id
         strange = {batch.topic_id for batch in request.batches if batch.topic_id not in known}
@@ -264,10 +298,11 @@ class ProduceSession:
             raise errors.UnknownQueue(f"queue {queue_id}: the topic has {queues} here, from 0")
         done: ProducedBatch | Appended | None = None
         size = 0
-        if self._producer_id:
+        producer_id = 0 if level == _ONE_WAY else self.producer_id  # no retry: nothing to know
+        if producer_id:
             done = self._journal.state.check_sequence(
-                self._producer_id,
-                self._producer_epoch,
+                producer_id,
+                self.producer_epoch,
                 (topic_id, queue_id),
                 batch.base_sequence,
                 count,
@@ -283,8 +318,8 @@ class ProduceSession:
                 queue_id,
                 count,
                 batch.attrs,
-                self._producer_id,
-                self._producer_epoch,
+                producer_id,
+                self.producer_epoch,
                 batch.base_sequence,
                 batch.tag_mask,
             )

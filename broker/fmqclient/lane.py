@@ -10,10 +10,13 @@ L2. A flight whose outcome is unknown (no answer, or DELIVERY_UNKNOWN) is only e
 L3. A flight that was certainly not appended (refused by a typed error, every attempt of it) gives
    its sequence back. What was sent after it is then refused as out of sequence; when all of them
    have been answered, they go, in their order, to the front of the lane or to another group.
-L4. Until a lane has had one batch accepted by the broker under the link's present producer id, it
-   has one flight only: an unknown producer may begin at any sequence, so L3 would not hold.
-L5. A flight that was given up unknown leaves a hole that only a new producer id can close: the lane
-   is `poisoned`, and sends nothing until its link has taken one (when nothing of it is in flight).
+L4. Until a lane has had one batch accepted by the broker in the link's present session, it has one
+   flight only: a session may begin at any sequence, so L3 would not hold.
+L5. A flight that was given up unknown leaves a hole that only a new session can close: the lane is
+   `poisoned`, and sends nothing until its link has begun one (when nothing of it is in flight).
+L8. Sessions of a link are numbered, under one producer id: a broker refuses what comes late, over a
+   connection that was long given up, of a session before the newest it knows. It is not stored
+   after what was sent later.
 """
 
 from collections import deque
@@ -139,8 +142,8 @@ class Lane:
         self._settle()
 
     def renewed(self) -> None:
-        """The link has a new producer id; nothing is in flight."""
-        assert not self.flights, "a producer id is only changed while nothing is in flight"
+        """The link has begun a new session; nothing is in flight."""
+        assert not self.flights, "a session only ends while nothing is in flight"
         self.poisoned = self.proven = self.broken = False
         self.next_sequence = self.accepted_end = 0
 

@@ -22,6 +22,7 @@ from fmqclient.refusals import Refusals
 from fmqclient.routes import Routes
 from fmqclient.settings import ProducerSettings
 from fmqclient.tasks import until_one_fails
+from fmqcore.batch import MAX_PRODUCER_EPOCH
 from fmqcore.errors import FmqError, Unavailable, error_of
 from fmqcore.routing import candidates, grants
 from fmqcore.words import Epoch, GroupName, Permission
@@ -42,7 +43,7 @@ AVOID_MS: Final = 1000
 
 
 class _Renew(FmqError):
-    """Nothing is in flight: open again under a new producer id."""
+    """Nothing is in flight: open again as the producer's next session."""
 
 
 class Link:
@@ -76,7 +77,8 @@ class Link:
         self._messages: deque[int] = deque()  # last correlation of each unanswered message
         self._correlation = 0
         self._producer_id = 0
-        self._renew = True  # take a new producer id at the next opening
+        self._producer_epoch = 0
+        self._renew = True  # begin the producer's next session at the next opening
         self._work = asyncio.Event()
         self._heard_ms = 0
         self._window_bytes = 0
@@ -152,14 +154,14 @@ class Link:
     async def _open(self) -> Stream:
         if self._renew and not any(lane.flights for lane in self._lanes()):
             self._renew = False
-            self._producer_id = 0 if self._one_way else self._clock.random_id()
-            for lane in self._lanes():
-                lane.renewed()
+            self._begin_session()
         route = self._routes.table.groups.get(self.group)
         if route is None:
             raise Unavailable(f"the routes do not know group {self.group}")
         opening = client_pb2.ProduceOpen(
-            producer_id=self._producer_id, client=self._settings.client_name
+            producer_id=self._producer_id,
+            producer_epoch=self._producer_epoch,
+            client=self._settings.client_name,
         )
         broker, stream, answer = await open_at_first(
             self._connections,
@@ -176,6 +178,15 @@ class Link:
         self._address = broker.address
         return stream
 
+    def _begin_session(self) -> None:
+        """From now on brokers refuse what comes late of the sessions before (L8)."""
+        if self._producer_id and self._producer_epoch < MAX_PRODUCER_EPOCH:
+            self._producer_epoch += 1
+        else:
+            self._producer_id, self._producer_epoch = self._clock.random_id(), 0
+        for lane in self._lanes():
+            lane.renewed()
+
     async def _serve(self, stream: Stream) -> None:
         self._heard_ms = self._clock.monotonic_ms()
         self._leaving = None
@@ -191,7 +202,7 @@ class Link:
         try:
             await until_one_fails(self._send(stream), self._receive(stream), self._watch())
         except _Renew:
-            self.why = "renewing the producer id"
+            self.why = "beginning a new session"
         except FmqError as error:
             self.why = str(error)
 
@@ -205,6 +216,7 @@ class Link:
         """The stream is over: what was on it may be stored or not."""
         if self._one_way:
             self._written()
+            self._renew = True  # what is on its way must not come later
         for _, flight in self._sent.values():
             flight.unknown = True
         self._outbox.lift()
@@ -212,7 +224,7 @@ class Link:
         self._sent_bytes = 0
         self._messages.clear()
         self._again.clear()
-        if self.why != "renewing the producer id":
+        if self.why != "beginning a new session":
             self._set_down(self.why or "the session ended")
 
     def _is_open(self) -> bool:
@@ -233,7 +245,7 @@ class Link:
                     self._written()
                 continue
             if self._renew and not any(lane.flights for lane in self._lanes()):
-                raise _Renew("a new producer id is due")
+                raise _Renew("a new session is due")
             self._work.clear()
             await self._work.wait()
             if linger_s and not self._flush:
@@ -369,4 +381,4 @@ class Link:
             self._heard_ms = self._clock.monotonic_ms()
 
 
-_SEQUENCES: Final = 2**31  # beyond, a new producer id is taken: sequences have 32 bits
+_SEQUENCES: Final = 2**31  # beyond, a new session begins: sequences have 32 bits

@@ -41,7 +41,7 @@ class Carrier(Protocol):
         ...
 
     def renew(self) -> None:
-        """A lane is poisoned: take a new producer id when nothing is in flight."""
+        """A lane is poisoned: begin a new session when nothing is in flight."""
         ...
 
 

@@ -28,6 +28,7 @@ ALIGN: Final = 8
 MAX_PAYLOAD: Final = 1024 * 1024 - 4096
 """A producer's payload at most: with its header it fits one replication message of 1 MiB."""
 MAX_RECORDS: Final = 100_000
+MAX_PRODUCER_EPOCH: Final = 0xFFFF
 """Records of one batch at most."""
 
 _HEADER: Final = struct.Struct("<IHBBIIQIHHIIQQQQHHIIIQ")

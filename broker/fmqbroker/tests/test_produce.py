@@ -263,6 +263,36 @@ async def test_gaps_and_older_sessions_are_refused(tmp_path: Path) -> None:
         assert (await old.ack()).code == ErrorCode.PRODUCER_FENCED
 
 
+async def test_what_comes_late_of_an_older_session_is_refused_once_a_newer_is_open(
+    tmp_path: Path,
+) -> None:
+    """P7: over a connection that stalled. Its producer may have sent nothing newer yet."""
+    async with bench(tmp_path) as b, b.session(5, 0) as old, b.session(5, 0) as again:
+        await old.send(batch(ack=wire.ONE_WAY), batch(sequence=1))
+        await until(lambda: b.journal.next_offset(TopicId(1), 2) == 2)
+        async with b.session(5, 1) as newest:
+            for late in (old, again):
+                await late.send(batch(sequence=2, ack=wire.ONE_WAY), batch(sequence=2))
+            b.commit_all()
+            assert (await old.ack()).code == ErrorCode.OK
+            assert (await old.ack()).code == ErrorCode.PRODUCER_FENCED
+            assert (await again.ack()).code == ErrorCode.PRODUCER_FENCED
+            async with b.session(6, 0) as other:
+                await other.send(batch(ack=wire.ONE_WAY))
+                await until(lambda: b.journal.next_offset(TopicId(1), 2) == 3)
+            await newest.send(batch(ack=wire.ONE_WAY, sequence=7), batch())
+            await until(lambda: b.journal.next_offset(TopicId(1), 2) == 5)
+            async with b.session(5, 0) as late:  # its opening had stalled, too
+                await late.send(batch(sequence=1))
+                assert (await late.ack()).code == ErrorCode.PRODUCER_FENCED
+            b.commit_all()
+            assert (await newest.ack()).code == ErrorCode.OK
+        await old.send(batch(sequence=2, ack=wire.ONE_WAY), batch(sequence=2))
+        assert (await old.ack()).code == ErrorCode.PRODUCER_FENCED
+        assert b.journal.next_offset(TopicId(1), 2) == 5
+    assert not b.service._open_of
+
+
 async def test_without_a_producer_id_everything_is_new(tmp_path: Path) -> None:
     async with bench(tmp_path) as b, b.session(0) as s:
         await s.send(batch(), batch())

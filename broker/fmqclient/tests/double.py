@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fmqclient.tests.double_parts import ConsumeDouble, GroupDouble
-from fmqcore.errors import ErrorCode, OutOfSequence
+from fmqcore.errors import ErrorCode, OutOfSequence, ProducerFenced
 from fmqcore.words import Permission
 from fmqport.methods import CONSUME, PRODUCE, ROUTES
 from fmqport.rpc import GrpcTransport
@@ -82,12 +82,14 @@ class BrokerDouble:
             self.requests.append(request)
             if delay_s := self.slow():
                 await asyncio.sleep(delay_s)  # although the producer may have gone meanwhile
-            acks = [self._take(b, opening.producer_id, stream) for b in request.batches]
+            acks = [self._take(b, opening, stream) for b in request.batches]
             acks = [a for a in acks if a is not None]
             if acks:
                 await stream.send(client_pb2.ProduceReply(acks=acks, epoch=self.group.epoch))
 
-    def _take(self, batch: client_pb2.ProduceBatch, producer_id: int, stream: Stream) -> Any:
+    def _take(
+        self, batch: client_pb2.ProduceBatch, opening: client_pb2.ProduceOpen, stream: Stream
+    ) -> Any:
         ack: Any = client_pb2.ProduceAck(correlation=batch.correlation)
         fate = self.script(batch)
         if not self.permission & Permission.WRITE:
@@ -101,8 +103,9 @@ class BrokerDouble:
             ack.code, ack.message = int(fate), fate.name
             return ack
         try:
-            ack.base_offset = self.group.append(batch, producer_id)
-        except OutOfSequence as error:
+            producer_id = 0 if batch.ack == client_pb2.ONE_WAY else opening.producer_id
+            ack.base_offset = self.group.append(batch, producer_id, opening.producer_epoch)
+        except (OutOfSequence, ProducerFenced) as error:
             ack.code, ack.message = int(error.code), str(error)
             return ack
         if fate == "lose":

@@ -53,11 +53,13 @@ class GroupDouble:
         batches = self.stored.get(queue)
         return batches[-1].base_offset + len(batches[-1].values) if batches else 0
 
-    def append(self, batch: client_pb2.ProduceBatch, producer_id: int, store_ms: int = 7) -> int:
+    def append(
+        self, batch: client_pb2.ProduceBatch, producer_id: int, session: int = 0, store_ms: int = 7
+    ) -> int:
         base = self.next_offset(batch.queue_id)
         done = self.producers.check(
             producer_id,
-            0,
+            session,
             (TopicId(batch.topic_id), batch.queue_id),
             batch.base_sequence,
             batch.record_count,
@@ -79,6 +81,7 @@ class GroupDouble:
             record_count=batch.record_count,
             base_offset=base,
             producer_id=producer_id,
+            producer_epoch=session,
             base_sequence=batch.base_sequence,
             tag_mask=batch.tag_mask,
         )

@@ -72,7 +72,7 @@ def test_what_was_refused_goes_first_in_its_order_and_under_its_sequence() -> No
     assert one.next_sequence == 1
 
 
-def test_after_an_abandoned_flight_nothing_leaves_without_a_new_producer_id() -> None:
+def test_after_an_abandoned_flight_nothing_leaves_without_a_new_session() -> None:
     """It may be stored: its sequence, given again, would be taken for a retry of it."""
     one = lane()
     one.accepted(depart(one, b"a"))

@@ -1,4 +1,4 @@
-"""A producer's link to a group: a stream that stands, a silent broker, a new producer id."""
+"""A producer's link to a group: a stream that stands, a silent broker, a new session."""
 
 import asyncio
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import fmqclient
-from fmqclient.tests.double import cluster
+from fmqclient.tests.double import cluster, until
 from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
 from fmqcore.words import GroupName
 from fmqport.methods import ROUTES
@@ -87,8 +87,8 @@ def test_a_broker_that_answers_nothing_is_asked_whether_it_lives_and_left() -> N
         runner.run(produce())
 
 
-async def test_a_new_producer_id_waits_for_what_is_under_way() -> None:
-    """L5: what may be stored is asked for again under the old one."""
+async def test_a_new_session_waits_for_what_is_under_way() -> None:
+    """L5: what may be stored is asked for again in the old one."""
     async with cluster(1) as one, fmqclient.connect(one.url) as c, c.producer() as p:
         await p.send("orders", b"a", key=b"k")
         fates = ["lose"]
@@ -102,3 +102,51 @@ async def test_a_new_producer_id_waits_for_what_is_under_way() -> None:
         await p.send("orders", b"b", key=b"k")
         await p.send("orders", b"c", key=b"k")
         assert one.values() == [b"a", b"b", b"c"]
+
+
+def test_what_was_given_up_and_comes_late_is_not_stored_after_what_is_newer() -> None:
+    """L8: its broker reads it when the producer has gone on over another connection."""
+    late_s = [3.0]
+
+    async def produce() -> None:
+        async with cluster(1, transport=(transport := MemoryTransport(0))) as double:
+            client = fmqclient.connect(double.url, transport=transport, clock=SeededClock(0))
+            async with client as c, c.producer(delivery_timeout_s=1) as p:
+                await p.send("orders", b"first", key=b"k")
+                broker = double.brokers["g1-0"]
+                broker.slow = lambda: late_s.pop() if late_s else 0.0
+                with pytest.raises(fmqclient.DeliveryUnknown):
+                    await p.send("orders", b"late", key=b"k")
+                await p.send("orders", b"newer", key=b"k")
+                await asyncio.sleep(5)
+                assert double.values() == [b"first", b"newer"]
+                assert broker.opened == 2
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(produce())
+
+
+@pytest.mark.parametrize("acks", ["one_way", "replicated"])
+async def test_sessions_are_numbered_and_then_begin_anew(
+    acks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L8: one producer id, until its numbers are used up."""
+    monkeypatch.setattr("fmqclient.link.MAX_PRODUCER_EPOCH", 1)
+    async with cluster(1) as one, fmqclient.connect(one.url) as c, c.producer(acks=acks) as p:
+        seen: list[tuple[int, int]] = []
+        broker = one.brokers["g1-0"]
+        for number in range(3):
+            await p.send("orders", b"%d" % number, key=b"k")
+            await until(lambda: b"%d" % len(seen) in one.values())
+            link = p._links[GroupName("g1")]
+            seen.append((link._producer_id, link._producer_epoch))
+            if acks == "replicated":
+                link.renew()
+            else:
+                broker.reset_streams()
+            await until(lambda: broker.opened > len(seen))
+        assert one.values() == [b"0", b"1", b"2"]
+    ids, numbers = zip(*seen, strict=True)
+    assert numbers == (0, 1, 0)
+    assert ids[0] == ids[1] != ids[2]
+    assert 0 not in ids

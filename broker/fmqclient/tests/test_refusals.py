@@ -67,7 +67,7 @@ def test_what_follows_a_refused_one_is_not_stored_even_if_its_answer_was_lost() 
     assert case.outbox.failed == []
 
 
-def test_a_gap_that_nobody_explains_takes_a_new_producer_id() -> None:
+def test_a_gap_that_nobody_explains_takes_a_new_session() -> None:
     case = Case()
     case.refusals.take(case.lane, case.depart(b"a"), OutOfSequence(""))
     assert case.unsent() == [b"a"]

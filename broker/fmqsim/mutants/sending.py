@@ -22,6 +22,45 @@ SENDING: Final[tuple[Mutant, ...]] = (
         alone="known seeds find it (`test_seeds.py`); this is quicker",
     ),
     mutant(
+        "a producer's sessions are strangers to each other",
+        "what was given up comes over its old connection, and is stored after what is newer",
+        (
+            "fmqclient/link.py",
+            "        if self._producer_id and self._producer_epoch < MAX_PRODUCER_EPOCH:\n",
+            "        if self._producer_id < 0:\n",
+        ),
+        tests=(
+            "broker/fmqclient/tests/test_producer_link.py::test_what_was_given_up_and_comes_late_is_not_stored_after_what_is_newer",
+        ),
+        alone="a link must be cut one way past a deadline, and heal (1220001552)",
+    ),
+    mutant(
+        "an older session of a producer goes on",
+        "what comes late over its connection is stored before the newer one has stored anything",
+        (
+            "fmqbroker/produce.py",
+            "            each.superseded = each.superseded or each.producer_epoch < newest\n",
+            "            each.superseded = False\n",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_produce.py::test_what_comes_late_of_an_older_session_is_refused_once_a_newer_is_open",
+        ),
+        alone="the table sees to it from the next batch on: a second guard but for one_way",
+    ),
+    mutant(
+        "a one-way producer has one session for all its life",
+        "what its lost connection holds still is stored after what is newer",
+        (
+            "fmqclient/link.py",
+            "            self._renew = True  # what is on its way must not come later\n",
+            "",
+        ),
+        tests=(
+            "broker/fmqclient/tests/test_producer_link.py::test_sessions_are_numbered_and_then_begin_anew",
+        ),
+        alone="what a lost connection holds comes seldom, and seldom after what is newer",
+    ),
+    mutant(
         "a late ack of what was given up counts",
         "its producer ends, though something else is under way on that stream",
         (
@@ -98,7 +137,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
             "        self._over(flight)\n",
         ),
         tests=(
-            "broker/fmqclient/tests/test_lane.py::test_after_an_abandoned_flight_nothing_leaves_without_a_new_producer_id",
+            "broker/fmqclient/tests/test_lane.py::test_after_an_abandoned_flight_nothing_leaves_without_a_new_session",
         ),
         alone="the broker refuses a sequence that leaves a gap: a second guard",
     ),

@@ -83,6 +83,7 @@ FOUND = [
     Found(1130000854, "a second disk was hurt while an emptied master still had nothing"),
     Found(1070000089, "a session was ended early of a broker that stood still, and could not hear"),
     Found(1020003950, "a record that was lost unanswered was stored again at its old offset"),
+    Found(1220001552, "a batch that was given up came over its old connection after newer ones"),
     Found(1010001957, "a calm that began while a client waited for a broker without power"),
 ]
 

@@ -14,7 +14,6 @@ from fmqoperator.resources import BrokerGroup
 from fmqoperator.seen import Answer, Failure, PodPhase, Replica
 from fmqoperator.status import (
     COALESCE_MS,
-    UNHEARD_MS,
     patch,
     status,
     worth_writing,
@@ -130,56 +129,6 @@ def test_a_failover_is_told_with_its_outages() -> None:
     assert (last["from"], last["to"], last["epoch"]) == ("g1-1 READ", "g1-0 FULL", 4)
     assert (last["readOutageMs"], last["writeOutageMs"]) == (0, 10_000)
     assert "noWritesSinceMs" not in made.body["status"]["memory"]
-
-
-@pytest.mark.parametrize(("silent_ms", "reads_ms"), [(2_000, 2_000), (UNHEARD_MS + 1, 0)])
-def test_an_outage_begins_with_the_silence_of_who_died(silent_ms: int, reads_ms: int) -> None:
-    """Its node in ZooKeeper stands until its session is over; a long silence is our deafness."""
-    made = running()
-    answers = {b: answer for b, answer in made.seen().answers.items() if b != "g1-0"}
-    made.body["status"] = status(replace(made.seen(), answers=answers))
-    assert made.body["status"]["access"] == "UNKNOWN"
-    made.now_ms += silent_ms
-    kill_master(made)
-    made.state = replace(
-        made.state, mode=Mode.SLAVE_CONSUME, epoch=Epoch(2), reader=BrokerId("g1-1"), why="gone"
-    )
-    made.round()
-    found = made.body["status"]
-    assert found["lastTransition"]["readOutageMs"] == reads_ms
-    assert "unheardSinceMs" not in found["memory"]
-    assert made.now_ms - found["memory"]["noWritesSinceMs"] == reads_ms
-
-
-@pytest.mark.parametrize(
-    ("ended_ago_ms", "more_ms"),
-    [(900, 400), (1_700, 1_200), (300, 0), (-700, 0), (3_600_000, 0)],
-    ids=["just now", "told late", "this second", "again", "before it served"],
-)
-def test_an_outage_begins_when_who_served_ended(ended_ago_ms: int, more_ms: int) -> None:
-    """By its container's end, which is cut to the second: half of one is added."""
-    made = running()
-    made.now_ms += 60_000
-    kill_master(made)
-    made.round()
-    pod = made.pods["g1-0"]
-    made.pods["g1-0"] = replace(pod, ended_ms=made.now_ms - ended_ago_ms)
-    made.now_ms += 1500
-    for _ in range(2):  # it stays what it was
-        made.round()
-    made.state = replace(
-        made.state, mode=Mode.SLAVE_CONSUME, epoch=Epoch(2), reader=BrokerId("g1-1"), why="gone"
-    )
-    made.round()
-    assert made.body["status"]["lastTransition"]["readOutageMs"] == 1500 + more_ms
-    made.broken.clear()
-    made.now_ms += 1000
-    made.pods["g1-0"] = replace(pod, waiting="", ready=True, ended_ms=made.now_ms)
-    made.state = replace(
-        made.state, mode=Mode.MASTER, epoch=Epoch(4), reader=BrokerId("g1-0"), why="back"
-    )
-    made.round()
-    assert made.body["status"]["lastTransition"]["writeOutageMs"] == 2500 + more_ms
 
 
 def test_the_time_of_a_masters_loss_outlives_the_operator_and_its_ignorance() -> None:

@@ -34,9 +34,7 @@ def test_a_pod_that_runs() -> None:
     body = pod(
         phase="Running",
         conditions=[{"type": "Ready", "status": "True"}],
-        containerStatuses=[
-            {"state": {"running": {}}, "lastState": {"terminated": dict(END)}}
-        ],
+        containerStatuses=[{"state": {"running": {}}, "lastState": {"terminated": dict(END)}}],
     )
     body["metadata"] = {
         **body["metadata"],

@@ -55,6 +55,7 @@ CLEAN: Final = 0
 WARNINGS: Final = 1
 INCONSISTENT: Final = 2
 INCOMPLETE: Final = 3
+_LOOK_AGAIN_S: Final = 1.0
 VERDICTS: Final = ("clean", "warnings", "inconsistent", "incomplete")
 """By exit code."""
 
@@ -153,7 +154,7 @@ def run_check(
             if not view.listing:
                 continue
             verifier = _verifier(view)
-            told = [found_on(name, finding) for finding in verifier.findings]
+            told = _standing(view, [found_on(name, finding) for finding in verifier.findings])
             outcome.findings += told
             missing = _missing(name, told, results[name], verifier.durable_end)
             replicas.append(compare.replica_of(name, results[name], _commit_end(view), missing))
@@ -188,6 +189,18 @@ def _views(options: Options) -> dict[str, DataDirectory]:
 def _verifier(view: DataDirectory) -> Verifier:
     """What the listing says by itself."""
     return Verifier(view.listing, view.checkpoint, unread=view.unread if view.listing else "")
+
+
+def _standing(view: DataDirectory, told: list[Found]) -> list[Found]:
+    """Of files that belong to nothing those that stay: a broker at work may be removing them."""
+    if not view.live or all(found.code != Code.M002.name for found in told):
+        return told
+    time.sleep(_LOOK_AGAIN_S)
+    return [
+        found
+        for found in told
+        if found.code != Code.M002.name or os.path.lexists(os.path.join(view.path, found.file))
+    ]
 
 
 def _once(findings: Sequence[Found]) -> list[Found]:

@@ -60,8 +60,11 @@ class Progress:
         return None if task.newest or task.live else self._done.get(key)
 
     def add(self, task: SegmentTask, result: SegmentResult) -> None:
-        """This one is done. Where it cannot be kept (a full disk) the check goes on without."""
-        if self._file is None or self._full:
+        """This one is done, unless some of it could not be read: a disk may have a better day.
+
+        Where it cannot be kept (a full disk) the check goes on without.
+        """
+        if self._file is None or self._full or any(c.is_told_alone for c in result.coverage):
             return
         key = self._keys[task.replica, task.base]
         row = {"version": _VERSION, "key": key, "result": result.as_data()}

@@ -1,6 +1,8 @@
 """Each code: damage is planted, and exactly that is seen, at that range, on that replica."""
 
+import fcntl
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -19,6 +21,7 @@ from fmqcore.words import Epoch, Offset, Position, TopicId
 from fmqspark.check.job import read_block
 from fmqspark.check.rows import Level
 from fmqspark.engines import LocalEngine
+from fmqspark.files import LOCK
 from fmqspark.tests.kit import Misfit, check, codes, data_batch, flip, journal, write
 
 T = TypeVar("T")
@@ -344,3 +347,17 @@ def test_m002_a_file_that_belongs_to_nothing(a: Path, b: Path) -> None:
     outcome = check(a, b)
     assert [(f.code, Path(f.replica).name) for f in outcome.findings] == [("M002", "b")]
     assert outcome.exit_code == 1
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_m002_beside_a_broker_at_work(
+    b: Path, monkeypatch: pytest.MonkeyPatch, stays: bool
+) -> None:
+    """Its retention says first what is to go, and removes it then."""
+    left = b / index_name(Position(77 * MIN_SEGMENT))
+    shutil.copy(b / INDEX, left)
+    monkeypatch.setattr(time, "sleep", lambda _: None if stays else left.unlink())
+    with (b / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        outcome = check(b)
+    assert [f.code for f in outcome.findings] == ["M002"] * stays

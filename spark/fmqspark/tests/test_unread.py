@@ -13,9 +13,10 @@ from fmqcore.journal.resume import RESUME, encode_resume
 from fmqcore.journal.segments import MIN_SEGMENT, index_name, segment_name
 from fmqcore.words import Position
 from fmqspark.check import patchy
-from fmqspark.check.job import Outcome
+from fmqspark.check.job import Options, Outcome, run_check
 from fmqspark.check.page import page
 from fmqspark.check.rows import Level
+from fmqspark.engines import LocalEngine
 from fmqspark.files import LOCK
 from fmqspark.tests.kit import alike, check, codes, flip, journal, lose, rows, write
 from fmqspark.tests.test_cli import run
@@ -87,6 +88,21 @@ def test_a_bad_block_hides_only_its_own_batches(
     assert BASES[1] + bad[1] <= end <= touched[-1].end
     assert rows(outcome, "not compared") == [("a", begin, end)]
     assert covered_once(outcome, "b")
+
+
+def test_what_could_not_be_read_is_read_again_by_the_next_try(a: Path, tmp_path: Path) -> None:
+    """A check that is resumed does not take over that it could not: a disk may be mended."""
+    options = Options((a,), folder=tmp_path / "out")
+
+    def killed(outcome: Outcome) -> bool:
+        assert outcome.exit_code == 3
+        return False
+
+    with pytest.MonkeyPatch.context() as patch:
+        lose(patch, a / SECOND, of(SEALED[len(SEALED) // 2].position))
+        run_check(options, LocalEngine(), report=killed)
+    again = run_check(options, LocalEngine())
+    assert (again.reused, again.exit_code) == (len(BASES) - 2, 0)
 
 
 @pytest.mark.parametrize("level", Level)

@@ -264,7 +264,8 @@ class Worker:
         self._keeper.counts.status_writes += 1
         self._status_ms = now_ms
         self._written = new, written.get("status") or {}
-        self._old = old_definition(self._key.kind, sent, self._written[1])
+        older = old_definition(self._key.kind, sent, self._written[1])
+        self._old = self._old if self._old and older else older  # told once, however much it drops
         meta = {k: v for k, v in written["metadata"].items() if k != "managedFields"}
         self.learn({**written, "metadata": meta})
 

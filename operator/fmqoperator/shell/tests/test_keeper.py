@@ -287,6 +287,13 @@ async def test_a_definition_that_drops_a_part_of_the_status_is_told_and_written_
     assert tell.reason == "OldDefinition"
     assert "drops volumeSize: apply those of this operator" in tell.message
     assert world.keeper.counts.failed == 0, "rounds go on at their pace"
+    world.kube.drops = {"volumeSize", "lag"}
+    world.rounds.does["a"] = lambda: Outcome({"phase": "X", "lag": "1", "volumeSize": "10Gi"})
+    for rounds in (4, 5):
+        world.keeper.wake(A)
+        await world.rounds.until(lambda: world.rounds.rounds("a") >= rounds)  # noqa: B023
+        await settled(world)
+    assert list(lasting(world.rounds.seen[-1][1])) == [tell], "the same words: no other Event"
     world.kube.drops = set()  # somebody applied them
     monkeypatch.setattr(keeper, "_ANEW_MS", -1)
     for _ in range(2):
@@ -295,7 +302,7 @@ async def test_a_definition_that_drops_a_part_of_the_status_is_told_and_written_
         await world.rounds.until(lambda: world.rounds.rounds("a") > rounds)  # noqa: B023
         await settled(world)
     assert world.rounds.seen[-1][1] == ()
-    assert len(world.kube.written) == 2
+    assert len(world.kube.written) == 3
 
 
 async def test_one_that_is_gone_gets_its_farewell_and_no_round(world: World) -> None:

@@ -34,8 +34,8 @@ def plant_damage(group: Group, broker: str) -> str:
     return kubectl(*command).strip()
 
 
-def job(group: Group, name: str, *, patience_s: float = 180, **spec: object) -> Json:
-    """Run it to its end: its status."""
+def begin(group: Group, name: str, **spec: object) -> None:
+    """Ask for it."""
     apply(
         {
             "apiVersion": "fmq.io/v1alpha1",
@@ -44,6 +44,16 @@ def job(group: Group, name: str, *, patience_s: float = 180, **spec: object) -> 
             "spec": {"group": group.name, **spec},
         }
     )
+
+
+def job(group: Group, name: str, *, patience_s: float = 180, **spec: object) -> Json:
+    """Run it to its end: its status."""
+    begin(group, name, **spec)
+    return end(group, name, patience_s)
+
+
+def end(group: Group, name: str, patience_s: float = 180) -> Json:
+    """Once it has ended: its status."""
 
     def ended() -> bool:
         return status(group, name).get("phase") in ("Succeeded", "Failed")

@@ -16,7 +16,7 @@ import pytest
 from e2e.kind import hurting
 from e2e.kind.conftest import CLUSTER, KEEP
 from e2e.kind.groups import Group, Json
-from e2e.kind.jobs import RECORDS, fill, job, plant_damage
+from e2e.kind.jobs import RECORDS, begin, end, fill, job, plant_damage, status
 from e2e.kind.tools import Failed, apply, build_image, get, kubectl, load_image, run, until
 
 UP = os.environ.get("FMQ_SPARK_OPERATOR_UP", "")
@@ -33,6 +33,9 @@ SPACE = "default"
 """Where Kubeflow's Spark operator looks, as its chart comes."""
 APPLICATIONS = "sparkapplications.sparkoperator.k8s.io"
 ENFORCED = "pod-security.kubernetes.io/enforce"
+
+SLOWLY = 600_000
+"""Bytes a second: the check of what `fill` makes takes forty seconds."""
 
 Report = dict[str, str]
 
@@ -86,6 +89,33 @@ def test_a_check(group: Group, image: str, report: Report) -> None:
     assert {broker["broker"] for broker in group.status["brokers"]} == {"g1-0", "g1-1"}
     assert group.row().split()[:5] == ["g1", "g1-0", "FULL", "2/2", "Running"]
     until(lambda: group.condition("IndexConsistent").get("status") == "True", "the group says it")
+
+
+def test_an_executor_that_is_killed(group: Group, image: str) -> None:
+    """In mid-work: another one reads its segments again, and nothing is missing."""
+    of: Json = {"type": "check", "level": "deep", "rateBytesPerS": SLOWLY}
+    begin(group, "bereft", **asked(image, **of))
+    (victim, _) = until(lambda: executors(group, "bereft", 2), "two executors work", 240)
+    time.sleep(5)
+    hurting.signal_to(SPACE, victim, "KILL")
+    found = end(group, "bereft", 600)
+    assert (found["phase"], found["verdict"], found["exitCode"]) == ("Succeeded", "Clean", 0), found
+    told = printed(found["children"][0])
+    assert told["records"] >= 2 * RECORDS
+    assert [told["bytes"].get(state, 0) for state in ("damaged", "unread")] == [0, 0]
+
+
+def test_a_driver_that_is_killed(group: Group, image: str) -> None:
+    """That is no verdict, and it is said what became of it; its executors go with it."""
+    of: Json = {"type": "check", "level": "deep", "rateBytesPerS": SLOWLY}
+    begin(group, "beheaded", **asked(image, **of))
+    until(lambda: executors(group, "beheaded", 2), "two executors work", 240)
+    hurting.signal_to(SPACE, f"{status(group, 'beheaded')['children'][0]}-driver", "KILL")
+    found = end(group, "beheaded", 300)
+    assert found["phase"] == "Failed", found
+    assert "verdict" not in found
+    assert "137" in found["message"]
+    until(lambda: not executors(group, "beheaded", 1), "nobody works on", 120)
 
 
 def test_damage_in_one_replica(group: Group, image: str) -> None:
@@ -159,9 +189,25 @@ def test_an_index_made_anew(group: Group, image: str, report: Report) -> None:
 
 def on_spark(group: Group, name: str, image: str, **spec: object) -> Json:
     """A BrokerJob with two executors, to its end: its status."""
+    return job(group, name, patience_s=600, **asked(image, **spec))
+
+
+def asked(image: str, **spec: object) -> Json:
+    """Of Spark, with two executors."""
     requests = {"cpu": "100m", "memory": "1Gi"}
-    asked: Json = {"engine": "spark", "executors": 2, "image": image} | spec
-    return job(group, name, patience_s=600, **asked, resources={"requests": requests})
+    of_all: Json = {"engine": "spark", "executors": 2, "image": image}
+    return of_all | {"resources": {"requests": requests}} | spec
+
+
+def executors(group: Group, name: str, many: int) -> list[str]:
+    """The names of those at work, if there are so many of them."""
+    children = status(group, name).get("children")
+    if not children:
+        return []
+    labels = f"spark-role=executor,sparkoperator.k8s.io/app-name={children[0]}"
+    found = json.loads(kubectl("get", "pods", "-n", SPACE, "-l", labels, "-o", "json"))["items"]
+    names = [pod["metadata"]["name"] for pod in found if pod["status"]["phase"] == "Running"]
+    return names if len(names) >= many else []
 
 
 def printed(application: str) -> Json:

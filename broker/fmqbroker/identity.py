@@ -27,12 +27,11 @@ from fmqbroker.group_store import GroupStore
 from fmqcore.cluster import LiveBroker
 from fmqcore.errors import InvalidArgument, NameTaken, StorageFull, Unavailable
 from fmqcore.failover.claims import promise_ms
+from fmqcore.journal.incarnations import GRANT, INCARNATIONS, homes_of
 from fmqcore.words import BrokerId
 from fmqport.clock import Clock
 from fmqport.disk import Disk
 
-NAME: Final = "incarnations"
-_GRANT: Final = "grant_ms="
 _LOOK_S: Final = 0.1
 _SESSIONS: Final = 2
 """A session ends within two of its timeouts: ZooKeeper looks at its sessions once a tick, and a
@@ -57,14 +56,14 @@ async def begin(
     The group is loaded, and the directory is locked. May take as long as a session needs to expire.
     Raises `InvalidArgument` if the directory is of another group.
     """
-    lines = (await disk.read_file(NAME) or b"").decode("ascii", "replace").split()
-    homes = [line for line in lines if "/" in line]
-    grants = [line for line in lines if line.startswith(_GRANT)]
+    raw = await disk.read_file(INCARNATIONS) or b""
+    lines, homes = raw.decode("ascii", "replace").split(), homes_of(raw)
+    grants = [line for line in lines if line.startswith(GRANT)]
     if homes and homes[0] != group.home:
         raise InvalidArgument(
             f"the data directory is of group {homes[0]} (cluster/group), not of {group.home}: name "
             f"the directory of {me}, or an empty one; if it is to be this group's from now on, and "
-            f"its topics have the same numbers here, delete the file {NAME} in it"
+            f"its topics have the same numbers here, delete the file {INCARNATIONS} in it"
         )
     earlier = frozenset(lines) - frozenset(homes) - frozenset(grants)
     node = await _wait_for_name(me, group, earlier, clock)
@@ -86,15 +85,15 @@ async def forget_promises(
 
 
 async def _remember(disk: Disk, home: str, granted_ms: int, known: Sequence[str]) -> None:
-    kept = [home, f"{_GRANT}{granted_ms}", *known]
+    kept = [home, f"{GRANT}{granted_ms}", *known]
     try:
-        await disk.replace_file(NAME, "".join(f"{line}\n" for line in kept).encode())
+        await disk.replace_file(INCARNATIONS, "".join(f"{line}\n" for line in kept).encode())
     except StorageFull as error:  # reads go on with a full disk; the next start may have to wait
         _log.warning("incarnation_not_remembered", error=str(error))
 
 
 def _granted_ms(line: str) -> int:
-    digits = line.removeprefix(_GRANT)
+    digits = line.removeprefix(GRANT)
     return int(digits) if digits.isascii() and digits.isdecimal() else 0
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fmqbroker.group_store import GroupStore
-from fmqbroker.identity import NAME, begin
+from fmqbroker.identity import begin
 from fmqbroker.tests.failover_harness import (
     CLUSTER,
     GENEROUS_S,
@@ -23,6 +23,7 @@ from fmqbroker.tests.failover_harness import (
 )
 from fmqcore.cluster import Mode
 from fmqcore.errors import InvalidArgument, NameTaken, NoPermission
+from fmqcore.journal.incarnations import INCARNATIONS
 from fmqcore.words import Permission
 from fmqport.files import FileDisk
 
@@ -390,11 +391,11 @@ async def test_a_start_that_got_no_further_forgets_nobody(zookeeper: str, tmp_pa
         await group.load()
         for _ in range(3):
             assert master.incarnation in (await begin(M, group, disk, net.clock, 1500)).earlier
-        kept = await disk.read_file(NAME) or b""
+        kept = await disk.read_file(INCARNATIONS) or b""
         assert len(kept.split()) == 4
         for other in ("another", GROUP), (CLUSTER, "g9"):
             elsewhere = GroupStore(net.admin, net.clock, *other, M)
             with pytest.raises(InvalidArgument, match=rf"is of group {CLUSTER}/{GROUP}"):
                 await begin(M, elsewhere, disk, net.clock, 1500)
-        assert await disk.read_file(NAME) == kept
+        assert await disk.read_file(INCARNATIONS) == kept
         await disk.close()

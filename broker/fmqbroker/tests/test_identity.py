@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from fmqbroker.identity import NAME, Identity, begin, forget_promises
+from fmqbroker.identity import Identity, begin, forget_promises
 from fmqbroker.replicate_slave import SlaveReplication
 from fmqcore.failover.claims import promise_ms
+from fmqcore.journal.incarnations import INCARNATIONS
 from fmqcore.words import BrokerId
 from fmqport.files import FileDisk
 
@@ -79,7 +80,7 @@ async def test_a_promise_is_forgotten_when_it_is_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["grant_ms=", "grant_ms=x", "grant_ms=-9000", ""])
 async def test_a_directory_that_says_nothing_of_it(tmp_path: Path, line: str) -> None:
     """Of an older version, or spoilt: nothing is known, and nobody is kept from starting."""
-    (tmp_path / NAME).write_text(f"{HOME}\n{line}\nabc\n")
+    (tmp_path / INCARNATIONS).write_text(f"{HOME}\n{line}\nabc\n")
     clock: Any = Clock()
     found = await live(tmp_path, 1500, clock)
     assert found.granted_ms == 1500

@@ -1,4 +1,4 @@
-"""The small files `resume` and `suspect` of a data directory, for `fmq journal`.
+"""The small files `resume`, `suspect` and `incarnations` of a data directory, for `fmq journal`.
 
 What they may say is `fmqcore.journal.verify_notes`; here they are read, and what cannot be read is
 told.
@@ -9,15 +9,16 @@ from contextlib import ExitStack
 
 from fmqclient.cli.journal_files import DataDirectory
 from fmqcore.journal.findings import Finding, Severity
+from fmqcore.journal.incarnations import INCARNATIONS
 from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.resume import RESUME
 from fmqcore.journal.suspect import SUSPECT
 from fmqcore.journal.verify import SegmentReport
-from fmqcore.journal.verify_notes import Note, note_resume, note_suspect
+from fmqcore.journal.verify_notes import Note, note_incarnations, note_resume, note_suspect
 
 
 class Notes:
-    """After `look`, `found` has a note for each of the two files that is there."""
+    """After `look`, `found` has a note for each of these files that is there."""
 
     def __init__(self, opened: DataDirectory, segments: Sequence[SegmentFile]) -> None:
         self.found: list[Note] = []
@@ -30,9 +31,14 @@ class Notes:
         return [note.finding for note in self.found if note.finding is not None]
 
     def look(self, reports: Sequence[SegmentReport] | None) -> list[str]:
-        """Read both; what cannot be read. `reports`: of the segments; None: nobody read them."""
+        """Read them; what cannot be read. `reports`: of the segments; None: nobody read them."""
         unreadable = []
-        for name, read in ((RESUME, self._resume), (SUSPECT, self._suspect)):
+        known = (
+            (RESUME, self._resume),
+            (SUSPECT, self._suspect),
+            (INCARNATIONS, lambda raw, _: note_incarnations(raw)),
+        )
+        for name, read in known:
             try:
                 raw = self._opened.small(name)
                 if raw is not None:

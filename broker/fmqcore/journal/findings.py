@@ -31,7 +31,7 @@ class Code(Enum):
     O002 = "consumer progress in a queue that is not there"
     O003 = "two versions of consumer progress contradict each other"
     O004 = "the side journal of a takeover"
-    M001 = "checkpoint, resume or suspect: missing, unreadable, or not what the journal says"
+    M001 = "a small file: missing, unreadable, or not what the journal says"
     M002 = "a file that belongs to nothing"
 
 

@@ -1,7 +1,7 @@
-"""What the small files `resume` and `suspect` say, and whether it fits the journal. Pure.
+"""What the small files `resume`, `suspect` and `incarnations` say, and whether it fits. Pure.
 
-Both are notes of a broker to its own next start (ADR 0015, 0030): lost or void, nothing is lost.
-But a resume file that counts is believed, so what it adds up to is held against the journal.
+The first two are notes of a broker to its own next start (ADR 0015, 0030): lost or void, nothing is
+lost. But a resume file that counts is believed, so what it adds up to is held against the journal.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from fmqcore.crc import Buffer
 from fmqcore.errors import Malformed
 from fmqcore.journal.findings import Code, Finding, Severity, warning
+from fmqcore.journal.incarnations import INCARNATIONS, decode_home, homes_of, is_home
 from fmqcore.journal.index import IndexFile
 from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.resume import RESUME, Resume, decode_resume
@@ -22,13 +23,20 @@ from fmqcore.words import Position
 
 _PASSED_OVER: Final = "nothing: the next start passes it over and scans the newest segment in full"
 _FORGOTTEN: Final = "nothing: the next start removes it"
+_REPLACED: Final = (
+    "nothing: the next start replaces it; but something has changed the disk: look at it"
+)
+_REFUSED: Final = (
+    f"a broker does not start with it, as the directory seems to be another group's: if it is not, "
+    f"stop the broker and remove the file {INCARNATIONS}"
+)
 _WRONG: Final = (
     "stop the broker and remove the file resume: the next start scans the newest segment instead"
 )
 
 
 class Note(NamedTuple):
-    """One of the two files."""
+    """One of the files."""
 
     file: str
     segment: str | None  # the segment that it tells of
@@ -84,6 +92,21 @@ def note_suspect(
         "memory and disk"
     )
     return Note(SUSPECT, name, None, False, whole, _void(SUSPECT, whole, remedy))
+
+
+def note_incarnations(raw: bytes) -> Note:
+    """Look at whose directory it is."""
+    try:
+        home = decode_home(raw)
+    except Malformed as bad:
+        homes = homes_of(raw)
+        sentence = f"it is not what a broker writes: {bad}"
+        found = warning(Code.M001, INCARNATIONS, None, sentence, _REPLACED)
+        if homes and not is_home(homes[0]):
+            found = Finding(Code.M001, Severity.ERROR, INCARNATIONS, None, sentence, _REFUSED)
+        return Note(INCARNATIONS, None, None, False, sentence, found)
+    of = f"of group {home} (cluster/group)" if home else "it does not say of which group"
+    return Note(INCARNATIONS, None, None, None, of)
 
 
 def _held_against(resume: Resume, file: SegmentFile, data: Readable) -> Note:

@@ -20,13 +20,12 @@ from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.findings import Code
 from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.segments import CHECKPOINT, Segment, segment_name
-from fmqcore.journal.suspect import SUSPECT
 from fmqcore.journal.verify import Verifier
-from fmqcore.journal.verify_notes import note_suspect
 from fmqcore.scan.digests import Batch, batches
 from fmqcore.scan.headers import ScanRange, scan_headers
 from fmqcore.words import Position
 from fmqspark.check import compare
+from fmqspark.check.notes import Notes
 from fmqspark.check.patchy import open_patchy
 from fmqspark.check.progress import Progress
 from fmqspark.check.rows import (
@@ -147,6 +146,7 @@ def run_check(
                     views[name] = look(Path(view.path))
                 again = {name: views[name]}
                 results |= _segments(again, options.level, rate, engine, progress, outcome, tell)
+        notes = Notes(options.level)
         for name, view in views.items():
             if view.unread:
                 file = CHECKPOINT if view.listing else ""
@@ -159,11 +159,14 @@ def run_check(
             missing = _missing(name, told, results[name], verifier.durable_end)
             replicas.append(compare.replica_of(name, results[name], _commit_end(view), missing))
             outcome.coverage += missing
-            _suspect(name, view, verifier.segments, results[name], outcome)
+            notes.look(name, view, verifier.segments, results[name])
             for result in results[name]:
                 outcome.segments.append(result)
                 outcome.findings += result.findings
                 outcome.coverage += result.coverage
+        notes.compare()
+        outcome.findings += notes.findings
+        outcome.coverage += notes.coverage
         if len(views) == len(replicas) == 1:
             outcome.findings += compare.alone(*replicas)
         else:
@@ -298,31 +301,6 @@ def _missing(
             holes.append((file, end, until, NO_FILE if whole else CUT_SHORT))
     unread = State.UNREAD.value
     return [Covered(name, file, begin, end, unread, why) for file, begin, end, why in holes]
-
-
-def _suspect(
-    name: str,
-    view: DataDirectory,
-    files: Sequence[SegmentFile],
-    results: Sequence[SegmentResult],
-    outcome: Outcome,
-) -> None:
-    """The broker's note that a read found damage. Only who reads all can say: there is none."""
-    try:
-        raw = view.read(SUSPECT)
-    except OSError as failed:
-        why = failed.strerror or str(failed)
-        outcome.coverage.append(Covered(name, SUSPECT, 0, 0, State.UNREAD.value, why))
-        return
-    if raw is None:
-        return
-    damaged = None
-    if outcome.level is Level.DEEP:
-        whole = {r.base for r in results if r.digests and not any(map(is_error, r.findings))}
-        damaged = frozenset(file.name for file in files if file.base not in whole)
-    note = note_suspect(raw, files, damaged)
-    if note.finding is not None:
-        outcome.findings.append(found_on(name, note.finding))
 
 
 # ---- replicas

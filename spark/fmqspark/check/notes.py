@@ -1,0 +1,96 @@
+"""What a check says of a directory's small files: the note of damage, and whose it is.
+
+`resume` is the newest segment's task's (`segment.py`), which reads what it is held against.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from fmqcore.errors import Malformed
+from fmqcore.journal.findings import Code, Finding, Severity
+from fmqcore.journal.incarnations import INCARNATIONS, decode_home
+from fmqcore.journal.recovery import SegmentFile
+from fmqcore.journal.suspect import SUSPECT
+from fmqcore.journal.verify_notes import Note, note_incarnations, note_suspect
+from fmqspark.check.rows import (
+    Covered,
+    Found,
+    Level,
+    SegmentResult,
+    State,
+    found_on,
+    is_error,
+)
+from fmqspark.files import DataDirectory
+
+_ANOTHER: Final = (
+    "leave out the directory that was named by mistake; if none was, stop the broker that refuses "
+    f"to start, and remove the file {INCARNATIONS} there"
+)
+
+
+class Notes:
+    """Of all directories of one check; `findings` and `coverage` are what there is to tell."""
+
+    def __init__(self, level: Level) -> None:
+        self.findings: list[Found] = []
+        self.coverage: list[Covered] = []
+        self._level = level
+        self._homes: dict[str, str] = {}  # by replica
+
+    def look(
+        self,
+        name: str,
+        view: DataDirectory,
+        files: Sequence[SegmentFile],
+        results: Sequence[SegmentResult],
+    ) -> None:
+        """At one directory."""
+        if (raw := self._read(name, view, SUSPECT)) is not None:
+            self._tell(name, note_suspect(raw, files, self._damaged(files, results)))
+        if (raw := self._read(name, view, INCARNATIONS)) is not None:
+            self._tell(name, note_incarnations(raw))
+            self._remember(name, raw)
+
+    def compare(self) -> None:
+        """Are they all of one group? Told of those that are not of the group that most are of."""
+        counted = Counter(self._homes.values()).most_common()
+        if len(counted) < 2:
+            return
+        most = counted[0][0] if counted[0][1] > counted[1][1] else ""
+        for name, home in self._homes.items():
+            if home != most:
+                others = most or ", ".join(sorted(set(self._homes.values()) - {home}))
+                sentence = f"it is of group {home} (cluster/group), others here are of {others}"
+                found = Finding(Code.M001, Severity.ERROR, INCARNATIONS, None, sentence, _ANOTHER)
+                self.findings.append(found_on(name, found))
+
+    def _read(self, name: str, view: DataDirectory, file: str) -> bytes | None:
+        try:
+            return view.read(file)
+        except OSError as failed:
+            why = failed.strerror or str(failed)
+            self.coverage.append(Covered(name, file, 0, 0, State.UNREAD.value, why))
+            return None
+
+    def _tell(self, name: str, note: Note) -> None:
+        if note.finding is not None:
+            self.findings.append(found_on(name, note.finding))
+
+    def _remember(self, name: str, raw: bytes) -> None:
+        try:
+            home = decode_home(raw)
+        except Malformed:
+            return  # told
+        if home:
+            self._homes[name] = home
+
+    def _damaged(
+        self, files: Sequence[SegmentFile], results: Sequence[SegmentResult]
+    ) -> frozenset[str] | None:
+        """Segments in which errors are; only who reads all can say that there is none."""
+        if self._level is not Level.DEEP:
+            return None
+        whole = {r.base for r in results if r.digests and not any(map(is_error, r.findings))}
+        return frozenset(file.name for file in files if file.base not in whole)

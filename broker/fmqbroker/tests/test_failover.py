@@ -394,8 +394,7 @@ async def test_a_start_that_got_no_further_forgets_nobody(zookeeper: str, tmp_pa
         kept = await disk.read_file(INCARNATIONS) or b""
         assert len(kept.split()) == 4
         for other in ("another", GROUP), (CLUSTER, "g9"):
-            elsewhere = GroupStore(net.admin, net.clock, *other, M)
             with pytest.raises(InvalidArgument, match=rf"is of group {CLUSTER}/{GROUP}"):
-                await begin(M, elsewhere, disk, net.clock, 1500)
+                await begin(M, GroupStore(net.admin, net.clock, *other, M), disk, net.clock, 1500)
         assert await disk.read_file(INCARNATIONS) == kept
         await disk.close()

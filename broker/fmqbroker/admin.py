@@ -20,9 +20,16 @@ from fmqbroker.offset_store import OffsetStore
 from fmqbroker.replication_view import MasterReplication
 from fmqbroker.settings import BrokerSettings
 from fmqcore.cluster import TopicConfig, TopicGroup
-from fmqcore.errors import FmqError, InvalidArgument, NotFound, UnknownQueue, UnknownTopic
+from fmqcore.errors import (
+    FmqError,
+    InvalidArgument,
+    NotFound,
+    StaleAssignment,
+    UnknownQueue,
+    UnknownTopic,
+)
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
-from fmqcore.words import BrokerId, GroupName, Offset, Permission, Role, require_name
+from fmqcore.words import BrokerId, GroupName, Offset, Permission, Role, TopicId, require_name
 from fmqport.clock import Clock
 from fmqport.coordination import Coordination, SessionState
 from fmqproto.v1 import admin_pb2, client_pb2
@@ -80,7 +87,8 @@ class AdminService:
     ) -> admin_pb2.DeleteTopicReply:
         """Delete a topic from ZooKeeper; its stored messages go with retention."""
         try:
-            await self._cluster.delete_topic(request.name)
+            number = TopicId(request.id) if request.id else None
+            await self._cluster.delete_topic(request.name, number)
         except FmqError as error:
             return admin_pb2.DeleteTopicReply(error=as_error(error))
         return admin_pb2.DeleteTopicReply()
@@ -199,6 +207,7 @@ class AdminService:
             committed=begin,
             begin=begin,
             end=self._groups.committed(topic.id, queue),
+            sought=self._sought(topic, queue, group),
         )
         entry = self._offsets.get(OffsetKey(group, topic.id, queue))
         if entry is not None and not entry.deleted:
@@ -225,7 +234,7 @@ class AdminService:
             raise UnknownQueue(f"topic {topic.name} has queues 0 to {count - 1} here")
         targets = {q: await self._target(topic, q, request) for q in queues}
         self._gate.require(Permission.READ)
-        await self._move(topic, request.group, targets)
+        await self._move(topic, request, targets)
         return [self._row(topic, queue, request.group) for queue in queues]
 
     async def _target(
@@ -238,10 +247,19 @@ class AdminService:
         end = self._groups.committed(topic.id, queue)
         return max(begin, min(Offset(request.offset), end))
 
-    async def _move(self, topic: TopicConfig, group: str, targets: dict[int, Offset]) -> None:
+    async def _move(
+        self, topic: TopicConfig, request: admin_pb2.SeekRequest, targets: dict[int, Offset]
+    ) -> None:
+        group = request.group
         if self._groups.get(group, topic.id) is None:
             await self._groups.stored()  # what it had acked before it was dropped comes first
             self._gate.require(Permission.READ)
+        for queue in targets:
+            if request.sought.get(queue, now := self._sought(topic, queue, group)) != now:
+                raise StaleAssignment(
+                    f"consumer group {group} was moved in queue {queue} of topic {topic.name} "
+                    "meanwhile: look where it is, and ask again"
+                )
         live = self._groups.get(group, topic.id)
         if live is None:
             keys = {OffsetKey(group, topic.id, q): offset for q, offset in targets.items()}
@@ -256,6 +274,14 @@ class AdminService:
             live.seek(queue, offset, now_ms, version)
         self._groups.changed(live)
         await self._groups.stored()
+
+    def _sought(self, topic: TopicConfig, queue: int, group: str) -> int:
+        """The seek since which its progress counts; 0 = none so far."""
+        live = self._groups.get(group, topic.id)
+        if live is not None and queue < len(live.progress):
+            return live.progress[queue].sought
+        entry = self._offsets.get(OffsetKey(group, topic.id, queue))
+        return 0 if entry is None else entry.version if entry.deleted else entry.sought
 
     async def _delete_group(self, group: str, topic: str) -> int:
         self._gate.require(Permission.READ)

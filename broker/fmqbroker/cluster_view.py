@@ -36,7 +36,7 @@ from fmqcore.words import (
     is_name,
     require_name,
 )
-from fmqport.coordination import Coordination, NodeExists
+from fmqport.coordination import BadVersion, Coordination, NodeExists
 from fmqport.topic_ids import next_topic_id
 from fmqproto.v1 import client_pb2
 
@@ -270,12 +270,21 @@ class ClusterView:
             raise Unavailable(f"topic {name!r} was deleted by somebody else meanwhile: try again")
         return found
 
-    async def delete_topic(self, name: str) -> None:
-        """Delete it. Raises `NotFound`, `Unavailable`. Its id is never given again."""
+    async def delete_topic(self, name: str, number: TopicId | None = None) -> None:
+        """Delete it, if it is still the one of that number (None: whichever has the name).
+
+        Its id is never given again. Raises `NotFound`, `Unavailable`.
+        """
         node = paths.topic_node(self._cluster, name)
-        if not is_name(name) or await self._coordination.get(node) is None:
+        there = await self._coordination.get(node) if is_name(name) else None
+        if there is None:
             raise NotFound(f"there is no topic {name!r} in cluster {self._cluster}")
-        await self._coordination.delete(node)
+        if number and topic_from_json(there.data).id != number:
+            raise NotFound(f"topic {name!r} is another one by now: it has not the id {number}")
+        try:
+            await self._coordination.delete(node, there.version)
+        except BadVersion:
+            raise Unavailable(f"topic {name!r} is being changed: try again") from None
         _log.info("topic deleted", topic=name)
         async with self._reading:
             await self._read([("topic", name)])

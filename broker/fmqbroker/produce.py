@@ -8,6 +8,9 @@ and `replicate_master.py`'s; no task here waits for them batch by batch.
 Order of effects: append, then (elsewhere, in parallel) fsync and replicate, then acknowledge; when
 an ack may say OK is in `produce_acks.py`.
 
+What comes late, over a connection that was long given up, is not stored after what was sent since:
+a session is over when its producer has opened a later one (P7), and with its term (P8).
+
 What it is not: deduplication is `fmqcore.journal.state`'s, and what a batch holds is never looked
 into. Nothing here is per record. Leaves on disk what it appends: DATA, and a topic's CONFIG.
 """
@@ -23,6 +26,7 @@ from fmqbroker.commit import CommitFrontier
 from fmqbroker.gate import Gate
 from fmqbroker.journal import Appended, BatchDraft, Journal
 from fmqbroker.produce_acks import FSYNCED, AckQueue, Waiting
+from fmqbroker.produce_sessions import Sessions
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal, wait_any
 from fmqcore import errors
@@ -70,7 +74,7 @@ class ProduceService:
         self.released = Signal()  # `waiting_bytes` fell
         self._draining = False
         self._group = GroupName(settings.group)
-        self._open_of: dict[int, set[ProduceSession]] = {}  # by producer id
+        self.sessions = Sessions()
         self._queues: dict[int, tuple[TopicConfig, int]] = {}  # whose CONFIG is in the journal
         self._queues_of_epoch = journal.epoch  # a journal is only ever cut between two epochs
 
@@ -84,7 +88,7 @@ class ProduceService:
         session = ProduceSession(self, stream, opening)
         broken: FmqError | None = None
         try:
-            self._supersede(session)
+            self.sessions.opened(session)
             if not await self._open(stream, opening.open):
                 return
             async with asyncio.TaskGroup() as tasks:
@@ -95,7 +99,7 @@ class ProduceService:
             broken = next(e for e in raised.exceptions if isinstance(e, FmqError))
         finally:
             session.forget()
-            self._closed(session)
+            self.sessions.closed(session)
         if broken is not None:
             raise broken
 
@@ -124,26 +128,6 @@ class ProduceService:
             refused = True
         await stream.send(client_pb2.ProduceReply(opened=opened, epoch=self.gate.epoch))
         return not refused
-
-    def _supersede(self, session: "ProduceSession") -> None:
-        """P7: once a producer's next session is open, nothing of the ones before is taken.
-
-        The journal's table sees to that, too, for as long as it knows the producer, but not before
-        the first batch of the new session in that queue, and not for `ONE_WAY`.
-        """
-        if not session.producer_id:
-            return
-        others = self._open_of.setdefault(session.producer_id, set())
-        others.add(session)
-        newest = max(each.producer_epoch for each in others)
-        for each in others:
-            each.superseded = each.superseded or each.producer_epoch < newest
-
-    def _closed(self, session: "ProduceSession") -> None:
-        others = self._open_of.get(session.producer_id, set())
-        others.discard(session)
-        if not others:
-            self._open_of.pop(session.producer_id, None)
 
     async def _check_open(self, opening: client_pb2.ProduceOpen) -> None:
         self.require_write()
@@ -216,6 +200,7 @@ class ProduceSession:
         self.producer_id = opening.open.producer_id
         self.producer_epoch = opening.open.producer_epoch
         self.superseded = False  # the producer has opened a later one (P7)
+        self.epoch = service.gate.epoch  # P8
         self._journal = service.journal
         self._commit = service.commit
         self._clock = service.clock
@@ -259,6 +244,7 @@ class ProduceSession:
         try:
             self._require_newest()
             self._service.require_write()
+            self._require_epoch()
         except FmqError as error:
             refusal = error
         for batch in request.batches:
@@ -281,6 +267,14 @@ class ProduceSession:
             raise errors.ProducerFenced(
                 f"producer {self.producer_id} has opened a later session than this one, "
                 f"{self.producer_epoch}: what comes late is not stored after what is newer"
+            )
+
+    def _require_epoch(self) -> None:
+        """P8: others may have written since, and what comes here may have been sent before."""
+        now = self._service.gate.epoch
+        if self.epoch != now:
+            raise errors.NoPermission(
+                f"this session was opened in epoch {self.epoch}, now it is {now}: open another"
             )
 
     async def _learn_topics(self, request: client_pb2.ProduceRequest) -> None:

@@ -67,6 +67,7 @@ class MasterReplication:
         self._incarnation = incarnation
         self._me = BrokerId(settings.broker)
         self._streams: dict[BrokerId, MasterLink] = {}
+        self._dials: dict[BrokerId, tuple[str, int]] = {}  # the newest, as long as I live
         self._epoch = Epoch(0)  # of the term that is open; 0 = none
         self._settled = Settled(self._me, journal, group)  # without a term: what may leave me
         self._lost: set[BrokerId] = set()  # linked in this term, and the stream broke
@@ -192,15 +193,16 @@ class MasterReplication:
 
     def _overtaken(self, link: MasterLink) -> str:
         """Why this Hello comes too late: the network held it up, and its slave dialled again."""
-        other = self._streams.get(link.broker)
-        if other is None or other.incarnation != link.incarnation or other.dial <= link.dial:
+        incarnation, dial = self._dials.get(link.broker, ("", 0))
+        if incarnation != link.incarnation or dial <= link.dial:
             return ""
-        return f"dial {link.dial} of {link.broker} comes after dial {other.dial}"
+        return f"dial {link.dial} of {link.broker} comes after dial {dial}"
 
     def _replace(self, link: MasterLink) -> None:
         """From now on this stream alone speaks for its slave; nothing of the older one counts."""
         older = self._streams.get(link.broker)
         self._streams[link.broker] = link
+        self._dials[link.broker] = link.incarnation, link.dial
         view = link.view
         view.connected = view.caught_up = False
         view.sent_end = view.received_end = view.durable_end = NOTHING

@@ -7,7 +7,7 @@ the reads of each group, so those questions go to one broker per group and are m
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from fmqclient.connections import Connections
+from fmqclient.connections import Backoff, Connections
 from fmqclient.infos import BrokerStatus, GroupInfo, QueueOffsets, ReplicaStatus, TopicInfo
 from fmqclient.outbox import pinned_group
 from fmqclient.routes import Routes, topic_of
@@ -17,6 +17,7 @@ from fmqcore.errors import (
     InvalidArgument,
     NoPermission,
     NotFound,
+    StaleAssignment,
     Unavailable,
     UnknownTopic,
     error_of,
@@ -30,6 +31,7 @@ from fmqproto.v1 import admin_pb2, client_pb2
 
 CALL_TIMEOUT_S: Final = 10.0
 STATUS_TIMEOUT_S: Final = 2.0
+_SEEKS: Final = 5
 
 
 class Admin:
@@ -73,7 +75,10 @@ class Admin:
     async def delete_topic(self, name: str) -> None:
         """Delete a topic; its messages go with retention. Raises `NotFound`."""
         require_name("topic", name)
-        await self._ask_any(DELETE_TOPIC, admin_pb2.DeleteTopicRequest(name=name))
+        await self._routes.refresh(everything=True)
+        known = self._routes.table.topics.get(name)
+        number = 0 if known is None else known.id  # not one that has its name by the time it comes
+        await self._ask_any(DELETE_TOPIC, admin_pb2.DeleteTopicRequest(name=name, id=number))
         await self._routes.refresh()
 
     async def topics(self) -> list[TopicInfo]:
@@ -145,9 +150,28 @@ class Admin:
         rows: list[QueueOffsets] = []
         for name, wanted in await self._wanted(topic, queues):
             request.queues[:] = wanted
-            reply = await self._ask_reader(name, SEEK, request)
-            rows += [_offsets(row) for row in reply.queues]
+            rows += await self._seek(name, request)
         return rows
+
+    async def _seek(self, name: GroupName, request: admin_pb2.SeekRequest) -> list[QueueOffsets]:
+        """A try that the network holds up must not undo what is sought later: each tells which
+        seek it follows, and is refused after another one."""
+        ask = admin_pb2.OffsetsRequest(topic=request.topic, group=request.group)
+        queues = request.queues or range((await self._routes.topic(request.topic)).queues_in(name))
+        backoff, why = Backoff(self._clock), ""
+        for _ in range(_SEEKS):
+            known = (await self._ask_reader(name, OFFSETS, ask)).queues
+            request.sought.clear()
+            request.sought.update(dict.fromkeys(queues, 0))
+            request.sought.update({row.queue_id: row.sought for row in known})
+            try:
+                reply = await self._ask_reader(name, SEEK, request)
+            except StaleAssignment as stale:
+                why = str(stale)  # also if an earlier try of ours was heard after all
+            else:
+                return [_offsets(row) for row in reply.queues]
+            await backoff.wait()
+        raise Unavailable(f"somebody else moves it again and again: {why}")
 
     async def delete_group(self, group: str, topic: str = "") -> int:
         """Forget a consumer group's progress; returns how many queues of it. Raises `NotFound`."""

@@ -57,6 +57,7 @@ class Outbox:
     ) -> None:
         self.topics: dict[str, Topic] = {}
         self.links: dict[GroupName, Carrier] = {}
+        self._gone: list[tuple[Topic, FmqError]] = []  # with something of theirs still under way
         self.outstanding_bytes = 0
         self.outstanding_records = 0
         self._clock = clock
@@ -144,12 +145,18 @@ class Outbox:
 
     def lift(self) -> None:
         """Go on where what was waited for has been answered."""
+        if self._gone:
+            self._sweep()
         for topic in self.topics.values():
             if topic.held:
                 self._lift(topic)
 
     def forget(self, topic: Topic, error: FmqError) -> None:
-        """The topic is gone: nothing more of it can be stored."""
+        """The topic is gone: nothing more of it can be stored, but for what is under way.
+
+        It may be there again, under the same id (a broker knew less than another): then its lanes
+        count anew, and must not in the same session.
+        """
         self.topics.pop(topic.name, None)
         for record, _, _ in topic.unrouted:
             reject((record,), error)
@@ -157,6 +164,10 @@ class Outbox:
         topic.unrouted = []
         for lane in topic.lanes.values():
             self.fail(lane.drain(), error)
+            if lane.next_sequence:
+                self.links[lane.group].renew()
+        if any(lane.flights for lane in topic.lanes.values()):
+            self._gone.append((topic, error))
 
     def tick(self, now_ms: int) -> None:
         """Give up what has waited past its deadline; go on with what was held."""
@@ -177,19 +188,18 @@ class Outbox:
 
     def close(self) -> None:
         """The producer closes and waits no longer."""
+        for lane in self.lanes():
+            flights, lane.flights = list(lane.flights), type(lane.flights)()
+            self.fail(flights, DeliveryUnknown("closed before the broker answered: may be stored"))
+        self._sweep()
         for topic in list(self.topics.values()):
-            for lane in topic.lanes.values():
-                flights, lane.flights = list(lane.flights), type(lane.flights)()
-                self.fail(
-                    flights, DeliveryUnknown("closed before the broker answered: may be stored")
-                )
             self.forget(topic, Unavailable("closed before it could be sent: not stored"))
 
     # ---- looking
 
     def lanes(self) -> Iterator[Lane]:
-        """All lanes, in the order in which they came to be."""
-        for topic in self.topics.values():
+        """All lanes, in the order in which they came to be; of topics that are gone last."""
+        for topic in [*self.topics.values(), *(gone for gone, _ in self._gone)]:
             yield from topic.lanes.values()
 
     def futures(self) -> "list[asyncio.Future[object]]":
@@ -223,6 +233,16 @@ class Outbox:
             self.release(1, record_bytes(record))
         else:
             self.put(lane, record, record_bytes(record))
+
+    def _sweep(self) -> None:
+        """Of topics that are gone: what was refused is not sent again."""
+        for topic, error in self._gone:
+            for lane in topic.lanes.values():
+                if not lane.flights:
+                    self.fail(lane.drain(), error)
+        self._gone = [
+            gone for gone in self._gone if any(lane.flights for lane in gone[0].lanes.values())
+        ]
 
     def _lift(self, topic: Topic) -> None:
         moved = topic.lift(self._clock.monotonic_ms())

@@ -365,7 +365,7 @@ async def test_topics_are_made_and_deleted_through_the_cluster_view(tmp_path: Pa
                 raise AlreadyExists("topic there exists")
             return OTHER
 
-        async def delete(name: str) -> None:
+        async def delete(name: str, _: TopicId | None) -> None:
             raise NotFound(f"no topic {name}")
 
         rig.cluster.create_topic = create  # type: ignore[attr-defined]

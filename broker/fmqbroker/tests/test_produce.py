@@ -290,7 +290,7 @@ async def test_what_comes_late_of_an_older_session_is_refused_once_a_newer_is_op
         await old.send(batch(sequence=2, ack=wire.ONE_WAY), batch(sequence=2))
         assert (await old.ack()).code == ErrorCode.PRODUCER_FENCED
         assert b.journal.next_offset(TopicId(1), 2) == 5
-    assert not b.service._open_of
+    assert not b.service.sessions
 
 
 async def test_without_a_producer_id_everything_is_new(tmp_path: Path) -> None:

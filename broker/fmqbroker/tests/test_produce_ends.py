@@ -3,14 +3,17 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from fmqbroker.produce_acks import AckQueue, Waiting
 from fmqbroker.tests import journal_kit
 from fmqbroker.tests.consume_harness import until
+from fmqbroker.tests.pipes import BrokerEnd
 from fmqbroker.tests.produce_harness import (
     G1,
     ORDERS,
     WINDOW,
+    Session,
     batch,
     bench,
 )
@@ -18,7 +21,8 @@ from fmqcore.batch import BatchType
 from fmqcore.cluster import TopicGroup
 from fmqcore.errors import ErrorCode
 from fmqcore.journal.segments import eof_batch
-from fmqcore.words import Epoch, Position, TopicId
+from fmqcore.words import Epoch, Permission, Position, TopicId
+from fmqport.transport import TransportError
 from fmqproto.v1 import client_pb2 as wire
 
 # ---- back-pressure
@@ -164,3 +168,37 @@ async def test_what_was_cut_away_is_never_ok_not_even_while_a_new_term_has_only_
         await journal.wait_durable(journal.end)
         b.commit.advance(journal.end, journal.end)
         assert [ack.code for ack in line.take_due()] == 3 * [wire.DELIVERY_UNKNOWN]
+
+
+async def test_a_session_ends_with_the_term_in_which_it_was_opened(tmp_path: Path) -> None:
+    """P8: its broker was deposed, and is master again; its producer has gone on elsewhere."""
+    async with bench(tmp_path) as b, b.session(5, 0) as old:
+        await old.send(batch(ack=wire.RECEIVED))
+        assert (await old.ack()).code == ErrorCode.OK
+        b.gate.grant(Permission.NONE, "deposed")
+        b.gate.epoch = Epoch(3)
+        b.gate.grant(Permission.FULL, "again")
+        await old.send(batch(sequence=1, ack=wire.ONE_WAY), batch(sequence=1, ack=wire.RECEIVED))
+        assert (await old.ack()).code == ErrorCode.NO_PERMISSION
+        assert b.journal.next_offset(TopicId(1), 2) == 1
+        async with b.session(5, 0) as again:
+            await again.send(batch(sequence=1, ack=wire.RECEIVED))
+            assert (await again.ack()).code == ErrorCode.OK
+
+
+class Gone(BrokerEnd):
+    """The producer is, before it is answered."""
+
+    async def send(self, message: Any) -> None:
+        raise TransportError("gone")
+
+
+async def test_sessions_that_end_leave_nothing(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        s = Session(b)
+        await s.put(wire.ProduceRequest(open=wire.ProduceOpen(producer_id=5, topics=["orders"])))
+        await b.service.serve(Gone(s.pipe))
+        assert not b.service.sessions
+        async with b.session(5, 0), b.session(5, 0), b.session(5, 1), b.session(6, 0):
+            assert len(b.service.sessions) == 4
+        assert not b.service.sessions

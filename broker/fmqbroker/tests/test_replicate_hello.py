@@ -262,3 +262,21 @@ async def test_a_hello_is_owed(tmp_path: Path) -> None:
             with pytest.raises(Exception, match=r"must say Hello|cancelled by the broker"):
                 await stream.receive()
         await connection.close()
+
+
+async def test_a_hello_from_an_earlier_mastership_proves_nothing(tmp_path: Path) -> None:
+    """F16: who is promoted hears every member; what it held then is not what it holds now."""
+    async with cluster(tmp_path) as c:
+        slave, name = c.slaves[0], BrokerId("g1-1")
+        now = c.master.master._streams[name]
+        slave.tap.open.clear()  # it cannot be heard at present
+        c.master.master._forget()  # another broker acted as master; now this one does again
+        assert not c.master.master.links.get(name)
+        try:
+            why = await refusal(c, incarnation=now.incarnation, dial=now.dial - 1)
+        finally:
+            slave.tap.open.set()
+        assert why
+        view = c.master.master.links.get(name)
+        assert view is None or not view.heard
+        await until(lambda: slave.slave.upstream.connected, "linked")

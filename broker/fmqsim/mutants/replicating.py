@@ -358,8 +358,8 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "the network lets go of an old one, and a slave that follows is cut off and out of sync",
         (
             MASTER,
-            "other.dial <= link.dial:",
-            "other.dial > 0:",
+            "dial <= link.dial:",
+            "dial > 0:",
         ),
         tests=(
             "broker/fmqbroker/tests/test_replicate_hello.py::test_a_hello_that_was_held_up_does_not_displace_a_newer_stream",

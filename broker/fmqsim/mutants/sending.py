@@ -38,7 +38,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "an older session of a producer goes on",
         "what comes late over its connection is stored before the newer one has stored anything",
         (
-            "fmqbroker/produce.py",
+            "fmqbroker/produce_sessions.py",
             "            each.superseded = each.superseded or each.producer_epoch < newest\n",
             "            each.superseded = False\n",
         ),
@@ -46,6 +46,58 @@ SENDING: Final[tuple[Mutant, ...]] = (
             "broker/fmqbroker/tests/test_produce.py::test_what_comes_late_of_an_older_session_is_refused_once_a_newer_is_open",
         ),
         alone="the table sees to it from the next batch on: a second guard but for one_way",
+    ),
+    mutant(
+        "a session outlives its term",
+        "what its connection holds still is stored when its broker is master again, after others",
+        (
+            "fmqbroker/produce.py",
+            "        if self.epoch != now:\n",
+            "        if self.epoch > now:\n",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_produce_ends.py::test_a_session_ends_with_the_term_in_which_it_was_opened",
+        ),
+        alone="the table sees to it where there was an answer: a second guard but for one_way",
+    ),
+    mutant(
+        "a topic that is back has its sequences from before",
+        "its lanes count anew in the same session: what is new is taken for a retry, and is lost",
+        (
+            "fmqclient/outbox.py",
+            "                self.links[lane.group].renew()\n",
+            "                pass\n",
+        ),
+        tests=(
+            "broker/fmqclient/tests/test_forgotten.py::test_a_topic_that_routes_lacked_for_a_moment_begins_in_another_session",
+        ),
+        alone="no topic is gone and back in a simulation",
+    ),
+    mutant(
+        "what is under way of a topic that is gone is forgotten",
+        "its stream ends, and whoever waits for it waits for ever",
+        (
+            "fmqclient/outbox.py",
+            "            self._gone.append((topic, error))\n",
+            "            pass\n",
+        ),
+        tests=(
+            "broker/fmqclient/tests/test_forgotten.py::test_what_is_under_way_of_a_topic_that_is_gone_has_an_outcome",
+        ),
+        alone="no topic is gone in a simulation",
+    ),
+    mutant(
+        "a Hello from before another's term counts",
+        "who is promoted hears that a slave has no more, which it had not by then",
+        (
+            "fmqbroker/replicate_master.py",
+            "        self.links.clear()\n        self._lost.clear()\n",
+            "        self._dials.clear()\n        self.links.clear()\n        self._lost.clear()\n",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_replicate_hello.py::test_a_hello_from_an_earlier_mastership_proves_nothing",
+        ),
+        alone="a dial must be held up while its master is another one that is lost for good then",
     ),
     mutant(
         "a one-way producer has one session for all its life",

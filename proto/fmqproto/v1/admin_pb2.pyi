@@ -28,10 +28,12 @@ class CreateTopicReply(_message.Message):
     def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., topic: _Optional[_Union[_client_pb2.TopicRoute, _Mapping]] = ...) -> None: ...
 
 class DeleteTopicRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "id")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    id: int
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ...) -> None: ...
 
 class DeleteTopicReply(_message.Message):
     __slots__ = ("error",)
@@ -56,7 +58,7 @@ class OffsetsReply(_message.Message):
     def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., queues: _Optional[_Iterable[_Union[QueueOffsets, _Mapping]]] = ...) -> None: ...
 
 class QueueOffsets(_message.Message):
-    __slots__ = ("broker_group", "topic", "queue_id", "group", "committed", "begin", "end", "session", "in_flight", "client")
+    __slots__ = ("broker_group", "topic", "queue_id", "group", "committed", "begin", "end", "session", "in_flight", "client", "sought")
     BROKER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +69,7 @@ class QueueOffsets(_message.Message):
     SESSION_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
+    SOUGHT_FIELD_NUMBER: _ClassVar[int]
     broker_group: str
     topic: str
     queue_id: int
@@ -77,10 +80,18 @@ class QueueOffsets(_message.Message):
     session: str
     in_flight: int
     client: str
-    def __init__(self, broker_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., group: _Optional[str] = ..., committed: _Optional[int] = ..., begin: _Optional[int] = ..., end: _Optional[int] = ..., session: _Optional[str] = ..., in_flight: _Optional[int] = ..., client: _Optional[str] = ...) -> None: ...
+    sought: int
+    def __init__(self, broker_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., group: _Optional[str] = ..., committed: _Optional[int] = ..., begin: _Optional[int] = ..., end: _Optional[int] = ..., session: _Optional[str] = ..., in_flight: _Optional[int] = ..., client: _Optional[str] = ..., sought: _Optional[int] = ...) -> None: ...
 
 class SeekRequest(_message.Message):
-    __slots__ = ("topic", "group", "to", "to_ms", "by_offset", "offset", "queues")
+    __slots__ = ("topic", "group", "to", "to_ms", "by_offset", "offset", "queues", "sought")
+    class SoughtEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TO_FIELD_NUMBER: _ClassVar[int]
@@ -88,6 +99,7 @@ class SeekRequest(_message.Message):
     BY_OFFSET_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
+    SOUGHT_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     to: _client_pb2.StartAt
@@ -95,7 +107,8 @@ class SeekRequest(_message.Message):
     by_offset: bool
     offset: int
     queues: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., to: _Optional[_Union[_client_pb2.StartAt, str]] = ..., to_ms: _Optional[int] = ..., by_offset: _Optional[bool] = ..., offset: _Optional[int] = ..., queues: _Optional[_Iterable[int]] = ...) -> None: ...
+    sought: _containers.ScalarMap[int, int]
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., to: _Optional[_Union[_client_pb2.StartAt, str]] = ..., to_ms: _Optional[int] = ..., by_offset: _Optional[bool] = ..., offset: _Optional[int] = ..., queues: _Optional[_Iterable[int]] = ..., sought: _Optional[_Mapping[int, int]] = ...) -> None: ...
 
 class SeekReply(_message.Message):
     __slots__ = ("error", "queues")

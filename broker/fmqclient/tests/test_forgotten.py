@@ -1,0 +1,79 @@
+"""Topics that routes lack: deleted, or a broker has not heard of them yet. No record is lost."""
+
+import asyncio
+
+import pytest
+
+import fmqclient
+from fmqclient.tests.double import cluster, until
+from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
+from fmqcore.errors import ErrorCode
+from fmqcore.words import GroupName
+
+
+async def test_a_topic_that_routes_lacked_for_a_moment_begins_in_another_session() -> None:
+    """L1, P5: its lanes are new and count from 0; the broker's table has that session's 0."""
+    async with cluster(1) as one, fmqclient.connect(one.url) as c, c.producer() as p:
+        first = await p.send("orders", b"a", key=b"k")
+        one.topics.clear()  # the broker that is asked next has not heard of the topic
+        await p._routes.refresh()
+        one.topics["orders"] = 1
+        second = await p.send("orders", b"b", key=b"k")
+        assert one.values() == [b"a", b"b"]
+        assert first.offset != second.offset
+
+
+def test_what_is_under_way_of_a_topic_that_is_gone_has_an_outcome() -> None:
+    """docs/client.md: `DeliveryUnknown` when `delivery_timeout_s` is over."""
+
+    async def produce() -> None:
+        async with cluster(1, transport=(transport := MemoryTransport(0))) as one:
+            client = fmqclient.connect(one.url, transport=transport, clock=SeededClock(0))
+            async with client as c, c.producer(delivery_timeout_s=2) as p:
+                await p.send("orders", b"a", key=b"k")
+                broker = one.brokers["g1-0"]
+                broker.script = lambda _: "hang"
+                sending = asyncio.ensure_future(p.send("orders", b"b", key=b"k"))
+                await until(lambda: p._links[GroupName("g1")]._sent)
+                one.topics.clear()
+                await p._routes.refresh()
+                broker.reset_streams()
+                await asyncio.wait([sending], timeout=60)
+                with pytest.raises(fmqclient.DeliveryUnknown):
+                    sending.result()
+                assert p.outstanding == 0
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(produce())
+
+
+@pytest.mark.parametrize("again", [True, False])
+async def test_what_was_refused_of_a_topic_that_is_gone_is_not_sent_again(again: bool) -> None:
+    """Its waiter is told so; what comes later, to a topic of that name, is stored."""
+    async with cluster(1) as one, fmqclient.connect(one.url) as c, c.producer() as p:
+        await p.send("orders", b"a", key=b"k")
+        broker, fates = one.brokers["g1-0"], [ErrorCode.OVERLOADED]
+        broker.slow = lambda: 0.2 if fates else 0.0
+        broker.script = lambda _: fates.pop() if fates else None
+        sending = asyncio.ensure_future(p.send("orders", b"b", key=b"k"))
+        await until(lambda: p._links[GroupName("g1")]._sent)
+        one.topics.clear()
+        await p._routes.refresh()
+        if again:
+            one.topics["orders"] = 1
+            await p.send("orders", b"c", key=b"k")
+        with pytest.raises(fmqclient.UnknownTopic):
+            await sending
+        assert one.values() == [b"a", *[b"c"] * again]
+
+
+async def test_closing_tells_what_is_under_way_of_a_topic_that_is_gone() -> None:
+    async with cluster(1) as one, fmqclient.connect(one.url) as c:
+        async with c.producer(delivery_timeout_s=0.5) as p:
+            one.brokers["g1-0"].script = lambda _: "hang"
+            sending = asyncio.ensure_future(p.send("orders", b"b", key=b"k"))
+            await until(lambda: GroupName("g1") in p._links and p._links[GroupName("g1")]._sent)
+            one.topics.clear()
+            await p._routes.refresh()
+        with pytest.raises(fmqclient.DeliveryUnknown):
+            await sending

@@ -1,8 +1,9 @@
 """The producer table: the last five batches of each (producer, topic, queue). Pure.
 
 It makes a retry idempotent (P5): a batch sent again gets the offset it got the first time; and what
-comes late of an older session of a producer is refused (P7). It is a function of the journal alone, so master and slaves hold the same one. At most `MAX_PRODUCERS`
-entries; over it the one idle for longest (in journal order) goes.
+comes late of an older session of a producer is refused (P7). It is a function of the journal alone,
+so master and slaves hold the same one. At most `MAX_PRODUCERS` entries; over it the one idle for
+longest (in journal order) goes.
 
 Batches are kept as the bytes that SNAP holds: an entry costs some 400 bytes and no decoding.
 """

@@ -163,10 +163,10 @@ class ClusterView:
             for known in (self.configs, self.states, self.live):
                 known.pop(gone, None)
         for new in present:
-            if new not in self.configs:
-                await self._read_group(new)
             if self._unwatch:  # running
                 self._watch_group(new)
+            if new not in self.configs:
+                await self._try(self._read_group, new)
 
     async def _read_group(self, name: str) -> None:
         group = GroupName(name)
@@ -185,7 +185,16 @@ class ClusterView:
             self._forget_topic(gone)
         for new in present:
             if new not in self.topics:
-                await self._read_topic(new)
+                if self._unwatch:  # running: also for one that does not decode now
+                    self._watch_topic(new)
+                await self._try(self._read_topic, new)
+
+    async def _try(self, read: Callable[[str], Awaitable[None]], name: str) -> None:
+        """One that does not decode must not hide those behind it."""
+        try:
+            await read(name)
+        except Malformed as error:
+            _log.error("cluster view: not known", of=name, why=str(error))
 
     async def _read_topic(self, name: str) -> None:
         node = await self._coordination.get(paths.topic_node(self._cluster, name))

@@ -89,6 +89,8 @@ class GroupTable:
         self.require()
         key = (name, topic.id)
         if key not in self._groups:
+            if self._has_begun(name, topic):  # a queue that it has not begun came after it
+                start = client_pb2.START_EARLIEST
             begins = await self._starts(topic, start, start_ms)
             self.require()
         if key not in self._groups:
@@ -290,6 +292,11 @@ class GroupTable:
                 stored = QueueProgress(entry.floor, entry.ranges, self._limits, entry.sought)
                 progress.append(stored)
         return progress
+
+    def _has_begun(self, name: str, topic: TopicConfig) -> bool:
+        keys = [OffsetKey(name, topic.id, q) for q in range(topic.queues_in(self._mine))]
+        known = [e for k in keys for e in (self._left.get(k), self._offsets.get(k)) if e]
+        return any(not entry.deleted for entry in known)
 
     async def _starts(self, topic: TopicConfig, start: int, start_ms: int) -> list[Offset]:
         return [

@@ -175,7 +175,13 @@ class ProduceService:
         if topic is None:
             raise errors.UnknownTopic(f"no topic with id {topic_id}: it may have been deleted")
         queues = self._queues_here(topic)
-        if self.journal.state.topics.get(topic_id) != (topic.name, queues):
+        noted = self.journal.state.topics.get(topic_id)
+        if noted is not None and noted[0] != topic.name:
+            raise errors.UnknownTopic(
+                f"topic {topic.name} has the number {topic_id}, under which this journal holds "
+                f"messages of topic {noted[0]}: was ZooKeeper lost? Set next_id, make it anew"
+            )
+        if noted != (topic.name, queues):
             payload = encode_topic(topic_id, topic.name, queues)
             self.journal.append(BatchDraft(BatchType.CONFIG, payload, crc32c(payload)))
         self._queues[topic_id] = (topic, queues)

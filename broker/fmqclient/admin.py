@@ -279,7 +279,7 @@ class Admin:
     async def _groups_of(self, topic: str) -> Iterable[GroupName]:
         await self._routes.refresh()
         if not topic:
-            return sorted(self._routes.table.groups)
+            return sorted(self._routes.named)  # not those that have left the cluster
         return sorted(g.group for g in (await self._routes.topic(topic)).groups)
 
     async def _wanted(

@@ -8,6 +8,7 @@ ack timed out, or it was nacked. What was acked is remembered through a failover
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Final
 
@@ -57,6 +58,7 @@ class Consumer:
         self._main: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
         self._closed = False
+        self._beginning = settings  # what a group gets that the topic gets later came after us
 
     # ---- life
 
@@ -142,12 +144,15 @@ class Consumer:
                     self._connections,
                     self._routes,
                     self._clock,
-                    self._settings,
+                    self._beginning,
                     self._deliver,
                     self._drop,
                     self._refine,
+                    elsewhere=lambda: any(s.open for s in self._sessions.values()),
                 )
                 self._tasks.create_task(session.run())
+        if self._settings.start == "latest":
+            self._beginning = replace(self._settings, start="earliest")
 
     # ---- taking
 

@@ -124,6 +124,20 @@ class Acker:
         raise NotImplementedError
 
 
+def acks_of(track: Track) -> list[client_pb2.AckRange]:
+    """What it has to say that was not said, and counts as said from now on."""
+    return [
+        client_pb2.AckRange(
+            queue_id=track.queue,
+            generation=track.generation,
+            first_offset=first,
+            end_offset=end,
+            epoch=epoch,
+        )
+        for first, end, epoch in track.take_fresh()
+    ]
+
+
 def control_of(track: Track) -> client_pb2.QueueControl:
     """Paused or not, as it is said to the broker."""
     return client_pb2.QueueControl(

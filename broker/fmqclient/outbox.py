@@ -99,6 +99,13 @@ class Outbox:
         if not lane.ready:
             self.links[lane.group].offer(lane)
 
+    def wait_for_routes(self, topic: Topic, record: Record) -> None:
+        """No lane takes it: the routes are not known yet, or none of its groups takes any."""
+        if topic.config is None:
+            topic.unrouted.append((record, None, None))
+        else:
+            self._refuse(topic, record)
+
     def limit(self, max_bytes: int, max_records: int) -> None:
         """A broker told its limits: piles begun from now on keep within them."""
         self._max_bytes = min(self._max_bytes, max_bytes)
@@ -169,6 +176,19 @@ class Outbox:
         if any(lane.flights for lane in topic.lanes.values()):
             self._gone.append((topic, error))
 
+    def is_gone(self, lane: Lane) -> bool:
+        """Whether the lane's topic is gone."""
+        return any(lane.topic is topic for topic, _ in self._gone)
+
+    def has_elsewhere(self, lane: Lane) -> bool:
+        """Whether another group of its topic might take what the lane's group does not."""
+        topic = lane.topic
+        assert isinstance(topic, Topic)
+        config = topic.config
+        return config is not None and any(
+            g.weight > 0 and g.queues > 0 and g.group != lane.group for g in config.groups
+        )
+
     def tick(self, now_ms: int) -> None:
         """Give up what has waited past its deadline; go on with what was held."""
         for lane in self.lanes():
@@ -227,12 +247,18 @@ class Outbox:
             else:
                 lane = topic.lane_for(record[1])
             if lane is None:
-                raise Unavailable(f"topic {topic.name} has no group that takes messages")
+                self._refuse(topic, record)
+                return
         except FmqError as error:
             reject((record,), error)
             self.release(1, record_bytes(record))
         else:
             self.put(lane, record, record_bytes(record))
+
+    def _refuse(self, topic: Topic, record: Record) -> None:
+        nobody = Unavailable(f"topic {topic.name} has no group that takes messages")
+        reject((record,), nobody)
+        self.release(1, record_bytes(record))
 
     def _sweep(self) -> None:
         """Of topics that are gone: what was refused is not sent again."""
@@ -250,7 +276,9 @@ class Outbox:
             return
         for record, deadline_ms in moved:
             lane = topic.lane_for(record[1])
-            assert lane is not None, "a known topic with lanes has groups"
+            if lane is None:
+                self._refuse(topic, record)
+                continue
             pile = lane.open
             if pile is None or abs(pile.deadline_ms - deadline_ms) > _PILE_MS:
                 lane.begin(Pile(deadline_ms, 0 if pile is None else pile.born_ms))

@@ -261,7 +261,7 @@ class Producer:
         box.outstanding_records += 1
         box.outstanding_bytes += size
         if lane is None:
-            topic.unrouted.append((record, None, None))
+            box.wait_for_routes(topic, record)
         else:
             box.put(lane, record, size)
 

@@ -120,6 +120,8 @@ class Refusals:
             if not lane.broken:  # no refusal of ours explains it: its table has lost us
                 self._renew()
             return Verdict.AGAIN
+        if flight.unknown and verdict is Verdict.STRANGE and self._outbox.is_gone(lane):
+            return Verdict.GIVE_UP  # nobody can tell any more, and others wait for its end
         if flight.unknown and verdict is not Verdict.LEAVE:
             return Verdict.UNKNOWN
         return verdict
@@ -133,10 +135,13 @@ class Refusals:
         self._want_routes()
         now_ms = self._clock.monotonic_ms()
         lane.strange_since_ms = lane.strange_since_ms or now_ms
-        if now_ms - lane.strange_since_ms > STRANGE_MS:
+        elsewhere = self._outbox.has_elsewhere(lane)
+        if now_ms - lane.strange_since_ms > STRANGE_MS and not elsewhere:
             self._drop(lane, flight, error)
         else:
             self._again(lane, flight)
+            if elsewhere:
+                self._avoid()
 
     def _drop(self, lane: Lane, flight: Flight, error: FmqError) -> None:
         lane.dropped(flight)

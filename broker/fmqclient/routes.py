@@ -29,6 +29,7 @@ class Routes:
     def __init__(self, connections: Connections, clock: Clock, seeds: tuple[str, ...]) -> None:
         self.table = RouteTable()
         self.cluster = ""
+        self.named: tuple[GroupName, ...] = ()  # the groups of the newest answer
         self._connections = connections
         self._clock = clock
         self._seeds = seeds
@@ -36,7 +37,8 @@ class Routes:
         self._silent: dict[str, None] = {}  # who did not: asked last
         self._topics: dict[str, None] = {}  # those of interest; none = all
         self._lock = asyncio.Lock()
-        self._started = 0
+        self._started = self._ended = 0
+        self._failed: Unavailable | None = None  # how the newest that ended did
         self._wanted = asyncio.Event()
         self._listeners: dict[Callable[[], None], None] = {}
 
@@ -62,29 +64,59 @@ class Routes:
 
     async def topic(self, name: str) -> TopicConfig:
         """A topic's groups and queues. Raises `UnknownTopic`, `Unavailable`."""
+        fresh = name not in self._topics
         self._topics[name] = None
         known = self.table.topics.get(name)
         if known is None:
             await self.refresh()
-            known = self.table.topics.get(name)
+            known = self.table.topics.get(name) or await self._known_elsewhere(name)
         if known is None:
-            self._topics.pop(name, None)
+            if fresh:  # else somebody of this client has it, and waits for it to come back
+                self._topics.pop(name, None)
             raise UnknownTopic(
                 f"there is no topic {name!r}; create it: fmq topic create {name}, "
                 "or admin().create_topic()"
             )
         return known
 
+    async def _known_elsewhere(self, name: str) -> TopicConfig | None:
+        """Who answered may be cut from ZooKeeper: unknown is what nobody who answers knows."""
+        for address in list(self._addresses())[1:]:
+            if address in self._silent:
+                continue
+            request = client_pb2.RouteRequest(topics=(name,))
+            try:
+                connection = self._connections.to(address)
+                reply = await connection.call(ROUTES, request, CALL_TIMEOUT_S)
+            except TransportError:
+                self._silent[address] = None
+                continue
+            if reply.topics:
+                self._asked_last = address
+                self.table = merge(
+                    self.table, map(_group, reply.groups), map(topic_of, reply.topics), (name,)
+                )
+                return self.table.topics.get(name)
+        return None
+
     async def refresh(self, *, everything: bool = False) -> None:
         """Ask until one broker answers; a call under way that began after this one serves too."""
         wanted = self._started + 1
         async with self._lock:
-            if self._started >= wanted and not everything:
+            if self._ended >= wanted and not everything:
+                if self._failed is not None:
+                    raise Unavailable(str(self._failed))
                 return
-            self._started += 1
+            self._started = number = self._started + 1
             asked = () if everything else tuple(self._topics)
-            reply = await self._ask(client_pb2.RouteRequest(topics=asked))
+            try:
+                reply = await self._ask(client_pb2.RouteRequest(topics=asked))
+            except Unavailable as error:
+                self._ended, self._failed = number, error
+                raise
+            self._ended, self._failed = number, None
             self.cluster = reply.cluster or self.cluster
+            self.named = tuple(GroupName(g.group) for g in reply.groups)
             self.table = merge(
                 self.table, map(_group, reply.groups), map(topic_of, reply.topics), asked
             )

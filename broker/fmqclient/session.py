@@ -16,7 +16,7 @@ from typing import Final
 
 from fmqclient.commits import Commits
 from fmqclient.connections import Backoff, Connections, open_at_first
-from fmqclient.message import Acker, Chunk, control_of
+from fmqclient.message import Acker, Chunk, acks_of, control_of
 from fmqclient.routes import Routes
 from fmqclient.settings import ConsumerSettings
 from fmqclient.tasks import until_one_fails
@@ -64,6 +64,8 @@ class Session(Acker):
         deliver: Callable[[Chunk], None],
         dropped: Callable[["Session", Track | None], None],
         refine: Callable[["Session"], None],
+        *,
+        elsewhere: Callable[[], bool] = lambda: False,
     ) -> None:
         self.group = group
         self.why = "connecting"
@@ -78,6 +80,7 @@ class Session(Acker):
         self._deliver = deliver
         self._dropped = dropped
         self._refine = refine
+        self._elsewhere = elsewhere  # another group serves it
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()  # do not gather: somebody waits for a token, or we leave
         self._said_ms = 0  # when we last said something
@@ -179,7 +182,7 @@ class Session(Acker):
             return
         now_ms = self._clock.monotonic_ms()
         self._strange_since_ms = self._strange_since_ms or now_ms
-        if now_ms - self._strange_since_ms > STRANGE_MS:
+        if now_ms - self._strange_since_ms > STRANGE_MS and not self._elsewhere():
             raise error
 
     async def _open(self) -> Stream:
@@ -188,6 +191,8 @@ class Session(Acker):
             raise Unavailable(f"the routes do not know group {self.group}")
         settings = self._settings
         start, start_ms = settings.start_at()
+        if start == client_pb2.START_LATEST and self._topic_id:
+            start = client_pb2.START_EARLIEST  # what is not begun came since: another topic's
         opening = client_pb2.ConsumeOpen(
             topic=settings.topic,
             group=settings.group,
@@ -368,14 +373,7 @@ class Session(Acker):
 
     def _add_acks(self, request: client_pb2.ConsumeRequest) -> bool:
         for track in self.tracks.values():
-            for first, end, epoch in track.take_fresh():
-                request.acks.add(
-                    queue_id=track.queue,
-                    generation=track.generation,
-                    first_offset=first,
-                    end_offset=end,
-                    epoch=epoch,
-                )
+            request.acks.extend(acks_of(track))
         return len(request.acks) > 0
 
     # ---- silence

@@ -118,6 +118,7 @@ class ConsumeDouble:
         self.broker = broker
         self.stream = stream
         self.group = opening.open.group
+        self.start = opening.open.start
         self.held = list(opening.open.held)
         self.credit = opening.credit_bytes
         self.low_credit = self.credit

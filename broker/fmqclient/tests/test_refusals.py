@@ -20,6 +20,12 @@ class Outbox:
     def __init__(self) -> None:
         self.failed: list[tuple[list[bytes], FmqError]] = []
 
+    def is_gone(self, lane: Lane) -> bool:
+        return False
+
+    def has_elsewhere(self, lane: Lane) -> bool:
+        return False
+
     def fail(self, piles: Any, error: FmqError) -> None:
         self.failed += [([r[0] for r in pile.records], error) for pile in piles]
 

@@ -138,6 +138,10 @@ class Ensemble:
         """Compare-and-set. Raises `Unavailable`, also when somebody was quicker."""
         await self._connected()
         node = paths.topic_node(cluster, topic.name)
+        now = await self._session.get(node, synced=True)
+        if now is None or topic_from_json(now.data).id != topic.id:
+            # Deleted, made anew: its versions count from 0 again.
+            raise Unavailable(f"{node} was changed by somebody else meanwhile")
         try:
             await self._session.set(node, topic_to_json(topic), version)
         except (BadVersion, NoNode):

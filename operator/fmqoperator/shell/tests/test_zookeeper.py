@@ -2,13 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
 
+from fmqcore.cluster import TopicConfig, TopicGroup
 from fmqcore.errors import InvalidArgument, Unavailable
+from fmqcore.words import GroupName, TopicId
 from fmqoperator.shell import zookeeper
-from fmqoperator.shell.zookeeper import Ensembles
+from fmqoperator.shell.zookeeper import Ensemble, Ensembles
 from fmqport.coordination import SessionState
 
 A, B = "a:2181", "b:2181"
@@ -147,3 +150,25 @@ async def test_what_is_no_address_is_no_ensemble(questions: Questions) -> None:
         known.of("wrong")
     assert not known._known
     assert questions.asked == []
+
+
+@pytest.mark.processes
+async def test_a_topic_that_was_made_anew_meanwhile_keeps_its_number(zookeeper: str) -> None:
+    """Its versions count from 0 again, as those of the one that was looked at did."""
+    ensemble = Ensemble(zookeeper)
+    group = TopicGroup(GroupName("g1"), 4)
+    try:
+        await ensemble.create_topic("c", TopicConfig("orders", TopicId(0), (group,)))
+        _, there = await ensemble.look_at_topic("c", "orders")
+        assert there is not None
+        await ensemble.delete_topic("c", "orders", there.value.id)
+        await ensemble.create_topic("c", there.value)
+        _, anew = await ensemble.look_at_topic("c", "orders")
+        assert anew is not None
+        assert (anew.version, anew.value.id) == (there.version, there.value.id + 1)
+        grown = replace(there.value, groups=(replace(group, queues=8),))
+        with pytest.raises(Unavailable, match="somebody else"):
+            await ensemble.put_topic("c", grown, there.version)
+        await ensemble.put_topic("c", replace(grown, id=anew.value.id), anew.version)
+    finally:
+        await ensemble.close()

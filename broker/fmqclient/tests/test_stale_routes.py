@@ -1,0 +1,250 @@
+"""Routes that are stale, lack something, or change under a client: nothing is lost, none hangs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+import fmqclient
+from fmqclient.tests.double import ClusterDouble, cluster, until
+from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
+from fmqcore.errors import ErrorCode
+from fmqcore.routing import RouteTable
+from fmqcore.words import GroupName
+from fmqport.transport import Stream
+from fmqproto.v1 import admin_pb2, client_pb2
+
+G1 = GroupName("g1")
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(work)
+
+
+def played(groups: int) -> tuple[Any, MemoryTransport]:
+    transport = MemoryTransport(0)
+    return cluster(groups, transport=transport), transport
+
+
+def client_of(one: ClusterDouble, transport: MemoryTransport) -> fmqclient.Client:
+    return fmqclient.connect(one.url, transport=transport, clock=SeededClock(0))
+
+
+def test_while_nobody_answers_no_topic_is_called_unknown() -> None:
+    """Several ask at once; who shares a call that failed has not been answered."""
+
+    async def work() -> None:
+        double, transport = played(1)
+        async with double as one, client_of(one, transport) as c, c.producer() as p:
+            one.topics = {"a": 1, "b": 2, "c": 3}
+            await c.admin().topics()
+            c._routes.table = RouteTable()
+            for broker in one.brokers.values():
+                await broker.stop()
+            sending = [p.send_nowait(topic, b"v") for topic in "abc"]
+            await asyncio.sleep(10)
+            assert not any(each.done() for each in sending)
+            for broker in one.brokers.values():
+                await broker.start()
+            await asyncio.gather(*sending)
+
+    run(work())
+
+
+def test_a_topic_that_one_broker_does_not_know_is_asked_for_elsewhere() -> None:
+    """A broker that is cut from ZooKeeper, or hears late, answers what it knew."""
+
+    async def work() -> None:
+        double, transport = played(2)
+        async with double as one:
+            stale = one.brokers["g1-0"]
+            real: Callable[[client_pb2.RouteRequest], Awaitable[client_pb2.RouteReply]] = one.routes
+
+            async def old(request: client_pb2.RouteRequest) -> client_pb2.RouteReply:
+                reply = await real(request)
+                kept = [topic for topic in reply.topics if topic.name != "new"]
+                del reply.topics[:]
+                reply.topics.extend(kept)
+                return reply
+
+            await stale.stop()
+            one.routes = old
+            await stale.start()
+            one.routes = real
+            async with client_of(one, transport) as c, c.producer() as p:
+                await p.send("orders", b"v")
+                assert c._routes._asked_last == stale.address
+                one.topics["new"] = 2
+                await p.send("new", b"v")
+                with pytest.raises(fmqclient.UnknownTopic):
+                    await p.send("nobody-knows-it", b"v")
+
+    run(work())
+
+
+def test_a_topic_of_interest_stays_one_while_it_is_away() -> None:
+    async def work() -> None:
+        double, transport = played(2)
+        async with double as one, client_of(one, transport) as c:
+            one.topics["other"] = 2
+            async with c.consumer("orders", group="g"), c.producer() as p:
+                await p.send("other", b"v")
+                del one.topics["orders"]
+                await c._routes.refresh()
+                with pytest.raises(fmqclient.UnknownTopic):
+                    await p.send("orders", b"v")
+                one.topics["orders"] = 7
+                await asyncio.sleep(30)
+                assert c._routes.table.topics["orders"].id == 7
+
+    run(work())
+
+
+def test_a_consumer_lives_on_when_one_group_does_not_know_its_topic() -> None:
+    async def refuse(stream: Stream) -> None:
+        await stream.receive()
+        reply = client_pb2.ConsumeReply(opened=client_pb2.ConsumeOpened(), epoch=1)
+        unknown = client_pb2.Error(code=client_pb2.UNKNOWN_TOPIC, message="no such topic")
+        reply.opened.error.CopyFrom(unknown)
+        await stream.send(reply)
+
+    async def work() -> None:
+        double, transport = played(2)
+        async with double as one, client_of(one, transport) as c:
+            for name in ("g2-0", "g2-1"):
+                await one.brokers[name].stop()
+                one.brokers[name]._consume = refuse
+                await one.brokers[name].start()
+            async with c.consumer("orders", group="g") as sub, c.producer() as p:
+                await asyncio.sleep(8)
+                await p.send("orders", b"x", group="g1")
+                assert [m.value for m in await sub.fetch(timeout=5)] == [b"x"]
+
+    run(work())
+
+
+def test_what_a_group_refuses_that_does_not_know_the_topic_goes_to_another() -> None:
+    async def work() -> None:
+        double, transport = played(2)
+        async with double as one, client_of(one, transport) as c, c.producer() as p:
+            for name in ("g2-0", "g2-1"):
+                one.brokers[name].script = lambda _: ErrorCode.UNKNOWN_TOPIC
+            sending = (p.send("orders", b"%d" % n, key=b"%d" % n) for n in range(20))
+            assert {result.group for result in await asyncio.gather(*sending)} == {"g1"}
+
+    run(work())
+
+
+def test_what_is_under_way_of_a_topic_that_is_gone_holds_up_no_other() -> None:
+    async def work() -> None:
+        double, transport = played(1)
+        async with double as one, client_of(one, transport) as c, c.producer() as p:
+            one.topics["other"] = 2
+            await p.send("orders", b"a", key=b"k")
+            await p.send("other", b"a", key=b"k")
+            fates: list[Any] = ["drop"]
+
+            def script(batch: client_pb2.ProduceBatch) -> Any:
+                if batch.topic_id != 1:
+                    return None
+                return fates.pop() if fates else ErrorCode.UNKNOWN_TOPIC
+
+            one.brokers["g1-0"].script = script
+            sending = asyncio.ensure_future(p.send("orders", b"b", key=b"k"))
+            del one.topics["orders"]
+            await until(lambda: p._links[G1]._sent)
+            await p._routes.refresh()
+            async with asyncio.timeout(20):
+                for _ in range(3):
+                    await asyncio.sleep(1)
+                    await p.send("other", b"c", key=b"k")
+                with pytest.raises(fmqclient.DeliveryUnknown):
+                    await sending
+
+    run(work())
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_topic_whose_groups_take_nothing_any_more_ends_no_producer(known: bool) -> None:
+    """Whoever sends is told, at once or when what is under way is over."""
+
+    async def work() -> None:
+        double, transport = played(1)
+        async with double as one, client_of(one, transport) as c, c.producer() as p:
+            if known:
+                await p.send("orders", b"a")
+            one.brokers["g1-0"].script = lambda _: "hang"
+            sending = [p.send_nowait("orders", b"b", key=b"k")]
+            await until(lambda: G1 in p._links and p._links[G1]._sent)
+            sending.append(p.send_nowait("orders", b"c", key=b"k"))
+            one.groups["g1"].weight = 0
+            await p._routes.refresh()
+            await asyncio.sleep(5)
+            sending.append(p.send_nowait("orders", b"d", key=b"k"))
+            done, _ = await asyncio.wait(sending, timeout=300)
+            assert len(done) == 3
+            with pytest.raises(fmqclient.Unavailable, match="no group that takes messages"):
+                sending[2].result()
+            one.groups["g1"].weight = 1
+            one.brokers["g1-0"].script = lambda _: None
+            await p._routes.refresh()
+            await p.send("orders", b"e")
+
+    run(work())
+
+
+def test_latest_counts_for_the_groups_that_a_topic_has_not_for_those_that_it_gets() -> None:
+    """What is sent to them was sent after the consumer began."""
+
+    async def work() -> None:
+        double, transport = played(2)
+        async with double as one:
+            later = one.groups.pop("g2")
+            client = client_of(one, transport)
+            async with client as c, c.consumer("orders", group="g", start="latest"):
+                await until(lambda: one.brokers["g1-0"].consumers)
+                one.groups["g2"] = later
+                await c._routes.refresh()
+                await until(lambda: one.brokers["g2-0"].consumers)
+                starts = [one.brokers[b].consumers[0].start for b in ("g1-0", "g2-0")]
+                assert starts == [client_pb2.START_LATEST, client_pb2.START_EARLIEST]
+
+    run(work())
+
+
+def test_a_topic_that_is_made_anew_under_a_consumer_is_read_from_its_beginning() -> None:
+    async def work() -> None:
+        double, transport = played(1)
+        async with double as one, client_of(one, transport) as c:
+            broker = one.brokers["g1-0"]
+            async with c.consumer("orders", group="g", start="latest"):
+                await until(lambda: broker.consumers)
+                one.topics["orders"] = one.groups["g1"].topic_id = 2
+                broker.reset_streams()
+                await until(lambda: len(broker.consumers) == 2)
+                assert broker.consumers[1].start == client_pb2.START_EARLIEST
+
+    run(work())
+
+
+def test_a_group_that_left_the_cluster_is_not_asked_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work() -> None:
+        double, transport = played(2)
+        async with double as one, client_of(one, transport) as c:
+            del one.groups["g2"]
+            asked = []
+
+            async def answer(name: GroupName, *_: object) -> admin_pb2.OffsetsReply:
+                asked.append(name)
+                return admin_pb2.OffsetsReply()
+
+            admin = c.admin()
+            monkeypatch.setattr(admin, "_ask_reader", answer)
+            await admin.offsets()
+            assert asked == ["g1"]
+
+    run(work())

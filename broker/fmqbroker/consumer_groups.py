@@ -122,6 +122,7 @@ class ConsumerGroup:
         self.epoch_ends: dict[tuple[int, int], Offset] = {}  # over: (queue, epoch) → its end
         self.beginning = False  # it is not known to be stored where it begins
         self.timer_ms: int | None = None  # when `group_table.py` will call `on_time`
+        self.timers: set[int] = set()  # all moments at which it will
         self.idle_since_ms = 0  # its last session went then
 
     def key(self, queue: int) -> OffsetKey:

@@ -169,7 +169,9 @@ class GroupTable:
         """Something in it is due then."""
         if group.timer_ms is None or due_ms < group.timer_ms:
             group.timer_ms = due_ms
-            self._timers.at(due_ms, lambda: self._on_time(group, due_ms))
+            if due_ms not in group.timers:  # a far one is asked for again after each nearer one
+                group.timers.add(due_ms)
+                self._timers.at(due_ms, lambda: self._on_time(group, due_ms))
 
     def when_stored(self, waiter: Waiter) -> None:
         """Call `waiter` once all that was acked so far is stored, or with why it cannot be."""
@@ -342,6 +344,7 @@ class GroupTable:
         return None
 
     def _on_time(self, group: ConsumerGroup, due_ms: int) -> None:
+        group.timers.discard(due_ms)
         if group.timer_ms == due_ms:
             group.timer_ms = None
         if self._groups.get((group.name, group.topic_id)) is group:

@@ -1,4 +1,5 @@
-"""Commit tokens of one session: when to ask whether acks are stored, and who waits for the answer.
+"""Commits: whether acks are stored. Tokens of one session (when to ask, and who waits for the
+answer), and a consumer's wait for all of its sessions.
 
 One token is under way at a time. It covers what was acked before it was sent; who asks later, or
 whose acks had to be said again, waits for the next one. No I/O.
@@ -6,14 +7,16 @@ whose acks had to be said again, waits for the next one. No I/O.
 
 import asyncio
 from collections.abc import Collection
-from typing import Final
+from typing import Final, Protocol
 
 from fmqclient.track import Track, lost_acks
-from fmqcore.errors import StaleAssignment
+from fmqcore.errors import StaleAssignment, Unavailable
 from fmqport.clock import Clock
 
 TOKEN_EVERY_MS: Final = 500
 """So often a broker is asked by itself whether the acks so far are stored."""
+
+_NOT_SAFE: Final = "its broker does not say that they are safe (is a slave away?)"
 
 _Waiters = list["asyncio.Future[None]"]
 
@@ -28,6 +31,7 @@ class Commits:
         self._sent_ms = 0  # when it was sent
         self._waiting: _Waiters = []  # for a token not sent yet
         self._under_way: dict[int, _Waiters] = {}
+        self._over: BaseException | None = None
 
     @property
     def waiting(self) -> bool:
@@ -37,8 +41,19 @@ class Commits:
     def wait(self) -> "asyncio.Future[None]":
         """Ends when all acks so far are stored."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._over is not None:
+            waiter.set_exception(self._over)
         self._waiting.append(waiter)
         return waiter
+
+    def give_up(self, error: BaseException) -> None:
+        """No answer will come any more, to nobody."""
+        self._over = error
+        self.again()
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_exception(error)
+        self._waiting = []
 
     def wanted(self, tracks: Collection[Track], *, now: bool) -> bool:
         """Whether to send one: somebody waits (or `now`), or it is time and there is something."""
@@ -88,3 +103,58 @@ class Commits:
         """No answer comes any more; who waits goes on waiting."""
         self.again()
         self._answered = self._token
+
+
+class Stores(Protocol):
+    """What is needed of a session."""
+
+    why: str  # it is not open, for people; empty if it is
+
+    @property
+    def group(self) -> str:
+        """Its broker group."""
+        ...
+
+    @property
+    def unstored(self) -> bool:
+        """Whether some ack is not known to be stored."""
+        ...
+
+    def commit(self) -> "asyncio.Future[None]":
+        """Ends when all acks so far are stored."""
+        ...
+
+
+class Committing:
+    """`commit()` of one consumer. That acks are lost is told once: to the next who can hear it."""
+
+    def __init__(self) -> None:
+        self._untold: BaseException | None = None  # whoever was to hear it was cancelled
+
+    async def all_of(self, sessions: Collection[Stores], timeout_s: float | None) -> None:
+        """See `Consumer.commit`."""
+        untold, self._untold = self._untold, None
+        if untold is not None:
+            raise untold
+        waiters = [s.commit() for s in sessions if s.unstored]
+        try:
+            async with asyncio.timeout(timeout_s):
+                for waiter in waiters:
+                    await waiter
+        except TimeoutError:
+            if (lost := _failed(waiters)) is not None:
+                raise lost from None
+            late = [s for s in sessions if s.unstored]
+            why = "; ".join(f"{s.group}: {s.why or _NOT_SAFE}" for s in late)
+            raise Unavailable(f"acks not stored within {timeout_s} s; {why}") from None
+        except asyncio.CancelledError:
+            self._untold = _failed(waiters)
+            raise
+        finally:
+            for waiter in waiters:
+                waiter.cancel()  # the others' errors count as looked at, too
+
+
+def _failed(waiters: _Waiters) -> BaseException | None:
+    done = (waiter.exception() for waiter in waiters if waiter.done() and not waiter.cancelled())
+    return next(filter(None, done), None)

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final
 
 from fmqclient.admin import Admin
+from fmqclient.commits import Committing
 from fmqclient.connections import Connections
 from fmqclient.message import Chunk, Message
 from fmqclient.routes import Routes
@@ -25,11 +26,9 @@ from fmqcore.routing import Place
 from fmqcore.words import GroupName, Offset
 from fmqport.clock import Clock
 
+_CLOSED: Final = "the consumer was closed: acks that were not stored by then may not be"
 _FAIR: Final = 256
 """Messages after which others on the loop get their turn, although more are there."""
-
-
-_NOT_SAFE: Final = "its broker does not say that they are safe (is a slave away?)"
 
 
 class Consumer:
@@ -58,6 +57,7 @@ class Consumer:
         self._main: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
         self._closed = False
+        self._committing = Committing()
         self._beginning = settings  # what a group gets that the topic gets later came after us
 
     # ---- life
@@ -122,6 +122,8 @@ class Consumer:
         finally:
             self._tasks = None
             forget()
+            for session in self._sessions.values():
+                session.commits.give_up(self._error or Unavailable(_CLOSED))
             self._there.set()
             if not ready.done():
                 ready.set_result(None)
@@ -150,7 +152,13 @@ class Consumer:
                     self._refine,
                     elsewhere=lambda: any(s.open for s in self._sessions.values()),
                 )
-                self._tasks.create_task(session.run())
+                work = session.run()
+                try:
+                    self._tasks.create_task(work)
+                except RuntimeError:  # one of the others has ended us: all are being cancelled
+                    work.close()
+                    del self._sessions[group.group]
+                    return
         if self._settings.start == "latest":
             self._beginning = replace(self._settings, start="earliest")
 
@@ -313,21 +321,7 @@ class Consumer:
         another member before its acks were stored (its messages are delivered again), or a
         seek counts again that may be older than they are.
         """
-        waiters = [s.commit() for s in self._sessions.values() if s.unstored]
-        try:
-            async with asyncio.timeout(timeout_s):
-                for waiter in waiters:
-                    await waiter
-        except TimeoutError:
-            for waiter in waiters:
-                if waiter.done() and not waiter.cancelled():
-                    waiter.result()  # lost acks are told once: now, or never
-            late = [s for s in self._sessions.values() if s.unstored]
-            why = "; ".join(f"{s.group}: {s.why or _NOT_SAFE}" for s in late)
-            raise Unavailable(f"acks not stored within {timeout_s} s; {why}") from None
-        finally:
-            for waiter in waiters:
-                waiter.cancel()  # the others' errors count as looked at, too
+        await self._committing.all_of(list(self._sessions.values()), timeout_s)
 
     async def seek(
         self,

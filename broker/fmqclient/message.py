@@ -7,7 +7,7 @@ from fmqclient.track import Track
 from fmqcore.batch import HEADER_LEN, BadBatch, BatchType, check_payload, parse_header
 from fmqcore.columns import BadColumns, decode, decode_headers
 from fmqcore.consume.ranges import Range
-from fmqcore.errors import BadCrc, Malformed
+from fmqcore.errors import BadCrc, InvalidArgument, Malformed
 from fmqcore.words import Epoch, Offset
 from fmqproto.v1 import client_pb2
 
@@ -124,6 +124,17 @@ class Acker:
         raise NotImplementedError
 
 
+def nack_of(track: Track, first: int, end: int, delay_ms: int = 0) -> client_pb2.NackRange:
+    """These are given back."""
+    return client_pb2.NackRange(
+        queue_id=track.queue,
+        generation=track.generation,
+        first_offset=first,
+        end_offset=end,
+        delay_ms=delay_ms,
+    )
+
+
 def acks_of(track: Track) -> list[client_pb2.AckRange]:
     """What it has to say that was not said, and counts as said from now on."""
     return [
@@ -221,6 +232,10 @@ class Message:
 
     async def nack(self, *, delay_ms: int = 0) -> None:
         """Not done: deliver it again, to whoever holds the queue then, after the delay."""
+        if not isinstance(delay_ms, int) or not 0 <= delay_ms < 2**32:
+            raise InvalidArgument(
+                f"delay_ms={delay_ms!r} must be a whole number from 0, below 2**32"
+            )
         chunk = self._chunk
         chunk.nacked.add(self.offset)
         if chunk.term == chunk.track.term:

@@ -16,7 +16,7 @@ from typing import Final
 
 from fmqclient.commits import Commits
 from fmqclient.connections import Backoff, Connections, open_at_first
-from fmqclient.message import Acker, Chunk, acks_of, control_of
+from fmqclient.message import Acker, Chunk, acks_of, control_of, nack_of
 from fmqclient.routes import Routes
 from fmqclient.settings import ConsumerSettings
 from fmqclient.tasks import until_one_fails
@@ -89,7 +89,7 @@ class Session(Acker):
         self._nacks: list[client_pb2.NackRange] = []
         self._controls: list[client_pb2.QueueControl] = []
         self._news = False  # some track has acks to say
-        self._commits = Commits(clock)
+        self.commits = Commits(clock)
         self._leaving = False  # to be said
         self._gone = False  # we want to leave, or have left: do not open again
         self.left = asyncio.Event()
@@ -109,15 +109,7 @@ class Session(Acker):
         """See `Acker`."""
         track = chunk.track
         if chunk.generation == track.generation and (track.held or track.revoked):
-            self._nacks.append(
-                client_pb2.NackRange(
-                    queue_id=track.queue,
-                    generation=track.generation,
-                    first_offset=first,
-                    end_offset=end,
-                    delay_ms=delay_ms,
-                )
-            )
+            self._nacks.append(nack_of(track, first, end, delay_ms))
             self._wake.set()
 
     def give_credit(self, size: int) -> None:
@@ -135,7 +127,7 @@ class Session(Acker):
 
     def commit(self) -> "asyncio.Future[None]":
         """Ends when all acks so far are stored; goes on through a lost session."""
-        waiter = self._commits.wait()
+        waiter = self.commits.wait()
         self._hurry.set()
         self._wake.set()
         return waiter
@@ -234,7 +226,7 @@ class Session(Acker):
         self._nacks, self._controls = [], []
         for track in self.tracks.values():
             track.session_lost()
-        self._commits.stream_lost()
+        self.commits.stream_lost()
         self._dropped(self, None)
         if self._gone:
             self.left.set()
@@ -275,7 +267,7 @@ class Session(Acker):
         anew = track.held  # by a seek: what we said of a pause meanwhile was not listened to
         track.assigned(move.generation, move.sought, self.epoch)
         if track.unstored:  # said again: a token that is under way was sent before that
-            self._commits.again()
+            self.commits.again()
             self.acked()
         if track.paused or anew:
             self.control(track, pause=track.paused)
@@ -289,6 +281,11 @@ class Session(Acker):
     def _take(self, delivery: client_pb2.Delivery, before: Chunk | None) -> Chunk | None:
         track = self.tracks.get(delivery.queue_id)
         if track is None or not track.held or track.generation != delivery.generation:
+            self.give_credit(len(delivery.batch))
+            return None
+        if track.paused:  # sent before the broker heard of it: given back, to come in its order
+            self._nacks.append(nack_of(track, delivery.first_offset, delivery.end_offset))
+            self._wake.set()
             self.give_credit(len(delivery.batch))
             return None
         if not delivery.batch and before is not None and before.track is track:
@@ -309,10 +306,10 @@ class Session(Acker):
         )
 
     def _stored(self, token: int) -> None:
-        if self._commits.waiting:  # for acks that came after it
+        if self.commits.waiting:  # for acks that came after it
             self._wake.set()
         self._refine(self)
-        self._commits.answered(token, self.tracks.values())
+        self.commits.answered(token, self.tracks.values())
 
     # ---- writing
 
@@ -359,8 +356,8 @@ class Session(Acker):
             self._news = False
             something |= self._add_acks(request)
         tracks = self.tracks.values()
-        if self._commits.wanted(tracks, now=self._leaving):
-            request.commit_token = self._commits.next(tracks)
+        if self.commits.wanted(tracks, now=self._leaving):
+            request.commit_token = self.commits.next(tracks)
             something = True
         if self._leaving and not self.left.is_set():
             request.leave = something = True

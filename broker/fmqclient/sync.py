@@ -9,7 +9,6 @@ Every call waits in the calling thread; any thread may call. `send_nowait` retur
 `concurrent.futures.Future`. Producers and consumers made here are closed with the client.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -18,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fmqclient import client as asynchronous
 from fmqclient.address import DEFAULT_URL
-from fmqclient.admin import Admin as AsyncAdmin
 from fmqclient.consumer import Consumer as AsyncConsumer
 from fmqclient.message import Message as AsyncMessage
 from fmqclient.producer import Headers
 from fmqclient.producer import Producer as AsyncProducer
 from fmqclient.records import SendResult
 from fmqclient.settings import Start
+from fmqclient.sync_admin import Admin
 from fmqclient.sync_loop import LoopThread
 from fmqcore.errors import Unavailable
 from fmqcore.routing import Place
@@ -72,7 +71,7 @@ class Client:
             return
         self._closed = True
         try:
-            for part in reversed(self._open):
+            for part in list(reversed(self._open)):
                 part.close()
             self._loop.run(self._client.close())
         finally:
@@ -82,7 +81,7 @@ class Client:
         """See `fmqclient.Client.producer`; open at once."""
         self._check()
         producer = Producer(self._loop, self._client.producer(**options))
-        self._open.append(producer)
+        self._keep(producer)
         return producer
 
     def consumer(self, topic: str, *, group: str, **options: Any) -> "Consumer":
@@ -93,10 +92,16 @@ class Client:
             options["ack"] = "manual"
         made = self._client.consumer(topic, group=group, **options)
         consumer = Consumer(self._loop, made, auto=auto)
-        self._open.append(consumer)
+        self._keep(consumer)
         return consumer
 
-    def admin(self) -> "Admin":
+    def _keep(self, part: "Producer | Consumer") -> None:
+        for old in [old for old in self._open if old.closed]:
+            with suppress(ValueError):  # another thread was quicker
+                self._open.remove(old)
+        self._open.append(part)
+
+    def admin(self) -> Admin:
         """See `fmqclient.Client.admin`."""
         self._check()
         return Admin(self._loop, self._client.admin())
@@ -128,6 +133,16 @@ class _Part:
         if error is not None:
             self._failed()
         self.close()
+
+    @property
+    def closed(self) -> bool:
+        """It was, or is about to be."""
+        return self._closed
+
+    @property
+    def connected(self) -> dict[str, str]:
+        """Per group: "" while its link or session is open, else why it is not."""
+        return self._part.connected
 
     def _failed(self) -> None:
         """The program goes on from here with an error."""
@@ -196,6 +211,11 @@ class Producer(_Part):
             self._producer.send_batch(topic, values, keys=keys, group=group, queue=queue)
         )
 
+    @property
+    def outstanding(self) -> int:
+        """Records without an outcome."""
+        return self._producer.outstanding
+
     def flush(self) -> None:
         """Wait until everything sent before this call has an outcome."""
         self._loop.run(self._producer.flush())
@@ -247,6 +267,7 @@ class Consumer(_Part):
         self._auto = auto
         self._given: dict[AsyncMessage, None] = {}  # ack="auto": given out, not yet acked
         self._acked: deque[AsyncMessage] = deque()
+        self._saying = False  # they will be said in a moment
         self._ahead: deque[Message] = deque()  # fetched, and not yet given to a `for`
         super().__init__(loop)
 
@@ -299,13 +320,26 @@ class Consumer(_Part):
     ) -> None:
         """Move the whole consumer group."""
         self._loop.run(self._consumer.seek(to, offset=offset, queues=queues))
-        self._ahead.clear()
+        self._take_ahead(queues)
+
+    def _take_ahead(self, queues: Sequence[tuple[str, int]] | None) -> list[Message]:
+        """Take back what was fetched ahead of these queues."""
+        wanted = None if queues is None else set(queues)
+        found: list[Message] = []
+        with suppress(IndexError):  # another thread may take the last
+            for _ in range(len(self._ahead)):
+                message = self._ahead.popleft()
+                ours = wanted is None or (message.group, message.queue) in wanted
+                (found if ours else self._ahead).append(message)
+        return found
 
     def pause(self, queues: Sequence[tuple[str, int]] | None = None) -> None:
         """Get nothing more of these queues, but keep them."""
 
         async def work() -> None:
             self._consumer.pause(queues)
+            for message in self._take_ahead(queues):
+                await message._message.nack()
 
         self._loop.run(work())
 
@@ -349,31 +383,14 @@ class Consumer(_Part):
     def _ack(self, message: AsyncMessage) -> None:
         """Not at the next fetch only: that may be hours of work away."""
         self._acked.append(message)
-        if len(self._acked) == 1:
+        if not self._saying:  # not by what is there: another thread may have added to it since
+            self._saying = True
             self._loop.later(self._ACKS_WITHIN_S, self._say_acks)
 
     def _say_acks(self) -> None:
+        self._saying = False  # before it looks: what comes now is seen, or said by a later call
         while self._acked:
             self._acked.popleft().ack_now()
-
-
-class Admin:
-    """See `fmqclient.admin.Admin`: every method of it, waiting."""
-
-    def __init__(self, loop: LoopThread, admin: AsyncAdmin) -> None:
-        self._loop = loop
-        self._admin = admin
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._admin, name)
-        if name.startswith("_") or not asyncio.iscoroutinefunction(method):
-            raise AttributeError(name)
-
-        def call(*args: Any, **options: Any) -> Any:
-            return self._loop.run(method(*args, **options))
-
-        call.__name__, call.__doc__ = name, method.__doc__
-        return call
 
 
 __all__ = ["Admin", "Client", "Consumer", "Message", "Producer", "connect"]

@@ -2,6 +2,7 @@
 
 import random
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from fmqcore.words import require_name
 
 _FETCH = 1000
 _LOOK_S = 0.2
+_LOOK_AGAIN_S = 1.0
 _QUIET_S = 3.0
 """With nothing to print for so long it is said which groups are not reached, and why."""
 
@@ -123,12 +125,24 @@ class _Printer:
         """Until enough was printed, nothing comes any more, or the end is reached."""
         end = await _end(connected, topic) if self.at_end else None
         wait_s = _LOOK_S if end is not None or self.timeout_s else _QUIET_S
-        quiet_s = 0.0
+        quiet_s, looked_s = 0.0, time.monotonic()
         while not self.count or self.printed < self.count:
             most = min(_FETCH, self.count - self.printed) if self.count else _FETCH
             if messages := await sub.fetch(most, wait_s):
                 quiet_s = 0.0
                 await self._print(writer, messages)
+                if end is None:
+                    continue
+                for m in messages:  # in order in each queue, so all before it was printed
+                    if m.offset + 1 >= end.get((m.group, m.queue), m.offset + 2):
+                        del end[m.group, m.queue]
+                if not end:
+                    break
+                if time.monotonic() - looked_s < _LOOK_AGAIN_S:
+                    continue
+                looked_s = time.monotonic()
+                if await _is_there(connected, sub, group, topic, end):
+                    break
                 continue
             quiet_s += wait_s
             if quiet_s >= _QUIET_S:

@@ -1,0 +1,26 @@
+"""The admin for programs without asyncio (`sync.py`)."""
+
+import asyncio
+from typing import Any
+
+from fmqclient.admin import Admin as AsyncAdmin
+from fmqclient.sync_loop import LoopThread
+
+
+class Admin:
+    """See `fmqclient.admin.Admin`: every method of it, waiting."""
+
+    def __init__(self, loop: LoopThread, admin: AsyncAdmin) -> None:
+        self._loop = loop
+        self._admin = admin
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._admin, name)
+        if name.startswith("_") or not asyncio.iscoroutinefunction(method):
+            raise AttributeError(name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            return self._loop.run(method(*args, **options))
+
+        call.__name__, call.__doc__ = name, method.__doc__
+        return call

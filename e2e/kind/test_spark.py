@@ -110,6 +110,7 @@ def test_a_driver_that_is_killed(group: Group, image: str) -> None:
     of: Json = {"type": "check", "level": "deep", "rateBytesPerS": SLOWLY}
     begin(group, "beheaded", **asked(image, **of))
     until(lambda: executors(group, "beheaded", 2), "two executors work", 240)
+    time.sleep(5)  # they know it by then: one that does not looks for it for minutes
     hurting.signal_to(SPACE, f"{status(group, 'beheaded')['children'][0]}-driver", "KILL")
     found = end(group, "beheaded", 300)
     assert found["phase"] == "Failed", found

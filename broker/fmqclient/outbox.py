@@ -99,8 +99,8 @@ class Outbox:
         if not lane.ready:
             self.links[lane.group].offer(lane)
 
-    def wait_for_routes(self, topic: Topic, record: Record) -> None:
-        """No lane takes it: the routes are not known yet, or none of its groups takes any."""
+    def unplaced(self, topic: Topic, record: Record) -> None:
+        """No lane takes it: it waits for the routes, or none of its topic's groups takes any."""
         if topic.config is None:
             topic.unrouted.append((record, None, None))
         else:

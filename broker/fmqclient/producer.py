@@ -261,7 +261,7 @@ class Producer:
         box.outstanding_records += 1
         box.outstanding_bytes += size
         if lane is None:
-            box.wait_for_routes(topic, record)
+            box.unplaced(topic, record)
         else:
             box.put(lane, record, size)
 

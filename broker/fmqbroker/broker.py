@@ -39,6 +39,7 @@ from fmqbroker.segments import SegmentService
 from fmqbroker.server import calls_of, streams_of
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import wait_any
+from fmqbroker.topic_sweep import TopicSweep
 from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.words import BrokerId
 from fmqport.clock import Clock
@@ -219,6 +220,9 @@ class _Parts:
             ports.coordination,
         )
         self._segments = SegmentService(settings, clock, journal, self._commit)
+        self._sweep = TopicSweep(
+            journal, self._gate, view, self._offsets, self._fetch.groups, clock
+        )
 
     async def run(self, health: Health) -> None:
         """Open the port, run all duties, and end them in order when we are asked to stop."""
@@ -237,6 +241,7 @@ class _Parts:
                         self._master.run(),
                         self._slave.run(),
                         self._retention.run(),
+                        self._sweep.run(),
                         self._give_way(),
                         self._forget_promises(),
                     )

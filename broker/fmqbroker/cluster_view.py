@@ -7,7 +7,7 @@ Leaves in ZooKeeper: `topics` (the next id) and `topics/<t>`.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final
 
 import structlog
@@ -37,7 +37,7 @@ from fmqcore.words import (
     require_name,
 )
 from fmqport.coordination import BadVersion, Coordination, NodeExists
-from fmqport.topic_ids import next_topic_id
+from fmqport.topic_ids import next_id, next_topic_id
 from fmqproto.v1 import client_pb2
 
 _log = structlog.get_logger()
@@ -297,6 +297,24 @@ class ClusterView:
         _log.info("topic deleted", topic=name)
         async with self._reading:
             await self._read([("topic", name)])
+
+    async def gone_topics(self, ids: Collection[TopicId]) -> frozenset[TopicId]:
+        """Which of these numbers were given to topics and are no topic's any more.
+
+        Asks ZooKeeper, as new as can be, unless the view knows all of them. Raises `Unavailable`,
+        and `Malformed` if a topic does not decode: it may have one of these.
+        """
+        strange = set(ids) - self.topics_by_id.keys()
+        if not strange:
+            return frozenset()
+        node = paths.topics_node(self._cluster)
+        await self._coordination.sync(node)
+        given = await next_id(self._coordination, node)  # before the topics: they are made after
+        for name in await self._coordination.children(node):
+            found = await self._coordination.get(paths.topic_node(self._cluster, name))
+            if found is not None:
+                strange.discard(topic_from_json(found.data).id)
+        return frozenset(topic for topic in strange if topic < given)
 
     def _checked(
         self, name: str, queues: int, groups: Sequence[TopicGroup]

@@ -26,6 +26,12 @@ async def next_topic_id(coordination: Coordination, node: str) -> TopicId:
         return TopicId(taken)
 
 
+async def next_id(coordination: Coordination, node: str) -> int:
+    """All numbers below it have been given. Raises `Unavailable`."""
+    found = await coordination.get(node)
+    return 1 if found is None else _decoded(node, found.data)
+
+
 def _encoded(next_id: int) -> bytes:
     return json.dumps({"next_id": next_id}).encode()
 

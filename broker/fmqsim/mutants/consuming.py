@@ -4,6 +4,8 @@ from typing import Final
 
 from fmqsim.mutants.mutant import Mutant, mutant
 
+_SWEEP: Final = "broker/fmqbroker/tests/test_topic_sweep.py"
+
 CONSUMING: Final[tuple[Mutant, ...]] = (
     mutant(
         "a consumer's acks are forgotten with its session",
@@ -64,5 +66,38 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
             "broker/fmqclient/tests/test_copies.py::test_an_ack_names_the_epoch_of_the_batch_that_it_is_of",
         ),
         alone="only a policy that may lose gives an offset twice",
+    ),
+    mutant(
+        "a number that ZooKeeper has not given is a deleted topic's",
+        "ZooKeeper was lost: progress in topics that a person brings back a day later is gone",
+        (
+            "fmqbroker/cluster_view.py",
+            "        return frozenset(topic for topic in strange if topic < given)\n",
+            "        return frozenset(strange)\n",
+        ),
+        tests=(f"{_SWEEP}::test_progress_stays",),
+        alone="no seed lives for a day",
+    ),
+    mutant(
+        "progress in a topic that is gone goes at once",
+        "a topic whose node was deleted by mistake and restored is read from its beginning",
+        (
+            "fmqbroker/topic_sweep.py",
+            "frozenset(topic for topic in gone if now_ms - since[topic] >= GONE_S * 1000)",
+            "gone",
+        ),
+        tests=(f"{_SWEEP}::test_progress_in_a_topic_that_is_gone_for_a_day_goes",),
+        alone="no seed lives for a day",
+    ),
+    mutant(
+        "a topic that came back is still gone",
+        "the day counts from the first time that it was gone, so the next look takes the progress",
+        (
+            "fmqbroker/topic_sweep.py",
+            "        self._gone_since_ms = since\n",
+            "        self._gone_since_ms |= since\n",
+        ),
+        tests=(f"{_SWEEP}::test_a_topic_that_was_there_in_between_was_not_gone",),
+        alone="no seed lives for a day",
     ),
 )

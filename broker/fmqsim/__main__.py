@@ -31,12 +31,12 @@ def main() -> int:
     logging.getLogger("fmqclient").setLevel(logging.ERROR)  # it warns of what is done on purpose
     asked = _arguments()
     if asked.seed is not None:
-        focus = Focus(settings=tuple(asked.set), moves=asked.moves)
+        focus = Focus(settings=tuple(asked.set), moves=asked.moves, topics=asked.topics)
         return _one(asked.seed, asked.trace, focus)
     seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
     _print(f"seeds {seeds.start} to {seeds.stop - 1}")
     numbers = asked.twice_every, asked.stop_after, asked.within_s
-    play = partial(simulate, focus=Focus(moves=True)) if asked.moves else simulate
+    play = partial(simulate, focus=Focus(moves=asked.moves, topics=asked.topics))
     return Campaign(seeds, asked.jobs, *numbers, play).run()
 
 
@@ -51,6 +51,7 @@ def _arguments() -> argparse.Namespace:
     add("--set", metavar="NAME=N", type=_setting, action="append", default=[],
         help="with --seed: another value of a broker's setting")  # fmt: skip
     add("--moves", action="store_true", help="another master may be wanted at any time")
+    add("--topics", action="store_true", help="topics change, and one comes and goes")
     add("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
     add("--twice-every", type=int, default=50, help="so often a seed runs twice (0 = never)")
     add("--stop-after", type=int, default=0, help="stop after so many failures (0 = never)")

@@ -110,6 +110,7 @@ class Trouble:
     """The faults of one run."""
 
     def __init__(self, world: "World") -> None:
+        from fmqsim.side import TOPICS
         from fmqsim.table import TABLE, TAKEOVERS
         from fmqsim.wishes import MOVES
 
@@ -117,6 +118,7 @@ class Trouble:
         self.dice = random.Random(f"{world.scene.seed}/faults")
         wanted = world.scene.faults
         known = (*TABLE, *MOVES) if world.scene.moves else TABLE
+        known = (*known, *TOPICS) if world.scene.changing else known
         self._table = [entry for entry in known if not wanted or entry.name in wanted]
         takeovers = [entry for entry in self._table if entry.name in TAKEOVERS]
         self._takeovers = takeovers or self._table

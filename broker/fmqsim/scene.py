@@ -82,6 +82,7 @@ class Scene:
     shuffle: bool
     faults: tuple[str, ...] = ()  # only these, by their names in the table; none: all
     moves: bool = False  # another master may be wanted at any time
+    changing: bool = False  # topics change, and one comes and goes
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class Focus:
     settings: tuple[tuple[str, Any], ...] = ()
     faults: tuple[str, ...] = ()
     moves: bool = False
+    topics: bool = False
 
 
 def draw(seed: int, focus: Focus | None = None) -> Scene:
@@ -122,7 +124,8 @@ def draw(seed: int, focus: Focus | None = None) -> Scene:
     plan = _plan(dice, groups, topics)
     settings |= dict(focus.settings)
     shuffle = dice.random() < 0.5
-    return Scene(seed, groups, settings, topics, weather, plan, shuffle, focus.faults, focus.moves)
+    asked = focus.faults, focus.moves, focus.topics
+    return Scene(seed, groups, settings, topics, weather, plan, shuffle, *asked)
 
 
 def setup_at(at_ms: float, configs: Iterable[GroupConfig], settings: Mapping[str, Any]) -> Setup:

@@ -48,7 +48,8 @@ def tell(world: "World", verdict: Verdict, bugs: list[str]) -> str:
     if len(told) > _LINES:
         told = ["  ...", *told[-_LINES:]]
     lines += ["what happened:", *told]
-    lines.append(f"again: python -m fmqsim --seed {seed} --trace seed-{seed}.txt")
+    asked = " --moves" * world.scene.moves + " --topics" * world.scene.changing
+    lines.append(f"again: python -m fmqsim --seed {seed}{asked} --trace seed-{seed}.txt")
     return "\n".join(lines)
 
 

@@ -41,6 +41,7 @@ from fmqcore.policy import HowMany
 from fmqcore.words import GroupName, Permission
 from fmqport.coordination import Coordination
 from fmqport.zk.steady import Verb
+from fmqsim import side
 from fmqsim.faults import Trouble
 from fmqsim.hosts import BrokerHost, ClientHost
 from fmqsim.loop import SimLoop
@@ -145,6 +146,8 @@ class World:
             self._client(member.name, partial(self.traffic.consume, member))
         for seeks in plan.seeking:
             self._client(seeks.name, partial(self.traffic.seek, seeks))
+        if self.scene.changing:
+            self._client(side.NAME, side.Side(self).run)
 
     def _client(self, name: str, work: Callable[[Door], Any]) -> ClientHost:
         host = self.clients[name] = ClientHost(self, name, work)
@@ -157,8 +160,8 @@ class World:
             self.phase(PhaseName.WHOLE)
         self.traffic.stop_sending()
         plan = self.scene.plan  # a seek that ended later would move a group that all have left
-        names = [each.name for each in plan.sending] + [each.name for each in plan.seeking]
-        asking = [self.clients[name] for name in names]
+        names = {each.name for each in plan.sending} | {each.name for each in plan.seeking}
+        asking = [c for c in self.clients.values() if c.name in names | {side.NAME}]
         await self.until(lambda: all(client.done for client in asking), ANSWER_S)
         self.phase(PhaseName.ANSWERED)
         await asyncio.sleep(_UNDER_WAY_S)  # what nobody answers: sent, and not yet there
@@ -174,22 +177,20 @@ class World:
         await self._stop_all()
 
     async def _stop_all(self) -> None:
-        for broker in self.brokers.values():
+        hosts = self.brokers.values()
+        for broker in hosts:
             broker.hold()
             broker.stop()
-        if not await self.until(
-            lambda: not any(b.node.alive for b in self.brokers.values()), STOP_S
-        ):
-            alive = [b.name for b in self.brokers.values() if b.node.alive]
+        if not await self.until(lambda: not any(b.node.alive for b in hosts), STOP_S):
+            alive = [b.name for b in hosts if b.node.alive]
             self.loop.problems.append(f"asked to stop, {', '.join(alive)} did not in {STOP_S} s")
 
     def journals(self) -> list[StoredJournal]:
         """What lies on the disks."""
         found = []
         for host in self.brokers.values():
-            files = host.storage.files.names
-            named = [(name, bytes(files[name].data)) for name in sorted(files)]
-            found.append(load(host.name, host.group, named))
+            files = sorted(host.storage.files.names.items())
+            found.append(load(host.name, host.group, ((n, bytes(f.data)) for n, f in files)))
         return found
 
     # ---- looking

@@ -3,6 +3,7 @@
 from typing import Final
 
 from fmqsim.mutants.mutant import Mutant, mutant
+from fmqsim.scene import Focus
 
 TOPIC: Final = "fmqclient/topic.py"
 
@@ -71,7 +72,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         tests=(
             "broker/fmqclient/tests/test_forgotten.py::test_a_topic_that_routes_lacked_for_a_moment_begins_in_another_session",
         ),
-        alone="no topic is gone and back in a simulation",
+        alone="a broker must not have heard of a topic that others use",
     ),
     mutant(
         "what is under way of a topic that is gone is forgotten",
@@ -81,10 +82,8 @@ SENDING: Final[tuple[Mutant, ...]] = (
             "            self._gone.append((topic, error))\n",
             "            pass\n",
         ),
-        tests=(
-            "broker/fmqclient/tests/test_forgotten.py::test_what_is_under_way_of_a_topic_that_is_gone_has_an_outcome",
-        ),
-        alone="no topic is gone in a simulation",
+        focus=Focus(topics=True),
+        seeds=(7, 13),
     ),
     mutant(
         "a Hello from before another's term counts",

@@ -343,6 +343,9 @@ async def slow_disk(act: Act) -> None:
         speed.stalled_until_s = world.loop.now + act.dice.uniform(0.2, 3.0)
         act.fired(f"no write ends until {speed.stalled_until_s:.3f} s")
     await act.last(0.5, 3.0)
+    stalls_s = speed.stalled_until_s - world.loop.now
+    if stalls_s > 0:  # what waits for it does so to its end
+        act.target.doubt(stalls_s)
     speed.write_ms, speed.stalled_until_s = world.scene.weather.write_ms, 0.0
     act.healed()
 

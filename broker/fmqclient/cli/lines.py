@@ -6,9 +6,12 @@ process alive.
 
 import asyncio
 import os
+import select
 import threading
 from collections.abc import AsyncIterator
 from typing import Final
+
+from fmqclient.cli.streams import wait_for
 
 _PIECE: Final = 256 * 1024
 _AHEAD: Final = 8  # pieces read ahead
@@ -39,13 +42,20 @@ class Pieces:
         while piece and not isinstance(piece, OSError):
             self._room.acquire()
             try:
-                piece = os.read(self._fd, _PIECE)
+                piece = self._some()
             except OSError as error:
                 piece = error
             try:
                 self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
             except RuntimeError:
                 return  # the loop is closed: nobody wants it any more
+
+    def _some(self) -> bytes:
+        while True:
+            try:
+                return os.read(self._fd, _PIECE)
+            except BlockingIOError:
+                wait_for(self._fd, select.POLLIN)
 
 
 async def lines(fd: int) -> AsyncIterator[list[bytes]]:

@@ -4,7 +4,6 @@ Sub-commands that need more than the client (a broker, ZooKeeper, Java) live in 
 own, which are imported only when they are asked for.
 """
 
-import io
 import json
 import os
 import sys
@@ -17,6 +16,7 @@ import typer
 
 from fmqclient.cli import common, consume, groups, produce, status, topics
 from fmqclient.cli.common import FAILED, INTERRUPTED, NO_READER, TERMINATED, USAGE, talk
+from fmqclient.cli.streams import stand_in
 
 _ELSEWHERE: Final = {
     "broker": "Run a broker; change what one may serve.",
@@ -66,7 +66,7 @@ def build(arguments: Sequence[str]) -> typer.Typer:
 
 def main() -> None:
     """Run the command line; never returns."""
-    _stand_in()
+    stand_in()
     code = run(sys.argv[1:])
     try:
         sys.stdout.flush()
@@ -79,33 +79,6 @@ def main() -> None:
             talk(str(error))
             code = FAILED
     sys.exit(code)
-
-
-class _Output(io.FileIO):
-    """Standard output, whoever writes to it: what cannot be written is told as such."""
-
-    def write(self, data: Any) -> int:
-        try:
-            return super().write(data)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise common.NotWritten(error) from None
-
-
-def _stand_in() -> None:
-    """Put `_Output` in the place of standard output.
-
-    If that was closed by who started us (`fmq ... >&-`), what is written there fails, as it would;
-    talk that nobody wants does not.
-    """
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # until the exit
-    out = sys.stdout
-    fd = os.open(os.devnull, os.O_RDONLY) if out is None else out.fileno()
-    raw = io.BufferedWriter(_Output(fd, "wb", closefd=False))
-    encoding, errors = (out.encoding, out.errors) if out is not None else ("utf-8", "strict")
-    sys.stdout = io.TextIOWrapper(raw, encoding, errors, line_buffering=os.isatty(fd))
 
 
 def run(arguments: Sequence[str]) -> int:

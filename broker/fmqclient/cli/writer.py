@@ -8,11 +8,13 @@ alive nor hold the lock of `sys.stdout` when it ends.
 
 import asyncio
 import os
+import select
 import threading
 from contextlib import suppress
 from queue import SimpleQueue
 
 from fmqclient.cli.common import NobodyReads, NotWritten
+from fmqclient.cli.streams import wait_for
 
 
 class Writer:
@@ -48,7 +50,10 @@ class Writer:
         rest = memoryview(data)
         try:
             while rest:
-                rest = rest[os.write(self._fd, rest) :]
+                try:
+                    rest = rest[os.write(self._fd, rest) :]
+                except BlockingIOError:
+                    wait_for(self._fd, select.POLLOUT)
         except BrokenPipeError:
             return NobodyReads()
         except OSError as error:

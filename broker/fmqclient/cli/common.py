@@ -203,7 +203,8 @@ def show(output: Output, columns: Sequence[str], rows: Iterable[Sequence[Any]], 
     for row in rows:
         table.add_row(*(_cell(value) for value in row))
     # Not on a terminal: never folded, so that other programs can read it.
-    console = Console(highlight=False, width=None if terminal else 10_000, markup=False)
+    width = None if terminal else 10_000
+    console = Console(highlight=False, width=width, markup=False, emoji=False)
     with console.capture() as captured:
         console.print(table)
     lines = (line.rstrip() for line in captured.get().splitlines())
@@ -216,7 +217,11 @@ _NUMBERS: Final = frozenset(
 
 
 def _cell(value: Any) -> str:
-    return "-" if value in ("", None) else str(value)
+    """In one line, and nothing that a terminal obeys: a client chooses its own name."""
+    text = "-" if value in ("", None) else str(value)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def moment(text: str) -> Start:

@@ -44,7 +44,7 @@ class Show:
     """What is told while it runs. Use it as a context manager."""
 
     def __init__(self, total: int, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True, highlight=False)
+        self._console = console or Console(stderr=True, highlight=False, emoji=False)
         self._total = total
         self._began = time.monotonic()
         self._line_due = 0.0
@@ -93,7 +93,7 @@ class Show:
 
 def print_report(report: Report, console: Console | None = None) -> None:
     """The tables and the verdict."""
-    out = console or Console(highlight=False)
+    out = console or Console(highlight=False, emoji=False)
     out.print()
     out.print(_messages(report))
     out.print()
@@ -105,7 +105,8 @@ def print_report(report: Report, console: Console | None = None) -> None:
     out.print(f"{verdict} ({report.seconds:.1f} s in all)", markup=False)
     out.print(f"Logs: {report.directory}/*/broker.log", markup=False, soft_wrap=True)
     out.print(f"Data: {report.directory}/*/data", markup=False, soft_wrap=True)
-    out.print(f"      fmq journal verify {report.directory}/g1-0/data", soft_wrap=True)
+    verify = f"      fmq journal verify {report.directory}/g1-0/data"
+    out.print(verify, markup=False, soft_wrap=True)
 
 
 def _messages(report: Report) -> Table:

@@ -119,3 +119,12 @@ def test_what_a_broker_serves_has_one_name(capsysbinary: pytest.CaptureFixture[b
     table, data = capsysbinary.readouterr().out.split(b"\n[", 1)
     assert b" PERMISSION " in table
     assert json.loads(b"[" + data)[0]["permission"] == "NONE"
+
+
+def test_a_table_shows_what_is_there(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """An IPv6 address has no pictures in it, and nobody's name moves the cursor."""
+    rows = [("[fd00:abc::1]:9876", "me\x1b[2J\nyou"), ("[fd00:100:ab:1::2]:9876", "café")]
+    common.show(common.Output.TABLE, ("ADDRESS", "MEMBER"), rows, None)
+    _, first, second = capsysbinary.readouterr().out.decode().splitlines()
+    assert first.split() == ["[fd00:abc::1]:9876", r"me\x1b[2J\nyou"]
+    assert second.split() == ["[fd00:100:ab:1::2]:9876", "café"]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,11 @@ def test_the_report_has_all_numbers_and_the_verdict() -> None:
         assert number in text
     assert "VERDICT: all is well" in text
     assert "somewhere/*/broker.log" in text
+
+
+def test_a_folder_is_named_as_it_is() -> None:
+    text = printed(replace(a_report(), directory=Path("run[bold]")))
+    assert "fmq journal verify run[bold]/g1-0/data" in text
 
 
 def test_a_finding_makes_another_verdict() -> None:

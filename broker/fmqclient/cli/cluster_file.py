@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fmqcore.address import is_host
 from fmqcore.cluster import GroupConfig, Member
 from fmqcore.errors import InvalidArgument
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts, can_meet
@@ -133,7 +134,8 @@ class ClusterSpec:
 
     def _address(self, place: str, text: str) -> str:
         host, _, port = text.rpartition(":")
-        if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        plain = port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536
+        if not is_host(host) or not plain:
             raise self._wrong(
                 place, f"{text!r} is not host:port, as clients and other brokers reach it"
             )

@@ -137,7 +137,10 @@ def confirm(question: str) -> None:
     """Ask the person at the terminal; ends the command unless the answer is yes."""
     sys.stderr.write(f"{question} [y/N]: ")
     sys.stderr.flush()
-    answer = sys.stdin.readline() if sys.stdin is not None else ""
+    try:
+        answer = sys.stdin.readline() if sys.stdin is not None else ""
+    except UnicodeDecodeError:
+        answer = "no text at all"
     if not answer:
         sys.stderr.write("\n")
         raise InvalidArgument("nobody answers on standard input; to do it without asking: --yes")
@@ -164,7 +167,10 @@ def _known(url: str) -> str:
         return url
     from fmqclient.dev.plan import broker_ports, state_folder
 
-    ports = broker_ports(state_folder("dev"))
+    try:
+        ports = broker_ports(state_folder("dev"))
+    except InvalidArgument:  # we have no home
+        return url
     others = "".join(f",127.0.0.1:{p}" for p in ports if p != DEFAULT_PORT)
     return url + others if DEFAULT_PORT in ports else url
 
@@ -228,7 +234,7 @@ def moment(text: str) -> Start:
     """`earliest`, `latest`, an ISO 8601 time (local if it names no zone), or milliseconds."""
     if text in ("earliest", "latest"):
         return text
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) < 20:
         return int(text)
     try:
         return datetime.fromisoformat(text)

@@ -7,6 +7,7 @@ when it is asked for.)
 
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -183,7 +184,10 @@ async def _status(folder: Path, output: Output) -> None:
 
 def _where(folder: Path) -> str:
     """What a command needs to find it again."""
-    return "" if folder == state_folder("dev") else f" --dir {folder}"
+    with suppress(InvalidArgument):  # we have no home
+        if folder == state_folder("dev"):
+            return ""
+    return f" --dir {folder}"
 
 
 def _attached(folder: Path) -> DevCluster:

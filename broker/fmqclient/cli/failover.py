@@ -16,7 +16,7 @@ from fmqclient.cli.common import talk
 from fmqclient.cli.registry import Registry, registry
 from fmqcore.cluster import GroupState, Mode
 from fmqcore.errors import InvalidArgument, Unavailable
-from fmqcore.words import BrokerId, GroupName
+from fmqcore.words import BrokerId, GroupName, require_name
 
 app = typer.Typer(help="Give a group's mastership to another of its brokers.")
 
@@ -46,6 +46,7 @@ def failover(
     that serves the reads (`fmq status`): it becomes master when it has heard every other member.
     """
     name = cluster_name(cluster)
+    require_name("group", group)
 
     async def work() -> None:
         async with registry(zookeeper, name) as groups:
@@ -59,7 +60,7 @@ async def _move(
 ) -> None:
     if lost:
         master = (await groups.state(group)).master
-        if lost != master:
+        if lost != master and await groups.group(group) is not None:  # else `want` tells
             raise InvalidArgument(f"{lost} is not the master of group {group}: that is {master}")
     state = await groups.want(group, to, lost)
     if state.mode is Mode.SLAVE_CONSUME and to not in (state.reader, state.master):

@@ -79,8 +79,14 @@ class BrokerPlan:
 
 
 def state_folder(name: str) -> Path:
-    """Where `fmq dev` and `fmq demo` keep what they make, unless told otherwise."""
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    """Where `fmq dev` and `fmq demo` keep what they make, unless told otherwise.
+
+    Raises `InvalidArgument` if this user has no home, as in many a container.
+    """
+    try:
+        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    except RuntimeError:
+        raise InvalidArgument("there is no home folder here: name one with --dir") from None
     return Path(home) / "fmq" / name
 
 

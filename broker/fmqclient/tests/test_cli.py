@@ -94,8 +94,9 @@ def test_moments() -> None:
     assert moment("earliest") == "earliest"
     assert moment("1700000000123") == 1_700_000_000_123
     assert moment("2026-01-01T00:00:00+00:00").timestamp() == 1_767_225_600  # type: ignore[union-attr]
-    with pytest.raises(InvalidArgument, match="neither 'earliest' nor"):
-        moment("yesterday")
+    for none in ("yesterday", "9" * 5000):
+        with pytest.raises(InvalidArgument, match="neither 'earliest' nor"):
+            moment(none)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +125,7 @@ def test_moments() -> None:
         (["consume", "t", "-g", ""], common.USAGE, "'' is no name for a consumer group"),
         (["group", "delete", ""], common.USAGE, "'' is no name for a consumer group"),
         (["failover", "g", "--to", "b", "--timeout", "-1"], common.USAGE, "equal to 0"),
+        (["failover", "../g", "--to", "b", "-c", "c"], common.USAGE, "is no name for a group"),
         (["dev", "up", "--slaves", "0", "--how-many", "one"], common.USAGE, "never be met"),
         (["topic", "list", "-b", "fmq://a b:1"], common.USAGE, "is not host:port"),
         (["topic", "list", "-b", "fmq://[::1"], common.USAGE, "is not host:port"),

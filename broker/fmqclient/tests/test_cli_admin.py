@@ -86,6 +86,15 @@ def test_what_cannot_be_undone_is_asked_and_says_what_it_needs(
     assert admin.deleted == ([] if code else ["orders"])
 
 
+def test_an_answer_that_is_no_text_is_no_yes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, admin: Admin
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\n"), "utf-8"))
+    assert main.run(["topic", "delete", "orders"]) == common.FAILED
+    assert "nothing was done" in capsys.readouterr().err
+    assert not admin.deleted
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

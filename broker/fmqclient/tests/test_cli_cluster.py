@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from fmqclient.cli import common, main
+from fmqclient.cli import common, failover, main
 from fmqclient.cli.cluster_file import ClusterSpec, differences
 from fmqclient.cli.registry import Registry, registry
 from fmqcore.cluster import GroupConfig, GroupState, Mode, state_to_json
-from fmqcore.errors import InvalidArgument
+from fmqcore.errors import InvalidArgument, NotFound
 from fmqcore.paths import state_node
 from fmqcore.policy import AckPolicy, Flush, HowMany
 from fmqcore.words import BrokerId, Epoch, GroupName, Permission
@@ -102,6 +102,22 @@ def test_what_changes_is_told(tmp_path: Path) -> None:
     ]
     assert differences(new, old)[1] == "- g1-2"
     assert differences(old, old) == []
+
+
+async def test_a_group_that_is_not_there_is_told_before_its_master() -> None:
+    class Nobody:
+        async def state(self, _: object) -> GroupState:
+            return GroupState()
+
+        async def group(self, _: object) -> None:
+            return None
+
+        async def want(self, *_: object) -> GroupState:
+            raise NotFound("cluster c has no group 'g9'")
+
+    nobody: Any = Nobody()
+    with pytest.raises(NotFound, match="no group"):
+        await failover._move(nobody, GroupName("g9"), BrokerId("b"), BrokerId("a"), 0)
 
 
 @pytest.mark.processes

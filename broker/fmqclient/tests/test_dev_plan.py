@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from fmqclient.address import DEFAULT_URL
-from fmqclient.cli import common
+from fmqclient.cli import common, dev
 from fmqclient.dev.cluster import ClusterFailed, DevCluster
 from fmqclient.dev.plan import (
     BrokerPlan,
@@ -22,6 +22,7 @@ from fmqclient.dev.plan import (
     broker_names,
     group_configs,
     read_file,
+    state_folder,
     write_file,
 )
 from fmqclient.dev.processes import Child
@@ -65,6 +66,20 @@ def test_the_command_line_knows_all_brokers_of_the_usual_cluster(
     assert common._known(DEFAULT_URL) == DEFAULT_URL, "another cluster"
     (folder / "cluster.json").write_text("{}")
     assert common._known(DEFAULT_URL) == DEFAULT_URL
+
+
+def test_nobody_needs_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may run as a user that its system does not know."""
+
+    def none() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", none)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    assert common._known(DEFAULT_URL) == DEFAULT_URL
+    assert dev._where(tmp_path) == f" --dir {tmp_path}"
+    with pytest.raises(InvalidArgument, match="--dir"):
+        state_folder("dev")
 
 
 def test_names_zones_and_configurations(tmp_path: Path) -> None:

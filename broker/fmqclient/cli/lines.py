@@ -12,9 +12,12 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from fmqclient.cli.streams import wait_for
+from fmqcore.errors import TooLarge
 
 _PIECE: Final = 256 * 1024
 _AHEAD: Final = 8  # pieces read ahead
+_LONGEST: Final = 4 * 2**20
+"""Bytes of a key and a value: more than any topic takes. What is shorter the producer judges."""
 
 
 class Pieces:
@@ -59,16 +62,36 @@ class Pieces:
 
 
 async def lines(fd: int) -> AsyncIterator[list[bytes]]:
-    """Lines without their newline, all that came at once in one list; the last may lack one."""
-    rest = b""
+    """Lines without their newline, all that came at once in one list; the last may lack one.
+
+    One that is too long for any message ends it, lest it fill the memory. Raises `TooLarge`.
+    """
+    begun: list[bytes] = []  # of a line that goes on
+    size = 0
     async for piece in Pieces(fd):
-        *whole, rest = (rest + piece).split(b"\n")
-        if whole:
-            yield whole
-    if rest:
-        yield [rest]
+        first, newline, rest = piece.partition(b"\n")
+        begun.append(first)
+        size += len(first)
+        _require_room(size, "a line")
+        if newline:
+            *more, last = rest.split(b"\n")
+            yield [b"".join(begun), *more]
+            begun, size = [last], len(last)
+    if size:
+        yield [b"".join(begun)]
 
 
 async def everything(fd: int) -> bytes:
-    """The whole file."""
-    return b"".join([piece async for piece in Pieces(fd)])
+    """The whole file. Raises `TooLarge` if no message can hold it."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in Pieces(fd):
+        pieces.append(piece)
+        size += len(piece)
+        _require_room(size, "the input")
+    return b"".join(pieces)
+
+
+def _require_room(size: int, what: str) -> None:
+    if size > _LONGEST:
+        raise TooLarge(f"{what} is longer than any message may be ({_LONGEST // 2**20} MiB)")

@@ -7,12 +7,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from fmqclient.cli import common
-from fmqclient.cli.lines import lines
+from fmqclient.cli.lines import everything, lines
 from fmqclient.cli.writer import Writer
+from fmqcore.errors import TooLarge
 
 LARGE = bytes(range(256)) * 4096  # more than a pipe holds
 
@@ -104,3 +106,27 @@ async def test_input_that_does_not_block_is_waited_for(pipe: tuple[int, int]) ->
     assert not reading.done()
     os.write(end, b"hello\n")
     assert await reading == [b"hello"]
+
+
+async def test_lines_come_whole_however_they_are_cut(tmp_path: Path) -> None:
+    long = b"x" * 600_000
+    for text in (
+        b"a\n\nb\n" + long + b"\n\n" + long + b"\nthe last",
+        b"",
+        long,
+        long + b"\n",
+        b"\n",
+    ):
+        (tmp_path / "text").write_bytes(text)
+        with (tmp_path / "text").open("rb") as file:
+            found = [line async for some in lines(file.fileno()) for line in some]
+        assert found == text.splitlines()
+
+
+async def test_a_line_without_an_end_is_not_gathered_for_ever() -> None:
+    """It filled the memory, and took a time that grew with its square, to be refused at last."""
+    endless = os.open("/dev/zero", os.O_RDONLY)
+    with pytest.raises(TooLarge, match="a line is longer"):
+        await anext(lines(endless))
+    with pytest.raises(TooLarge, match="the input is longer"):
+        await everything(endless)

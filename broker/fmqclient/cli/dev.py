@@ -69,7 +69,7 @@ def up(
 
 @app.command()
 def down(
-    wipe: Annotated[bool, typer.Option("--wipe", help="remove its folder, data and all")] = False,
+    wipe: Annotated[bool, typer.Option("--wipe", help="remove it, data and all")] = False,
     directory: Folder = None,
 ) -> None:
     """Stop the cluster. Its data stay, for the next `up`, unless wiped."""
@@ -166,10 +166,14 @@ async def _down(folder: Path, *, wipe: bool) -> None:
     was_running = cluster.running
     await cluster.stop()
     _refuse_foreign(cluster)
-    if wipe:
-        await cluster.wipe()
     what = "stopped" if was_running else "was not running"
-    talk(f"{what}; {folder} is removed" if wipe else f"{what}; its data stay in {folder}")
+    if not wipe:
+        talk(f"{what}; its data stay in {folder}")
+    elif others := await cluster.wipe():
+        some = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
+        talk(f"{what}; it is removed; {folder} stays, as more is in it: {some}")
+    else:
+        talk(f"{what}; {folder} is removed")
 
 
 async def _status(folder: Path, output: Output) -> None:

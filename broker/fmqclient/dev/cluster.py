@@ -8,7 +8,6 @@ from the main thread: its processes end with this one whatever happens (`fmqport
 
 import asyncio
 import os
-import shutil
 import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
@@ -19,6 +18,7 @@ from typing import Final, Self
 
 from fmqclient.dev.groups import Groups
 from fmqclient.dev.one_broker import BrokerStatus, ask, broker_command, tail
+from fmqclient.dev.plan import ZOOKEEPER as ZOOKEEPER
 from fmqclient.dev.plan import (
     BrokerPlan,
     ClusterFile,
@@ -27,6 +27,7 @@ from fmqclient.dev.plan import (
     broker_names,
     group_configs,
     read_file,
+    remove_cluster,
     write_file,
 )
 from fmqclient.dev.processes import Child, holders, is_locked, owner_of
@@ -38,8 +39,8 @@ from fmqport.spawn import spawn
 from fmqport.zk.embedded import EmbeddedZooKeeper
 from fmqproto.v1 import admin_pb2
 
-ZOOKEEPER: Final = "zookeeper"
 _START_S: Final = 60.0
+_LAST_PORT: Final = 65_535
 _POLL_S: Final = 0.05
 
 
@@ -159,7 +160,7 @@ class DevCluster:
         before = [known.port_of(name) if known else 0 for name in names]
         if first := self.options.first_port:
             wanted = [before[0], *(old or first + n for n, old in enumerate(before[1:]))]
-            before = [wanted[0], first, *wanted[2:]]
+            before = [p if p <= _LAST_PORT else 0 for p in (wanted[0], first, *wanted[2:])]
         return free_ports(len(names), before)
 
     async def _start_zookeeper(self, port: int) -> None:
@@ -217,15 +218,18 @@ class DevCluster:
             self._groups = None
         self._stack.close()
 
-    async def wipe(self) -> None:
-        """Remove its folder, and what an ensemble of somebody else holds of it. Stop it first."""
+    async def wipe(self) -> list[str]:
+        """Remove all of it, also what an ensemble of somebody else holds. Stop it first.
+
+        Returns what else is in its folder, which then stays.
+        """
         if self.options.zookeeper:
             groups = Groups(self.options.zookeeper, self.options.cluster)
             try:
                 await groups.forget_cluster()
             finally:
                 await groups.close()
-        await asyncio.to_thread(shutil.rmtree, self.directory)
+        return await asyncio.to_thread(remove_cluster, self.directory, self.options)
 
     @property
     def running(self) -> bool:

@@ -8,7 +8,6 @@
 """
 
 import asyncio
-import shutil
 from array import array
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -20,7 +19,7 @@ import fmqclient
 from fmqclient.client import Client
 from fmqclient.dev.cluster import DevCluster, refuse_if_running
 from fmqclient.dev.flights import ALL, flights
-from fmqclient.dev.plan import STATE_FILE, ClusterOptions
+from fmqclient.dev.plan import ClusterOptions, read_file, remove_cluster
 from fmqclient.dev.probe import Probe
 from fmqclient.dev.replicas import Compared, compare_journals
 from fmqclient.dev.show import Report, Show
@@ -297,9 +296,10 @@ def _clear(directory: Path) -> None:
     """Remove what an earlier run left; nothing that is not ours."""
     refuse_if_running(directory)
     if directory.is_dir() and any(directory.iterdir()):
-        if not (directory / STATE_FILE).exists():
+        known = read_file(directory)
+        if known is None:
             raise InvalidArgument(f"{directory} is not empty and holds no cluster: name another")
-        shutil.rmtree(directory)
+        remove_cluster(directory, known.options)
 
 
 def _groups(cluster: DevCluster) -> list[str]:

@@ -5,6 +5,7 @@ Leaves in the cluster's folder: `cluster.json` (options, ports, process ids).
 
 import json
 import os
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,6 +17,8 @@ from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.words import BrokerId, GroupName, Permission
 
 STATE_FILE: Final = "cluster.json"
+ZOOKEEPER: Final = "zookeeper"
+"""Its process, and its folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ def group_configs(options: ClusterOptions, brokers: Iterable[BrokerPlan]) -> lis
 class Running:
     """A process as the state file knows it."""
 
-    name: str  # "zookeeper" or a broker's id
+    name: str  # `ZOOKEEPER` or a broker's id
     port: int
     pid: int
     born: float
@@ -149,21 +152,44 @@ def write_file(directory: Path, file: ClusterFile) -> None:
 
 
 def read_file(directory: Path) -> ClusterFile | None:
-    """Read it; None if there is no cluster in this folder."""
+    """Read it; None if there is no cluster in this folder. Raises `InvalidArgument`."""
+    path = directory / STATE_FILE
     try:
-        data = json.loads((directory / STATE_FILE).read_text())
+        data = json.loads(path.read_text())
+        return ClusterFile(
+            _options(data["options"]), [Running(**process) for process in data["processes"]]
+        )
     except FileNotFoundError:
         return None
-    return ClusterFile(
-        _options(data["options"]), [Running(**process) for process in data["processes"]]
-    )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidArgument(
+            f"{path} does not say what the cluster in its folder consists of ({error!r}): it is of "
+            "another version, or damaged; end what still runs of it, and remove that folder"
+        ) from error
+
+
+def remove_cluster(directory: Path, options: ClusterOptions) -> list[str]:
+    """Remove what a cluster leaves in its folder; the folder too, unless something else is in it.
+
+    Returns what else. The folder may be anybody's: a project's, somebody's home.
+    """
+    folders = [str(broker) for _, broker, _ in broker_names(options)]
+    for name in folders if options.zookeeper else [*folders, ZOOKEEPER]:
+        if (directory / name).exists():
+            shutil.rmtree(directory / name)
+    for name in (f"{STATE_FILE}.new", STATE_FILE):  # the last: till then it can be done again
+        (directory / name).unlink(missing_ok=True)
+    others = sorted(path.name for path in directory.iterdir())
+    if not others and not directory.is_symlink():
+        directory.rmdir()
+    return others
 
 
 def broker_ports(directory: Path) -> list[int]:
     """Where the brokers of the cluster in this folder listen; none if there is no such cluster."""
     try:
         known = read_file(directory)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, InvalidArgument):
         return []  # of another version, perhaps: nothing depends on it
     brokers = {broker for _, broker, _ in broker_names(known.options)} if known else set()
     return [p.port for p in known.processes if p.name in brokers] if known else []

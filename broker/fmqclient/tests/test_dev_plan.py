@@ -13,6 +13,7 @@ import pytest
 
 from fmqclient.address import DEFAULT_URL
 from fmqclient.cli import common, dev
+from fmqclient.dev import demo
 from fmqclient.dev.cluster import ClusterFailed, DevCluster
 from fmqclient.dev.plan import (
     BrokerPlan,
@@ -80,6 +81,48 @@ def test_nobody_needs_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert dev._where(tmp_path) == f" --dir {tmp_path}"
     with pytest.raises(InvalidArgument, match="--dir"):
         state_folder("dev")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"options": {"zones": 1}, "processes": []}'])
+def test_a_state_file_that_cannot_be_read_is_no_bug(tmp_path: Path, text: str) -> None:
+    (tmp_path / "cluster.json").write_text(text)
+    with pytest.raises(InvalidArgument, match="another version, or damaged"):
+        DevCluster.attach(tmp_path)
+
+
+def test_wiping_a_cluster_leaves_what_is_not_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--dir .` in a project, say."""
+    precious = tmp_path / "src" / "precious"
+    precious.parent.mkdir()
+    precious.write_text("mine")
+    for name in ("g1-0", "g1-1", "g2-0", "g2-1", "zookeeper"):
+        (tmp_path / name / "data").mkdir(parents=True)
+    write_file(tmp_path, ClusterFile(ClusterOptions(), []))
+    dev.down(wipe=True, directory=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["src"]
+    assert precious.read_text() == "mine"
+    assert f"{tmp_path} stays, as more is in it: src" in capsys.readouterr().err
+
+
+def test_a_demo_removes_an_earlier_run_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    for name in ("g1-0", "zookeeper"):
+        (folder / name).mkdir(parents=True)
+    write_file(folder, ClusterFile(ClusterOptions(), []))
+    (folder / "notes").write_text("mine")
+    demo._clear(folder)
+    assert [path.name for path in folder.iterdir()] == ["notes"]
+    (folder / "notes").unlink()
+    write_file(folder, ClusterFile(ClusterOptions(), []))
+    demo._clear(folder)
+    assert not folder.exists()
+
+
+def test_ports_behind_the_last_one_are_no_wish(tmp_path: Path) -> None:
+    cluster = DevCluster(tmp_path, ClusterOptions(first_port=65_535))
+    assert all(0 < port < 65_536 for port in cluster._ports(None))
 
 
 def test_names_zones_and_configurations(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -79,21 +80,22 @@ def produce(
         raise typer.BadParameter("standard input is closed: name a file with -f")
     job = _Job(topic, key, separator, fixed, rate, count, output, results)
 
-    async def work() -> int:
-        with ExitStack() as files:
-            fd = files.enter_context(file.open("rb")).fileno() if file else sys.stdin.fileno()
-            async with client(brokers) as connected:
-                known = await connected.admin().topic(topic)  # before the first line is typed
-                _check_place(known, group, queue)
-                async with connected.producer(acks=acks, linger_ms=linger_ms) as producer:
-                    watching = asyncio.create_task(job.watch(producer))
-                    try:
-                        await job.send(producer, _whole(fd) if whole else lines(fd))
-                    finally:
-                        watching.cancel()
+    async def work(fd: int) -> int:
+        async with client(brokers) as connected:
+            known = await connected.admin().topic(topic)  # before the first line is typed
+            _check_place(known, group, queue)
+            async with connected.producer(acks=acks, linger_ms=linger_ms) as producer:
+                watching = asyncio.create_task(job.watch(producer))
+                try:
+                    await job.send(producer, _whole(fd) if whole else lines(fd))
+                finally:
+                    watching.cancel()
         return job.failed
 
-    raise typer.Exit(FAILED if run(work) else 0)
+    with ExitStack() as files:  # not in the loop: to open a pipe waits for who writes it
+        fd = files.enter_context(file.open("rb")).fileno() if file else sys.stdin.fileno()
+        failed = run(partial(work, fd))
+    raise typer.Exit(FAILED if failed else 0)
 
 
 def _check_place(topic: Any, group: str | None, queue: int | None) -> None:
@@ -130,26 +132,22 @@ class _Job:
         self._results = results
         self._sent = 0
         self._stored = 0
+        self._told = False
+        self._waiting: list[asyncio.Future[Any]] = []
         self.failed = 0
 
     async def send(self, producer: Any, source: AsyncIterator[list[bytes]]) -> None:
         """Send everything and see what became of it."""
         started = time.monotonic()
-        waiting: list[asyncio.Future[Any]] = []
         try:
-            await self._send_all(producer, source, waiting)
+            await self._send_all(producer, source)
         except BaseException:
-            for future in waiting:  # what becomes of them now is told by how this ends
+            for future in self._waiting:  # what becomes of them now is told by how this ends
                 future.add_done_callback(lambda f: f.cancelled() or f.exception())
             raise
         self._say(time.monotonic() - started)
 
-    async def _send_all(
-        self,
-        producer: Any,
-        source: AsyncIterator[list[bytes]],
-        waiting: "list[asyncio.Future[Any]]",
-    ) -> None:
+    async def _send_all(self, producer: Any, source: AsyncIterator[list[bytes]]) -> None:
         started = time.monotonic()
         async for values in source:
             for value in values:
@@ -158,20 +156,21 @@ class _Job:
                 if self._rate:
                     due = started + self._sent / self._rate
                     await asyncio.sleep(max(0.0, due - time.monotonic()))
-                waiting.append(await self._send(producer, value))
-                if len(waiting) >= _AT_ONCE:
-                    await self._settle(waiting)
+                self._waiting.append(await self._send(producer, value))
+                if len(self._waiting) >= _AT_ONCE:
+                    await self._settle()
             if self._count and self._sent >= self._count:
                 break
             if self._results or len(values) < 2:
-                await self._settle(waiting)
-        await self._settle(waiting)
+                await self._settle()
+        await self._settle()
 
     async def watch(self, producer: Any) -> None:
-        """Say why nothing moves."""
+        """Say why nothing moves; and what has failed, though more may come for hours."""
         while True:
             before, sent = producer.outstanding, self._sent
             await asyncio.sleep(_STALLED_S)
+            self._look()
             if before and (before, sent) == (producer.outstanding, self._sent):
                 said = [f"{group}: {why}" for group, why in producer.connected.items() if why]
                 talk(f"waiting, {before:,} not stored yet; {'; '.join(said) or 'no answer'}")
@@ -195,22 +194,33 @@ class _Job:
             else:
                 return future
 
-    async def _settle(self, waiting: "list[asyncio.Future[Any]]") -> None:
+    def _look(self) -> None:
+        for future in self._waiting:
+            if future.done() and not future.cancelled() and (error := future.exception()):
+                self._tell(error)
+                return
+
+    def _tell(self, error: BaseException) -> None:
+        """The first failure: the others are most often for the same reason."""
+        if not self._told:
+            self._told = True
+            talk(str(error))
+
+    async def _settle(self) -> None:
         """Wait for what was sent, in order; say the first failure."""
         printed = []
-        for future in waiting:
+        for future in self._waiting:
             if not future.done():
                 await asyncio.wait([future])
             error = future.exception()
             if error is not None:
-                if not self.failed:
-                    talk(str(error))
+                self._tell(error)
                 self.failed += 1
                 continue
             self._stored += 1
             if self._results:
                 printed.append(self._line(future.result()))
-        waiting.clear()
+        self._waiting.clear()
         if printed:
             write(b"".join(printed))
 

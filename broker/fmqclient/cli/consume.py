@@ -59,7 +59,9 @@ def consume(
     exit_at_end: Annotated[
         bool, typer.Option("--exit-at-end", "-e", help="stop at what is the end when we start")
     ] = False,
-    ack: Annotated[bool, typer.Option(help="acknowledge what was printed")] = True,
+    ack: Annotated[
+        bool, typer.Option(help="for --group: acknowledge what was printed; else it comes again")
+    ] = True,
     output: OutputOption = Output.TABLE,
     brokers: Brokers = BROKERS,
 ) -> None:
@@ -77,6 +79,7 @@ def consume(
         require_name("consumer group", group)
     name = group if group is not None else f"fmq-{random.getrandbits(48):012x}"
     to_bytes = as_json if output is Output.JSON else formatter(format)
+    ack |= group is None  # nobody goes on where ours was; and what is not acked comes again
     printer = _Printer(to_bytes, count=count, timeout_s=timeout, at_end=exit_at_end, ack=ack)
     begin = moment(start)
 

@@ -1,0 +1,62 @@
+"""`fmq consume`: what it acknowledges."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from fmqclient.cli import consume, main
+
+
+class Sub:
+    """A client, its consumer and the one message that this has, all in one."""
+
+    value = b"v"
+    connected: dict[str, str] = {}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.acks = 0
+
+    def consumer(self, *_: object, **__: object) -> "Sub":
+        return self
+
+    def admin(self) -> "Sub":
+        return self
+
+    async def __aenter__(self) -> "Sub":
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def fetch(self, *_: object) -> list[Any]:
+        return [self]
+
+    def ack_now(self) -> None:
+        self.acks += 1
+
+    async def commit(self) -> None: ...
+
+    async def delete_group(self, _: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("options", "acks"),
+    [(["-g", "g"], 1), (["-g", "g", "--no-ack"], 0), ([], 1), (["--no-ack"], 1)],
+)
+def test_only_the_progress_of_a_named_group_may_be_left_as_it_was(
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    acks: int,
+) -> None:
+    """What is not acked comes again and again, and bars the way to what is behind it."""
+    sub = Sub()
+
+    @asynccontextmanager
+    async def client(_: str) -> AsyncIterator[Sub]:
+        yield sub
+
+    monkeypatch.setattr(consume, "client", client)
+    assert main.run(["consume", "t", "-n", "1", *options]) == 0
+    assert (capfd.readouterr().out, sub.acks) == ("v\n", acks)

@@ -11,7 +11,7 @@ Backslash escapes: \n \t \r \0 \\ \xHH. Keys and values are printed as they are:
 import json
 import re
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -79,15 +79,18 @@ def as_json(message: Message) -> bytes:
         if raw is not None:
             fields |= _text(name, raw)
     if headers := message.headers:
-        fields["headers"] = {
-            n: next(iter(_text(n, v).values())) for n, v in sorted(headers.items())
-        }
+        fields["headers"] = texts(headers)
     return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
 
 
 def iso(ms: int) -> str:
     """A moment, in UTC."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def texts(headers: Mapping[str, bytes]) -> dict[str, str]:
+    """Headers for JSON, sorted by name."""
+    return {n: text for name in sorted(headers) for n, text in _text(name, headers[name]).items()}
 
 
 def _text(name: str, raw: bytes) -> dict[str, str]:

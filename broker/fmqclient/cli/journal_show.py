@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from fmqclient.cli.formats import texts
 from fmqcore import columns
 from fmqcore.batch import BatchHeader, BatchType
 from fmqcore.crc import Buffer
@@ -103,7 +104,7 @@ def record_rows(header: BatchHeader, payload: Buffer) -> list[Row]:
             row |= _text("tag", records.tags[number])
         if records.headers is not None:
             found = columns.decode_headers(records.headers[number])
-            row["headers"] = {name: raw.decode(errors="replace") for name, raw in found.items()}
+            row["headers"] = texts(found)
         if records.born_ms is not None:
             row["born_ms"] = records.born_ms[number]
         rows.append(row)

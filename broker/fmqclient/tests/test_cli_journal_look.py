@@ -8,6 +8,7 @@ from typing import Any
 from fmqbroker.tests import journal_kit
 from fmqclient.tests.journal_directory import FIRST, directory, flip, run, verify, write, writer
 from fmqcore.batch import BatchType
+from fmqcore.columns import encode, encode_headers
 from fmqcore.tests.journal_writer import JournalWriter
 
 __all__ = ["directory", "writer"]  # fixtures
@@ -71,6 +72,16 @@ def test_dump_values(tmp_path: Path) -> None:
     assert row["values"][1]["key"] == "k2"
     out = run("dump", directory, "--values")[1]
     assert "'grüße'" in out
+
+
+def test_dump_tells_headers_that_are_no_text(tmp_path: Path) -> None:
+    writer = JournalWriter()
+    attrs, payload = encode([b"v"], headers=[encode_headers({"a": "1", "b": b"\x80"})])
+    writer.append(
+        BatchType.DATA, payload, attrs=attrs, topic_id=7, queue_id=0, record_count=1, base_offset=0
+    )
+    (row,) = dumped(write(tmp_path / "data", writer.files()), "--queue", 0, "--values")
+    assert row["values"][0]["headers"] == {"a": "1", "b_base64": "gA=="}
 
 
 def test_dump_goes_on_behind_damage(directory: Path, writer: JournalWriter) -> None:

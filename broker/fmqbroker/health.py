@@ -102,9 +102,10 @@ class Health:
         except DiskFailed as error:
             return Answer(False, f"the disk fails: {error}")
         except TimeoutError:
+            waited_ms = self._clock.monotonic_ms() - begun_ms
+            return Answer(False, f"a flushed write has no answer for {waited_ms} ms")
+        finally:
             self.probe_ms = self._clock.monotonic_ms() - begun_ms
-            return Answer(False, f"a flushed write has no answer for {self.probe_ms} ms")
-        self.probe_ms = self._clock.monotonic_ms() - begun_ms
         return Answer(True, f"a flushed write took {self.probe_ms} ms")
 
     async def _opened(self) -> DiskFile:

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from fmqbroker.health import Health, Running
 from fmqbroker.settings import BrokerSettings
 from fmqcore.cluster import Mode
-from fmqcore.words import Permission
+from fmqcore.words import Permission, TopicId
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _OWN: Final = ("cluster", "group", "broker")
@@ -43,6 +43,7 @@ class BrokerCollector(Collector):
     def __init__(self, settings: BrokerSettings, health: Health) -> None:
         self._labels = (settings.cluster, settings.group, settings.broker)
         self._health = health
+        self._stored: dict[TopicId, int] = {}  # the most ever seen
 
     def describe(self) -> Iterable[Family]:
         """Nothing in advance: what there is depends on how far the broker has come."""
@@ -125,29 +126,30 @@ class BrokerCollector(Collector):
             return
         slaves = {member.id for member in r.group.config.slaves}  # a removed one may be linked yet
         links = sorted((slave, link) for slave, link in r.master.links.items() if slave in slaves)
-        isr = r.group.state.value.isr
-        for name, text, values in (
-            ("connected", "1 while linked", [link.connected for _, link in links]),
-            ("in_sync", "1 if in the in-sync set", [slave in isr for slave, _ in links]),
-            (
-                "lag_bytes",
-                "Behind the master's end, durably",
-                [max(r.journal.end - link.durable_end, 0) for _, link in links],
-            ),
+        isr, end = r.group.state.value.isr, r.journal.end
+        # How far one is that has not acknowledged anything yet nobody knows.
+        lags = [(s, max(end - v.durable_end, 0)) for s, v in links if v.durable_end]
+        for name, text, pairs in (
+            ("connected", "1 while linked", [(slave, view.connected) for slave, view in links]),
+            ("in_sync", "1 if in the in-sync set", [(slave, slave in isr) for slave, _ in links]),
+            ("lag_bytes", "Behind the master's end, durably", lags),
         ):
-            pairs = [(slave, value) for (slave, _), value in zip(links, values, strict=True)]
             yield self._by(f"fmq_slave_{name}", f"Of each slave: {text}", "slave", pairs)
 
     def _topics(self, r: Running) -> Iterator[Family]:
-        stored: dict[str, int] = {}
+        stored: dict[TopicId, int] = {}
         for (topic_id, _), offset in r.journal.state.next_offsets.items():
-            if (topic := r.view.topics_by_id.get(topic_id)) is not None:
-                stored[topic.name] = stored.get(topic.name, 0) + offset
+            stored[topic_id] = stored.get(topic_id, 0) + offset
+        # A tail that was never acknowledged may be cut off a journal. To Prometheus a counter that
+        # falls began anew: it would add all messages ever stored to the rate.
+        self._stored = {t: max(count, self._stored.get(t, 0)) for t, count in stored.items()}
         total = CounterMetricFamily(
             "fmq_topic_messages", "Messages ever stored here", labels=(*_OWN, "topic")
         )
-        for name, count in sorted(stored.items()):
-            total.add_metric((*self._labels, name), count)
+        topics = sorted((topic.name, of) for of, topic in r.view.topics_by_id.items())
+        for name, of in topics:
+            if of in self._stored:
+                total.add_metric((*self._labels, name), self._stored[of])
         yield total
         if r.gate.permission() & Permission.READ:
             yield self._lag(r)

@@ -18,7 +18,7 @@ from fmqbroker.settings import BrokerSettings
 from fmqbroker.tests.fault_disk import FaultDisk, Step
 from fmqbroker.tests.test_broker import Process, broker
 from fmqcore.cluster import GroupConfig, GroupState, Member, Mode
-from fmqcore.words import BrokerId, GroupName, Permission, Position
+from fmqcore.words import BrokerId, GroupName, Permission, Position, TopicId
 from fmqport.disk import DiskFailed, DiskFull
 from fmqport.free_ports import free_port
 from fmqport.system import SystemClock
@@ -64,10 +64,47 @@ def test_a_slave_that_was_taken_out_of_the_group_has_no_figures() -> None:
     seen: Any = running(A, MASTER)
     seen.journal = SimpleNamespace(end=Position(10))
     seen.master = SimpleNamespace(links={B: LinkView(), BrokerId("g-3"): LinkView()})
-    settings = BrokerSettings(cluster="c", group="g", broker=A, data_dir="-", zookeeper="-")
-    collector = BrokerCollector(settings, cast(Health, None))
-    told = {s.labels["slave"] for f in collector._replication(seen) for s in f.samples}
+    told = {s.labels["slave"] for f in a_collector()._replication(seen) for s in f.samples}
     assert told == {B}
+
+
+def a_collector() -> BrokerCollector:
+    settings = BrokerSettings(cluster="c", group="g", broker=A, data_dir="-", zookeeper="-")
+    return BrokerCollector(settings, cast(Health, None))
+
+
+def test_how_far_a_slave_is_behind_is_told_when_it_is_known() -> None:
+    """After a master's start all of its journal was missing at each slave that was down."""
+    seen: Any = running(A, MASTER)
+    seen.journal = SimpleNamespace(end=Position(10))
+    links = {B: LinkView(), C: LinkView(durable_end=Position(7))}
+    seen.master = SimpleNamespace(links=links)
+    told = {(s.name, s.labels["slave"]): s.value for f in a_collector()._replication(seen)
+            for s in f.samples}  # fmt: skip
+    assert ("fmq_slave_lag_bytes", B) not in told
+    assert told["fmq_slave_lag_bytes", C] == 3
+    assert told["fmq_slave_connected", B] == 0
+
+
+def test_a_counter_does_not_fall_when_a_tail_is_cut_off() -> None:
+    """Prometheus takes that for a start at 0: all messages ever stored came at once."""
+    seen: Any = running(B, MASTER)
+    offsets = {(TopicId(1), 0): 50, (TopicId(1), 1): 50, (TopicId(2), 0): 9}
+    seen.journal = SimpleNamespace(state=SimpleNamespace(next_offsets=offsets))
+    seen.view = SimpleNamespace(topics_by_id={TopicId(1): SimpleNamespace(name="t")})
+    collector = a_collector()
+
+    def counted() -> dict[str, float]:
+        (family,) = collector._topics(seen)
+        return {sample.labels["topic"]: sample.value for sample in family.samples}
+
+    assert counted() == {"t": 100}
+    offsets[TopicId(1), 0] = 40
+    assert counted() == {"t": 100}
+    offsets[TopicId(1), 0] = 60
+    assert counted() == {"t": 110}
+    seen.view.topics_by_id = {TopicId(2): SimpleNamespace(name="t")}  # deleted, and made anew
+    assert counted() == {"t": 9}
 
 
 @pytest.mark.parametrize(
@@ -117,6 +154,7 @@ async def test_ready_needs_a_disk_that_answers(
     disk.fault = fault
     answer = await health.ready()
     assert (answer.well, says in answer.why) == (well, True), answer
+    assert health.probe_ms >= 0, "it waited, however it ended"
     await disk.close()
 
 

@@ -48,6 +48,15 @@ def run_broker(settings: BrokerSettings) -> int:
     """Run one broker until SIGTERM or SIGINT; return the exit status."""
     log_to_stderr()
     gc.set_threshold(*_GC_THRESHOLDS)
+    try:
+        return _run_to_its_end(settings)
+    except Exception:  # noqa: BLE001  # the last place that can tell
+        # Where it came from must be in the log: nobody can run it again and see the same.
+        _log.critical("broker_ends", why="this is a bug", exc_info=True)
+        return FATAL_EXIT
+
+
+def _run_to_its_end(settings: BrokerSettings) -> int:
     status = 0
     try:
         # The same loop, written in C: a seventh less CPU per message (docs/performance.md).

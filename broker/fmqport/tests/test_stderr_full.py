@@ -1,0 +1,44 @@
+"""A server process whose standard error cannot be written: a full disk, a collector that died."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fmqport.process import FATAL_EXIT
+
+LOG = """
+import os, structlog
+from fmqport.logs import log_to_stderr
+log_to_stderr()
+for _ in range(1000):
+    structlog.get_logger().warning("the disk is full", where="/data")
+os._exit(3)
+"""
+FATAL = """
+import asyncio
+from fmqport.process import ProcessLifecycle
+
+async def main():
+    ProcessLifecycle().fatal("the disk fails")
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(params=["a full disk", "nobody reads"])
+def stderr(request: pytest.FixtureRequest) -> int:
+    if request.param == "a full disk":
+        return os.open("/dev/full", os.O_WRONLY)
+    reading, writing = os.pipe()
+    os.close(reading)
+    return writing
+
+
+@pytest.mark.parametrize(("program", "status"), [(LOG, 3), (FATAL, FATAL_EXIT)])
+def test_what_it_says_is_lost_and_nothing_else(stderr: int, program: str, status: int) -> None:
+    """A line of the log raised in the middle of what it told of; `fatal` did not end a broker."""
+    ended = subprocess.run([sys.executable, "-c", program], stderr=stderr, check=False)
+    os.close(stderr)
+    assert ended.returncode == status

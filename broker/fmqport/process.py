@@ -21,6 +21,8 @@ class ProcessLifecycle:
 
     def fatal(self, reason: str) -> NoReturn:
         """See `Lifecycle`: one line on standard error, then the end, without clean-up."""
-        sys.stderr.write(f"fmq: fatal: {reason}\n")
-        sys.stderr.flush()
-        os._exit(FATAL_EXIT)
+        try:
+            sys.stderr.write(f"fmq: fatal: {reason}\n")
+            sys.stderr.flush()
+        finally:  # the end does not depend on whether it can be told
+            os._exit(FATAL_EXIT)

@@ -146,7 +146,31 @@ async def test_whatever_fails_is_told_as_the_disks_failure(tmp_path: Path, numbe
     with pytest.raises(FileNotFoundError):
         await disk.open("b")
     calls.broken = True
-    for failing in (disk.open("a"), disk.list(), disk.free_bytes(), disk.read_file("a")):
+    for failing in (
+        disk.open("a"),
+        disk.list(),
+        disk.free_bytes(),
+        disk.read_file("a"),
+        disk.create("c", 4096),
+        disk.replace_file("d", b""),
+    ):
         with pytest.raises(DiskFailed, match=os.strerror(number)):
+            await failing
+    await disk.close()
+
+
+async def test_no_room_for_a_name_is_a_full_disk(tmp_path: Path) -> None:
+    """Some file systems need room for it, and others have a fixed number of files."""
+
+    class Full(OsCalls):
+        def open(self, path: str, flags: int) -> int:
+            if flags & os.O_CREAT and not path.endswith("lock"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return super().open(path, flags)
+
+    disk = FileDisk(str(tmp_path), Full())
+    await disk.lock("a test")
+    for failing in (disk.create("a", 4096), disk.replace_file("b", b"")):
+        with pytest.raises(DiskFull):
             await failing
     await disk.close()

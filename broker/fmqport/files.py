@@ -177,7 +177,10 @@ class FileDisk:
         path = os.path.join(self._path, name)
         self._refuse_existing(path)
         aside = path + _TMP
-        fd = self._calls.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        try:
+            fd = self._calls.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        except OSError as error:
+            raise self._failure(f"create {path}", error) from error
         try:
             if size:
                 self._calls.allocate(fd, size)

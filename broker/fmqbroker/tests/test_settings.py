@@ -32,6 +32,9 @@ def test_the_defaults_fit_together() -> None:
         {"group": ""},
         {"broker": "-x"},
         {"listen": "nowhere"},
+        {"listen": "127.0.0.1:99999"},  # gRPC and asyncio would take 34463
+        {"http_listen": "127.0.0.1:65536"},
+        {"data_dir": ""},  # the one it was started in
         {"heartbeat_ms": 6000},
         {"redial_min_ms": 5000},
         {"session_window_bytes": 1 << 40},

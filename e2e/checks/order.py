@@ -48,10 +48,12 @@ class _Skipped:
         self._counted: dict[str, int] = {}  # who → of what it was told
 
     def jump(self, newest: int, arrival: Arrival) -> None:
-        """From there to what came now."""
-        event, jumped = arrival.event, range(newest + 1, arrival.event.offset)
+        """From there, or from where a seek led to (as far as it was told), to what came now."""
+        event = arrival.event
         told = arrival.skipped - self._counted.get(event.who, 0)
-        if not arrival.first and 0 < len(jumped) <= told:
+        begin = event.offset - told if arrival.first else newest + 1
+        jumped = range(begin, event.offset)
+        if 0 < len(jumped) <= told:
             self._jumped.append(jumped)
             self._counted[event.who] = arrival.skipped
 

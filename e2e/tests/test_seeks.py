@@ -3,8 +3,8 @@
 import pytest
 
 from e2e.checks.findings import Check
-from e2e.events import Ending, Seeking, Sought
-from e2e.tests.kit import FULL, MASTER, READERS, SLAVE, Kit, place
+from e2e.events import Ending, Seeking, Skipped, Sought
+from e2e.tests.kit import FULL, MASTER, MEMBER, READERS, SLAVE, Kit, place
 from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, HowMany, SlaveCounts
 
@@ -196,3 +196,21 @@ def test_a_seek_that_its_reader_had_not_heard_of_may_be_back_with_its_master(
     kit.ack([3])
     kit.deliver([2, 3])
     assert kit.broken() & {Check.I5} == broken
+
+
+@pytest.mark.parametrize(("told", "broken"), [(2, set()), (1, {Check.I6}), (0, {Check.I6})])
+def test_what_one_reader_deleted_where_a_seek_led_another_may_have_still(
+    told: int, broken: set[Check]
+) -> None:
+    """What comes first after a seek may have jumped, too (seed 1280006482)."""
+    kit = Kit()
+    kit.produce(6)
+    kit.consume([0, 1, 2, 3])
+    seeking(kit, 1)
+    sought(kit, 3)
+    if told:
+        kit.add(Skipped(kit.at(), MEMBER, READERS, place(), told))
+    kit.deliver([3, 4])
+    kit.hand_over()
+    kit.deliver([1, 2])
+    assert kit.broken() == broken

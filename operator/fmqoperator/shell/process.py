@@ -33,6 +33,7 @@ from fmqoperator.shell.lease import Lease, LeaseLost, held
 from fmqoperator.shell.logs import log_everything
 from fmqoperator.shell.observe import Observer
 from fmqoperator.shell.pages import Pages
+from fmqoperator.shell.relist import notice_who_is_missing
 from fmqoperator.shell.topics import Topics
 from fmqoperator.shell.zookeeper import Ensembles
 from fmqport.rpc import GrpcTransport
@@ -141,6 +142,7 @@ async def _work(
 
 async def _watch(options: Options, cache: Cache, keeper: Keeper, patience: Patience) -> None:
     """Raises `Unavailable` when kopf gives up a watch: a definition was deleted under it, say."""
+    notice_who_is_missing()
     try:
         await kopf.operator(
             registry=registry_of(cache, keeper),

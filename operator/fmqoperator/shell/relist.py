@@ -1,0 +1,65 @@
+"""What went while a watch was broken: kopf lists anew then, and does not notice who is missing.
+
+Its indices would keep a pod, a claim, a StatefulSet that is gone for as long as the process lives:
+a scale-down that never ends, a Service that is never made again. So whoever was in a stream and is
+in no new list of it is told to kopf as deleted, in the order of that very stream.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import structlog
+from kopf._cogs.clients import watching
+
+_log = structlog.get_logger()
+
+Watch = Callable[..., AsyncIterator[Any]]
+Uid = str
+_META: Final = ("name", "namespace", "uid", "labels", "creationTimestamp")
+"""What kopf asks of one that is gone: who it was, and whether a handler is meant."""
+
+
+class Relisting:
+    """In place of kopf's `watch`, which lists once, then streams until its place is lost."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self._known: dict[object, dict[Uid, dict[str, Any]]] = {}
+
+    async def __call__(self, **given: Any) -> AsyncIterator[Any]:
+        """The same stream; after its list, the deletions that nobody told of."""
+        known = self._known.setdefault((given["resource"], given["namespace"]), {})
+        listed: set[Uid] | None = set()
+        async for event in self.watch(**given):
+            if event is watching.Bookmark.LISTED:
+                yield event
+                for uid in sorted(known.keys() - (listed or set())):
+                    yield {"type": "DELETED", "object": _told(known.pop(uid))}
+                listed = None
+                continue
+            if uid := (event["object"].get("metadata") or {}).get("uid", ""):
+                if event["type"] == "DELETED":
+                    known.pop(uid, None)
+                else:
+                    known[uid] = _brief(event["object"])
+                if listed is not None:
+                    listed.add(uid)
+            yield event
+
+
+def _brief(body: dict[str, Any]) -> dict[str, Any]:
+    meta = {key: body["metadata"][key] for key in _META if key in body["metadata"]}
+    return {"apiVersion": body.get("apiVersion"), "kind": body.get("kind"), "metadata": meta}
+
+
+def _told(gone: dict[str, Any]) -> dict[str, Any]:
+    meta = gone["metadata"]
+    of = f"{meta.get('namespace', '')}/{meta['name']}"
+    _log.info("gone_unseen", kind=gone["kind"], of=of, why="it is in no new list")
+    return gone
+
+
+def notice_who_is_missing() -> None:
+    """Do so in every watch of kopf's from now on."""
+    if not isinstance(watching.continuous_watch, Relisting):
+        watching.continuous_watch = Relisting(watching.continuous_watch)

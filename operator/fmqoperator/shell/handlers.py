@@ -40,7 +40,8 @@ def registry_of(cache: Cache, keeper: Keeper) -> kopf.OperatorRegistry:
 
     def know(kind: str, namespace: Any, name: Any, body: Any, event: Any) -> None:
         gone = event["type"] == "DELETED"
-        keeper.know(Key(kind, namespace, name), None if gone else _plain(body))
+        uid = body["metadata"].get("uid", "")
+        keeper.know(Key(kind, namespace, name), None if gone else _plain(body), uid)
 
     @kopf.on.event("fmq.io", "v1alpha1", "topics", registry=registry)
     async def topic_changed(body: Any, namespace: Any, name: Any, event: Any, **_: Any) -> None:

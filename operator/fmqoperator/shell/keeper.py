@@ -89,20 +89,32 @@ class Keeper:
             self._tasks = tasks
             await asyncio.Event().wait()
 
-    def know(self, key: Key, body: Json | None) -> None:
-        """A resource is there, or has changed; None: it is gone."""
-        assert self._tasks is not None, "run first"
+    def know(self, key: Key, body: Json | None, uid: str = "") -> None:
+        """A resource is there, or has changed; None: that `uid` is gone ("" = whoever it was).
+
+        Of one that was deleted and of one that was made again under its name, kopf tells by ways
+        of their own, in any order: neither is taken for the other.
+        """
         worker = self._workers.get(key)
+        known = "" if worker is None else _uid(worker.body)
         if body is None:
-            if worker is not None:
-                del self._workers[key]
-                last = worker.end()
-                self._tasks.create_task(self._say_farewell(key, last), name=f"farewell {key}")
+            if worker is not None and uid in ("", known):
+                self._let_go(key, worker)
             return
+        if worker is not None and _uid(body) != known and not _is_older(body, worker.body):
+            self._let_go(key, worker)
+            worker = None
         if worker is None:
+            assert self._tasks is not None, "run first"
             worker = self._workers[key] = Worker(self, key)
             worker.task = self._tasks.create_task(worker.run(), name=str(key))
         worker.learn(body)
+
+    def _let_go(self, key: Key, worker: "Worker") -> None:
+        assert self._tasks is not None, "run first"
+        del self._workers[key]
+        last = worker.end()
+        self._tasks.create_task(self._say_farewell(key, last), name=f"farewell {key}")
 
     def wake(self, key: Key) -> None:
         """Something of this resource may look different."""
@@ -259,7 +271,7 @@ class Worker:
         except KubeError as error:
             if error.status != 404 or await self._keeper.kube.get(ref) is not None:
                 raise  # it is there, and its definition has no such part: an older one
-            self._keeper.know(self._key, None)  # nobody may have seen it go
+            self._keeper.know(self._key, None, _uid(self._body))  # nobody may have seen it go
             return
         self._keeper.counts.status_writes += 1
         self._status_ms = now_ms
@@ -270,11 +282,15 @@ class Worker:
         self.learn({**written, "metadata": meta})
 
 
+def _uid(body: Json) -> str:
+    return str((body.get("metadata") or {}).get("uid", ""))
+
+
 def _is_older(body: Json, than: Json) -> bool:
-    """An earlier version of the same resource, as far as versions can be compared."""
+    """An earlier version of what has that name, as far as versions can be compared."""
     one, other = body["metadata"], than.get("metadata") or {}
     versions = [str(meta.get("resourceVersion", "")) for meta in (one, other)]
-    if one.get("uid") != other.get("uid") or not all(v.isdecimal() for v in versions):
+    if not all(v.isdecimal() for v in versions):
         return False
     return int(versions[0]) < int(versions[1])
 

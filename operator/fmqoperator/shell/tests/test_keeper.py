@@ -166,7 +166,8 @@ async def test_its_own_status_wakes_nobody_and_a_change_does(world: World) -> No
         (body(version=9, phase="Old"), False),  # older than the answer to our write
         (body(version=10, phase="Running"), True),
         (body(version=11, phase="By hand"), True),
-        (body(version=3, uid="another", phase="Old"), True),  # made again
+        (body(version=12, uid="another", phase="New"), True),  # made again
+        (body(version=3, uid="another", phase="Old"), False),  # of one that was there before it
     ],
 )
 async def test_what_the_watch_brings_late_is_not_believed(
@@ -315,3 +316,23 @@ async def test_one_that_is_gone_gets_its_farewell_and_no_round(world: World) -> 
     world.keeper.know(B, body())  # a farewell that breaks stops nobody
     await world.rounds.until(lambda: world.rounds.rounds("b") == 1)
     assert world.rounds.rounds("a") == 1
+
+
+async def test_one_that_is_made_again_is_not_taken_for_the_one_that_went(world: World) -> None:
+    """kopf tells of both by ways of their own: the deletion may come last."""
+    refused = Failure("Service g1-rw", NAMESPACE_ENDS, "forbidden: it is being terminated")
+    world.rounds.does["a"] = lambda: Outcome({}, failures=(refused,))
+    world.keeper.know(A, body())
+    await settled(world)
+    del world.rounds.does["a"]
+    world.keeper.know(A, body(version=20, uid="v"))
+    world.keeper.know(A, None, "u")
+    world.keeper.know(A, body(version=15))  # of the first one, late
+    await world.rounds.until(lambda: world.rounds.rounds("a") == 2)
+    assert world.rounds.farewells == ["a"], "of the first one"
+    assert world.rounds.seen[-1] == ("a", ()), "what failed of that one is none of its business"
+    (worker,) = world.keeper._workers.values()
+    assert worker.body["metadata"]["uid"] == "v"
+    world.keeper.know(A, None, "v")
+    await world.rounds.until(lambda: world.rounds.farewells == ["a", "a"])
+    assert world.keeper.count("BrokerGroup") == 0

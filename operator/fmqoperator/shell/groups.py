@@ -21,10 +21,12 @@ from fmqoperator.shell.apply import Applier, Failed
 from fmqoperator.shell.keeper import RESYNC_S, Key, Outcome
 from fmqoperator.shell.kube import Json
 from fmqoperator.shell.observe import Observer
+from fmqoperator.shell.times import wall_ms
 from fmqoperator.shell.unreadable import told_unreadable
 from fmqoperator.shell.zookeeper import Ensemble
 from fmqoperator.status import status
 from fmqoperator.told import OLD_DEFINITION
+from fmqoperator.wanted import conflict
 
 _log = structlog.get_logger()
 _LEAVE_S: Final = 2.0
@@ -84,6 +86,9 @@ class Groups:
             else:
                 ensemble = self._observer.ensembles.of(group.spec.zookeeper.connect)
                 try:
+                    if another := await self._another(ensemble, group):
+                        _log.info("not_ours_to_forget", of=str(key), why=another)
+                        return
                     await ensemble.forget(group.cluster, key.name)
                 except (Unavailable, TimeoutError) as error:  # a broker of it still lives
                     why = str(error) or "ZooKeeper does not answer in time"
@@ -92,6 +97,13 @@ class Groups:
                     return
             await asyncio.sleep(_LEAVE_S)
         _log.warning("state_is_kept", of=str(key), why=why)
+
+    async def _another(self, ensemble: Ensemble, group: BrokerGroup) -> str:
+        """Whose what lies there is, if not this group's: a name may be taken; "" = it is ours."""
+        there = await ensemble.look(group.cluster, group.name)
+        seen = Observation(group, wall_ms(), self._observer.defaults, zookeeper=there)
+        taken = conflict(seen)
+        return "" if taken is None else taken.message
 
     async def _act(
         self, group: BrokerGroup, body: Json, seen: Observation

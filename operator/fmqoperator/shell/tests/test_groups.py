@@ -9,7 +9,7 @@ import pytest
 
 from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.words import BrokerId
-from fmqoperator.seen import Claim, Defaults, Failure, Observation
+from fmqoperator.seen import Claim, Defaults, Failure, InZooKeeper, Observation
 from fmqoperator.shell import groups
 from fmqoperator.shell.apply import Applier, Failed
 from fmqoperator.shell.groups import Groups
@@ -29,6 +29,7 @@ class Ensemble:
     def __init__(self, living: int = 0) -> None:
         self.living = living
         self.forgotten: list[str] = []
+        self.there = InZooKeeper()
         self.meanwhile: Callable[[], None] = lambda: None
 
     def of(self, _address: str) -> "Ensemble":
@@ -36,6 +37,9 @@ class Ensemble:
 
     def watch(self, *_: Any) -> Any:
         return lambda: None
+
+    async def look(self, *_: Any) -> InZooKeeper:
+        return self.there
 
     async def forget(self, cluster: str, name: str) -> None:
         self.meanwhile()
@@ -110,6 +114,22 @@ async def test_the_state_goes_with_the_volumes_and_not_without(
 
 async def test_the_state_stays_with_volumes_that_are_kept() -> None:
     assert await World(Ensemble(), Cache({})).gone("Retain") == []
+
+
+@pytest.mark.parametrize(("namespace", "forgotten"), [("shop", ["shop/g1"]), ("elsewhere", [])])
+async def test_the_state_of_a_group_elsewhere_that_has_the_name_stays(
+    namespace: str, forgotten: list[str]
+) -> None:
+    """It was `NameTaken`, never ours; and none of its brokers may live now, as it is hibernated."""
+    world, made = World(Ensemble(), Cache({})), running()
+    assert made.config is not None
+    moved = tuple(
+        replace(m, address=m.address.replace(".shop.", f".{namespace}."))
+        for m in made.config.value.members
+    )
+    config = replace(made.config, value=replace(made.config.value, members=moved))
+    world.ensemble.there = InZooKeeper(config, made.state)
+    assert await world.gone() == forgotten
 
 
 async def test_a_group_made_again_under_the_name_keeps_its_state() -> None:

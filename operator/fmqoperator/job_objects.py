@@ -23,6 +23,12 @@ def brokers_of(job: Json) -> tuple[str, ...]:
     return tuple(b for b in text.split(",") if b)
 
 
+def is_of(child: Json, job: BrokerJob) -> bool:
+    """Whether a Job or SparkApplication was made for that very one, not for one of its name."""
+    owners = child.get("metadata", {}).get("ownerReferences") or ()
+    return any(owner.get("uid") == job.metadata.uid for owner in owners)
+
+
 def name_of(job: BrokerJob, first: str) -> str:
     """Of the Job whose first broker is that; with a hash where it would be too long."""
     name = f"{job.metadata.name}-{first}"

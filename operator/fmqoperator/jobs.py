@@ -42,7 +42,8 @@ _ENDED: Final = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 class JobSeen:
     """All that there is to see of one BrokerJob. None: not known.
 
-    `children`: Jobs and SparkApplications with the label `fmq.io/job: <name>`, by (kind, name).
+    `children`: its Jobs and SparkApplications, by (kind, name). `others`: names of those with its
+    label `fmq.io/job: <name>` that are another's: of an earlier BrokerJob of its name, mostly.
     `spark`: whether the cluster knows SparkApplications.
     `group`: the BrokerGroup that it names; `group_known` tells whether it was looked for.
     `brokers`, `claims`: that group's pods and volumes, as in `seen.Observation`.
@@ -56,6 +57,7 @@ class JobSeen:
     brokers: Mapping[str, Pod] | None = None
     claims: Mapping[str, Claim] | None = None
     children: Mapping[tuple[str, str], Json] | None = None
+    others: tuple[str, ...] = ()
     spark: bool = False
     pods: tuple[JobPod, ...] | None = None
     failures: tuple[Failure, ...] = ()
@@ -152,6 +154,9 @@ def _overdue(seen: JobSeen, child: Json) -> bool:
 def _waits(seen: JobSeen) -> tuple[str, str]:
     """Why no Job can be made: one word and a sentence; "" = nothing."""
     spec, group = seen.job.spec, seen.group
+    if seen.others:
+        said = "of an earlier BrokerJob of this name, about to be deleted with it"
+        return "EarlierJob", f"{', '.join(seen.others)} is there still, {said}"
     if not seen.group_known:
         return "NotKnown", "the group's objects cannot be read"
     if group is None:

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from pydantic import ValidationError
 
 from fmqoperator.actions import Action, ApplyChild, DeleteChild, Requeue, Tell
+from fmqoperator.job_objects import is_of
 from fmqoperator.jobs import JobSeen, job_status, plan_job
 from fmqoperator.objects.names import JOB_LABEL
 from fmqoperator.resources import BrokerGroup, BrokerJob, read_group
@@ -20,6 +22,7 @@ from fmqoperator.shell.unreadable import told_unreadable
 from fmqoperator.told import lasting
 
 Children = Mapping[tuple[str, str], Json]
+_OF_JOB: Final = "batch.kubernetes.io/controller-uid"
 
 
 class Jobs:
@@ -83,6 +86,8 @@ class Jobs:
     ) -> JobSeen:
         cache, where = self._cache, (key.namespace, job.spec.group)
         pods = cache.job_pods((key.namespace, key.name))
+        mine = {of: body for of, body in (children or {}).items() if is_of(body, job)}
+        made = {body["metadata"].get("uid", "") for body in mine.values()}
         return JobSeen(
             job=job,
             now_ms=wall_ms(),
@@ -91,9 +96,10 @@ class Jobs:
             group_known=bool(cache.views),
             brokers=cache.pods(where),
             claims=cache.claims(where),
-            children=children,
+            children=None if children is None else mine,
+            others=tuple(sorted(name for _, name in (children or {}).keys() - mine.keys())),
             spark=cache.knows_spark,
-            pods=None if pods is None else tuple(job_pod_of(pod) for pod in pods),
+            pods=None if pods is None else tuple(job_pod_of(p) for p in pods if _is_of(p, made)),
             failures=failures,
         )
 
@@ -118,3 +124,8 @@ class Jobs:
                 await self._events.tell(body, action.type, action.reason, action.message)
             case _:
                 raise AssertionError(f"no action of a job: {action}")
+
+
+def _is_of(pod: Json, jobs: set[str]) -> bool:
+    """Not the pod of a Job that was there before, under the same name."""
+    return (pod["metadata"].get("labels") or {}).get(_OF_JOB) in (None, *jobs)

@@ -24,11 +24,14 @@ class FakeCache:
     views = True
     knows_spark = True
 
+    def __init__(self, jobs: Any = (), pods: Any = ()) -> None:
+        self.found, self.pods_found = list(jobs), list(pods)
+
     def jobs(self, key: Any) -> list[Any]:
-        return []
+        return self.found
 
     def job_pods(self, key: Any) -> list[Any]:
-        return []
+        return self.pods_found
 
     def group(self, key: Any) -> Any:
         return group(status={"master": "g1-0", "epoch": 1}).model_dump(mode="json", by_alias=True)
@@ -84,3 +87,43 @@ async def test_applications_are_found_though_kopf_watches_none() -> None:
     assert list(kube.there.values()) == [made]
     made["status"] = {"applicationState": {"state": "COMPLETED"}}
     assert await round_() == ("Succeeded", "Clean")
+
+
+async def test_an_earlier_job_of_that_name_is_another_one() -> None:
+    """Deleted and made again, as whoever wants a new verdict does: the Job goes after its owner."""
+    cache, kube = FakeCache(), FakeKube()
+    cache.knows_spark = False
+    body: Any = {**BODY, "spec": {"type": "check", "group": "g1", "engine": "local"}}
+    jobs = Jobs(cast(Kube, kube), cast(Cache, cache), cast(Events, FakeEvents()), Defaults("b:1"))
+
+    async def round_() -> Any:
+        return (await jobs.round(KEY, body, (), lambda: None)).status
+
+    await round_()
+    (made,) = kube.there.values()
+    owner = {"batch.kubernetes.io/controller-uid": "o"}
+    labels = owner | {"batch.kubernetes.io/job-name": "j1-g1-0", "fmq.io/job": "j1"}
+    told = {"terminated": {"exitCode": 2, "message": "verdict (deep): 9 findings"}}
+    old = {
+        "metadata": {
+            "name": "j1-x",
+            "labels": labels | {"batch.kubernetes.io/controller-uid": "o"},
+        },
+        "status": {"phase": "Failed", "containerStatuses": [{"state": told}]},
+    }
+    ended = {"conditions": [{"type": "Failed", "status": "True", "reason": "PodFailurePolicy"}]}
+    before = {"metadata": made["metadata"] | {"uid": "o", "ownerReferences": [{"uid": "u-1"}]}}
+    kube.there.clear()
+    cache.found, cache.pods_found = [before | {"status": ended}], [old]
+    found = await round_()
+    assert (found["phase"], found["verdict"]) == ("Pending", "Unknown")
+    assert found["conditions"][0]["reason"] == "EarlierJob"
+    assert kube.there == {}, "its place is not free yet"
+    cache.found = []
+    await round_()
+    (again,) = kube.there.values()
+    again["metadata"]["uid"] = "n"
+    again["status"] = ended
+    cache.found = [again]
+    found = await round_()
+    assert found["verdict"] == "Unknown", "the old pod goes last, and is not of this Job"

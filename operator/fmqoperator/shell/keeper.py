@@ -161,6 +161,7 @@ class Worker:
         self._key = key
         self._body: Json = {}
         self._wake = asyncio.Event()
+        self._woken_s = 0.0  # monotonic: when that was set
         self._failures: tuple[Failure, ...] = ()
         self._in_a_row = 0
         self._complained = ""
@@ -190,9 +191,11 @@ class Worker:
 
     def wake(self) -> None:
         """Look again."""
+        if not self._wake.is_set():
+            self._woken_s = time.monotonic()
         self._wake.set()
         if self.due_since is None:
-            self.due_since = time.monotonic()
+            self.due_since = self._woken_s
 
     def end(self) -> Json:
         """The resource is gone: no further round; as it was last."""
@@ -214,8 +217,8 @@ class Worker:
             self._wake.clear()
             async with self._keeper.places:
                 pause_s = await self._safely()
-            if not self._wake.is_set():
-                self.due_since = None
+            # Woken in its round, it waits from then on: one that is woken in each does not stall.
+            self.due_since = self._woken_s if self._wake.is_set() else None
 
     async def _safely(self) -> float:
         """One round; how long to wait for the next. A bug is one resource's, and is told."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock
 
@@ -200,6 +201,27 @@ async def test_what_is_woken_in_its_round_is_looked_at_again(world: World) -> No
     world.rounds.does["a"] = once
     world.keeper.know(A, body())
     await world.rounds.until(lambda: world.rounds.rounds("a") == 2)
+
+
+async def test_who_is_woken_in_every_round_does_not_stall(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by the checkpoints of a slave that serves reads, while its master does not answer."""
+    now_s = 1000.0
+    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: now_s))
+
+    def slow() -> Outcome:
+        nonlocal now_s
+        world.rounds.wakes["a"]()
+        now_s += 3
+        return Outcome({})
+
+    world.rounds.does["a"] = slow
+    world.keeper.know(A, body())
+    await world.rounds.until(lambda: world.rounds.rounds("a") == 5)
+    assert world.keeper.stalled_s() == 3, "since it was woken last, not since the first round"
+    del world.rounds.does["a"]
+    await settled(world)
 
 
 async def test_a_status_that_is_refused_is_a_failure_of_the_round(world: World) -> None:

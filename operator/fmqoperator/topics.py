@@ -2,10 +2,12 @@
 
 The declared groups are brought into ZooKeeper. What holds messages is never taken away: a group
 that is not declared any more keeps its queues at weight 0 (no new messages, still read), and queues
-are never fewer. A topic that somebody else made is taken over as it is.
+are never fewer. A topic that somebody else made is taken over as it is; of several resources that
+declare one, in whatever namespaces, the oldest counts, and the others are told so.
 
 Deletion waits for nobody: with `onDelete: Delete` the topic goes if the operator hears of it
-(`farewell`); if it was away then, the topic stays, and `fmq topic delete` takes it.
+(`farewell`) and no other resource declares the topic; if it was away then, the topic stays, and
+`fmq topic delete` takes it.
 """
 
 from collections.abc import Iterator
@@ -30,6 +32,7 @@ class TopicSeen:
 
     `groups`: those configured in its cluster; None: ZooKeeper could not be asked, `why` says why.
     `there`: its node; None = there is none (if `groups` is known).
+    `others`: resources that declare the same topic.
     """
 
     topic: Topic
@@ -37,6 +40,7 @@ class TopicSeen:
     groups: frozenset[str] | None = None
     there: Versioned[TopicConfig] | None = None
     why: str = ""
+    others: tuple[Topic, ...] = ()
     failures: tuple[Failure, ...] = ()
 
 
@@ -66,7 +70,8 @@ class DeleteTopic:
     id: TopicId
 
 
-_TELL: Final = frozenset({"Invalid", "QueuesKept", "ZooKeeperUnreachable"})
+_TAKEN: Final = "NameTaken"
+_TELL: Final = frozenset({"Invalid", "QueuesKept", "ZooKeeperUnreachable", _TAKEN})
 """(A group that is not there yet is mostly about to be made.)"""
 
 TopicAction = CreateTopic | PutTopic | Tell | Requeue
@@ -80,6 +85,30 @@ def name_of(topic: Topic) -> str:
 def cluster_of(topic: Topic) -> str:
     """The FMQ cluster that it is of."""
     return topic.spec.cluster or topic.metadata.namespace
+
+
+def is_same(one: Topic, other: Topic) -> bool:
+    """Whether two resources declare one topic: of one cluster, at one ZooKeeper by its address."""
+    if (name_of(one), cluster_of(one)) != (name_of(other), cluster_of(other)):
+        return False
+    mine, theirs = (_place(topic.spec.zookeeper.connect) for topic in (one, other))
+    return mine[1] == theirs[1] and not mine[0].isdisjoint(theirs[0])
+
+
+def _place(connect: str) -> tuple[frozenset[str], str]:
+    hosts, _, root = connect.partition("/")
+    return frozenset(hosts.split(",")), root.strip("/")
+
+
+def _older(seen: TopicSeen) -> Topic | None:
+    """The resource that counts, if it is another one. (One that goes counts no more.)"""
+    stay = [t for t in seen.others if t.metadata.deletion_timestamp is None]
+    first = min((seen.topic, *stay), key=_age)
+    return None if first is seen.topic else first
+
+
+def _age(topic: Topic) -> tuple[str, str]:
+    return topic.metadata.creation_timestamp, topic.metadata.uid
 
 
 def plan_topic(seen: TopicSeen) -> list[TopicAction]:
@@ -98,6 +127,8 @@ def _told(seen: TopicSeen) -> Iterator[Tell]:
 
 
 def _to_do(seen: TopicSeen) -> list[TopicAction]:
+    if _older(seen) is not None:
+        return [Requeue(CALM_MS)]
     if seen.groups is None or _misnamed(seen) or _missing(seen):
         return [Requeue(BUSY_MS)]
     name, wanted = name_of(seen.topic), _wanted(seen)
@@ -113,9 +144,14 @@ def _to_do(seen: TopicSeen) -> list[TopicAction]:
     return [PutTopic(config, seen.there.version), told, Requeue(BUSY_MS)]
 
 
-def farewell(topic: Topic, there: Versioned[TopicConfig] | None) -> DeleteTopic | None:
-    """What to do once its resource is gone."""
-    if there is None or topic.spec.on_delete is not Reclaim.DELETE:
+def farewell(
+    topic: Topic, there: Versioned[TopicConfig] | None, others: tuple[Topic, ...] = ()
+) -> DeleteTopic | None:
+    """What to do once its resource is gone. What `others` declare stays, and so does what never was
+    this one's to change."""
+    if there is None or topic.spec.on_delete is not Reclaim.DELETE or others:
+        return None
+    if any(c.reason == _TAKEN for c in topic.status.conditions):
         return None
     # Another one of that name, made since, is not ours.
     if topic.status.id not in (0, there.value.id):
@@ -125,7 +161,8 @@ def farewell(topic: Topic, there: Versioned[TopicConfig] | None) -> DeleteTopic 
 
 def topic_status(seen: TopicSeen) -> Json:
     """The whole status, as JSON. Equal in, equal out."""
-    topic, now = seen.topic, None if seen.there is None else seen.there.value
+    topic, older = seen.topic, _older(seen)
+    now = None if seen.there is None or older is not None else seen.there.value
     status, reason, message = _ready(seen)
     known = seen.groups is not None
     generation = topic.metadata.generation
@@ -158,6 +195,10 @@ def _ready(seen: TopicSeen) -> tuple[str, str, str]:
         return "Unknown", "ZooKeeperUnreachable", f"{why}: look at spec.zookeeper.connect"
     if why := _misnamed(seen):
         return "False", "Invalid", why
+    if (older := _older(seen)) is not None:
+        of = f"{older.metadata.namespace}/{older.metadata.name}"
+        said = f"topic {name_of(seen.topic)} of cluster {cluster_of(seen.topic)} is declared by"
+        return "False", _TAKEN, f"{said} Topic {of}: delete one, or give this one another name"
     if missing := _missing(seen):
         where = f"cluster {cluster_of(seen.topic)}"
         said = f"{where} has no group {', '.join(missing)}: make them, or take them out of groups"

@@ -73,6 +73,7 @@ class Metadata(Part):
     namespace: str = "default"
     uid: str = ""
     generation: int = 0
+    creation_timestamp: str = ""
     annotations: dict[str, str] = {}
     deletion_timestamp: str | None = None
 

@@ -80,6 +80,10 @@ class Cache:
         found = self._of("groups", key)
         return found[0] if found else None
 
+    def topics(self, cluster: str, name: str) -> list[Json]:
+        """The Topics that declare a topic of that name in that cluster."""
+        return self._of("topics", (cluster, name))
+
     def jobs_of(self, key: Key) -> list[Json]:
         """The BrokerJobs that name that group."""
         return self._of("jobs_of_groups", key)

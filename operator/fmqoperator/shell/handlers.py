@@ -24,7 +24,7 @@ _SPARK = "group='sparkoperator.k8s.io'"
 _APPLICATIONS = ("sparkoperator.k8s.io", "v1beta2", "sparkapplications")
 _VIEWS = (
     *("pods", "claims", "nodes", "classes", "definitions", "groups"),
-    *("jobs", "job_pods", "jobs_of_groups"),
+    *("jobs", "job_pods", "jobs_of_groups", "topics"),
     *(plural for _, _, plural, _ in CHILDREN),
 )
 
@@ -44,7 +44,8 @@ def registry_of(cache: Cache, keeper: Keeper) -> kopf.OperatorRegistry:
         keeper.know(Key(kind, namespace, name), None if gone else _plain(body), uid)
 
     @kopf.on.event("fmq.io", "v1alpha1", "topics", registry=registry)
-    async def topic_changed(body: Any, namespace: Any, name: Any, event: Any, **_: Any) -> None:
+    async def topic_changed(body: Any, namespace: Any, name: Any, event: Any, **given: Any) -> None:
+        cache.views = {view: given[view] for view in _VIEWS}
         know("Topic", namespace, name, body, event)
 
     @kopf.on.event("fmq.io", "v1alpha1", "brokergroups", registry=registry)
@@ -108,6 +109,11 @@ def _index(registry: kopf.OperatorRegistry) -> None:
     @kopf.index("fmq.io", "v1alpha1", "brokerjobs", registry=registry, id="jobs_of_groups")
     def jobs_of_groups(body: Any, namespace: Any, **_: Any) -> Any:
         return {(namespace, _group_of(body)): _plain(body)}
+
+    @kopf.index("fmq.io", "v1alpha1", "topics", registry=registry, id="topics")
+    def topics(body: Any, namespace: Any, name: Any, **_: Any) -> Any:
+        spec = body.get("spec") or {}
+        return {(spec.get("cluster") or namespace, spec.get("name") or name): _plain(body)}
 
     @kopf.index(
         "apiextensions.k8s.io", "v1", "customresourcedefinitions",

@@ -1,13 +1,18 @@
 """Rounds of Topics: the declared groups and queues are brought into ZooKeeper."""
 
+import asyncio
 from collections.abc import Callable
+from typing import Final
 
+import structlog
 from pydantic import ValidationError
 
 from fmqcore.errors import FmqError
 from fmqoperator.actions import Requeue, Tell
 from fmqoperator.resources import Topic
+from fmqoperator.resources.parts import Reclaim
 from fmqoperator.seen import Failure
+from fmqoperator.shell.cache import Cache
 from fmqoperator.shell.events import Events
 from fmqoperator.shell.keeper import RESYNC_S, Key, Outcome
 from fmqoperator.shell.kube import Json
@@ -21,18 +26,24 @@ from fmqoperator.topics import (
     TopicSeen,
     cluster_of,
     farewell,
+    is_same,
     name_of,
     plan_topic,
     topic_status,
 )
 
+_log = structlog.get_logger()
+_LEAVE_S: Final = 2.0
+_LEAVE_TRIES: Final = 60
+
 
 class Topics:
     """The `Rounds` of Topics."""
 
-    def __init__(self, ensembles: Ensembles, events: Events) -> None:
+    def __init__(self, ensembles: Ensembles, events: Events, cache: Cache) -> None:
         self._ensembles = ensembles
         self._events = events
+        self._cache = cache
 
     async def round(
         self, _key: Key, body: Json, failures: tuple[Failure, ...], _wake: Callable[[], None]
@@ -58,25 +69,52 @@ class Topics:
         after = await self._look(topic, (failed,) if failed else ())
         return Outcome(topic_status(after), pause_s, after.failures)
 
-    async def gone(self, _key: Key, body: Json) -> None:
-        """See `Rounds`: the topic goes too, if that was asked for."""
+    async def gone(self, key: Key, body: Json) -> None:
+        """See `Rounds`: the topic goes too, if that was asked for, once ZooKeeper can be asked."""
         try:
             topic = Topic.model_validate(body)
         except ValidationError:
             return
-        seen = await self._look(topic, ())
-        if (last := farewell(topic, seen.there)) is not None:
-            ensemble = self._ensembles.of(topic.spec.zookeeper.connect)
+        if topic.spec.on_delete is not Reclaim.DELETE:
+            return
+        why = ""
+        for _ in range(_LEAVE_TRIES):
+            try:
+                await self._forget(topic)
+            except (FmqError, TimeoutError) as error:
+                why = str(error) or "ZooKeeper does not answer in time"
+                await asyncio.sleep(_LEAVE_S)
+            else:
+                return
+        _log.warning("topic_is_kept", of=str(key), why=why)
+
+    async def _forget(self, topic: Topic) -> None:
+        ensemble = self._ensembles.of(topic.spec.zookeeper.connect)
+        _, there = await ensemble.look_at_topic(cluster_of(topic), name_of(topic))
+        if (last := farewell(topic, there, self._others(topic))) is not None:
             await ensemble.delete_topic(cluster_of(topic), last.name, last.id)
 
+    def _others(self, topic: Topic) -> tuple[Topic, ...]:
+        """What else declares that topic, as far as it can be read."""
+        found = []
+        for body in self._cache.topics(cluster_of(topic), name_of(topic)):
+            try:
+                other = Topic.model_validate(body)
+            except ValidationError:
+                continue
+            if other.metadata.uid != topic.metadata.uid and is_same(topic, other):
+                found.append(other)
+        return tuple(found)
+
     async def _look(self, topic: Topic, failures: tuple[Failure, ...]) -> TopicSeen:
+        others = self._others(topic)
         try:
             ensemble = self._ensembles.of(topic.spec.zookeeper.connect)
             groups, there = await ensemble.look_at_topic(cluster_of(topic), name_of(topic))
         except (FmqError, TimeoutError) as error:
             why = str(error) or "ZooKeeper does not answer in time"
-            return TopicSeen(topic, wall_ms(), why=why, failures=failures)
-        return TopicSeen(topic, wall_ms(), groups, there, failures=failures)
+            return TopicSeen(topic, wall_ms(), why=why, others=others, failures=failures)
+        return TopicSeen(topic, wall_ms(), groups, there, others=others, failures=failures)
 
     async def _do(self, topic: Topic, body: Json, action: CreateTopic | PutTopic | Tell) -> None:
         ensemble = self._ensembles.of(topic.spec.zookeeper.connect)

@@ -17,6 +17,7 @@ from fmqoperator.topics import (
     TopicSeen,
     cluster_of,
     farewell,
+    is_same,
     name_of,
     plan_topic,
     topic_status,
@@ -168,3 +169,58 @@ def test_what_a_person_must_look_after_is_told_until_the_status_says_it(
     assert [a.reason for a in found] == tells
     after = seen(topic(status=topic_status(first)), **change)
     assert not [a for a in plan_topic(after) if isinstance(a, Tell)]
+
+
+# ---- several resources of one topic
+
+
+def twin(at: str, namespace: str = "other", **spec: Any) -> Topic:
+    """One that declares the topic `orders` of cluster `shop`, made at that time."""
+    made = topic(G2, cluster="shop", **spec)
+    meta = {"namespace": namespace, "uid": f"u-{at}", "creation_timestamp": at}
+    return made.model_copy(update={"metadata": made.metadata.model_copy(update=meta)})
+
+
+def test_of_two_that_declare_one_topic_the_older_counts() -> None:
+    """Each would take the other's groups to weight 0, again and again."""
+    now = there(("g1", 8, 1))
+    first, second = twin("2026-01-01T00:00:00Z", "shop"), twin("2026-01-02T00:00:00Z")
+    assert isinstance(plan_topic(seen(first, now, others=(second,)))[0], PutTopic)
+    refused = seen(second, now, others=(first,))
+    assert [type(a) for a in plan_topic(refused)] == [Tell, Requeue]
+    found = topic_status(refused)
+    assert ready(found) == ("False", "NameTaken")
+    assert "is declared by Topic shop/orders" in found["message"]
+    assert (found["id"], found["queues"]) == (0, 0)
+    going = first.metadata.model_copy(update={"deletion_timestamp": "2026-01-03T00:00:00Z"})
+    gone = first.model_copy(update={"metadata": going})
+    assert isinstance(plan_topic(seen(second, now, others=(gone,)))[0], PutTopic)
+
+
+def test_what_another_one_declares_is_not_deleted() -> None:
+    """As when a Topic is moved to another namespace: the new one first, then the old one goes."""
+    now, old = there(("g1", 8, 1)), topic(onDelete="Delete", status={"id": 7})
+    assert farewell(old, now) is not None
+    assert farewell(old, now, (twin("2026-01-02T00:00:00Z"),)) is None
+    second = twin("2026-01-02T00:00:00Z", onDelete="Delete")
+    first = twin("2026-01-01T00:00:00Z", "shop")
+    status = topic_status(seen(second, now, others=(first,)))
+    refused = second.model_copy(update={"status": second.status.model_validate(status)})
+    assert farewell(refused, now) is None, "it never was its own"
+
+
+@pytest.mark.parametrize(
+    ("spec", "same"),
+    [
+        ({}, True),
+        ({"zookeeper": {"connect": "zk2:2181,zk:2181/"}}, True),
+        ({"zookeeper": {"connect": "zk:2181/fmq"}}, False),
+        ({"zookeeper": {"connect": "another:2181"}}, False),
+        ({"name": "bills"}, False),
+        ({"cluster": "other"}, False),
+    ],
+)
+def test_which_declare_the_same_topic(spec: Any, same: bool) -> None:
+    made = twin("2026-01-02T00:00:00Z")
+    changed = made.spec.model_validate(made.spec.as_json() | spec)
+    assert is_same(topic(), made.model_copy(update={"spec": changed})) is same

@@ -1,0 +1,75 @@
+"""A Topic's end: the topic goes with it if that was asked for, and nobody else declares it."""
+
+from typing import Any, cast
+
+import pytest
+
+from fmqcore.cluster import TopicConfig, Versioned
+from fmqcore.errors import Unavailable
+from fmqcore.words import TopicId
+from fmqoperator.shell import topics
+from fmqoperator.shell.cache import Cache
+from fmqoperator.shell.events import Events
+from fmqoperator.shell.keeper import Key
+from fmqoperator.shell.topics import Topics
+from fmqoperator.shell.zookeeper import Ensembles
+
+KEY = Key("Topic", "shop", "orders")
+
+
+def body(uid: str = "u", namespace: str = "shop", **spec: Any) -> dict[str, Any]:
+    meta = {"name": "orders", "namespace": namespace, "uid": uid, "generation": 1}
+    groups = [{"group": "g1", "queues": 8}]
+    zookeeper = {"connect": "zk:2181"}
+    return {"metadata": meta, "spec": {"zookeeper": zookeeper, "groups": groups} | spec}
+
+
+class Ensemble:
+    """A ZooKeeper that is away for so many looks."""
+
+    def __init__(self, away: int) -> None:
+        self.away = away
+        self.deleted: list[str] = []
+
+    def of(self, _address: str) -> "Ensemble":
+        return self
+
+    async def look_at_topic(self, _cluster: str, topic: str) -> Any:
+        self.away -= 1
+        if self.away >= 0:
+            raise Unavailable("no ZooKeeper answers at zk:2181")
+        return frozenset({"g1"}), Versioned(TopicConfig(topic, TopicId(7)), 1)
+
+    async def delete_topic(self, cluster: str, topic: str, number: TopicId) -> None:
+        self.deleted.append(f"{cluster}/{topic}/{number}")
+
+
+class FakeCache:
+    def __init__(self, *found: Any) -> None:
+        self.found = found
+
+    def topics(self, cluster: str, name: str) -> list[Any]:
+        assert (cluster, name) == ("shop", "orders")
+        return list(self.found)
+
+
+@pytest.mark.parametrize(
+    ("away", "others", "on_delete", "deleted"),
+    [
+        pytest.param(0, [], "Delete", ["shop/orders/7"], id="at once"),
+        pytest.param(3, [], "Delete", ["shop/orders/7"], id="ZooKeeper was away for a moment"),
+        pytest.param(1000, [], "Delete", [], id="ZooKeeper is away for long"),
+        pytest.param(0, [], "Retain", [], id="it is to stay"),
+        pytest.param(0, [body()], "Delete", ["shop/orders/7"], id="only itself is known yet"),
+        pytest.param(0, [body("v", "b", cluster="shop")], "Delete", [], id="another declares it"),
+        pytest.param(0, [{"metadata": {}}], "Delete", ["shop/orders/7"], id="what none can read"),
+    ],
+)
+async def test_the_topic_goes_with_its_resource(
+    away: int, others: Any, on_delete: str, deleted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "_LEAVE_S", 0)
+    ensemble = Ensemble(away)
+    made = Topics(cast(Ensembles, ensemble), cast(Events, None), cast(Cache, FakeCache(*others)))
+    await made.gone(KEY, body(onDelete=on_delete))
+    assert ensemble.deleted == deleted

@@ -195,6 +195,18 @@ def fenced(seen: Observation) -> frozenset[str]:
     return there if "all" in asked else asked & there
 
 
+def closed(seen: Observation) -> frozenset[str]:
+    """Brokers that are not permitted to serve, and say nothing else of themselves. Without
+    ZooKeeper, those that say that they serve nothing."""
+    config = config_of(seen)
+    members = () if config is None else config.members
+    shut = {str(m.id) for m in members if not m.permission}
+    silent = {str(b) for b, answer in seen.answers.items() if not answer.permission}
+    if seen.zookeeper is None:
+        return frozenset(silent)
+    return frozenset(b for b in shut if b in silent or answer_of(seen, b) is None)
+
+
 def fenced_in_vain(seen: Observation) -> str:
     """What the annotation names beside brokers, in a sentence; "" = nothing."""
     names_none = sorted(_to_fence(seen) - _brokers_there(seen) - {"all"})

@@ -248,13 +248,31 @@ def _index(seen: Observation) -> list[Verdict]:
     return [Verdict("IndexConsistent", status, reason, said)]
 
 
+FENCE_WAITS: Final = "NotYet"
+
+
 def fenced(seen: Observation) -> Verdict:
-    """Whom the annotation keeps from serving."""
-    found, vain = sorted(facts.fenced(seen)), facts.fenced_in_vain(seen)
-    if not found:
+    """Whom the annotation keeps from serving; who serves on in spite of it is not called fenced."""
+    asked, vain = facts.fenced(seen), facts.fenced_in_vain(seen)
+    if not asked:
         return Verdict("Fenced", "False", "NoSuchBroker" if vain else "NotAsked", vain)
-    said = f"{', '.join(found)} serve nothing, as the annotation fmq.io/fence asks"
-    return Verdict("Fenced", "True", "Asked", f"{said}; {vain}" if vain else said)
+    closed, opens = facts.closed(seen), sorted(asked - facts.closed(seen))
+    said = []
+    if found := sorted(asked & closed):
+        said.append(f"{', '.join(found)} serve nothing, as the annotation {FENCE} asks")
+    if opens:
+        said.append(f"{', '.join(opens)} may serve on, though {FENCE} asks: {_fence_waits(seen)}")
+    said += [vain] if vain else []
+    reason = FENCE_WAITS if opens else "Asked"
+    return Verdict("Fenced", "True" if found else "False", reason, "; ".join(said))
+
+
+def _fence_waits(seen: Observation) -> str:
+    if seen.group.spec.paused:
+        return "nothing is changed while spec.paused is set"
+    if seen.zookeeper is None:
+        return seen.zookeeper_why or "ZooKeeper cannot be asked"
+    return "it has not heard of it yet"
 
 
 def _paused(seen: Observation) -> Verdict:

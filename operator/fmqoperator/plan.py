@@ -87,6 +87,8 @@ def _fence(seen: Observation) -> Iterator[Action]:
     if (vain := facts.fenced_in_vain(seen)) and not any(vain in message for message in known):
         yield Tell("Warning", "FenceRefused", vain)
     now = judge.fenced(seen)
+    if now.reason == judge.FENCE_WAITS:
+        return
     if now.status == "True" and now.message not in known:
         yield Tell("Normal", "Fenced", now.message)
     elif now.status == "False" and _condition(seen, "Fenced") == "True":

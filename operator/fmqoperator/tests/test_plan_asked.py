@@ -1,8 +1,11 @@
 """What people ask of a group: fencing, a pause, hibernation, larger volumes."""
 
+from dataclasses import replace
+
 import pytest
 
-from fmqcore.words import Permission
+from fmqcore.words import BrokerId, Permission
+from fmqoperator import judge
 from fmqoperator.actions import (
     GrowClaim,
     Requeue,
@@ -51,6 +54,34 @@ def test_a_fence_around_nobody_is_told(moves: bool, value: str, closed: list[str
     assert condition["status"] == ("True" if closed else "False")
     assert f"names {wrong}, which is no broker of this group: g1-0, g1-1" in condition["message"]
     assert told(made).count("FenceRefused") == 1
+
+
+def test_who_serves_on_is_not_called_fenced(moves: bool) -> None:
+    """Somebody who fences in an emergency must not believe that it is done when it is not."""
+    made = running(moves)
+    made.annotate(FENCE, "g1-0")
+    made.spec(paused=True)
+    made.round()
+    condition = made.condition("Fenced")
+    assert (condition["status"], condition["reason"]) == ("False", "NotYet")
+    assert condition["message"] == (
+        "g1-0 may serve on, though fmq.io/fence asks: nothing is changed while spec.paused is set"
+    )
+    assert "Fenced" not in told(made)
+    made.spec(paused=False)
+    made.zookeeper_away = True
+    made.round()
+    assert made.condition("Fenced")["status"] == "False"
+    assert "zk:2181 does not answer" in made.condition("Fenced")["message"]
+    made.zookeeper_away = False
+    made.run()
+    assert made.condition("Fenced")["status"] == "True"
+    assert told(made).count("Fenced") == 1
+    cut = made.seen()
+    serves = replace(cut.answers[BrokerId("g1-0")], permission=Permission.FULL)
+    cut = replace(cut, answers={**cut.answers, BrokerId("g1-0"): serves})
+    found = judge.fenced(cut)
+    assert (found.status, found.reason) == ("False", "NotYet"), "it has not heard of it"
 
 
 def test_slaves_that_shall_not_read(moves: bool) -> None:

@@ -46,9 +46,11 @@ def is_lost(seen: Observation) -> bool:
 
 
 def gone_since_ms(seen: Observation) -> int | None:
-    """Since when the acting master is gone; what is remembered of another one does not count."""
+    """Since when the acting master is gone; what is remembered of another one does not count, nor
+    of the time before a term that was opened since, while no operator looked."""
     status, state = seen.group.status, facts.state_of(seen)
-    return status.memory.master_gone_since_ms if status.master == state.master else None
+    still = status.master == state.master and state.opened <= status.epoch
+    return status.memory.master_gone_since_ms if still else None
 
 
 def promotion(seen: Observation) -> Move | Wait | None:

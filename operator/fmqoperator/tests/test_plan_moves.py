@@ -254,6 +254,27 @@ def test_a_lost_master_is_not_replaced_before_the_time(moves: bool) -> None:
     assert masters(made) == []
 
 
+def test_a_master_that_was_back_meanwhile_is_waited_for_anew(moves: bool) -> None:
+    """It was gone, came back and served for an hour while no operator looked; it is gone again."""
+    made = running(moves, promotion={"policy": "after", "afterSeconds": 300})
+    lose_master(made)
+    made.run(lambda w: w.state.mode is Mode.SLAVE_CONSUME)
+    made.round()
+    made.broken.clear()
+    for _ in range(20):
+        made.turn()
+    assert made.state.mode is Mode.MASTER
+    made.now_ms += 3_600_000
+    lose_master(made)
+    made.turn()
+    assert made.state.mode is Mode.SLAVE_CONSUME
+    start_ms = made.now_ms
+    for _ in range(30):
+        made.round()
+        made.turn()
+        assert masters(made) == [] or made.now_ms - start_ms >= 300_000
+
+
 def test_a_lost_master_is_not_replaced_if_nobody_asked(moves: bool) -> None:
     made = running(moves)
     lose_master(made)

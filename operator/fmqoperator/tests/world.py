@@ -316,7 +316,7 @@ class World:
         who = BrokerId(master)
         epoch = Epoch(self.state.epoch + 1)
         self.terms.append(who)
-        self.state = GroupState(Mode.MASTER, epoch, who, who, frozenset(isr), why=why)
+        self.state = GroupState(Mode.MASTER, epoch, who, who, frozenset(isr), why=why, opened=epoch)
 
     def _reads(self, broker: str) -> bool:
         assert self.config is not None

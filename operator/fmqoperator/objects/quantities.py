@@ -1,7 +1,7 @@
 """Amounts as Kubernetes writes them: 10Gi, 500m, 1.5. Pure."""
 
 import re
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import Final
 
 _QUANTITY: Final = re.compile(r"([0-9]+|[0-9]*\.[0-9]+)(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
@@ -14,12 +14,16 @@ _UNITS: Final = {
 
 
 def amount(text: str | int) -> Decimal | None:
-    """What it is in units; None if it is no quantity that we write."""
+    """What it is in units; None if it is no quantity that we write.
+
+    Rounded up to a thousandth, as the API server does it with what is asked of resources.
+    """
     found = _QUANTITY.fullmatch(str(text))
     if found is None:
         return None
     number, unit = found.groups()
-    return Decimal(number) * _UNITS[unit or ""]
+    thousandths = Decimal(number) * _UNITS[unit or ""] * 1000
+    return thousandths.to_integral_value(ROUND_CEILING) / 1000
 
 
 def equal_quantities(one: str | int, other: str | int) -> bool:

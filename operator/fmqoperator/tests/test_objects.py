@@ -337,6 +337,10 @@ def test_a_quantity_may_be_written_in_another_way() -> None:
         (1, "1", True),
         ("0.5", "500m", True),
         ("1G", "1Gi", False),
+        ("100.5m", "101m", True),  # the API server rounds up to a thousandth
+        ("0.0001", "1m", True),
+        ("1.23456Gi", "1325598706238m", True),
+        ("100.5m", "100m", False),
         ("odd", "odd", True),
         ("odd", "1", False),
     ],
@@ -348,6 +352,7 @@ def test_quantities(one: str | int, other: str | int, equal: bool) -> None:
 def test_amounts() -> None:
     assert amount("10Gi") == 10 * 1024**3
     assert amount("-1") is None
+    assert str(amount(f"{'9' * 30}P")).startswith("1.0")
     assert [bytes_of(n) for n in (0, 1023, 1536, 300 << 20)] == [
         "0 B", "1023 B", "1.5 KiB", "300 MiB",
     ]  # fmt: skip

@@ -22,6 +22,7 @@ from fmqoperator.resources import (
     LastTransition,
     Phase,
 )
+from fmqoperator.resources.base import MAX_BROKERS
 from fmqoperator.resources.status import Memory
 from fmqoperator.seen import Observation, Replica
 from fmqoperator.times import as_text, of_text
@@ -124,9 +125,12 @@ def _in_sync(seen: Observation) -> tuple[str, ...]:
 
 
 def _brokers(seen: Observation) -> tuple[BrokerStatus, ...]:
+    """All; of a StatefulSet that somebody scaled far beyond them, as many as the schema takes."""
     config, master, in_sync = facts.config_of(seen), _master(seen), frozenset(_in_sync(seen))
     members = () if config is None else tuple(str(m.id) for m in config.members)
-    ids = sorted({*seen.group.brokers, *members, *(seen.pods or {})}, key=names.ordinal)
+    ours = {*seen.group.brokers, *members}
+    more = sorted({*(seen.pods or {})} - ours, key=names.ordinal)
+    ids = sorted([*ours, *more][: 2 * MAX_BROKERS], key=names.ordinal)
     answer = facts.answer_of(seen, master)
     links = {} if answer is None else {r.broker: r for r in answer.replicas}
     return tuple(_broker(seen, b, master, links.get(BrokerId(b)), in_sync) for b in ids)

@@ -361,3 +361,15 @@ def test_an_update_that_waits_does_not_hide_that_nobody_serves() -> None:
     waits = next(c for c in found["conditions"] if c["type"] == "Progressing")
     assert waits["reason"] == "UpdateWaits"
     assert (found["phase"], found["access"]) == ("Down", "NONE")
+
+
+def test_a_stateful_set_that_was_scaled_far_beyond_the_group_is_told_of_as_far_as_it_fits() -> None:
+    """By hand, while the group is paused. What the schema does not take would be no status."""
+    made = running()
+    made.spec(paused=True)
+    for number in range(2, 30):
+        name = f"g1-{number}"
+        made.pods[name] = replace(made.pods["g1-1"], name=name, ready=False)
+    found = seen_status(made)
+    assert [b["broker"] for b in found["brokers"]] == [f"g1-{number}" for number in range(18)]
+    assert (found["replicas"], found["ready"]) == (30, "2/2")

@@ -32,7 +32,9 @@ def is_of(child: Json, job: BrokerJob) -> bool:
 def name_of(job: BrokerJob, first: str) -> str:
     """Of the Job whose first broker is that; with a hash where it would be too long."""
     name = f"{job.metadata.name}-{first}"
-    return name if len(name) <= 63 else f"{name[:46]}-{names.digest({'name': name})}"
+    # No label of a name may end with a dash before its dot, or begin with one behind it.
+    short = name[:46].rstrip(".-")
+    return name if len(name) <= 63 else f"{short}-{names.digest({'name': name})}"
 
 
 def job_object(

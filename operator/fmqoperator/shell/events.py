@@ -13,7 +13,7 @@ from fmqoperator.shell.times import utc_text
 from fmqoperator.told import Told
 
 _log = structlog.get_logger()
-_LONGEST: Final = 1000
+_LONGEST: Final = 1000  # bytes; the API server refuses what is longer than 1024
 _REFUSED: Final = range(400, 500)
 
 Kind = Literal["Normal", "Warning"]
@@ -55,7 +55,7 @@ class Events:
             "metadata": {"generateName": f"{meta['name']}-", "namespace": meta["namespace"]},
             "type": kind,
             "reason": reason,
-            "message": message[:_LONGEST],
+            "message": message.encode()[:_LONGEST].decode(errors="ignore"),
             "action": reason,
             "eventTime": now,
             "firstTimestamp": now[:19] + "Z",

@@ -1,5 +1,6 @@
 """BrokerJobs: what is made for them."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -117,11 +118,14 @@ def test_pods_are_restricted_and_verdicts_are_not_tried_again() -> None:
     assert body["automountServiceAccountToken"] is False
 
 
-def test_long_names_stay_names() -> None:
-    found = made(seen(job(name="j" * 60)))
+@pytest.mark.parametrize("name", ["j" * 60, f"{'j' * 45}.{'k' * 17}"])
+def test_long_names_stay_names(name: str) -> None:
+    """Also cut at a dot: `j.-0123` is none that the API server takes."""
+    found = made(seen(job(name=name)))
     names = [j["metadata"]["name"] for j in found]
     assert len(set(names)) == 2
     assert max(len(n) for n in names) <= 63
+    assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", n) for n in names)
 
 
 @pytest.mark.parametrize(

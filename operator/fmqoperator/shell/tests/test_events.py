@@ -29,11 +29,12 @@ def made() -> tuple[FakeKube, Events]:
 
 async def test_one_is_on_its_resource_and_short_enough() -> None:
     kube, events = made()
-    await events.tell(GROUP, "Warning", "VolumeLost", "x" * 5000)
+    await events.tell(GROUP, "Warning", "VolumeLost", "ü" * 5000)
     ((kind, namespace, event),) = kube.written
     assert (kind, namespace) == ("Event", "shop")
     assert (event["type"], event["reason"]) == ("Warning", "VolumeLost")
-    assert len(event["message"]) <= 1024, "the API server takes no more"
+    assert len(event["message"].encode()) <= 1024, "the API server takes no more"
+    assert set(event["message"]) == {"ü"}
     about: dict[str, Any] = event["involvedObject"]
     assert (about["kind"], about["namespace"], about["name"], about["uid"]) == (
         "BrokerGroup",

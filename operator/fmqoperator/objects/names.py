@@ -15,6 +15,8 @@ GROUP_LABEL: Final = "fmq.io/group"
 CLIENT_LABEL: Final = "fmq.io/client"
 JOB_LABEL: Final = "fmq.io/job"
 """On everything that belongs to a BrokerJob: its name, which a rule keeps short enough."""
+PART_OF: Final = "app.kubernetes.io/part-of=fmq"
+"""Selects all that is made for groups and for jobs."""
 LAST_WORDS: Final = {"name": "FMQ_LAST_WORDS", "value": "/dev/termination-log"}
 """Where a job writes what the status is to tell: Kubernetes takes the end of a log only of one that
 failed, and of a pod that Spark makes not even that."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from fmqoperator.objects import names
 from fmqoperator.seen import Claim, Node, Pod
-from fmqoperator.shell.bodies import claim_of, class_of, node_of, pod_of
+from fmqoperator.shell.bodies import claim_of, class_of, pod_of
 
 Key = tuple[str, str]
 """Namespace and name of a BrokerGroup."""
@@ -114,8 +114,8 @@ class Cache:
 
     def _node(self, name: str) -> Node | None:
         view = self.views.get("nodes")
-        bodies = list(view.get(name, ())) if view is not None else []
-        return node_of(bodies[0]) if bodies else None
+        found: list[Node] = list(view.get(name, ())) if view is not None else []
+        return found[0] if found else None
 
     def _expandable(self, storage_class: str) -> bool | None:
         view = self.views.get("classes")

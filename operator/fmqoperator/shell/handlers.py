@@ -12,7 +12,8 @@ from typing import Any
 
 import kopf
 
-from fmqoperator.objects.names import GROUP_LABEL, JOB_LABEL
+from fmqoperator.objects.names import GROUP_LABEL, JOB_LABEL, PART_OF
+from fmqoperator.shell.bodies import node_of
 from fmqoperator.shell.cache import CHILDREN, SPARK, Cache
 from fmqoperator.shell.keeper import Keeper, Key
 from fmqoperator.shell.kube import credentials
@@ -124,7 +125,7 @@ def _index(registry: kopf.OperatorRegistry) -> None:
 
     @kopf.index("", "v1", "nodes", registry=registry, id="nodes")
     def nodes(body: Any, name: Any, **_: Any) -> Any:
-        return {name: _plain(body)}
+        return {name: node_of(body)}  # a node's own list of its images is longer than all else
 
     @kopf.index("storage.k8s.io", "v1", "storageclasses", registry=registry, id="classes")
     def classes(body: Any, name: Any, **_: Any) -> Any:
@@ -178,9 +179,24 @@ def kopf_settings(patience: Patience) -> kopf.OperatorSettings:
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
     settings.watching.connect_timeout = 10
+    _ask_only_for_ours(settings)
     logging.getLogger("kopf").setLevel(logging.WARNING)
     logging.getLogger("kopf._core.reactor.observation").addFilter(is_worth_a_line)
     return settings
+
+
+def _ask_only_for_ours(settings: kopf.OperatorSettings) -> None:
+    """Handlers' labels choose here what is already here: without these, all of the cluster's pods,
+    ConfigMaps, Services come and are remembered. (An older kopf knows no such choice.)"""
+    selectors = getattr(settings.watching, "label_selectors", None)
+    if selectors is None:
+        return
+    selectors["", "v1", "pods"] = PART_OF  # of groups or of jobs
+    selectors["", "v1", "persistentvolumeclaims"] = GROUP_LABEL
+    for group, version, plural, _ in CHILDREN:
+        selectors[group, version, plural] = GROUP_LABEL
+    for where in (("batch", "v1", "jobs"), _APPLICATIONS):
+        selectors[where] = JOB_LABEL
 
 
 def is_worth_a_line(record: logging.LogRecord) -> bool:

@@ -1,6 +1,7 @@
 """What kopf has to say, and which of it is noise."""
 
 import asyncio
+import json
 import logging
 from contextlib import suppress
 from types import SimpleNamespace
@@ -8,11 +9,16 @@ from typing import Any
 
 import pytest
 from kopf._cogs.clients import api, errors
-from kopf._cogs.structs.references import Selector
+from kopf._cogs.structs.references import Resource, Selector
 from kopf._core.reactor import observation
 
+from fmqcore.words import BrokerId
+from fmqoperator.objects import children
 from fmqoperator.shell import handlers
 from fmqoperator.shell.handlers import Patience, kopf_settings
+from fmqoperator.tests.job_kit import SPARKY, job, made, seen
+from fmqoperator.tests.samples import DEFAULTS
+from fmqoperator.tests.samples import group as a_group
 
 SPARK = Selector("sparkoperator.k8s.io", "v1beta2", "sparkapplications")
 TOPICS = Selector("fmq.io", "v1alpha1", "topics")
@@ -37,6 +43,44 @@ def test_other_warnings_pass(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         observation.logger.warning("Not enough permissions to list namespaces.")
     assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    ("group", "version", "plural", "selector"),
+    [
+        ("", "v1", "pods", "app.kubernetes.io/part-of=fmq"),
+        ("", "v1", "configmaps", "fmq.io/group"),
+        ("", "v1", "persistentvolumeclaims", "fmq.io/group"),
+        ("apps", "v1", "statefulsets", "fmq.io/group"),
+        ("batch", "v1", "jobs", "fmq.io/job"),
+        ("sparkoperator.k8s.io", "v1beta2", "sparkapplications", "fmq.io/job"),
+        ("", "v1", "nodes", ""),
+        ("fmq.io", "v1alpha1", "brokergroups", ""),
+    ],
+)
+def test_what_is_not_ours_is_not_asked_for(
+    group: str, version: str, plural: str, selector: str
+) -> None:
+    """A cluster has thousands of pods and ConfigMaps of others: they would all come, and stay."""
+    settings = kopf_settings(Patience())
+    kind = Resource(group=group, version=version, plural=plural, kind="K", namespaced=True)
+    assert settings.watching.label_selectors.collect(kind) == ([selector] if selector else [])
+
+
+def test_what_is_made_has_the_labels_that_are_asked_for() -> None:
+    for child in children(a_group(), DEFAULTS, master=BrokerId(""), reader=BrokerId("")):
+        assert "fmq.io/group" in child["metadata"]["labels"]
+        if child["kind"] == "StatefulSet":
+            template = child["spec"]["template"]["metadata"]["labels"]
+            (claim,) = child["spec"]["volumeClaimTemplates"]
+            assert "fmq.io/group" in claim["metadata"]["labels"]
+            assert template["app.kubernetes.io/part-of"] == "fmq"
+    for nodes, defaults in (("n0", "n0"), DEFAULTS), (("n0", "n0"), SPARKY):
+        spark = defaults is SPARKY
+        (job_child,) = made(seen(job(), nodes, spark=spark, defaults=defaults))
+        assert "fmq.io/job" in job_child["metadata"]["labels"]
+        text = json.dumps(job_child["spec"])
+        assert text.count('"app.kubernetes.io/part-of": "fmq"') == (2 if spark else 1), "its pods"
 
 
 class Session:

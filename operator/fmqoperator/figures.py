@@ -1,7 +1,9 @@
 """What Prometheus is told of each BrokerGroup, of topics and jobs, from their status. Pure.
 
 It says what `kubectl get bg` says: so there is an alert, too, for a group of which no broker is
-there to be scraped. Labels are the brokers' own (`cluster`, `group`): rules join the two.
+there to be scraped. Labels are the brokers' own (`cluster`, `group`): rules join the two. Of
+several resources of one name in a cluster, of which one counts, one sample is told: Prometheus
+takes no two.
 """
 
 from collections import Counter
@@ -43,9 +45,13 @@ def of_groups(bodies: Iterable[Mapping[str, Any]]) -> Iterator[Gauge]:
         [],
     )
     met = Gauge("condition", "1 if a condition of its status is True", (*_GROUP, "type"), [])
-    for body in bodies:
+    known = set[tuple[str, str]]()
+    for body in sorted(bodies, key=_never_opened):
         meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
         of = _labels(body)
+        if of in known:
+            continue  # its name is taken by the one before
+        known.add(of)
         asleep = bool(spec.get("hibernated"))
         wanted.samples.append((of, 0.0 if asleep else float(spec.get("replicas", 0))))
         ready.samples.append((of, float(status.get("readyReplicas", 0))))
@@ -65,14 +71,18 @@ def of_groups(bodies: Iterable[Mapping[str, Any]]) -> Iterator[Gauge]:
 def of_neglect(groups: Iterable[tuple[Mapping[str, Any], float]]) -> Gauge:
     """How long each has been without a round in which nothing failed; not of one that is paused,
     and of which nothing is expected, nor of one that goes."""
-    samples: list[tuple[tuple[str, ...], float]] = [
-        (_labels(body), seconds)
-        for body, seconds in groups
-        if not (body.get("spec") or {}).get("paused")
-        and not body["metadata"].get("deletionTimestamp")
-    ]
+    found: dict[tuple[str, ...], float] = {}
+    for body, seconds in groups:
+        paused = (body.get("spec") or {}).get("paused")
+        if not paused and not body["metadata"].get("deletionTimestamp"):
+            found[_labels(body)] = max(seconds, found.get(_labels(body), 0.0))
+    samples = list(found.items())
     text = "Since a round of the group in which nothing failed"
     return Gauge("fmq_operator_group_neglected_seconds", text, _GROUP, samples)
+
+
+def _never_opened(body: Mapping[str, Any]) -> bool:
+    return not (body.get("status") or {}).get("epoch")
 
 
 def _labels(body: Mapping[str, Any]) -> tuple[str, str]:
@@ -118,13 +128,14 @@ def _job(body: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def of_topics(bodies: Iterable[Mapping[str, Any]]) -> Gauge:
-    """Whether each Topic is as declared, where that is known."""
-    samples = [
-        (_topic(body), float(condition["status"] == "True"))
-        for body in bodies
-        for condition in (body.get("status") or {}).get("conditions") or ()
-        if condition["type"] == "Ready" and condition["status"] in ("True", "False")
-    ]
+    """Whether each Topic is as declared, where that is known; no if one of several is not."""
+    found: dict[tuple[str, ...], float] = {}
+    for body in bodies:
+        for condition in (body.get("status") or {}).get("conditions") or ():
+            if condition["type"] == "Ready" and condition["status"] in ("True", "False"):
+                so = float(condition["status"] == "True")
+                found[_topic(body)] = min(so, found.get(_topic(body), 1.0))
+    samples = list(found.items())
     name, text = "fmq_operator_topic_ready", "1 if a Topic is as declared"
     return Gauge(name, text, ("cluster", "topic"), samples)
 

@@ -145,3 +145,25 @@ def test_topics_that_are_known_to_be_as_declared_or_not() -> None:
         [topic("True"), topic("False", cluster="eu", name="t.9"), topic("Unknown", name="x"), new]
     )
     assert gauge.samples == [(("shop", "t1"), 1.0), (("eu", "t.9"), 0.0)]
+
+
+def test_of_several_resources_of_one_name_one_sample_is_told() -> None:
+    """The one that is refused hides nothing of the one that serves."""
+    serves = body({"cluster": "live"}, epoch=7, access="FULL", readyReplicas=3)
+    refused = body({"cluster": "live"}, epoch=0, access="UNKNOWN", readyReplicas=0)
+    refused["metadata"]["namespace"] = "other"
+    of = ("live", "g1")
+    for gauge in of_groups([refused, serves]):
+        labels = [labels for labels, _ in gauge.samples]
+        assert len(labels) == len(set(labels)), gauge.name
+        if gauge.name.endswith("ready_brokers"):
+            assert gauge.samples == [(of, 3.0)]
+    assert of_neglect([(refused, 7.0), (serves, 90.0)]).samples == [(of, 90.0)]
+    topics = [
+        {
+            "metadata": {"name": "orders", "namespace": "live"},
+            "status": {"conditions": [{"type": "Ready", "status": status}]},
+        }
+        for status in ("True", "False", "Unknown")
+    ]
+    assert of_topics(topics).samples == [(("live", "orders"), 0.0)]

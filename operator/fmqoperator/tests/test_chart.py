@@ -126,6 +126,9 @@ def test_a_namespace_that_is_not_watched_gets_no_rights() -> None:
         ("quickstart.zookeeper.replicas=2", "replicas"),
         ("image.pullPolicy=Sometimes", "pullPolicy"),
         ("operator.plannedMoves=off", "plannedMoves"),
+        ("operator.watchNamespaces={a,a}", "watchNamespaces"),
+        ("quickstart.group.name=1st", "name"),  # the API server would refuse it, after the rest
+        ("quickstart.group.storage=10K", "storage"),
         ("quickstart.group.enabled=true", "say where ZooKeeper is"),
     ],
 )

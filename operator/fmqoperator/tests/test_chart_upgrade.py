@@ -1,0 +1,74 @@
+"""The chart against what is in the cluster already, as helm finds it there."""
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from fmqoperator.tests.test_chart import CHART, KUBE, helm
+
+_STATEFUL_SETS = "/apis/apps/v1/namespaces/fmq-system/statefulsets"
+_KNOWN: dict[str, Any] = {
+    "/apis/apps/v1": {
+        "kind": "APIResourceList",
+        "groupVersion": "apps/v1",
+        "resources": [{"name": "statefulsets", "kind": "StatefulSet", "namespaced": True}],
+    }
+}
+
+
+@contextmanager
+def cluster(objects: dict[str, Any]) -> Iterator[str]:
+    """An API server that has these, by path; its address."""
+    known = _KNOWN | objects
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = known.get(self.path.partition("?")[0])
+            missing = {"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}
+            self.send_response(404 if found is None else 200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(json.dumps(missing if found is None else found).encode())
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+@helm
+@pytest.mark.parametrize(
+    ("there", "wanted", "taken"), [(None, 3, True), (3, 3, True), (1, 1, True), (1, 3, False),
+                                   (3, 1, False)]
+)  # fmt: skip
+def test_the_quick_starts_zookeeper_keeps_its_size(
+    there: int | None, wanted: int, taken: bool
+) -> None:
+    """Two new servers are a quorum without the one that has the state of all groups."""
+    name, objects = "fmq-zookeeper", dict[str, Any]()
+    if there is not None:
+        body = {"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": {"replicas": there}}
+        meta = {"name": name, "namespace": "fmq-system"}
+        objects[f"{_STATEFUL_SETS}/{name}"] = body | {"metadata": meta}
+    given = ("quickstart.zookeeper.enabled=true", f"quickstart.zookeeper.replicas={wanted}")
+    with cluster(objects) as address:
+        done = subprocess.run(
+            ["helm", "template", "fmq", str(CHART), "-n", "fmq-system", *KUBE, "--dry-run=server",
+             "--kube-apiserver", address, *(word for one in given for word in ("--set", one))],
+            capture_output=True, text=True, env=os.environ | {"KUBECONFIG": os.devnull},
+        )  # fmt: skip
+    assert (done.returncode == 0) is taken, done.stderr
+    assert ("cannot become" in done.stderr) is not taken

@@ -13,8 +13,8 @@ after all is settled again, and none on what is not known for certain. Asked in 
 | a drained node         | move                         | a slave elsewhere in sync               |
 | fewer replicas         | stop the highest number;     | the others in sync, the policy holds    |
 |                        | move first, if it is master  |                                         |
-| an outdated template   | restart slaves; then move,   | all others in sync and ready            |
-|                        | and restart who was master   |                                         |
+| an outdated template   | restart slaves; then move,   | all others in sync and ready, or this   |
+|                        | and restart who was master   | one is a slave that is not              |
 | spec.switchover        | move                         | target in sync and up to date           |
 | spec.hibernated        | stop slaves, then the master | the group is settled, or serves nothing |
 
@@ -130,13 +130,14 @@ def _lost_without(seen: Observation, broker: str) -> str:
 
 
 def _roll(seen: Observation) -> Step | Hold | None:
-    """Outdated pods: slaves first, the master last."""
+    """Outdated pods: slaves first, those that are not in sync before all, the master last."""
     stale = facts.outdated(seen)
     if not stale:
         return None
     master = facts.state_of(seen).master
     slaves = [p for p in reversed(stale) if p.name != master]
-    pod = slaves[0] if slaves else stale[0]
+    loose = [p for p in slaves if _counts_for_nothing(seen, p)]
+    pod = (loose or slaves or list(stale))[0]
     why = reason_of(seen, pod)
     if reason := moves.unsettled(seen):
         return Hold("UpdateWaits", f"{pod.name} is to be restarted ({why}): {reason}")
@@ -145,7 +146,7 @@ def _roll(seen: Observation) -> Step | Hold | None:
     assert config is not None
     others = [str(m.id) for m in config.members if m.id not in (pod.name, master)]
     behind = [b for b in others if not facts.is_in_sync(seen, b)]
-    if behind:
+    if behind and not loose:
         return Hold(
             "UpdateWaits",
             f"{pod.name} is to be restarted ({why}): {', '.join(behind)} is not in sync",
@@ -158,6 +159,14 @@ def _roll(seen: Observation) -> Step | Hold | None:
             return Hold("UpdateWaits", f"{said}, another must be master first: {reasons}")
         return moves.move(seen, able[0], said)
     return Restart(pod.name, pod.uid, why)
+
+
+def _counts_for_nothing(seen: Observation, pod: Pod) -> bool:
+    """A slave that is not in sync: nobody counts on it, and it may be what is old in it that keeps
+    it so. (On a node that is not well its restart would not end, and hold all else up.)"""
+    node = facts.node_of(seen, pod.name)
+    here = node is not None and node.ready is True
+    return here and BrokerId(pod.name) not in facts.state_of(seen).isr
 
 
 def reason_of(seen: Observation, pod: Pod) -> str:

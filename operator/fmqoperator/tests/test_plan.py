@@ -15,7 +15,7 @@ from fmqoperator.actions import (
 )
 from fmqoperator.plan import plan
 from fmqoperator.resources import RESTART, SWITCHOVER
-from fmqoperator.seen import PodPhase
+from fmqoperator.seen import Observation, PodPhase
 from fmqoperator.tests.plan_kit import (
     kinds,
     restarts,
@@ -131,6 +131,41 @@ def test_each_restart_waits_until_the_one_before_is_in_sync(moves: bool) -> None
     made.broken.clear()
     made.run()
     assert restarts(made) == ["g1-2", "g1-1", "g1-0"]
+
+
+def without(made: World, *brokers: str) -> Observation:
+    """As it is seen while these slaves live, and do not come in sync."""
+    seen, out = made.seen(), {BrokerId(b) for b in brokers}
+    assert seen.zookeeper is not None
+    state = replace(seen.zookeeper.state, isr=seen.zookeeper.state.isr - out)
+    return replace(seen, zookeeper=replace(seen.zookeeper, state=state))
+
+
+@pytest.mark.parametrize(
+    ("behind", "first"), [([], "g1-2"), (["g1-1"], "g1-1"), (["g1-1", "g1-2"], "g1-2")]
+)
+def test_a_slave_that_is_not_in_sync_is_the_first_to_get_what_may_mend_it(
+    moves: bool, behind: list[str], first: str
+) -> None:
+    """Its disk is full, say, and the change is a shorter retention: none would get it."""
+    made = running(moves, replicas=3)
+    made.spec(settings={"retentionMs": 5})
+    made.round()
+    made.turn()
+    (restart,) = [a for a in plan(without(made, *behind)) if isinstance(a, RestartPod)]
+    assert restart.pod == first
+
+
+def test_a_slave_on_a_lost_node_is_not_restarted_and_waited_for(moves: bool) -> None:
+    """Its pod would never be gone, and nothing could be moved meanwhile."""
+    made = running(moves, replicas=3)
+    made.spec(image="new:2")
+    made.round()
+    made.turn()
+    seen = without(made, "g1-1")
+    lost = replace(seen.nodes["n1"], ready=None)
+    actions = plan(replace(seen, nodes={**seen.nodes, "n1": lost}))
+    assert not [a for a in actions if isinstance(a, RestartPod)]
 
 
 def test_an_image_that_cannot_be_had_stops_one_pod_and_is_taken_back(moves: bool) -> None:

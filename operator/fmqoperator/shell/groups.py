@@ -1,6 +1,7 @@
 """Rounds of BrokerGroups: observe → plan → apply → status."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -29,6 +30,8 @@ from fmqoperator.told import OLD_DEFINITION
 from fmqoperator.wanted import conflict
 
 _log = structlog.get_logger()
+_OLD_S: Final = 10.0  # an API server may be slow: what stops a broker is done by a newer look
+_AGAIN_S: Final = 0.1
 _LEAVE_S: Final = 2.0
 _LEAVE_TRIES: Final = 60  # and for as long as a broker may take to stop
 
@@ -108,11 +111,13 @@ class Groups:
     async def _act(
         self, group: BrokerGroup, body: Json, seen: Observation
     ) -> tuple[float, tuple[Failure, ...]]:
-        pause_s = RESYNC_S
+        pause_s, looked_s = RESYNC_S, time.monotonic()
         for action in plan(seen):
             if isinstance(action, Requeue):
                 pause_s = min(pause_s, action.after_ms / 1000)
                 continue
+            if time.monotonic() - looked_s > _OLD_S:
+                return _AGAIN_S, ()
             try:
                 await self._applier.do(group, body, action)
             except Failed as failed:

@@ -218,6 +218,24 @@ async def test_a_whole_round() -> None:
     assert done.pause_s == 2.0
 
 
+async def test_by_an_old_look_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call may take twenty seconds: by then, who was in sync may be the last one there."""
+    now_s, applier = 0.0, FakeApplier()
+    monkeypatch.setattr(groups, "time", SimpleNamespace(monotonic=lambda: now_s))
+    quick = applier.do
+
+    async def slow(_group: Any, _body: Any, action: Any) -> None:
+        nonlocal now_s
+        now_s += 11
+        await quick(_group, _body, action)
+
+    monkeypatch.setattr(applier, "do", slow)
+    done = await a_round(applier)
+    assert applier.done == ["ApplyChild"], "the restart waits for the next round"
+    assert done.failures == ()
+    assert 0 < done.pause_s < 1
+
+
 async def test_what_fails_ends_the_round_and_is_in_the_status() -> None:
     applier = FakeApplier("ApplyChild")
     done = await a_round(applier)

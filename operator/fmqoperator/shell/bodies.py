@@ -15,6 +15,8 @@ from fmqoperator.times import of_text
 Body = Mapping[str, Any]
 
 ZONE = "topology.kubernetes.io/zone"
+_BROKER = "broker"
+"""Its container. There may be others in its pod: a mesh puts its proxies in, before or after it."""
 _PHASES = {phase.value: phase for phase in PodPhase}
 _JOB_LABELS = ("batch.kubernetes.io/job-name", "sparkoperator.k8s.io/app-name")
 _RESIZING = ("ControllerResizeError", "NodeResizeError")
@@ -37,7 +39,7 @@ def pod_of(body: Body, zone: str = "") -> Pod:
         zone=zone,
         waiting=waiting,
         message=message,
-        image=next((c.get("image", "") for c in spec.get("containers") or ()), ""),
+        image=next((c.get("image", "") for c in _brokers(spec.get("containers"))), ""),
         settings=notes.get("fmq.io/settings-hash", ""),
         exit_code=_ended(status).get("exitCode"),
         unready_since_ms=_since_ms(_condition(status, "Ready")),
@@ -153,9 +155,12 @@ def _condition(status: Body, kind: str) -> Mapping[str, Any]:
 
 def _waiting(status: Body) -> tuple[str, str]:
     """Why it does not run: of a container, else of the scheduler."""
-    for container in (status.get("initContainerStatuses") or []) + (
-        status.get("containerStatuses") or []
-    ):
+    at_work = any(
+        container.get("name") == _BROKER and "running" in (container.get("state") or {})
+        for container in status.get("containerStatuses") or ()
+    )
+    found = (status.get("initContainerStatuses") or []) + (status.get("containerStatuses") or [])
+    for container in () if at_work else found:
         waiting = (container.get("state") or {}).get("waiting")
         if waiting:
             return waiting.get("reason", "Waiting"), waiting.get("message", "")
@@ -167,9 +172,14 @@ def _waiting(status: Body) -> tuple[str, str]:
 
 def _ended(status: Body) -> Mapping[str, Any]:
     """How and when its container ended last; {} = it never did."""
-    for container in status.get("containerStatuses") or ():
+    for container in _brokers(status.get("containerStatuses")):
         for state in (container.get("state") or {}, container.get("lastState") or {}):
             if "terminated" in state:
                 ended: Mapping[str, Any] = state["terminated"]
                 return ended
     return {}
+
+
+def _brokers(containers: list[Body] | None) -> list[Body]:
+    """The broker's alone, or all if none is called so."""
+    return [c for c in containers or () if c.get("name") == _BROKER] or list(containers or ())

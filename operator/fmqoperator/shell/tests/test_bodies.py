@@ -71,6 +71,27 @@ def test_a_pod_that_waits(status: dict[str, Any], waiting: str, message: str) ->
     assert (seen.waiting, seen.message) == (waiting, message)
 
 
+def test_what_is_beside_the_broker_in_its_pod_is_not_the_broker() -> None:
+    """A mesh's proxy that was killed, or crashes again and again, is no end of the broker's."""
+    crashes = {"reason": "CrashLoopBackOff", "message": "back-off"}
+    proxy = {
+        "name": "a-proxy",
+        "state": {"waiting": crashes},
+        "lastState": {"terminated": {"exitCode": 137, "finishedAt": "2027-01-01T00:00:00Z"}},
+    }
+    runs = {"name": "broker", "state": {"running": {}}}
+    body = pod(phase="Running", containerStatuses=[proxy, runs])
+    body["spec"]["containers"] = [
+        {"name": "a-proxy", "image": "p:1"},
+        {"name": "broker", "image": "b:1"},
+    ]
+    seen = pod_of(body)
+    assert (seen.image, seen.waiting, seen.exit_code, seen.ended_ms) == ("b:1", "", None, None)
+    pulls = {"name": "broker", "state": {"waiting": {"reason": "PodInitializing"}}}
+    waits = pod(phase="Pending", containerStatuses=[proxy, pulls])
+    assert pod_of(waits).waiting == "CrashLoopBackOff", "whatever keeps it from starting"
+
+
 def test_nodes() -> None:
     assert node_of({"metadata": {"name": "n"}}) == Node("n", ready=None)
     body = {

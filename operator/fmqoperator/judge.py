@@ -202,8 +202,14 @@ def _progress(seen: Observation, what: Outlook) -> Verdict:
         said = "; ".join(h.message for h in what.holds)
         moving = any(h.blocks for h in what.holds)
         return Verdict(kind, "True" if moving else "False", what.holds[0].reason, said)
+    if seen.group.spec.paused:
+        return Verdict(kind, "False", "Paused", "nothing is compared while spec.paused is set")
+    if what.problem is not None:
+        return Verdict(kind, "False", what.problem.reason, what.problem.message)
     if found := trouble.of_pods(seen):
         return Verdict(kind, "True", "Starting", "; ".join(found))
+    if seen.zookeeper is None or seen.children is None:
+        return Verdict(kind, "Unknown", "NotKnown", seen.zookeeper_why or "nothing can be listed")
     return Verdict(kind, "False", "AsDeclared")
 
 

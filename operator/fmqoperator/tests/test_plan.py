@@ -64,6 +64,7 @@ def test_the_group_of_others_is_left_alone(moves: bool) -> None:
     before = len(made.events)
     made.round()
     assert made.condition("ConfigApplied")["reason"] == "NameTaken"
+    assert made.condition("Progressing")["reason"] == "NameTaken"
     found = made.body["status"]
     assert (found["phase"], found["access"]) == ("Pending", "NONE")
     whose = [found.get(name) for name in ("master", "reader", "lastTransition", "inSync")]

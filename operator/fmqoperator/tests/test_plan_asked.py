@@ -100,6 +100,8 @@ def test_a_paused_group_is_only_told_of(moves: bool) -> None:
     assert made.body["status"]["phase"] == "Paused"
     assert made.condition("Paused")["status"] == "True"
     assert made.condition("ConfigApplied")["status"] == "Unknown"
+    progress = made.condition("Progressing")
+    assert (progress["status"], progress["reason"]) == ("False", "Paused"), "not: as declared"
     assert made.body["status"]["access"] == "FULL"
     made.spec(paused=False)
     made.run()

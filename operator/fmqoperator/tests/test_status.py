@@ -363,6 +363,14 @@ def test_an_update_that_waits_does_not_hide_that_nobody_serves() -> None:
     assert (found["phase"], found["access"]) == ("Down", "NONE")
 
 
+def test_whether_something_is_to_be_done_is_not_known_without_a_look() -> None:
+    made = running()
+    made.zookeeper_away = True
+    found = condition(seen_status(made), "Progressing")
+    assert (found["status"], found["reason"]) == ("Unknown", "NotKnown")
+    assert "zk:2181 does not answer" in found["message"]
+
+
 def test_a_stateful_set_that_was_scaled_far_beyond_the_group_is_told_of_as_far_as_it_fits() -> None:
     """By hand, while the group is paused. What the schema does not take would be no status."""
     made = running()

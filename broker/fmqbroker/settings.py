@@ -2,13 +2,14 @@
 
 from typing import Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from fmqcore.batch import MAX_PAYLOAD, MAX_RECORDS
 from fmqcore.words import NAME_PATTERN
 
 MIB = 1024 * 1024
 _NAME = f"^{NAME_PATTERN}$"
+_LISTEN = r"^$|^.+:[0-9]{1,5}$"
 
 
 _RISING: Final = (
@@ -29,12 +30,12 @@ class BrokerSettings(BaseModel):
     cluster: str = Field(pattern=_NAME)
     group: str = Field(pattern=_NAME)
     broker: str = Field(pattern=_NAME)
-    data_dir: str
+    data_dir: str = Field(min_length=1)
     zookeeper: str  # host:port[,host:port...][/root]
     # host:port; empty = the member's address in the group's configuration
-    listen: str = Field(default="", pattern=r"^$|^.+:\d{1,5}$")
+    listen: str = Field(default="", pattern=_LISTEN)
     # host:port of /livez, /readyz, /startupz, /metrics; empty = not served
-    http_listen: str = Field(default="", pattern=r"^$|^.+:\d{1,5}$")
+    http_listen: str = Field(default="", pattern=_LISTEN)
 
     # journal
     segment_bytes: int = Field(default=128 * MIB, ge=MIB // 16, le=4096 * MIB, multiple_of=4096)
@@ -83,6 +84,14 @@ class BrokerSettings(BaseModel):
     )  # acked ahead of the committed offset, per queue
     offsets_interval_ms: int = Field(default=50, ge=1)  # offset commits are gathered so long
     takeover_checkpoint_ms: int = Field(default=1000, ge=10)
+
+    @field_validator("listen", "http_listen")
+    @classmethod
+    def _can_be_a_port(cls, address: str) -> str:
+        """Who binds takes the number modulo 2**16, and listens where nobody looks for it."""
+        if address and int(address.rpartition(":")[2]) > 65_535:
+            raise ValueError("the port is over 65535")
+        return address
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:

@@ -1,0 +1,27 @@
+"""An error whose text is longer than what gRPC carries in a trailer."""
+
+import pytest
+
+from fmqcore.errors import NotFound
+from fmqport.methods import STATUS
+from fmqport.rpc import GrpcTransport
+from fmqport.transport import MessageTooLarge, TransportError
+from fmqproto.v1 import admin_pb2
+
+
+async def test_it_is_told_in_part_and_not_taken_for_another() -> None:
+    """`MessageTooLarge` says that nobody has looked at the request, and to send a smaller one."""
+
+    async def refuse(_: object) -> admin_pb2.StatusReply:
+        raise NotFound("there is no such broker; there are: " + "é" * 20_000)
+
+    transport = GrpcTransport()
+    server = await transport.serve("127.0.0.1:0", calls={STATUS: refuse}, streams={})
+    connection = transport.connect(f"127.0.0.1:{server.port}")
+    try:
+        with pytest.raises(TransportError, match="there is no such broker") as caught:
+            await connection.call(STATUS, admin_pb2.StatusRequest(), 20)
+        assert not isinstance(caught.value, MessageTooLarge)
+    finally:
+        await connection.close()
+        await server.close(0)

@@ -26,6 +26,7 @@ _log = structlog.get_logger()
 _Context = Any  # aio.ServicerContext: grpc has no types
 _TELL_DEATH_S = 0.02
 _LAST_WORDS_S = 0.3
+_LONGEST = 2000  # bytes, up to three each in a trailer; gRPC carries 8 KiB for sure
 
 
 class GrpcServer:
@@ -95,10 +96,10 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no typ
                 reply: Message = await asyncio.shield(self._run(handler(request)))
                 return serialize(reply, _peer(context))
             except MessageTooLarge as error:
-                await context.abort(StatusCode.RESOURCE_EXHAUSTED, str(error))
+                await context.abort(StatusCode.RESOURCE_EXHAUSTED, _told(error))
                 raise AssertionError from error  # abort has raised
             except FmqError as error:
-                await context.abort(StatusCode.FAILED_PRECONDITION, str(error))
+                await context.abort(StatusCode.FAILED_PRECONDITION, _told(error))
                 raise AssertionError from error  # abort has raised
 
         return grpc.unary_unary_rpc_method_handler(answer)
@@ -117,7 +118,7 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no typ
                     await context.abort(StatusCode.CANCELLED, "cancelled by the broker")
                 raise
             except FmqError as error:
-                await context.abort(StatusCode.FAILED_PRECONDITION, str(error))
+                await context.abort(StatusCode.FAILED_PRECONDITION, _told(error))
             finally:
                 stream.fail()  # a stray task that still holds it must not touch a finished call
 
@@ -205,6 +206,11 @@ class ServerStream:
 
     def _gone(self) -> TransportError:
         return TransportError(f"{self._peer}: the stream is over: the peer is gone, or cancelled")
+
+
+def _told(error: FmqError) -> str:
+    """In full, or its beginning: a trailer over gRPC's limit would be told as another error."""
+    return str(error).encode()[:_LONGEST].decode(errors="ignore")
 
 
 def _peer(context: _Context) -> str:

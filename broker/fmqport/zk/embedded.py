@@ -143,7 +143,7 @@ class EmbeddedZooKeeper:
         self.process = spawn(command, self.log, detach=self._detach)
 
     def _config(self, data: Path) -> str:
-        text = _CONFIG.format(data=data, host=self.host, port=self.port)
+        text = _CONFIG.format(data=_in_java(str(data)), host=self.host, port=self.port)
         if self._peers is not None:
             (data / "myid").write_text(str(self._peers.own + 1))
             text += _ENSEMBLE
@@ -180,6 +180,17 @@ class EmbeddedZooKeeper:
                 self.process.kill()
                 self.process.wait()
             self.process = None
+
+
+def _in_java(text: str) -> str:
+    """As a file of properties has it, which is in Latin-1."""
+    units = ((char, char.encode("utf-16-be").hex()) for char in text.replace("\\", "\\\\"))
+    return "".join(
+        char
+        if char.isascii()
+        else "".join(f"\\u{unit[at : at + 4]}" for at in range(0, len(unit), 4))
+        for char, unit in units
+    )
 
 
 def find_jars() -> list[Path]:

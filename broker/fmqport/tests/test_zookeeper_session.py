@@ -178,3 +178,23 @@ async def test_a_cancelled_call_leaves_the_session_in_order(zookeeper: str) -> N
         assert await session.get("/") is not None
     finally:
         await session.close()
+
+
+async def test_a_root_that_is_there_need_not_be_ours_to_make(zookeeper: str) -> None:
+    """An ensemble of several teams: somebody made our node, and above it we may make nothing."""
+    server, _, root = zookeeper.partition("/")
+    admin = ZooKeeperSession(f"{zookeeper}/team", timeout_ms=4000, auth="admin:secret")
+    await admin.start(30)
+    await admin.create("/fmq", b"")
+    client = admin._kazoo._client
+    for_all, _ = await asyncio.to_thread(client.get_acls, "/")
+    await asyncio.to_thread(client.set_acls, f"/{root}/team/fmq", for_all)
+    await admin.close()
+    session = ZooKeeperSession(f"{server}/{root}/team/fmq", timeout_ms=4000)
+    await session.start(30)
+    await session.create("/a/b", b"x", make_parents=True)
+    assert await session.children("/a") == ["b"]
+    await session.close()
+    nowhere = ZooKeeperSession(f"{server}/{root}/team/other", timeout_ms=4000)
+    with pytest.raises(Unavailable, match="refuses our credentials"):
+        await nowhere.start(30)

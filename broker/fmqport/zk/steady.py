@@ -251,11 +251,29 @@ class SteadySession:
             await asyncio.sleep(together_s(now_ms, every_ms))
 
     async def _make_path(self, full: str) -> None:
-        """Make each missing node down to `full` (a path with its root)."""
+        """Make each missing node down to `full` (a path with its root).
+
+        Who may not make a node is told that first, though it is there: then `full` itself tells.
+        """
         names = full.strip("/").split("/")
+        refused: Unavailable | None = None
         for depth in range(1, len(names) + 1):
-            with contextlib.suppress(NodeExists):
+            try:
                 await self._ask(Request(Verb.CREATE, "/" + "/".join(names[:depth])))
+                refused = None
+            except NodeExists:
+                refused = None
+            except (ConnectionLost, SessionExpired):
+                raise
+            except Unavailable as error:
+                refused = error
+            except NoNode:
+                raise refused or NoNode(full) from None
+        if refused is not None:
+            try:
+                await self._ask(Request(Verb.READ, full))
+            except NoNode:
+                raise refused from None
 
     async def _ask(self, *requests: Request) -> Any:
         """Send them and wait for the last one's answer, or the first error; never twice."""

@@ -75,12 +75,11 @@ def consume(
         raise typer.BadParameter(
             "standard output is closed: messages would be acknowledged that nobody can see"
         )
-    if group is not None:
-        require_name("consumer group", group)
     name = group if group is not None else f"fmq-{random.getrandbits(48):012x}"
+    require_name("consumer group", name)
     to_bytes = as_json if output is Output.JSON else formatter(format)
-    ack |= group is None  # nobody goes on where ours was; and what is not acked comes again
-    printer = _Printer(to_bytes, count=count, timeout_s=timeout, at_end=exit_at_end, ack=ack)
+    acks = ack or group is None  # nobody goes on where ours was; and what is not acked comes again
+    printer = _Printer(to_bytes, count=count, timeout_s=timeout, at_end=exit_at_end, ack=acks)
     begin = moment(start)
 
     async def work() -> None:

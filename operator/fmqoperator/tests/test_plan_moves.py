@@ -263,7 +263,7 @@ def test_a_master_that_was_back_meanwhile_is_waited_for_anew(moves: bool) -> Non
     made.broken.clear()
     for _ in range(20):
         made.turn()
-    assert str(made.state.mode.value) == "master"
+    assert str(made.state.mode.value) == Mode.MASTER.value
     made.now_ms += 3_600_000
     lose_master(made)
     made.turn()

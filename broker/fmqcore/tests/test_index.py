@@ -160,3 +160,5 @@ def test_the_largest_payload_fits_behind_the_snap(snap_len: int) -> None:
     position = 96 + (snap_len + 7 & -8)
     assert fits(position, 96 + room, MIN_SEGMENT)
     assert not fits(position, 96 + room + 8, MIN_SEGMENT)
+    for less in range(0, 400, 8):  # what is smaller is taken, so it must not leave a few bytes
+        assert fits(position, 96 + room - less, MIN_SEGMENT)

@@ -12,7 +12,7 @@ from fmqcore.failover.claims import (
     promise_ms,
     record_term,
 )
-from fmqcore.words import BrokerId, Epoch, GroupName, Position
+from fmqcore.words import BrokerId, Epoch, GroupName, Permission, Position
 
 MINE = Tenure(Epoch(7), 1)
 
@@ -75,3 +75,17 @@ def test_which_numbers_certainly_belong_to_a_takeover() -> None:
         Mode.SLAVE_CONSUME: [5],
         Mode.HANDOVER: [4, 5],
     }
+
+
+def test_who_cannot_claim_is_no_rival_however_long_its_journal_is() -> None:
+    """One out of sync may have more of another history, and one that may not serve reads will not:
+    whoever waited for them would leave the group without reads."""
+    me, out, masked, away = (BrokerId(f"g-{n}") for n in range(1, 5))
+    members = [Member(BrokerId("g-0"), "a:1"), *(Member(b, "a:1") for b in (me, out, away))]
+    members.append(Member(masked, "a:1", permission=Permission.WRITE))
+    config = GroupConfig(GroupName("g"), BrokerId("g-0"), tuple(members))
+    state = GroupState(Mode.MASTER, Epoch(7), isr=frozenset({me, masked, away}))
+    live = {b: LiveBroker(b, "i", "", Epoch(7), Position(99)) for b in (me, out, masked)}
+    assert is_best(me, (Epoch(7), Position(1)), config, state, live)
+    back = live | {away: LiveBroker(away, "i", "", Epoch(7), Position(2))}
+    assert not is_best(me, (Epoch(7), Position(1)), config, state, back)

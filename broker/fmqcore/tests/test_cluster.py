@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fmqcore import cluster as c
 from fmqcore.errors import Malformed
-from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts, mark_of
 from fmqcore.words import BrokerId, Epoch, GroupName, Permission, Position, TopicId
 
 names = st.sampled_from(["a", "g1", "g1-0", "orders.eu", "A_b-C.9_", "x" * 128])
@@ -171,3 +171,18 @@ def test_words_of_a_group() -> None:
     topic = c.TopicConfig("t", TopicId(1), (c.TopicGroup(GroupName("g"), 8),))
     assert topic.queues_in(GroupName("g")) == 8
     assert topic.queues_in(GroupName("h")) == 0
+
+
+@pytest.mark.parametrize("master", ["", "g1-0", "g1-1", "g1-2"])
+def test_all_but_the_acting_master_are_slaves_wherever_it_stands(master: str) -> None:
+    """F18: the mark is of the zones of those, so that nobody is counted who was not asked."""
+    ids = [BrokerId(f"g1-{n}") for n in range(3)]
+    found = tuple(c.Member(broker, "a:1", zone=f"z-{broker}") for broker in ids)
+    config = c.GroupConfig(GroupName("g1"), ids[1], found)
+    now = c.acting(config, c.GroupState(master=BrokerId(master)))
+    leads = master or "g1-1"
+    assert now.master == leads
+    assert [m.id for m in now.slaves] == [broker for broker in ids if broker != leads]
+    zones = [f"z-{broker}" for broker in ids if broker != leads]
+    assert now.policy_mark == mark_of(config.policy, zones)
+    assert len({mark_of(config.policy, z) for z in (zones, [*zones, f"z-{leads}"])}) == 2

@@ -6,6 +6,7 @@ from operator import attrgetter
 import pytest
 
 from fmqcore.policy import (
+    MIXED,
     AckPolicy,
     Flush,
     HowMany,
@@ -17,6 +18,7 @@ from fmqcore.policy import (
     counted_end,
     flush_mode,
     majority_slaves,
+    mark_of,
     slaves_to_hear,
 )
 from fmqcore.words import BrokerId, Epoch, Position
@@ -153,6 +155,29 @@ def test_not_more_are_heard_than_needed() -> None:
     majority = AckPolicy(Flush.OS_CACHE, how_many=HowMany.MAJORITY)
     assert slaves_to_hear(majority, 4, 4) == 3
     assert slaves_to_hear(AckPolicy(Flush.OS_CACHE), 3) == 3
+
+
+@pytest.mark.parametrize("flush", [Flush.OS_CACHE, Flush.INTERVAL])
+@pytest.mark.parametrize(
+    ("how_many", "in_sync", "configured"),
+    [(HowMany.ZONES, 1, 2), (HowMany.ZONES, 1, 4), (HowMany.MAJORITY, 1, 4), (HowMany.ALL, 1, 4)],
+)
+def test_all_are_heard_where_too_few_are_in_sync_for_an_acknowledgement(
+    flush: Flush, how_many: HowMany, in_sync: int, configured: int
+) -> None:
+    """What there is was acknowledged when there were more, and each of those in sync has it."""
+    assert slaves_to_hear(AckPolicy(flush, how_many=how_many), in_sync, configured) == in_sync
+
+
+def test_a_mark_tells_apart_whatever_decides_who_acknowledged() -> None:
+    """F18: under another policy, or with other slaves to count, a set heard says nothing."""
+    zones = [(), ("here",), ("here", "here"), ("here", "there"), ("there", "there")]
+    marks = {mark_of(policy, of) for policy, of in product(POLICIES, zones)}
+    assert len(marks) == len(POLICIES) * len(zones)
+    assert all(0 < mark < MIXED for mark in marks)
+    assert mark_of(POLICIES[0], ("there", "here")) == mark_of(POLICIES[0], ("here", "there"))
+    slower = AckPolicy(flush_interval_ms=70)
+    assert mark_of(slower, ()) == mark_of(AckPolicy(), ()), "how often says nothing of who"
 
 
 @pytest.mark.parametrize(("configured", "need"), [(0, 0), (1, 1), (2, 1), (3, 2), (4, 2), (5, 3)])

@@ -231,6 +231,24 @@ def test_who_is_turned_away(slave: dict[str, Any], master: dict[str, Any], words
     assert not decision.alarm
 
 
+@pytest.mark.parametrize(
+    ("epochs", "good"),
+    [
+        ([], True),
+        ([(1, 0), (2, 8)], True),
+        ([(1, 0), (1, 8)], False),
+        ([(2, 0), (1, 8)], False),
+        ([(1, 8), (2, 8)], False),
+        ([(1, 8), (2, 0)], False),
+        ([(1, 0), (2, 16)], False),
+    ],
+)
+def test_a_history_rises_in_both_and_ends_within(epochs: list[tuple[int, int]], good: bool) -> None:
+    """R1: an epoch that began twice agrees with no other journal, wherever it is looked at."""
+    starts = [(Epoch(epoch), Position(start)) for epoch, start in epochs]
+    assert is_history(starts, Position(16)) is good
+
+
 ROWS: list[tuple[dict[str, Any], dict[str, Any], Action, int]] = [
     # 2, 3: empty
     ({"epochs": [], "end": 0, "durable_end": 0}, {}, Action.APPEND_FROM, 0),

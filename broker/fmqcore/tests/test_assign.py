@@ -115,6 +115,36 @@ def test_renewing_and_seeking_raise_generations_without_moving() -> None:
     assert Assignments(1, 0).bump(0) is None
 
 
+def test_a_queue_that_is_being_drained_has_a_new_generation_too_after_a_seek() -> None:
+    """Or what its old holder acks of before the seek would count as done after it."""
+    table = Assignments(2, drain_ms=100)
+    table.join("a", (), 0)
+    table.join("b", {1}, 0)
+    assert table.bump(1) is None, "nobody gets more of it"
+    assert table.holdings[1].generation == 2
+    assert table.settle((), 10) == Moves([], [Move(1, "b", 3)], [Move(1, "a", 2)])
+
+
+def test_a_queue_that_is_being_drained_has_a_new_generation_too_on_a_new_stream() -> None:
+    table = Assignments(2, drain_ms=100)
+    table.join("a", (), 0)
+    table.join("b", {1}, 0)
+    moves = table.renew("a")
+    assert moves == Moves([], [Move(0, "a", 2)], [Move(0, "a", 1), Move(1, "a", 1)])
+    assert table.holdings[1].generation == 2, "acks that were under way on the old one are void"
+    assert not table.holdings[1].delivering
+
+
+def test_who_gets_a_queue_of_one_that_left_while_it_was_drained_begins_at_once() -> None:
+    table = Assignments(2, drain_ms=100)
+    table.join("a", (), 0)
+    table.join("b", {1}, 0)
+    assert not table.holdings[1].delivering
+    assert table.leave("a", {1}, 10).assigned == [Move(0, "b", 2), Move(1, "b", 2)]
+    assert all(holding.delivering for holding in table.holdings)
+    assert table.next_deadline_ms() is None
+
+
 def test_what_nobody_present_asks_for_waits_a_moment_for_who_held_it() -> None:
     table = Assignments(4, drain_ms=100)
     assert table.join("b", (), 0, held=[2, 3, 99]).assigned == [Move(2, "b", 1), Move(3, "b", 1)]

@@ -191,3 +191,25 @@ def test_progress_over_what_the_journal_lacks_is_void(
     assert within({key: found}, offsets, Epoch(3))[key] == found
     gone = {key: tombstone(4)}
     assert within(gone, offsets, Epoch(3)) == gone
+
+
+def test_progress_of_this_very_term_over_what_the_journal_lacks_is_void_too() -> None:
+    """It is said again under a version of its own, or it would lose to what it shall replace."""
+    key, term = OffsetKey("g", TopicId(1), 0), Epoch(3)
+    made = next_version(None, term) + 5
+    for sought in (0, 2 << 32):
+        entry = OffsetEntry(made, Offset(9), (), sought)
+        found = within({key: entry}, {(key.topic_id, 0): Offset(4)}, term)[key]
+        assert found == OffsetEntry(made + 1, Offset(4), (), made + 1)
+        assert merged({key: entry}, {key: found}) == {key: found}
+
+
+def test_what_is_thinned_still_tells_its_last_seek() -> None:
+    """Or what a consumer acked before it, and says again to a new reader, would count as done."""
+    key, ranges = OffsetKey("g", TopicId(1), 0), tuple((Offset(n), Offset(n + 1)) for n in (7, 9))
+    table = {key: OffsetEntry(9, Offset(5), ranges, 6)}
+    without = {key: OffsetEntry(9, Offset(5), (), 6)}
+    assert thinned(table) == without
+    record = encode_record(table, len(encode_record(table).text or "") - 1)
+    assert not record.whole
+    assert decode_record(record.text or "") == without

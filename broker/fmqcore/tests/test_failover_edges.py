@@ -213,3 +213,11 @@ def test_who_may_not_serve_reads_neither_claims_nor_is_given_them_nor_waited_for
         decision = decide(M, only, state(Mode.MASTER, stopping), there, NOW, PARAMS)
         assert decision.action is action
         assert decision.edit is None or decision.edit.reader == T
+
+
+def test_a_new_term_makes_nobody_in_sync_who_was_not() -> None:
+    """R6: a learner that is nearly level may lack what was acknowledged; it enters by its own
+    compare-and-set, when it has that."""
+    f: Facts = {"session": True, "fresh": True, "reader_heard": True, "t": True}
+    opened = edit_of(M, Mode.MASTER, f, Action.OPEN, isr=frozenset({T, U}))
+    assert opened.isr == {T}

@@ -234,6 +234,21 @@ async def test_retention_waits_for_the_slowest_in_sync_slave(tmp_path: Path) -> 
         await until(lambda: c.master.master.keep_from() == c.master.journal.end)
 
 
+async def test_retention_waits_for_an_in_sync_slave_whose_stream_broke(tmp_path: Path) -> None:
+    """It may be back in a moment, or claim the reads: it is in sync until it is known to be out."""
+    async with cluster(tmp_path) as c:
+        (slave,) = c.slaves
+        await c.committed()
+        c.zoo.away = True
+        await slave.stop()
+        link = c.master.master.links[slave.name]
+        await until(lambda: not link.connected)
+        before = link.durable_end
+        await c.master.journal.wait_durable(c.master.produce())
+        assert c.isr == {slave.name}
+        assert c.master.master.keep_from() == before < c.master.journal.durable_end
+
+
 async def test_the_flush_of_each_half_follows_the_policy(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
         modes: dict[str, tuple[bool, int]] = {}

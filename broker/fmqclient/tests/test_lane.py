@@ -120,3 +120,32 @@ def test_what_was_refused_behind_one_that_stays_stays_too() -> None:
     one.accepted(stays)
     assert one.take_unsent() == []
     assert values(one.piles) == [b"c"]
+
+
+def test_a_new_session_knows_nothing_of_the_one_before() -> None:
+    """One flight until its first is accepted, and sequences from 0 on, also after a refusal."""
+    one = lane()
+    one.accepted(depart(one, b"a"))
+    one.abandoned(depart(one, b"b"))
+    one.renewed()
+    first = depart(one, b"c")
+    assert not one.may_send(0), "the first flight of a session is alone (L4)"
+    one.refused(first)
+    assert one.next_sequence == 0, "nothing of this session is stored"
+
+
+def test_a_refusal_explains_nothing_once_all_behind_it_is_answered() -> None:
+    """What is out of sequence later is out of sequence for another reason: the table lost us."""
+    one = lane()
+    one.accepted(depart(one, b"a"))
+    one.refused(depart(one, b"b"))
+    assert not one.broken
+    depart(one, b"b")
+    assert one.may_send(0), "flights go beside each other again"
+
+
+def test_what_comes_after_all_has_expired_is_not_added_to_what_was_given_up() -> None:
+    one = lane()
+    given_up = one.begin(pile(b"a"))
+    assert one.expire(given_up.deadline_ms) == ([given_up], [])
+    assert one.open is None

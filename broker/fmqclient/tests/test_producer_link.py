@@ -150,3 +150,18 @@ async def test_sessions_are_numbered_and_then_begin_anew(
     assert numbers == (0, 1, 0)
     assert ids[0] == ids[1] != ids[2]
     assert 0 not in ids
+
+
+async def test_a_new_session_begins_before_sequences_run_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They have 32 bits on the wire: a producer that lives for long must not come to their end."""
+    monkeypatch.setattr("fmqclient.link._SEQUENCES", 3)
+    async with cluster(1) as one, fmqclient.connect(one.url) as c, c.producer() as p:
+        for number in range(10):
+            await p.send("orders", b"%d" % number, key=b"k")
+        broker = one.brokers["g1-0"]
+        assert one.values() == [b"%d" % number for number in range(10)]
+        assert broker.opened > 1
+        sequences = [b.base_sequence for request in broker.requests for b in request.batches]
+        assert max(sequences) <= 3

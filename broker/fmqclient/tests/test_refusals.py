@@ -6,8 +6,15 @@ import pytest
 
 from fmqclient.lane import Lane
 from fmqclient.records import Flight, Pile
-from fmqclient.refusals import Refusals, Verdict, verdict_of
-from fmqcore.errors import ErrorCode, FmqError, OutOfSequence, Overloaded, error_of
+from fmqclient.refusals import STRANGE_MS, Refusals, Verdict, verdict_of
+from fmqcore.errors import (
+    ErrorCode,
+    FmqError,
+    OutOfSequence,
+    Overloaded,
+    UnknownTopic,
+    error_of,
+)
 from fmqcore.words import GroupName, TopicId
 from fmqport.system import SystemClock
 
@@ -23,11 +30,22 @@ class Outbox:
     def is_gone(self, lane: Lane) -> bool:
         return False
 
+    elsewhere = False
+
     def has_elsewhere(self, lane: Lane) -> bool:
-        return False
+        return self.elsewhere
 
     def fail(self, piles: Any, error: FmqError) -> None:
         self.failed += [([r[0] for r in pile.records], error) for pile in piles]
+
+
+class Clock(SystemClock):
+    """Stands until it is set."""
+
+    now_ms = 1
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
 
 
 class Case:
@@ -38,7 +56,8 @@ class Case:
         self.outbox = Outbox()
         self.renewed = self.avoided = self.wanted = 0
         outbox: Any = self.outbox
-        self.refusals = Refusals(SystemClock(), outbox, self._avoid, self._renew, self._want)
+        self.clock = Clock()
+        self.refusals = Refusals(self.clock, outbox, self._avoid, self._renew, self._want)
         self.lane.accepted(self.depart(b"first"))
 
     def depart(self, *values: bytes) -> Flight:
@@ -55,6 +74,10 @@ class Case:
 
     def _want(self) -> None:
         self.wanted += 1
+
+    def again(self) -> Flight:
+        """What goes first now."""
+        return self.lane.depart(self.lane.piles.popleft())
 
     def unsent(self) -> list[bytes]:
         return [r[0] for pile in self.lane.piles for r in pile.records]
@@ -90,6 +113,7 @@ def test_an_unknown_one_out_of_sequence_waits_for_those_before_it_or_is_given_up
     assert [values for values, _ in case.outbox.failed] == [[b"a"]]
     assert case.outbox.failed[0][1].code is ErrorCode.DELIVERY_UNKNOWN
     assert case.lane.poisoned
+    assert case.renewed == 1, "it sends nothing more without a new session (L5)"
 
 
 @pytest.mark.parametrize("code", [c for c in ErrorCode if c is not ErrorCode.OK])
@@ -124,3 +148,29 @@ def test_what_is_not_known_to_be_refused_before_the_append_may_be_stored(code: E
     }
     assert (verdict_of(code) is Verdict.UNKNOWN) == (code not in certain)
     assert verdict_of(999) is Verdict.UNKNOWN
+
+
+def test_a_broker_that_does_not_know_the_topic_is_waited_for_each_time_anew() -> None:
+    """It knew it since: what it does not know now, after a move, say, it will hear of again."""
+    case = Case()
+    case.refusals.take(case.lane, case.depart(b"a"), UnknownTopic(""))
+    case.lane.accepted(case.again())
+    case.clock.now_ms += 10 * STRANGE_MS
+    case.refusals.take(case.lane, case.depart(b"b"), UnknownTopic(""))
+    assert case.unsent() == [b"b"]
+    case.clock.now_ms += STRANGE_MS
+    case.refusals.take(case.lane, case.again(), UnknownTopic(""))
+    assert (case.unsent(), case.outbox.failed) == ([b"b"], [])
+    case.clock.now_ms += 1
+    case.refusals.take(case.lane, case.again(), UnknownTopic(""))
+    assert [values for values, _ in case.outbox.failed] == [[b"b"]]
+
+
+def test_what_another_group_may_take_does_not_fail_for_one_that_does_not_know_the_topic() -> None:
+    case = Case()
+    case.outbox.elsewhere = True
+    case.refusals.take(case.lane, case.depart(b"a"), UnknownTopic(""))
+    case.clock.now_ms += 10 * STRANGE_MS
+    case.refusals.take(case.lane, case.again(), UnknownTopic(""))
+    assert (case.unsent(), case.outbox.failed) == ([b"a"], [])
+    assert case.avoided == 2

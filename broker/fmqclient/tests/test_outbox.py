@@ -1,0 +1,138 @@
+"""What a producer holds, by itself: limits of a batch, deadlines, and what is told at the end."""
+
+import asyncio
+from typing import Any
+
+from fmqclient.lane import Lane
+from fmqclient.outbox import Outbox
+from fmqclient.records import Record, record_bytes
+from fmqclient.settings import ProducerSettings
+from fmqclient.topic import HOLD_MS, Topic
+from fmqcore.cluster import TopicConfig, TopicGroup
+from fmqcore.errors import DeliveryUnknown, FmqError, Unavailable
+from fmqcore.words import GroupName, TopicId
+from fmqport.system import SystemClock
+
+G1, G2 = GroupName("g1"), GroupName("g2")
+ORDERS = TopicConfig("orders", TopicId(1), (TopicGroup(G1, 1), TopicGroup(G2, 1)))
+
+
+class Clock(SystemClock):
+    """Stands until it is set."""
+
+    now_ms = 1000
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+
+class Carrier:
+    """A link that carries nothing."""
+
+    why = ""
+    error: FmqError | None = None
+    usable = True
+    renewed = 0
+
+    def offer(self, lane: Lane) -> None:
+        lane.ready = True
+
+    def renew(self) -> None:
+        self.renewed += 1
+
+
+class Case:
+    """An outbox with one topic of two groups, of which only the first takes anything."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.clock = Clock()
+        self.carriers = {G1: Carrier(), G2: Carrier()}
+        self.carriers[G2].usable = False
+        self.box = Outbox(
+            ProducerSettings(**settings), self.clock, self.carriers.__getitem__, lambda: None
+        )
+        self.topic: Topic = self.box.new_topic("orders")
+        self.box.know(self.topic, ORDERS)
+        self.settle()
+
+    def settle(self) -> None:
+        """What is held moves."""
+        self.clock.now_ms += HOLD_MS
+        self.box.lift()
+
+    def put(self, value: bytes) -> "asyncio.Future[Any]":
+        """Hand one record in, of the one key."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        number = self.box.outstanding_records = self.box.outstanding_records + 1
+        record: Record = (value, b"key", b"", b"", future, False, number)
+        lane = self.topic.lane_for(b"key")
+        assert lane is not None
+        self.box.put(lane, record, record_bytes(record))
+        return future
+
+    def lane(self, group: GroupName) -> Lane:
+        """The lane of the only queue there."""
+        return self.topic.lanes[group, 0]
+
+
+async def test_a_batch_keeps_within_the_limits_though_all_is_handed_in_at_once() -> None:
+    """It is one message: a broker refuses one that is too large, and the wire carries none."""
+    by_bytes = Case(max_batch_bytes=1000)
+    by_count = Case(max_batch_records=3)
+    for case in (by_bytes, by_count):
+        for _ in range(50):
+            case.put(bytes(100))
+    assert max(pile.bytes for pile in by_bytes.lane(G1).piles) <= 1000
+    assert [len(pile.records) for pile in by_count.lane(G1).piles] == [3] * 16 + [2]
+
+
+async def test_of_two_brokers_limits_the_narrower_one_counts() -> None:
+    """What is not sent may go to either."""
+    case = Case()
+    case.box.limit(500, 2)
+    case.box.limit(1000, 50)
+    for _ in range(20):
+        case.put(bytes(100))
+    assert [len(pile.records) for pile in case.lane(G1).piles] == [2] * 10
+    for _ in range(20):
+        case.put(bytes(400))
+    assert {len(pile.records) for pile in list(case.lane(G1).piles)[10:]} == {1}
+
+
+async def test_a_record_waits_as_long_as_it_may_though_others_wait_already() -> None:
+    """They share a deadline: a batch takes records for a moment only, sent or not."""
+    case = Case(delivery_timeout_s=60)
+    first = case.put(b"first")
+    case.clock.now_ms += 30_000
+    case.box.tick(case.clock.now_ms)
+    later = case.put(b"later")
+    case.clock.now_ms += 30_001
+    case.box.tick(case.clock.now_ms)
+    assert isinstance(first.exception(), Unavailable)
+    assert not later.done()
+
+
+async def test_what_moves_to_another_group_keeps_its_deadline() -> None:
+    """It was handed in when it was, and its program waits since."""
+    case = Case(delivery_timeout_s=60)
+    future = case.put(b"a")
+    case.clock.now_ms += 50_000
+    case.carriers[G1].usable, case.carriers[G2].usable = False, True
+    case.box.look()
+    case.settle()
+    assert [r[0] for pile in case.lane(G2).piles for r in pile.records] == [b"a"]
+    case.clock.now_ms += 10_000
+    case.box.tick(case.clock.now_ms)
+    assert isinstance(future.exception(), Unavailable)
+
+
+async def test_what_is_under_way_at_the_end_is_told_as_unknown_and_the_rest_as_not_stored() -> None:
+    case = Case()
+    sent = case.put(b"sent")
+    lane = case.lane(G1)
+    lane.depart(lane.piles.popleft())
+    lane.open = None
+    waits = case.put(b"waits")
+    case.box.close()
+    assert isinstance(sent.exception(), DeliveryUnknown)
+    assert isinstance(waits.exception(), Unavailable)

@@ -77,3 +77,14 @@ async def test_closing_tells_what_is_under_way_of_a_topic_that_is_gone() -> None
             await p._routes.refresh()
         with pytest.raises(fmqclient.DeliveryUnknown):
             await sending
+
+
+async def test_a_topic_that_was_made_anew_under_its_name_is_another_one() -> None:
+    """Its number is another, and what is sent to the old one is refused, or is nobody's."""
+    async with cluster(1) as one, fmqclient.connect(one.url) as c, c.producer() as p:
+        await p.send("orders", b"a", key=b"k")
+        one.topics["orders"] = 2
+        await p._routes.refresh()
+        await p.send("orders", b"b", key=b"k")
+        sent = [b.topic_id for r in one.brokers["g1-0"].requests for b in r.batches]
+        assert sent == [1, 2]

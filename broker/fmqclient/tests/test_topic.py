@@ -83,3 +83,28 @@ def test_nothing_new_leaves_until_what_moves_has_moved() -> None:
     assert not lane.may_send(0)
     topic.lift(0)
     assert lane.may_send(0)
+
+
+def test_groups_that_come_are_not_sent_to_before_what_is_under_way_elsewhere_is_answered() -> None:
+    """A key may go to another group than before, though its group is still there."""
+    topic = topic_on(G1)
+    lane = put(topic, 1)
+    flight = lane.depart(lane.piles.popleft())
+    much_later = 100 * HOLD_MS
+    topic.remap({G1, G2}, much_later)
+    assert topic.lift(much_later + HOLD_MS - 1) is None
+    lane.accepted(flight)
+    assert topic.lift(much_later + HOLD_MS - 1) == []
+
+
+def test_what_was_waited_for_is_waited_for_though_groups_change_again() -> None:
+    """The group that is back may still refuse it, and what was handed in after it is elsewhere."""
+    topic = topic_on(G1)
+    lane = put(topic, 1)
+    flight = lane.depart(lane.piles.popleft())
+    topic.remap({G2}, 0)
+    topic.remap({G1}, 1)
+    topic.remap({G2}, 2)
+    assert topic.lift(3) is None
+    topic.lift(2 + HOLD_MS)
+    assert flight.stays

@@ -82,6 +82,16 @@ def test_what_was_acked_before_a_seek_is_void() -> None:
     assert said(track) == [(6, 7)], "the same seek"
 
 
+def test_what_was_acked_before_a_seek_and_not_said_yet_is_void() -> None:
+    """Said under the new generation, it would make done what the seek asked for again."""
+    track = held()
+    for offset in (3, 7, 9):
+        track.ack(offset, track.term, E)
+    track.assigned(2, sought=9)
+    assert said(track) == []
+    assert track.not_done(0, 12, track.term, E) == [(0, 12)]
+
+
 def test_a_seek_that_was_lost_with_its_reader_makes_nothing_void() -> None:
     """It was told before it was stored; whoever reads now has not heard of it."""
     track = held()

@@ -1,0 +1,56 @@
+"""Sends that wait for room, and futures that nobody waits for any more: nobody else is hurt."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+import fmqclient
+from fmqclient.tests.double import ClusterDouble, cluster, until
+
+
+@pytest.fixture
+async def one() -> AsyncIterator[ClusterDouble]:
+    async with cluster(1) as double:
+        yield double
+
+
+async def test_a_send_that_gave_up_waiting_for_room_takes_nobody_s_turn(
+    one: ClusterDouble,
+) -> None:
+    async with fmqclient.connect(one.url) as c, c.producer(max_outstanding_records=1) as p:
+        await p.send("orders", b"warm", key=b"k")
+        held = [True]
+        one.brokers["g1-0"].script = lambda batch: "hang" if held else None
+        under_way = asyncio.ensure_future(p.send("orders", b"a", key=b"k"))
+        await until(lambda: p.outstanding)
+        gives_up = asyncio.ensure_future(p.send("orders", b"b", key=b"k"))
+        waits = asyncio.ensure_future(p.send("orders", b"c", key=b"k"))
+        await until(lambda: len(p._waiting) == 2)
+        gives_up.cancel()
+        await asyncio.wait([gives_up])
+        held.clear()
+        one.brokers["g1-0"].reset_streams()
+        async with asyncio.timeout(20):
+            await asyncio.gather(under_way, waits)
+    assert one.values() == [b"warm", b"a", b"c"]
+
+
+async def test_room_for_many_is_given_to_many(one: ClusterDouble) -> None:
+    """They are told in one turn, so that what they hand in is one message again."""
+    broker = one.brokers["g1-0"]
+    async with fmqclient.connect(one.url) as c, c.producer(max_outstanding_records=50) as p:
+        await p.send("orders", b"warm", key=b"k")
+        before = len(broker.requests)
+        await asyncio.gather(*(p.send("orders", b"%d" % n, key=b"k") for n in range(500)))
+        assert len(broker.requests) - before < 100
+    assert sorted(one.values()) == sorted([b"warm", *(b"%d" % n for n in range(500))])
+
+
+async def test_a_future_that_was_cancelled_changes_nobody_s_offset(one: ClusterDouble) -> None:
+    async with fmqclient.connect(one.url) as c, c.producer() as p:
+        await p.send("orders", b"warm", key=b"k")
+        futures = [p.send_nowait("orders", b"%d" % n, key=b"k") for n in range(3)]
+        futures[1].cancel()
+        assert [(await futures[n]).offset for n in (0, 2)] == [1, 3]
+    assert one.values() == [b"warm", b"0", b"1", b"2"]

@@ -1,0 +1,78 @@
+"""What a consumer hands out, and what it gives back instead: nothing twice that need not be."""
+
+import fmqclient
+from fmqclient.tests.double import ClusterDouble, until
+from fmqclient.tests.test_consumer import fill, one
+from fmqclient.tests.test_copies import RAW, Rig, delivery
+from fmqclient.tests.test_session_commit import assigned
+from fmqclient.tests.test_session_replies import batch, piece
+from fmqproto.v1.client_pb2 import Assignment, ConsumeReply
+
+__all__ = ["one"]  # the fixture
+
+
+async def test_auto_acks_all_that_was_fetched_at_once(one: ClusterDouble) -> None:
+    await fill(one, 40)
+    broker, got = one.brokers["g1-0"], 0
+    async with (
+        fmqclient.connect(one.url) as c,
+        c.consumer("orders", group="billing", ack="auto") as sub,
+    ):
+        while got < 40:
+            got += len(await sub.fetch(10))
+        await sub.fetch(timeout=0.05)
+        await until(lambda: sum(end - first for _, first, end in broker.acks) == 40)
+
+
+async def test_what_waits_when_a_queue_is_paused_is_given_back() -> None:
+    """All of it, in its order: nobody would see it before its time is out."""
+    rig = Rig()
+    waits = [piece(0, 4, RAW, count=1), piece(4, 6, batch(4, b"e", b"f"), count=1)]
+    await rig.told(assigned(1), ConsumeReply(deliveries=waits))
+    rig.take(1)
+    rig.consumer._sessions[rig.session.group] = rig.session
+    rig.consumer.pause()
+    request = rig.session._pending()
+    assert request is not None
+    assert {(n.first_offset, n.end_offset) for n in request.nacks} == {(1, 4), (4, 6)}
+
+
+async def test_what_waits_from_before_a_seek_is_not_shown_after_it() -> None:
+    rig = Rig()
+    await rig.told(assigned(1), delivery(1))
+    rig.take(1)
+    elsewhere = Assignment(queue_id=0, generation=2, next_offset=90, sought=9)
+    await rig.told(ConsumeReply(assigned=[elsewhere]))
+    assert rig.take() == []
+
+
+async def test_what_waits_of_a_lost_session_is_not_shown_it_comes_again() -> None:
+    """Whoever holds the queue by now works on it."""
+    rig = Rig()
+    await rig.told(assigned(1), delivery(1))
+    rig.take(1)
+    rig.session._lost()
+    assert rig.take() == []
+
+
+async def test_what_comes_of_a_queue_that_is_not_ours_any_more_costs_no_credit() -> None:
+    """It was on its way: if it counted, the broker would send less and less, and then nothing."""
+    rig = Rig()
+    moved = ConsumeReply(revoked=[Assignment(queue_id=0, generation=1)])
+    await rig.told(assigned(1), moved, delivery(1))
+    assert rig.take() == []
+    assert rig.session._credit == len(RAW)
+
+
+async def test_a_copy_that_is_being_handed_out_goes_on_without_what_is_stored_by_then() -> None:
+    """What is stored is forgotten here: it must have been left out before."""
+    rig = Rig()
+    await rig.told(assigned(1), delivery(1))
+    first = rig.take()
+    await rig.told(delivery(2))
+    rig.take(1)
+    for message in first[:3]:
+        message.ack_now()
+    token = rig.say()
+    await rig.told(ConsumeReply(committed_tokens=[token]))
+    assert [m.offset for m in rig.take()] == [3]

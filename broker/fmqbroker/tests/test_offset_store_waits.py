@@ -1,0 +1,82 @@
+"""Consumer offsets: what is waited for until something counts as stored, frozen, or mine to say."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmqbroker.tests.consume_harness import Rig, at, commit_held, key, running, take_over, until
+from fmqcore.cluster import GroupState, Mode
+from fmqcore.errors import NoPermission
+from fmqcore.journal.control import decode_offsets
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_what_an_earlier_term_wrote_is_not_stored_because_it_is_on_my_disk(
+    tmp_path: Path,
+) -> None:
+    """It counts when the group's policy holds for it: my disk alone may be lost."""
+    async with running(Rig(tmp_path)) as rig:
+        await rig.committed()
+        with commit_held(rig):
+            lost = asyncio.create_task(rig.offsets.put(at(rig, 5)))
+            await until(lambda: key() in rig.journal.state.offsets)
+            rig.offsets.retire()
+            await rig.lead(3)
+            with pytest.raises(NoPermission):
+                await lost
+            await rig.journal.wait_durable(rig.journal.end)
+            putting = asyncio.create_task(rig.offsets.put({}))
+            await turns()
+            assert not putting.done()
+        await putting
+
+
+async def test_a_record_is_not_frozen_while_it_is_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F4: the hand-over is announced next, and what was acknowledged must be on the disk by then."""
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        assert rig.offsets._side is not None
+        write, may, asked = rig.offsets._side._file.write, asyncio.Event(), asyncio.Event()
+
+        async def slow(writes: Any, *, sync: bool) -> None:
+            asked.set()
+            await may.wait()
+            await write(writes, sync=sync)
+
+        monkeypatch.setattr(rig.offsets._side._file, "write", slow)
+        putting = asyncio.create_task(rig.offsets.put(at(rig, 5)))
+        await asked.wait()
+        freezing = asyncio.create_task(rig.offsets.freeze())
+        await turns()
+        assert not freezing.done()
+        may.set()
+        assert decode_offsets(await freezing)[key()].floor == 5
+        await putting
+
+
+async def test_a_checkpoint_of_a_term_that_is_over_leaves_that_of_the_next(tmp_path: Path) -> None:
+    """I read again, from another record: what was gathered before is older than that."""
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        change = rig.group.change
+        tried: list[GroupState | None] = []
+
+        async def told(edit: Callable[[GroupState], GroupState | None]) -> GroupState | None:
+            rig.group.become(Mode.SLAVE_CONSUME, 4)  # meanwhile
+            tried.append(await change(edit))
+            return tried[-1]
+
+        rig.group.change = told  # type: ignore[method-assign, assignment]
+        await rig.offsets.put(at(rig, 5))
+        await until(lambda: tried)
+        assert tried == [None]
+        assert rig.group.state.value.offsets == ""

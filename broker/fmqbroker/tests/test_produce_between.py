@@ -1,0 +1,51 @@
+"""Produce sessions: what changes while one of them waits, or after one has ended."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fmqbroker.produce_sessions import Sessions
+from fmqbroker.tests.produce_harness import G1, batch, bench
+from fmqcore.cluster import TopicConfig, TopicGroup
+from fmqcore.errors import ErrorCode
+from fmqcore.words import TopicId
+
+
+async def test_a_role_that_is_lost_while_a_topic_is_asked_for_takes_nothing_in(
+    tmp_path: Path,
+) -> None:
+    """The role is looked at where the batch is appended, not before the wait for ZooKeeper."""
+    async with bench(tmp_path) as b, b.session() as s:
+        b.view.there = (*b.view.there, TopicConfig("new", TopicId(7), (TopicGroup(G1, 4),)))
+        refresh = b.view.refresh
+
+        async def meanwhile() -> None:
+            await refresh()
+            b.gate.close("another took over")
+
+        b.view.refresh = meanwhile  # type: ignore[method-assign]
+        end = b.journal.end
+        await s.send(batch(topic_id=7))
+        assert (await s.ack()).code is ErrorCode.NO_PERMISSION
+        assert b.journal.end == end
+
+
+@dataclass(eq=False)
+class Numbered:
+    producer_epoch: int
+    producer_id: int = 5
+    superseded: bool = False
+
+
+def test_a_session_that_was_given_up_is_over_for_good() -> None:
+    """P7: also when the later one has ended, and its producer comes with an older one again."""
+    sessions = Sessions()
+    first, later, late = Numbered(1), Numbered(2), Numbered(1)
+    for session in (first, later):
+        sessions.opened(session)
+    assert (first.superseded, later.superseded) == (True, False)
+    sessions.closed(later)
+    sessions.opened(late)
+    assert first.superseded
+    for session in (first, late):
+        sessions.closed(session)
+    assert len(sessions) == 0

@@ -41,7 +41,7 @@ async def test_what_an_earlier_term_wrote_is_not_stored_because_it_is_on_my_disk
 async def test_a_record_is_not_frozen_while_it_is_being_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F4: the hand-over is announced next, and what was acknowledged must be on the disk by then."""
+    """F4: the hand-over is announced next: what was acknowledged is on the disk by then."""
     async with running(Rig(tmp_path), lead=False) as rig:
         await take_over(rig, 2)
         assert rig.offsets._side is not None

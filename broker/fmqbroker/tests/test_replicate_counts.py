@@ -1,11 +1,10 @@
 """What counts towards the commit end, and what is told of it, seen from one half alone."""
 
-import asyncio
 from pathlib import Path
 
 from fmqbroker.replication_view import LinkView
-from fmqbroker.tests.replication_harness import cluster, turns, until
-from fmqcore.policy import AckPolicy, HowMany
+from fmqbroker.tests.replication_harness import cluster, until
+from fmqcore.policy import AckPolicy
 
 
 async def test_a_slave_whose_stream_broke_counts_with_nothing(tmp_path: Path) -> None:
@@ -39,22 +38,6 @@ async def test_a_term_commits_nothing_before_its_own_first_batch(tmp_path: Path)
         assert c.master.commit.commit_end == 0 < start
 
 
-async def test_what_cannot_be_met_fails_what_waited_once_and_nothing_that_comes_after(
-    tmp_path: Path,
-) -> None:
-    """Who asks for the master's own disk alone is served all the while."""
-    async with cluster(tmp_path) as c:
-        await c.slaves[0].stop()
-        await until(lambda: c.master.commit.writable)
-        failed_below = c.master.commit.failed_below
-        c.master.produce()
-        for _ in range(5):
-            c.master.master._isr.look()
-            await turns(5)
-        await asyncio.sleep(3 * c.master.settings.heartbeat_ms / 1000)
-        assert c.master.commit.failed_below == failed_below < c.master.journal.end
-
-
 async def test_a_promise_of_an_earlier_life_is_not_shortened_by_the_next_grant(
     tmp_path: Path,
 ) -> None:
@@ -66,15 +49,3 @@ async def test_a_promise_of_an_earlier_life_is_not_shortened_by_the_next_grant(
         c.master.produce()
         await until(lambda: any(m.ack.grant_ms for m in slave.tap.sent[before:]), "a grant")
         assert slave.slave.upstream.promised_until_ms == promised
-
-
-async def test_a_slave_remembers_how_far_was_committed(tmp_path: Path) -> None:
-    """R5: after a restart of its own it still refuses to be cut below."""
-    async with cluster(tmp_path, policy=AckPolicy(how_many=HowMany.ALL)) as c:
-        (slave,) = c.slaves
-        end = c.master.produce()
-        await c.committed(end)
-        await until(lambda: slave.journal.known_commit_end >= end, "told, and noted")
-        await slave.stop()
-        await slave.start()
-        assert slave.commit.commit_end >= end

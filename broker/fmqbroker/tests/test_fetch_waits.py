@@ -1,0 +1,56 @@
+"""What is waited for until a consumer group's progress counts as stored."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fmqbroker.tests.consume_harness import (
+    TOPIC,
+    Rig,
+    commit_held,
+    consuming,
+    key,
+    running,
+    stored,
+    until,
+)
+from fmqcore.errors import NoPermission
+from fmqproto.v1 import client_pb2
+
+
+async def test_what_is_being_stored_is_not_stored_yet(tmp_path: Path) -> None:
+    """A seek, an orderly stop, and a group that begins wait for it: it may still fail."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"a", b"b")
+        async with consuming(rig) as consumer:
+            await until(lambda: consumer.got)
+            await rig.fetch.groups.stored()
+            with commit_held(rig):
+                consumer.ack_range(0, 0, 1)
+                await until(lambda: stored(rig, 0).floor == 1, "written")
+                waiting = asyncio.create_task(rig.fetch.groups.stored())
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                assert not waiting.done()
+            await waiting
+            assert key() in rig.journal.state.offsets
+
+
+async def test_a_group_that_was_dropped_while_its_beginning_was_stored_is_nobody_s(
+    tmp_path: Path,
+) -> None:
+    """The reads went and came back meanwhile: what its members acked would never be stored."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"a", b"b")
+        await rig.committed()
+        groups = rig.fetch.groups
+        with commit_held(rig):
+            opening = asyncio.create_task(
+                groups.ensure("billing", TOPIC, client_pb2.START_LATEST, 0)
+            )
+            await until(lambda: groups.get("billing", TOPIC.id))
+            await asyncio.sleep(0)
+            groups.drop(NoPermission("the reads went"))
+        with pytest.raises(NoPermission, match="dropped meanwhile"):
+            await opening

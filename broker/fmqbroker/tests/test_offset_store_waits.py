@@ -75,7 +75,7 @@ async def test_a_checkpoint_of_a_term_that_is_over_leaves_that_of_the_next(tmp_p
             tried.append(await change(edit))
             return tried[-1]
 
-        rig.group.change = told  # type: ignore[method-assign, assignment]
+        rig.group.change = told  # type: ignore[method-assign]
         await rig.offsets.put(at(rig, 5))
         await until(lambda: tried)
         assert tried == [None]

@@ -8,6 +8,7 @@ from fmqbroker.tests.produce_harness import G1, batch, bench
 from fmqcore.cluster import TopicConfig, TopicGroup
 from fmqcore.errors import ErrorCode
 from fmqcore.words import TopicId
+from fmqproto.v1 import client_pb2
 
 
 async def test_a_role_that_is_lost_while_a_topic_is_asked_for_takes_nothing_in(
@@ -27,6 +28,22 @@ async def test_a_role_that_is_lost_while_a_topic_is_asked_for_takes_nothing_in(
         await s.send(batch(topic_id=7))
         assert (await s.ack()).code is ErrorCode.NO_PERMISSION
         assert b.journal.end == end
+
+
+async def test_a_retry_that_asks_for_my_disk_gets_the_fsync_that_its_first_try_did_not(
+    tmp_path: Path,
+) -> None:
+    """Nobody else asks for one where the policy makes none: it would wait until its time is out."""
+    async with bench(tmp_path) as b, b.session() as s:
+        b.journal.set_flush(sync=False, interval_ms=0)
+        await b.journal.wait_durable(b.journal.end)
+        await s.send(batch(ack=client_pb2.RECEIVED))
+        first = await s.ack()
+        assert b.journal.durable_end < b.journal.end
+        await s.send(batch(ack=client_pb2.PERSISTED))
+        again = await s.ack()
+        assert (again.code, again.base_offset) == (ErrorCode.OK, first.base_offset)
+        assert b.journal.durable_end == b.journal.end
 
 
 @dataclass(eq=False)

@@ -9,8 +9,8 @@ the record was not stored. Retries are made here and are idempotent: nothing is 
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Final
 
@@ -21,6 +21,7 @@ from fmqclient.records import RECORD_OVERHEAD, Record, SendResult
 from fmqclient.routes import Routes
 from fmqclient.settings import ProducerSettings
 from fmqclient.topic import Topic
+from fmqclient.turns import Turns
 from fmqcore.batch import MAX_PAYLOAD
 from fmqcore.columns import BadColumns, encode_headers
 from fmqcore.errors import (
@@ -50,9 +51,9 @@ class Producer:
         self._routes = routes
         self._clock = clock
         self._settings = settings
-        self._box = Outbox(settings, clock, self._new_link, self._released)
+        self._turns: Turns[asyncio.Future[SendResult]] = Turns()
+        self._box = Outbox(settings, clock, self._new_link, self._turns.look)
         self._links: dict[GroupName, Link] = {}
-        self._waiting: deque[asyncio.Future[None]] = deque()  # sends that wait for room
         self._busy = asyncio.Event()  # something is outstanding
         self._tasks: asyncio.TaskGroup | None = None
         self._main: asyncio.Task[None] | None = None
@@ -83,6 +84,7 @@ class Producer:
         if main is None:
             return
         self._closed = self._closed or "this producer is closed"
+        self._turns.look()
         try:
             async with asyncio.timeout(self._settings.close_timeout_s):
                 await self.flush()
@@ -139,12 +141,8 @@ class Producer:
 
         A cancelled `send` may be stored or not.
         """
-        size = _size(value, key)
-        if not self._has_room(size):
-            await self._room(size)
-        return await self.send_nowait(
-            topic, value, key=key, headers=headers, tag=tag, group=group, queue=queue
-        )
+        hand_in = partial(self._hand_in, topic, value, key, headers, tag, group, queue)
+        return await (await self._turns.take(hand_in))
 
     def send_nowait(
         self,
@@ -159,8 +157,23 @@ class Producer:
     ) -> "asyncio.Future[SendResult]":
         """Hand over one record; the future tells what became of it.
 
-        Raises `Overloaded` when so much is outstanding that it does not fit in the window.
+        Raises `Overloaded` when so much is outstanding that it does not fit in the window, or a
+        `send` waits for room, which came before.
         """
+        if self._turns:
+            raise Overloaded(f"{len(self._turns)} sends wait for room before this: await send()")
+        return self._hand_in(topic, value, key, headers, tag, group, queue)
+
+    def _hand_in(
+        self,
+        topic: str,
+        value: bytes,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        tag: bytes | None = None,
+        group: str | None = None,
+        queue: int | None = None,
+    ) -> "asyncio.Future[SendResult]":
         if self._closed or self._main is None:
             raise Unavailable(self._closed or "open the producer first: async with ... as producer")
         if type(value) is not bytes:
@@ -215,10 +228,8 @@ class Producer:
         futures = []
         for at, value in enumerate(values):
             key = None if keys is None else keys[at]
-            size = _size(value, key)
-            if not self._has_room(size):
-                await self._room(size)
-            futures.append(self.send_nowait(topic, value, key=key, group=group, queue=queue))
+            hand_in = partial(self._hand_in, topic, value, key, group=group, queue=queue)
+            futures.append(await self._turns.take(hand_in))
         await _all(futures)
         error = next((e for e in [f.exception() for f in futures] if e is not None), None)
         if error is not None:
@@ -287,26 +298,6 @@ class Producer:
             and box.outstanding_records < settings.max_outstanding_records
         ) or box.outstanding_records == 0
 
-    async def _room(self, size: int) -> None:
-        while not self._has_room(size):
-            if self._main is None or self._closed:
-                raise Unavailable(self._closed or "open the producer first")
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._waiting.append(waiter)
-            try:
-                await waiter
-            finally:
-                waiter.cancel()
-        # One that got room may have left some for the next.
-        self._released()
-
-    def _released(self) -> None:
-        while self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-
     def _new_topic(self, name: str) -> Topic:
         assert self._tasks is not None, "the producer is open"
         require_name("topic", name)
@@ -358,14 +349,6 @@ async def _all(
     for future in futures:
         if not future.done():
             await asyncio.wait([future])
-
-
-def _size(value: bytes, key: bytes | None) -> int:
-    """What a record takes of the window, about; `send_nowait` knows its tag and headers too."""
-    try:
-        return len(value) + len(key or b"") + RECORD_OVERHEAD
-    except TypeError:
-        return len(_bytes("value", value)) + len(_bytes("key", key)) + RECORD_OVERHEAD
 
 
 def _check_all(what: str, given: object) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 import fmqclient
 from fmqclient.tests.double import ClusterDouble, cluster, until
+from fmqcore.errors import Overloaded, Unavailable
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ async def test_a_send_that_gave_up_waiting_for_room_takes_nobody_s_turn(
         await until(lambda: p.outstanding)
         gives_up = asyncio.ensure_future(p.send("orders", b"b", key=b"k"))
         waits = asyncio.ensure_future(p.send("orders", b"c", key=b"k"))
-        await until(lambda: len(p._waiting) == 2)
+        await until(lambda: len(p._turns) == 2)
         gives_up.cancel()
         await asyncio.wait([gives_up])
         held.clear()
@@ -45,6 +46,64 @@ async def test_room_for_many_is_given_to_many(one: ClusterDouble) -> None:
         await asyncio.gather(*(p.send("orders", b"%d" % n, key=b"k") for n in range(500)))
         assert len(broker.requests) - before < 100
     assert sorted(one.values()) == sorted([b"warm", *(b"%d" % n for n in range(500))])
+
+
+async def test_records_of_one_key_are_stored_in_the_order_in_which_they_were_sent(
+    one: ClusterDouble,
+) -> None:
+    """Who was woken and found no room went to the end: later ones passed it."""
+    async with fmqclient.connect(one.url) as c, c.producer(max_outstanding_records=50) as p:
+        await asyncio.gather(*(p.send("orders", b"%d" % n, key=b"k") for n in range(500)))
+    assert one.values() == [b"%d" % n for n in range(500)]
+
+
+async def test_a_large_record_is_not_passed_by_small_ones_of_its_key(one: ClusterDouble) -> None:
+    large = b"x" * 700
+    async with fmqclient.connect(one.url) as c, c.producer(max_outstanding_bytes=1000) as p:
+        values = [b"a" * 300, b"b" * 300, large, b"c", large, b"d"]
+        await asyncio.gather(*(p.send("orders", value, key=b"k") for value in values))
+    assert one.values() == values
+
+
+async def test_headers_and_tags_wait_for_room_too(one: ClusterDouble) -> None:
+    headers = {"trace": b"t" * 600}
+    async with fmqclient.connect(one.url) as c, c.producer(max_outstanding_bytes=1000) as p:
+        sends = (p.send("orders", b"%d" % n, key=b"k", headers=headers) for n in range(4))
+        await asyncio.gather(*sends)
+    assert one.values() == [b"0", b"1", b"2", b"3"]
+
+
+async def test_a_turn_that_was_given_to_one_who_left_goes_to_the_next(one: ClusterDouble) -> None:
+    async with fmqclient.connect(one.url) as c, c.producer(max_outstanding_records=1) as p:
+        await p.send("orders", b"warm", key=b"k")
+        one.brokers["g1-0"].slow = lambda: 0.2
+        first = p.send_nowait("orders", b"a", key=b"k")
+        leaves = asyncio.ensure_future(p.send("orders", b"b", key=b"k"))
+        waits = asyncio.ensure_future(p.send("orders", b"c", key=b"k"))
+        await until(lambda: len(p._turns) == 2)
+        first.add_done_callback(lambda _: leaves.cancel())
+        async with asyncio.timeout(20):
+            await waits
+    assert one.values() == [b"warm", b"a", b"c"]
+
+
+async def test_nobody_passes_those_who_wait_and_a_close_tells_them(one: ClusterDouble) -> None:
+    async with fmqclient.connect(one.url) as c, c.producer(max_outstanding_records=1) as p:
+        await p.send("orders", b"warm", key=b"k")
+        held = [True]
+        one.brokers["g1-0"].script = lambda batch: "hang" if held else None
+        first = p.send_nowait("orders", b"a", key=b"k")
+        waits = asyncio.ensure_future(p.send("orders", b"b", key=b"k"))
+        await until(lambda: len(p._turns) == 1)
+        with pytest.raises(Overloaded, match="1 sends wait for room"):
+            p.send_nowait("orders", b"c", key=b"k")
+        closing = asyncio.ensure_future(p.close())
+        with pytest.raises(Unavailable, match="closed"):
+            await waits
+        held.clear()
+        one.brokers["g1-0"].reset_streams()
+        await asyncio.gather(closing, first)
+    assert one.values() == [b"warm", b"a"]
 
 
 async def test_a_future_that_was_cancelled_changes_nobody_s_offset(one: ClusterDouble) -> None:

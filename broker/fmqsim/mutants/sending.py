@@ -171,6 +171,15 @@ SENDING: Final[tuple[Mutant, ...]] = (
         seeds=(0,),
     ),
     mutant(
+        "who finds room passes those who wait for it",
+        "a full window, and records of one key are stored in another order than they were sent",
+        ("fmqclient/turns.py", "        if not self._waiting:\n", "        if True:\n"),
+        tests=(
+            "broker/fmqclient/tests/test_producer_room.py::test_a_large_record_is_not_passed_by_small_ones_of_its_key",
+        ),
+        alone="producers of a simulation never fill their window",
+    ),
+    mutant(
         "many flights before the first is accepted",
         "an unknown producer may begin anywhere: a lost first batch leaves a hole that nobody sees",
         ("fmqclient/lane.py", "            self.proven\n            and not", "            not"),

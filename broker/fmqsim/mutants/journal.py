@@ -71,8 +71,8 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "written in its place: a crash in the middle leaves neither the old nor the new one",
         (
             FILES,
-            "        aside = path + _TMP\n        try:\n            fd =",
-            "        aside = path\n        try:\n            fd =",
+            "        path = os.path.join(self._path, name)\n        aside = path + _TMP\n",
+            "        path = os.path.join(self._path, name)\n        aside = path\n",
         ),
         focus=Focus(1, DURABLE_ONE, ROLLS, AT_A_STEP),
         seeds=(0,),

@@ -33,6 +33,10 @@ class Storage(Part):
             "storage.storageClassName cannot be changed for volumes that exist: make a new "
             "BrokerGroup of that class and move the topics",
         ),
+        (
+            "quantity(self.size).compareTo(quantity('1Mi')) >= 0",
+            "storage.size must be at least 1Mi: a number without a unit counts bytes, e.g. 10Gi",
+        ),
     )
 
     size: str = Field(

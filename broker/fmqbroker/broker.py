@@ -188,7 +188,9 @@ class _Parts:
             identity.granted_ms,
         )
         me = BrokerId(settings.broker)
-        self._retention = Retention(me, journal, self._commit, group, self._master, clock)
+        self._retention = Retention(
+            me, journal, self._commit, group, self._master, self._slave, clock
+        )
         self._failover = Failover(
             self._gate,
             group,

@@ -296,6 +296,7 @@ class MasterLink:
             epoch=self._host.epoch,
             in_sync=self._host.in_sync(self.broker),
             end=self._host.ship_end(),
+            durable_end=self._journal.durable_end,
         )
 
     def _throttle(self, sent_bytes: int) -> None:

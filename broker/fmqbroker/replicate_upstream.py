@@ -18,7 +18,7 @@ from fmqbroker.commit import CommitFrontier
 from fmqbroker.group_store import GroupStore
 from fmqbroker.journal import Journal
 from fmqbroker.replicate_wire import MAX_MESSAGE_BYTES, LinkBroken, epoch_starts, until_broken
-from fmqbroker.replication_view import UpstreamView
+from fmqbroker.replication_view import Held, UpstreamView
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal, wait_any
 from fmqbroker.silence import Silence
@@ -226,6 +226,8 @@ class Upstream:
             self._require_master()
             if message.HasField("welcome"):  # its last message: it sends me away
                 raise LinkBroken(f"refused by {self._master.id}: {message.welcome.reason}")
+            held = Held(self._master.id, Epoch(message.epoch), Position(message.durable_end))
+            self._view.held = held  # before what may not fit: retention makes room by it
             if message.HasField("append"):
                 self._append(message.append)
             self._told_commit = max(self._told_commit, Position(message.commit_end))

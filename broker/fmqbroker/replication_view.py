@@ -6,7 +6,7 @@ Two roles, two halves; `replicate_master.py` and `replicate_slave.py` implement 
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from fmqbroker.signal import Signal
 from fmqcore.words import BrokerId, Epoch, Position
@@ -31,6 +31,14 @@ class LinkView:
     whole: bool = False  # heard when it lacked nothing of what it ever acknowledged to hold
 
 
+class Held(NamedTuple):
+    """So much a master had on its disk, as it said in a term of its."""
+
+    master: BrokerId = BrokerId("")
+    epoch: Epoch = Epoch(0)
+    durable_end: Position = Position(0)
+
+
 @dataclass(slots=True)
 class UpstreamView:
     """My master as I, its slave, see it.
@@ -43,6 +51,7 @@ class UpstreamView:
     caught_up: bool = False  # my end equals the master's end as last told, or nothing is missing
     promised_until_ms: int = 0  # my monotonic clock: I claim nothing before
     claiming: bool = False  # set by failover alone: I am about to claim, grant nothing
+    held: Held = Held()  # R8: what my master has for sure; it outlives the stream
 
 
 class MasterReplication(Protocol):

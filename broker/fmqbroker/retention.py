@@ -1,9 +1,13 @@
 """Old segments go: by time and size, whole, and none that somebody in the group still needs.
 
-A master keeps what its slowest in-sync slave lacks, and anyone keeps what is not committed. At the
-disk limit (messages are refused for want of room) an in-sync slave holds nothing back any more: it
-is left behind, loses its stream when it comes to what is gone, and with it its place in the in-sync
-set, and is then told RESET_TO. A person is told at once, by a log line and `left_behind`.
+A master keeps what its slowest in-sync slave lacks, and anyone keeps what is not committed. Who is
+not master keeps what is not on the acting master's disk for sure (R8): a master that comes back
+without its newest bytes has nobody else to have them from (ADR 0041).
+
+At the disk limit (messages are refused for want of room) an in-sync slave holds nothing back any
+more: it is left behind, loses its stream when it comes to what is gone, and with it its place in
+the in-sync set, and is then told RESET_TO. A person is told at once, by a log line and
+`left_behind`.
 
 Leaves on disk what `Journal.retire` does.
 """
@@ -15,7 +19,7 @@ import structlog
 from fmqbroker.commit import CommitFrontier
 from fmqbroker.group_store import GroupStore
 from fmqbroker.journal import Journal
-from fmqbroker.replication_view import MasterReplication
+from fmqbroker.replication_view import MasterReplication, SlaveReplication
 from fmqcore.errors import FmqError
 from fmqcore.words import BrokerId, Position
 from fmqport.clock import Clock
@@ -36,6 +40,7 @@ class Retention:
         commit: CommitFrontier,
         group: GroupStore,
         master: MasterReplication,
+        slave: SlaveReplication,
         clock: Clock,
     ) -> None:
         self.left_behind: dict[BrokerId, int] = {}
@@ -44,6 +49,7 @@ class Retention:
         self._commit = commit
         self._group = group
         self._master = master
+        self._slave = slave
         self._clock = clock
 
     async def run(self) -> None:
@@ -56,9 +62,8 @@ class Retention:
         """Delete what may go; how many bytes went."""
         journal = self._journal
         ours = min(self._commit.commit_end, journal.durable_end)
-        keep_from, masters = ours, self._group.state.value.master == self._me
-        if masters:
-            keep_from = min(ours, self._master.keep_from())
+        masters = self._group.state.value.master == self._me
+        keep_from = min(ours, self._master.keep_from() if masters else self._masters_own())
         try:
             freed = await journal.retire(keep_from, self._clock.wall_ms())
             if not freed and masters and journal.full and keep_from < ours:
@@ -70,6 +75,12 @@ class Retention:
         if freed:
             _log.info("old_segments_deleted", bytes=freed, start=journal.log_start)
         return freed
+
+    def _masters_own(self) -> Position:
+        """So much the acting master has for sure: as it said in the newest term that was opened."""
+        state, held = self._group.state.value, self._slave.upstream.held
+        known = (held.master, held.epoch) == (state.master, state.opened)
+        return held.durable_end if known else Position(0)
 
     def _tell_left_behind(self, log_start: Position) -> None:
         isr = self._group.state.value.isr

@@ -1,16 +1,25 @@
 """Retention in a group: what a slave needs stays, until the disk is full."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from fmqbroker.replication_view import Held
 from fmqbroker.retention import Retention
-from fmqbroker.tests.replication_harness import Node, cluster, until
+from fmqbroker.tests.replication_harness import Cluster, Node, cluster, until
+from fmqcore.cluster import GroupState, Mode
 from fmqcore.policy import AckPolicy, HowMany
+from fmqcore.words import BrokerId, Epoch, Position
 
 NOBODY = AckPolicy(how_many=HowMany.NONE)
 
 
 def retention(node: Node) -> Retention:
-    return Retention(node.name, node.journal, node.commit, node.group, node.master, node.clock)
+    return Retention(
+        node.name, node.journal, node.commit, node.group, node.master, node.slave, node.clock
+    )
 
 
 async def test_an_in_sync_slave_holds_retention_back_until_the_disk_is_full(
@@ -81,3 +90,59 @@ async def test_who_is_not_in_sync_holds_nothing_back(tmp_path: Path) -> None:
         await c.committed(end)
         await c.acked(other, end)
         assert await retention(c.master).look() > 0
+
+
+async def full_slave(c: Cluster) -> Node:
+    """It has more than retention would leave, all of it committed, and on its master's disk."""
+    slave, state = c.slaves[0], c.zoo.history[-1]
+    c.zoo.set_state(replace(state, opened=state.epoch))
+    end = c.master.produce(20, size=30_000)
+    await c.committed(end)
+    await c.acked(slave, end)
+    await until(lambda: slave.slave.upstream.held.durable_end == end)
+    return slave
+
+
+async def test_a_slave_deletes_what_its_master_has_for_sure(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1, segment_bytes=64 * 1024, retention_bytes=100_000) as c:
+        slave = await full_slave(c)
+        assert slave.slave.upstream.held == Held(c.master.name, Epoch(1), slave.journal.end)
+        assert await retention(slave).look() > 0
+
+
+def taken_over(state: GroupState) -> GroupState:
+    return replace(
+        state, mode=Mode.SLAVE_CONSUME, epoch=Epoch(state.epoch + 1), reader=BrokerId("b1")
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "all_of_it"),
+    [
+        pytest.param(lambda s: s, False, id="its master serves"),
+        pytest.param(taken_over, False, id="it took over the reads"),
+        pytest.param(
+            lambda s: replace(s, epoch=Epoch(s.epoch + 2), opened=Epoch(s.epoch + 2)),
+            True,
+            id="the master opened a newer term, and may have lost its memory before",
+        ),
+        pytest.param(lambda s: replace(s, opened=Epoch(0)), True, id="that is not known"),
+        pytest.param(
+            lambda s: replace(s, master=BrokerId("elsewhere")), True, id="another is master now"
+        ),
+    ],
+)
+async def test_what_the_master_may_lack_stays(
+    tmp_path: Path, change: Callable[[GroupState], GroupState], all_of_it: bool
+) -> None:
+    """R8: after a power cut it comes back without, and has nobody else to have it from."""
+    async with cluster(tmp_path, 1, segment_bytes=64 * 1024, retention_bytes=100_000) as c:
+        slave = await full_slave(c)
+        begins, behind = slave.journal.log_start, Position(slave.journal.end - 300_000)
+        await c.master.stop(crash=True)
+        slave.commit.advance(slave.journal.durable_end, Position(0))  # as who takes over does
+        slave.slave.upstream.held = slave.slave.upstream.held._replace(durable_end=behind)
+        c.zoo.set_state(change(c.zoo.history[-1]))
+        await retention(slave).look()
+        assert begins <= slave.journal.log_start <= (begins if all_of_it else behind)
+        assert all_of_it or slave.journal.log_start > begins

@@ -138,6 +138,28 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         seeds=(5,),
     ),
     mutant(
+        "retention deletes what the master lost with its power",
+        "a reader alone has it: its master finds a hole when it is back, and opens no term",
+        (
+            "fmqbroker/retention.py",
+            "return held.durable_end if known else Position(0)",
+            "return self._journal.durable_end",
+        ),
+        tests=("broker/fmqbroker/tests/test_retention.py::test_what_the_master_may_lack_stays",),
+        alone="more than a segment must be lost with the power, and be old enough to go",
+    ),
+    mutant(
+        "a slave believes what its master said in an older term",
+        "the master has lost its memory since, and the slave deletes what it alone has",
+        (
+            "fmqbroker/retention.py",
+            "(held.master, held.epoch) == (state.master, state.opened)",
+            "held.master == state.master",
+        ),
+        tests=("broker/fmqbroker/tests/test_retention.py::test_what_the_master_may_lack_stays",),
+        alone="it takes a slave that was away while the master came back without its disk",
+    ),
+    mutant(
         "dedup table not restored from SNAP",
         "a retry after a restart is taken for something new and stored twice",
         (

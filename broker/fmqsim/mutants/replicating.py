@@ -303,8 +303,8 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "what was stored on the master's disk alone goes before anybody could read it",
         (
             "fmqbroker/retention.py",
-            "keep_from = min(ours, self._master.keep_from())",
-            "keep_from = min(journal.durable_end, self._master.keep_from())",
+            "keep_from = min(ours, self._master.keep_from() if masters else self._masters_own())",
+            "keep_from = self._master.keep_from() if masters else self._masters_own()",
         ),
         tests=(
             "broker/fmqbroker/tests/test_retention.py::test_a_master_keeps_what_is_not_committed",

@@ -210,7 +210,7 @@ def _happened(seen: Observation) -> Iterator[Action]:
 
 _TOLD: Final = frozenset({"ScaleDownRefused", "MoveUnsupported", "DrainWaits", "DrainOpen"})
 
-_PATIENT: Final = frozenset({"DrainWaits", "MoveUnsupported", "ScaleDownRefused"})
+_PATIENT: Final = frozenset({"DrainWaits", "MoveUnsupported", "ScaleDownRefused", "UpdateQueued"})
 """What waits for a person, or for something of which a watch tells."""
 
 

@@ -147,6 +147,8 @@ class Defaults:
     planned_moves: bool = True
     """The operator may want another master (`GroupConfig.master` other than the acting one). It
     does so only while every broker that lives says that it acts on that (`LiveBroker.moves`)."""
+    updates_at_once: int = 1
+    """So many groups at a time are given a new `broker_image` (`turns.py`); 0 = all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,3 +175,4 @@ class Observation:
     not_made: Mapping[str, str] = field(default_factory=dict)  # by broker: why it gets no pod
     check: Check | None = None  # None: there is none, or it is not known
     failures: tuple[Failure, ...] = ()  # of the round before
+    updating: tuple[str, ...] = ()  # other groups that are being given the operator's new image

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from fmqcore.cluster import Mode
 from fmqcore.words import BrokerId, Permission
-from fmqoperator import facts, judge, trouble, volumes, wanted
+from fmqoperator import facts, judge, trouble, turns, volumes, wanted
 from fmqoperator.objects import names
 from fmqoperator.objects.quantities import bytes_of
 from fmqoperator.outlook import Outlook, outlook
@@ -203,6 +203,7 @@ def _memory(seen: Observation, what: Outlook) -> Memory:
         unheard_since_ms=(old.unheard_since_ms or seen.now_ms) if unheard else None,
         served=_serving(seen) or old.served,
         move=_move(seen, what),
+        updating=turns.updating(seen, what.step),
     )
 
 

@@ -14,7 +14,8 @@ after all is settled again, and none on what is not known for certain. Asked in 
 | fewer replicas         | stop the highest number;     | the others in sync, the policy holds    |
 |                        | move first, if it is master  |                                         |
 | an outdated template   | restart slaves; then move,   | all others in sync and ready, or this   |
-|                        | and restart who was master   | one is a slave that is not              |
+|                        | and restart who was master   | one is a slave that is not; of a new    |
+|                        |                              | default image it is this group's turn   |
 | spec.switchover        | move                         | target in sync and up to date           |
 | spec.hibernated        | stop slaves, then the master | the group is settled, or serves nothing |
 
@@ -23,16 +24,17 @@ brokers that do not know moves a master is restarted, or evicted, in good order 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from fmqcore.policy import can_meet
 from fmqcore.words import BrokerId
-from fmqoperator import facts, moves, wanted
+from fmqoperator import facts, moves, turns, wanted
 from fmqoperator.objects import names
 from fmqoperator.promotion import Wait, promotion
 from fmqoperator.resources import RESTART
 from fmqoperator.seen import Observation, Pod
-from fmqoperator.words import Hold, Leave, Outcome, Restart, Run, Step
+from fmqoperator.words import Hold, Leave, Move, Outcome, Restart, Run, Step
 
 
 def next_step(seen: Observation) -> Outcome:
@@ -139,6 +141,9 @@ def _roll(seen: Observation) -> Step | Hold | None:
     loose = [p for p in slaves if _counts_for_nothing(seen, p)]
     pod = (loose or slaves or list(stale))[0]
     why = reason_of(seen, pod)
+    spreads = not loose and bool(turns.brought(seen))
+    if spreads and (reason := turns.waits_for(seen)):
+        return Hold("UpdateQueued", f"{pod.name} is to be restarted ({why}): {reason}")
     if reason := moves.unsettled(seen):
         return Hold("UpdateWaits", f"{pod.name} is to be restarted ({why}): {reason}")
     assert seen.zookeeper is not None
@@ -157,8 +162,9 @@ def _roll(seen: Observation) -> Step | Hold | None:
         if not able:
             reasons = "; ".join(moves.why_not(seen, b) for b in others)
             return Hold("UpdateWaits", f"{said}, another must be master first: {reasons}")
-        return moves.move(seen, able[0], said)
-    return Restart(pod.name, pod.uid, why)
+        found = moves.move(seen, able[0], said)
+        return replace(found, spreads=spreads) if isinstance(found, Move) else found
+    return Restart(pod.name, pod.uid, why, spreads)
 
 
 def _counts_for_nothing(seen: Observation, pod: Pod) -> bool:

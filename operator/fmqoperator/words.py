@@ -25,6 +25,7 @@ class Move:
     to: BrokerId
     why: str
     lost: BrokerId = BrokerId("")
+    spreads: bool = False  # a step of what comes to many groups, one after another
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class Restart:
     pod: str
     uid: str
     why: str
+    spreads: bool = False  # as of `Move`
 
 
 Step = Move | Leave | Run | Restart

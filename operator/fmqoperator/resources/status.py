@@ -105,6 +105,9 @@ class Memory(Part):
     )
     served: ShortText = Field(default="", description="Who served at the last look.")
     move: Words = Field(default="", description="Why the move on its way was asked for.")
+    updating: Words = Field(
+        default="", description="The operator's new image that this group is being given."
+    )
 
 
 class BrokerGroupStatus(Part):

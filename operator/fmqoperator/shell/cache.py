@@ -4,7 +4,7 @@ kopf fills its indices before it calls any handler, so what is not in a view onc
 not in the cluster either, as of the newest event. Until then nothing is known.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from fmqoperator.objects import names
@@ -79,6 +79,12 @@ class Cache:
         """A BrokerGroup by itself."""
         found = self._of("groups", key)
         return found[0] if found else None
+
+    def updating(self) -> Iterator[tuple[Key, str]]:
+        """Every BrokerGroup, and what its status says that it is being given."""
+        for key in self.views.get("groups") or ():
+            body = self.group(key) or {}
+            yield key, ((body.get("status") or {}).get("memory") or {}).get("updating") or ""
 
     def topics(self, cluster: str, name: str) -> list[Json]:
         """The Topics that declare a topic of that name in that cluster."""

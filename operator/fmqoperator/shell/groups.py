@@ -13,6 +13,7 @@ from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.words import BrokerId
 from fmqoperator.actions import Requeue
 from fmqoperator.objects import names
+from fmqoperator.outlook import outlook
 from fmqoperator.plan import plan
 from fmqoperator.resources import BrokerGroup, read_group
 from fmqoperator.resources.base import MAX_BROKERS
@@ -27,6 +28,7 @@ from fmqoperator.shell.unreadable import told_unreadable
 from fmqoperator.shell.zookeeper import Ensemble
 from fmqoperator.status import status
 from fmqoperator.told import OLD_DEFINITION
+from fmqoperator.turns import brought, holding, updating
 from fmqoperator.wanted import conflict
 
 _log = structlog.get_logger()
@@ -43,6 +45,7 @@ class Groups:
         self._observer = observer
         self._applier = applier
         self._watched: dict[Key, tuple[tuple[Ensemble, str], Callable[[], None]]] = {}
+        self._turns: dict[Key, str] = {}  # of groups looked at: what they are being given
 
     async def round(
         self, key: Key, body: Json, failures: tuple[Failure, ...], wake: Callable[[], None]
@@ -52,9 +55,10 @@ class Groups:
             group = read_group(body)
         except ValidationError as error:
             self._unwatch(key)
+            self._turns[key] = ""
             return await told_unreadable(self._applier.events, body, error)
         self._watch(key, group, wake)
-        seen = await self._observer.look(group, failures)
+        seen = self._with_turn(key, await self._observer.look(group, failures))
         pause_s, failed = await self._act(group, body, seen)
         if not failed:
             self._applier.events.round_ended(body)
@@ -67,6 +71,7 @@ class Groups:
         Not done if the operator was away: a group made again under the name then opens a new term.
         """
         self._unwatch(key)
+        self._turns.pop(key, None)
         try:
             group = read_group(body)
         except ValidationError:
@@ -107,6 +112,21 @@ class Groups:
         seen = Observation(group, wall_ms(), self._observer.defaults, zookeeper=there)
         taken = conflict(seen)
         return "" if taken is None else taken.message
+
+    def _with_turn(self, key: Key, seen: Observation) -> Observation:
+        """Knowing who else is being updated; its turn is taken at once, before anything waits."""
+        held = self._turns.get(key) or seen.group.status.memory.updating
+        self._turns[key] = held
+        if not held and not brought(seen):
+            return seen
+        if held != seen.group.status.memory.updating:  # the status could not be written
+            seen = holding(seen, held)
+        known = {Key(key.kind, *other): now for other, now in self._observer.cache.updating()}
+        others = sorted(str(k) for k, now in (known | self._turns).items() if now and k != key)
+        seen = replace(seen, updating=tuple(others))
+        idle = seen.group.spec.paused or seen.group.metadata.deletion_timestamp is not None
+        self._turns[key] = updating(seen, None if idle else outlook(seen).step)
+        return seen
 
     async def _act(
         self, group: BrokerGroup, body: Json, seen: Observation

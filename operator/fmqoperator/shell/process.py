@@ -66,6 +66,7 @@ class Options:
                 spark_image=environment.get("FMQ_SPARK_IMAGE", ""),
                 spark_account=environment.get("FMQ_SPARK_ACCOUNT", "fmq-spark"),
                 planned_moves=_switch(environment, "FMQ_PLANNED_MOVES"),
+                updates_at_once=_count(environment, "FMQ_UPDATES_AT_ONCE", 1),
             ),
             me=environment.get("FMQ_POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
             listen=environment.get("FMQ_LISTEN", "0.0.0.0:8080"),
@@ -79,6 +80,13 @@ def _switch(environment: Mapping[str, str], name: str) -> bool:
     if given not in ("true", "false"):
         raise InvalidArgument(f"{name} is {given!r}: it must be true or false")
     return given == "true"
+
+
+def _count(environment: Mapping[str, str], name: str, default: int) -> int:
+    given = environment.get(name) or str(default)
+    if not (given.isascii() and given.isdecimal()):
+        raise InvalidArgument(f"{name} is {given!r}: it must be a number, 0 or more")
+    return int(given)
 
 
 def run_operator() -> int:

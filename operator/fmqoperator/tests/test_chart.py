@@ -126,6 +126,7 @@ def test_a_namespace_that_is_not_watched_gets_no_rights() -> None:
         ("quickstart.zookeeper.replicas=2", "replicas"),
         ("image.pullPolicy=Sometimes", "pullPolicy"),
         ("operator.plannedMoves=off", "plannedMoves"),
+        ("operator.updatesAtOnce=-1", "updatesAtOnce"),
         ("operator.watchNamespaces={a,a}", "watchNamespaces"),
         ("quickstart.group.name=1st", "name"),  # the API server would refuse it, after the rest
         ("quickstart.group.storage=10K", "storage"),
@@ -146,6 +147,16 @@ def test_planned_moves_are_switched_by_a_value(value: str, moves: bool) -> None:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     given = {e["name"]: e["value"] for e in container["env"] if "value" in e}
     assert Options.read(given).defaults.planned_moves is moves
+
+
+@helm
+@pytest.mark.parametrize(("value", "most"), [("null", 1), ("0", 0), ("20", 20)])
+def test_how_many_groups_are_updated_at_once_is_a_value(value: str, most: int) -> None:
+    found = render(**{"operator.updatesAtOnce": value})
+    (deployment,) = [o for o in found if o["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    given = {e["name"]: e["value"] for e in container["env"] if "value" in e}
+    assert Options.read(given).defaults.updates_at_once == most
 
 
 def test_the_chart_gives_all_that_the_operator_reads() -> None:

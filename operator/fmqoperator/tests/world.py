@@ -65,6 +65,8 @@ class World:
     zookeeper_away: bool = False
     pods_unknown: bool = False
     failures: tuple[Failure, ...] = ()
+    image: str = "fmq-broker:test"  # the operator's default
+    updating: tuple[str, ...] = ()  # other groups that have their turn
     events: list[Tell] = field(default_factory=list)
     done: list[Action] = field(default_factory=list)
     made: int = 0
@@ -125,7 +127,7 @@ class World:
         return Observation(
             group=self.group,
             now_ms=self.now_ms,
-            defaults=Defaults("fmq-broker:test"),
+            defaults=Defaults(self.image),
             children=self.children,
             pods=None if self.pods_unknown else dict(self.pods),
             claims=self.claims,
@@ -134,6 +136,7 @@ class World:
             zookeeper_why="zk:2181 does not answer" if self.zookeeper_away else "",
             answers=self.answers(),
             failures=self.failures,
+            updating=self.updating,
         )
 
     # ---- what the operator does

@@ -27,3 +27,14 @@ def test_a_switch_that_says_neither_is_refused(said: str) -> None:
 )
 def test_namespaces_that_are_watched(said: str, namespaces: tuple[str, ...]) -> None:
     assert Options.read({"FMQ_WATCH_NAMESPACES": said}).namespaces == namespaces
+
+
+@pytest.mark.parametrize(("said", "most"), [("", 1), ("0", 0), ("25", 25)])
+def test_how_many_groups_are_updated_at_a_time(said: str, most: int) -> None:
+    assert Options.read({"FMQ_UPDATES_AT_ONCE": said}).defaults.updates_at_once == most
+
+
+@pytest.mark.parametrize("said", ["-1", "all", "1.5", "²"])
+def test_a_number_that_is_none_is_refused(said: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"FMQ_UPDATES_AT_ONCE is .* must be a number"):
+        Options.read({"FMQ_UPDATES_AT_ONCE": said})

@@ -1,0 +1,162 @@
+"""Rounds of many groups at a time: a turn is taken once, and outlives what goes wrong."""
+
+import asyncio
+from collections.abc import Iterator
+from contextvars import ContextVar
+from copy import deepcopy
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+from fmqoperator.seen import Failure, Observation
+from fmqoperator.shell.apply import Applier
+from fmqoperator.shell.cache import Cache
+from fmqoperator.shell.groups import Groups
+from fmqoperator.shell.keeper import Key
+from fmqoperator.shell.observe import Observer
+from fmqoperator.tests.plan_kit import restarts
+from fmqoperator.tests.world import World, running
+
+NEW = "fmq-broker:new"
+_WHOSE: ContextVar[World] = ContextVar("whose round it is")
+
+
+class Fleet:
+    """Groups under one operator, whose default image is a new one."""
+
+    def __init__(self, count: int) -> None:
+        self.worlds = {Key("BrokerGroup", "shop", f"g{n}"): running(True) for n in range(count)}
+        for world in self.worlds.values():
+            world.image = NEW
+        self.written = True
+        self.start()
+
+    def start(self) -> None:
+        """An operator that knows nothing but what statuses say."""
+        self.events = SimpleNamespace(tell=self._nothing, round_ended=lambda _about: None)
+        self.groups = Groups(cast(Observer, self), cast(Applier, self))
+
+    # ---- what `Groups` asks of its observer and its applier
+    @property
+    def cache(self) -> Any:
+        return self
+
+    @property
+    def ensembles(self) -> Any:
+        return SimpleNamespace(of=lambda _a: SimpleNamespace(watch=lambda *_: lambda: None))
+
+    def updating(self) -> Iterator[tuple[tuple[str, str], str]]:
+        for key, world in self.worlds.items():
+            yield (key.namespace, key.name), held(world)
+
+    async def look(self, _group: Any, failures: tuple[Failure, ...]) -> Observation:
+        await asyncio.sleep(0)
+        seen = _WHOSE.get().seen()
+        return replace(seen, children=deepcopy(seen.children), failures=failures)
+
+    async def do(self, _group: Any, _body: Any, action: Any) -> None:
+        await asyncio.sleep(0)
+        _WHOSE.get().do(action)
+
+    async def _nothing(self, *_: Any) -> None:
+        return
+
+    # ---- for tests
+    async def round(self, key: Key) -> None:
+        world = self.worlds[key]
+        _WHOSE.set(world)
+        done = await self.groups.round(key, world.body, (), lambda: None)
+        if self.written:
+            world.body["status"] = done.status
+
+    async def rounds(self) -> None:
+        """One of each, all at a time; then what happens by itself."""
+        async with asyncio.TaskGroup() as tasks:
+            for key in self.worlds:
+                tasks.create_task(self.round(key))
+        for world in self.worlds.values():
+            world.turn()
+
+    def begun(self) -> list[str]:
+        return [key.name for key, world in self.worlds.items() if restarts(world)]
+
+
+def held(world: World) -> str:
+    found: str = world.body["status"].get("memory", {}).get("updating", "")
+    return found
+
+
+async def test_rounds_at_one_time_take_one_turn() -> None:
+    fleet = Fleet(4)
+    for _ in range(3):
+        await fleet.rounds()
+    assert len(fleet.begun()) == 1
+    for _ in range(400):
+        before = fleet.begun()
+        whole = [w for w in fleet.worlds.values() if {p.image for p in w.pods.values()} == {NEW}]
+        await fleet.rounds()
+        assert len(set(fleet.begun()) - set(before)) <= 1
+        assert len(fleet.begun()) <= len(whole) + 1
+        if len(whole) == 4:
+            break
+    assert len(fleet.begun()) == 4
+
+
+async def test_a_turn_that_no_status_tells_of_is_kept() -> None:
+    """The API server takes no status for a while."""
+    fleet = Fleet(2)
+    for world in fleet.worlds.values():
+        world.bad_images.add(NEW)
+    fleet.written = False
+    for _ in range(20):
+        await fleet.rounds()
+    assert len(fleet.begun()) == 1
+    fleet.written = True
+    await fleet.rounds()
+    assert [held(w) for w in fleet.worlds.values()].count(NEW) == 1
+
+
+async def test_the_next_operator_knows_whose_turn_it_is() -> None:
+    """Whichever group it looks at first."""
+    fleet = Fleet(2)
+    for world in fleet.worlds.values():
+        world.bad_images.add(NEW)
+    for _ in range(5):
+        await fleet.rounds()
+    (first,) = fleet.begun()
+    fleet.start()
+    for key in fleet.worlds:
+        if key.name != first:
+            await fleet.round(key)
+    for _ in range(5):
+        await fleet.rounds()
+    assert fleet.begun() == [first]
+
+
+async def test_who_is_deleted_has_no_turn() -> None:
+    fleet = Fleet(2)
+    for world in fleet.worlds.values():
+        world.bad_images.add(NEW)
+    for _ in range(5):
+        await fleet.rounds()
+    (first,) = [key for key in fleet.worlds if key.name in fleet.begun()]
+    gone = fleet.worlds.pop(first)
+    cast(Any, fleet).brokers = SimpleNamespace(forget=fleet._nothing)
+    cast(Any, fleet).defaults = gone.seen().defaults
+    await fleet.groups.gone(first, gone.body)
+    for _ in range(5):
+        await fleet.rounds()
+    assert len(fleet.begun()) == 1
+
+
+def test_what_statuses_say_of_turns() -> None:
+    bodies = {
+        ("shop", "g1"): [{"status": {"memory": {"updating": NEW}}}],
+        ("shop", "g2"): [{"status": {}}],
+        ("shop", "g3"): [{"spec": {}}],
+    }
+    cache = Cache()
+    assert list(cache.updating()) == []
+    cache.views = {"groups": bodies}
+    found = [(("shop", "g1"), NEW), (("shop", "g2"), ""), (("shop", "g3"), "")]
+    assert list(cache.updating()) == found

@@ -1,0 +1,194 @@
+"""A new default image comes to the groups one after another, and stops where it does not work."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fmqoperator.actions import PutGroupConfig, Requeue, RestartPod
+from fmqoperator.resources import RESTART
+from fmqoperator.seen import Observation
+from fmqoperator.tests.plan_kit import restarts
+from fmqoperator.tests.world import World, running
+from fmqoperator.turns import updating
+
+NEW = "fmq-broker:new"
+
+
+def fleet(count: int = 3, **spec: Any) -> list[World]:
+    """Groups in which all is as declared, under an operator whose default image is a new one."""
+    made = [running(moves=True, **spec) for _ in range(count)]
+    for world in made:
+        world.image = NEW
+    return made
+
+
+def held(world: World) -> str:
+    memory: dict[str, str] = world.body["status"].get("memory", {})
+    return memory.get("updating", "")
+
+
+def images(world: World) -> set[str]:
+    return {pod.image for pod in world.pods.values()}
+
+
+def go_round(worlds: list[World]) -> None:
+    """A round of each, and what happens by itself."""
+    for at, world in enumerate(worlds):
+        others = [(n, w) for n, w in enumerate(worlds) if n != at]
+        world.updating = tuple(f"shop/g{n}" for n, other in others if held(other))
+        world.round()
+        world.turn()
+
+
+def go_on(worlds: list[World], until: Callable[[], bool], most: int = 400) -> None:
+    for _ in range(most):
+        if until():
+            return
+        go_round(worlds)
+    raise AssertionError(f"never: {[w.said() for w in worlds]}")
+
+
+def begun(world: World) -> bool:
+    return any(isinstance(a, RestartPod | PutGroupConfig) for a in world.done)
+
+
+def test_one_group_after_another() -> None:
+    worlds = fleet()
+    order: list[int] = []
+    for _ in range(400):
+        go_round(worlds)
+        assert sum(bool(held(w)) for w in worlds) <= 1
+        order += [n for n, w in enumerate(worlds) if begun(w) and n not in order]
+        for n in order[:-1]:
+            assert images(worlds[n]) == {NEW}, "the next begins when the one before is done"
+            assert not held(worlds[n])
+        if all(images(w) == {NEW} and not held(w) for w in worlds):
+            break
+    assert order == [0, 1, 2]
+
+
+def test_a_bad_image_stops_at_the_first_group_and_the_others_say_why() -> None:
+    worlds = fleet()
+    for world in worlds:
+        world.bad_images.add(NEW)
+    go_on(worlds, lambda: bool(restarts(worlds[0])))
+    for _ in range(60):
+        go_round(worlds)
+    assert restarts(worlds[0]) == ["g1-1"]
+    for world in worlds[1:]:
+        assert images(world) == {"fmq-broker:test"}
+        assert world.body["status"]["phase"] == "Running"
+        assert "shop/g0 first: the operator's new image comes to 1 group" in world.said()
+        assert world.round() == [Requeue(30_000)], "nobody looks more often for that"
+    for world in worlds:
+        world.image = "fmq-broker:mended"
+    go_on(worlds, lambda: all(images(w) == {"fmq-broker:mended"} for w in worlds))
+    go_on(worlds, lambda: not any(held(w) for w in worlds))
+
+
+@pytest.mark.parametrize("own", ["its image", "a restart"])
+def test_what_is_a_groups_own_waits_for_nobody(own: str) -> None:
+    worlds = fleet(2)
+    worlds[0].bad_images.add(NEW)
+    go_on(worlds, lambda: bool(held(worlds[0])))
+    if own == "its image":
+        worlds[1].spec(image=NEW)
+    else:
+        worlds[1].annotate(RESTART, "now")
+    go_on(worlds, lambda: images(worlds[1]) == {NEW})
+    assert held(worlds[0])
+    assert not held(worlds[1])
+
+
+def test_nobody_waits_for_a_group_whose_own_image_does_not_work() -> None:
+    worlds = fleet(2)
+    worlds[0].bad_images.add("bad")
+    worlds[0].spec(image="bad")
+    go_on(worlds, lambda: images(worlds[1]) == {NEW} and not held(worlds[1]))
+    assert "bad" in images(worlds[0])
+
+
+def test_nobody_waits_for_a_group_that_lacked_a_slave_before() -> None:
+    """Its slave is given what is new at once, and need not come up for that."""
+    worlds = fleet(2)
+    worlds[0].broken.add("g1-1")
+    worlds[0].turn()
+    go_on(worlds, lambda: images(worlds[1]) == {NEW} and not held(worlds[1]))
+    assert not held(worlds[0])
+
+
+@pytest.mark.parametrize("change", [{"paused": True}, {"image": "fmq-broker:bad"}])
+def test_somebody_takes_a_group_out_of_it(change: dict[str, Any]) -> None:
+    worlds = fleet(2)
+    worlds[0].bad_images |= {NEW, "fmq-broker:bad"}
+    go_on(worlds, lambda: bool(restarts(worlds[0])))
+    worlds[0].spec(**change)
+    go_on(worlds, lambda: images(worlds[1]) == {NEW})
+
+
+def test_the_turn_outlives_the_operator() -> None:
+    """Between two brokers of one group nobody else begins, whoever looks first."""
+    worlds = fleet(2)
+    go_on(worlds, lambda: bool(restarts(worlds[0])))
+    for _ in range(3):
+        worlds[1].updating = ("shop/g0",)
+        worlds[1].round()
+    assert not begun(worlds[1])
+
+
+def test_two_that_have_begun_both_go_on() -> None:
+    """An operator died before it could say that it had begun with one of them."""
+    worlds = fleet(2)
+    go_on(worlds, lambda: bool(held(worlds[0])))
+    worlds[1].body["status"]["memory"]["updating"] = NEW
+    go_on(worlds, lambda: all(images(w) == {NEW} and not held(w) for w in worlds))
+
+
+def test_who_has_new_slaves_by_accident_waits_with_its_master() -> None:
+    """Its slave ended by itself, and came back with the new image."""
+    world = fleet(1)[0]
+    go_on([world], lambda: images(world) == {NEW, "fmq-broker:test"})
+    world.turn()
+    world.body["status"]["memory"].pop("updating")
+    world.updating, world.done = ("shop/g9",), []
+    assert not [a for a in world.round() if isinstance(a, PutGroupConfig)]
+    assert "shop/g9 first" in world.said()
+    assert not held(world)
+    world.updating = ()
+    assert [a for a in world.round() if isinstance(a, PutGroupConfig)]
+    assert held(world) == NEW
+
+
+def as_held(world: World) -> Observation:
+    world.body["status"].setdefault("memory", {})["updating"] = NEW
+    return world.seen()
+
+
+def test_a_turn_is_over_when_every_broker_counts() -> None:
+    world = running(moves=True)
+    assert updating(as_held(world), None) == ""
+    world.state = replace(world.state, isr=frozenset())
+    assert updating(as_held(world), None) == NEW
+    stale = fleet(1)[0]
+    stale.round()  # the template is new, the pods are not
+    assert updating(as_held(stale), None) == NEW
+    stale.body["spec"]["hibernated"] = True
+    assert updating(as_held(stale), None) == ""
+
+
+@pytest.mark.parametrize(("most", "begin"), [(0, 3), (2, 2)])
+def test_how_many_at_once(most: int, begin: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fmqoperator.seen import Defaults
+
+    monkeypatch.setattr(
+        "fmqoperator.tests.world.Defaults",
+        lambda image: Defaults(image, updates_at_once=most),
+    )
+    worlds = fleet(3)
+    for world in worlds:
+        world.bad_images.add(NEW)
+    for _ in range(60):
+        go_round(worlds)
+    assert sum(bool(held(w)) for w in worlds) == begin

@@ -54,6 +54,7 @@ class Gatherer:
             stopping=stopping,
             may_lack=behind,
             tail_cut=journal.doubts.tail_cut,
+            anew=journal.doubts.anew,
             other_policy=self._other_policy(),
             upstream_connected=upstream.connected,
             upstream_caught_up=upstream.caught_up,

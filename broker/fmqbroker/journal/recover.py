@@ -124,7 +124,8 @@ async def recover(disk: Disk, store: SegmentStore) -> Recovered:
     orderly, tail_cut = clean and whole, not whole or had_cut
     lacks = not orderly or (checkpoint is not None and checkpoint.lacks)
     mark = checkpoint.acked_under if checkpoint else 0
-    doubts = Doubts(lacks=lacks, tail_cut=tail_cut, acked_under=mark)
+    anew = checkpoint is None or checkpoint.anew
+    doubts = Doubts(lacks=lacks, tail_cut=tail_cut, anew=anew, acked_under=mark)
     return Recovered(store, catalog, loaded, commit_end, orderly, unclean, doubts)
 
 

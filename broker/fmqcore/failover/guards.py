@@ -11,7 +11,7 @@ from typing import Final
 from fmqcore.cluster import GroupConfig, GroupState, Mode
 from fmqcore.failover.claims import is_best, reads, record_term
 from fmqcore.failover.evidence import Evidence, Params
-from fmqcore.policy import Flush, SlaveCounts, slaves_to_hear
+from fmqcore.policy import Flush, HowMany, SlaveCounts, slaves_to_hear
 from fmqcore.words import BrokerId, Epoch
 
 
@@ -134,7 +134,22 @@ def _has_term(case: Case, opened: Epoch) -> bool:
     if state.base:
         return True  # it opened none yet: `GATHERED`
     given_back = bool(state.isr) and all(b in links and links[b].heard for b in state.isr)
-    return case.evidence.journal_epoch >= opened or given_back
+    has_it = case.evidence.journal_epoch >= opened
+    return has_it and _not_by_chance(case) if not given_back else True
+
+
+def _not_by_chance(case: Case) -> bool:
+    """What my journal has is my own, or of those who have all (ADR 0043).
+
+    After its disk was lost it is from whoever came first, and a slave that has long been out of
+    sync has that term, too. While nobody is in sync any member may have what only I acknowledged.
+    """
+    if not case.evidence.anew:
+        return True
+    if case.state.isr:
+        return case.config.policy.how_many is not HowMany.NONE and _enough_heard(case)
+    links, others = case.evidence.links, case.config.slaves
+    return all(m.id in links and links[m.id].heard for m in others)
 
 
 def _gathered(case: Case) -> bool:
@@ -212,8 +227,9 @@ JOURNAL_WHOLE: Final = Guard(
     "my journal has the term that I opened last",
     _journal_whole,
     "the journal of {me} lacks a term that it had opened, so its data directory was lost or "
-    "replaced: it waits for its in-sync slaves ({isr}) to give back what they have; with none of "
-    "them left, delete the group's state in ZooKeeper to begin anew",
+    "replaced: it waits for its in-sync slaves ({isr}; if nobody is in sync, for every member) to "
+    "give back what they have; one that is gone for good is taken out of the configuration; with "
+    "none of them left, delete the group's state in ZooKeeper to begin anew",
 )
 JOURNAL_KEPT: Final = replace(
     # F17: else all that was acknowledged would be given up beside those who have it.

@@ -247,3 +247,32 @@ def test_who_became_master_with_all_that_there_is_waits_for_nobody() -> None:
     found = replace(evidence(Mode.MASTER, facts), journal_epoch=Epoch(EPOCH - 2))
     stands = replace(state(Mode.MASTER, facts), base=Epoch(EPOCH - 2), opened=Epoch(EPOCH - 2))
     assert decide(M, config(facts), stands, found, NOW, PARAMS).action is Action.OPEN
+
+
+@pytest.mark.parametrize(
+    ("policy", "isr", "heard", "anew", "action"),
+    [
+        (FSYNC, "", "S", False, Action.OPEN),  # it is its own journal
+        (FSYNC, "", "S", True, Action.WAIT),  # T or U may have what S missed
+        (FSYNC, "", "ST", True, Action.WAIT),
+        (FSYNC, "", "STU", True, Action.OPEN),
+        (FSYNC, "ST", "S", True, Action.WAIT),
+        (FSYNC, "ST", "ST", True, Action.OPEN),
+        (FSYNC_ALL, "ST", "S", True, Action.OPEN),  # each has what was acknowledged
+        (FSYNC_ALONE, "S", "TU", True, Action.WAIT),  # it was in sync, they were not
+        (FSYNC_ALONE, "S", "S", True, Action.OPEN),
+        (FSYNC_ALONE, "S", "TU", False, Action.OPEN),
+    ],
+)
+def test_what_an_emptied_master_was_given_by_chance_proves_nothing(
+    policy: AckPolicy, isr: str, heard: str, anew: bool, action: Action
+) -> None:
+    """A slave that has long been out of sync has the newest term, too (I1, ADR 0043)."""
+    names = {"S": S, "T": T, "U": U}
+    known = evidence(Mode.MASTER, BACK)
+    links = {b: Link(connected=n in heard, heard=n in heard) for n, b in names.items()}
+    live = {b: known.live[b] for b in known.live if b == M or links[b].heard}
+    known = replace(known, links=links, live=live, anew=anew, tail_cut=anew)
+    stands = replace(state(Mode.MASTER, BACK), isr=frozenset(names[n] for n in isr))
+    decision = decide(M, replace(config(BACK), policy=policy), stands, known, NOW, PARAMS)
+    assert decision.action is action

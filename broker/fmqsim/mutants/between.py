@@ -53,6 +53,20 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         alone=_RARE,
     ),
     mutant(
+        "what an emptied master was given is proof",
+        "who comes first has the newest term and little of it; who has the rest is refused",
+        (
+            "fmqcore/failover/guards.py",
+            "    if not case.evidence.anew:\n        return True\n",
+            "    if case.me:\n        return True\n",
+        ),
+        tests=(
+            "broker/fmqcore/tests/test_failover_tail.py::"
+            "test_what_an_emptied_master_was_given_by_chance_proves_nothing",
+        ),
+        alone="two slaves must leave one after the other, and the disk go while both are away",
+    ),
+    mutant(
         "grants count in anybody's term",
         "who is master no more takes the next one's empty in-sync set for unanimous, and serves on",
         (

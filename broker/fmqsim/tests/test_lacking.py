@@ -36,6 +36,27 @@ def test_a_master_with_an_empty_disk_waits_for_the_slave_that_alone_acknowledged
     play(trouble, slaves=2, policy=AckPolicy(), settings={"dead_after_ms": 60_000})
 
 
+def test_an_emptied_master_does_not_open_on_what_a_stale_slave_gave_it() -> None:
+    """Nobody is in sync; the one that comes first has the newest term, and little of it (I1)."""
+
+    async def trouble(stage: Stage) -> None:
+        await stage.stored(20)
+        await stage.comes(lambda: stage.in_sync(SLAVE) and stage.in_sync(THIRD), "both")
+        third = stage.down(THIRD)
+        await stage.comes(lambda: not stage.in_sync(THIRD), "one has left")
+        await stage.stored(40)
+        slave = stage.down(SLAVE)
+        await stage.comes(lambda: not stage.in_sync(SLAVE), "the other, too")
+        master = stage.empty(MASTER)
+        third.let_go()
+        master.let_go()
+        assert not await stage.until(lambda: stage.now_state.epoch > 1, 20)
+        slave.let_go()
+        await stage.comes(lambda: stage.now_state.epoch > 1, "with all of them it opens")
+
+    play(trouble, slaves=2, policy=AckPolicy())
+
+
 @pytest.mark.parametrize("count", range(10, 40, 3))
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_policy_that_was_made_stricter_while_the_master_was_down(

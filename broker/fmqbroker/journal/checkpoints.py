@@ -7,6 +7,8 @@ Leaves on disk: `checkpoint`, replaced atomically (`fmqcore.journal.checkpoint` 
 and in which order things must happen).
 """
 
+from collections.abc import Awaitable, Callable
+
 import structlog
 
 from fmqbroker.journal.doubts import Doubts
@@ -70,19 +72,11 @@ class Checkpoints:
 
     async def write(self, *, clean: bool = False, drop_from: Position | None = None) -> None:
         """Write it now. Raises `DiskFull`, `DiskFailed`."""
-        checkpoint = self._now()._replace(clean=clean, drop_from=drop_from)
-        await self._store.disk.replace_file(CHECKPOINT, encode_checkpoint(checkpoint))
-        self._written = checkpoint
+        await self._put(self._now()._replace(clean=clean, drop_from=drop_from))
 
-    async def write_with_reserve(self) -> None:
+    async def write_with_reserve(self, *, drop_from: Position | None = None) -> None:
         """Write it whatever room there is: it goes before what makes room. Raises `DiskFull`."""
-        try:
-            await self.write()
-        except DiskFull as error:
-            if not await self._store.space.use_reserve():
-                raise
-            await self.write()
-            self._store.space.note_full(str(error))
+        await self._with_reserve(lambda: self.write(drop_from=drop_from))
 
     async def write_at_start(self, *, needed: bool) -> None:
         """Write it before the first append; on a full disk an old one that says no more will do.
@@ -98,11 +92,26 @@ class Checkpoints:
             self._store.space.note_full(str(error))
 
     async def write_reset(self, position: Position) -> None:
-        """Say that all there is is void and the journal is empty at `position`."""
+        """Say that all there is is void and the journal is empty at `position`.
+
+        It goes before what makes room, too. Raises `DiskFull`.
+        """
         ends = position, position, self.commit_end
         void = self._doubtful(Checkpoint(*ends, 0, False, (), (), Position(0)))
-        await self._store.disk.replace_file(CHECKPOINT, encode_checkpoint(void))
-        self._written = void
+        await self._with_reserve(lambda: self._put(void))
+
+    async def _put(self, checkpoint: Checkpoint) -> None:
+        await self._store.disk.replace_file(CHECKPOINT, encode_checkpoint(checkpoint))
+        self._written = checkpoint
+
+    async def _with_reserve(self, write: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await write()
+        except DiskFull as error:
+            if not await self._store.space.use_reserve():
+                raise
+            await write()
+            self._store.space.note_full(str(error))
 
     def _now(self) -> Checkpoint:
         flusher, store = self._flusher, self._store

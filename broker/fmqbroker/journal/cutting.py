@@ -3,7 +3,8 @@
 Order of effects (D5). Cut and reset: a checkpoint that says what is void, then files are removed
 (newest first) and the cut zeroed, then a checkpoint without it; so a crash in between is finished
 at the next start. Retention: a checkpoint with the new `log_start`, then the files go, oldest
-first. Whoever began one of these finishes it, even if the task that asked is cancelled.
+first. Whoever began one of these finishes it, even if the task that asked is cancelled. All three
+make room, so what they write before may use the reserve.
 
 Who looks meanwhile sees the journal as it was or as it is: all its parts get shorter in one step,
 before the first file goes.
@@ -41,7 +42,7 @@ async def cut(parts: Parts, position: Position, adopt: Adopt) -> None:
         raise NotFound(f"no batch ends at position {position}, so the journal is not cut there")
     start = await parts.catalog.start_of(keep) if keep else None
     log.warning("journal: cut back", end=parts.tail.end, to=position)
-    await parts.checkpoints.write(drop_from=position)
+    await parts.checkpoints.write_with_reserve(drop_from=position)
     with _no_way_back():
         parts.tail.cut(position)
         void = store.part_from(position)

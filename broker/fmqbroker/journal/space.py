@@ -11,9 +11,9 @@
 So a master whose disk is full keeps what consumers acknowledge, and one that starts again opens its
 term; reads need no room at all. Control batches that find their segment full go into a small one.
 
-Leaves on disk: `reserve`, zeros, which is removed when a term, or the checkpoint at a start, finds
-no room at all, and made again when there is room. Not here: why DATA is refused is told by
-`head.py`, and when is looked at again by `keeper.py`.
+Leaves on disk: `reserve`, zeros, which is removed when a term, or a checkpoint (at a start, or
+before the journal gets shorter), finds no room at all, and made again when there is room. Not here:
+why DATA is refused is told by `head.py`, and when is looked at again by `keeper.py`.
 """
 
 from enum import IntEnum

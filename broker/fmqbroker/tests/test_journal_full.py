@@ -32,7 +32,7 @@ from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.control import encode_offsets
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey
 from fmqcore.journal.segments import CHECKPOINT
-from fmqcore.words import Offset
+from fmqcore.words import Offset, Position
 from fmqport.disk import DiskFull
 
 KEPT = 4 * SEGMENT
@@ -255,6 +255,28 @@ async def test_retention_works_on_a_full_disk(tmp_path: Path, reserve: bool) -> 
         assert freed == journal.log_start > 0
     async with running(tmp_path) as journal:
         assert journal.log_start == freed
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_a_journal_gets_shorter_on_a_full_disk(tmp_path: Path, whole: bool) -> None:
+    """A slave that is to begin anew, or to cut back, is to free its disk by that."""
+    disk = SmallDisk(tmp_path, 2 * LARGE)
+    async with running(tmp_path, disk=disk, min_free_bytes=KEPT) as journal:
+        to = journal.append(epoch(1)).end
+        fill(journal, 300)
+        await journal.wait_durable(journal.end)
+        await until(lambda: journal._parts.store.space.reserved)
+        disk.total -= disk.left  # others took all that was left
+        if whole:
+            to = Position(journal.end + 64 * SEGMENT)
+            await journal.reset(to)
+        else:
+            await journal.truncate(to)
+        assert journal.end == to
+        await until(lambda: (tmp_path / "reserve").exists())
+        await until(lambda: not journal.full)
+    async with running(tmp_path) as journal:
+        assert journal.end == to
 
 
 async def test_a_checkpoint_that_finds_no_room_stops_the_messages(tmp_path: Path) -> None:

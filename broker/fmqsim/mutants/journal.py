@@ -20,6 +20,8 @@ from fmqsim.scene import Focus
 FLUSHER: Final = "fmqbroker/journal/flusher.py"
 FILES: Final = "fmqport/files.py"
 CUTTING: Final = "fmqbroker/journal/cutting.py"
+_FULL: Final = "broker/fmqbroker/tests/test_journal_full.py::"
+_LAST_BYTES: Final = "the last bytes of a disk must be taken, too"
 
 JOURNAL: Final[tuple[Mutant, ...]] = (
     mutant(
@@ -111,13 +113,35 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "a crash in the middle of a cut leaves a journal that is neither the old nor the new one",
         (
             CUTTING,
-            "    await parts.checkpoints.write(drop_from=position)\n    with",
+            "    await parts.checkpoints.write_with_reserve(drop_from=position)\n    with",
             "    with",
         ),
         tests=(
             "broker/fmqbroker/tests/test_journal_cut.py::test_a_crash_in_the_middle_is_finished_at_the_next_start",
         ),
         alone="journals seldom part, and the crash must come between two steps",
+    ),
+    mutant(
+        "a cut needs room that it would make",
+        "a slave with a full disk that is told to cut back can never begin, and dials for ever",
+        (
+            CUTTING,
+            "checkpoints.write_with_reserve(drop_from=position)",
+            "checkpoints.write(drop_from=position)",
+        ),
+        tests=(_FULL + "test_a_journal_gets_shorter_on_a_full_disk[False]",),
+        alone=_LAST_BYTES,
+    ),
+    mutant(
+        "a reset needs room that it would make",
+        "a slave with a full disk that is told to begin anew can never do so, and dials for ever",
+        (
+            "fmqbroker/journal/checkpoints.py",
+            "await self._with_reserve(lambda: self._put(void))",
+            "await self._put(void)",
+        ),
+        tests=(_FULL + "test_a_journal_gets_shorter_on_a_full_disk[True]",),
+        alone=_LAST_BYTES,
     ),
     mutant(
         "retention tells nobody",

@@ -199,7 +199,7 @@ class OffsetStore:
         if lacking:
             told = within(merged(state.offsets, told), state.next_offsets, self._journal.epoch)
         entries = news_for(state.offsets, told)
-        end = self._append(entries)
+        end = self._append(entries, for_term=True)
         if entries:
             await self._journal.wait_durable(end)
         _log.info("offsets_installed", entries=len(entries), end=end)
@@ -282,12 +282,12 @@ class OffsetStore:
         self._appended.append((end, full))
         self._moved.notify()
 
-    def _append(self, entries: _Table) -> Position:
+    def _append(self, entries: _Table, *, for_term: bool = False) -> Position:
         end = Position(0)
         for part in cut_up(entries.items(), _BATCH_BYTES):
             payload = encode_offsets(part)
             draft = BatchDraft(type=BatchType.OFFSETS, payload=payload, payload_crc=crc32c(payload))
-            end = self._journal.append(draft).end
+            end = self._journal.append(draft, for_term=for_term).end
         return end
 
     async def _start_side(self) -> None:

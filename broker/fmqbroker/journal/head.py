@@ -108,7 +108,7 @@ class Head:
         return self._last_ms
 
     # ---- master
-    def append(self, draft: BatchDraft) -> Appended:
+    def append(self, draft: BatchDraft, *, for_term: bool = False) -> Appended:
         """See `Journal.append`."""
         (kind, payload, payload_crc, topic_id, queue_id, record_count, attrs, producer_id,
          producer_epoch, base_sequence, tag_mask, deliver_at_ms) = draft  # fmt: skip
@@ -120,7 +120,7 @@ class Head:
         # `segments.fits`, inlined: it runs for every batch
         if (rest and rest < HEADER_LEN) or self._space.tight:
             term = decode_epoch(payload).epoch if kind == BatchType.EPOCH else NO_TERM
-            self._make_way(kind, length, rest, term)
+            self._make_way(kind, length, rest, term, for_term=for_term)
             rest = self._segment_end - self.end - total_len
         position, epoch, base_offset, chain = self.end, self.epoch, Offset(0), self.last_header_crc
         if kind == BatchType.DATA:
@@ -147,7 +147,9 @@ class Head:
             self._tail.close_segment()
         return Appended(position, self.end, base_offset, store_ms)
 
-    def _make_way(self, kind: BatchType, payload_len: int, rest: int, term: Epoch) -> None:
+    def _make_way(
+        self, kind: BatchType, payload_len: int, rest: int, term: Epoch, *, for_term: bool
+    ) -> None:
         """Roll if need be, as far as there is room (the table of `space.py`); for a `term`?
 
         `rest` is what remains of the segment behind the batch. Raises `StorageFull`.
@@ -165,10 +167,24 @@ class Head:
                 raise StorageFull(space.tight)
         elif space.no_control:
             raise StorageFull(space.no_control)
+        elif for_term:
+            if not fits:
+                self._require_lent()
+                self._roll(payload_len, Claim.TERM, term)
         elif not fits or rest < KEPT_FOR_TERMS:
             if not space.affords(control_segment(MAX_SNAP, self._segment_bytes)):
                 raise StorageFull(space.tight)
             self._roll(payload_len, Claim.CONTROL, term)
+
+    def _require_lent(self) -> None:
+        """There is room for what goes with a term, the reserve counted. Raises `StorageFull`.
+
+        Unlike its EPOCH it is appended again at the next try, which then finds what came free.
+        """
+        size = self._segment_bytes
+        snap = self.state.snapshot(self._now_ms(), max_snap(size)).payload
+        if not self._space.lends(control_segment(len(snap), size)):
+            raise StorageFull(self._space.tight)
 
     def _roll(self, payload_len: int, claim: Claim, term: Epoch) -> None:
         """Close the segment and open the next one, with room for so much payload."""

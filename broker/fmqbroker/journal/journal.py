@@ -195,15 +195,16 @@ class Journal:
         return self._parts.store.space.no_control
 
     # ---- writing
-    def append(self, draft: BatchDraft) -> Appended:
+    def append(self, draft: BatchDraft, *, for_term: bool = False) -> Appended:
         """Append one batch in the journal's current epoch (master). Never blocks.
 
         Raises `StorageFull` (with little room: for DATA; an EPOCH always finds some), `TooLarge`,
         `Malformed` (a control payload that does not decode; no records). Updates `state` and the
         index; the flusher is woken once per turn of the loop. An EPOCH draft opens its epoch (the
-        payload names it).
+        payload names it). `for_term`: control without which the term cannot be opened; it finds
+        the room that an EPOCH does, as long as the reserve has some.
         """
-        appended = self._head.append(draft)
+        appended = self._head.append(draft, for_term=for_term)
         self.appended.notify()  # the way through a slave is the longer one: it begins first
         self._flusher.wake()
         return appended

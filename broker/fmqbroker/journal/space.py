@@ -6,6 +6,7 @@
 | DATA that was taken in before less was free | the file system has room for it |
 | what a master wrote, by a slave | half of that: disks of one size do not fill at the same moment |
 | OFFSETS, CONFIG and other control | the file system has room for them, whatever we keep free |
+| OFFSETS that a term is opened with | there is room for them with the reserve |
 | EPOCH | always: it may use the reserve too |
 
 So a master whose disk is full keeps what consumers acknowledge, and one that starts again opens its
@@ -31,7 +32,7 @@ RESERVE: Final = "reserve"
 CONTROL_BYTES: Final = 1024 * 1024
 """What a small segment has for control batches, beside its SNAP."""
 KEPT_FOR_TERMS: Final = 4096
-"""While there is little room, the last bytes of a segment are for EPOCH batches alone."""
+"""While there is little room, the last bytes of a segment are for what opens a term alone."""
 _PAGE: Final = 4096
 log = structlog.get_logger()
 
@@ -92,6 +93,10 @@ class Space:
     def affords(self, size: int) -> bool:
         """Is there room for a control segment of that size, as far as was seen last?"""
         return self._free >= 2 * size
+
+    def lends(self, size: int) -> bool:
+        """Is there room for a term's segment of that size, the reserve counted?"""
+        return self._free + (self._reserve_bytes if self._reserve else 0) >= size
 
     def spend(self, size: int) -> None:
         """A segment was begun in memory; its file will follow."""

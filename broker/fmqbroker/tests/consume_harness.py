@@ -26,6 +26,7 @@ from fmqcore.crc import crc32c
 from fmqcore.journal.control import encode_epoch
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey
 from fmqcore.words import BrokerId, Epoch, GroupName, Offset, Permission, TopicId
+from fmqport.disk import Disk
 from fmqport.files import FileDisk
 from fmqport.system import SystemClock
 from fmqport.transport import TransportError
@@ -155,7 +156,7 @@ class Rig:
             takeover_checkpoint_ms=settings.pop("takeover_checkpoint_ms", 10),
             **settings,
         )
-        self.disk = FileDisk(str(path))
+        self.disk: Disk = FileDisk(str(path))
         self.clock = SystemClock()
         self.hand = HandClock()
         self.group = Group()

@@ -92,7 +92,7 @@ async def test_what_the_journal_does_not_take_is_not_called_stored(
 ) -> None:
     async with running(Rig(tmp_path)) as rig:
 
-        def full(*_: object) -> None:
+        def full(*_: object, **__: object) -> None:
             raise StorageFull("no room")
 
         monkeypatch.setattr(rig.journal, "append", full)

@@ -144,6 +144,34 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         alone=_LAST_BYTES,
     ),
     mutant(
+        "what a reader hands over does not use the reserve",
+        "a term's EPOCH fits and its offsets do not: the reader has stopped, and nobody serves",
+        (
+            "fmqbroker/journal/head.py",
+            "        elif for_term:\n",
+            "        elif False:\n",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_journal_full_terms.py::"
+            "test_what_a_reader_hands_over_finds_room_as_its_term_does",
+        ),
+        alone=_LAST_BYTES,
+    ),
+    mutant(
+        "a record is installed as any other progress",
+        "on a full disk its master opens no term, and its reader has stopped",
+        (
+            "fmqbroker/offset_store.py",
+            "        end = self._append(entries, for_term=True)\n",
+            "        end = self._append(entries)\n",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_journal_full_terms.py::"
+            "test_a_record_is_installed_with_the_reserve",
+        ),
+        alone=_LAST_BYTES,
+    ),
+    mutant(
         "retention tells nobody",
         "the index still offers what was deleted: a consumer far behind is led into nothing",
         (CUTTING, "    await parts.catalog.begin_at(store.segments[count])\n", ""),

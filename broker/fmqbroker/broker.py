@@ -39,6 +39,7 @@ from fmqbroker.segments import SegmentService
 from fmqbroker.server import calls_of, streams_of
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import wait_any
+from fmqbroker.takeover import SideDisk
 from fmqbroker.topic_sweep import TopicSweep
 from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.words import BrokerId
@@ -172,9 +173,9 @@ class _Parts:
         self._group = group
         self._view = view
         self._departure = _Departure(ports.lifecycle)
-        self._gate = Gate(clock)
-        self._commit = CommitFrontier()
-        self._offsets = OffsetStore(ports.disk, journal, self._commit, group, settings, clock)
+        self._gate, self._commit = Gate(clock), CommitFrontier()
+        side = SideDisk(ports.disk, ports.lifecycle)
+        self._offsets = OffsetStore(side, journal, self._commit, group, settings, clock)
         self._master = MasterReplication(settings, clock, journal, self._commit, group, incarnation)
         self._slave = SlaveReplication(
             settings,

@@ -29,7 +29,7 @@ from fmqbroker.offset_round import Round
 from fmqbroker.offset_tail import offsets_above
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal, wait_any
-from fmqbroker.takeover import SideJournal, checkpoint_of
+from fmqbroker.takeover import SideDisk, SideJournal, checkpoint_of
 from fmqcore.batch import BatchType
 from fmqcore.cluster import GroupState, Mode
 from fmqcore.consume.merge import cut_up, merged, news_for, within
@@ -40,7 +40,6 @@ from fmqcore.journal.control import decode_offsets, encode_offsets
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge, next_version
 from fmqcore.words import BrokerId, Epoch, Position
 from fmqport.clock import Clock
-from fmqport.disk import Disk
 
 MAX_CHECKPOINT_CHARS: Final = MAX_RECORD_CHARS
 """Of the takeover record in the group's state."""
@@ -62,7 +61,7 @@ class OffsetStore:
 
     def __init__(
         self,
-        disk: Disk,
+        disk: SideDisk,
         journal: Journal,
         commit: CommitFrontier,
         group: GroupStore,

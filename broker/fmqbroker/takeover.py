@@ -3,9 +3,11 @@
 Order of effects: entries are fsynced here, then acknowledged; later checkpointed into the group's
 state. Leaves `takeover.journal` in the data directory; a restarted taker finds it again, a master
 removes it. It never stands alone: the group's state and the journal's table are merged by version.
+An I/O error ends the process (`SideDisk`): another broker may take the reads over then.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import TypeVar
 
 import structlog
 
@@ -16,8 +18,10 @@ from fmqcore.errors import Malformed
 from fmqcore.journal.control import decode_offsets, encode_offsets
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge
 from fmqcore.words import Epoch
-from fmqport.disk import Disk, DiskFile
+from fmqport.disk import Disk, DiskFailed, DiskFile
+from fmqport.lifecycle import Lifecycle
 
+T = TypeVar("T")
 COMPACT_BYTES = 4 * 1024 * 1024
 """Written anew when it has grown by so much: only the last change of a key counts."""
 _FRAME_BYTES = 512 * 1024
@@ -25,10 +29,46 @@ _FRAME_BYTES = 512 * 1024
 _log = structlog.get_logger()
 
 
+class SideDisk:
+    """Of the disk what a side journal needs. Raises `DiskFull`, never `DiskFailed`."""
+
+    def __init__(self, disk: Disk, lifecycle: Lifecycle) -> None:
+        self._disk = disk
+        self._lifecycle = lifecycle
+
+    async def read(self) -> bytes | None:
+        """The file whole; None if there is none."""
+        return await self._or_die(self._disk.read_file(NAME))
+
+    async def replace(self, data: bytes) -> DiskFile:
+        """Begin the file anew (atomically, fsynced) with `data`, and open it."""
+        await self._or_die(self._disk.replace_file(NAME, data))
+        return await self._or_die(self._disk.open(NAME))
+
+    async def append(self, file: DiskFile, at: int, data: bytes) -> None:
+        """Write at the open file's end; fsynced at return."""
+        await self._or_die(file.write([(at, [data])], sync=True))
+
+    async def close(self, file: DiskFile) -> None:
+        """It stays."""
+        await self._or_die(file.close())
+
+    async def remove(self) -> None:
+        """Durably; none there is no error."""
+        await self._or_die(self._disk.remove(NAME))
+
+    async def _or_die(self, work: Awaitable[T]) -> T:
+        """D3: who lives on claims the reads again and again, and keeps others from them."""
+        try:
+            return await work
+        except DiskFailed as error:
+            self._lifecycle.fatal(f"the side journal's disk fails: {error}")
+
+
 class SideJournal:
     """The open side journal. One writer at a time (its owner holds a lock)."""
 
-    def __init__(self, disk: Disk, epoch: Epoch, file: DiskFile) -> None:
+    def __init__(self, disk: SideDisk, epoch: Epoch, file: DiskFile) -> None:
         self._disk = disk
         self.epoch = epoch
         self._file = file
@@ -36,9 +76,9 @@ class SideJournal:
         self._base = file.size
 
     @staticmethod
-    async def load(disk: Disk) -> dict[OffsetKey, OffsetEntry]:
+    async def load(disk: SideDisk) -> dict[OffsetKey, OffsetEntry]:
         """What an earlier takeover of ours left; empty if there is none or it is not readable."""
-        data = await disk.read_file(NAME)
+        data = await disk.read()
         table: dict[OffsetKey, OffsetEntry] = {}
         if data is None:
             return table
@@ -55,9 +95,9 @@ class SideJournal:
         return table
 
     @staticmethod
-    async def epoch_left(disk: Disk) -> Epoch | None:
+    async def epoch_left(disk: SideDisk) -> Epoch | None:
         """The term whose side journal is there, if any."""
-        data = await disk.read_file(NAME)
+        data = await disk.read()
         try:
             return None if data is None else decode(data).epoch
         except Malformed:
@@ -65,17 +105,16 @@ class SideJournal:
 
     @classmethod
     async def start(
-        cls, disk: Disk, epoch: Epoch, table: Mapping[OffsetKey, OffsetEntry]
+        cls, disk: SideDisk, epoch: Epoch, table: Mapping[OffsetKey, OffsetEntry]
     ) -> "SideJournal":
         """Begin a file (atomically, in the place of an old one) that holds `table`; fsynced."""
         data = b"".join((encode_head(epoch), *_frames(table.items())))
-        await disk.replace_file(NAME, data)
-        return cls(disk, epoch, await disk.open(NAME))
+        return cls(disk, epoch, await disk.replace(data))
 
     async def append(self, entries: Mapping[OffsetKey, OffsetEntry]) -> None:
-        """Add entries; stored (fsynced) at return. Raises `DiskFull`, `DiskFailed`."""
+        """Add entries; stored (fsynced) at return. Raises `DiskFull`."""
         data = b"".join(_frames(entries.items()))
-        await self._file.write([(self._end, [data])], sync=True)
+        await self._disk.append(self._file, self._end, data)
         self._end += len(data)
 
     async def compact(self, table: Mapping[OffsetKey, OffsetEntry]) -> None:
@@ -83,17 +122,17 @@ class SideJournal:
         if self._end - self._base < COMPACT_BYTES:
             return
         fresh = await self.start(self._disk, self.epoch, table)
-        await self._file.close()
+        await self._disk.close(self._file)
         self._file, self._end, self._base = fresh._file, fresh._end, fresh._base
 
     async def close(self) -> None:
         """Close the file; it stays."""
-        await self._file.close()
+        await self._disk.close(self._file)
 
     @staticmethod
-    async def remove(disk: Disk) -> None:
+    async def remove(disk: SideDisk) -> None:
         """What was in it is in a journal now."""
-        await disk.remove(NAME)
+        await disk.remove()
 
 
 def checkpoint_of(table: Mapping[OffsetKey, OffsetEntry], max_chars: int) -> str | None:

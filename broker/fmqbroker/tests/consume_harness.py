@@ -18,6 +18,7 @@ from fmqbroker.journal import BatchDraft, Journal
 from fmqbroker.offset_store import OffsetStore
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal
+from fmqbroker.takeover import SideDisk
 from fmqbroker.tests.pipes import BrokerEnd, Pipe
 from fmqcore.batch import HEADER_LEN, BatchType, parse_header
 from fmqcore.cluster import GroupState, Mode, TopicConfig, TopicGroup, Versioned
@@ -157,6 +158,8 @@ class Rig:
             **settings,
         )
         self.disk: Disk = FileDisk(str(path))
+        self.life = Life()
+        self.side = SideDisk(self.disk, self.life)
         self.clock = SystemClock()
         self.hand = HandClock()
         self.group = Group()
@@ -169,8 +172,8 @@ class Rig:
         self.fetch: FetchService
 
     async def open(self) -> None:
-        self.journal = await Journal.open(self.disk, self.settings, self.clock, Life())
-        parts: Any = (self.disk, self.journal, self.commit, self.group, self.settings, self.clock)
+        self.journal = await Journal.open(self.disk, self.settings, self.clock, self.life)
+        parts: Any = (self.side, self.journal, self.commit, self.group, self.settings, self.clock)
         self.offsets = OffsetStore(*parts)
         parts = (self.journal, self.commit, self.gate, self.cluster, self.offsets)
         self.fetch = FetchService(self.settings, self.hand, *parts)

@@ -23,6 +23,7 @@ from fmqbroker.offset_store import OffsetStore
 from fmqbroker.replication_view import LinkView, UpstreamView
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal
+from fmqbroker.takeover import SideDisk
 from fmqbroker.tests.zookeeper_proxy import Proxy
 from fmqcore.batch import BatchType
 from fmqcore.cluster import GroupConfig, GroupState, Member, Mode, config_to_json
@@ -166,9 +167,8 @@ class Node:
             identity = await begin(self.me, self.group, disk, clock, self.settings.grant_ms)
             self.group.replaces(identity.earlier)
             self.incarnation = identity.incarnation
-            self.offsets = OffsetStore(
-                disk, self.journal, self.commit, self.group, self.settings, clock
-            )
+            side, settings = SideDisk(disk, self.life), self.settings
+            self.offsets = OffsetStore(side, self.journal, self.commit, self.group, settings, clock)
             self.failover = Failover(
                 self.gate,
                 self.group,

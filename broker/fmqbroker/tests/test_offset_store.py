@@ -203,7 +203,7 @@ async def test_freeze_stores_what_was_taken_in_and_refuses_the_rest(tmp_path: Pa
         putting = asyncio.create_task(rig.offsets.put(at(rig, 5)))
         await asyncio.sleep(0)
         payload = await rig.offsets.freeze()
-        assert await SideJournal.load(rig.disk) == decode_offsets(payload), "on disk at return"
+        assert await SideJournal.load(rig.side) == decode_offsets(payload), "on disk at return"
         await putting
         assert {k.queue_id: e.floor for k, e in decode_offsets(payload).items()} == {0: 5, 7: 70}
         with pytest.raises(NoPermission, match="handed over"):
@@ -335,7 +335,7 @@ async def test_a_slave_removes_its_side_journal_once_a_master_serves_again(
     async with running(Rig(tmp_path), lead=False) as rig:
         rig.group.become(Mode.MASTER, 2)  # not a later term
         await asyncio.sleep(0.01)
-        assert await SideJournal.load(rig.disk)
+        assert await SideJournal.load(rig.side)
         rig.group.become(Mode.MASTER, 4)
         names: list[str] = [NAME]
         while NAME in names:
@@ -374,7 +374,7 @@ async def test_a_disk_full_at_the_claim_does_not_stop_the_reads(
             await rig.offsets.put(at(rig, 5))
         monkeypatch.setattr(rig.disk, "replace_file", replace_file)
         await rig.offsets.put(at(rig, 6, queue=1))
-        floors = {k.queue_id: e.floor for k, e in (await SideJournal.load(rig.disk)).items()}
+        floors = {k.queue_id: e.floor for k, e in (await SideJournal.load(rig.side)).items()}
         assert floors == {0: 5, 1: 6}
 
 
@@ -394,4 +394,4 @@ async def test_a_full_disk_is_told_and_the_next_try_stores(
             await rig.offsets.put(at(rig, 5))
         monkeypatch.setattr(rig.offsets._side._file, "write", write)
         await rig.offsets.put(at(rig, 6))
-        assert (await SideJournal.load(rig.disk))[key()].floor == 6
+        assert (await SideJournal.load(rig.side))[key()].floor == 6

@@ -28,13 +28,13 @@ async def test_a_taker_stores_in_its_side_journal_and_checkpoints(tmp_path: Path
         end = rig.journal.end
         await take_over(rig, 2)
         await rig.offsets.put(at(rig, 5))
-        stored = await SideJournal.load(rig.disk)
+        stored = await SideJournal.load(rig.side)
         assert stored[key()] == OffsetEntry(2 << 32, Offset(5))
         assert rig.journal.end == end, "in slave-consume nobody appends to the journal"
         await until(lambda: rig.group.state.value.offsets)
         assert decode_record(rig.group.state.value.offsets) == stored
         await rig.offsets.put(at(rig, 7, queue=1))
-        assert set(await SideJournal.load(rig.disk)) == {key(), key(1)}, "one behind the other"
+        assert set(await SideJournal.load(rig.side)) == {key(), key(1)}, "one behind the other"
         await rig.offsets.put(at(rig, 7))
         await until(lambda: decode_record(rig.group.state.value.offsets)[key()].floor == 7)
 
@@ -144,7 +144,7 @@ async def test_a_restarted_taker_finds_what_it_had_acknowledged(tmp_path: Path) 
     async with running(Rig(tmp_path, takeover_checkpoint_ms=60_000), lead=False) as rig:
         await take_over(rig, 2)
         await rig.offsets.put(at(rig, 5) | at(rig, 6, queue=1))
-        kept = await SideJournal.load(rig.disk)
+        kept = await SideJournal.load(rig.side)
     async with running(Rig(tmp_path), lead=False) as rig:
         other = {key(2): OffsetEntry(2 << 32, Offset(9))}
         record = encode_record(other).text
@@ -152,7 +152,7 @@ async def test_a_restarted_taker_finds_what_it_had_acknowledged(tmp_path: Path) 
         await take_over(rig, 2, record)
         assert rig.offsets.get(key(1)) == kept[key(1)]
         assert decode_offsets(await rig.offsets.freeze()) == kept | other
-        assert await SideJournal.load(rig.disk) == kept | other
+        assert await SideJournal.load(rig.side) == kept | other
 
 
 async def test_the_next_taker_goes_on_from_the_record_whatever_its_journal_has(
@@ -188,11 +188,11 @@ async def test_a_torn_or_unreadable_side_journal_costs_only_what_was_not_stored(
     data = encode_head(Epoch(2)) + encode_frame(first) + encode_frame(second)[:-9]
     async with running(Rig(tmp_path), lead=False) as rig:
         await rig.disk.replace_file(NAME, data)
-        assert await SideJournal.load(rig.disk) == decode_offsets(first)
+        assert await SideJournal.load(rig.side) == decode_offsets(first)
         await take_over(rig, 3)
         assert rig.offsets.get(key()) == OffsetEntry(1, Offset(5))
         await rig.disk.replace_file(NAME, b"rubbish")
-        assert await SideJournal.load(rig.disk) == {}
+        assert await SideJournal.load(rig.side) == {}
 
 
 def at_version(version: int, floor: int) -> bytes:
@@ -209,7 +209,7 @@ async def test_a_side_journal_is_written_anew_when_it_has_grown(
             await rig.offsets.put(at(rig, floor))
         sizes = dict(await rig.disk.list())
         assert sizes[NAME] < 700
-        assert (await SideJournal.load(rig.disk))[key()].floor == 39
+        assert (await SideJournal.load(rig.side))[key()].floor == 39
 
 
 async def test_what_found_no_room_is_not_stored_by_being_asked_for_again(
@@ -233,7 +233,7 @@ async def test_what_found_no_room_is_not_stored_by_being_asked_for_again(
                 await rig.offsets.put({})
         monkeypatch.setattr(rig.disk, "replace_file", replace_file)
         await rig.offsets.put({})
-        assert (await SideJournal.load(rig.disk))[key()].floor == 5
+        assert (await SideJournal.load(rig.side))[key()].floor == 5
 
 
 async def test_what_is_stored_is_not_written_again_by_whoever_asks(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ async def test_a_disk_that_is_full_at_the_claim_forgets_nothing(
 
             patched.setattr(rig.disk, "replace_file", full)
             await rig.offsets.become_taker("", second)
-        assert await SideJournal.epoch_left(rig.disk) is None
+        assert await SideJournal.epoch_left(rig.side) is None
         rig.offsets.retire()
         rig.group.become(Mode.SLAVE_CONSUME, 3, opened=1)
         await rig.offsets.become_taker("", rig.journal.end)  # it has shown all of it by now

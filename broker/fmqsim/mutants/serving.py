@@ -67,13 +67,28 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "a reader's power cut takes the acks that it had confirmed",
         (
             "fmqbroker/takeover.py",
-            "await self._file.write([(self._end, [data])], sync=True)",
-            "await self._file.write([(self._end, [data])], sync=False)",
+            "await self._or_die(file.write([(at, [data])], sync=True))",
+            "await self._or_die(file.write([(at, [data])], sync=False))",
         ),
         tests=(
             "broker/fmqbroker/tests/test_offset_store_taker.py::test_a_taker_s_entries_are_fsynced_before_put_returns",
         ),
         alone="a reader that dies may lose its last second (ADR 0007), so the checks excuse it",
+    ),
+    mutant(
+        "go on after the takeover journal failed",
+        "a reader claims again and again, serves nothing, and keeps every other slave from it",
+        (
+            "fmqbroker/takeover.py",
+            'self._lifecycle.fatal(f"the side journal\'s disk fails: {error}")',
+            "raise error",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_offset_store_disk.py::test_an_io_error_at_a_claim_ends_the_process",
+            "broker/fmqbroker/tests/test_offset_store_disk.py::test_an_io_error_of_who_becomes_master_ends_the_process",
+            "broker/fmqsim/tests/test_side_journal.py::test_who_cannot_begin_its_side_journal_ends_and_the_other_reads",
+        ),
+        alone="a disk of a simulation fails once; it must be within the milliseconds of a claim",
     ),
     mutant(
         "takeover record not checkpointed",

@@ -16,6 +16,7 @@ from fmqcore.journal.control import decode_offsets
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge
 from fmqcore.replication.frames import end_of_batches
 from fmqcore.words import Position
+from fmqport.disk import DiskFailed
 
 _READ_BYTES: Final = 4 * 1024 * 1024
 
@@ -37,7 +38,7 @@ async def offsets_above(journal: Journal, committed: Position) -> dict[OffsetKey
                 raise Malformed(wrong)
             _merge_from(chunk, table)
             position = end_of_batches(position, chunk)
-    except (Malformed, CorruptJournal, NotFound) as error:
+    except (Malformed, CorruptJournal, NotFound, DiskFailed) as error:
         _log.error("offsets_unreadable", position=position, why=str(error), lost="what follows")
     return table
 

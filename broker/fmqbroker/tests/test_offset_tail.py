@@ -14,7 +14,7 @@ from fmqcore.batch import HEADER_LEN
 from fmqcore.cluster import Mode
 from fmqcore.journal.control import decode_offsets
 from fmqcore.words import Position
-from fmqport.disk import DiskFile, DiskFull
+from fmqport.disk import DiskFailed, DiskFile, DiskFull
 
 
 async def two_entries(rig: Rig, *, cached: bool = True) -> Position:
@@ -60,6 +60,23 @@ async def test_where_no_batch_begins_nothing_is_read_and_reads_go_on(
         rig.offsets.retire()
         rig.group.become(Mode.HANDOVER, 3)
         await rig.offsets.become_taker("", Position(second + 8))
+        await rig.offsets.freeze()
+
+
+async def test_what_the_disk_does_not_give_back_is_no_reason_to_claim_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        second = await two_entries(rig)
+        rig.offsets.retire()
+        rig.group.become(Mode.SLAVE_CONSUME, 2)
+        with monkeypatch.context() as patched:
+
+            async def fail(position: Position, max_bytes: int) -> bytes:
+                raise DiskFailed("input/output error")
+
+            patched.setattr(rig.journal, "read", fail)
+            await rig.offsets.become_taker("", second)
         await rig.offsets.freeze()
 
 

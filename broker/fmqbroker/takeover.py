@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import structlog
 
+from fmqbroker.fatal import or_die
 from fmqcore.consume.merge import cut_up
 from fmqcore.consume.record import encode_record
 from fmqcore.consume.sidefile import NAME, decode, encode_frame, encode_head
@@ -18,7 +19,7 @@ from fmqcore.errors import Malformed
 from fmqcore.journal.control import decode_offsets, encode_offsets
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge
 from fmqcore.words import Epoch
-from fmqport.disk import Disk, DiskFailed, DiskFile
+from fmqport.disk import Disk, DiskFile
 from fmqport.lifecycle import Lifecycle
 
 T = TypeVar("T")
@@ -59,10 +60,7 @@ class SideDisk:
 
     async def _or_die(self, work: Awaitable[T]) -> T:
         """D3: who lives on claims the reads again and again, and keeps others from them."""
-        try:
-            return await work
-        except DiskFailed as error:
-            self._lifecycle.fatal(f"the side journal's disk fails: {error}")
+        return await or_die(work, self._lifecycle, "the side journal's disk")
 
 
 class SideJournal:

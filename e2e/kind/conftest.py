@@ -47,11 +47,8 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
 
 @pytest.fixture(scope="session")
 def installed(images: dict[str, str]) -> Iterator[str]:
-    """The chart with the quick start's ZooKeeper; gives where brokers find it.
-
-    Three servers where each has a node of its own, else one.
-    """
-    count = 3 if len(hurting.workers()) >= 2 else 1
+    """The chart with the quick start's ZooKeeper; gives where brokers find it."""
+    count = zookeepers()
     if count > 1:
         taint = "node-role.kubernetes.io/control-plane:NoSchedule-"
         with suppress(Failed):  # it has none
@@ -63,6 +60,11 @@ def installed(images: dict[str, str]) -> Iterator[str]:
         kubectl("delete", "brokergroups", "--all", "--all-namespaces", "--wait=false")
         run("helm", "uninstall", "fmq", "--namespace", SYSTEM, "--wait")
         kubectl("delete", "namespace", SYSTEM, "--wait=false")
+
+
+def zookeepers() -> int:
+    """Servers of the quick start: three where each has a node of its own, else one."""
+    return 3 if len(hurting.workers()) >= 2 else 1
 
 
 def install(images: dict[str, str], zookeepers: int) -> None:

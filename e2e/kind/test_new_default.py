@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.kind import hurting
-from e2e.kind.conftest import CLUSTER, KEEP, install
+from e2e.kind.conftest import CLUSTER, KEEP, install, zookeepers
 from e2e.kind.groups import Group
 from e2e.kind.story import Report
 from e2e.kind.tools import image_like, kubectl, load_image, until
@@ -30,14 +29,14 @@ def groups(installed: str, images: dict[str, str]) -> Iterator[list[Group]]:
     finally:
         if not KEEP:
             kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout=180s")
-        install(images, _zookeepers())
+        install(images, zookeepers())
 
 
 def test_an_image_that_cannot_be_had_stops_at_the_first_group(
     groups: list[Group], images: dict[str, str]
 ) -> None:
     """One slave of one group; the others say who is first, and serve as before."""
-    install(images | {"broker": WRONG}, _zookeepers())
+    install(images | {"broker": WRONG}, zookeepers())
     until(lambda: WRONG in _images(groups), "one has begun", 120)
     until(lambda: len(_waiting(groups)) == 2, "the others say whom they wait for", 60)
     time.sleep(40)  # longer than the operator leaves between two looks
@@ -55,7 +54,7 @@ def test_a_good_one_mends_it_and_comes_to_one_after_another(
     new = image_like(images["broker"])
     load_image(new, CLUSTER)
     begun_s = time.monotonic()
-    install(images | {"broker": new}, _zookeepers())
+    install(images | {"broker": new}, zookeepers())
     seen: list[str] = []  # groups in the order in which a broker of theirs has the new image
 
     def all_have_it() -> bool:
@@ -77,10 +76,6 @@ def test_a_good_one_mends_it_and_comes_to_one_after_another(
 def _turn(group: Group) -> str:
     found: str = group.status.get("memory", {}).get("updating", "")
     return found
-
-
-def _zookeepers() -> int:
-    return 3 if len(hurting.workers()) >= 2 else 1
 
 
 def _images(groups: list[Group]) -> list[str]:

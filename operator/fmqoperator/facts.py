@@ -158,6 +158,18 @@ def stateful_set(seen: Observation) -> Json | None:
     return None if seen.children is None else seen.children.get(("StatefulSet", seen.group.name))
 
 
+def template(seen: Observation) -> Json:
+    """Of the pods that the StatefulSet would make now; {}: there is none, or it is not known."""
+    found: Json = (stateful_set(seen) or {}).get("spec", {}).get("template", {})
+    return found
+
+
+def template_note(seen: Observation, name: str) -> str:
+    """An annotation of that template; "" = it has none of that name."""
+    notes = template(seen).get("metadata", {}).get("annotations") or {}
+    return str(notes.get(name, ""))
+
+
 def running_replicas(seen: Observation) -> int | None:
     """How many pods the StatefulSet that is there wants."""
     there = stateful_set(seen)

@@ -177,15 +177,14 @@ def _counts_for_nothing(seen: Observation, pod: Pod) -> bool:
 
 def reason_of(seen: Observation, pod: Pod) -> str:
     """Why a pod is outdated: one of a short list."""
-    template = (facts.stateful_set(seen) or {}).get("spec", {}).get("template", {})
-    notes = template.get("metadata", {}).get("annotations") or {}
-    image = next((c.get("image") for c in template.get("spec", {}).get("containers", ())), "")
+    containers = facts.template(seen).get("spec", {}).get("containers", ())
+    image = next((c.get("image") for c in containers), "")
     if image and pod.image != image:
         return f"image {pod.image} -> {image}"
-    if notes.get(names.SETTINGS_HASH, "") != pod.settings:
+    if facts.template_note(seen, names.SETTINGS_HASH) != pod.settings:
         return "its settings have changed"
-    if notes.get(RESTART, "") != pod.restart:
-        return f"a restart was asked for ({notes.get(RESTART, '')})"
+    if (asked := facts.template_note(seen, RESTART)) != pod.restart:
+        return f"a restart was asked for ({asked})"
     return "its pod template has changed"
 
 

@@ -26,8 +26,7 @@ def brought(seen: Observation) -> str:
     image, stale = seen.defaults.broker_image, facts.outdated(seen)
     if seen.group.spec.image or all(p.image == image for p in stale):
         return ""
-    template = (facts.stateful_set(seen) or {}).get("spec", {}).get("template", {})
-    asked = (template.get("metadata", {}).get("annotations") or {}).get(RESTART, "")
+    asked = facts.template_note(seen, RESTART)
     return "" if any(p.restart != asked for p in stale) else image
 
 

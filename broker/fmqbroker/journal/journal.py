@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import structlog
 
+from fmqbroker.fatal import or_die
 from fmqbroker.journal import cutting
 from fmqbroker.journal.checkpoints import Checkpoints
 from fmqbroker.journal.flusher import Flusher
@@ -38,7 +39,7 @@ from fmqcore.journal.index import IndexEntry
 from fmqcore.journal.state import MAX_EPOCHS, JournalState
 from fmqcore.words import Epoch, Offset, Position, TopicId
 from fmqport.clock import Clock
-from fmqport.disk import Disk, DiskFailed, DiskFull, DiskLock
+from fmqport.disk import Disk, DiskFull, DiskLock
 from fmqport.lifecycle import Lifecycle
 
 __all__ = ["Appended", "BatchDraft", "Found", "Journal"]
@@ -384,8 +385,4 @@ class Journal:
         self.damaged.notify()
 
     async def _or_die(self, work: Awaitable[T]) -> T:
-        """D3: an I/O error leaves in doubt what is on the disk: end here, the next start looks."""
-        try:
-            return await work
-        except DiskFailed as error:
-            self._lifecycle.fatal(f"the journal's directory fails: {error}")
+        return await or_die(work, self._lifecycle, "the journal's directory")

@@ -390,9 +390,9 @@ async def group_of(
     assert not net.faults, net.faults[:3]
 
 
-async def whole(net: Net, *slaves: BrokerId) -> tuple[Node, ...]:
+async def whole(net: Net, *slaves: BrokerId, **changes: Any) -> tuple[Node, ...]:
     """Master and slaves at work, all in sync, one record in the journal."""
-    nodes = [await Node(net, b).start() for b in (M, *slaves)]
+    nodes = [await Node(net, b, **changes).start() for b in (M, *slaves)]
     await until(lambda: nodes[0].serves is Permission.FULL)
     await until(lambda: nodes[0].state.isr == set(slaves), "all are in sync")
     nodes[0].produce(b"one")

@@ -347,12 +347,7 @@ async def test_no_term_opens_while_a_suffix_is_pulled(zookeeper: str, tmp_path: 
 
 async def test_an_orderly_stop_of_the_master_is_quick(zookeeper: str, tmp_path: Path) -> None:
     async with group_of(zookeeper, tmp_path, M, S) as net:
-        master, slave = await whole(net, S)
-        await slave.stop()
-        await until(lambda: not master.state.isr)
-        # Or it claims by itself, as well it may, if the master's word takes longer than its checks.
-        slave = await Node(net, S, claim_interval_ms=5_000).start()
-        await until(lambda: master.state.isr == {S}, "it is in sync again")
+        master, slave = await whole(net, S, claim_interval_ms=5_000)  # or it claims first
         await master.stop()
         await until(lambda: slave.serves is READ)
         assert (slave.state.mode, slave.state.epoch) == (Mode.SLAVE_CONSUME, 3)

@@ -4,7 +4,7 @@ Pure. `unmet` is the sentence that people read in `why` while the guard does not
 {me}, {master}, {reader}, {wanted}, {lost} and {isr}.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -85,6 +85,11 @@ JOURNAL_FITS: Final = Guard(
 # ---- as master: what must be in before a term is opened
 
 
+def _all_heard(case: Case, brokers: Iterable[BrokerId]) -> bool:
+    links = case.evidence.links
+    return all(b in links and links[b].heard for b in brokers)
+
+
 def _enough_heard(case: Case) -> bool:
     """So many that every set which can have made an acknowledgement is met.
 
@@ -130,12 +135,12 @@ def _journal_kept(case: Case) -> bool:
 
 
 def _has_term(case: Case, opened: Epoch) -> bool:
-    links, state = case.evidence.links, case.state
+    state = case.state
     if state.base:
         return True  # it opened none yet: `GATHERED`
-    given_back = bool(state.isr) and all(b in links and links[b].heard for b in state.isr)
-    has_it = case.evidence.journal_epoch >= opened
-    return has_it and _not_by_chance(case) if not given_back else True
+    if state.isr and _all_heard(case, state.isr):
+        return True  # they gave back all that there is
+    return case.evidence.journal_epoch >= opened and _not_by_chance(case)
 
 
 def _not_by_chance(case: Case) -> bool:
@@ -148,8 +153,7 @@ def _not_by_chance(case: Case) -> bool:
         return True
     if case.state.isr:
         return case.config.policy.how_many is not HowMany.NONE and _enough_heard(case)
-    links, others = case.evidence.links, case.config.slaves
-    return all(m.id in links and links[m.id].heard for m in others)
+    return _all_heard(case, (m.id for m in case.config.slaves))
 
 
 def _gathered(case: Case) -> bool:
@@ -162,15 +166,12 @@ def _gathered(case: Case) -> bool:
     # F16: else a term could be opened without what one of them alone has.
     if evidence.journal_epoch >= case.state.base:
         return True
-    links, others = evidence.links, [m.id for m in case.config.slaves if m.id != lost]
-    return evidence.journal_epoch > 0 and all(b in links and links[b].heard for b in others)
+    others = (m.id for m in case.config.slaves if m.id != lost)
+    return evidence.journal_epoch > 0 and _all_heard(case, others)
 
 
 def _all_heard_if_records(case: Case) -> bool:
-    links = case.evidence.links
-    return not case.evidence.has_records or all(
-        m.id in links and links[m.id].heard for m in case.config.slaves
-    )
+    return not case.evidence.has_records or _all_heard(case, (m.id for m in case.config.slaves))
 
 
 def _reader_heard(case: Case) -> bool:
@@ -205,8 +206,8 @@ def _served_is_in(case: Case) -> bool:
     """Also if the reader that hands over had less than one before it: that one may come back."""
     if not lacks_served(case):
         return True
-    links, since = case.evidence.links, case.evidence.lacking_since_ms
-    if all(b in links and links[b].heard for b in case.state.isr):
+    since = case.evidence.lacking_since_ms
+    if _all_heard(case, case.state.isr):
         return True  # nobody has it
     waited = since is not None and case.now_ms - since >= case.params.served_wait_ms
     return waited and not case.config.strict_takeover

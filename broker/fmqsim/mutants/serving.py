@@ -80,8 +80,8 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "a reader claims again and again, serves nothing, and keeps every other slave from it",
         (
             "fmqbroker/takeover.py",
-            'self._lifecycle.fatal(f"the side journal\'s disk fails: {error}")',
-            "raise error",
+            'return await or_die(work, self._lifecycle, "the side journal\'s disk")',
+            "return await work",
         ),
         tests=(
             "broker/fmqbroker/tests/test_offset_store_disk.py::test_an_io_error_at_a_claim_ends_the_process",

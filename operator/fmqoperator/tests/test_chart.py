@@ -139,23 +139,24 @@ def test_a_wrong_value_is_refused(value: str, says: str) -> None:
     assert says in done.stderr
 
 
+def environment(**values: str) -> dict[str, str]:
+    """Of the operator's container, as far as the chart says it outright."""
+    (deployment,) = [o for o in render(**values) if o["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return {e["name"]: e["value"] for e in container["env"] if "value" in e}
+
+
 @helm
 @pytest.mark.parametrize(("value", "moves"), [("null", True), ("true", True), ("false", False)])
 def test_planned_moves_are_switched_by_a_value(value: str, moves: bool) -> None:
-    found = render(**{"operator.plannedMoves": value})
-    (deployment,) = [o for o in found if o["kind"] == "Deployment"]
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    given = {e["name"]: e["value"] for e in container["env"] if "value" in e}
+    given = environment(**{"operator.plannedMoves": value})
     assert Options.read(given).defaults.planned_moves is moves
 
 
 @helm
 @pytest.mark.parametrize(("value", "most"), [("null", 1), ("0", 0), ("20", 20)])
 def test_how_many_groups_are_updated_at_once_is_a_value(value: str, most: int) -> None:
-    found = render(**{"operator.updatesAtOnce": value})
-    (deployment,) = [o for o in found if o["kind"] == "Deployment"]
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    given = {e["name"]: e["value"] for e in container["env"] if "value" in e}
+    given = environment(**{"operator.updatesAtOnce": value})
     assert Options.read(given).defaults.updates_at_once == most
 
 

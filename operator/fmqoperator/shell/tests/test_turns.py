@@ -77,6 +77,15 @@ class Fleet:
         for world in self.worlds.values():
             world.turn()
 
+    async def stuck(self) -> Key:
+        """Nobody can run the new image, and one group has begun: which."""
+        for world in self.worlds.values():
+            world.bad_images.add(NEW)
+        for _ in range(5):
+            await self.rounds()
+        (first,) = [key for key in self.worlds if key.name in self.begun()]
+        return first
+
     def begun(self) -> list[str]:
         return [key.name for key, world in self.worlds.items() if restarts(world)]
 
@@ -119,27 +128,19 @@ async def test_a_turn_that_no_status_tells_of_is_kept() -> None:
 async def test_the_next_operator_knows_whose_turn_it_is() -> None:
     """Whichever group it looks at first."""
     fleet = Fleet(2)
-    for world in fleet.worlds.values():
-        world.bad_images.add(NEW)
-    for _ in range(5):
-        await fleet.rounds()
-    (first,) = fleet.begun()
+    first = await fleet.stuck()
     fleet.start()
     for key in fleet.worlds:
-        if key.name != first:
+        if key != first:
             await fleet.round(key)
     for _ in range(5):
         await fleet.rounds()
-    assert fleet.begun() == [first]
+    assert fleet.begun() == [first.name]
 
 
 async def test_who_is_deleted_has_no_turn() -> None:
     fleet = Fleet(2)
-    for world in fleet.worlds.values():
-        world.bad_images.add(NEW)
-    for _ in range(5):
-        await fleet.rounds()
-    (first,) = [key for key in fleet.worlds if key.name in fleet.begun()]
+    first = await fleet.stuck()
     gone = fleet.worlds.pop(first)
     cast(Any, fleet).brokers = SimpleNamespace(forget=fleet._nothing)
     cast(Any, fleet).defaults = gone.seen().defaults

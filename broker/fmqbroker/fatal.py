@@ -1,0 +1,20 @@
+"""D3: an I/O error leaves in doubt what is on the disk, so the process ends; the next start looks.
+
+Not here: the flusher, which ends by itself on a failed write or fsync. Leaves nothing on disk.
+"""
+
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from fmqport.disk import DiskFailed
+from fmqport.lifecycle import Lifecycle
+
+T = TypeVar("T")
+
+
+async def or_die(work: Awaitable[T], lifecycle: Lifecycle, what: str) -> T:
+    """Do `work`; what it raises but `DiskFailed` goes on. `what` fails, people are told."""
+    try:
+        return await work
+    except DiskFailed as error:
+        lifecycle.fatal(f"{what} fails: {error}")

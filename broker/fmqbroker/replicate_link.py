@@ -82,8 +82,9 @@ class Host(Protocol):
         """A link's ends or lease moved; `news`: it is level now, or bound, or not any more."""
         ...
 
-    async def make_room(self, position: Position) -> None:
-        """Let my journal end there, for a suffix: it is empty, or ends with what never left me."""
+    async def make_room(self, link: "MasterLink", decision: Decision) -> None:
+        """Let my journal end there, for a suffix: it is empty, or ends with what never left me, or
+        all of it gives way."""
         ...
 
     def pulled(self) -> None:
@@ -151,7 +152,7 @@ class MasterLink:
                 self._next = self._received = decision.position
                 return decision
             try:
-                await self._pull(decision.position)
+                await self._pull(decision)
             except BadBatch as bad:
                 _log.error("suffix_does_not_fit", slave=self.broker, why=str(bad))
                 fits = False
@@ -177,13 +178,13 @@ class MasterLink:
         except TimeoutError:
             raise LinkBroken(f"{self.broker} said Hello and went silent") from None
 
-    async def _pull(self, position: Position) -> None:
+    async def _pull(self, decision: Decision) -> None:
         """Append what the slave has more than I, and make it durable, before any term is opened."""
-        journal = self._journal
+        journal, position = self._journal, decision.position
         bad: BadBatch | None = None
         self._require_pull()
-        if position != journal.end:
-            await self._host.make_room(position)
+        if position != journal.end or decision.instead:
+            await self._host.make_room(self, decision)
         while True:
             async with self._in_time():
                 message = await self._receive_one()

@@ -8,11 +8,12 @@ Slaves are served in any mode in which I am the master that the state names. Whi
 is open (I am on the way back) they are reconciled, their suffixes pulled, and they get what the
 journal held then, but nothing that I append for a term whose compare-and-set may still fail.
 
-One stream a slave: a newer one takes the place of the older. Acks count only from the current
-stream and in the current epoch (R6). Leaves nothing on disk itself.
+One stream a slave (`replicate_streams.py`): acks count only from the current one, in the current
+epoch (R6). Leaves nothing on disk itself.
 """
 
 import asyncio
+from collections.abc import Set
 from dataclasses import replace
 from typing import Final
 
@@ -25,13 +26,14 @@ from fmqbroker.replicate_commit import CommitEnd, slave_ends
 from fmqbroker.replicate_isr import InSyncSet
 from fmqbroker.replicate_link import MasterLink
 from fmqbroker.replicate_settled import Settled
+from fmqbroker.replicate_streams import Streams
 from fmqbroker.replicate_wire import LinkBroken
 from fmqbroker.replication_view import LinkView
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal
 from fmqcore.policy import NOTHING, AckPolicy, Flush, counted_end, flush_mode
 from fmqcore.replication.isr import LinkFacts
-from fmqcore.replication.reconcile import Action, MasterView
+from fmqcore.replication.reconcile import Action, Decision, MasterView
 from fmqcore.words import BrokerId, Epoch, Position
 from fmqport.clock import Clock
 from fmqport.transport import Stream
@@ -39,8 +41,6 @@ from fmqproto.v1 import replication_pb2 as wire
 
 _log = structlog.get_logger()
 
-_TWIN_HEARTBEATS: Final = 2
-"""A stream that said something within so many heartbeats lives."""
 _TOLD_HEARTBEATS: Final = 4
 """So often failover looks at the links though they say nothing new: it costs as much as an ack."""
 
@@ -66,8 +66,7 @@ class MasterReplication:
         self._group = group
         self._incarnation = incarnation
         self._me = BrokerId(settings.broker)
-        self._streams: dict[BrokerId, MasterLink] = {}
-        self._dials: dict[BrokerId, tuple[str, int]] = {}  # the newest, as long as I live
+        self._streams = Streams(settings, clock)
         self._epoch = Epoch(0)  # of the term that is open; 0 = none
         self._settled = Settled(self._me, journal, group)  # without a term: what may leave me
         self._lost: set[BrokerId] = set()  # linked in this term, and the stream broke
@@ -104,9 +103,7 @@ class MasterReplication:
         What I append as a slave has been shipped by another; nobody is linked to me, nobody heard.
         """
         self._settled.all()
-        for _, link in sorted(self._streams.items()):
-            link.cancel()
-        self._streams.clear()
+        self._streams.end_all()
         self.links.clear()
         self._lost.clear()
         self.changed.notify()
@@ -157,14 +154,14 @@ class MasterReplication:
             me=self._me,
             incarnation=self._incarnation,
         )
-        if twin := self._twin(link):
+        if twin := self._streams.twin(link):
             _log.error("two_of_one_name", slave=broker, why=twin)
             await link.reject(f"another process lives under the name {broker}: {twin}; stop one")
             return
-        if cannot := self._overtaken(link) or self._cannot_open():
+        if cannot := self._streams.overtaken(link) or self._cannot_open():
             await link.reject(cannot)
             return
-        self._replace(link)
+        self._streams.replace(link)
         why = "cancelled"
         try:
             why = await self._welcome_and_run(link)
@@ -180,38 +177,6 @@ class MasterReplication:
         if message is None or not message.HasField("hello"):
             raise LinkBroken(f"{stream.peer} must say Hello first")
         return message.hello
-
-    def _twin(self, link: MasterLink) -> str:
-        """Another process of that name whose stream lives; "" if there is none."""
-        other = self._streams.get(link.broker)
-        if other is None or other.incarnation == link.incarnation:
-            return ""
-        silent_ms = self._clock.monotonic_ms() - other.heard_ms
-        if silent_ms > _TWIN_HEARTBEATS * self._settings.heartbeat_ms:
-            return ""
-        return f"incarnation {other.incarnation} was heard {silent_ms} ms ago"
-
-    def _overtaken(self, link: MasterLink) -> str:
-        """Why this Hello comes too late: the network held it up, and its slave dialled again."""
-        incarnation, dial = self._dials.get(link.broker, ("", 0))
-        if incarnation != link.incarnation or dial <= link.dial:
-            return ""
-        return f"dial {link.dial} of {link.broker} comes after dial {dial}"
-
-    def _replace(self, link: MasterLink) -> None:
-        """From now on this stream alone speaks for its slave; nothing of the older one counts."""
-        older = self._streams.get(link.broker)
-        self._streams[link.broker] = link
-        self._dials[link.broker] = link.incarnation, link.dial
-        view = link.view
-        view.connected = view.caught_up = False
-        view.sent_end = view.received_end = view.durable_end = NOTHING
-        view.epoch = Epoch(0)
-        view.incarnation = link.incarnation
-        view.reader = link.slave.reader
-        if older is not None:
-            older.view = LinkView()
-            older.cancel()
 
     async def _welcome_and_run(self, link: MasterLink) -> str:
         async with self.reconciling:  # one suffix at a time, and no decision on a moving end
@@ -232,7 +197,7 @@ class MasterReplication:
             )
         if link.view.refused:
             return decision.reason
-        if self._streams.get(link.broker) is not link:
+        if not self._streams.counts(link):
             return "a newer stream took its place"
         self.links[link.broker] = link.view  # who is new here may dial before I am told of it
         link.view.connected = link.view.heard = True
@@ -243,9 +208,9 @@ class MasterReplication:
         return await link.run()
 
     def _leave(self, link: MasterLink, why: str) -> None:
-        if self._streams.get(link.broker) is not link:
+        if not self._streams.counts(link):
             return  # a newer stream has taken its place
-        del self._streams[link.broker]
+        self._streams.remove(link)
         view = link.view
         if view.connected:
             _log.info("slave_lost", slave=link.broker, why=why)
@@ -268,7 +233,7 @@ class MasterReplication:
 
     def cannot_pull(self, link: MasterLink) -> str:
         """See `Host`."""
-        if self._streams.get(link.broker) is not link:
+        if not self._streams.counts(link):
             return f"the stream of {link.broker} counts no more"
         return "a term was opened while a suffix was on its way" if self._epoch else ""
 
@@ -304,15 +269,29 @@ class MasterReplication:
             opening=not self._epoch,
             chain=chain,
             suffix_fits=suffix_fits,
+            yields_to=self._yields_to(),
         )
+
+    def _yields_to(self) -> Set[BrokerId]:
+        """Who has what was acknowledged, if I was emptied and have not been made whole since.
+
+        Somebody in sync, or who served reads; if there is none, whoever is most advanced.
+        """
+        journal, state = self._journal, self._group.state.value
+        if self._epoch or not journal.doubts.anew or self._commit.commit_end > journal.log_start:
+            return frozenset()  # R5: also of an emptied one nothing goes that it knows as committed
+        sure = (state.isr | {state.reader}) - {self._me, ""}
+        return sure or {m.id for m in self._group.config.slaves}
 
     def _left_over(self) -> bool:
         return not self._epoch and self._settled.left_over()
 
-    async def make_room(self, position: Position) -> None:
+    async def make_room(self, link: MasterLink, decision: Decision) -> None:
         """See `Host`. Under `reconciling`: no term is being opened meanwhile."""
-        journal = self._journal
-        if journal.end == journal.log_start:
+        journal, position = self._journal, decision.position
+        if decision.instead:
+            self._unhear(link)
+        if journal.end == journal.log_start or decision.instead:
             await journal.reset(position)
         else:
             # R2, R5: nobody has ever got what is cut here, so nobody can have served it.
@@ -322,9 +301,15 @@ class MasterReplication:
             await journal.truncate(position)
         self._settled.all()
 
+    def _unhear(self, heir: MasterLink) -> None:
+        """What the others gave me goes: they say Hello again, to a journal that is another one."""
+        self._streams.end_all(but=heir)
+        for broker in sorted(self.links.keys() - {heir.broker}):
+            self.links[broker] = LinkView()
+
     def acked(self, link: MasterLink, *, news: bool) -> None:
         """See `Host`: the commit end at once, the others only if it says something new to them."""
-        if self._streams.get(link.broker) is not link:
+        if not self._streams.counts(link):
             return
         self._compute()
         if link.broker == self._isr.awaited or not self.in_sync(link.broker):
@@ -379,7 +364,7 @@ class MasterReplication:
         found: dict[BrokerId, LinkFacts] = {}
         for member in self._group.config.slaves:
             view = self.links.setdefault(member.id, LinkView())
-            link = self._streams.get(member.id)
+            link = self._streams.of(member.id)
             found[member.id] = LinkFacts(
                 connected=view.connected,
                 lost=member.id in self._lost,
@@ -391,6 +376,6 @@ class MasterReplication:
         return found
 
     def _nudge_all(self) -> None:
-        for _, link in sorted(self._streams.items()):
+        for link in self._streams:
             link.nudge()
         self.changed.notify()

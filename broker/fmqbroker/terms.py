@@ -111,8 +111,14 @@ class Terms:
     async def open(self, edit: GroupState, version: int) -> bool:
         """Open my term as master: see the top of the file. False: another change came first."""
         # F14: what a slave has more is in before the EPOCH batch, or it could not come any more.
+        heard = self._heard()
         async with self._parts.master.reconciling:
+            if not heard <= self._heard():  # what they gave me went, for a more advanced journal
+                return False
             return await self._open(edit, version)
+
+    def _heard(self) -> set[BrokerId]:
+        return {broker for broker, view in self._parts.master.links.items() if view.heard}
 
     async def _open(self, edit: GroupState, version: int) -> bool:
         p, state = self._parts, self._parts.group.state.value

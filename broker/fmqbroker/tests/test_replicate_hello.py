@@ -82,7 +82,7 @@ async def test_a_newer_stream_of_the_same_process_takes_over(tmp_path: Path) -> 
     """And a restarted one, when its old stream has fallen silent."""
     async with cluster(tmp_path, heartbeat_ms=20) as c:
         slave = c.slaves[0]
-        before = c.master.master._streams[slave.name]
+        before = c.master.master._streams._links[slave.name]
         slave.tap.open.clear()
         clock = c.master.clock
         await until(lambda: clock.monotonic_ms() - before.heard_ms > 3 * 20)
@@ -92,7 +92,7 @@ async def test_a_newer_stream_of_the_same_process_takes_over(tmp_path: Path) -> 
         await stream.send(wire.SlaveMessage(hello=hello))
         message = await stream.receive()
         assert message.welcome.action == wire.APPEND_FROM
-        assert c.master.master._streams[slave.name].incarnation == "restarted"
+        assert c.master.master._streams._links[slave.name].incarnation == "restarted"
         # What had come in on the older one is read only now.
         end, view = c.master.journal.end, c.master.master.links[slave.name]
         leased_ms = view.lease_until_ms
@@ -106,11 +106,11 @@ async def test_a_newer_stream_of_the_same_process_takes_over(tmp_path: Path) -> 
 
 async def test_a_hello_that_was_held_up_does_not_displace_a_newer_stream(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
-        now = c.master.master._streams[BrokerId("g1-1")]
+        now = c.master.master._streams._links[BrokerId("g1-1")]
         assert now.dial > 0
         why = await refusal(c, incarnation=now.incarnation, dial=now.dial - 1)
         assert why == f"dial {now.dial - 1} of g1-1 comes after dial {now.dial}"
-        assert c.master.master._streams[BrokerId("g1-1")] is now
+        assert c.master.master._streams._links[BrokerId("g1-1")] is now
         assert c.isr == {"g1-1"}
 
 
@@ -201,7 +201,7 @@ async def test_failover_is_told_what_is_new_of_a_link_not_each_ack(tmp_path: Pat
         connection = GrpcTransport().connect(c.master.address)
         await say_hello(connection, c)
         master, clock = c.master.master, c.master.clock
-        link = master._streams[BrokerId("g1-1")]
+        link = master._streams._links[BrokerId("g1-1")]
 
         async def tells(grant_ms: int) -> bool:
             waiting = asyncio.create_task(master.changed.wait())
@@ -268,7 +268,7 @@ async def test_a_hello_from_an_earlier_mastership_proves_nothing(tmp_path: Path)
     """F16: who is promoted hears every member; what it held then is not what it holds now."""
     async with cluster(tmp_path) as c:
         slave, name = c.slaves[0], BrokerId("g1-1")
-        now = c.master.master._streams[name]
+        now = c.master.master._streams._links[name]
         slave.tap.open.clear()  # it cannot be heard at present
         c.master.master._forget()  # another broker acted as master; now this one does again
         assert not c.master.master.links.get(name)

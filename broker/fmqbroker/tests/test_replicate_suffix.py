@@ -1,16 +1,22 @@
 """A suffix that breaks off, and a master that begins from what was lost: it is tried again."""
 
+import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from fmqbroker.replicate_wire import LinkBroken, epoch_starts
+from fmqbroker.replication_view import LinkView
+from fmqbroker.terms import Terms
 from fmqbroker.tests.journal_kit import running
 from fmqbroker.tests.replication_harness import cluster, until
 from fmqbroker.tests.test_replicate_reconcile import CACHED, shorter_master
 from fmqcore.cluster import GroupState
+from fmqcore.replication.reconcile import Action, Decision
 from fmqcore.words import Epoch, Position
 from fmqproto.v1 import replication_pb2 as wire
 
@@ -41,7 +47,7 @@ async def test_a_slave_that_dies_in_the_middle_of_its_suffix(tmp_path: Path, los
         slave.tap.change = hang
         await slave.start()
         await until(lambda: held)
-        await until(lambda: slave.name not in c.master.master._streams)
+        await until(lambda: not c.master.master._streams.of(slave.name))
         slave.tap.open.set()
         await until(lambda: c.master.journal.durable_end == end)
 
@@ -138,10 +144,51 @@ async def test_no_room_is_made_for_who_is_master_no_more(tmp_path: Path) -> None
         assert (c.master.journal.log_start, c.master.journal.end) == (0, 0)
 
 
+async def test_what_gives_way_goes_with_who_gave_it(tmp_path: Path) -> None:
+    """Row 13 of reconcile: the others are to say Hello again, to a journal that is another one."""
+    async with cluster(tmp_path, 2) as c:
+        first, second = (slave.name for slave in c.slaves)
+        c.master.produce()
+        await c.committed()
+        master, journal = c.master.master, c.master.journal
+        master.close_writes()
+        assert not master._yields_to(), "it was not emptied"
+        journal.doubts.anew = True
+        assert not master._yields_to(), "R5: it knows some of what it has as committed"
+        master._commit.commit_end = Position(0)
+        assert master._yields_to() == c.isr == {first, second}
+        c.zoo.set_state(replace(c.zoo.history[-1], isr=frozenset()))
+        assert master._yields_to() == {first, second}, "nobody is known to have all"
+        c.zoo.set_state(replace(c.zoo.history[-1], isr=frozenset(), reader=first))
+        assert master._yields_to() == {first}
+        decision = Decision(Action.SEND_SUFFIX, Position(64), instead=True)
+        async with master.reconciling:
+            for slave in c.slaves:
+                slave.tap.open.clear()
+            assert master.links[second].heard
+            await master.make_room(master._streams._links[first], decision)
+            assert (journal.log_start, journal.end) == (64, 64)
+            assert [link.broker for link in master._streams] == [first]
+            assert master.links[first].heard
+            assert not master.links[second].heard
+
+
+async def test_no_term_is_opened_on_what_has_given_way_meanwhile() -> None:
+    """It was decided by what somebody had given, and that went while another's was pulled."""
+    heard = LinkView(heard=True)
+    master = SimpleNamespace(links={"a": heard, "b": heard}, reconciling=asyncio.Lock())
+    terms = Terms(cast(Any, SimpleNamespace(master=master)))
+    async with master.reconciling:
+        opening = asyncio.create_task(terms.open(GroupState(), 1))
+        await asyncio.sleep(0)
+        master.links["b"] = LinkView()
+    assert await opening is False
+
+
 async def test_what_forbids_to_pull(tmp_path: Path) -> None:
     async with cluster(tmp_path) as c:
         slave, master = c.slaves[0], c.master.master
-        link = master._streams[slave.name]
+        link = master._streams._links[slave.name]
         assert "a term was opened" in master.cannot_pull(link)
         master.close_writes()
         assert not master.cannot_pull(link)

@@ -138,7 +138,7 @@ async def test_a_hello_that_waited_while_a_term_was_opened_cuts_no_try_that_may_
         slave.tap.open.set()
         async with c.master.master.reconciling:  # a term is being opened
             await slave.start()
-            await until(lambda: c.master.master._streams, "its Hello waits")
+            await until(lambda: list(c.master.master._streams), "its Hello waits")
             dials = slave.tap.dials
             c.master.journal.append(epoch(2))
             c.master.group.unsettled = True

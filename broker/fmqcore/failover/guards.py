@@ -164,7 +164,8 @@ def _gathered(case: Case) -> bool:
     """
     evidence, lost = case.evidence, case.state.lost
     # F16: else a term could be opened without what one of them alone has.
-    if evidence.journal_epoch >= case.state.base:
+    base = case.state.base
+    if evidence.journal_epoch >= base and not (base and evidence.anew):  # ADR 0043
         return True
     others = (m.id for m in case.config.slaves if m.id != lost)
     return evidence.journal_epoch > 0 and _all_heard(case, others)

@@ -21,6 +21,9 @@ the header CRC of the batch that ends at the slave's end: both must name the sam
 |10 | as 8, but its suffix does not chain to my journal       | cut to the start of C's epoch    |
 |11 | they part at C, or the slave is ahead in an opened term | cut to C                         |
 |12 | no common epoch                                         | cut to 0                         |
+|13 | 9, 11 or 12, but what I hold is from whoever came       | SEND_SUFFIX from its log start,  |
+|   | first after my disk was lost, no term is open, and the  | in the place of all that I hold  |
+|   | slave is of those who have all, and more advanced       |                                  |
 
 *Cut to P*: the slave has epochs that I have never heard of → REJECT, alarm (I am the stale one).
 P < floor → REJECT, alarm (R5). P below my log start, or not above the slave's → RESET_TO my log
@@ -30,9 +33,10 @@ difference goes, only if the slave holds nothing committed. Else TRUNCATE_TO P.
 Rows 4 and 8 are why a master truncates nothing of its own and pulls *before* it opens a term: what
 a slave may have served is never lost. Rows 7 and 10 need two terms of one number, which only a
 master that lost an unacknowledged EPOCH batch can make; they go back one epoch for each Hello.
+Row 13 (ADR 0043): each time my journal gets more advanced, so no two slaves take turns for ever.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -95,6 +99,7 @@ class MasterView:
     chain: int | None  # header CRC of my batch that ends where the slave ends; None: none does
     twin: str = ""  # another process that lives under the slave's name
     suffix_fits: bool = True  # False: its suffix came and did not chain to my journal
+    yields_to: Set[BrokerId] = frozenset()  # whose journal goes before what I was given
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,7 @@ class Decision:
     position: Position = Position(0)
     reason: str = ""
     alarm: bool = False
+    instead: bool = False  # SEND_SUFFIX: in the place of all that the master holds
 
 
 def reconcile(slave: SlaveView, master: MasterView) -> Decision:
@@ -118,6 +124,9 @@ def reconcile(slave: SlaveView, master: MasterView) -> Decision:
     if master.opening and master.end == master.log_start:
         return Decision(Action.SEND_SUFFIX, slave.log_start, "my journal is empty")
     common = common_end(master.epochs, master.end, slave.epochs, slave.end)
+    if _goes_before(slave, master) and not _continues(slave, master, common):
+        why = "what I hold is from whoever came first, and it has more"
+        return Decision(Action.SEND_SUFFIX, slave.log_start, why, instead=True)
     if common is None:
         return _cut(slave, master, Position(0), "no epoch is common: another journal's data")
     if common.end == slave.end:
@@ -125,6 +134,20 @@ def reconcile(slave: SlaveView, master: MasterView) -> Decision:
     if common.end == master.end and master.opening:
         return _ahead(slave, master, common)
     return _cut(slave, master, common.end, f"the journals part at {common.end}")
+
+
+def _goes_before(slave: SlaveView, master: MasterView) -> bool:
+    if slave.broker not in master.yields_to or not master.suffix_fits:
+        return False
+    return (_newest(slave.epochs), slave.end) > (_newest(master.epochs), master.end)
+
+
+def _continues(slave: SlaveView, master: MasterView, common: Common | None) -> bool:
+    return common is not None and common.end == master.end and slave.log_start <= master.end
+
+
+def _newest(epochs: Sequence[EpochStart]) -> Epoch:
+    return epochs[-1][0] if epochs else Epoch(0)
 
 
 def _prefix(slave: SlaveView, master: MasterView, common: Common) -> Decision:
@@ -154,7 +177,7 @@ def _ahead(slave: SlaveView, master: MasterView, common: Common) -> Decision:
 def _cut(
     slave: SlaveView, master: MasterView, position: Position, why: str, *, known: bool = True
 ) -> Decision:
-    newest = slave.epochs[-1][0] if slave.epochs else Epoch(0)
+    newest = _newest(slave.epochs)
     if newest > master.epoch:
         reason = (
             f"{slave.broker} holds epoch {newest}, newer than the {master.epoch} I know: "

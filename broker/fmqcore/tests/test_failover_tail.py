@@ -249,6 +249,18 @@ def test_who_became_master_with_all_that_there_is_waits_for_nobody() -> None:
     assert decide(M, config(facts), stands, found, NOW, PARAMS).action is Action.OPEN
 
 
+@pytest.mark.parametrize(("heard", "action"), [("T", Action.WAIT), ("TU", Action.OPEN)])
+def test_who_became_master_and_was_emptied_hears_all_but_who_is_lost(
+    heard: str, action: Action
+) -> None:
+    """Who came first may have the term that it began from, and little of it (I1, ADR 0043)."""
+    facts = {"session": True, "fresh": True, "away": True}
+    links = {b: Link(connected=True, heard=b == T or "U" in heard) for b in (T, U)}
+    found = replace(evidence(Mode.MASTER, facts), journal_epoch=EPOCH, anew=True, links=links)
+    stands = replace(state(Mode.MASTER, facts), base=Epoch(EPOCH - 2), lost=S)
+    assert decide(M, config(facts), stands, found, NOW, PARAMS).action is action
+
+
 @pytest.mark.parametrize(
     ("policy", "isr", "heard", "anew", "action"),
     [

@@ -58,7 +58,15 @@ def histories(length: int, epochs: tuple[int, ...]) -> list[tuple[Byte, ...]]:
     return sorted(set(found) | {((0, 0, 0),)})
 
 
-def meet(slave: Toy, master: Toy, floor: int, *, opening: bool, fits: bool = True) -> Decision:
+def meet(
+    slave: Toy,
+    master: Toy,
+    floor: int,
+    *,
+    opening: bool,
+    fits: bool = True,
+    yields: bool = False,
+) -> Decision:
     known = max((e for e, _ in master.epochs), default=0)
     view = SlaveView(
         cluster="c",
@@ -82,6 +90,7 @@ def meet(slave: Toy, master: Toy, floor: int, *, opening: bool, fits: bool = Tru
         opening=opening,
         chain=master.chain(slave.end),
         suffix_fits=fits,
+        yields_to={S} if yields else frozenset(),
     )
     return reconcile(view, mine)
 
@@ -102,13 +111,18 @@ def told_end(slave: Toy, master: Toy) -> int:
     return -1 if found is None else found.end
 
 
-def follow(slave: Toy, master: Toy, floor: int, *, opening: bool) -> Decision:
+def advanced(toy: Toy) -> tuple[int, int]:
+    return max((e for e, _ in toy.epochs), default=0), toy.end
+
+
+def follow(slave: Toy, master: Toy, floor: int, *, opening: bool, yields: bool = False) -> Decision:
     """Do what is decided, as often as it takes; check every step; return the last decision."""
     fits = True
     for _ in range(8):
         agree = same_bytes(slave, master)
-        decision = meet(slave, master, floor, opening=opening, fits=fits)
+        decision = meet(slave, master, floor, opening=opening, fits=fits, yields=yields)
         at = decision.position
+        assert yields or not decision.instead
         match decision.action:
             case Action.REJECT:
                 return decision
@@ -129,6 +143,11 @@ def follow(slave: Toy, master: Toy, floor: int, *, opening: bool) -> Decision:
                 told = told_end(slave, master)  # what would tell otherwise may be deleted
                 assert floor <= max(agree, slave.log_start) or floor <= told < master.log_start
                 return decision
+            case Action.SEND_SUFFIX if decision.instead:  # so none take turns for ever
+                assert opening
+                assert at == slave.log_start
+                assert advanced(slave) > advanced(master)
+                master = slave
             case Action.SEND_SUFFIX:
                 assert opening
                 assert slave.end > master.end or master.end == master.log_start
@@ -141,10 +160,14 @@ def follow(slave: Toy, master: Toy, floor: int, *, opening: bool) -> Decision:
     raise AssertionError("it never settles")
 
 
-def judge(slave: Toy, master: Toy, floor: int, last: Decision, *, opening: bool) -> None:
+def judge(
+    slave: Toy, master: Toy, floor: int, last: Decision, *, opening: bool, yields: bool = False
+) -> None:
     """A slave is turned away only if following would lose bytes, or the master is the stale one."""
     if last.action is not Action.REJECT:
         return
+    two_terms = told_end(slave, master) != same_bytes(slave, master)
+    assert not yields or advanced(slave) <= advanced(master) or two_terms
     assert last.alarm
     assert last.reason
     agree = same_bytes(slave, master)
@@ -165,10 +188,42 @@ def test_all_pairs_of_short_histories(opening: bool) -> None:
                 continue
             master, slave = Toy(mine, low), Toy(theirs, high)
             for floor in {0, min(2, slave.end), slave.end} | {same_bytes(slave, master)}:
-                last = follow(slave, master, floor, opening=opening)
-                judge(slave, master, floor, last, opening=opening)
+                for yields in {False, opening}:
+                    last = follow(slave, master, floor, opening=opening, yields=yields)
+                    judge(slave, master, floor, last, opening=opening, yields=yields)
                 actions.add(meet(slave, master, floor, opening=opening).action)
     assert actions == set(Action) - (set() if opening else {Action.SEND_SUFFIX})
+
+
+@pytest.mark.parametrize(
+    ("slave", "position"),
+    [
+        ({"end": 300, "log_start": 220, "durable_end": 300}, 220),  # the bytes between are nowhere
+        ({"end": 300, "epochs": [(1, 8), (2, 60)], "log_start": 32}, 32),  # they part
+        ({"end": 150, "epochs": [(2, 60)], "durable_end": 150}, 0),  # nothing is common
+    ],
+)
+def test_what_an_emptied_master_was_given_gives_way(slave: dict[str, Any], position: int) -> None:
+    """Row 13: to whom it yields, and to nobody else; nor with a term open, nor to less."""
+    given = {"opening": True, "epoch": 2, "yields_to": {S}}
+    decision = reconcile(view(**slave), mine(**given))
+    assert (decision.action, decision.position) == (Action.SEND_SUFFIX, position)
+    assert decision.instead
+    others: list[dict[str, Any]] = [
+        {"yields_to": frozenset()},
+        {"yields_to": {ME}},
+        {"suffix_fits": False},
+        {"epochs": [(1, 8), (3, 60)], "epoch": 3},
+    ]
+    for other in others:
+        assert not reconcile(view(**slave), mine(**(given | other))).instead
+
+
+def test_an_emptied_master_keeps_what_only_has_to_grow() -> None:
+    given = mine(opening=True, yields_to={S})
+    decision = reconcile(view(end=300), given)
+    assert (decision.action, decision.position) == (Action.SEND_SUFFIX, 200)
+    assert not decision.instead
 
 
 def test_an_extension_is_always_pulled_before_a_term_is_opened() -> None:

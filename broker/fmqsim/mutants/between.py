@@ -67,6 +67,30 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         alone="two slaves must leave one after the other, and the disk go while both are away",
     ),
     mutant(
+        "what an emptied master was given first stays",
+        "who has all that was acknowledged, and begins later, is refused for ever",
+        (
+            "fmqcore/replication/reconcile.py",
+            "    if slave.broker not in master.yields_to or not master.suffix_fits:\n",
+            "    if slave.broker not in master.yields_to or master.opening:\n",
+        ),
+        tests=(
+            _LACKING + "test_what_an_emptied_master_was_given_by_a_stale_slave_gives_way_to_what_"
+            "begins_later",
+        ),
+        alone="retention must have taken what the stale one ends with, and it must come first",
+    ),
+    mutant(
+        "a term is opened on what has given way",
+        "it was decided when what is gone was here, and what is pulled instead broke off",
+        ("fmqbroker/terms.py", "            if not heard <= self._heard():", "            if 0:"),
+        tests=(
+            _TESTS + "test_replicate_suffix.py::"
+            "test_no_term_is_opened_on_what_has_given_way_meanwhile",
+        ),
+        alone="a stream must break while a term waits for it",
+    ),
+    mutant(
         "grants count in anybody's term",
         "who is master no more takes the next one's empty in-sync set for unanimous, and serves on",
         (

@@ -14,6 +14,7 @@ from fmqsim.scene import Focus
 
 LINK: Final = "fmqbroker/replicate_link.py"
 MASTER: Final = "fmqbroker/replicate_master.py"
+STREAMS: Final = "fmqbroker/replicate_streams.py"
 UPSTREAM: Final = "fmqbroker/replicate_upstream.py"
 ISR: Final = "fmqbroker/replicate_isr.py"
 RECONCILE: Final = "fmqcore/replication/reconcile.py"
@@ -63,7 +64,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "acks counted from an old stream",
         "a slave that came back with less still counts with what it had before",
         (
-            MASTER,
+            STREAMS,
             "        view.sent_end = view.received_end = view.durable_end = NOTHING\n"
             "        view.epoch = Epoch(0)\n",
             "",
@@ -243,7 +244,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "a replaced stream still counts",
         "what a slave said before it came back is read after its Hello",
         (
-            MASTER,
+            STREAMS,
             "            older.view = LinkView()\n            older.cancel()",
             "            older.cancel()",
         ),
@@ -266,8 +267,8 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "all that it followed as a slave counts as a try of its own, to be cut for a suffix",
         (
             MASTER,
-            "        self._settled.all()\n        for _, link",
-            "        for _, link",
+            "        self._settled.all()\n        self._streams.end_all()",
+            "        self._streams.end_all()",
         ),
         tests=(
             "broker/fmqbroker/tests/test_replication.py::test_a_slave_that_becomes_master_ships_what_it_followed",
@@ -357,7 +358,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "a Hello that was held up counts",
         "the network lets go of an old one, and a slave that follows is cut off and out of sync",
         (
-            MASTER,
+            STREAMS,
             "dial <= link.dial:",
             "dial > 0:",
         ),

@@ -91,7 +91,8 @@ SENDING: Final[tuple[Mutant, ...]] = (
         (
             "fmqbroker/replicate_master.py",
             "        self.links.clear()\n        self._lost.clear()\n",
-            "        self._dials.clear()\n        self.links.clear()\n        self._lost.clear()\n",
+            "        self._streams._dials.clear()\n"
+            "        self.links.clear()\n        self._lost.clear()\n",
         ),
         tests=(
             "broker/fmqbroker/tests/test_replicate_hello.py::test_a_hello_from_an_earlier_mastership_proves_nothing",

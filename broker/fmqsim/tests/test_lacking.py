@@ -57,6 +57,66 @@ def test_an_emptied_master_does_not_open_on_what_a_stale_slave_gave_it() -> None
     play(trouble, slaves=2, policy=AckPolicy())
 
 
+async def _given_by_a_stale_one_first(stage: Stage) -> None:
+    """SLAVE is in sync and comes a little later than THIRD, which is not, and is pulled from."""
+    third = stage.brokers[THIRD]
+    master = stage.empty(MASTER)
+    await stage.comes(lambda: stage.now_state.mode is Mode.SLAVE_CONSUME, "is read")
+    stage.cut(MASTER, SLAVE)
+    third.let_go()
+    master.let_go()
+    await stage.until(lambda: stage.now_state.mode is Mode.MASTER, 3)
+    assert stage.journal(MASTER).end > 0, "it was given what the stale one has"
+    stage.heal(MASTER, SLAVE)
+    await stage.comes(lambda: stage.now_state.mode is Mode.MASTER, "a term is opened")
+
+
+def test_what_an_emptied_master_was_given_by_a_stale_slave_gives_way_to_what_begins_later() -> None:
+    """Retention took at the one in sync what the stale one ends with: nobody has the rest."""
+
+    async def trouble(stage: Stage) -> None:
+        await stage.stored(20)
+        await stage.comes(lambda: stage.in_sync(SLAVE) and stage.in_sync(THIRD), "both")
+        ends = stage.journal(THIRD).end
+        stage.down(THIRD)
+        await stage.comes(lambda: not stage.in_sync(THIRD), "one has left")
+        while stage.journal(SLAVE).log_start <= ends + (1 << 17):
+            await stage.stored(20)
+        await _given_by_a_stale_one_first(stage)
+
+    sending = (replace(QUICK, burst=(4, 8), size=(2000, 8000)),)
+    settings = {"retention_bytes": 300_000}
+    play(trouble, slaves=2, policy=AckPolicy(), sending=sending, settings=settings)
+
+
+def test_what_an_emptied_master_was_given_gives_way_to_another_history() -> None:
+    """The stale one ends with what its master lost with its power, before it was acknowledged."""
+
+    async def trouble(stage: Stage) -> None:
+        await stage.stored(20)
+        await stage.comes(lambda: stage.in_sync(SLAVE) and stage.in_sync(THIRD), "both")
+        stage.cut(MASTER, SLAVE)
+        master = stage.brokers[MASTER]
+        master.storage.speed.stalled_until_s = stage.loop.now + 60
+        lacks = stage.journal(MASTER).durable_end
+        await stage.comes(lambda: stage.journal(THIRD).durable_end > lacks + 500, "one is ahead")
+        stage.down(THIRD)
+        master.hold()
+        master.cut_power()
+        master.storage.speed.stalled_until_s = 0
+        stage.heal(MASTER, SLAVE)
+        master.power_on()
+        master.let_go()
+        await stage.comes(
+            lambda: stage.now_state.mode is Mode.MASTER and stage.now_state.epoch > 1, "is back"
+        )
+        await stage.comes(lambda: stage.in_sync(SLAVE) and not stage.in_sync(THIRD), "one of two")
+        await stage.stored(30)
+        await _given_by_a_stale_one_first(stage)
+
+    play(trouble, slaves=2, policy=AckPolicy(), settings={"dead_after_ms": 3000})
+
+
 @pytest.mark.parametrize("count", range(10, 40, 3))
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_policy_that_was_made_stricter_while_the_master_was_down(

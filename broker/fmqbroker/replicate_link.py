@@ -66,6 +66,10 @@ class Host(Protocol):
         """How far the journal may leave this broker now."""
         ...
 
+    def keep_from(self) -> Position:
+        """What is below is on my disk, and with all in sync: who is not master may delete it."""
+        ...
+
     def in_sync(self, broker: BrokerId) -> bool:
         """Whether the slave is in the in-sync set."""
         ...
@@ -297,7 +301,7 @@ class MasterLink:
             epoch=self._host.epoch,
             in_sync=self._host.in_sync(self.broker),
             end=self._host.ship_end(),
-            durable_end=self._journal.durable_end,
+            keep_from=self._host.keep_from(),
         )
 
     def _throttle(self, sent_bytes: int) -> None:

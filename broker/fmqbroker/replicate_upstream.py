@@ -226,7 +226,7 @@ class Upstream:
             self._require_master()
             if message.HasField("welcome"):  # its last message: it sends me away
                 raise LinkBroken(f"refused by {self._master.id}: {message.welcome.reason}")
-            held = Held(self._master.id, Epoch(message.epoch), Position(message.durable_end))
+            held = Held(self._master.id, Epoch(message.epoch), Position(message.keep_from))
             self._view.held = held  # before what may not fit: retention makes room by it
             if message.HasField("append"):
                 self._append(message.append)

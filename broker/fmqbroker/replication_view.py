@@ -32,11 +32,11 @@ class LinkView:
 
 
 class Held(NamedTuple):
-    """So much a master had on its disk, as it said in a term of its."""
+    """So much a master and all in sync with it had, as it said in a term of its."""
 
     master: BrokerId = BrokerId("")
     epoch: Epoch = Epoch(0)
-    durable_end: Position = Position(0)
+    keep_from: Position = Position(0)
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class UpstreamView:
     caught_up: bool = False  # my end equals the master's end as last told, or nothing is missing
     promised_until_ms: int = 0  # my monotonic clock: I claim nothing before
     claiming: bool = False  # set by failover alone: I am about to claim, grant nothing
-    held: Held = Held()  # R8: what my master has for sure; it outlives the stream
+    held: Held = Held()  # R8: what others than I have for sure; it outlives the stream
 
 
 class MasterReplication(Protocol):

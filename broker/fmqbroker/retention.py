@@ -1,8 +1,8 @@
 """Old segments go: by time and size, whole, and none that somebody in the group still needs.
 
 A master keeps what its slowest in-sync slave lacks, and anyone keeps what is not committed. Who is
-not master keeps what is not on the acting master's disk for sure (R8): a master that comes back
-without its newest bytes has nobody else to have them from (ADR 0041).
+not master keeps what the acting master, or somebody in sync, may lack (R8): a master that comes
+back without its newest bytes has nobody else to have them from, nor has who is promoted (ADR 0041).
 
 At the disk limit (messages are refused for want of room) an in-sync slave holds nothing back any
 more: it is left behind, loses its stream when it comes to what is gone, and with it its place in
@@ -63,7 +63,7 @@ class Retention:
         journal = self._journal
         ours = min(self._commit.commit_end, journal.durable_end)
         masters = self._group.state.value.master == self._me
-        keep_from = min(ours, self._master.keep_from() if masters else self._masters_own())
+        keep_from = min(ours, self._master.keep_from() if masters else self._others_hold())
         try:
             freed = await journal.retire(keep_from, self._clock.wall_ms())
             if not freed and masters and journal.full and keep_from < ours:
@@ -76,11 +76,11 @@ class Retention:
             _log.info("old_segments_deleted", bytes=freed, start=journal.log_start)
         return freed
 
-    def _masters_own(self) -> Position:
-        """So much the acting master has for sure: as it said in the newest term that was opened."""
+    def _others_hold(self) -> Position:
+        """So much the acting master and all in sync have: as it said in the newest opened term."""
         state, held = self._group.state.value, self._slave.upstream.held
         known = (held.master, held.epoch) == (state.master, state.opened)
-        return held.durable_end if known else Position(0)
+        return held.keep_from if known else Position(0)
 
     def _tell_left_behind(self, log_start: Position) -> None:
         isr = self._group.state.value.isr

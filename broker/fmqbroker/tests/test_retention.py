@@ -99,7 +99,7 @@ async def full_slave(c: Cluster) -> Node:
     end = c.master.produce(20, size=30_000)
     await c.committed(end)
     await c.acked(slave, end)
-    await until(lambda: slave.slave.upstream.held.durable_end == end)
+    await until(lambda: slave.slave.upstream.held.keep_from == end)
     return slave
 
 
@@ -141,8 +141,43 @@ async def test_what_the_master_may_lack_stays(
         begins, behind = slave.journal.log_start, Position(slave.journal.end - 300_000)
         await c.master.stop(crash=True)
         slave.commit.advance(slave.journal.durable_end, Position(0))  # as who takes over does
-        slave.slave.upstream.held = slave.slave.upstream.held._replace(durable_end=behind)
+        slave.slave.upstream.held = slave.slave.upstream.held._replace(keep_from=behind)
         c.zoo.set_state(change(c.zoo.history[-1]))
         await retention(slave).look()
         assert begins <= slave.journal.log_start <= (begins if all_of_it else behind)
         assert all_of_it or slave.journal.log_start > begins
+
+
+async def test_what_another_in_sync_lacks_stays(tmp_path: Path) -> None:
+    """R8: who has it alone may be needed to give it back, or be promoted."""
+    async with cluster(
+        tmp_path,
+        2,
+        NOBODY,
+        segment_bytes=64 * 1024,
+        retention_bytes=100_000,
+        dead_after_ms=60_000,
+        credit_bytes=2 << 20,
+    ) as c:
+        slow, quick = c.slaves
+        await c.equal()
+        c.zoo.set_state(replace(c.zoo.history[-1], opened=c.zoo.history[-1].epoch))
+        slow.tap.reading.clear()
+        before = slow.journal.end
+        while c.master.journal.end < before + (6 << 20):  # more than may be under way to it
+            c.master.produce(20, size=30_000)
+            await quick.reaches(c.master.journal.end)
+        end = c.master.journal.end
+        await c.master.journal.wait_durable(end)
+        await c.acked(quick, end)
+        c.master.produce()
+        await until(lambda: quick.commit.commit_end > end)
+        lacks = c.master.master.links[slow.name].received_end
+        assert quick.slave.upstream.held.keep_from <= lacks
+        await retention(quick).look()
+        assert quick.journal.log_start <= lacks
+        slow.tap.reading.set()
+        await c.equal()
+        end = c.master.journal.end
+        await until(lambda: quick.slave.upstream.held.keep_from == end)
+        assert await retention(quick).look() > 0

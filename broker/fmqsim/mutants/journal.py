@@ -194,11 +194,22 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "a reader alone has it: its master finds a hole when it is back, and opens no term",
         (
             "fmqbroker/retention.py",
-            "return held.durable_end if known else Position(0)",
+            "return held.keep_from if known else Position(0)",
             "return self._journal.durable_end",
         ),
         tests=("broker/fmqbroker/tests/test_retention.py::test_what_the_master_may_lack_stays",),
         alone="more than a segment must be lost with the power, and be old enough to go",
+    ),
+    mutant(
+        "a slave deletes what another in sync lacks",
+        "who is promoted lacks it, or an emptied master: the one that had it is not believed",
+        (
+            "fmqbroker/replicate_link.py",
+            "keep_from=self._host.keep_from(),",
+            "keep_from=self._journal.durable_end,",
+        ),
+        tests=("broker/fmqbroker/tests/test_retention.py::test_what_another_in_sync_lacks_stays",),
+        alone="a slave must be cut off with more than a segment that another in sync lacks",
     ),
     mutant(
         "a slave believes what its master said in an older term",

@@ -304,8 +304,8 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "what was stored on the master's disk alone goes before anybody could read it",
         (
             "fmqbroker/retention.py",
-            "keep_from = min(ours, self._master.keep_from() if masters else self._masters_own())",
-            "keep_from = self._master.keep_from() if masters else self._masters_own()",
+            "keep_from = min(ours, self._master.keep_from() if masters else self._others_hold())",
+            "keep_from = self._master.keep_from() if masters else self._others_hold()",
         ),
         tests=(
             "broker/fmqbroker/tests/test_retention.py::test_a_master_keeps_what_is_not_committed",

@@ -129,7 +129,7 @@ class Suffix(_message.Message):
     def __init__(self, position: _Optional[int] = ..., batches: _Optional[bytes] = ..., last: _Optional[bool] = ...) -> None: ...
 
 class MasterMessage(_message.Message):
-    __slots__ = ("welcome", "append", "commit_end", "sent_ms", "epoch", "in_sync", "end", "durable_end")
+    __slots__ = ("welcome", "append", "commit_end", "sent_ms", "epoch", "in_sync", "end", "keep_from")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     APPEND_FIELD_NUMBER: _ClassVar[int]
     COMMIT_END_FIELD_NUMBER: _ClassVar[int]
@@ -137,7 +137,7 @@ class MasterMessage(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     IN_SYNC_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
-    DURABLE_END_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FROM_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     append: Append
     commit_end: int
@@ -145,8 +145,8 @@ class MasterMessage(_message.Message):
     epoch: int
     in_sync: bool
     end: int
-    durable_end: int
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., append: _Optional[_Union[Append, _Mapping]] = ..., commit_end: _Optional[int] = ..., sent_ms: _Optional[int] = ..., epoch: _Optional[int] = ..., in_sync: _Optional[bool] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ...) -> None: ...
+    keep_from: int
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., append: _Optional[_Union[Append, _Mapping]] = ..., commit_end: _Optional[int] = ..., sent_ms: _Optional[int] = ..., epoch: _Optional[int] = ..., in_sync: _Optional[bool] = ..., end: _Optional[int] = ..., keep_from: _Optional[int] = ...) -> None: ...
 
 class HandOverRequest(_message.Message):
     __slots__ = ("group", "epoch", "reader", "offsets")

@@ -5,7 +5,8 @@ In a simulation journals are looked at whenever a client is told something: what
 and not at any moment since the record was sent, was not there. In a real run there are samples: a
 journal's ends only rise while a broker lives, so what a broker had at some moment is no more than
 what is seen a moment later (`_LATER_MS`: longer than the pause between two looks). Nothing is said
-where there was no such look: a broker that just ended, or does not answer.
+where there was no such look: a broker that just ended, or does not answer, or ended since the
+record was sent: its next life knows of a lower commit end until its term opens.
 
 A position tells of a record only if the batch that has it in the end is the one that was told: the
 same record, appended in a term that had begun by then.
@@ -43,7 +44,12 @@ class _Ends:
 
     def most(self, since_ms: float, at_ms: float) -> Ends | None:
         """No less than what it ever had between the two; None: nobody looked."""
-        return self._exactly(since_ms, at_ms) if self._exact else self._later(at_ms)
+        if self._exact:
+            return self._exactly(since_ms, at_ms)
+        over = self._downs[bisect_left(self._downs, since_ms) :][:1]
+        if over and over[0] < at_ms:
+            return None  # a message can wait at its reader for longer than its broker lives
+        return self._later(at_ms)
 
     def _exactly(self, since_ms: float, at_ms: float) -> Ends | None:
         begin, end = bisect_right(self._asked, since_ms), bisect_right(self._asked, at_ms)

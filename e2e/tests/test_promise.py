@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from e2e.checks.early import _Ends
 from e2e.checks.losses import Losses
 from e2e.checks.promise import TAKES, Copy, Loss, may_lose, promise_of
 from e2e.events import Down, Ending, Ends, Fault, FaultKind, GroupSetup, Step, Up
@@ -221,6 +222,17 @@ def test_a_broker_is_whole_again_when_it_has_what_anybody_had() -> None:
     sampled = {name: [e._replace(asked_ms=e.asked_ms - 1) for e in of] for name, of in ends.items()}
     (loss,) = Losses([], lives, sampled).all
     assert loss.kept == -1, "it may have grown before it was seen"
+
+
+@pytest.mark.parametrize(("down_ms", "seen"), [(None, 5), (90, 5), (110, None), (190, None)])
+def test_what_a_broker_had_before_it_ended_is_not_seen_in_its_next_life(
+    down_ms: float | None, seen: int | None
+) -> None:
+    """Sent at 100 ms, handed out at 200, seen at 205; sampled, as in real processes."""
+    ends = [Ends(at - 1, at, "m", "g", 0, of, of, of) for at, of in ((150, 50), (206, 5))]
+    life = [] if down_ms is None else [Down(down_ms, "m", "g", Ending.KILLED)]
+    found = _Ends(ends, life, ()).most(100, 200)
+    assert (None if found is None else found.commit_end) == seen
 
 
 def test_a_standstill_is_no_time_in_which_anything_is_written() -> None:

@@ -66,8 +66,8 @@ class Host(Protocol):
         """How far the journal may leave this broker now."""
         ...
 
-    def keep_from(self) -> Position:
-        """What is below is on my disk, and with all in sync: who is not master may delete it."""
+    def held_by_all(self) -> Position:
+        """What is below is on my disk, and on those of all in sync: a slave may delete it."""
         ...
 
     def in_sync(self, broker: BrokerId) -> bool:
@@ -301,7 +301,7 @@ class MasterLink:
             epoch=self._host.epoch,
             in_sync=self._host.in_sync(self.broker),
             end=self._host.ship_end(),
-            keep_from=self._host.keep_from(),
+            keep_from=self._host.held_by_all(),
         )
 
     def _throttle(self, sent_bytes: int) -> None:

@@ -110,9 +110,16 @@ class MasterReplication:
 
     def keep_from(self) -> Position:
         """See `replication_view.MasterReplication`."""
-        isr = self._group.state.value.isr
-        ends = [self.counted_end(view) for broker, view in self.links.items() if broker in isr]
+        return min([self._journal.durable_end, *map(self.counted_end, self._views_in_sync())])
+
+    def held_by_all(self) -> Position:
+        """See `Host`: on their disks, whatever the policy counts."""
+        ends = [view.durable_end for view in self._views_in_sync()]
         return min([self._journal.durable_end, *ends])
+
+    def _views_in_sync(self) -> list[LinkView]:
+        isr = self._group.state.value.isr
+        return [self.links.get(broker, LinkView()) for broker in sorted(isr - {self._me})]
 
     # ---- the duties of the broker's life
     async def run(self) -> None:
@@ -289,16 +296,20 @@ class MasterReplication:
     async def make_room(self, link: MasterLink, decision: Decision) -> None:
         """See `Host`. Under `reconciling`: no term is being opened meanwhile."""
         journal, position = self._journal, decision.position
-        if decision.instead:
-            self._unhear(link)
         if journal.end == journal.log_start or decision.instead:
-            await journal.reset(position)
-        else:
-            # R2, R5: nobody has ever got what is cut here, so nobody can have served it.
-            assert self._left_over()
-            assert position == self._settled.end
-            _log.warning("term_taken_back", start=position, end=journal.end, epoch=journal.epoch)
-            await journal.truncate(position)
+            if decision.instead:
+                self._unhear(link)
+            try:
+                await journal.reset(position)
+            finally:  # a reset that was begun is finished, also if the stream is cancelled
+                if journal.end == journal.log_start == position:
+                    self._settled.all()
+            return
+        # R2, R5: nobody has ever got what is cut here, so nobody can have served it.
+        assert self._left_over()
+        assert position == self._settled.end
+        _log.warning("term_taken_back", start=position, end=journal.end, epoch=journal.epoch)
+        await journal.truncate(position)
         self._settled.all()
 
     def _unhear(self, heir: MasterLink) -> None:

@@ -205,7 +205,7 @@ class Upstream:
         """The master lacks what I hold from there on: send it all."""
         journal, end = self._journal, self._journal.end
         while position < end:
-            chunk = await journal.read(position, MAX_MESSAGE_BYTES)
+            chunk = await journal.read_sound(position, MAX_MESSAGE_BYTES)
             suffix = wire.Suffix(position=position, batches=chunk)
             position = end_of_batches(position, chunk)
             suffix.last = position >= end

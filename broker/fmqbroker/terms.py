@@ -209,8 +209,11 @@ class Terms:
         p = self._parts
         self.drop(edit.why)
         await p.journal.wait_durable(p.journal.end)
+        given = bool(p.group.state.value.heir)
         if not p.group.standing or await p.group.change(lambda _: edit, version) is None:
             return False
+        if given:  # F16: an heir has all that its master had, and here it is on its disk
+            p.journal.doubts.made_whole()
         _log.info("mastership_taken", epoch=edit.epoch, why=edit.why, end=p.journal.end)
         return True
 

@@ -123,7 +123,7 @@ def _taker_lost(facts: Facts, state: State, confirmed: Confirmed, now_ms: float)
     setup = facts.setups[-1]
     lease_ms = setup.lease_ms if setup.lease_ms >= 0 else LEASE_MS
     window_ms = setup.checkpoint_ms + lease_ms + _WRITES_MS
-    if confirmed.at_ms < over_ms - window_ms:
+    if _served_ms(facts, state.reader, confirmed.at_ms, over_ms) > window_ms:
         return ""
     return f"{state.reader} was lost at {over_ms:.0f} ms before it handed its offsets over"
 
@@ -138,6 +138,19 @@ def _takes_side(fault: Fault) -> bool:
     """Whether the reader's own file of acks is gone."""
     damaged = fault.kind is FaultKind.DISK_DAMAGE and "takeover" in fault.detail
     return damaged or fault.kind is FaultKind.DISK_EMPTY
+
+
+def _served_ms(facts: Facts, reader: str, from_ms: float, to_ms: float) -> float:
+    """For how long of that it served. While it may not it has no ZooKeeper to write its checkpoint
+    to, and when it serves again it needs a moment for it."""
+    marks = [(s.at_ms, bool(s.permission)) for s in facts.serves if s.broker == reader]
+    marks += [(e.at_ms, False) for e in facts.lives.get(reader, ()) if isinstance(e, Down)]
+    served_ms, since_ms, serving = 0.0, from_ms, True
+    for at_ms, serves in sorted([*marks, (to_ms, False)]):
+        at_ms = min(max(at_ms, from_ms), to_ms)
+        served_ms += (at_ms - since_ms) * serving
+        since_ms, serving = at_ms, serves
+    return served_ms
 
 
 def _served_until_ms(facts: Facts, reader: str, since_ms: float, lost_ms: float) -> float:

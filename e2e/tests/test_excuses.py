@@ -234,6 +234,30 @@ def test_a_reader_that_lost_its_disk_may_claim_again_and_hand_over_less(
     assert kit.broken() == broken
 
 
+@pytest.mark.parametrize(("served_ms", "broken"), [(10, set()), (20_000, {Check.I5})])
+def test_a_reader_that_had_no_zookeeper_needs_a_moment_for_its_checkpoint(
+    served_ms: float, broken: set[Check]
+) -> None:
+    """It serves again for a moment, and another one reads from then on (seed 1320002154)."""
+    kit = Kit(members=3)
+    kit.produce(3)
+    for slave in (SLAVE, OTHER):
+        kit.ends(slave)
+    kit.take_over()
+    kit.consume([0, 1, 2])
+    kit.serves(SLAVE, NONE)  # its lease is out
+    kit.wait(60_000)
+    kit.serves(SLAVE, READ)
+    kit.wait(served_ms)
+    kit.fault(FaultKind.POWER, SLAVE)
+    kit.end(SLAVE, Ending.POWER, int(kit.writer.end))
+    kit.epoch += 1
+    kit.state(Mode.SLAVE_CONSUME, OTHER)
+    kit.serves(OTHER, READ)
+    kit.deliver([1])
+    assert kit.broken() == broken
+
+
 def test_what_was_confirmed_after_the_disk_was_lost_is_on_the_disk_that_it_has_now() -> None:
     kit = Kit()
     kit.produce(3)

@@ -10,7 +10,7 @@ from fmqbroker.replication_view import Held
 from fmqbroker.retention import Retention
 from fmqbroker.tests.replication_harness import Cluster, Node, cluster, until
 from fmqcore.cluster import GroupState, Mode
-from fmqcore.policy import AckPolicy, HowMany
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.words import BrokerId, Epoch, Position
 
 NOBODY = AckPolicy(how_many=HowMany.NONE)
@@ -181,3 +181,25 @@ async def test_what_another_in_sync_lacks_stays(tmp_path: Path) -> None:
         end = c.master.journal.end
         await until(lambda: quick.slave.upstream.held.keep_from == end)
         assert await retention(quick).look() > 0
+
+
+async def test_what_a_slave_in_sync_has_in_its_memory_alone_is_not_held_by_all(
+    tmp_path: Path,
+) -> None:
+    """R8: also where the policy counts what is received, or sent."""
+    policy = AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.RECEIVED, HowMany.ONE)
+    async with cluster(tmp_path, 2, policy) as c:
+        master, (first, second) = c.master.master, (slave.name for slave in c.slaves)
+        end = c.master.produce()
+        await c.equal()
+        await c.master.journal.wait_durable(end)
+        await until(lambda: master.keep_from() == end)
+        for slave in c.slaves:
+            slave.tap.open.clear()
+        master.links[first].durable_end = Position(8)
+        master.links[second].durable_end = end
+        assert (master.keep_from(), master.held_by_all()) == (end, 8)
+        master.links.pop(first)
+        assert (master.keep_from(), master.held_by_all()) == (0, 0), "of it nothing is known"
+        c.zoo.set_state(replace(c.zoo.history[-1], isr=frozenset({second})))
+        assert (master.keep_from(), master.held_by_all()) == (end, end)

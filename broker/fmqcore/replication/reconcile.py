@@ -11,7 +11,9 @@ the header CRC of the batch that ends at the slave's end: both must name the sam
 |   | fields that make no sense                               |                                  |
 | 2 | the slave is empty, its end is my log start             | APPEND_FROM its end              |
 | 3 | the slave is empty, its end is elsewhere                | RESET_TO my log start            |
-| 4 | no term opened, I am empty, the slave is not            | SEND_SUFFIX from its log start   |
+| 4 | no term opened, I am empty, the slave is not            | SEND_SUFFIX from its log start;  |
+|   |                                                         | if that came and is no journal:  |
+|   |                                                         | REJECT, alarm                    |
 | 5 | the slave is a prefix (C = its end), I still have more  | APPEND_FROM its end              |
 |   | from there on, the chain agrees                         |                                  |
 | 6 | the slave is a prefix and ends below my log start       | RESET_TO my log start            |
@@ -122,7 +124,7 @@ def reconcile(slave: SlaveView, master: MasterView) -> Decision:
         action = Action.APPEND_FROM if same else Action.RESET_TO
         return Decision(action, master.log_start, "" if same else "it is empty")
     if master.opening and master.end == master.log_start:
-        return Decision(Action.SEND_SUFFIX, slave.log_start, "my journal is empty")
+        return _empty(slave, master)
     common = common_end(master.epochs, master.end, slave.epochs, slave.end)
     if _goes_before(slave, master) and not _continues(slave, master, common):
         why = "what I hold is from whoever came first, and it has more"
@@ -134,6 +136,16 @@ def reconcile(slave: SlaveView, master: MasterView) -> Decision:
     if common.end == master.end and master.opening:
         return _ahead(slave, master, common)
     return _cut(slave, master, common.end, f"the journals part at {common.end}")
+
+
+def _empty(slave: SlaveView, master: MasterView) -> Decision:
+    if master.suffix_fits:
+        return Decision(Action.SEND_SUFFIX, slave.log_start, "my journal is empty")
+    reason = (
+        f"{master.me} is empty, and what {slave.broker} gives it is damaged from {slave.log_start} "
+        f"on: bring back another slave first, or replace the data directory of {slave.broker}"
+    )
+    return Decision(Action.REJECT, reason=reason, alarm=True)
 
 
 def _goes_before(slave: SlaveView, master: MasterView) -> bool:

@@ -310,6 +310,12 @@ ROWS: list[tuple[dict[str, Any], dict[str, Any], Action, int]] = [
     ({"epochs": [], "end": 0, "durable_end": 0}, {"log_start": 64}, Action.RESET_TO, 64),
     # 4: the master lost its disk
     ({"log_start": 32}, {"epochs": [], "end": 0, "opening": True}, Action.SEND_SUFFIX, 32),
+    (
+        {"log_start": 32},
+        {"epochs": [], "end": 0, "opening": True, "suffix_fits": False},
+        Action.REJECT,
+        0,
+    ),
     # 5, 6, 7: a prefix
     ({"commit_end": 100}, {}, Action.APPEND_FROM, 100),
     ({}, {"log_start": 104}, Action.RESET_TO, 104),

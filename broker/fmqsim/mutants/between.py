@@ -81,6 +81,61 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         alone="retention must have taken what the stale one ends with, and it must come first",
     ),
     mutant(
+        "an heir whose disk was new waits for all",
+        "a planned switchover beside a member that is away leaves nobody serving until it is back",
+        (
+            "fmqbroker/terms.py",
+            '            p.journal.doubts.made_whole()\n        _log.info("mastership',
+            '            pass\n        _log.info("mastership',
+        ),
+        tests=(
+            _LACKING + "test_who_was_given_the_mastership_waits_for_nobody_though_its_disk_was_new",
+        ),
+        alone="the heir must never have fsynced since its disk was new, and a third be away",
+    ),
+    mutant(
+        "an empty master asks a damaged slave for ever",
+        "nobody else is heard meanwhile: who has all, and is sound, is kept out",
+        (
+            "fmqcore/replication/reconcile.py",
+            "    if master.suffix_fits:\n        return Decision(",
+            "    if master.opening:\n        return Decision(",
+        ),
+        tests=(
+            _TESTS + "test_replicate_room.py::"
+            "test_a_slave_with_damage_at_its_start_keeps_nobody_from_an_emptied_master",
+        ),
+        alone="a slave's oldest bytes must rot, and its master's disk be lost",
+    ),
+    mutant(
+        "a slave gives what it has not looked at",
+        "it is damaged, and tells nobody: its master is sent what is no journal, again and again",
+        (
+            "fmqbroker/replicate_upstream.py",
+            "await journal.read_sound(position, MAX_MESSAGE_BYTES)",
+            "await journal.read(position, MAX_MESSAGE_BYTES)",
+        ),
+        tests=(
+            _TESTS + "test_replicate_room.py::"
+            "test_a_slave_with_damage_at_its_start_keeps_nobody_from_an_emptied_master",
+        ),
+        alone="a slave's oldest bytes must rot, and its master's disk be lost",
+    ),
+    mutant(
+        "room that is made is forgotten with its stream",
+        "what is settled is not what the master has: the slave is refused as if bytes lacked",
+        (
+            "fmqbroker/replicate_master.py",
+            "                if journal.end == journal.log_start == position:\n",
+            "                if not link.broker:\n",
+        ),
+        tests=(
+            _TESTS + "test_replicate_room.py::"
+            "test_room_that_is_made_is_settled_also_if_the_stream_is_cancelled_meanwhile",
+        ),
+        alone="a stream must break while files are removed",
+    ),
+    mutant(
         "a term is opened on what has given way",
         "it was decided when what is gone was here, and what is pulled instead broke off",
         ("fmqbroker/terms.py", "            if not heard <= self._heard():", "            if 0:"),

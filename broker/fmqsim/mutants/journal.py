@@ -205,11 +205,25 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "who is promoted lacks it, or an emptied master: the one that had it is not believed",
         (
             "fmqbroker/replicate_link.py",
-            "keep_from=self._host.keep_from(),",
+            "keep_from=self._host.held_by_all(),",
             "keep_from=self._journal.durable_end,",
         ),
         tests=("broker/fmqbroker/tests/test_retention.py::test_what_another_in_sync_lacks_stays",),
         alone="a slave must be cut off with more than a segment that another in sync lacks",
+    ),
+    mutant(
+        "what a slave has in its memory is held for sure",
+        "who deletes it had it alone on a disk: two losses at once, and nobody has it",
+        (
+            "fmqbroker/replicate_master.py",
+            "ends = [view.durable_end for view in self._views_in_sync()]",
+            "ends = [self.counted_end(view) for view in self._views_in_sync()]",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_retention.py::"
+            "test_what_a_slave_in_sync_has_in_its_memory_alone_is_not_held_by_all",
+        ),
+        alone="more than a segment must be in memory alone, and be old enough to go",
     ),
     mutant(
         "a slave believes what its master said in an older term",

@@ -57,6 +57,30 @@ def test_an_emptied_master_does_not_open_on_what_a_stale_slave_gave_it() -> None
     play(trouble, slaves=2, policy=AckPolicy())
 
 
+@pytest.mark.parametrize(
+    "policy", [AckPolicy(), AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.RECEIVED, HowMany.ONE)]
+)
+def test_who_was_given_the_mastership_waits_for_nobody_though_its_disk_was_new(
+    policy: AckPolicy,
+) -> None:
+    """It has all that its master had (F16), and on its disk: the third may be away for long."""
+
+    async def trouble(stage: Stage) -> None:
+        await stage.stored(20)
+        await stage.comes(lambda: stage.in_sync(SLAVE) and stage.in_sync(THIRD), "both")
+        await stage.stored(10)
+        third = stage.down(THIRD)
+        await stage.comes(lambda: not stage.in_sync(THIRD), "one has left")
+        await stage.stored(10)
+        stage.operator.want("g1", SLAVE)
+        await stage.comes(
+            lambda: stage.now_state.master == SLAVE and stage.now_state.base == 0, "it serves"
+        )
+        third.let_go()
+
+    play(trouble, slaves=2, policy=policy)
+
+
 async def _given_by_a_stale_one_first(stage: Stage) -> None:
     """SLAVE is in sync and comes a little later than THIRD, which is not, and is pulled from."""
     third = stage.brokers[THIRD]

@@ -68,9 +68,10 @@ class Admin:
             ],
             if_not_exists=if_not_exists,
         )
-        reply = await self._ask_any(CREATE_TOPIC, request)
+        topic = topic_of((await self._ask_any(CREATE_TOPIC, request)).topic)
         await self._routes.refresh()
-        return topic_of(reply.topic)
+        self._routes.know(topic)
+        return topic
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic; its messages go with retention. Raises `NotFound`."""

@@ -150,7 +150,7 @@ class Consumer:
                     self._deliver,
                     self._drop,
                     self._refine,
-                    elsewhere=lambda: any(s.open for s in self._sessions.values()),
+                    elsewhere=lambda: any(s.may_serve for s in self._sessions.values()),
                 )
                 work = session.run()
                 try:

@@ -172,11 +172,13 @@ class Lane:
 
     def expire(self, now_ms: int) -> tuple[list[Pile], list[Flight]]:
         """Take out the piles and flights whose deadline is over."""
-        piles = []
-        while self.piles and self.piles[0].deadline_ms <= now_ms:
-            piles.append(self.piles.popleft())
-        if self.open is not None and not self.piles:
-            self.open = None
+        # All are looked at: what was turned back, or moved here, need not stand in this order.
+        piles = [p for p in (*self.turned_back, *self.piles) if p.deadline_ms <= now_ms]
+        if piles:
+            self.turned_back = [p for p in self.turned_back if p.deadline_ms > now_ms]
+            self.piles = deque(p for p in self.piles if p.deadline_ms > now_ms)
+            if self.open in piles:
+                self.open = None
         flights = [f for f in self.flights if f.deadline_ms <= now_ms]
         for flight in flights:
             self.abandoned(flight)

@@ -196,7 +196,7 @@ class Link:
                 self._again.append((lane, flight))
             if lane.piles:
                 self.offer(lane)
-        self._up, self.why = True, ""
+        self._up, self.why, self.error = True, "", None
         self._outbox.look()
         self._work.set()
         try:
@@ -351,6 +351,7 @@ class Link:
         raise TransportError("the broker ended the session")
 
     def _stored(self, lane: Lane, flight: Flight, base_offset: int) -> None:
+        self.error = None
         lane.accepted(flight)
         resolve(flight.records, lane.group, lane.queue, base_offset)
         self._outbox.release(len(flight.records), flight.bytes)

@@ -17,11 +17,23 @@ from fmqclient.settings import ProducerSettings
 from fmqclient.topic import Topic
 from fmqcore.batch import MAX_PAYLOAD, MAX_RECORDS
 from fmqcore.cluster import TopicConfig
-from fmqcore.errors import DeliveryUnknown, FmqError, InvalidArgument, Unavailable, UnknownQueue
+from fmqcore.errors import (
+    DeliveryUnknown,
+    FmqError,
+    InvalidArgument,
+    NotEnoughReplicas,
+    Overloaded,
+    StorageFull,
+    Unavailable,
+    UnknownQueue,
+)
 from fmqcore.routing import Place
 from fmqcore.words import GroupName
 from fmqport.clock import Clock
 
+_LASTING = (NotEnoughReplicas, Overloaded, StorageFull)
+"""What a group may refuse all of its records with, for as long as they wait. Other refusals are of
+one batch, and say nothing of the others."""
 _PILE_MS = 1000  # a pile takes records for so long at most: they share its deadline
 
 
@@ -29,7 +41,7 @@ class Carrier(Protocol):
     """What the outbox needs of a link."""
 
     why: str  # it does not take anything, for people; empty if it does
-    error: FmqError | None  # the last refusal
+    error: FmqError | None  # the last refusal, if nothing was stored since
 
     @property
     def usable(self) -> bool:
@@ -86,14 +98,20 @@ class Outbox:
             queue = 0 if place is None else place[1]
         return topic.lane((group, queue))
 
-    def put(self, lane: Lane, record: Record, size: int) -> None:
-        """Bind a record for a lane."""
+    def put(self, lane: Lane, record: Record, size: int, source: Pile | None = None) -> None:
+        """Bind a record for a lane; `source`: the pile that it was in before, which is as old."""
         pile = lane.open
         if pile is None or (
-            pile.bytes + size > self._max_bytes or len(pile.records) >= self._max_records
+            pile.bytes + size > self._max_bytes
+            or len(pile.records) >= self._max_records
+            or (source is not None and abs(pile.deadline_ms - source.deadline_ms) > _PILE_MS)
         ):
-            born_ms = self._clock.wall_ms() if self._born_time else 0
-            pile = lane.begin(Pile(self._clock.monotonic_ms() + self._timeout_ms, born_ms))
+            if source is None:
+                born_ms = self._clock.wall_ms() if self._born_time else 0
+                pile = Pile(self._clock.monotonic_ms() + self._timeout_ms, born_ms)
+            else:
+                pile = Pile(source.deadline_ms, source.born_ms)
+            lane.begin(pile)
         pile.records.append(record)
         pile.bytes += size
         if not lane.ready:
@@ -195,7 +213,7 @@ class Outbox:
             piles, flights = lane.expire(now_ms)
             link = self.links[lane.group]
             if piles:
-                kind = type(link.error) if link.error is not None else Unavailable
+                kind = type(link.error) if isinstance(link.error, _LASTING) else Unavailable
                 why = str(link.error or link.why or "the broker was too slow")
                 self.fail(piles, kind(f"not stored in time by group {lane.group}: {why}"))
             if flights:
@@ -274,15 +292,12 @@ class Outbox:
         moved = topic.lift(self._clock.monotonic_ms())
         if moved is None:
             return
-        for record, deadline_ms in moved:
+        for record, source in moved:
             lane = topic.lane_for(record[1])
             if lane is None:
                 self._refuse(topic, record)
-                continue
-            pile = lane.open
-            if pile is None or abs(pile.deadline_ms - deadline_ms) > _PILE_MS:
-                lane.begin(Pile(deadline_ms, 0 if pile is None else pile.born_ms))
-            self.put(lane, record, record_bytes(record))
+            else:
+                self.put(lane, record, record_bytes(record), source)
         for lane in topic.lanes.values():
             if lane.piles:
                 self.links[lane.group].offer(lane)

@@ -9,11 +9,12 @@ the record was not stored. Retries are made here and are idempotent: nothing is 
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Final
 
+from fmqclient.arguments import Headers, as_bytes, as_headers, check_all, check_place
 from fmqclient.connections import Connections
 from fmqclient.link import Link
 from fmqclient.outbox import Outbox
@@ -23,7 +24,7 @@ from fmqclient.settings import ProducerSettings
 from fmqclient.topic import Topic
 from fmqclient.turns import Turns
 from fmqcore.batch import MAX_PAYLOAD
-from fmqcore.columns import BadColumns, encode_headers
+from fmqcore.cluster import TopicConfig
 from fmqcore.errors import (
     FmqError,
     InvalidArgument,
@@ -35,7 +36,6 @@ from fmqcore.errors import (
 from fmqcore.words import GroupName, require_name
 from fmqport.clock import Clock
 
-Headers = Mapping[str, str | bytes]
 _TICK_S: Final = 0.1
 _MAX_RECORD: Final = MAX_PAYLOAD - 64
 """Bytes of one record at most, its key and headers included."""
@@ -57,6 +57,7 @@ class Producer:
         self._busy = asyncio.Event()  # something is outstanding
         self._tasks: asyncio.TaskGroup | None = None
         self._main: asyncio.Task[None] | None = None
+        self._doubted: set[str] = set()  # topics that an answer of late did not know
         self._number = 0  # of records handed in
         self._closed = ""  # why nothing more is taken
 
@@ -176,19 +177,21 @@ class Producer:
     ) -> "asyncio.Future[SendResult]":
         if self._closed or self._main is None:
             raise Unavailable(self._closed or "open the producer first: async with ... as producer")
+        if not isinstance(topic, str):
+            require_name("topic", topic)  # it raises; what cannot be looked up, too
         if type(value) is not bytes:
-            value = _bytes("value", value)
+            value = as_bytes("value", value)
         if key is None:
             key = b""
         elif type(key) is not bytes:
-            key = _bytes("key", key)
+            key = as_bytes("key", key)
         size = len(value) + len(key) + RECORD_OVERHEAD
         raw_tag = raw_headers = b""
         if tag is not None:
-            raw_tag = _bytes("tag", tag)
+            raw_tag = as_bytes("tag", tag)
             size += len(raw_tag)
         if headers:
-            raw_headers = _headers(headers)
+            raw_headers = as_headers(headers)
             size += len(raw_headers)
         if size > _MAX_RECORD:
             raise TooLarge(f"a record of {size} bytes, at most {_MAX_RECORD}: store it elsewhere")
@@ -202,7 +205,7 @@ class Producer:
         self._number += 1
         record: Record = (value, key, raw_tag, raw_headers, future, pinned, self._number)
         if pinned:
-            _check_place(group, queue)
+            check_place(group, queue)
             self._put_pinned(topic, record, size, group, queue)
         else:
             self._put(topic, record, size)
@@ -221,8 +224,8 @@ class Producer:
 
         They stay in order within each queue. Without keys, they go to few queues at a time.
         """
-        _check_all("value", values)
-        _check_all("key", keys or ())
+        check_all("value", values)
+        check_all("key", keys or ())
         if keys is not None and len(keys) != len(values):
             raise InvalidArgument(f"{len(keys)} keys for {len(values)} values")
         futures = []
@@ -299,10 +302,9 @@ class Producer:
         ) or box.outstanding_records == 0
 
     def _new_topic(self, name: str) -> Topic:
-        assert self._tasks is not None, "the producer is open"
         require_name("topic", name)
         topic = self._box.new_topic(name)
-        self._tasks.create_task(self._resolve(topic))
+        self._begin(self._resolve(topic))
         return topic
 
     async def _resolve(self, topic: Topic) -> None:
@@ -329,17 +331,49 @@ class Producer:
             if topic.config is None:
                 continue
             config = self._routes.table.topics.get(topic.name)
-            if config is None or config.id != topic.config.id:
-                self._box.forget(topic, UnknownTopic(f"topic {topic.name} was deleted"))
-            else:
-                self._box.know(topic, config)
+            if config is not None:
+                self._take_config(topic, config)
+            elif topic.name not in self._doubted:
+                self._doubted.add(topic.name)
+                self._begin(self._doubt(topic))
+
+    async def _doubt(self, topic: Topic) -> None:
+        """Who answered does not know it, and may be cut from ZooKeeper: ask everybody."""
+        try:
+            config = await self._routes.topic(topic.name)
+        except Unavailable:
+            return  # nobody can tell: the next answer may
+        except UnknownTopic:
+            if self._box.topics.get(topic.name) is topic:
+                self._forget(topic)
+        else:
+            if self._box.topics.get(topic.name) is topic:
+                self._take_config(topic, config)
+        finally:
+            self._doubted.discard(topic.name)
+
+    def _take_config(self, topic: Topic, config: TopicConfig) -> None:
+        assert topic.config is not None, "it was known before"
+        if config.id == topic.config.id:
+            self._box.know(topic, config)
+        else:
+            self._forget(topic)
+
+    def _forget(self, topic: Topic) -> None:
+        self._box.forget(topic, UnknownTopic(f"topic {topic.name} was deleted"))
 
     def _new_link(self, group: GroupName) -> Link:
-        assert self._tasks is not None, "the producer is open"
         link = Link(group, self._connections, self._routes, self._clock, self._box, self._settings)
         self._links[group] = link
-        self._tasks.create_task(link.run())
+        self._begin(link.run())
         return link
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        assert self._tasks is not None, "the producer is open"
+        try:
+            self._tasks.create_task(work)
+        except RuntimeError:  # we are being closed: what is held ends with it
+            work.close()
 
 
 async def _all(
@@ -349,33 +383,3 @@ async def _all(
     for future in futures:
         if not future.done():
             await asyncio.wait([future])
-
-
-def _check_all(what: str, given: object) -> None:
-    """Before any of them is sent: a list of bytes (or, for keys, None)."""
-    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
-        raise InvalidArgument(f"{what}s must be a list, not {type(given).__name__}")
-    if set(map(type, given)) - {bytes}:
-        for one in given:
-            if one is not None or what == "value":
-                _bytes(what, one)
-
-
-def _check_place(group: object, queue: object) -> None:
-    if group is not None and not isinstance(group, str):
-        raise InvalidArgument(f"group={group!r} must be a broker group's name")
-    if queue is not None and not isinstance(queue, int):
-        raise InvalidArgument(f"queue={queue!r} must be a queue's number")
-
-
-def _bytes(what: str, value: object) -> bytes:
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    raise InvalidArgument(f"{what} must be bytes, not {type(value).__name__}: encode it first")
-
-
-def _headers(headers: Headers) -> bytes:
-    try:
-        return encode_headers(headers)
-    except (BadColumns, AttributeError, TypeError) as error:
-        raise InvalidArgument(f"headers must map str to str or bytes: {error}") from None

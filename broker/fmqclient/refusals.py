@@ -11,12 +11,11 @@ from typing import Final, assert_never
 from fmqclient.lane import Lane
 from fmqclient.outbox import Outbox
 from fmqclient.records import Flight
+from fmqclient.routes import STRANGE_MS
 from fmqcore.errors import DeliveryUnknown, ErrorCode, FmqError
 from fmqport.clock import Clock
 
 RETRY_MS: Final = 100
-STRANGE_MS: Final = 5000
-"""A topic that the routes know and a broker does not: so long until it must have heard."""
 
 
 class Verdict(Enum):

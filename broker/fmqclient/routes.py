@@ -1,7 +1,7 @@
 """The client's route table, kept fresh from any broker of the cluster (DESIGN §6).
 
 Asked at the start, every `REFRESH_MS`, and at once when something smells of change: a refused
-permission, a reset, silence. Routes of a lower epoch are ignored (`fmqcore.routing.merge`).
+permission, a reset, silence. What is older than what is known is ignored (`fmqcore.routing.merge`).
 """
 
 import asyncio
@@ -21,6 +21,8 @@ from fmqproto.v1 import client_pb2
 REFRESH_MS = 10_000
 MIN_INTERVAL_S = 0.05
 CALL_TIMEOUT_S = 1.5
+STRANGE_MS = 5000
+"""A topic that the routes know and a broker does not: so long until it must have heard."""
 
 
 class Routes:
@@ -78,6 +80,15 @@ class Routes:
                 "or admin().create_topic()"
             )
         return known
+
+    def know(self, topic: TopicConfig) -> None:
+        """It was made just now: who answers next may not have heard of it."""
+        self.table = merge(self.table, (), (topic,), (topic.name,))
+
+    def knows_newer(self, name: str, number: int) -> bool:
+        """Whether that topic had the name before the one that has it now."""
+        known = self.table.topics.get(name)
+        return known is not None and number < known.id
 
     async def _known_elsewhere(self, name: str) -> TopicConfig | None:
         """Who answered may be cut from ZooKeeper: unknown is what nobody who answers knows."""

@@ -17,7 +17,7 @@ from typing import Final
 from fmqclient.commits import Commits
 from fmqclient.connections import Backoff, Connections, open_at_first
 from fmqclient.message import Acker, Chunk, acks_of, control_of, nack_of
-from fmqclient.routes import Routes
+from fmqclient.routes import STRANGE_MS, Routes
 from fmqclient.settings import ConsumerSettings
 from fmqclient.tasks import until_one_fails
 from fmqclient.track import Track
@@ -39,12 +39,9 @@ from fmqproto.v1 import client_pb2
 LINGER_MS: Final = 5
 """So long is gathered what is to be said."""
 BUSY_LINGER_MS: Final = 25
-"""So long after the last message, if it is nothing but acks: a message costs the same whatever is
-in it."""
+"""So long after the last message, if it is nothing but acks: each message has its price."""
 PROBE_TIMEOUT_S: Final = 1.5
 _STEADY_MS: Final = 1000
-STRANGE_MS: Final = 5000
-"""A topic that the routes know and a broker does not: so long until it must have heard."""
 _FATAL: Final = (InvalidArgument, Unsupported)
 
 _log = logging.getLogger("fmqclient")
@@ -80,7 +77,7 @@ class Session(Acker):
         self._deliver = deliver
         self._dropped = dropped
         self._refine = refine
-        self._elsewhere = elsewhere  # another group serves it
+        self._elsewhere = elsewhere  # another group may serve it
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()  # do not gather: somebody waits for a token, or we leave
         self._said_ms = 0  # when we last said something
@@ -143,6 +140,11 @@ class Session(Acker):
         """Whether some ack is not known to be stored."""
         return any(track.unstored for track in self.tracks.values())
 
+    @property
+    def may_serve(self) -> bool:
+        """It has the topic, or may: it has not said no, and is in the cluster."""
+        return self.open or (not self._strange_since_ms and self.group in self._routes.named)
+
     # ---- life
 
     async def run(self) -> None:
@@ -203,6 +205,9 @@ class Session(Acker):
             CONSUME,
             client_pb2.ConsumeRequest(open=opening, credit_bytes=settings.buffer_bytes),
         )
+        if self._routes.knows_newer(settings.topic, answer.opened.topic_id):
+            stream.cancel()
+            raise UnknownTopic(f"{broker.id} knows an older topic of the name {settings.topic!r}")
         if answer.opened.topic_id != self._topic_id:
             self._topic_id = answer.opened.topic_id
             self.tracks.clear()  # made anew under its name: what is known is of another topic

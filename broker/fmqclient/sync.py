@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fmqclient import client as asynchronous
 from fmqclient.address import DEFAULT_URL
+from fmqclient.arguments import Headers
 from fmqclient.consumer import Consumer as AsyncConsumer
 from fmqclient.message import Message as AsyncMessage
-from fmqclient.producer import Headers
 from fmqclient.producer import Producer as AsyncProducer
 from fmqclient.records import SendResult
 from fmqclient.settings import Start
@@ -190,7 +190,10 @@ class Producer(_Part):
         group: str | None = None,
         queue: int | None = None,
     ) -> "Future[SendResult]":
-        """Hand over one record; the future tells what became of it."""
+        """Hand over one record; the future tells what became of it.
+
+        Never `Overloaded`: without room it waits in line, in memory, behind those before it.
+        """
         return self._loop.submit(
             self._producer.send(
                 topic, value, key=key, headers=headers, tag=tag, group=group, queue=queue

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from fmqclient.lane import Lane
-from fmqclient.records import Flight, Record
+from fmqclient.records import Flight, Pile, Record
 from fmqcore.cluster import TopicConfig
 from fmqcore.routing import Place, Rotation, pick_by_key
 from fmqcore.words import GroupName
@@ -117,8 +117,9 @@ class Topic:
         # Keys leave the groups that went away; if groups came, keys may leave any.
         self._hold(before if after - before else before - after, now_ms)
 
-    def lift(self, now_ms: int) -> "list[tuple[Record, int]] | None":
-        """What must be placed anew, in order, with its deadline. None: not yet, or not at all."""
+    def lift(self, now_ms: int) -> "list[tuple[Record, Pile]] | None":
+        """What must be placed anew, in order, with the pile that it was in (its deadline, its
+        time of birth). None: not yet, or not at all."""
         if not self.held:
             return None
         self._awaited = [f for f in self._awaited if not f.over]
@@ -129,7 +130,7 @@ class Topic:
         self._awaited = []
         self.held = False
         moved = [
-            (record, pile.deadline_ms)
+            (record, pile)
             for lane in self.lanes.values()
             for pile in lane.take_unsent()
             for record in pile.records

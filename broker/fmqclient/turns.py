@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from fmqcore.errors import FmqError, Overloaded
+from fmqcore.errors import Overloaded
 
 T = TypeVar("T")
 
@@ -52,6 +52,6 @@ class Turns(Generic[T]):
                     turn.set_result(call())
                 except Overloaded:
                     return
-                except FmqError as error:
+                except Exception as error:  # noqa: BLE001 - whose it is is told, whatever it is
                     turn.set_exception(error)
             self._waiting.popleft()

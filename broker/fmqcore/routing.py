@@ -68,15 +68,21 @@ def merge(
 ) -> RouteTable:
     """Take in one answer; `asked` names the topics asked for (none: all of them).
 
-    A group's route of a lower epoch is ignored. An asked topic that the answer lacks is gone.
+    A group's route of a lower epoch is ignored, and so is a topic of a lower id: it had the name
+    before. An asked topic that the answer lacks is gone.
     """
     merged_groups = dict(table.groups)
     for route in groups:
         known = merged_groups.get(route.group)
         if known is None or route.epoch >= known.epoch:
             merged_groups[route.group] = route
-    kept = {n: t for n, t in table.topics.items() if asked and n not in asked}
-    return RouteTable(merged_groups, kept | {t.name: t for t in topics})
+    merged_topics = {n: t for n, t in table.topics.items() if asked and n not in asked}
+    for topic in topics:
+        before = table.topics.get(topic.name)
+        if before is not None and topic.id < before.id:
+            topic = before
+        merged_topics[topic.name] = topic
+    return RouteTable(merged_groups, merged_topics)
 
 
 def candidates(route: GroupRoute, needed: Permission) -> tuple[BrokerRoute, ...]:

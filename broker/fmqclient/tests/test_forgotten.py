@@ -17,6 +17,7 @@ async def test_a_topic_that_routes_lacked_for_a_moment_begins_in_another_session
         first = await p.send("orders", b"a", key=b"k")
         one.topics.clear()  # the broker that is asked next has not heard of the topic
         await p._routes.refresh()
+        await until(lambda: "orders" not in p._box.topics)
         one.topics["orders"] = 1
         second = await p.send("orders", b"b", key=b"k")
         assert one.values() == [b"a", b"b"]
@@ -37,6 +38,7 @@ def test_what_is_under_way_of_a_topic_that_is_gone_has_an_outcome() -> None:
                 await until(lambda: p._links[GroupName("g1")]._sent)
                 one.topics.clear()
                 await p._routes.refresh()
+                await until(lambda: "orders" not in p._box.topics)
                 broker.reset_streams()
                 await asyncio.wait([sending], timeout=60)
                 with pytest.raises(fmqclient.DeliveryUnknown):
@@ -59,6 +61,7 @@ async def test_what_was_refused_of_a_topic_that_is_gone_is_not_sent_again(again:
         await until(lambda: p._links[GroupName("g1")]._sent)
         one.topics.clear()
         await p._routes.refresh()
+        await until(lambda: "orders" not in p._box.topics)
         if again:
             one.topics["orders"] = 1
             await p.send("orders", b"c", key=b"k")
@@ -75,6 +78,7 @@ async def test_closing_tells_what_is_under_way_of_a_topic_that_is_gone() -> None
             await until(lambda: GroupName("g1") in p._links and p._links[GroupName("g1")]._sent)
             one.topics.clear()
             await p._routes.refresh()
+            await until(lambda: "orders" not in p._box.topics)
         with pytest.raises(fmqclient.DeliveryUnknown):
             await sending
 

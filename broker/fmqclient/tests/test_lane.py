@@ -149,3 +149,18 @@ def test_what_comes_after_all_has_expired_is_not_added_to_what_was_given_up() ->
     given_up = one.begin(pile(b"a"))
     assert one.expire(given_up.deadline_ms) == ([given_up], [])
     assert one.open is None
+
+
+def test_whatever_is_overdue_is_given_up_wherever_it_stands() -> None:
+    """What was turned back waits for others; what moved here may stand behind what is younger."""
+    one = lane()
+    one.accepted(depart(one, b"a"))
+    refused, under_way = depart(one, b"b"), depart(one, b"c")
+    under_way.deadline_ms = 10 * refused.deadline_ms
+    one.refused(refused)
+    young, old = one.begin(pile(b"d")), one.begin(pile(b"e"))
+    young.deadline_ms = 10 * old.deadline_ms
+    piles, flights = one.expire(old.deadline_ms)
+    assert [p.records[0][0] for p in piles] == [b"b", b"e"]
+    assert flights == []
+    assert (one.turned_back, list(one.piles), one.open) == ([], [young], None)

@@ -3,13 +3,24 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from fmqclient.lane import Lane
 from fmqclient.outbox import Outbox
 from fmqclient.records import Record, record_bytes
 from fmqclient.settings import ProducerSettings
 from fmqclient.topic import HOLD_MS, Topic
 from fmqcore.cluster import TopicConfig, TopicGroup
-from fmqcore.errors import DeliveryUnknown, FmqError, Unavailable
+from fmqcore.errors import (
+    DeliveryUnknown,
+    FmqError,
+    NoPermission,
+    NotEnoughReplicas,
+    Overloaded,
+    StorageFull,
+    TooLarge,
+    Unavailable,
+)
 from fmqcore.words import GroupName, TopicId
 from fmqport.system import SystemClock
 
@@ -21,9 +32,13 @@ class Clock(SystemClock):
     """Stands until it is set."""
 
     now_ms = 1000
+    ahead_ms = 0  # of the wall clock
 
     def monotonic_ms(self) -> int:
         return self.now_ms
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.ahead_ms
 
 
 class Carrier:
@@ -136,3 +151,44 @@ async def test_what_is_under_way_at_the_end_is_told_as_unknown_and_the_rest_as_n
     case.box.close()
     assert isinstance(sent.exception(), DeliveryUnknown)
     assert isinstance(waits.exception(), Unavailable)
+
+
+async def test_what_moves_keeps_its_age_though_it_fills_more_than_one_batch() -> None:
+    """Its deadline and, for those who asked for it, the time at which it was handed in."""
+    case = Case(delivery_timeout_s=60, max_batch_records=3, born_time=True)
+    before_ms = case.clock.wall_ms()
+    for _ in range(8):
+        case.put(b"v")
+    deadlines = {pile.deadline_ms for pile in case.lane(G1).piles}
+    after_ms = case.clock.wall_ms()
+    case.clock.now_ms += 30_000
+    case.clock.ahead_ms = 30_000
+    case.carriers[G1].usable, case.carriers[G2].usable = False, True
+    case.box.look()
+    case.settle()
+    moved = case.lane(G2).piles
+    assert [len(pile.records) for pile in moved] == [3, 3, 2]
+    assert {pile.deadline_ms for pile in moved} == deadlines
+    assert all(before_ms <= pile.born_ms <= after_ms for pile in moved)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        (None, Unavailable),
+        (TooLarge("that one was"), Unavailable),
+        (NoPermission("not the master"), Unavailable),
+        (NotEnoughReplicas("one of two"), NotEnoughReplicas),
+        (StorageFull("no space"), StorageFull),
+        (Overloaded("later"), Overloaded),
+    ],
+)
+async def test_who_waited_in_vain_is_not_told_what_was_said_of_another(
+    refusal: FmqError | None, told: type[FmqError]
+) -> None:
+    case = Case(delivery_timeout_s=60)
+    future = case.put(b"a")
+    case.carriers[G1].error = refusal
+    case.clock.now_ms += 60_000
+    case.box.tick(case.clock.now_ms)
+    assert type(future.exception()) is told

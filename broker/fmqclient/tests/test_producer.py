@@ -336,5 +336,6 @@ async def test_a_deleted_topic_and_one_that_grows(one: ClusterDouble) -> None:
         assert one.brokers["g1-0"].requests[-1].batches[0].topic_id == 2
         del one.topics["orders"]
         await c.admin().topics()
+        await until(lambda: "orders" not in p._box.topics)
         with pytest.raises(fmqclient.UnknownTopic):
             await p.send("orders", b"z")

@@ -8,6 +8,7 @@ import pytest
 import fmqclient
 from fmqclient.tests.double import cluster, until
 from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
+from fmqcore.errors import ErrorCode
 from fmqcore.words import GroupName
 from fmqport.methods import ROUTES
 from fmqport.transport import TransportError
@@ -165,3 +166,24 @@ async def test_a_new_session_begins_before_sequences_run_over(
         assert broker.opened > 1
         sequences = [b.base_sequence for request in broker.requests for b in request.batches]
         assert max(sequences) <= 3
+
+
+def test_what_was_refused_once_is_not_told_of_what_comes_much_later() -> None:
+    transport = MemoryTransport(0)
+
+    async def produce() -> None:
+        async with cluster(1, transport=transport) as double:
+            client = fmqclient.connect(double.url, transport=transport, clock=SeededClock(0))
+            async with client as c, c.producer(delivery_timeout_s=5) as p:
+                fates = [ErrorCode.NOT_ENOUGH_REPLICAS]
+                broker = double.brokers["g1-0"]
+                broker.script = lambda _: fates.pop() if fates else None
+                await p.send("orders", b"a", key=b"k")
+                await broker.stop()
+                broker.reset_streams()
+                with pytest.raises(fmqclient.FmqError) as told:
+                    await p.send("orders", b"b", key=b"k")
+                assert type(told.value) is fmqclient.Unavailable
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(produce())

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 import fmqclient
 from fmqclient.tests.double import ClusterDouble, cluster, until
-from fmqcore.errors import Overloaded, Unavailable
+from fmqclient.turns import Turns
+from fmqcore.errors import InvalidArgument, Overloaded, Unavailable
 
 
 @pytest.fixture
@@ -113,3 +115,42 @@ async def test_a_future_that_was_cancelled_changes_nobody_s_offset(one: ClusterD
         futures[1].cancel()
         assert [(await futures[n]).offset for n in (0, 2)] == [1, 3]
     assert one.values() == [b"warm", b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("mistake", [{"topic": []}, {"headers": {"h": "\ud800"}}, {"key": 7}])
+async def test_a_mistake_that_waited_for_room_is_told_and_holds_up_nobody(
+    one: ClusterDouble, mistake: dict[str, Any]
+) -> None:
+    async with fmqclient.connect(one.url) as c, c.producer(max_outstanding_records=1) as p:
+        await p.send("orders", b"warm", key=b"k")
+        one.brokers["g1-0"].slow = lambda: 0.1
+        first = p.send_nowait("orders", b"a", key=b"k")
+        wrong = {"topic": "orders", "value": b"x", "key": b"k"} | mistake
+        refused = asyncio.ensure_future(p.send(**wrong))
+        waits = asyncio.ensure_future(p.send("orders", b"b", key=b"k"))
+        async with asyncio.timeout(20):
+            with pytest.raises(InvalidArgument):
+                await refused
+            await asyncio.gather(first, waits)
+    assert one.values() == [b"warm", b"a", b"b"]
+
+
+async def test_whatever_a_call_raises_goes_to_who_waits_for_it() -> None:
+    room = [False]
+
+    def call(error: Exception | None) -> int:
+        if not room:
+            return 1
+        raise error or Overloaded("full")
+
+    turns: Turns[int] = Turns()
+    first = asyncio.ensure_future(turns.take(lambda: call(None)))
+    bug = asyncio.ensure_future(turns.take(lambda: 1 // 0))
+    last = asyncio.ensure_future(turns.take(lambda: call(None)))
+    await until(lambda: len(turns) == 3)
+    room.clear()
+    turns.look()
+    async with asyncio.timeout(20):
+        assert await first == await last == 1
+        with pytest.raises(ZeroDivisionError):
+            await bug

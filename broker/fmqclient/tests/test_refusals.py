@@ -6,7 +6,8 @@ import pytest
 
 from fmqclient.lane import Lane
 from fmqclient.records import Flight, Pile
-from fmqclient.refusals import STRANGE_MS, Refusals, Verdict, verdict_of
+from fmqclient.refusals import Refusals, Verdict, verdict_of
+from fmqclient.routes import STRANGE_MS
 from fmqcore.errors import (
     ErrorCode,
     FmqError,

@@ -248,3 +248,126 @@ def test_a_group_that_left_the_cluster_is_not_asked_any_more(
             assert asked == ["g1"]
 
     run(work())
+
+
+async def _unknown(stream: Stream) -> None:
+    """A broker that does not know the topic that is to be read."""
+    await stream.receive()
+    reply = client_pb2.ConsumeReply(opened=client_pb2.ConsumeOpened(), epoch=1)
+    unknown = client_pb2.Error(code=client_pb2.UNKNOWN_TOPIC, message="no such topic")
+    reply.opened.error.CopyFrom(unknown)
+    await stream.send(reply)
+
+
+async def _forget_topics(one: ClusterDouble, group: str) -> None:
+    for name in (f"{group}-0", f"{group}-1"):
+        await one.brokers[name].stop()
+        one.brokers[name]._consume = _unknown  # type: ignore[method-assign]
+        one.brokers[name].reset_streams()
+        await one.brokers[name].start()
+
+
+@pytest.mark.parametrize("away_s", [1, 20])
+def test_a_failover_of_one_group_ends_no_consumer_that_another_does_not_know(away_s: int) -> None:
+    """Whoever is away has not said that the topic is gone."""
+
+    async def work() -> None:
+        double, transport = played(2)
+        async with double as one, client_of(one, transport) as c:
+            await _forget_topics(one, "g2")
+            async with c.consumer("orders", group="g") as sub, c.producer() as p:
+                await asyncio.sleep(8)
+                await one.brokers["g1-0"].stop()
+                one.brokers["g1-0"].reset_streams()
+                await asyncio.sleep(away_s)
+                await one.brokers["g1-0"].start()
+                await p.send("orders", b"x", group="g1")
+                assert [m.value for m in await sub.fetch(timeout=60)] == [b"x"]
+
+    run(work())
+
+
+@pytest.mark.parametrize("by", ["word", "absence"])
+def test_a_topic_that_nobody_has_any_more_ends_its_consumers(by: str) -> None:
+    """All who are there say so."""
+
+    async def work() -> None:
+        double, transport = played(2)
+        async with double as one, client_of(one, transport) as c:
+            await _forget_topics(one, "g2")
+            async with c.consumer("orders", group="g") as sub:
+                await asyncio.sleep(8)
+                if by == "word":
+                    await _forget_topics(one, "g1")
+                else:
+                    for name in ("g1-0", "g1-1"):
+                        await one.brokers[name].stop()
+                        one.brokers[name].reset_streams()
+                    await asyncio.sleep(20)
+                    assert await sub.fetch(timeout=1) == []
+                    del one.groups["g1"]
+                with pytest.raises(fmqclient.UnknownTopic):
+                    await sub.fetch(timeout=60)
+
+    run(work())
+
+
+def test_what_is_under_way_outlives_the_word_of_a_broker_that_knows_less() -> None:
+    """It is cut from ZooKeeper, say, and the topic is younger than that."""
+
+    async def work() -> None:
+        double, transport = played(1)
+        async with double as one:
+            stale = one.brokers["g1-1"]
+            real: Callable[[client_pb2.RouteRequest], Awaitable[client_pb2.RouteReply]] = one.routes
+
+            async def old(request: client_pb2.RouteRequest) -> client_pb2.RouteReply:
+                reply = await real(request)
+                del reply.topics[:]
+                return reply
+
+            await stale.stop()
+            one.routes = old
+            await stale.start()
+            one.routes = real
+            async with client_of(one, transport) as c, c.producer() as p:
+                await p.send("orders", b"a", key=b"k")
+                one.brokers["g1-0"].script = lambda _: ErrorCode.OVERLOADED
+                waits = p.send_nowait("orders", b"b", key=b"k")
+                await asyncio.sleep(1)
+                c._routes._asked_last = stale.address
+                await c._routes.refresh()
+                await asyncio.sleep(1)
+                assert not waits.done()
+                one.brokers["g1-0"].script = lambda _: None
+                await waits
+                assert one.values() == [b"a", b"b"]
+
+    run(work())
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_routes_that_change_while_a_producer_is_closed_harm_nobody(turns: int) -> None:
+    """Its tasks take no more; the client goes on asking for routes."""
+
+    async def work() -> None:
+        double, transport = played(2)
+        async with double as one:
+            later = one.groups.pop("g2")
+            async with client_of(one, transport) as c:
+                async with c.producer() as p:
+                    await p.send("orders", b"a")
+                    listeners, c._routes._listeners = c._routes._listeners, {}
+                    one.groups["g2"] = later
+                    await c._routes.refresh()
+                    c._routes._listeners = listeners
+                    closing = asyncio.ensure_future(p.close())
+                    for _ in range(turns):
+                        await asyncio.sleep(0)
+                    for listener in list(listeners):
+                        listener()
+                    await closing
+                assert c._refreshing is not None
+                assert not c._refreshing.done()
+
+    run(work())

@@ -30,7 +30,7 @@ def put(topic: Topic, number: int) -> Lane:
     return lane
 
 
-def numbers(moved: "list[tuple[Any, int]] | None") -> list[int]:
+def numbers(moved: "list[tuple[Any, Pile]] | None") -> list[int]:
     assert moved is not None
     return [record[6] for record, _ in moved]
 

@@ -57,6 +57,13 @@ def test_a_full_answer_replaces_the_topics_and_a_partial_one_only_its_own() -> N
     assert sorted(merge(table, (), [topic("c", 3)], asked=("c",)).topics) == ["a", "b", "c"]
 
 
+def test_a_topic_is_not_replaced_by_the_one_that_had_its_name_before() -> None:
+    table = merge(RouteTable(), (), [topic("a", 2)])
+    for asked in ((), ("a",)):
+        assert merge(table, (), [topic("a", 1)], asked).topics["a"].id == 2
+        assert merge(table, (), [topic("a", 3)], asked).topics["a"].id == 3
+
+
 def broker(name: str, permission: Permission, *, live: bool = True) -> BrokerRoute:
     return BrokerRoute(BrokerId(name), name, permission=permission, live=live)
 

@@ -1,0 +1,43 @@
+"""What a program may hand to a producer, and how it is told of what it may not: `InvalidArgument`
+with words, before anything is sent. No state, nothing on disk.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from fmqcore.columns import encode_headers
+from fmqcore.errors import InvalidArgument
+
+Headers = Mapping[str, str | bytes]
+
+
+def check_all(what: str, given: object) -> None:
+    """Before any of them is sent: a list of bytes (or, for keys, None)."""
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+        raise InvalidArgument(f"{what}s must be a list, not {type(given).__name__}")
+    if set(map(type, given)) - {bytes}:
+        for one in given:
+            if one is not None or what == "value":
+                as_bytes(what, one)
+
+
+def check_place(group: object, queue: object) -> None:
+    """Where the caller wants it, if anywhere."""
+    if group is not None and not isinstance(group, str):
+        raise InvalidArgument(f"group={group!r} must be a broker group's name")
+    if queue is not None and not isinstance(queue, int):
+        raise InvalidArgument(f"queue={queue!r} must be a queue's number")
+
+
+def as_bytes(what: str, value: object) -> bytes:
+    """What a record holds, copied if it could change."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise InvalidArgument(f"{what} must be bytes, not {type(value).__name__}: encode it first")
+
+
+def as_headers(headers: Headers) -> bytes:
+    """As a batch carries them."""
+    try:
+        return encode_headers(headers)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InvalidArgument(f"headers must map str to str or bytes: {error}") from None

@@ -320,8 +320,8 @@ class OffsetStore:
         """
         left_in = await SideJournal.epoch_left(self._disk)
         while True:
-            state = self._group.state.value
             async with self._lock:
+                state = self._group.state.value
                 if self._side is not None:
                     left_in = self._side.epoch
                 over = state.mode is Mode.MASTER and not state.base

@@ -118,8 +118,8 @@ class MasterReplication:
         return min([self._journal.durable_end, *ends])
 
     def _views_in_sync(self) -> list[LinkView]:
-        isr = self._group.state.value.isr
-        return [self.links.get(broker, LinkView()) for broker in sorted(isr - {self._me})]
+        isr = self._group.widest_isr - {self._me}
+        return [self.links.get(broker, LinkView()) for broker in sorted(isr)]
 
     # ---- the duties of the broker's life
     async def run(self) -> None:

@@ -35,6 +35,18 @@ def as_bytes(what: str, value: object) -> bytes:
     raise InvalidArgument(f"{what} must be bytes, not {type(value).__name__}: encode it first")
 
 
+def as_they_are(
+    value: bytes, key: bytes | None, headers: Headers | None, tag: bytes | None
+) -> tuple[bytes, bytes | None, Headers | None, bytes | None]:
+    """Of a record that may have to wait for room: its owner may use its buffers again."""
+    return (
+        as_bytes("value", value),
+        None if key is None else as_bytes("key", key),
+        dict(headers) if isinstance(headers, Mapping) else headers,
+        None if tag is None else as_bytes("tag", tag),
+    )
+
+
 def as_headers(headers: Headers) -> bytes:
     """As a batch carries them."""
     try:

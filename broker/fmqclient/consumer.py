@@ -180,6 +180,9 @@ class Consumer:
         """
         if max_messages < 1:
             raise InvalidArgument(f"max_messages={max_messages} must be at least 1")
+        if self._turn >= _FAIR - 1:  # before the time runs: it would end what is there already
+            self._turn = 0
+            await asyncio.sleep(0)
         try:
             async with asyncio.timeout(timeout):
                 first = await self._take()

@@ -148,20 +148,15 @@ class Lane:
         self.next_sequence = self.accepted_end = 0
 
     def take_unsent(self) -> list[Pile]:
-        """Take out what another group may store instead; what is pinned stays.
+        """Take out all that was not sent; what is pinned comes back here, in its order.
 
-        So does what was refused while others are on their way (L3). If those stay for good, so
+        What was refused while others are on their way stays (L3). If those stay for good, so
         does it: it is older, and must not come to this queue again after them.
         """
         if any(flight.stays for flight in self.flights):
             for pile in self.turned_back:
                 pile.records = _pinned(pile.records)
-        taken, kept = [], deque[Pile]()
-        for pile in self.piles:
-            free, pinned = _part(pile)
-            taken += [free] if free.records else []
-            kept += [pinned] if pinned.records else []
-        self.piles, self.open = kept, None
+        taken, self.piles, self.open = list(self.piles), deque(), None
         return taken
 
     def drain(self) -> list[Pile]:
@@ -197,13 +192,6 @@ class Lane:
         turned_back = sorted(self.turned_back, key=lambda pile: pile.sequence)
         self.turned_back = []
         self.piles.extendleft(reversed(turned_back))
-
-
-def _part(pile: Pile) -> tuple[Pile, Pile]:
-    free = [r for r in pile.records if not r[5]]
-    if len(free) == len(pile.records):
-        return pile, _pile(pile, [])
-    return _pile(pile, free), _pile(pile, [r for r in pile.records if r[5]])
 
 
 def _pile(source: Pile | Flight, records: Iterable[Record]) -> Pile:

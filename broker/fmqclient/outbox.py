@@ -219,6 +219,8 @@ class Outbox:
             if flights:
                 self.fail(flights, DeliveryUnknown(_unknown(lane, link)))
                 link.renew()
+            if not lane.flights and not lane.piles:
+                lane.strange_since_ms = 0
             pile = lane.open
             if pile is not None and pile.deadline_ms < now_ms + self._timeout_ms - _PILE_MS:
                 lane.open = None
@@ -292,13 +294,14 @@ class Outbox:
         moved = topic.lift(self._clock.monotonic_ms())
         if moved is None:
             return
-        for record, source in moved:
-            lane = topic.lane_for(record[1])
+        for record, source, own in moved:
+            lane = own or topic.lane_for(record[1])
             if lane is None:
                 self._refuse(topic, record)
             else:
                 self.put(lane, record, record_bytes(record), source)
         for lane in topic.lanes.values():
+            lane.open = None  # as old as what moved: what is handed in now has its own age
             if lane.piles:
                 self.links[lane.group].offer(lane)
 

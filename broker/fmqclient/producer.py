@@ -14,7 +14,14 @@ from functools import partial
 from types import TracebackType
 from typing import Final
 
-from fmqclient.arguments import Headers, as_bytes, as_headers, check_all, check_place
+from fmqclient.arguments import (
+    Headers,
+    as_bytes,
+    as_headers,
+    as_they_are,
+    check_all,
+    check_place,
+)
 from fmqclient.connections import Connections
 from fmqclient.link import Link
 from fmqclient.outbox import Outbox
@@ -93,8 +100,10 @@ class Producer:
             pass
         finally:
             main.cancel()
-            await asyncio.wait([main])
-            self._box.close()
+            try:
+                await asyncio.wait([main])
+            finally:
+                self._box.close()
 
     async def _run(self, ready: "asyncio.Future[None]") -> None:
         forget = self._routes.on_change(self._learn)
@@ -142,6 +151,7 @@ class Producer:
 
         A cancelled `send` may be stored or not.
         """
+        value, key, headers, tag = as_they_are(value, key, headers, tag)
         hand_in = partial(self._hand_in, topic, value, key, headers, tag, group, queue)
         return await (await self._turns.take(hand_in))
 

@@ -134,7 +134,8 @@ class Refusals:
         self._want_routes()
         now_ms = self._clock.monotonic_ms()
         lane.strange_since_ms = lane.strange_since_ms or now_ms
-        elsewhere = self._outbox.has_elsewhere(lane)
+        pinned = all(record[5] for record in flight.records)
+        elsewhere = not pinned and self._outbox.has_elsewhere(lane)
         if now_ms - lane.strange_since_ms > STRANGE_MS and not elsewhere:
             self._drop(lane, flight, error)
         else:

@@ -73,7 +73,8 @@ class Routes:
             await self.refresh()
             known = self.table.topics.get(name) or await self._known_elsewhere(name)
         if known is None:
-            if fresh:  # else somebody of this client has it, and waits for it to come back
+            # Else somebody of this client has it, or waits for it to come back.
+            if fresh and name not in self.table.topics:
                 self._topics.pop(name, None)
             raise UnknownTopic(
                 f"there is no topic {name!r}; create it: fmq topic create {name}, "
@@ -84,11 +85,11 @@ class Routes:
     def know(self, topic: TopicConfig) -> None:
         """It was made just now: who answers next may not have heard of it."""
         self.table = merge(self.table, (), (topic,), (topic.name,))
+        self._tell()
 
     def knows_newer(self, name: str, number: int) -> bool:
         """Whether that topic had the name before the one that has it now."""
-        known = self.table.topics.get(name)
-        return known is not None and number < known.id
+        return number < self.table.newest.get(name, 0)
 
     async def _known_elsewhere(self, name: str) -> TopicConfig | None:
         """Who answered may be cut from ZooKeeper: unknown is what nobody who answers knows."""
@@ -107,7 +108,8 @@ class Routes:
                 self.table = merge(
                     self.table, map(_group, reply.groups), map(topic_of, reply.topics), (name,)
                 )
-                return self.table.topics.get(name)
+                if (known := self.table.topics.get(name)) is not None:
+                    return known
         return None
 
     async def refresh(self, *, everything: bool = False) -> None:
@@ -131,6 +133,11 @@ class Routes:
             self.table = merge(
                 self.table, map(_group, reply.groups), map(topic_of, reply.topics), asked
             )
+            if asked:  # what is not asked for grows old
+                self.table = self.table.of_topics(self._topics)
+        self._tell()
+
+    def _tell(self) -> None:
         for listener in list(self._listeners):
             listener()
 

@@ -207,7 +207,7 @@ class Session(Acker):
         )
         if self._routes.knows_newer(settings.topic, answer.opened.topic_id):
             stream.cancel()
-            raise UnknownTopic(f"{broker.id} knows an older topic of the name {settings.topic!r}")
+            raise Unavailable(f"{broker.id} knows an older topic of the name {settings.topic!r}")
         if answer.opened.topic_id != self._topic_id:
             self._topic_id = answer.opened.topic_id
             self.tracks.clear()  # made anew under its name: what is known is of another topic

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fmqclient import client as asynchronous
 from fmqclient.address import DEFAULT_URL
-from fmqclient.arguments import Headers
+from fmqclient.arguments import Headers, as_they_are
 from fmqclient.consumer import Consumer as AsyncConsumer
 from fmqclient.message import Message as AsyncMessage
 from fmqclient.producer import Producer as AsyncProducer
@@ -194,6 +194,7 @@ class Producer(_Part):
 
         Never `Overloaded`: without room it waits in line, in memory, behind those before it.
         """
+        value, key, headers, tag = as_they_are(value, key, headers, tag)
         return self._loop.submit(
             self._producer.send(
                 topic, value, key=key, headers=headers, tag=tag, group=group, queue=queue

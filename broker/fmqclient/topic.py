@@ -117,9 +117,12 @@ class Topic:
         # Keys leave the groups that went away; if groups came, keys may leave any.
         self._hold(before if after - before else before - after, now_ms)
 
-    def lift(self, now_ms: int) -> "list[tuple[Record, Pile]] | None":
-        """What must be placed anew, in order, with the pile that it was in (its deadline, its
-        time of birth). None: not yet, or not at all."""
+    def lift(self, now_ms: int) -> "list[tuple[Record, Pile, Lane | None]] | None":
+        """What must be placed anew, in order. None: not yet, or not at all.
+
+        With each the pile that it was in (its deadline, its time of birth), and the lane to which
+        it is pinned, if it is.
+        """
         if not self.held:
             return None
         self._awaited = [f for f in self._awaited if not f.over]
@@ -130,7 +133,7 @@ class Topic:
         self._awaited = []
         self.held = False
         moved = [
-            (record, pile)
+            (record, pile, lane if record[5] else None)
             for lane in self.lanes.values()
             for pile in lane.take_unsent()
             for record in pile.records

@@ -35,7 +35,11 @@ class Turns(Generic[T]):
                 pass
         turn: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append((turn, call))
-        return await turn
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            self.look()  # those behind it may fit
+            raise
 
     def look(self) -> None:
         """Soon, outside of whatever made room, as many are called as there is room for."""

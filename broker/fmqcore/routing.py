@@ -58,6 +58,13 @@ class RouteTable:
 
     groups: Mapping[GroupName, GroupRoute] = field(default_factory=dict)
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)
+    newest: Mapping[str, int] = field(default_factory=dict)
+    """The greatest id of each topic's name, also of those that are not there now."""
+
+    def of_topics(self, names: Collection[str]) -> "RouteTable":
+        """With these topics only."""
+        kept = {name: topic for name, topic in self.topics.items() if name in names}
+        return RouteTable(self.groups, kept, self.newest)
 
 
 def merge(
@@ -77,12 +84,14 @@ def merge(
         if known is None or route.epoch >= known.epoch:
             merged_groups[route.group] = route
     merged_topics = {n: t for n, t in table.topics.items() if asked and n not in asked}
+    newest = dict(table.newest)
     for topic in topics:
-        before = table.topics.get(topic.name)
-        if before is not None and topic.id < before.id:
-            topic = before
-        merged_topics[topic.name] = topic
-    return RouteTable(merged_groups, merged_topics)
+        if topic.id >= newest.get(topic.name, 0):
+            merged_topics[topic.name] = topic
+            newest[topic.name] = topic.id
+        elif topic.name in table.topics:
+            merged_topics[topic.name] = table.topics[topic.name]
+    return RouteTable(merged_groups, merged_topics, newest)
 
 
 def candidates(route: GroupRoute, needed: Permission) -> tuple[BrokerRoute, ...]:

@@ -88,6 +88,7 @@ class GroupDouble(GroupStore):
         self._on_master = []
         self.live = {}
         self.unsettled = False
+        self._maybe_isr = frozenset()
         self.blind = False  # sees no change
         self.look()
         zoo.stores.append(self)

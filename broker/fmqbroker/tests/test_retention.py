@@ -203,3 +203,5 @@ async def test_what_a_slave_in_sync_has_in_its_memory_alone_is_not_held_by_all(
         assert (master.keep_from(), master.held_by_all()) == (0, 0), "of it nothing is known"
         c.zoo.set_state(replace(c.zoo.history[-1], isr=frozenset({second})))
         assert (master.keep_from(), master.held_by_all()) == (end, end)
+        c.master.group._maybe_isr = frozenset({first, second})
+        assert (master.keep_from(), master.held_by_all()) == (0, 0), "it may be in the set"

@@ -30,9 +30,9 @@ def put(topic: Topic, number: int) -> Lane:
     return lane
 
 
-def numbers(moved: "list[tuple[Any, Pile]] | None") -> list[int]:
+def numbers(moved: "list[tuple[Any, Pile, Lane | None]] | None") -> list[int]:
     assert moved is not None
-    return [record[6] for record, _ in moved]
+    return [record[6] for record, _, _ in moved]
 
 
 def test_what_is_placed_anew_goes_in_the_order_in_which_it_was_handed_in() -> None:
@@ -62,7 +62,11 @@ def test_what_is_not_answered_in_time_stays_where_it_was_sent() -> None:
     assert numbers(topic.lift(HOLD_MS)) == [2]
     assert flight.stays
     lane.refused(flight)
-    assert lane.take_unsent() == []
+    topic.remap({G1}, 0)
+    topic.remap({G2}, 0)
+    moved = topic.lift(2 * HOLD_MS)
+    assert moved is not None
+    assert [(record[6], own) for record, _, own in moved] == [(1, lane)], "to its own lane again"
 
 
 def test_what_is_unknown_is_not_waited_for() -> None:

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from fmqcore.cluster import GroupState, Mode
-from fmqcore.failover.guards import Case, lacks_served, next_epoch, successor
+from fmqcore.failover.case import Case, next_epoch
+from fmqcore.failover.guards import lacks_served, successor
 from fmqcore.words import BrokerId, Position
 
 

@@ -4,46 +4,15 @@ Pure. `unmet` is the sentence that people read in `why` while the guard does not
 {me}, {master}, {reader}, {wanted}, {lost} and {isr}.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
-from fmqcore.cluster import GroupConfig, GroupState, Mode
+from fmqcore.cluster import Mode
+from fmqcore.failover.case import Case, Guard, next_epoch
 from fmqcore.failover.claims import is_best, reads, record_term
-from fmqcore.failover.evidence import Evidence, Params
 from fmqcore.policy import Flush, HowMany, SlaveCounts, slaves_to_hear
 from fmqcore.words import BrokerId, Epoch
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One decision's input."""
-
-    me: BrokerId
-    config: GroupConfig
-    state: GroupState
-    evidence: Evidence
-    now_ms: int
-    params: Params
-
-
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """A question about a case."""
-
-    name: str
-    holds: Callable[[Case], bool]
-    unmet: str
-
-
-def next_epoch(case: Case) -> Epoch:
-    """The epoch of the next term: one more. A NEW group also passes a journal that has records.
-
-    (Those are left from a ZooKeeper whose data was lost: the number must not be given twice.)
-    """
-    if case.state.mode is Mode.NEW and case.evidence.has_records:
-        return Epoch(max(case.state.epoch, case.evidence.journal_epoch) + 1)
-    return Epoch(case.state.epoch + 1)
 
 
 def successor(case: Case) -> BrokerId | None:
@@ -113,6 +82,8 @@ def _enough_heard(case: Case) -> bool:
     if case.evidence.other_policy:  # it says nothing of who made an acknowledgement
         return False
     policy = case.config.policy
+    if case.evidence.anew and policy.how_many is HowMany.NONE:
+        return False  # whatever was acknowledged was on my disk alone, and may be at any of them
     lossy = case.evidence.tail_cut or policy.flush is not Flush.FSYNC
     if lossy and not heard >= isr & case.evidence.live.keys():
         return False
@@ -230,8 +201,8 @@ JOURNAL_WHOLE: Final = Guard(
     _journal_whole,
     "the journal of {me} lacks a term that it had opened, so its data directory was lost or "
     "replaced: it waits for its in-sync slaves ({isr}; if nobody is in sync, for every member) to "
-    "give back what they have; one that is gone for good is taken out of the configuration; with "
-    "none of them left, delete the group's state in ZooKeeper to begin anew",
+    "give back what they have; one that is gone for good may come back under its name with an "
+    "empty disk; with none of them left, delete the group's state in ZooKeeper to begin anew",
 )
 JOURNAL_KEPT: Final = replace(
     # F17: else all that was acknowledged would be given up beside those who have it.
@@ -351,6 +322,16 @@ HAS_JOURNAL: Final = Guard(
     lambda c: c.evidence.journal_epoch > 0,
     "the journal of {me} is empty though it was in sync, so its disk was lost or replaced: it must "
     "not claim, it has nothing to show",
+)
+SHOWS_ALL: Final = Guard(
+    # C2: else consumers begin at 0, and what they are given counts more than what they had.
+    "my journal is not one that was emptied since I served",
+    lambda c: (
+        _linked(c)  # beside a master that is back: it cannot hand over what it does not hold
+        or (c.evidence.journal_epoch > 0 and not (c.evidence.anew and lacks_served(c)))
+    ),
+    "the disk of {me} was lost or replaced while it served reads: it has nothing to show before "
+    "master {master} is back and has filled it again",
 )
 READS_CONFIGURED: Final = Guard(
     "reads are configured for the master and for me",

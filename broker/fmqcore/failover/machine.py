@@ -33,7 +33,8 @@ than the state it is judged with).
 |                  |        | held; session; master back                              | FREEZE    |
 |                  |        | held; cut off; linked                                   | FREEZE    |
 |                  |        | held; session; wanted; promotable                       | FREEZE    |
-|                  |        | not serving (restart, session lost, master gone again)  | CLAIM     |
+|                  |        | not serving (restart, session lost, master gone again); | CLAIM     |
+|                  |        | its journal is not one that was emptied since           |           |
 | SLAVE_CONSUME(e) | slave  | reader gone; READ configured; in isr, with a journal;   | CHECK x K |
 |                  |        | session; best                                           | CLAIM     |
 | HANDOVER(e)      | master | session; journal fits; record in; reader and enough     | OPEN      |
@@ -44,8 +45,8 @@ than the state it is judged with).
 |                  |        | heard, and enough after an unclean start                |           |
 | HANDOVER(e)      | reader | frozen; linked                                          | SEND      |
 |                  |        | not frozen (restart); linked                            | FREEZE    |
-|                  |        | master gone; READ configured for both; session          | CHECK x K |
-|                  |        |                                                         | CLAIM     |
+|                  |        | master gone; READ configured for both; not emptied;     | CHECK x K |
+|                  |        | session                                                 | CLAIM     |
 | HANDOVER(e)      | slave  | as the reader, and the reader gone; in isr, with a      | CLAIM     |
 |                  |        | journal; best                                           |           |
 
@@ -74,8 +75,8 @@ from typing import Final
 from fmqcore.cluster import GroupConfig, GroupState, Mode
 from fmqcore.failover import guards as g
 from fmqcore.failover import moves as m
+from fmqcore.failover.case import Case, next_epoch
 from fmqcore.failover.evidence import Action, Decision, Evidence, LeaseRule, Params, Part
-from fmqcore.failover.guards import Case
 from fmqcore.failover.rows import RULES, Key, Row, Rules
 from fmqcore.words import BrokerId, Permission
 
@@ -124,7 +125,7 @@ def decide(
         return Decision(Action.LOOK, part, permission, lease, "", may_grant, checking=checking)
     edit = row.edit(case) if row.edit is not None else None
     # F1: a change of who serves raises the epoch, by exactly one (but for a NEW group's jump).
-    assert edit is None or edit.epoch == g.next_epoch(case) > state.epoch
+    assert edit is None or edit.epoch == next_epoch(case) > state.epoch
     why = edit.why if edit is not None else _say(case, _DOING[row.action])
     return Decision(row.action, part, permission, lease, why, may_grant, edit, checking)
 

@@ -5,7 +5,7 @@ As in `guards.py`. What is wished is the configuration (`Evidence.wanted`); the 
 
 from typing import Final
 
-from fmqcore.failover.guards import Case, Guard
+from fmqcore.failover.case import Case, Guard
 from fmqcore.policy import HowMany
 from fmqcore.words import Permission
 

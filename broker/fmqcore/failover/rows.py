@@ -11,8 +11,8 @@ from fmqcore.cluster import GroupState, Mode
 from fmqcore.failover import edits
 from fmqcore.failover import guards as g
 from fmqcore.failover import moves as m
+from fmqcore.failover.case import Case, Guard
 from fmqcore.failover.evidence import Action, LeaseRule, Part
-from fmqcore.failover.guards import Case, Guard
 from fmqcore.words import Permission
 
 
@@ -168,7 +168,7 @@ _ROWS: Final[tuple[Row, ...]] = (
     Row(
         Mode.SLAVE_CONSUME,
         Part.READER,
-        (g.NOT_SERVING, g.SESSION),
+        (g.NOT_SERVING, g.SHOWS_ALL, g.SESSION),
         Action.CLAIM,
         edits.claim,
     ),
@@ -200,7 +200,7 @@ _ROWS: Final[tuple[Row, ...]] = (
     Row(Mode.HANDOVER, Part.READER, (g.FROZEN, g.LINKED), Action.SEND_RECORD),
     # not frozen: it restarted since
     Row(Mode.HANDOVER, Part.READER, (g.LINKED,), Action.FREEZE),
-    *_claim(Mode.HANDOVER, Part.READER, g.MASTER_GONE, g.READS_CONFIGURED, g.SESSION),
+    *_claim(Mode.HANDOVER, Part.READER, g.MASTER_GONE, g.READS_CONFIGURED, g.SHOWS_ALL, g.SESSION),
     *_claim(
         Mode.HANDOVER,
         Part.SLAVE,

@@ -93,6 +93,7 @@ def evidence(mode: Mode, f: Facts) -> Evidence:
         has_records=f.get("records", False),
         stopping=f.get("stopping", False),
         may_lack=f.get("unclean", False),
+        anew=f.get("anew", False),
         upstream_connected=f.get("stream", False),
         upstream_caught_up=f.get("stream", False),
         promised_until_ms=NOW if f.get("promised") else NOW - 1,
@@ -133,6 +134,10 @@ def _best(f: Facts) -> bool:
 
 def _may_show(f: Facts) -> bool:
     return f.get("in_isr", True) and not f.get("emptied")
+
+
+def _has_what_it_showed(f: Facts) -> bool:
+    return bool(f.get("stream") or not (f.get("emptied") or (f.get("anew") and f.get("lacks"))))
 
 
 def new_master(f: Facts) -> Action:
@@ -222,7 +227,7 @@ def consume_reader(f: Facts) -> Action:
         return Action.FREEZE
     if serving and ((session and back) or (cut_off and stream)):
         return Action.FREEZE
-    return Action.CLAIM if not serving and session else Action.WAIT
+    return Action.CLAIM if not serving and session and _has_what_it_showed(f) else Action.WAIT
 
 
 def consume_slave(f: Facts) -> Action:
@@ -238,7 +243,7 @@ def hand_over_reader(f: Facts) -> Action:
     if f.get("stream"):
         return Action.SEND_RECORD if f.get("frozen") else Action.FREEZE
     may = f.get("session") and f.get("master_gone") and f.get("reads", True)
-    if not may or f.get("not_due"):
+    if not may or f.get("not_due") or not _has_what_it_showed(f):
         return Action.WAIT
     return Action.CLAIM if f.get("checked") or f.get("patient") else Action.CHECK
 
@@ -279,9 +284,13 @@ TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] =
     (Mode.SLAVE_CONSUME, S, consume_reader,
      ("held", "frozen", "session", "fresh", "stream", "master_gone", "wish", "behind", "none",
       "gathering", "alone", "in_isr", "lost")),
+    (Mode.SLAVE_CONSUME, S, consume_reader,
+     ("held", "frozen", "session", "fresh", "stream", "master_gone", "emptied", "anew", "lacks")),
     (Mode.SLAVE_CONSUME, T, consume_slave, (*CLAIMING, *OTHER_SLAVE)),
     (Mode.HANDOVER, M, hand_over_master, RETURNING),
     (Mode.HANDOVER, S, hand_over_reader,
      (*CLAIMING, "frozen", "stream", "master_gone", "lease_out")),
+    (Mode.HANDOVER, S, hand_over_reader,
+     (*CLAIMING[:5], "stream", "master_gone", "emptied", "anew", "lacks")),
     (Mode.HANDOVER, T, hand_over_slave, (*CLAIMING, *OTHER_SLAVE)),
 ]  # fmt: skip

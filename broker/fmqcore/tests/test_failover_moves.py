@@ -12,6 +12,7 @@ import pytest
 from fmqcore.cluster import GroupState, Mode
 from fmqcore.failover import Action, decide, edits
 from fmqcore.failover import guards as g
+from fmqcore.failover.case import Case
 from fmqcore.failover.machine import Row
 from fmqcore.tests.failover_table import (
     NOW,
@@ -91,7 +92,7 @@ def written(slaves: int, *, cuts: int, crashes: int) -> World:
 def _without_claim(p: Protocol) -> Protocol:
     """The heir opens its term by one compare-and-set, as a master that is back does."""
 
-    def opens(case: g.Case) -> GroupState:
+    def opens(case: Case) -> GroupState:
         return replace(edits.take_over(case), base=Epoch(0))
 
     def changed(row: Row) -> Row:

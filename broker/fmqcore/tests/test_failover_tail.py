@@ -288,3 +288,17 @@ def test_what_an_emptied_master_was_given_by_chance_proves_nothing(
     stands = replace(state(Mode.MASTER, BACK), isr=frozenset(names[n] for n in isr))
     decision = decide(M, replace(config(BACK), policy=policy), stands, known, NOW, PARAMS)
     assert decision.action is action
+
+
+@pytest.mark.parametrize("mode", [Mode.SLAVE_CONSUME, Mode.HANDOVER])
+@pytest.mark.parametrize(("heard", "action"), [("S", Action.WAIT), ("ST", Action.OPEN)])
+def test_nor_does_what_is_handed_over_to_it_if_nobody_had_to_acknowledge(
+    mode: Mode, heard: str, action: Action
+) -> None:
+    """T may be ahead of the reader that hands over, and would be refused for ever (R5)."""
+    facts = BACK | {"record": True, "reader_heard": True, "t": "T" in heard}
+    known = replace(evidence(mode, facts), anew=True, tail_cut=True)
+    known = replace(known, live={b: known.live[b] for b in (M, S)})
+    stands = replace(state(mode, facts), isr=frozenset({S, T}))
+    decision = decide(M, replace(config(facts), policy=FSYNC_ALONE), stands, known, NOW, PARAMS)
+    assert decision.action is action

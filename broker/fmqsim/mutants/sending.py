@@ -23,6 +23,32 @@ SENDING: Final[tuple[Mutant, ...]] = (
         alone="known seeds find it (`test_seeds.py`); this is quicker",
     ),
     mutant(
+        "what is pinned moves with the rest",
+        "it goes to a group that its program did not ask for",
+        (
+            TOPIC,
+            "            (record, pile, lane if record[5] else None)\n",
+            "            (record, pile, None)\n",
+        ),
+        tests=(
+            "broker/fmqclient/tests/test_topic.py::test_what_is_not_answered_in_time_stays_where_it_was_sent",
+        ),
+        alone="no producer of a simulation pins a record of a key that others have, too",
+    ),
+    mutant(
+        "a topic that is not there any more forgets its number",
+        "one that had the name before comes back with a broker that knows less",
+        (
+            "fmqcore/routing.py",
+            "        if topic.id >= newest.get(topic.name, 0):\n",
+            "        if topic.id >= newest.get(topic.name, 0) or topic.name not in table.topics:\n",
+        ),
+        tests=(
+            "broker/fmqclient/tests/test_once_failed.py::test_an_answer_that_lacks_a_topic_brings_none_back_that_had_its_name",
+        ),
+        alone="two brokers must be late, one by more than the other, while a topic is made anew",
+    ),
+    mutant(
         "a producer's sessions are strangers to each other",
         "what was given up comes over its old connection, and is stored after what is newer",
         (

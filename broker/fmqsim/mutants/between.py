@@ -9,7 +9,6 @@ from typing import Final
 from fmqsim.mutants.mutant import Mutant, mutant
 
 _LACKING: Final = "broker/fmqsim/tests/test_lacking.py::"
-_EMPTIED: Final = "broker/fmqsim/tests/test_emptied.py::"
 _TESTS: Final = "broker/fmqbroker/tests/"
 _RARE: Final = "its moment comes once in hundreds of seeds"
 
@@ -93,32 +92,6 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
             _LACKING + "test_who_was_given_the_mastership_waits_for_nobody_though_its_disk_was_new",
         ),
         alone="the heir must never have fsynced since its disk was new, and a third be away",
-    ),
-    mutant(
-        "an emptied reader shows what it has",
-        "consumers begin at 0 there, and that counts more than what they had (C2)",
-        (
-            "fmqcore/failover/rows.py",
-            "        (g.NOT_SERVING, g.SHOWS_ALL, g.SESSION),\n",
-            "        (g.NOT_SERVING, g.SESSION),\n",
-        ),
-        tests=(
-            _EMPTIED + "test_an_emptied_reader_shows_nothing_before_its_master_has_filled_it[1]",
-        ),
-        alone="the only slave must lose its disk while it reads, before anybody acks there",
-    ),
-    mutant(
-        "an emptied master believes who hands over",
-        "another in sync had more: it is refused for ever, and its offsets are given again",
-        (
-            "fmqcore/failover/guards.py",
-            "    if case.evidence.anew and policy.how_many is HowMany.NONE:\n",
-            "    if case.evidence.anew and policy.how_many is HowMany.ALL:\n",
-        ),
-        tests=(
-            _EMPTIED + "test_an_emptied_master_opens_on_nobodys_word_if_nobody_had_to_acknowledge",
-        ),
-        alone="a disk is lost, and who had most of two is down just then; the checks excuse it",
     ),
     mutant(
         "who may be in sync is not asked what it holds",

@@ -21,7 +21,34 @@ CLAIMS: Final = "fmqcore/failover/claims.py"
 TERMS: Final = "fmqbroker/terms.py"
 LEASE: Final = "fmqbroker/lease.py"
 
+_EMPTIED: Final = "broker/fmqsim/tests/test_emptied.py::"
 DECIDING: Final[tuple[Mutant, ...]] = (
+    mutant(
+        "an emptied reader shows what it has",
+        "consumers begin at 0 there, and that counts more than what they had (C2)",
+        (
+            "fmqcore/failover/rows.py",
+            "        (g.NOT_SERVING, g.SHOWS_ALL, g.SESSION),\n",
+            "        (g.NOT_SERVING, g.SESSION),\n",
+        ),
+        tests=(
+            _EMPTIED + "test_an_emptied_reader_shows_nothing_before_its_master_has_filled_it[1]",
+        ),
+        alone="the only slave must lose its disk while it reads, before anybody acks there",
+    ),
+    mutant(
+        "an emptied master believes who hands over",
+        "another in sync had more: it is refused for ever, and its offsets are given again",
+        (
+            "fmqcore/failover/guards.py",
+            "    if case.evidence.anew and policy.how_many is HowMany.NONE:\n",
+            "    if case.evidence.anew and policy.how_many is HowMany.ALL:\n",
+        ),
+        tests=(
+            _EMPTIED + "test_an_emptied_master_opens_on_nobodys_word_if_nobody_had_to_acknowledge",
+        ),
+        alone="a disk is lost, and who had most of two is down just then; the checks excuse it",
+    ),
     mutant(
         "READ given on the watch",
         "a state that was only seen gives a permission: the old reader serves beside the new one",

@@ -261,6 +261,8 @@ class AdminService:
                     "meanwhile: look where it is, and ask again"
                 )
         live = self._groups.get(group, topic.id)
+        if live is not None and (gone := self._groups.fit(live)):  # it may not have heard yet
+            raise gone
         if live is None:
             keys = {OffsetKey(group, topic.id, q): offset for q, offset in targets.items()}
             versions = {key: self._offsets.next_version(key) for key in keys}

@@ -37,6 +37,7 @@ class Session:
         self.batch_once = False  # it knows deliveries without a batch
         self.open_tokens = 0  # asked and not answered
         self.unstorable = False  # it acked what is not here
+        self.uncounted = False  # an ack of it was not taken: none of its tokens is answered
         self.heartbeat = False
         self.leaving = False
         self.over = False
@@ -206,6 +207,8 @@ class ConsumerGroup:
         if progress.ack(first, end, appended):
             self.dirty[queue] = None
             self._eased(queue, now_ms)
+        elif progress.is_full:
+            session.uncounted = True
         if end > progress.next:
             session.unstorable = True  # more of it is set aside than may be
 

@@ -89,6 +89,7 @@ class Puller:
     async def _pick(self, group: ConsumerGroup, session: Session, budget: int) -> list[Pick]:
         """Lease from each ready queue in turn; an equal share each, so that none starves."""
         picks: list[Pick] = []
+        waits: dict[int, None] = {}
         share = budget // max(len(session.ready), 1)
         for queue in list(session.ready):
             if budget <= 0:
@@ -97,6 +98,9 @@ class Puller:
             taken = await self._pick_queue(group, session, queue, share, budget, not picks)
             picks += taken
             budget -= _size(taken, session.batch_once)
+            if not taken and queue in session.ready:
+                waits[queue] = None  # its batch did not fit: it is the first of the next message
+        session.ready = {q: None for q in waits if q in session.ready} | session.ready
         return picks
 
     async def _pick_queue(
@@ -138,7 +142,8 @@ class Puller:
             full = len(chosen) < len(found) and found[len(chosen)].base_offset < want[1]
             if full or not chosen:
                 break
-        session.ready[queue] = None
+        if generation:
+            session.ready[queue] = None
         return picks
 
     def _wanted(self, group: ConsumerGroup, session: Session, queue: int) -> Range | None:

@@ -225,7 +225,7 @@ class FetchService:
             session.open_tokens -= 1
             # A reader in slave-consume may lack what was acked: it is the master's to store.
             lacks = session.unstorable and self._gate.mode is not Mode.MASTER
-            if error is None and not lacks:
+            if error is None and not lacks and not session.uncounted:
                 session.tokens.append(token)
             session.stir()  # who leaves waits for the last of them, answered or not
 

@@ -33,6 +33,8 @@ from fmqproto.v1 import client_pb2
 IDLE_MS: Final = 5 * 60 * 1000
 """So long a group without sessions is remembered."""
 _RETRY_S: Final = 1.0
+_RANGE_SHARE: Final = 32
+"""Bytes of a segment for each acked range of a queue: 16 in its entry, which must fit."""
 _MOST_EPOCH_ENDS: Final = 10_000
 
 _log = structlog.get_logger()
@@ -62,7 +64,9 @@ class GroupTable:
         self._cluster = cluster
         self._offsets = offsets
         self._timers = timers
-        self._limits = Limits(settings.max_in_flight_records, settings.max_ack_ranges)
+        limits = Limits(settings.max_in_flight_records, settings.max_ack_ranges)
+        most = min(limits.most_ranges, limits.most_acked, settings.segment_bytes // _RANGE_SHARE)
+        self._limits = limits._replace(most_acked=most)
         self._mine = GroupName(settings.group)
         self._groups: dict[GroupKey, ConsumerGroup] = {}
         self._epoch = Epoch(0)  # in which they were made
@@ -95,7 +99,7 @@ class GroupTable:
             self.require()
         if key not in self._groups:
             group = self._groups[key] = self._make(name, topic, begins)
-            gone = self._fit(group)  # the topic may have changed while we looked
+            gone = self.fit(group)  # the topic may have changed while we looked
             if gone is not None:
                 raise gone
             group.beginning = bool(group.dirty) and start != client_pb2.START_EARLIEST
@@ -233,7 +237,7 @@ class GroupTable:
     async def _follow_topics(self) -> None:
         while True:
             for group in list(self._groups.values()):
-                self._fit(group)
+                self.fit(group)
             await self._cluster.changed.wait()
 
     async def _store(self) -> None:
@@ -264,11 +268,16 @@ class GroupTable:
         """Take what is dirty, as entries."""
         entries, self._left = self._left, {}
         for group in self._groups.values():
-            for queue in group.dirty:
-                progress, key = group.progress[queue], group.key(queue)
-                version = max(self._offsets.next_version(key), progress.sought)
-                entries[key] = OffsetEntry(version, progress.floor, progress.acked, progress.sought)
-            group.dirty.clear()
+            entries |= self._entries_of(group)
+        return entries
+
+    def _entries_of(self, group: ConsumerGroup) -> dict[OffsetKey, OffsetEntry]:
+        entries = {}
+        for queue in group.dirty:
+            progress, key = group.progress[queue], group.key(queue)
+            version = max(self._offsets.next_version(key), progress.sought)
+            entries[key] = OffsetEntry(version, progress.floor, progress.acked, progress.sought)
+        group.dirty.clear()
         return entries
 
     # ---- inside
@@ -323,7 +332,7 @@ class GroupTable:
                 wanted = begin
         return max(begin, min(wanted, end))
 
-    def _fit(self, group: ConsumerGroup) -> UnknownTopic | None:
+    def fit(self, group: ConsumerGroup) -> UnknownTopic | None:
         """To its topic as it is now: end it if that is gone (and say so), else let it grow.
 
         There may be progress in queues that are new to us: others heard of them before we did.
@@ -331,6 +340,7 @@ class GroupTable:
         topic = self._cluster.topics_by_id.get(group.topic_id)
         queues = topic.queues_in(self._mine) if topic else 0
         if not queues:
+            self._left = self._left | self._entries_of(group)
             del self._groups[group.name, group.topic_id]
             error = UnknownTopic(f"topic {group.topic} is no longer in group {self._mine}")
             for session in group.sessions.values():

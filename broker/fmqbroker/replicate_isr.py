@@ -139,7 +139,7 @@ class InSyncSet:
     def _next_step(self) -> tuple[Isr, Isr, str] | None:
         """Who shall leave, who shall enter, and why; None if all is as it should be."""
         current = self.current
-        if current is None:
+        if current is None or self._pending is not None:  # one change at a time may be in doubt
             return None
         facts = self._facts()
         term_ms = self._clock.monotonic_ms() - self._opened_ms
@@ -158,7 +158,7 @@ class InSyncSet:
             self._joining = None
             self._moved()
         if self._joining is None and able:
-            self._joining = _Joining(able[0], self._commit.commit_end)
+            self._joining = _Joining(able[0], max(self._commit.commit_end, self._commit.all_end))
         return self._joining
 
     async def _change(self, out: Isr, joining: Isr, why: str) -> None:

@@ -204,6 +204,8 @@ class MasterLink:
                     bad = error
             if suffix.last:
                 break
+            while journal.end - journal.written_end > self._settings.credit_bytes:
+                await wait_any(journal.flushed)
         if bad is not None:
             raise bad
         await journal.wait_durable(journal.end)

@@ -165,6 +165,10 @@ class MasterReplication:
             _log.error("two_of_one_name", slave=broker, why=twin)
             await link.reject(f"another process lives under the name {broker}: {twin}; stop one")
             return
+        stranger = (hello.cluster, hello.group) != (self._settings.cluster, self._settings.group)
+        if stranger or self._group.config.member(broker) is None:
+            await link.reconcile()
+            return
         if cannot := self._streams.overtaken(link) or self._cannot_open():
             await link.reject(cannot)
             return

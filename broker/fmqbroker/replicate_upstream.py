@@ -88,6 +88,7 @@ class Upstream:
             await self._agree(stream)
             self._require_master()
             self.welcomed = self._view.connected = True
+            self._journal.follow()
             self._note()
             return await until_broken(
                 self._receive(stream), self._acknowledge(stream), self._watch()

@@ -145,6 +145,7 @@ class Flusher:
         self.cuts += 1
         self._forced = min(self._forced, position)
         self._sync_due_ms = None
+        self._store.space.note_unstuck()  # what waited for room is no more
         self.flushed.notify()
 
     # ---- one group

@@ -220,6 +220,10 @@ class Journal:
         self._flusher.wake()
         self.appended.notify()
 
+    def follow(self) -> None:
+        """What is appended from here on comes from a master."""
+        self._parts.store.space.follows = True
+
     async def wait_durable(self, position: Position) -> None:
         """Until `durable_end >= position`, forcing an fsync whatever the flush policy.
 

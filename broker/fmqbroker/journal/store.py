@@ -143,14 +143,16 @@ class SegmentStore:
     def spare_due(self, written_end: Position) -> bool:
         """Is the newest segment half full (or was there no room), and no file behind it yet?"""
         last = self.last
-        if last is None or self._spare is not None or not last.on_disk:
+        if last is None:  # dropped for want of room: made first, it tells that there is some
+            return self._spare is None and bool(self.space.roll_blocked)
+        if self._spare is not None or not last.on_disk:
             return False
         return bool(self.space.roll_blocked) or 2 * (written_end - last.base) > last.size
 
     async def make_spare(self, written_end: Position) -> None:
         """Make the file behind the newest segment; note if there is no room for it."""
         last = self.last
-        if last is None or not self.spare_due(written_end):
+        if not self.spare_due(written_end):
             return
         async with self.changing:
             if self._spare is not None or self.last is not last:

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from fmqcore.consume.ranges import Piece, Range, RangeMap, RangeSet
+from fmqcore.journal.offsets import MAX_RANGES
 from fmqcore.words import Offset
 
 _NEVER: Final = 1 << 62
@@ -34,6 +35,8 @@ class Limits(NamedTuple):
     max_ranges: int = 1000
     """Above so many ranges set aside (acked, delayed or due) nothing new is delivered until they
     close up; what was delivered before may still split into more."""
+    most_acked: int = MAX_RANGES // 2
+    """At so many acked ranges only what raises the floor counts: all are stored in one entry."""
 
     @property
     def most_ranges(self) -> int:
@@ -110,6 +113,11 @@ class QueueProgress:
         return tuple(self._acked)
 
     @property
+    def is_full(self) -> bool:
+        """Acks above the floor are not taken now: what they are for comes again."""
+        return len(self._acked) >= self._limits.most_acked
+
+    @property
     def waiting_records(self) -> int:
         """To be delivered again, now or later."""
         return self._due.records + self._delayed.records
@@ -171,13 +179,14 @@ class QueueProgress:
 
         Below `up_to` (what the journal has) also what was not delivered here: a consumer says again
         to a new reader what the last one may not have stored. What it left out comes first. More
-        than the last one can have set aside is not taken: nobody was ever given that much.
+        than the last one can have set aside is not taken: nobody was ever given that much. Nor is
+        what lies above the floor while `is_full`.
         """
         limit = self.next
         if up_to is not None and self._aside() < self._limits.most_ranges:
             limit = max(limit, up_to)
         first, end = max(first, self.floor), min(end, limit)
-        if first >= end:
+        if first >= end or (first > self.floor and self.is_full):
             return False
         news = end > self.next
         if first > self.next:

@@ -8,6 +8,30 @@ _SWEEP: Final = "broker/fmqbroker/tests/test_topic_sweep.py"
 
 CONSUMING: Final[tuple[Mutant, ...]] = (
     mutant(
+        "acks may be scattered without a limit",
+        "an entry cannot be stored then, and no group's progress is",
+        (
+            "fmqcore/consume/inflight.py",
+            "        if first >= end or (first > self.floor and self.is_full):\n",
+            "        if first >= end:\n",
+        ),
+        tests=("broker/fmqbroker/tests/test_fetch_corners.py::test_progress_can_always_be_stored",),
+        alone="no member of a simulation acks tens of thousands of messages one by one",
+    ),
+    mutant(
+        "a batch that did not fit goes to the end of the line",
+        "a queue of large ones gets nothing beside a backlog of small ones",
+        (
+            "fmqbroker/delivery.py",
+            "                waits[queue] = None  # its",
+            "                pass  # its",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_fetch_corners.py::test_large_batches_come_beside_a_backlog_of_small_ones",
+        ),
+        alone="the backlog must be larger than any that a simulation makes",
+    ),
+    mutant(
         "a consumer's acks are forgotten with its session",
         "what the program has done, and the lost reader had not stored, is shown to it again",
         (

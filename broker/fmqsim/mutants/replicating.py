@@ -17,9 +17,21 @@ MASTER: Final = "fmqbroker/replicate_master.py"
 STREAMS: Final = "fmqbroker/replicate_streams.py"
 UPSTREAM: Final = "fmqbroker/replicate_upstream.py"
 ISR: Final = "fmqbroker/replicate_isr.py"
+_CORNERS: Final = "broker/fmqbroker/tests/test_replicate_corners.py::"
 RECONCILE: Final = "fmqcore/replication/reconcile.py"
 
 REPLICATING: Final[tuple[Mutant, ...]] = (
+    mutant(
+        "a second change of the set begins while one is in doubt",
+        "the first is forgotten: whom it took out acknowledges alone (R6)",
+        (
+            ISR,
+            "        if current is None or self._pending is not None:",
+            "        if current is None:",
+        ),
+        tests=(_CORNERS + "test_a_second_change_of_the_set_does_not_forget_one_in_doubt",),
+        alone="an answer must be lost, ZooKeeper stay away, and a third slave join just then",
+    ),
     mutant(
         "slave acks before its fsync",
         "it calls durable what it only received: its power cut takes what had an OK",

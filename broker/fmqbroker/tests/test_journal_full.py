@@ -351,17 +351,22 @@ async def test_a_start_without_room_for_its_checkpoint(tmp_path: Path, clean: bo
         assert (tmp_path / "reserve").exists() is not clean, "it is used where it must be"
 
 
-async def test_the_reserve_is_for_terms_alone(tmp_path: Path) -> None:
-    disk = FaultDisk(tmp_path)
+async def get_stuck(journal: Journal, disk: FaultDisk) -> None:
+    """Its writer needs a file for what was appended, and there is no room for any."""
 
     def no_files(step: Step) -> None:
         if step.kind == "create":
             raise DiskFull("no space left")
 
+    journal.append(epoch(1))
+    await until(lambda: journal._parts.store.space.reserved)
+    disk.fault = no_files
+    deque(map(journal.append, [data(bytes(20_000))] * 8), maxlen=0)
+    await until(lambda: bool(journal.stuck))
+
+
+async def test_the_reserve_is_for_terms_alone(tmp_path: Path) -> None:
+    disk = FaultDisk(tmp_path)
     async with running(tmp_path, disk=disk, min_free_bytes=KEPT, crash=True) as journal:
-        journal.append(epoch(1))
-        await until(lambda: journal._parts.store.space.reserved)
-        disk.fault = no_files
-        deque(map(journal.append, [data(bytes(20_000))] * 8), maxlen=0)
-        await until(lambda: bool(journal.stuck))
+        await get_stuck(journal, disk)
         assert (tmp_path / "reserve").exists()

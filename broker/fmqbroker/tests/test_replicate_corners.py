@@ -1,22 +1,20 @@
 """Corners of the in-sync set, of full disks and of strangers that a review found open."""
 
 import asyncio
-from collections import deque
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fmqbroker.tests.fault_disk import FaultDisk, Step
-from fmqbroker.tests.journal_kit import SEGMENT, data, epoch, running
-from fmqbroker.tests.replication_harness import cluster, turns, until
-from fmqbroker.tests.test_journal_full import KEPT, SmallDisk, fill_up
+from fmqbroker.tests.fault_disk import FaultDisk
+from fmqbroker.tests.journal_kit import SEGMENT, epoch, running
+from fmqbroker.tests.replication_harness import Cluster, cluster, turns, until
+from fmqbroker.tests.test_journal_full import KEPT, SmallDisk, fill_up, get_stuck
 from fmqbroker.tests.test_replicate_reconcile import CACHED, shorter_master
 from fmqbroker.tests.test_replicate_room import Says
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.words import Position
 from fmqport.coordination import ConnectionLost
-from fmqport.disk import DiskFull
 from fmqproto.v1 import replication_pb2 as wire
 
 MIB = 1 << 20
@@ -28,6 +26,18 @@ async def soon(true: Any, within_s: float = 6.0) -> bool:
             return True
         await asyncio.sleep(0.01)
     return False
+
+
+async def with_its_disk(c: Cluster) -> FaultDisk:
+    """Of the slave, which is in sync then."""
+    slave = c.slaves[0]
+    await slave.stop()
+    disk = FaultDisk(slave.path)
+    slave.make_disk = lambda: disk
+    await slave.start()
+    await c.master.open_term()
+    await c.in_sync()
+    return disk
 
 
 async def test_a_second_change_of_the_set_does_not_forget_one_in_doubt(tmp_path: Path) -> None:
@@ -72,20 +82,14 @@ async def test_a_reset_makes_room_for_what_comes(tmp_path: Path) -> None:
         assert journal._parts.store.space.roll_blocked
         await journal.reset(Position(1 << 30))
         assert disk.left > 12 * SEGMENT
-        assert await soon(lambda: not journal.full), journal.full
+        await until(lambda: not journal.full)
 
 
 async def test_a_slave_left_behind_on_a_full_disk_fills_itself_anew(tmp_path: Path) -> None:
     policy = AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.RECEIVED, HowMany.NONE)
     more = {"segment_bytes": 16 * MIB, "retention_bytes": 16 * MIB, "dead_after_ms": 2000}
     async with cluster(tmp_path, 1, policy, in_sync=False, **more) as c:
-        slave = c.slaves[0]
-        await slave.stop()
-        disk = FaultDisk(slave.path)
-        slave.make_disk = lambda: disk
-        await slave.start()
-        await c.master.open_term()
-        await c.in_sync()
+        slave, disk = c.slaves[0], await with_its_disk(c)
         disk.free = 10 * MIB  # no room for the next segment
         for _ in range(9):
             await slave.reaches(c.master.produce(1, MIB))
@@ -98,26 +102,16 @@ async def test_a_slave_left_behind_on_a_full_disk_fills_itself_anew(tmp_path: Pa
         slave.tap.cut()
         await until(lambda: slave.journal.log_start == c.master.journal.log_start)
         disk.free = None  # room enough: its own segments went, and more
-        came = await soon(lambda: slave.journal.end == c.master.journal.end, 8)
-        assert came
+        await until(lambda: slave.journal.end == c.master.journal.end)
 
 
 async def test_a_reset_ends_what_the_writer_was_stuck_with(tmp_path: Path) -> None:
     disk = FaultDisk(tmp_path)
-
-    def no_files(step: Step) -> None:
-        if step.kind == "create":
-            raise DiskFull("no space left")
-
     async with running(tmp_path, disk=disk, min_free_bytes=KEPT, crash=True) as journal:
-        journal.append(epoch(1))
-        await soon(lambda: journal._parts.store.space.reserved)
-        disk.fault = no_files
-        deque(map(journal.append, [data(bytes(20_000))] * 8), maxlen=0)
-        assert await soon(lambda: bool(journal.stuck))
+        await get_stuck(journal, disk)
         await journal.reset(Position(1 << 30))
         disk.fault = lambda step: None
-        assert await soon(lambda: not journal.stuck), journal.stuck
+        await until(lambda: not journal.stuck)
 
 
 async def test_a_suffix_is_pulled_no_faster_than_the_disk_takes_it(tmp_path: Path) -> None:
@@ -159,24 +153,18 @@ async def test_a_slave_with_half_the_room_takes_what_its_master_took(
 ) -> None:
     policy = AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.RECEIVED, HowMany.NONE)
     async with cluster(tmp_path, 1, policy, in_sync=False, min_free_bytes=4 * MIB) as c:
-        slave = c.slaves[0]
-        await slave.stop()
-        disk = FaultDisk(slave.path)
-        slave.make_disk = lambda: disk
-        await slave.start()
-        await c.master.open_term()
-        await c.in_sync()
+        slave, disk = c.slaves[0], await with_its_disk(c)
         c.master.produce()
         await c.equal()
         if restarted:
             await slave.stop()
             disk = FaultDisk(slave.path)
+            slave.make_disk = lambda: disk
         disk.free = 3 * MIB
         end = c.master.produce()
         if restarted:
             await slave.start()
-        await soon(lambda: slave.journal.end == end, 5)
-        assert slave.journal.end == end
+        await until(lambda: slave.journal.end == end)
 
 
 async def test_who_is_no_member_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from fmqcore.words import Permission
 from fmqport.methods import CONSUME, PRODUCE, ROUTES
 from fmqport.rpc import GrpcTransport
 from fmqport.tests.held_port import held_port
-from fmqport.transport import Server, Stream, Transport, TransportError
+from fmqport.transport import CallHandler, Server, Stream, Transport, TransportError
 from fmqproto.v1 import client_pb2
 
 Script = Callable[[client_pb2.ProduceBatch], "ErrorCode | str | None"]
@@ -43,12 +43,12 @@ class BrokerDouble:
         self.max_batch_bytes = 0
         self._server: Server | None = None
 
-    async def start(self) -> None:
+    async def start(self, routes: CallHandler | None = None) -> None:
         real = isinstance(self.cluster.transport, GrpcTransport)
         self.address = self.address or f"127.0.0.1:{held_port(self) if real else 0}"
         self._server = await self.cluster.transport.serve(
             self.address,
-            calls={ROUTES: self.cluster.routes},
+            calls={ROUTES: routes or self.cluster.routes},
             streams={PRODUCE: self._produce, CONSUME: self._consume},
         )
         self.address = f"127.0.0.1:{self._server.port}"
@@ -189,6 +189,19 @@ class ClusterDouble:
                 if b.group.name == group
             ],
         )
+
+    async def knows_only(self, broker: str, topics: dict[str, int]) -> None:
+        """What that broker answers from now on to who asks for routes: it heard of no others."""
+
+        async def routes(request: client_pb2.RouteRequest) -> client_pb2.RouteReply:
+            there, self.topics = self.topics, topics
+            try:
+                return await self.routes(request)
+            finally:
+                self.topics = there
+
+        await self.brokers[broker].stop()
+        await self.brokers[broker].start(routes)
 
     def values(self) -> list[bytes]:
         return [v for g in self.groups.values() for v in g.values()]

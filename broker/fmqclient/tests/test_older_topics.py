@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import fmqclient
+from fmqclient.admin import Admin
 from fmqclient.tests.double import cluster, until
 from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
 from fmqproto.v1 import admin_pb2, client_pb2
@@ -15,6 +16,17 @@ from fmqproto.v1 import admin_pb2, client_pb2
 def run(work: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(work)
+
+
+def answers_with(admin: Admin, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is asked to make the topic "orders" says that it has that number."""
+    groups = [client_pb2.TopicGroup(group="g1", weight=1, queues=4)]
+    route = client_pb2.TopicRoute(name="orders", id=number, groups=groups)
+
+    async def made(*_: object) -> admin_pb2.CreateTopicReply:
+        return admin_pb2.CreateTopicReply(topic=route)
+
+    monkeypatch.setattr(admin, "_ask_any", made)
 
 
 def test_a_broker_that_knows_an_older_topic_is_not_read_from() -> None:
@@ -68,13 +80,7 @@ def test_who_made_a_topic_knows_it_whatever_is_answered_next(
             client = fmqclient.connect(one.url, transport=transport, clock=SeededClock(0))
             async with client as c:
                 admin = c.admin()
-                groups = [client_pb2.TopicGroup(group="g1", weight=1, queues=4)]
-                route = client_pb2.TopicRoute(name="orders", id=2, groups=groups)
-
-                async def made(*_: object) -> admin_pb2.CreateTopicReply:
-                    return admin_pb2.CreateTopicReply(topic=route)
-
-                monkeypatch.setattr(admin, "_ask_any", made)
+                answers_with(admin, 2, monkeypatch)
                 one.topics = {} if told is None else {"orders": told}
                 assert (await admin.create_topic("orders")).id == 2
                 async with c.producer() as p:

@@ -10,13 +10,11 @@ import fmqclient
 from fmqclient.records import Record, record_bytes
 from fmqclient.tests.double import ClusterDouble, cluster, until
 from fmqclient.tests.memory import MemoryTransport, SeededClock
-from fmqclient.tests.test_older_topics import run
+from fmqclient.tests.test_older_topics import answers_with, run
 from fmqclient.tests.test_outbox import G1, G2, Case
 from fmqcore.errors import ErrorCode
-from fmqproto.v1 import admin_pb2, client_pb2
 
 Play = Callable[[ClusterDouble, fmqclient.Client], Awaitable[None]]
-Answer = Callable[[client_pb2.RouteRequest], Awaitable[client_pb2.RouteReply]]
 
 
 def play(script: Play, groups: int = 1, topics: dict[str, int] | None = None) -> None:
@@ -34,23 +32,6 @@ def play(script: Play, groups: int = 1, topics: dict[str, int] | None = None) ->
     run(work())
 
 
-async def knows_only(one: ClusterDouble, broker: str, topics: dict[str, int]) -> None:
-    """What that broker answers to who asks for routes."""
-    real: Answer = one.routes
-
-    async def routes(request: client_pb2.RouteRequest) -> client_pb2.RouteReply:
-        there, one.topics = one.topics, topics
-        try:
-            return await real(request)
-        finally:
-            one.topics = there
-
-    await one.brokers[broker].stop()
-    one.routes = routes  # type: ignore[method-assign]
-    await one.brokers[broker].start()
-    one.routes = real  # type: ignore[method-assign, assignment]
-
-
 def sent_to(one: ClusterDouble) -> set[int]:
     """Numbers of topics."""
     return {b.topic_id for x in one.brokers.values() for r in x.requests for b in r.batches}
@@ -64,8 +45,8 @@ def test_an_answer_that_lacks_a_topic_brings_none_back_that_had_its_name(under_w
     """One broker heard of the deletion alone, the next of neither it nor the creation."""
 
     async def script(one: ClusterDouble, c: fmqclient.Client) -> None:
-        await knows_only(one, "g1-0", {})
-        await knows_only(one, "g1-1", {"orders": 1})
+        await one.knows_only("g1-0", {})
+        await one.knows_only("g1-1", {"orders": 1})
         c._routes._asked_last = one.brokers["g2-0"].address
         async with c.producer() as p:
             await p.send("orders", b"a", key=b"k")
@@ -115,13 +96,7 @@ def test_producers_hear_of_a_topic_that_their_client_makes(monkeypatch: pytest.M
         async with c.producer() as p:
             await p.send("orders", b"a", key=b"k")
             admin = c.admin()
-            groups = [client_pb2.TopicGroup(group="g1", weight=1, queues=4)]
-            route = client_pb2.TopicRoute(name="orders", id=2, groups=groups)
-
-            async def made(*_: object) -> admin_pb2.CreateTopicReply:
-                return admin_pb2.CreateTopicReply(topic=route)
-
-            monkeypatch.setattr(admin, "_ask_any", made)
+            answers_with(admin, 2, monkeypatch)
             await admin.create_topic("orders")
             await p.send("orders", b"x", key=b"k")
             assert one.brokers["g1-0"].requests[-1].batches[-1].topic_id == 2

@@ -78,6 +78,7 @@ class Traffic:
 
     async def consume(self) -> None:
         """As the one member of the consumer group, until cancelled."""
+        self._next = {}  # what the member before acked last, it alone can be told to be stored
         async with self.client.consumer(TOPIC, group=READERS) as consumer:
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._take(consumer))

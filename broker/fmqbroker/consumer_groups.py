@@ -113,6 +113,7 @@ class ConsumerGroup:
         self.starved: dict[int, tuple[QueueKey, Offset]] = {}
         self.dirty: dict[int, None] = {}  # changed since it was last stored
         self._assignments = Assignments(len(progress), drain_ms)
+        self.before: int | None = None  # see `grow`
         self._paused: set[int] = set()
         # One past the newest offset in the journal. Not: that may be read. A master that comes back
         # commits nothing before its slaves do, and what is said again was delivered before.
@@ -166,10 +167,11 @@ class ConsumerGroup:
             del self.sessions[session.id]
             self._apply(self._assignments.leave(session.id, self._busy(), now_ms))
 
-    def grow(self, more: Iterable[QueueProgress], now_ms: int) -> None:
-        """The topic has more queues now."""
+    def grow(self, more: Iterable[QueueProgress], now_ms: int, before: int | None = None) -> None:
+        """The topic has more queues now, here or in the broker groups `before` (see `assign`)."""
         self.progress.extend(more)
-        self._apply(self._assignments.grow(len(self.progress), self._busy(), now_ms))
+        self.before = before
+        self._apply(self._assignments.grow(len(self.progress), self._busy(), now_ms, before))
 
     # ---- what a session says; of an older generation it is ignored
     def ack(

@@ -285,7 +285,8 @@ class GroupTable:
         drain_ms = self._settings.consumer_drain_ms
         appended, newest = self._journal.next_offset, lambda: self._journal.epoch
         group = ConsumerGroup(name, topic.name, topic.id, [], drain_ms, appended, newest)
-        group.grow(self._progress(group, begins), self._clock.monotonic_ms())
+        before = topic.queues_before(self._mine)
+        group.grow(self._progress(group, begins), self._clock.monotonic_ms(), before)
         return group
 
     def _progress(self, group: ConsumerGroup, begins: Iterable[Offset]) -> list[QueueProgress]:
@@ -339,17 +340,18 @@ class GroupTable:
         """
         topic = self._cluster.topics_by_id.get(group.topic_id)
         queues = topic.queues_in(self._mine) if topic else 0
-        if not queues:
+        if topic is None or not queues:
             self._left = self._left | self._entries_of(group)
             del self._groups[group.name, group.topic_id]
             error = UnknownTopic(f"topic {group.topic} is no longer in group {self._mine}")
             for session in group.sessions.values():
                 session.finish(error)
             return error
-        if queues > len(group.progress):
+        before = topic.queues_before(self._mine)
+        if queues > len(group.progress) or before != group.before:
             fresh = range(len(group.progress), queues)
             begins = [self._journal.begin_offset(group.topic_id, queue) for queue in fresh]
-            group.grow(self._progress(group, begins), self._clock.monotonic_ms())
+            group.grow(self._progress(group, begins), self._clock.monotonic_ms(), before)
             self.changed(group)
         return None
 

@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import takewhile
 from typing import Any, Generic, TypeVar
 
 from fmqcore.errors import Malformed
@@ -152,6 +153,13 @@ class TopicConfig:
     def queues_in(self, group: GroupName) -> int:
         """Queues that `group` holds of it; 0 if none."""
         return next((g.queues for g in self.groups if g.group == group), 0)
+
+    def queues_before(self, group: GroupName) -> int | None:
+        """Queues in the groups that are listed before `group`; None if no other one has any."""
+        if all(g.group == group or not g.queues for g in self.groups):
+            return None
+        before = takewhile(lambda g: g.group != group, self.groups)
+        return sum(g.queues for g in before)
 
 
 @dataclass(frozen=True, slots=True)

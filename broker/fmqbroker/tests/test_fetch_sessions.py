@@ -28,7 +28,7 @@ from fmqbroker.tests.consume_harness import (
 from fmqcore.consume.assign import REJOIN_MS
 from fmqcore.errors import ErrorCode
 from fmqcore.journal.offsets import OffsetKey
-from fmqcore.words import Offset, Permission, TopicId
+from fmqcore.words import GroupName, Offset, Permission, TopicId
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.client_pb2 import ConsumeRequest
 
@@ -213,6 +213,23 @@ async def test_a_topic_that_grows_is_followed_and_one_that_goes_ends_its_session
         assert consumer.error is not None
         assert consumer.error.code == client_pb2.UNKNOWN_TOPIC
         assert rig.fetch.groups.get("billing", TOPIC.id) is None
+
+
+async def test_the_odd_queue_is_whose_turn_it_is_by_the_groups_before(tmp_path: Path) -> None:
+    """Or the same session would hold the odd queues of all groups, and another none."""
+    mine = replace(TOPIC.groups[0], queues=1)
+    async with running(Rig(tmp_path)) as rig:
+        rig.cluster.set(replace(TOPIC, groups=(mine,)))
+        async with consuming(rig, "a") as a, consuming(rig, "b") as b:
+            await until(lambda: a.held)
+            other = replace(mine, group=GroupName("g0"), queues=3)
+            rig.cluster.set(replace(TOPIC, groups=(other, mine)))
+            await until(lambda: b.held and not a.held)
+            rig.cluster.set(replace(TOPIC, groups=(mine, other)))
+            await until(lambda: a.held and not b.held)
+            rig.produce(0, b"x")
+            await until(lambda: a.got)
+            assert not b.got
 
 
 GROWN = replace(TOPIC, groups=(replace(TOPIC.groups[0], queues=6),))

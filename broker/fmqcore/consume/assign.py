@@ -7,6 +7,10 @@ holder, under a higher generation; acks of an older generation are ignored.
 Sessions that come to a new reader after a failover say which queues they held. They get them back
 as far as that is fair, and what nobody present asks for waits a moment for who held it: so a
 consumer that lives through a failover can say its last acks again, and sees little twice.
+
+A topic may have queues in several broker groups, and each assigns its own. What is left over when
+all have the same is dealt on from where the groups before left off: or the sessions that came first
+would hold the odd queues of all groups, and others none at all.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -23,10 +27,13 @@ def assign(
     sessions: Iterable[str],
     held: Mapping[int, str],
     wanted: Mapping[int, str] | None = None,
+    before: int | None = None,
 ) -> dict[int, str]:
     """Who should hold which queue: within one of each other, the fewest moves, deterministic.
 
-    What moves, and what nobody holds, goes where it is `wanted` if it can.
+    What moves, and what nobody holds, goes where it is `wanted` if it can. `before`: the topic's
+    queues in the broker groups before this one, None if these are all it has. If it is given, who
+    has one more than others depends on it alone: each group comes to the same by itself.
     """
     names = sorted(set(sessions))
     if not names:
@@ -38,7 +45,11 @@ def assign(
             kept[held[queue]].append(queue)
     asked = {name: sum(who == name for who in wanted.values()) for name in names}
     least, extra = divmod(queues, len(names))
-    ranked = sorted(names, key=lambda name: (-len(kept[name]), -asked[name], name))
+    if before is None:
+        ranked = sorted(names, key=lambda name: (-len(kept[name]), -asked[name], name))
+    else:
+        at = before % len(names)
+        ranked = names[at:] + names[:at]
     quota = {name: least + (rank < extra) for rank, name in enumerate(ranked)}
     target: dict[int, str] = {}
     for name in names:
@@ -93,6 +104,7 @@ class Assignments:
 
     def __init__(self, queues: int, drain_ms: int) -> None:
         self.holdings = [Holding() for _ in range(queues)]
+        self._before: int | None = None  # see `assign`
         self.sessions: set[str] = set()
         self._target: dict[int, str] = {}
         self._wanted: dict[int, str] = {}  # who held it, as said by the sessions that came back
@@ -124,9 +136,12 @@ class Assignments:
         moves = self._replan(busy, now_ms)
         return moves._replace(released=released + moves.released)
 
-    def grow(self, queues: int, busy: Collection[int], now_ms: int) -> Moves:
-        """The topic has more queues now."""
+    def grow(
+        self, queues: int, busy: Collection[int], now_ms: int, before: int | None = None
+    ) -> Moves:
+        """The topic has more queues now, here or in the groups `before` (see `assign`)."""
         self.holdings += [Holding() for _ in range(queues - len(self.holdings))]
+        self._before = before
         return self._replan(busy, now_ms)
 
     def renew(self, session: str) -> Moves:
@@ -192,5 +207,5 @@ class Assignments:
 
     def _replan(self, busy: Collection[int], now_ms: int) -> Moves:
         held = {q: h.session for q, h in enumerate(self.holdings) if h.session != NOBODY}
-        self._target = assign(len(self.holdings), self.sessions, held, self._wanted)
+        self._target = assign(len(self.holdings), self.sessions, held, self._wanted, self._before)
         return self.settle(busy, now_ms)

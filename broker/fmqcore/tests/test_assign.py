@@ -39,12 +39,43 @@ def test_no_assignment_that_is_balanced_moves_fewer(
     assert kept == sum(map(min, have, quota)), "as many stay as can"
 
 
-@given(st.integers(1, 20), _NAMES, _HELD, _HELD)
+@given(st.integers(1, 20), _NAMES, _HELD, _HELD, st.none() | st.integers(0, 9))
 def test_assigning_again_moves_nothing(
-    queues: int, names: list[str], held: dict[int, str], wanted: dict[int, str]
+    queues: int,
+    names: list[str],
+    held: dict[int, str],
+    wanted: dict[int, str],
+    before: int | None,
 ) -> None:
-    once = assign(queues, names, held, wanted)
-    assert assign(queues, names, once, wanted) == once
+    once = assign(queues, names, held, wanted, before)
+    assert assign(queues, names, once, wanted, before) == once
+
+
+@given(st.lists(st.tuples(st.integers(1, 20), _HELD, _HELD), max_size=4), _NAMES.filter(bool))
+def test_shares_of_all_groups_together_differ_by_one_at_most(
+    groups: list[tuple[int, dict[int, str], dict[int, str]]], names: list[str]
+) -> None:
+    """Each group assigns its own queues: whatever was held there, and whoever came first."""
+    before, shares = 0, dict.fromkeys(names, 0)
+    for queues, held, wanted in groups:
+        target = assign(queues, names, held, wanted, before)
+        assert sorted(target) == list(range(queues))
+        for name in target.values():
+            shares[name] += 1
+        before += queues
+    assert max(shares.values()) - min(shares.values()) <= 1
+
+
+def test_who_came_first_does_not_keep_the_odd_queues_of_all_groups() -> None:
+    """Three groups with one queue each: three sessions have one each, also if one had them all."""
+    tables = [Assignments(1, drain_ms=100) for _ in range(3)]
+    for at, table in enumerate(tables):
+        table.grow(1, (), 0, before=at)
+        for session in "cab":
+            table.join(session, (), 0)
+    assert [_holders(table) for table in tables] == [["a"], ["b"], ["c"]]
+    moved = tables[1].grow(1, (), 0, before=3)  # the group before it has two more now
+    assert [move.session for move in moved.assigned] == ["a"]
 
 
 @given(st.integers(1, 20), _NAMES.filter(bool), _HELD)

@@ -40,13 +40,19 @@ class Session:
         self.uncounted = False  # an ack of it was not taken: none of its tokens is answered
         self.heartbeat = False
         self.leaving = False
-        self.over = False
+        self.over = False  # but for its last words
+        self.gone = False
         self.error: FmqError | None = None  # told before the stream ends
         self.sent_ms = now_ms
         self.received_ms = now_ms
         self.working_ms = now_ms  # it acked or nacked something
         self.wake = Signal()
         self.stirred = False  # something changed since its deliverer last looked
+
+    def tear_if_there(self) -> None:
+        """End its stream, if that has not ended by itself."""
+        if not self.gone:
+            self.tear()
 
     @property
     def has_news(self) -> bool:

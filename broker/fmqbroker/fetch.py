@@ -120,6 +120,7 @@ class FetchService:
         except* TransportError:
             pass  # the consumer is gone; what it has not acked goes to another
         finally:
+            session.gone = True
             session.finish()
             group.leave(session, self._clock.monotonic_ms())
             self.groups.changed(group)
@@ -335,9 +336,13 @@ class FetchService:
 
     def _check(self, session: Session) -> None:
         """A heartbeat is due, or the consumer is dead, or the lease ran out unnoticed."""
-        if session.over:
-            return
         now_ms = self._clock.monotonic_ms()
+        if session.over:
+            # One that takes its last words not in keeps its queues no longer than a silent one.
+            if not session.gone:
+                last_ms = now_ms + self._settings.consumer_dead_after_ms
+                self._timers.at(last_ms, session.tear_if_there)
+            return
         try:
             self.groups.require()
         except NoPermission:

@@ -56,6 +56,30 @@ async def test_a_silent_session_loses_its_queues(tmp_path: Path, stuck: bool) ->
             await until(lambda: b.got)
 
 
+async def test_who_was_told_to_end_and_takes_nothing_in_loses_its_queues(tmp_path: Path) -> None:
+    """Its connection may live for ever: what it is told last cannot be sent."""
+    async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as wrong:
+        await until(lambda: len(wrong.held) == 4)
+        group = rig.fetch.groups.get("billing", TOPIC.id)
+        assert group is not None
+        assert wrong.pipe is not None
+        wrong.pipe.full = True
+        wrong.ack_range(9, 0, 1, generation=1)  # there is no such queue
+        await until(lambda: group.sessions["a"].over)
+        async with consuming(rig, "b") as b:
+            await until(lambda: len(b.held) == 2)
+            rig.produce(0, b"x")
+            rig.hand.advance(rig.settings.consumer_heartbeat_ms)  # both are looked at
+            await until(lambda: b.heartbeats)
+            rig.hand.advance(1)
+            b.send(ConsumeRequest())
+            now_ms = rig.hand.monotonic_ms()
+            await until(lambda: group.sessions["b"].received_ms == now_ms)
+            rig.hand.advance(rig.settings.consumer_dead_after_ms - 1)
+            await until(lambda: wrong.over)
+            await until(lambda: len(b.held) == 4)
+
+
 async def test_a_heartbeat_that_cannot_be_sent_is_not_asked_for_every_millisecond(
     tmp_path: Path,
 ) -> None:

@@ -1,0 +1,188 @@
+"""The consumer for programs without asyncio (`sync.py`): what is fetched ahead, and acks that wait.
+
+One hop between the threads costs as much as many messages, so a `for` fetches many at once.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from fmqclient.consumer import Consumer as AsyncConsumer
+from fmqclient.message import Message as AsyncMessage
+from fmqclient.settings import Start
+from fmqclient.sync_loop import LoopThread
+from fmqclient.sync_part import Part
+from fmqcore.routing import Place
+
+
+class Message:
+    """See `fmqclient.Message`: the same, with `ack` and `nack` that do not need `await`."""
+
+    __slots__ = ("_consumer", "_message", "key", "offset", "value")
+
+    def __init__(self, consumer: "Consumer", message: AsyncMessage) -> None:
+        self._consumer = consumer
+        self._message = message
+        self.offset = message.offset
+        self.value = message.value
+        self.key = message.key
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _LOOKED_UP:
+            return getattr(self._message, name)
+        raise AttributeError(name)
+
+    def ack(self) -> None:
+        """Done with it; said within a moment, together with others."""
+        self._consumer._ack(self._message)
+
+    def nack(self, *, delay_ms: int = 0) -> None:
+        """Not done: deliver it again after the delay."""
+        self._consumer._given.pop(self._message, None)
+        self._consumer._loop.run(self._message.nack(delay_ms=delay_ms))
+
+    def __repr__(self) -> str:
+        return repr(self._message)
+
+
+_LOOKED_UP = frozenset(
+    ("topic", "group", "queue", "headers", "tag", "store_ms", "born_ms", "delivery_count")
+)
+
+
+class Consumer(Part):
+    """See `fmqclient.Consumer`."""
+
+    _AT_ONCE = 256
+    _ACKS_WITHIN_S = 0.05
+
+    def __init__(self, loop: LoopThread, consumer: AsyncConsumer, *, auto: bool) -> None:
+        self._part = self._consumer = consumer
+        self._auto = auto
+        self._given: dict[AsyncMessage, None] = {}  # ack="auto": given out, not yet acked
+        self._acked: deque[AsyncMessage] = deque()
+        self._saying = False  # they will be said in a moment
+        self._ahead: deque[Message] = deque()  # fetched, and not yet given to a `for`
+        super().__init__(loop)
+
+    def __iter__(self) -> Iterator[Message]:
+        while not self._closed:
+            if not self._ahead:
+                self._ack_given()
+                self._ahead.extend(self._fetch(self._AT_ONCE, 0.5))
+            yield from self._give(1)
+
+    def fetch(self, max_messages: int = 500, timeout: float | None = None) -> list[Message]:
+        """Up to so many messages; waits for the first for `timeout` seconds (None: for ever)."""
+        if not self._ahead:  # else: of a `for` that was left
+            self._ack_given()
+            self._ahead.extend(self._fetch(max_messages, timeout))
+        return self._give(max_messages)
+
+    def _give(self, count: int) -> list[Message]:
+        self._ack_given()
+        found: list[Message] = []
+        with suppress(IndexError):  # another thread may take the last
+            while len(found) < count:
+                found.append(self._ahead.popleft())
+        if self._auto:
+            self._given.update(dict.fromkeys(m._message for m in found))
+        return found
+
+    def _fetch(self, max_messages: int, timeout: float | None) -> list[Message]:
+        async def work() -> list[AsyncMessage]:
+            self._say_acks()
+            return await self._consumer.fetch(max_messages, timeout)
+
+        return [Message(self, m) for m in self._loop.run(work())]
+
+    def commit(self, timeout_s: float = 30.0) -> None:
+        """Wait until every ack so far is stored."""
+
+        async def work() -> None:
+            self._say_acks()
+            await self._consumer.commit(timeout_s)
+
+        self._loop.run(work())
+
+    def seek(
+        self,
+        to: Start | None = None,
+        *,
+        offset: int | None = None,
+        queues: Sequence[tuple[str, int]] | None = None,
+    ) -> None:
+        """Move the whole consumer group."""
+        self._loop.run(self._consumer.seek(to, offset=offset, queues=queues))
+        self._take_ahead(queues)
+
+    def _take_ahead(self, queues: Sequence[tuple[str, int]] | None) -> list[Message]:
+        """Take back what was fetched ahead of these queues."""
+        wanted = None if queues is None else set(queues)
+        found: list[Message] = []
+        with suppress(IndexError):  # another thread may take the last
+            for _ in range(len(self._ahead)):
+                message = self._ahead.popleft()
+                ours = wanted is None or (message.group, message.queue) in wanted
+                (found if ours else self._ahead).append(message)
+        return found
+
+    def pause(self, queues: Sequence[tuple[str, int]] | None = None) -> None:
+        """Get nothing more of these queues, but keep them."""
+
+        async def work() -> None:
+            self._consumer.pause(queues)
+            for message in self._take_ahead(queues):
+                await message._message.nack()
+
+        self._loop.run(work())
+
+    def resume(self, queues: Sequence[tuple[str, int]] | None = None) -> None:
+        """Go on with them."""
+
+        async def work() -> None:
+            self._consumer.resume(queues)
+
+        self._loop.run(work())
+
+    @property
+    def assignment(self) -> list[Place]:
+        """The (group, queue) pairs that are ours now."""
+        return self._consumer.assignment
+
+    @property
+    def skipped(self) -> dict[Place, int]:
+        """See `fmqclient.consumer.Consumer`."""
+        return self._consumer.skipped
+
+    def close(self) -> None:
+        """Say the acks, leave."""
+
+        async def work() -> None:
+            self._say_acks()
+
+        if not self._closed:
+            self._ack_given()
+            self._loop.run(work())
+        super().close()
+
+    def _failed(self) -> None:
+        self._given.clear()
+
+    def _ack_given(self) -> None:
+        given, self._given = self._given, {}
+        for message in given:
+            self._ack(message)
+
+    def _ack(self, message: AsyncMessage) -> None:
+        """Not at the next fetch only: that may be hours of work away."""
+        self._acked.append(message)
+        if not self._saying:  # not by what is there: another thread may have added to it since
+            self._saying = True
+            self._loop.later(self._ACKS_WITHIN_S, self._say_acks)
+
+    def _say_acks(self) -> None:
+        self._saying = False  # before it looks: what comes now is seen, or said by a later call
+        while self._acked:
+            self._acked.popleft().ack_now()

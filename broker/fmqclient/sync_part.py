@@ -1,0 +1,51 @@
+"""What a blocking producer and a blocking consumer have in common (`sync.py`)."""
+
+from types import TracebackType
+from typing import Self
+
+from fmqclient.consumer import Consumer as AsyncConsumer
+from fmqclient.producer import Producer as AsyncProducer
+from fmqclient.sync_loop import LoopThread
+
+
+class Part:
+    """Opened where it is made, in the loop's thread; closed once."""
+
+    _part: AsyncProducer | AsyncConsumer
+
+    def __init__(self, loop: LoopThread) -> None:
+        self._loop = loop
+        self._closed = False
+        loop.run(self._part.__aenter__())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self._failed()
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        """It was, or is about to be."""
+        return self._closed
+
+    @property
+    def connected(self) -> dict[str, str]:
+        """Per group: "" while its link or session is open, else why it is not."""
+        return self._part.connected
+
+    def _failed(self) -> None:
+        """The program goes on from here with an error."""
+
+    def close(self) -> None:
+        """See the asynchronous `close`."""
+        if not self._closed:
+            self._closed = True
+            self._loop.run(self._part.close())

@@ -66,7 +66,10 @@ class Client:
         """Close what was made here, then the connections, then the thread."""
         if self._closed:
             return
+        self._loop.check()  # before it counts as closed
         self._closed = True
+        if self._loop.gone:
+            return  # a forked process: what is open is the other one's
         try:
             for part in list(reversed(self._open)):
                 part.close()

@@ -156,16 +156,11 @@ class Consumer(Part):
         """See `fmqclient.consumer.Consumer`."""
         return self._consumer.skipped
 
-    def close(self) -> None:
+    async def _end(self) -> None:
         """Say the acks, leave."""
-
-        async def work() -> None:
-            self._say_acks()
-
-        if not self._closed:
-            self._ack_given()
-            self._loop.run(work())
-        super().close()
+        self._ack_given()
+        self._say_acks()
+        await super()._end()
 
     def _failed(self) -> None:
         self._given.clear()

@@ -1,6 +1,7 @@
 """The event loop in a thread of its own that the facade for programs without asyncio uses."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _CLOSED = "this client is closed"
+_FORKED = "this client belongs to the process that forked this one: connect anew in each process"
+
+_log = logging.getLogger("fmqclient")
 
 
 class LoopThread:
@@ -23,14 +27,36 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         self._stopped = False
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="fmq", daemon=True)
+        self._thread = threading.Thread(target=self._turn, name="fmq", daemon=True)
         self._thread.start()
+
+    def _turn(self) -> None:
+        """Until stopped: a callback of the program that exits must not leave all others waiting."""
+        while True:
+            try:
+                self._loop.run_forever()
+            except BaseException:  # noqa: BLE001 - `SystemExit`, of a callback
+                _log.exception("a callback raised what would have ended the client's thread")
+            else:
+                return
+
+    @property
+    def gone(self) -> bool:
+        """Nothing runs here: it was stopped, or we were forked, and the thread was not."""
+        return not self._thread.is_alive()
+
+    def check(self) -> None:
+        """Raise if to wait for the loop would be to wait for ourselves."""
+        if threading.current_thread() is self._thread:
+            raise InvalidArgument("a sync client cannot be used from its own callbacks")
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run it there and wait; an interrupted wait cancels it."""
-        if threading.current_thread() is self._thread:
+        try:
+            self.check()
+        except InvalidArgument:
             work.close()
-            raise InvalidArgument("a sync client cannot be used from its own callbacks")
+            raise
         future = self.submit(work)
         try:
             return future.result()
@@ -42,6 +68,9 @@ class LoopThread:
 
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """Run it there."""
+        if self.gone:  # without the lock: whoever held it when we were forked holds it for ever
+            work.close()
+            raise Unavailable(_CLOSED if self._stopped else _FORKED)
         with self._lock:
             if self._stopped:
                 work.close()
@@ -50,6 +79,8 @@ class LoopThread:
 
     def later(self, delay_s: float, work: Callable[[], None]) -> None:
         """Call it there, after the delay; nobody waits for it."""
+        if self.gone and not self._stopped:
+            raise Unavailable(_FORKED)
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._loop.call_later, delay_s, work)
 

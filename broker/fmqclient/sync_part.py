@@ -46,6 +46,13 @@ class Part:
 
     def close(self) -> None:
         """See the asynchronous `close`."""
-        if not self._closed:
-            self._closed = True
-            self._loop.run(self._part.close())
+        if self._closed:
+            return
+        self._loop.check()  # before it counts as closed
+        self._closed = True
+        if not self._loop.gone:
+            self._loop.run(self._end())
+
+    async def _end(self) -> None:
+        """In the loop's thread: close it."""
+        await self._part.close()

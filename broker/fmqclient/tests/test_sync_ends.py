@@ -1,0 +1,87 @@
+"""The facade for programs without asyncio: its end, a callback that wants it, a forked process."""
+
+import os
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+import fmqclient
+from fmqclient.tests.double import ClusterDouble
+from fmqclient.tests.test_sync import double
+
+__all__ = ["double"]  # the fixture
+
+
+@pytest.mark.parametrize("what", ["client", "producer"])
+def test_a_callback_that_closes_is_refused_and_nothing_hangs_or_is_lost(
+    double: ClusterDouble, what: str
+) -> None:
+    c = fmqclient.sync.connect(double.url)
+    p = c.producer()
+    refused: list[BaseException] = []
+    asked = threading.Event()
+
+    def answered(_: "Future[Any]") -> None:
+        try:
+            (c if what == "client" else p).close()
+        except fmqclient.FmqError as error:
+            refused.append(error)
+        asked.set()
+
+    double.brokers["g1-0"].slow = double.brokers["g2-0"].slow = lambda: 0.1
+    p.send_nowait("orders", b"v").add_done_callback(answered)
+    assert asked.wait(20), "the callback hangs, and with it the loop"
+    assert isinstance(refused[0], fmqclient.InvalidArgument)
+    p.send_nowait("orders", b"w")  # it is as open as before
+    c.close()
+    assert sorted(double.values()) == [b"v", b"w"]
+    with pytest.raises(fmqclient.Unavailable):
+        c.producer()
+
+
+def test_a_callback_that_exits_leaves_nobody_waiting_for_ever(double: ClusterDouble) -> None:
+    def answered(_: "Future[Any]") -> None:
+        raise SystemExit(1)
+
+    with fmqclient.sync.connect(double.url) as c, c.producer() as p:
+        p.send_nowait("orders", b"v").add_done_callback(answered)
+        p.flush()
+        p.send("orders", b"w")
+    assert sorted(double.values()) == [b"v", b"w"]
+
+
+def test_a_forked_process_is_told_and_does_not_wait_for_a_thread_that_it_lacks(
+    double: ClusterDouble,
+) -> None:
+    with fmqclient.sync.connect(double.url) as c, c.producer() as p:
+        p.send("orders", b"v")
+        sub = c.consumer("orders", group="billing")
+        (m,) = sub.fetch(1)
+        child = os.fork()
+        if not child:
+            told = 0
+            try:
+                for call in (lambda: p.send("orders", b"w"), m.ack, sub.commit, c.admin().topics):
+                    with pytest.raises(fmqclient.Unavailable, match="process"):
+                        call()
+                    told += 1
+                sub.close()
+                c.close()
+            finally:
+                os._exit(told)
+        _wait_for(child, 4)
+        p.send("orders", b"x")  # what the other process did does not harm this one
+        m.ack()
+        sub.commit()
+
+
+def _wait_for(child: int, status: int) -> None:
+    ended = threading.Timer(20, os.kill, (child, 9))
+    ended.start()
+    try:
+        _, found = os.waitpid(child, 0)
+    finally:
+        ended.cancel()
+    assert os.waitstatus_to_exitcode(found) == status

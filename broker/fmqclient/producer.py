@@ -28,6 +28,7 @@ from fmqclient.outbox import Outbox
 from fmqclient.records import RECORD_OVERHEAD, Record, SendResult
 from fmqclient.routes import Routes
 from fmqclient.settings import ProducerSettings
+from fmqclient.tasks import all_done
 from fmqclient.topic import Topic
 from fmqclient.turns import Turns
 from fmqcore.batch import MAX_PAYLOAD
@@ -243,7 +244,7 @@ class Producer:
             key = None if keys is None else keys[at]
             hand_in = partial(self._hand_in, topic, value, key, group=group, queue=queue)
             futures.append(await self._turns.take(hand_in))
-        await _all(futures)
+        await all_done(futures)
         error = next((e for e in [f.exception() for f in futures] if e is not None), None)
         if error is not None:
             raise error
@@ -251,14 +252,26 @@ class Producer:
 
     async def flush(self) -> None:
         """Wait until everything sent before this call has an outcome."""
+        for turn in self._turns.waiting:  # those who wait for room were sent, too
+            if not turn.done():
+                self._hurry()
+                await asyncio.wait([turn])
+        self._hurry()
+        await all_done(self._box.futures())
+
+    def _hurry(self) -> None:
         for link in self._links.values():
             link.hurry()
-        await _all(self._box.futures())
 
     @property
     def outstanding(self) -> int:
         """Records without an outcome yet."""
         return self._box.outstanding_records
+
+    @property
+    def close_timeout_s(self) -> float:
+        """So long may `close` take."""
+        return self._settings.close_timeout_s
 
     @property
     def connected(self) -> dict[str, str]:
@@ -384,12 +397,3 @@ class Producer:
             self._tasks.create_task(work)
         except RuntimeError:  # we are being closed: what is held ends with it
             work.close()
-
-
-async def _all(
-    futures: "Sequence[asyncio.Future[SendResult]] | list[asyncio.Future[object]]",
-) -> None:
-    """Wait until all are done, whatever came of them. A batch ends as one: few real waits."""
-    for future in futures:
-        if not future.done():
-            await asyncio.wait([future])

@@ -9,6 +9,7 @@ Every call waits in the calling thread; any thread may call. `send_nowait` retur
 `concurrent.futures.Future`. Producers and consumers made here are closed with the client.
 """
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -180,6 +181,18 @@ class Producer(Part):
     def flush(self) -> None:
         """Wait until everything sent before this call has an outcome."""
         self._loop.run(self._producer.flush())
+
+    async def _end(self) -> None:
+        """What waits in line for room was handed over: it is sent, too, if there is time."""
+        until_s = asyncio.get_running_loop().time() + self._producer.close_timeout_s
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(until_s):
+                    await self._producer.flush()
+        finally:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(until_s):
+                    await self._producer.close()
 
 
 __all__ = ["Admin", "Client", "Consumer", "Message", "Producer", "connect"]

@@ -1,4 +1,4 @@
-"""Run some coroutines until one fails.
+"""Run some coroutines until one fails; wait for many futures.
 
 Not a `TaskGroup`: one that is cancelled while one of its tasks fails raises the failure only, and
 its caller, who handles the failure and begins again, would never end. Here a cancellation always
@@ -6,7 +6,7 @@ comes out as one.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 
@@ -22,3 +22,10 @@ async def until_one_fails(*works: Coroutine[Any, Any, None]) -> None:
     errors = [e for e in (t.exception() for t in tasks if not t.cancelled()) if e is not None]
     if errors:
         raise errors[0]
+
+
+async def all_done(futures: "Iterable[asyncio.Future[Any]]") -> None:
+    """Wait until all are done, whatever came of them. A batch ends as one: few real waits."""
+    for future in futures:
+        if not future.done():
+            await asyncio.wait([future])

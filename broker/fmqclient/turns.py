@@ -23,6 +23,11 @@ class Turns(Generic[T]):
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def waiting(self) -> "list[asyncio.Future[T]]":
+        """Of those who wait now: each ends with its turn, or with who leaves."""
+        return [turn for turn, _ in self._waiting]
+
     async def take(self, call: Callable[[], T]) -> T:
         """Call it once there is room and all who came before have had theirs.
 

@@ -14,6 +14,37 @@ from fmqclient.tests.test_sync import double
 __all__ = ["double"]  # the fixture
 
 
+@pytest.mark.parametrize("linger_ms", [0, 20])
+def test_what_waits_in_line_for_room_is_flushed_too(double: ClusterDouble, linger_ms: int) -> None:
+    with fmqclient.sync.connect(double.url) as c:
+        p = c.producer(max_outstanding_records=20, linger_ms=linger_ms)
+        futures = [p.send_nowait("orders", b"%d" % n, key=b"k") for n in range(200)]
+        p.flush()
+        assert all(f.done() for f in futures)
+    assert double.values() == [b"%d" % n for n in range(200)]
+
+
+def test_what_waits_in_line_for_room_is_sent_before_its_producer_ends(
+    double: ClusterDouble,
+) -> None:
+    with fmqclient.sync.connect(double.url) as c, c.producer(max_outstanding_records=20) as p:
+        futures = [p.send_nowait("orders", b"%d" % n, key=b"k") for n in range(200)]
+    assert [f.exception() for f in futures] == [None] * 200
+    assert double.values() == [b"%d" % n for n in range(200)]
+
+
+def test_a_close_does_not_wait_longer_than_it_may_for_the_line(double: ClusterDouble) -> None:
+    with fmqclient.sync.connect(double.url) as c:
+        p = c.producer(max_outstanding_records=1, close_timeout_s=0.2)
+        p.send("orders", b"warm", key=b"k")
+        for broker in double.brokers.values():
+            broker.script = lambda batch: "hang"
+        futures = [p.send_nowait("orders", b"%d" % n, key=b"k") for n in range(3)]
+        p.close()
+    errors = [type(f.exception(20)) for f in futures]
+    assert errors == [fmqclient.DeliveryUnknown, fmqclient.Unavailable, fmqclient.Unavailable]
+
+
 @pytest.mark.parametrize("what", ["client", "producer"])
 def test_a_callback_that_closes_is_refused_and_nothing_hangs_or_is_lost(
     double: ClusterDouble, what: str

@@ -1,5 +1,5 @@
-"""What a program may hand to a producer, and how it is told of what it may not: `InvalidArgument`
-with words, before anything is sent. No state, nothing on disk.
+"""What a program may hand in, and how it is told of what it may not: `InvalidArgument` with words,
+before anything is sent. No state, nothing on disk.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,6 +26,14 @@ def check_place(group: object, queue: object) -> None:
         raise InvalidArgument(f"group={group!r} must be a broker group's name")
     if queue is not None and not isinstance(queue, int):
         raise InvalidArgument(f"queue={queue!r} must be a queue's number")
+
+
+def check_fetch(max_messages: object, timeout: object) -> None:
+    """How many, and for how many seconds to wait."""
+    if not isinstance(max_messages, int) or max_messages < 1:
+        raise InvalidArgument(f"max_messages={max_messages!r} must be a whole number from 1")
+    if not isinstance(timeout, int | float | None):
+        raise InvalidArgument(f"timeout={timeout!r} must be seconds, or None")
 
 
 def as_bytes(what: str, value: object) -> bytes:

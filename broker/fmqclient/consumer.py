@@ -7,12 +7,13 @@ ack timed out, or it was nacked. What was acked is remembered through a failover
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Final
 
 from fmqclient.admin import Admin
+from fmqclient.arguments import check_fetch
 from fmqclient.commits import Committing
 from fmqclient.connections import Connections
 from fmqclient.message import Chunk, Message
@@ -58,6 +59,7 @@ class Consumer:
         self._error: BaseException | None = None
         self._closed = False
         self._committing = Committing()
+        self.on_drop: Callable[[Session, Track | None], None] | None = None
         self._beginning = settings  # what a group gets that the topic gets later came after us
 
     # ---- life
@@ -178,8 +180,7 @@ class Consumer:
 
         An empty list: none came in time, or the consumer was closed.
         """
-        if max_messages < 1:
-            raise InvalidArgument(f"max_messages={max_messages} must be at least 1")
+        check_fetch(max_messages, timeout)
         if self._turn >= _FAIR - 1:  # before the time runs: it would end what is there already
             self._turn = 0
             await asyncio.sleep(0)
@@ -293,6 +294,8 @@ class Consumer:
     def _drop(self, session: Session, track: Track | None) -> None:
         """Forget what was not handed out of one queue, or of all of a session: it comes again."""
         self._waiting.clear()
+        if self.on_drop is not None:  # what was taken for a program, and not given to it
+            self.on_drop(session, track)
         kept: deque[Chunk] = deque()
         for chunk in self._chunks:
             if chunk.session is session and (track is None or chunk.track is track):

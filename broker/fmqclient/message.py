@@ -1,6 +1,7 @@
 """What a consumer gets: messages, each made when it is asked for, from a delivered batch."""
 
 from array import array
+from collections.abc import Iterable
 from copy import copy
 
 from fmqclient.track import Track
@@ -241,6 +242,11 @@ class Message:
         if chunk.term == chunk.track.term:
             chunk.session.nacked(chunk, self.offset, self.offset + 1, delay_ms)
 
+    def is_of(self, session: Acker, track: Track | None) -> bool:
+        """Whether it came by that session, of that queue (None: of any)."""
+        chunk = self._chunk
+        return chunk.session is session and (track is None or chunk.track is track)
+
     @property
     def nacked(self) -> bool:
         """Whether this delivery of it was given back."""
@@ -251,3 +257,15 @@ class Message:
             f"Message({self.topic} {self.group}/{self.queue} @{self.offset}, key={self.key!r}, "
             f"{len(self.value)} bytes)"
         )
+
+
+def give_back(messages: Iterable[Message]) -> None:
+    """The program has not seen them: again at once. What lies together is one range."""
+    runs: list[tuple[Chunk, int, int]] = []
+    for message in messages:
+        chunk, first, offset = message._chunk, message.offset, message.offset
+        if runs and runs[-1][0] is chunk and runs[-1][2] == offset:
+            first = runs.pop()[1]
+        runs.append((chunk, first, offset + 1))
+    for chunk, first, end in runs:
+        chunk.session.nacked(chunk, first, end, 0)

@@ -5,14 +5,18 @@ One hop between the threads costs as much as many messages, so a `for` fetches m
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Any
 
+from fmqclient.arguments import check_fetch
 from fmqclient.consumer import Consumer as AsyncConsumer
 from fmqclient.message import Message as AsyncMessage
+from fmqclient.message import give_back
+from fmqclient.session import Session
 from fmqclient.settings import Start
+from fmqclient.sync_ahead import Ahead
 from fmqclient.sync_loop import LoopThread
 from fmqclient.sync_part import Part
+from fmqclient.track import Track
 from fmqcore.routing import Place
 
 
@@ -63,39 +67,48 @@ class Consumer(Part):
         self._given: dict[AsyncMessage, None] = {}  # ack="auto": given out, not yet acked
         self._acked: deque[AsyncMessage] = deque()
         self._saying = False  # they will be said in a moment
-        self._ahead: deque[Message] = deque()  # fetched, and not yet given to a `for`
+        self._ahead: Ahead[Message] = Ahead()
+        consumer.on_drop = self._dropped
         super().__init__(loop)
 
     def __iter__(self) -> Iterator[Message]:
         while not self._closed:
             if not self._ahead:
                 self._ack_given()
-                self._ahead.extend(self._fetch(self._AT_ONCE, 0.5))
+                self._fetch(self._AT_ONCE, 0.5)
             yield from self._give(1)
 
     def fetch(self, max_messages: int = 500, timeout: float | None = None) -> list[Message]:
         """Up to so many messages; waits for the first for `timeout` seconds (None: for ever)."""
-        if not self._ahead:  # else: of a `for` that was left
-            self._ack_given()
-            self._ahead.extend(self._fetch(max_messages, timeout))
-        return self._give(max_messages)
+        check_fetch(max_messages, timeout)
+        while True:
+            if not self._ahead:  # else: of a `for` that was left
+                self._ack_given()
+                self._fetch(max_messages, timeout)
+            found = self._give(max_messages)
+            if found or timeout is not None or self._closed:
+                return found  # else another thread has taken them, or their queue was
 
     def _give(self, count: int) -> list[Message]:
         self._ack_given()
-        found: list[Message] = []
-        with suppress(IndexError):  # another thread may take the last
-            while len(found) < count:
-                found.append(self._ahead.popleft())
+        found = self._ahead.take(count)
         if self._auto:
             self._given.update(dict.fromkeys(m._message for m in found))
         return found
 
-    def _fetch(self, max_messages: int, timeout: float | None) -> list[Message]:
-        async def work() -> list[AsyncMessage]:
+    def _fetch(self, max_messages: int, timeout: float | None) -> None:
+        async def work() -> None:
             self._say_acks()
-            return await self._consumer.fetch(max_messages, timeout)
+            found = await self._consumer.fetch(max_messages, timeout)
+            # Here and now: the queue may go, and whoever waits for this may be interrupted.
+            self._ahead.add([Message(self, m) for m in found])
 
-        return [Message(self, m) for m in self._loop.run(work())]
+        self._loop.run(work())
+
+    def _dropped(self, session: Session, track: Track | None) -> None:
+        """In the loop's thread, as `Consumer._drop`: what was not given comes again."""
+        taken = self._ahead.take_back(lambda m: m._message.is_of(session, track))
+        give_back(m._message for m in taken)
 
     def commit(self, timeout_s: float = 30.0) -> None:
         """Wait until every ack so far is stored."""
@@ -114,27 +127,18 @@ class Consumer(Part):
         queues: Sequence[tuple[str, int]] | None = None,
     ) -> None:
         """Move the whole consumer group."""
+        before = set(self._ahead.all())
         self._loop.run(self._consumer.seek(to, offset=offset, queues=queues))
-        self._take_ahead(queues)
-
-    def _take_ahead(self, queues: Sequence[tuple[str, int]] | None) -> list[Message]:
-        """Take back what was fetched ahead of these queues."""
         wanted = None if queues is None else set(queues)
-        found: list[Message] = []
-        with suppress(IndexError):  # another thread may take the last
-            for _ in range(len(self._ahead)):
-                message = self._ahead.popleft()
-                ours = wanted is None or (message.group, message.queue) in wanted
-                (found if ours else self._ahead).append(message)
-        return found
+        self._ahead.take_back(
+            lambda m: m in before and (wanted is None or (m.group, m.queue) in wanted)
+        )
 
     def pause(self, queues: Sequence[tuple[str, int]] | None = None) -> None:
         """Get nothing more of these queues, but keep them."""
 
         async def work() -> None:
             self._consumer.pause(queues)
-            for message in self._take_ahead(queues):
-                await message._message.nack()
 
         self._loop.run(work())
 

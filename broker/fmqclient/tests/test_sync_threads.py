@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +15,14 @@ from fmqclient.tests.double import ClusterDouble
 from fmqclient.tests.test_sync import _acked, double
 
 __all__ = ["double"]  # the fixture
+
+
+def wait_until(condition: Callable[[], Any]) -> None:
+    """Of another thread."""
+    until_s = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < until_s, "it does not come about"
+        time.sleep(0.01)
 
 
 def test_a_thread_that_waits_is_told_when_the_client_is_closed(double: ClusterDouble) -> None:

@@ -6,11 +6,12 @@ whose acks had to be said again, waits for the next one. No I/O.
 """
 
 import asyncio
-from collections.abc import Collection
-from typing import Final, Protocol
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Final, Protocol, TypeVar
 
 from fmqclient.track import Track, lost_acks
-from fmqcore.errors import StaleAssignment, Unavailable
+from fmqcore.errors import FmqError, StaleAssignment, Unavailable
 from fmqport.clock import Clock
 
 TOKEN_EVERY_MS: Final = 500
@@ -125,6 +126,20 @@ class Stores(Protocol):
         ...
 
 
+class Leaves(Stores, Protocol):
+    """A session that can end."""
+
+    open: bool
+    left: asyncio.Event
+
+    def leave(self) -> None:
+        """Say the last acks, give the queues back; then `left` is set."""
+        ...
+
+
+L = TypeVar("L", bound=Leaves)
+
+
 class Committing:
     """`commit()` of one consumer. That acks are lost is told once: to the next who can hear it."""
 
@@ -153,6 +168,32 @@ class Committing:
         finally:
             for waiter in waiters:
                 waiter.cancel()  # the others' errors count as looked at, too
+
+
+async def all_leave(sessions: Collection[L], drop: Callable[[L], None]) -> None:
+    """End when all have left. `drop`: what was not taken of it is given back.
+
+    Who has acks and nobody to say them to waits for its next reader, and holds up nobody else.
+    """
+    away = [s for s in sessions if not s.open and s.unstored]
+    for session in sessions:
+        if session not in away:
+            drop(session)
+            session.leave()
+    waiters = [s.commit() for s in away]
+    try:
+        for waiter in waiters:
+            with suppress(FmqError):  # nobody is left to be told
+                await waiter
+    finally:
+        for waiter in waiters:
+            waiter.cancel()
+    for session in away:
+        drop(session)
+        session.leave()
+    for session in sessions:
+        if session.open:
+            await session.left.wait()
 
 
 def _failed(waiters: _Waiters) -> BaseException | None:

@@ -14,7 +14,7 @@ from typing import Final
 
 from fmqclient.admin import Admin
 from fmqclient.arguments import check_fetch
-from fmqclient.commits import Committing
+from fmqclient.commits import Committing, all_leave
 from fmqclient.connections import Connections
 from fmqclient.message import Chunk, Message
 from fmqclient.routes import Routes
@@ -99,12 +99,9 @@ class Consumer:
         try:
             self._ack_given()
             async with asyncio.timeout(self._settings.close_timeout_s):
-                for session in self._sessions.values():
-                    self._drop(session, None)
-                    session.leave()
-                for session in self._sessions.values():
-                    if session.open:
-                        await session.left.wait()
+                await all_leave(
+                    list(self._sessions.values()), lambda session: self._drop(session, None)
+                )
         except TimeoutError:
             pass  # the brokers notice by themselves; unsaid acks mean: delivered again
         finally:

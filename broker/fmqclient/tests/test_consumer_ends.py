@@ -6,12 +6,18 @@ from typing import Any, cast
 
 import pytest
 
+import fmqclient
 from fmqclient.consumer import Consumer
 from fmqclient.settings import ConsumerSettings
+from fmqclient.tests.double import ClusterDouble, cluster, until
+from fmqclient.tests.test_consumer import fill, one, take
 from fmqcore.cluster import TopicConfig
 from fmqcore.errors import StaleAssignment, Unavailable
 from fmqcore.routing import RouteTable
+from fmqcore.words import Permission
 from fmqport.system import SystemClock
+
+__all__ = ["one"]  # the fixture
 
 
 class Routes:
@@ -70,3 +76,73 @@ async def test_acks_that_nobody_heard_are_told_also_by_a_commit_that_ran_out_of_
     with pytest.raises(StaleAssignment):
         await sub.commit(timeout_s=0)
     assert all(each.done() for each in asked), "nobody waits any more"
+
+
+async def test_who_is_closed_between_two_readers_says_its_acks_to_the_next(
+    one: ClusterDouble,
+) -> None:
+    """It said them to nobody, and ended at once: all of it came to others again."""
+    await fill(one, 10)
+    master, slave = one.brokers["g1-0"], one.brokers["g1-1"]
+    async with fmqclient.connect(one.url) as c:
+        sub = await c.consumer("orders", group="billing").__aenter__()
+        messages = await take(sub, 10)
+        master.permission = Permission.NONE
+        master.reset_streams()
+        await until(lambda: sub.connected["g1"])
+        for m in messages:
+            await m.ack()
+        closing = asyncio.create_task(sub.close())
+        await asyncio.sleep(0.1)
+        one.groups["g1"].epoch, slave.permission = 2, Permission.READ
+        await closing
+    assert sum(one.groups["g1"].floors.values()) == 10
+    assert slave.consumers[-1].left
+
+
+async def test_who_has_nothing_to_say_does_not_wait_for_the_next_reader(
+    one: ClusterDouble,
+) -> None:
+    await fill(one, 10)
+    async with fmqclient.connect(one.url) as c:
+        sub = await c.consumer("orders", group="billing", close_timeout_s=1000).__aenter__()
+        await take(sub, 10)
+        one.brokers["g1-0"].permission = Permission.NONE
+        one.brokers["g1-0"].reset_streams()
+        await until(lambda: sub.connected["g1"])
+        async with asyncio.timeout(20):
+            await sub.close()
+
+
+@pytest.mark.parametrize("close_timeout_s", [0, 0.05])
+async def test_nobody_waits_for_a_reader_longer_than_it_may(
+    one: ClusterDouble, close_timeout_s: float
+) -> None:
+    await fill(one, 10)
+    async with fmqclient.connect(one.url) as c:
+        sub = c.consumer("orders", group="billing", close_timeout_s=close_timeout_s)
+        async with sub, asyncio.timeout(20):
+            (m,) = await take(sub, 1)
+            one.brokers["g1-0"].permission = Permission.NONE
+            one.brokers["g1-0"].reset_streams()
+            await until(lambda: sub.connected["g1"])
+            await m.ack()
+            await sub.close()
+
+
+async def test_who_waits_for_its_next_reader_holds_up_no_other_session() -> None:
+    """Its acks are said and its queues given back at once."""
+    async with cluster(2) as two, fmqclient.connect(two.url) as c:
+        async with c.producer() as p:
+            for group in ("g1", "g2"):
+                await p.send_batch("orders", [b"a", b"b"], group=group, queue=0)
+        sub = await c.consumer("orders", group="billing", close_timeout_s=0.3).__aenter__()
+        messages = await take(sub, 4)
+        two.brokers["g1-0"].permission = Permission.NONE
+        two.brokers["g1-0"].reset_streams()
+        await until(lambda: sub.connected["g1"])
+        for m in messages:
+            await m.ack()
+        await sub.close()
+        assert two.groups["g2"].floors[("billing", 0)] == 2
+        assert two.brokers["g2-0"].consumers[-1].left

@@ -7,6 +7,7 @@ the reads of each group, so those questions go to one broker per group and are m
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from fmqclient.arguments import as_places, check_text
 from fmqclient.connections import Backoff, Connections
 from fmqclient.infos import BrokerStatus, GroupInfo, QueueOffsets, ReplicaStatus, TopicInfo
 from fmqclient.outbox import pinned_group
@@ -32,6 +33,7 @@ from fmqproto.v1 import admin_pb2, client_pb2
 CALL_TIMEOUT_S: Final = 10.0
 STATUS_TIMEOUT_S: Final = 2.0
 _SEEKS: Final = 5
+_UINT32: Final = 2**32
 
 
 class Admin:
@@ -58,13 +60,17 @@ class Admin:
         `AlreadyExists`, `InvalidArgument`.
         """
         require_name("topic", name)
+        if isinstance(groups, str) or not isinstance(groups, Iterable | None):
+            raise InvalidArgument(f"groups={groups!r} must be a list of names, or have weights")
         weights = groups if isinstance(groups, Mapping) else dict.fromkeys(groups or (), 1)
+        for group, weight in weights.items():
+            check_text("group", group)
+            _number(f"weight of {group}", weight, _UINT32)
         request = admin_pb2.CreateTopicRequest(
             name=name,
-            queues=_number("queues", queues),
+            queues=_number("queues", queues, _UINT32),
             groups=[
-                client_pb2.TopicGroup(group=g, weight=_number(f"weight of {g}", w), queues=queues)
-                for g, w in weights.items()
+                client_pb2.TopicGroup(group=g, weight=w, queues=queues) for g, w in weights.items()
             ],
             if_not_exists=if_not_exists,
         )
@@ -110,6 +116,8 @@ class Admin:
 
         Raises `Unavailable` if some group's reader does not answer: a part is no answer.
         """
+        check_text("group", group)
+        check_text("topic", topic)
         request = admin_pb2.OffsetsRequest(topic=topic, group=group)
         names = await self._groups_of(topic)
         rows: list[QueueOffsets] = []
@@ -142,6 +150,7 @@ class Admin:
         if (to is None) == (offset is None):
             raise InvalidArgument("a seek goes either to a moment or to an offset: give one")
         require_name("consumer group", group)
+        check_text("topic", topic)
         request = admin_pb2.SeekRequest(topic=topic, group=group)
         if offset is not None:
             request.by_offset, request.offset = True, _number("offset", offset)
@@ -177,6 +186,7 @@ class Admin:
     async def delete_group(self, group: str, topic: str = "") -> int:
         """Forget a consumer group's progress; returns how many queues of it. Raises `NotFound`."""
         require_name("consumer group", group)
+        check_text("topic", topic)
         request = admin_pb2.DeleteGroupRequest(group=group, topic=topic)
         deleted = 0
         for name in await self._groups_of(topic):
@@ -286,16 +296,17 @@ class Admin:
     async def _wanted(
         self, topic: str, queues: Sequence[tuple[str, int]] | None
     ) -> list[tuple[GroupName, list[int]]]:
+        places = None if queues is None else as_places(queues)
         names = await self._groups_of(topic)
-        if queues is None:
+        if places is None:
             return [(name, []) for name in names]
         known = await self._routes.topic(topic)
-        for group, queue in queues:
-            pinned_group(known, GroupName(group), queue)
+        for group, queue in places:
+            pinned_group(known, group, queue)
         return [
             (name, wanted)
             for name in names
-            if (wanted := sorted({q for g, q in queues if g == name}))
+            if (wanted := sorted({q for g, q in places if g == name}))
         ]
 
 
@@ -320,7 +331,8 @@ def _offsets(row: admin_pb2.QueueOffsets) -> QueueOffsets:
     )
 
 
-def _number(what: str, value: int) -> int:
-    if not isinstance(value, int) or not 0 <= value < 2**63:
-        raise InvalidArgument(f"{what}={value!r} must be a whole number from 0, below 2**63")
+def _number(what: str, value: int, below: int = 2**63) -> int:
+    if not isinstance(value, int) or not 0 <= value < below:
+        bound = f"2**{below.bit_length() - 1}"
+        raise InvalidArgument(f"{what}={value!r} must be a whole number from 0, below {bound}")
     return value

@@ -2,10 +2,12 @@
 before anything is sent. No state, nothing on disk.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fmqcore.columns import encode_headers
 from fmqcore.errors import InvalidArgument
+from fmqcore.routing import Place
+from fmqcore.words import GroupName
 
 Headers = Mapping[str, str | bytes]
 
@@ -32,8 +34,31 @@ def check_fetch(max_messages: object, timeout: object) -> None:
     """How many, and for how many seconds to wait."""
     if not isinstance(max_messages, int) or max_messages < 1:
         raise InvalidArgument(f"max_messages={max_messages!r} must be a whole number from 1")
-    if not isinstance(timeout, int | float | None):
-        raise InvalidArgument(f"timeout={timeout!r} must be seconds, or None")
+    if timeout is not None:
+        check_seconds("timeout", timeout)
+
+
+def check_seconds(what: str, given: object) -> None:
+    """How long to wait, at most."""
+    if not isinstance(given, int | float):
+        raise InvalidArgument(f"{what}={given!r} must be a number of seconds")
+
+
+def check_text(what: str, given: object) -> None:
+    """A name that may be unknown, or empty."""
+    if not isinstance(given, str):
+        raise InvalidArgument(f"{what}={given!r} must be a str")
+
+
+def as_places(queues: Iterable[tuple[str, int]]) -> list[Place]:
+    """Queues, each with its broker group."""
+    try:
+        found = [(GroupName(group), queue) for group, queue in queues]
+    except (TypeError, ValueError):
+        found = [(GroupName(""), None)]  # type: ignore[list-item]
+    if not all(isinstance(group, str) and isinstance(queue, int) for group, queue in found):
+        raise InvalidArgument(f"queues={queues!r} must be pairs, such as [('g1', 0)]")
+    return found
 
 
 def as_bytes(what: str, value: object) -> bytes:

@@ -11,6 +11,7 @@ from types import TracebackType
 
 from fmqclient.address import DEFAULT_URL, parse_url
 from fmqclient.admin import Admin
+from fmqclient.arguments import check_seconds, check_text
 from fmqclient.connections import Backoff, Connections
 from fmqclient.consumer import Consumer
 from fmqclient.producer import Producer
@@ -38,6 +39,8 @@ def connect(
     Use it as `async with connect(...) as client`; raises `Unavailable` if no broker answers within
     `timeout_s`. `name` is shown to people in a broker's lists.
     """
+    check_seconds("timeout_s", timeout_s)
+    check_text("name", name)
     if transport is None:
         from fmqport.rpc import GrpcTransport  # only now: a simulator has no gRPC
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final
 
 from fmqclient.admin import Admin
-from fmqclient.arguments import check_fetch
+from fmqclient.arguments import as_places, check_fetch, check_seconds
 from fmqclient.commits import Committing, all_leave
 from fmqclient.connections import Connections
 from fmqclient.message import Chunk, Message
@@ -324,6 +324,8 @@ class Consumer:
         another member before its acks were stored (its messages are delivered again), or a
         seek counts again that may be older than they are.
         """
+        if timeout_s is not None:
+            check_seconds("timeout_s", timeout_s)
         await self._committing.all_of(list(self._sessions.values()), timeout_s)
 
     async def seek(
@@ -381,12 +383,12 @@ class Consumer:
             session.control(track, pause=False)
 
     def _of(self, queues: Sequence[tuple[str, int]] | None) -> list[tuple[Session, Track]]:
-        wanted = None if queues is None else set(queues)
+        wanted = None if queues is None else set(as_places(queues))
         found = [
             (session, track)
             for session in self._sessions.values()
             for track in session.tracks.values()
-            if track.held and (wanted is None or (str(session.group), track.queue) in wanted)
+            if track.held and (wanted is None or (session.group, track.queue) in wanted)
         ]
         if wanted is not None and len(found) < len(wanted):
             raise InvalidArgument(f"not all of {sorted(wanted)} are assigned: {self.assignment}")

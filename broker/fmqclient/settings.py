@@ -116,7 +116,7 @@ def start_at(start: Start) -> tuple[client_pb2.StartAt, int]:
                 return client_pb2.START_TIME, max(0, int(start.timestamp() * 1000))
             except (ValueError, OverflowError):  # local time, at an end of the calendar
                 raise InvalidArgument(f"{start} is no time that a message can have") from None
-        case int() if 0 <= start < 2**63:
+        case int() if 0 <= start < 2**63 and not isinstance(start, bool):
             return client_pb2.START_TIME, start
         case _:
             raise InvalidArgument(

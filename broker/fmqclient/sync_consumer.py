@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fmqclient.arguments import check_fetch
+from fmqclient.arguments import as_places, check_fetch
 from fmqclient.consumer import Consumer as AsyncConsumer
 from fmqclient.message import Message as AsyncMessage
 from fmqclient.message import give_back
@@ -129,7 +129,7 @@ class Consumer(Part):
         """Move the whole consumer group."""
         before = set(self._ahead.all())
         self._loop.run(self._consumer.seek(to, offset=offset, queues=queues))
-        wanted = None if queues is None else set(queues)
+        wanted = None if queues is None else set(as_places(queues))
         self._ahead.take_back(
             lambda m: m in before and (wanted is None or (m.group, m.queue) in wanted)
         )

@@ -19,7 +19,7 @@ def is_host(text: str) -> bool:
 
 def parse_url(url: str) -> tuple[str, ...]:
     """Return the addresses (`host:port`) that a URL names; raise `InvalidArgument`."""
-    if not url.startswith(SCHEME):
+    if not isinstance(url, str) or not url.startswith(SCHEME):
         raise InvalidArgument(f"a broker URL begins with {SCHEME}, e.g. {DEFAULT_URL}, not {url!r}")
     names = url.removeprefix(SCHEME).rstrip("/").split(",")
     return tuple(dict.fromkeys(_address(name.strip(), url) for name in names))

@@ -26,7 +26,7 @@ class LoopThread:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._stopped = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may come in the midst of a call
         self._thread = threading.Thread(target=self._turn, name="fmq", daemon=True)
         self._thread.start()
 
@@ -75,7 +75,11 @@ class LoopThread:
             if self._stopped:
                 work.close()
                 raise Unavailable(_CLOSED)
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
+            try:
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+            except RuntimeError:  # such a handler has closed us just now
+                work.close()
+                raise Unavailable(_CLOSED) from None
 
     def later(self, delay_s: float, work: Callable[[], None]) -> None:
         """Call it there, after the delay; nobody waits for it."""

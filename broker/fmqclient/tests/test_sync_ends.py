@@ -1,5 +1,6 @@
 """The facade for programs without asyncio: its end, a callback that wants it, a forked process."""
 
+import asyncio
 import os
 import threading
 from concurrent.futures import Future
@@ -70,6 +71,26 @@ def test_a_callback_that_closes_is_refused_and_nothing_hangs_or_is_lost(
     assert sorted(double.values()) == [b"v", b"w"]
     with pytest.raises(fmqclient.Unavailable):
         c.producer()
+
+
+@pytest.mark.parametrize("what", ["client", "producer"])
+def test_a_signal_that_comes_in_the_midst_of_a_call_may_close(
+    double: ClusterDouble, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Its handler runs in the thread whose call it interrupts, wherever that is."""
+    c = fmqclient.sync.connect(double.url)
+    p = c.producer()
+    submit = asyncio.run_coroutine_threadsafe
+
+    def interrupted(*args: Any) -> Any:
+        monkeypatch.undo()
+        (c if what == "client" else p).close()
+        return submit(*args)
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+    with pytest.raises(fmqclient.Unavailable, match="closed"):
+        p.send("orders", b"v")
+    c.close()
 
 
 def test_a_callback_that_exits_leaves_nobody_waiting_for_ever(double: ClusterDouble) -> None:

@@ -349,8 +349,8 @@ class Consumer:
         """The (group, queue) pairs that are ours now."""
         return [
             (session.group, track.queue)
-            for session in self._sessions.values()
-            for track in session.tracks.values()
+            for session in list(self._sessions.values())  # as below: `sync.py` asks in its thread
+            for track in list(session.tracks.values())
             if track.held
         ]
 
@@ -362,14 +362,14 @@ class Consumer:
         """
         return {
             (session.group, queue): count
-            for session in self._sessions.values()
-            for queue, count in session.skipped.items()
+            for session in list(self._sessions.values())
+            for queue, count in list(session.skipped.items())
         }
 
     @property
     def connected(self) -> dict[str, str]:
         """Per group: "" while its session is open, else why it is not."""
-        return {str(s.group): s.why for s in self._sessions.values()}
+        return {str(s.group): s.why for s in list(self._sessions.values())}
 
     def pause(self, queues: Sequence[tuple[str, int]] | None = None) -> None:
         """Get nothing more of these queues (None: of all that are ours), but keep them."""

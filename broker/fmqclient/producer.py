@@ -278,7 +278,7 @@ class Producer:
         """Per group: "" while it takes messages, else why it does not."""
         return {
             str(group): "" if link.usable else str(link.why or link.error or "")
-            for group, link in self._links.items()
+            for group, link in list(self._links.items())  # another thread may ask (`sync.py`)
         }
 
     # ---- inside

@@ -143,3 +143,46 @@ def test_the_blocking_consumer_has_what_the_other_has(double: ClusterDouble) -> 
     with fmqclient.sync.connect(double.url) as c, c.consumer("orders", group="billing") as sub:
         assert set(sub.connected) == {"g1", "g2"}
         assert c.producer().outstanding == 0
+
+
+def test_what_changes_while_another_thread_looks_at_it_is_no_error(double: ClusterDouble) -> None:
+    """A queue comes, a group is learnt: in the loop's thread, between two steps of ours."""
+
+    class Growing(dict[Any, Any]):
+        grown = 0
+
+        def grow(self) -> None:
+            if self.grown < 3:
+                self.grown += 1
+                self[f"new {self.grown}"] = next(iter(self.values()))
+
+    class Part:
+        """Of a group; whoever looks at it is interrupted."""
+
+        group, queue, why, usable = "g1", 0, "", True
+        error = None
+        tracks: Growing
+        skipped: Growing
+
+        def __init__(self, parts: Growing) -> None:
+            self.parts = parts
+
+        def __getattribute__(self, name: str) -> Any:
+            if name in ("held", "group", "why", "usable"):
+                object.__getattribute__(self, "parts").grow()
+            return True if name == "held" else object.__getattribute__(self, name)
+
+    sessions, links, tracks = Growing(), Growing(), Growing()
+    tracks[0] = Part(tracks)
+    sessions["g1"] = Part(sessions)
+    sessions["g1"].tracks, sessions["g1"].skipped = tracks, Growing({0: 1})
+    links["g1"] = Part(links)
+    with fmqclient.sync.connect(double.url) as c, c.consumer("orders", group="billing") as sub:
+        p = c.producer()
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(sub._consumer, "_sessions", sessions)
+            patched.setattr(p._producer, "_links", links)
+            assert sub.assignment[:1] == [("g1", 0)]
+            assert sub.skipped == {("g1", 0): 1}
+            assert sub.connected == {"g1": ""}
+            assert p.connected["g1"] == ""

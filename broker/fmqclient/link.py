@@ -12,6 +12,7 @@ only an ack, a refusal or its deadline ends it (`lane.py` has the rules).
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import Final
 
 from fmqclient.connections import Backoff, Connections, open_at_first
@@ -83,7 +84,7 @@ class Link:
         self._heard_ms = 0
         self._window_bytes = 0
         self._epoch = Epoch(0)
-        self._flush = False
+        self._hurry = asyncio.Event()  # somebody flushes: do not linger
         self._leaving: FmqError | None = None
         self._leave_by_ms = 0
         self._address = ""
@@ -109,7 +110,7 @@ class Link:
 
     def hurry(self) -> None:
         """Somebody flushes: do not linger."""
-        self._flush = True
+        self._hurry.set()
         self._work.set()
 
     def tick(self, now_ms: int) -> None:
@@ -248,9 +249,11 @@ class Link:
                 raise _Renew("a new session is due")
             self._work.clear()
             await self._work.wait()
-            if linger_s and not self._flush:
-                await self._clock.sleep(linger_s)
-            self._flush = False
+            if linger_s:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(linger_s):
+                        await self._hurry.wait()
+            self._hurry.clear()
 
     def _next_request(self) -> client_pb2.ProduceRequest | None:
         """Everything that may leave now, as one message."""

@@ -154,3 +154,17 @@ async def test_whatever_a_call_raises_goes_to_who_waits_for_it() -> None:
         assert await first == await last == 1
         with pytest.raises(ZeroDivisionError):
             await bug
+
+
+async def test_a_flush_does_not_wait_for_a_linger_that_has_begun(one: ClusterDouble) -> None:
+    """Nor does a close: what is gathered longer than it may take would be lost."""
+    async with fmqclient.connect(one.url) as c:
+        async with c.producer(linger_ms=100_000, close_timeout_s=1) as p:
+            await p.send("orders", b"warm", key=b"k")
+            p.send_nowait("orders", b"a", key=b"k")
+            await asyncio.sleep(0.05)
+            async with asyncio.timeout(20):
+                await p.flush()
+            p.send_nowait("orders", b"b", key=b"k")
+            await asyncio.sleep(0.05)
+    assert one.values() == [b"warm", b"a", b"b"]

@@ -55,7 +55,9 @@ def children(
 
 def stateful_set(group: BrokerGroup, defaults: Defaults, replicas: int, claim_size: str) -> Json:
     """The brokers' pods. The operator alone restarts one (OnDelete), all may start at once."""
-    storage, kept = group.spec.storage, Reclaim.RETAIN.value  # nobody leaves who only sleeps
+    storage = group.spec.storage
+    # Nobody leaves who only sleeps, or is about to be woken: its volume would go with its pod.
+    asleep = group.spec.hibernated or replicas < group.spec.replicas
     claim: Json = {
         "metadata": {"name": "data", "labels": names.selector(group.name)},
         "spec": {
@@ -73,7 +75,7 @@ def stateful_set(group: BrokerGroup, defaults: Defaults, replicas: int, claim_si
         "selector": {"matchLabels": names.selector(group.name)},
         "persistentVolumeClaimRetentionPolicy": {
             "whenDeleted": storage.on_delete.value,
-            "whenScaled": kept if group.spec.hibernated else storage.on_scale_down.value,
+            "whenScaled": (Reclaim.RETAIN if asleep else storage.on_scale_down).value,
         },
         "template": pod.template(group, defaults),
         "volumeClaimTemplates": [claim],

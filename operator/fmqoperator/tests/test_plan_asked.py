@@ -18,9 +18,15 @@ from fmqoperator.tests.plan_kit import (
     restarts,
     told,
 )
-from fmqoperator.tests.world import running
+from fmqoperator.tests.world import World, running
 
 pytestmark = pytest.mark.parametrize("moves", [False, True], ids=["today", "moves"])
+
+
+def when_scaled(made: World) -> str:
+    spec = made.children["StatefulSet", "g1"]["spec"]
+    found: str = spec["persistentVolumeClaimRetentionPolicy"]["whenScaled"]
+    return found
 
 
 # ---- fencing, pausing, hibernating
@@ -147,3 +153,18 @@ def test_volumes_never_shrink(moves: bool) -> None:
     made = running(moves, storage={"size": "20Gi"})
     made.spec(storage={"size": "10Gi"})
     assert not [a for a in plan(made.seen()) if isinstance(a, GrowClaim)]
+
+
+def test_who_is_about_to_be_woken_keeps_its_volume(moves: bool) -> None:
+    """Its pod may be stopping still; a volume that goes with a broker goes with a stopped pod."""
+    made = running(moves, replicas=3, storage={"onScaleDown": "Delete"})
+    assert when_scaled(made) == "Delete"
+    made.spec(hibernated=True)
+    made.run(lambda w: replicas(w) == 0)
+    made.spec(hibernated=False)
+    made.zookeeper_away = True
+    made.round()
+    assert (replicas(made), when_scaled(made)) == (0, "Retain"), "nobody knows whom to start"
+    made.zookeeper_away = False
+    made.run()
+    assert (replicas(made), when_scaled(made)) == (3, "Delete")

@@ -186,7 +186,8 @@ def _memory(seen: Observation, what: Outlook) -> Memory:
     if seen.zookeeper is None:
         return old
     opened, since_ms = state.mode is not Mode.NEW, gone_since_ms(seen)
-    gone = opened and not facts.is_live(seen, state.master)
+    # Who was stopped as asked is not gone: it has its time to come back when the group is woken.
+    gone = opened and not facts.is_live(seen, state.master) and not seen.group.spec.hibernated
     unheard = now is Access.UNKNOWN
 
     def since(before: int | None, bit: Permission) -> int | None:

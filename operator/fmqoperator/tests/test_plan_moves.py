@@ -308,3 +308,23 @@ def test_a_new_epoch_is_told_with_who_is_master(moves: bool, why: str, said: str
     (event,) = [a for a in plan(made.seen()) if isinstance(a, Tell)]
     assert (event.reason, event.type) == ("EpochOpened", "Normal")
     assert event.message.startswith(said)
+
+
+def test_a_master_that_only_slept_is_waited_for(moves: bool) -> None:
+    """A hibernated group is woken after days, and its master's pod takes a little longer."""
+    spec = {"promotion": {"policy": "after", "afterSeconds": 300}, "switchover": {"to": "g1-1"}}
+    made = running(moves, **spec)
+    assert made.state.master == "g1-1"
+    made.spec(hibernated=True)
+    made.run(lambda w: w.body["status"]["phase"] == "Hibernated")
+    reader = BrokerId("g1-0")  # to which it gave the reads when it stopped
+    mode, epoch = Mode.SLAVE_CONSUME, Epoch(made.state.epoch + 1)
+    made.state = replace(made.state, mode=mode, epoch=epoch, reader=reader, isr=frozenset({reader}))
+    made.round()
+    made.now_ms += 3 * 86_400_000
+    made.spec(hibernated=False)
+    made.broken.add("g1-1")
+    for _ in range(10):
+        made.round()
+        made.turn()
+    assert "Promotion" not in told(made)

@@ -218,4 +218,7 @@ def declared(seen: Observation) -> Move | Hold | None:
     asked, state = seen.group.spec.switchover, facts.state_of(seen)
     if asked is None or state.mode is not Mode.MASTER or asked.to == state.master:
         return None
+    stale = {p.name for p in facts.outdated(seen)}
+    if asked.to in stale and state.master not in stale:  # the update would take it back at once
+        return Hold("MoveWaits", f"spec.switchover.to is {asked.to}: it is to be restarted first")
     return move(seen, asked.to, f"spec.switchover.to is {asked.to}")

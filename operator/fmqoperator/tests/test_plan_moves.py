@@ -328,3 +328,20 @@ def test_a_master_that_only_slept_is_waited_for(moves: bool) -> None:
         made.round()
         made.turn()
     assert "Promotion" not in told(made)
+
+
+def test_a_declared_master_waits_for_its_update(moves: bool) -> None:
+    """Half way of an upgrade another is master; a slave that dials anew is out of sync a moment."""
+    made = running(moves, replicas=3, switchover={"to": "g1-0"})
+    made.spec(image="new:2")
+    made.run(lambda w: len(restarts(w)) == 2 and not w.state.base)
+    made.run(lambda w: w.state.master == "g1-1" or not moves)
+    while made.state.base:
+        made.turn()
+    before = list(masters(made))
+    made.state = replace(made.state, isr=frozenset({BrokerId("g1-0")}))
+    made.round()
+    assert masters(made) == before
+    made.run()
+    assert made.state.master == "g1-0"
+    assert restarts(made) == ["g1-2", "g1-1", "g1-0"]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fmqcore.cluster import Mode
+from fmqcore.cluster import GroupState, Mode
 from fmqcore.words import BrokerId, Epoch
 from fmqoperator.actions import PutGroupConfig, RemoveAnnotation, Requeue, Tell
 from fmqoperator.plan import plan
@@ -345,3 +345,11 @@ def test_a_declared_master_waits_for_its_update(moves: bool) -> None:
     made.run()
     assert made.state.master == "g1-0"
     assert restarts(made) == ["g1-2", "g1-1", "g1-0"]
+
+
+def test_who_was_master_opens_a_group_that_zookeeper_has_forgotten(moves: bool) -> None:
+    made = running(moves, replicas=3, switchover={"to": "g1-2"})
+    del made.body["spec"]["switchover"]
+    made.config, made.state = None, GroupState()
+    made.round()
+    assert masters(made) == ["g1-2"]

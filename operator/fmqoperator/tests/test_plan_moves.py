@@ -353,3 +353,16 @@ def test_who_was_master_opens_a_group_that_zookeeper_has_forgotten(moves: bool) 
     made.config, made.state = None, GroupState()
     made.round()
     assert masters(made) == ["g1-2"]
+
+
+def test_what_was_decided_while_the_operator_saw_nothing_is_told(moves: bool) -> None:
+    made = running(moves)
+    made.zookeeper_away = True
+    made.round()
+    lose_master(made)
+    made.zookeeper_away = False
+    made.turn()
+    made.events.clear()
+    made.round()
+    assert made.state.mode is Mode.SLAVE_CONSUME
+    assert "EpochOpened" in told(made)

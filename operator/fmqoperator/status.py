@@ -71,7 +71,7 @@ def status(seen: Observation) -> Json:
         brokers=brokers,
         last_transition=_transition(seen),
         memory=_memory(seen, what),
-        conditions=_conditions(seen, found, phase, message),
+        conditions=_conditions(seen, what, found, phase, message),
     )
     return made.as_json()
 
@@ -351,12 +351,15 @@ def _all(holds: tuple[Hold, ...], first: Hold) -> str:
 
 
 def _conditions(
-    seen: Observation, found: list[Verdict], phase: Phase, message: str
+    seen: Observation, what: Outlook, found: list[Verdict], phase: Phase, message: str
 ) -> tuple[Condition, ...]:
     by_type = {v.type: v for v in found}
     applied = by_type["ConfigApplied"]
+    queued = any(h.reason == "UpdateQueued" for h in what.holds)
+    # Who waits in the queue is as its own spec says: the rest is the operator's to bring.
+    as_asked = applied.status == "True" or (queued and applied.reason == "RestartsDue")
     match phase:
-        case Phase.RUNNING if applied.status == "True":
+        case Phase.RUNNING if as_asked:
             ready = Verdict("Ready", "True", "Serving", message)
         case Phase.UNKNOWN:
             ready = Verdict("Ready", "Unknown", "NotKnown", message)

@@ -80,6 +80,8 @@ def test_a_bad_image_stops_at_the_first_group_and_the_others_say_why() -> None:
     for world in worlds[1:]:
         assert images(world) == {"fmq-broker:test"}
         assert world.body["status"]["phase"] == "Running"
+        assert world.condition("Ready")["status"] == "True", "nobody is to be woken for that"
+        assert world.condition("ConfigApplied")["reason"] == "RestartsDue"
         assert "shop/g0 first: the operator's new image comes to 1 group" in world.said()
         assert world.round() == [Requeue(30_000)], "nobody looks more often for that"
     for world in worlds:

@@ -70,11 +70,19 @@ def _hibernate(seen: Observation) -> Step | Hold | None:
     running = facts.running_replicas(seen) or 0
     if running == 0:
         return None
-    if not facts.nobody_is_leaving(seen):
+    if _are_stopping(seen, running):
         return Hold("Hibernating", "brokers are being stopped", True)
     state = facts.state_of(seen)
     first = running > 1 and state.master == f"{seen.group.name}-0" and facts.master_serves(seen)
     return Run(1 if first else 0, "spec.hibernated is set")
+
+
+def _are_stopping(seen: Observation, running: int) -> bool:
+    """Brokers beyond those that are to run are there still. One whose node is down may be for
+    ever, and one that never was made (a quota) keeps nobody waiting."""
+    out = [b for b in seen.pods or {} if names.ordinal(b) >= running]
+    nodes = [facts.node_of(seen, broker) for broker in out]
+    return any(node is None or node.ready for node in nodes)
 
 
 def _idle(seen: Observation) -> Step | Hold | None:

@@ -10,6 +10,7 @@ from fmqoperator.actions import (
     GrowClaim,
     Requeue,
 )
+from fmqoperator.outlook import outlook
 from fmqoperator.plan import plan
 from fmqoperator.resources import FENCE
 from fmqoperator.tests.plan_kit import (
@@ -19,6 +20,7 @@ from fmqoperator.tests.plan_kit import (
     told,
 )
 from fmqoperator.tests.world import World, running
+from fmqoperator.words import Run
 
 pytestmark = pytest.mark.parametrize("moves", [False, True], ids=["today", "moves"])
 
@@ -168,3 +170,23 @@ def test_who_is_about_to_be_woken_keeps_its_volume(moves: bool) -> None:
     made.zookeeper_away = False
     made.run()
     assert (replicas(made), when_scaled(made)) == (3, "Delete")
+
+
+@pytest.mark.parametrize("trouble", ["a quota", "a node that is down"])
+def test_a_broker_that_never_comes_or_goes_keeps_nobody_awake(moves: bool, trouble: str) -> None:
+    made = running(moves, replicas=3)
+    made.spec(hibernated=True)
+    if trouble == "a quota":
+        seen = made.seen()
+        seen = replace(seen, pods={b: p for b, p in (seen.pods or {}).items() if b != "g1-2"})
+        assert isinstance(outlook(seen).step, Run)
+        return
+    made.round()
+    stuck = replace(made.pods["g1-2"], deleting=True, ready=False)
+    made.turn()
+    made.turn()
+    made.pods["g1-2"] = stuck
+    assert replicas(made) == 1
+    assert outlook(made.seen()).holds[0].message == "brokers are being stopped"
+    made.nodes[stuck.node] = replace(made.nodes[stuck.node], ready=None)
+    assert outlook(made.seen()).step == Run(0, "spec.hibernated is set")

@@ -233,7 +233,9 @@ def _transition(seen: Observation) -> LastTransition | None:
         return old
     writes = Permission[judge.access(seen).value] & Permission.WRITE
 
-    def outage(known: int | None) -> int:
+    def outage(known: int | None) -> int | None:
+        if not seen.watched:
+            return None  # it ended, or was, while nobody looked
         noticed_ms = known or _unheard_since(seen)
         return 0 if noticed_ms is None else max(0, seen.now_ms - _began(seen, noticed_ms))
 

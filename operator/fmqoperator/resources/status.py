@@ -79,11 +79,12 @@ class LastTransition(Part):
     read_outage_ms: int | None = Field(
         default=None,
         description="So long nobody served reads, as the operator saw it; after the end of a "
-        "container to half a second.",
+        "container to half a second. Left out: not known, the operator did not see it end.",
     )
     write_outage_ms: int | None = Field(
         default=None,
-        description="So long nobody took writes, as the operator saw it; left out: still so.",
+        description="So long nobody took writes, as the operator saw it; left out: still so, or "
+        "not known, as the operator did not see it end.",
     )
 
 

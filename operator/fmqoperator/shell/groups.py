@@ -46,6 +46,7 @@ class Groups:
         self._applier = applier
         self._watched: dict[Key, tuple[tuple[Ensemble, str], Callable[[], None]]] = {}
         self._turns: dict[Key, str] = {}  # of groups looked at: what they are being given
+        self._seen: set[Key] = set()  # those whose state was read at the last look
 
     async def round(
         self, key: Key, body: Json, failures: tuple[Failure, ...], wake: Callable[[], None]
@@ -56,9 +57,10 @@ class Groups:
         except ValidationError as error:
             self._unwatch(key)
             self._turns[key] = ""
+            self._seen.discard(key)
             return await told_unreadable(self._applier.events, body, error)
         self._watch(key, group, wake)
-        seen = self._with_turn(key, await self._observer.look(group, failures))
+        seen = self._with_turn(key, await self._look(key, group, failures))
         pause_s, failed = await self._act(group, body, seen)
         if not failed:
             self._applier.events.round_ended(body)
@@ -72,6 +74,7 @@ class Groups:
         """
         self._unwatch(key)
         self._turns.pop(key, None)
+        self._seen.discard(key)
         try:
             group = read_group(body)
         except ValidationError:
@@ -112,6 +115,17 @@ class Groups:
         seen = Observation(group, wall_ms(), self._observer.defaults, zookeeper=there)
         taken = conflict(seen)
         return "" if taken is None else taken.message
+
+    async def _look(
+        self, key: Key, group: BrokerGroup, failures: tuple[Failure, ...]
+    ) -> Observation:
+        """Knowing whether it was seen before: else what ended meanwhile ended nobody knows when."""
+        seen = await self._observer.look(group, failures)
+        watched = key in self._seen
+        self._seen.discard(key)
+        if seen.zookeeper is not None:
+            self._seen.add(key)
+        return replace(seen, watched=watched)
 
     def _with_turn(self, key: Key, seen: Observation) -> Observation:
         """Knowing who else is being updated; its turn is taken at once, before anything waits."""

@@ -63,3 +63,21 @@ def test_an_outage_begins_when_who_served_ended(ended_ago_ms: int, more_ms: int)
     )
     made.round()
     assert made.body["status"]["lastTransition"]["writeOutageMs"] == 2500 + more_ms
+
+
+def test_of_an_outage_that_ended_while_nobody_looked_no_time_is_told() -> None:
+    """A minute after its end another operator works: it was no outage of a minute."""
+    made = running()
+    kill_master(made)
+    made.round()
+    made.broken.clear()
+    made.pods["g1-0"] = replace(made.pods["g1-0"], waiting="", ready=True)
+    made.state = replace(made.state, epoch=Epoch(3), why="g1-0 is back")
+    made.now_ms += 60_000
+    made.body["status"] = status(replace(made.seen(), watched=False))
+    last = made.body["status"]["lastTransition"]
+    assert (last["to"], last["epoch"]) == ("g1-0 FULL", 3)
+    assert "readOutageMs" not in last
+    assert "writeOutageMs" not in last
+    made.round()
+    assert made.body["status"]["lastTransition"] == last, "it stays what it was"

@@ -269,3 +269,19 @@ async def test_an_older_definition_is_in_the_condition_and_no_failure_of_the_rou
     done = await a_round(FakeApplier(), before=(hiccup,))
     (found,) = [c for c in done.status["conditions"] if c["type"] == "ConfigApplied"]
     assert found["reason"] != "Forbidden", "it is over"
+
+
+async def test_what_was_not_seen_at_the_look_before_was_not_watched() -> None:
+    """Nor was anything at the first look: another operator worked, or none."""
+    made, applier, watched = running(), FakeApplier(), []
+
+    async def look(_group: Any, _failures: tuple[Failure, ...]) -> Observation:
+        return made.seen()
+
+    observer = SimpleNamespace(look=look, ensembles=Ensemble())
+    rounds = Groups(cast(Observer, observer), cast(Applier, applier))
+    for away in (False, False, True, True, False, False):
+        made.zookeeper_away = away
+        seen = await rounds._look(KEY, made.group, ())
+        watched.append(seen.watched)
+    assert watched == [False, True, True, False, False, True]

@@ -44,7 +44,8 @@ RESTART: Final = "fmq.io/restart"
 NAME_MAX: Final = 40
 _SERVICE: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"  # RFC 1035, as Services' names are
 _LABEL: Final = r"[A-Za-z0-9-]{1,63}"
-_HOST: Final = rf"{_LABEL}(\.{_LABEL})*\.?:[0-9]{{1,5}}"
+_V6: Final = r"\[[0-9A-Fa-f:.]{2,45}\]"  # an IPv6 address
+_HOST: Final = rf"({_LABEL}(\.{_LABEL})*\.?|{_V6}):[0-9]{{1,5}}"
 _NODE: Final = r"[A-Za-z0-9._-]*[A-Za-z0-9_-][A-Za-z0-9._-]*"  # not `.`, not `..`
 HOSTS: Final = rf"^{_HOST}(,{_HOST})*(/{_NODE})*/?$"
 
@@ -64,8 +65,8 @@ class ZooKeeper(Part):
     connect: str = Field(
         pattern=HOSTS,
         max_length=512,
-        description="host:port of each server, separated by commas; a /path after the last one "
-        "keeps all that is FMQ's below it.",
+        description="host:port of each server, separated by commas (an IPv6 address in brackets); "
+        "a /path after the last one keeps all that is FMQ's below it.",
     )
 
 

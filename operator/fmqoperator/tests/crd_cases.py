@@ -131,6 +131,8 @@ CASES = (
     Case("a host with an empty part", _G, {"spec.zookeeper.connect": "a..b:1"}, "should match"),
     Case("a path to above", _G, {"spec.zookeeper.connect": "zk:2181/../x"}, "should match"),
     Case("a path without a name", _G, {"spec.zookeeper.connect": "zk:2181//x"}, "should match"),
+    Case("an IPv6 address", _G, {"spec.zookeeper.connect": "[fd00::1]:2181,zk:2181/fmq"}),
+    Case("an open bracket", _G, {"spec.zookeeper.connect": "[fd00::1:2181"}, "should match"),
     Case("a full name and path", _G, {"spec.zookeeper.connect": "a.b.:1,c-1.d:2181/e/f..g/"}),
     Case(
         "a session that never ends",

@@ -1,5 +1,6 @@
 """The schemas by themselves: structural, bounded, described; and those that are kept are these."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ import yaml
 
 from fmqbroker.settings import BrokerSettings
 from fmqoperator import crd
+from fmqoperator.resources.group import HOSTS
 from fmqoperator.resources.settings import DEFAULTS, BrokerTuning
 from fmqoperator.tests.crd_cases import CASES
+from fmqport.zk.hosts import check_address
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -129,6 +132,24 @@ _BROKERS = {n: f for n, f in BrokerSettings.model_fields.items() if n not in _NO
 
 def test_the_settings_are_those_of_the_broker() -> None:
     assert BrokerTuning.model_fields.keys() == _BROKERS.keys()
+
+
+@pytest.mark.parametrize(
+    ("address", "good"),
+    [
+        ("zk:2181", True),
+        ("10.0.0.1:2181,zk-1.zk.:2181/fmq", True),
+        ("[::1]:2181", True),
+        ("zk:2181,[fd00::10:1]:2181/fmq", True),
+        ("[fd00::1:2181", False),
+        ("[zk]:2181", False),
+        ("fd00::1:2181", False),
+    ],
+)
+def test_zookeepers_addresses_are_those_that_brokers_take(address: str, good: bool) -> None:
+    assert bool(re.search(HOSTS, address)) is good
+    if good:
+        assert check_address(address) == address
 
 
 @pytest.mark.parametrize("name", sorted(_BROKERS))

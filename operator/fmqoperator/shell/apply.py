@@ -4,7 +4,8 @@ Order: as the plan says; the first that fails ends the round (`Failed` says whic
 next round looks anew.
 """
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import assert_never
 
 import structlog
@@ -22,6 +23,8 @@ from fmqoperator.actions import (
     RestartPod,
     Tell,
 )
+from fmqoperator.contest import Contests, Key, words
+from fmqoperator.objects.drift import drifted
 from fmqoperator.resources import BrokerGroup
 from fmqoperator.seen import Failure
 from fmqoperator.shell.events import Events
@@ -46,10 +49,13 @@ class Applier:
     kube: Kube
     ensembles: Ensembles
     events: Events
+    contests: Contests = field(default_factory=Contests)
 
     async def do(self, group: BrokerGroup, body: Json, action: Action) -> None:
         """One action. Raises `Failed`."""
         try:
+            if isinstance(action, ApplyChild) and not await self._is_due(group, body, action):
+                return
             await self._do(group, body, action)
             self._note(group, action)
         except TimeoutError:
@@ -63,8 +69,9 @@ class Applier:
         kube, namespace = self.kube, group.metadata.namespace
         match action:
             case ApplyChild():
-                name = action.manifest["metadata"]["name"]
-                await kube.apply(Ref(action.manifest["kind"], namespace, name), action.manifest)
+                await kube.apply(_ref(group, action.manifest), action.manifest)
+                key = _key(group, action.manifest)
+                self.contests.made(key, action.manifest, time.monotonic())
             case DeleteChild():
                 await kube.delete(Ref(action.kind, namespace, action.name), action.uid)
             case GrowClaim():
@@ -87,6 +94,19 @@ class Applier:
             case _:
                 assert_never(action)
 
+    async def _is_due(self, group: BrokerGroup, body: Json, action: ApplyChild) -> bool:
+        """It is not as wanted, also as of now, and nobody else insists upon that."""
+        manifest = action.manifest
+        there = await self.kube.get(_ref(group, manifest))
+        if there is None:
+            return True
+        if not drifted(manifest, there):
+            return False  # the look was an older one
+        if not self.contests.is_lost(_key(group, manifest), manifest, time.monotonic()):
+            return True
+        await self.events.tell(body, "Warning", "Contested", words(manifest, there))
+        return False
+
     def _note(self, group: BrokerGroup, action: Action) -> None:
         """What was done. (What could not be done the worker complains of, once.)"""
         if not isinstance(action, Tell | Requeue):
@@ -103,6 +123,14 @@ class Applier:
         except KubeError as error:
             if error.status not in (404, 422):  # gone, or it has another value by now
                 raise
+
+
+def _ref(group: BrokerGroup, manifest: Json) -> Ref:
+    return Ref(manifest["kind"], group.metadata.namespace, manifest["metadata"]["name"])
+
+
+def _key(group: BrokerGroup, manifest: Json) -> Key:
+    return (group.metadata.uid, manifest["kind"], manifest["metadata"]["name"])
 
 
 def _what(action: Action) -> str:

@@ -17,6 +17,8 @@ from fmqoperator.actions import (
     RestartPod,
     Tell,
 )
+from fmqoperator.contest import MOST
+from fmqoperator.seen import HASH
 from fmqoperator.shell.apply import Applier, Failed
 from fmqoperator.shell.kube import KubeError, Ref, is_ours
 from fmqoperator.tests.samples import group
@@ -27,6 +29,7 @@ BODY = GROUP.as_json()
 CONFIG = running().config
 assert CONFIG is not None
 SERVICE = {"kind": "Service", "metadata": {"name": "g1-rw"}}
+MARKED = {"kind": "Service", "metadata": {"name": "g1-rw", "annotations": {HASH: "mine"}}}
 _SWITCHOVER = "/metadata/annotations/fmq.io~1switchover"
 _TEST = {"op": "test", "path": _SWITCHOVER, "value": "any"}
 
@@ -96,7 +99,51 @@ def applier(calls: Calls) -> Applier:
 async def test_one_call_each(action: Action, call: tuple[Any, ...]) -> None:
     calls = Calls()
     await applier(calls).do(GROUP, BODY, action)
-    assert calls.made == [call]
+    looked = [("get", call[1])] if isinstance(action, ApplyChild) else []
+    assert calls.made == [*looked, call]
+
+
+class Fought(Calls):
+    """Somebody else makes every object another one, as soon as it was made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there: Any = {"metadata": {"name": "g1-rw", "annotations": {HASH: "of another"}}}
+
+    async def get(self, _ref: Ref) -> Any:
+        return self.there
+
+
+async def test_two_operators_do_not_fight_for_ever_and_it_is_told() -> None:
+    calls = Fought()
+    doing = applier(calls)
+    for _ in range(3 * MOST):
+        await doing.do(GROUP, BODY, ApplyChild(MARKED, "why"))
+    assert [made[0] for made in calls.made] == ["apply"] * (MOST + 1) + ["tell"] * (2 * MOST - 1)
+    _, _, kind, reason, message = calls.made[-1]
+    assert (kind, reason) == ("Warning", "Contested")
+    assert "another FMQ operator" in message
+
+
+async def test_what_cannot_be_made_is_no_fight() -> None:
+    """It is refused, each time in the same words."""
+    calls = Fought()
+    calls.refusal = KubeError(409, "NotOurs", "it is of somebody else")
+    doing = applier(calls)
+    for _ in range(3 * MOST):
+        with pytest.raises(Failed):
+            await doing.do(GROUP, BODY, ApplyChild(MARKED, "why"))
+    assert {made[0] for made in calls.made} == {"apply"}
+
+
+async def test_what_is_as_wanted_by_now_is_not_made_again() -> None:
+    """The watch is late: nothing is to be done, and nobody fights."""
+    calls = Fought()
+    calls.there = MARKED
+    doing = applier(calls)
+    for _ in range(3 * MOST):
+        await doing.do(GROUP, BODY, ApplyChild(MARKED, "why"))
+    assert calls.made == []
 
 
 @pytest.mark.parametrize(

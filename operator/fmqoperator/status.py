@@ -183,8 +183,9 @@ def _serving(seen: Observation) -> str:
 def _memory(seen: Observation, what: Outlook) -> Memory:
     """What the next round, and the next operator, must know of this one."""
     old, state, now = seen.group.status.memory, facts.state_of(seen), judge.access(seen)
+    made: Json = {"template": turns.template_of(seen), "brought": turns.is_brought(seen)}
     if seen.zookeeper is None:
-        return old
+        return old.model_copy(update=made)
     opened, since_ms = state.mode is not Mode.NEW, gone_since_ms(seen)
     # Who was stopped as asked is not gone: it has its time to come back when the group is woken.
     gone = opened and not facts.is_live(seen, state.master) and not seen.group.spec.hibernated
@@ -205,6 +206,7 @@ def _memory(seen: Observation, what: Outlook) -> Memory:
         served=_serving(seen) or old.served,
         move=_move(seen, what),
         updating=turns.updating(seen, what.step),
+        **made,
     )
 
 

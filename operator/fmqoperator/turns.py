@@ -1,10 +1,10 @@
 """Whose turn it is when the operator itself brings something new to many groups. Pure.
 
 A new default image (`Defaults.broker_image`, of an upgrade of the operator) makes the pods of every
-group outdated that names no image of its own. They are updated group by group: one that has begun
-holds its turn until all its brokers run what is new and are in sync, so that an image that does
-not work stops at the first group. A group that names its image waits for nobody, nor does anybody
-wait for it; nor one that somebody asked to restart.
+group outdated that names no image of its own, and a new template of an operator those of all. They
+are updated group by group: one that has begun holds its turn until all its brokers run what is new
+and are in sync, so that what does not work stops at the first group. What a group's own resource
+asks for waits for nobody, nor does anybody wait for it; nor for one that is asked to restart.
 
 The turn is in the group's status (`memory.updating`), so that the next operator knows of it. Two
 rounds of one operator never take the same turn (`shell/groups.py`).
@@ -14,20 +14,42 @@ from dataclasses import replace
 from typing import Final
 
 from fmqoperator import facts, moves
+from fmqoperator.objects import names
+from fmqoperator.objects.pod import template
 from fmqoperator.resources import RESTART
 from fmqoperator.seen import Observation
 from fmqoperator.words import Move, Restart, Step
 
+TEMPLATE: Final = "template"
 _NAMED: Final = 3
 
 
 def brought(seen: Observation) -> str:
-    """The operator's default image, if that is what makes pods of this group outdated; else ""."""
+    """What makes pods of this group outdated, if the operator brought it: its default image, or
+    `TEMPLATE`; else ""."""
     image, stale = seen.defaults.broker_image, facts.outdated(seen)
-    if seen.group.spec.image or all(p.image == image for p in stale):
-        return ""
     asked = facts.template_note(seen, RESTART)
-    return "" if any(p.restart != asked for p in stale) else image
+    if not stale or any(p.restart != asked for p in stale):
+        return ""
+    if not seen.group.spec.image and any(p.image != image for p in stale):
+        return image
+    return TEMPLATE if is_brought(seen) else ""
+
+
+def template_of(seen: Observation) -> str:
+    """What tells the pods that would be made now from others. Not a restart that was asked for,
+    nor the default image: pods say that themselves, and whoever names it has asked for it."""
+    made = template(seen.group, replace(seen.defaults, broker_image=""))
+    made["metadata"]["annotations"].pop(RESTART, None)
+    return names.digest(made)
+
+
+def is_brought(seen: Observation) -> bool:
+    """That template is another one by the operator's doing: the resource has not changed since."""
+    known = seen.group.status
+    if template_of(seen) == known.memory.template:
+        return known.memory.brought
+    return known.observed_generation == seen.group.metadata.generation
 
 
 def waits_for(seen: Observation) -> str:
@@ -36,8 +58,9 @@ def waits_for(seen: Observation) -> str:
     if seen.group.status.memory.updating or not most or len(others) < most:
         return ""
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    what = "pod template" if brought(seen) == TEMPLATE else "image"
     return (
-        f"{', '.join(others[:_NAMED])}{more} first: the operator's new image comes to "
+        f"{', '.join(others[:_NAMED])}{more} first: the operator's new {what} comes to "
         f"{most} group{'s' if most > 1 else ''} at a time"
     )
 
@@ -51,11 +74,12 @@ def holding(seen: Observation, held: str) -> Observation:
 
 
 def updating(seen: Observation, step: Step | None) -> str:
-    """The image that this group's turn is about; "" = it has none."""
+    """What this group's turn is about, as `brought`; "" = it has none."""
     if isinstance(step, Move | Restart) and step.spreads:
         return brought(seen)
     spec, held = seen.group.spec, seen.group.status.memory.updating
-    over = spec.paused or spec.hibernated or bool(spec.image) or _is_whole(seen)
+    own = bool(spec.image) and held != TEMPLATE
+    over = spec.paused or spec.hibernated or own or _is_whole(seen)
     return "" if over else held
 
 

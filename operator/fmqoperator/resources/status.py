@@ -107,7 +107,13 @@ class Memory(Part):
     served: ShortText = Field(default="", description="Who served at the last look.")
     move: Words = Field(default="", description="Why the move on its way was asked for.")
     updating: Words = Field(
-        default="", description="The operator's new image that this group is being given."
+        default="",
+        description="What this group is being given that the operator itself brings: its new "
+        "image, or template.",
+    )
+    template: ShortText = Field(default="", description="A digest of the pods' template.")
+    brought: bool = Field(
+        default=False, description="Whether the operator brought that, not this resource."
     )
 
 

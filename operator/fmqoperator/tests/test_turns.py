@@ -194,3 +194,40 @@ def test_how_many_at_once(most: int, begin: int, monkeypatch: pytest.MonkeyPatch
     for _ in range(60):
         go_round(worlds)
     assert sum(bool(held(w)) for w in worlds) == begin
+
+
+@pytest.mark.parametrize("own", [None, "mine:1"])
+def test_a_new_template_of_the_operator_comes_to_one_group_after_another(
+    own: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worlds = [running(moves=True, **({"image": own} if own else {})) for _ in range(3)]
+    monkeypatch.setattr("fmqoperator.objects.pod.USER", 10002)
+    order: list[int] = []
+    for _ in range(400):
+        go_round(worlds)
+        assert sum(bool(held(w)) for w in worlds) <= 1
+        order += [n for n, w in enumerate(worlds) if begun(w) and n not in order]
+        if order == [0]:
+            assert "first: the operator's new pod template comes to 1" in worlds[1].said()
+        if len(order) == len(worlds) and not any(held(w) for w in worlds):
+            break
+    assert order == [0, 1, 2]
+    assert [len(restarts(w)) for w in worlds] == [2, 2, 2]
+
+
+def test_a_template_of_a_groups_own_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while what the operator brings waits: it was asked for here and now."""
+    worlds = [running(moves=True) for _ in range(2)]
+    monkeypatch.setattr("fmqoperator.objects.pod.USER", 10002)
+    worlds[0].bad_images.add("fmq-broker:test")
+    go_on(worlds, lambda: bool(held(worlds[0])))
+    for _ in range(5):
+        go_round(worlds)
+    assert restarts(worlds[1]) == []
+    worlds[1].zookeeper_away = True
+    worlds[1].spec(resources={"limits": {"memory": "2Gi"}})
+    go_round(worlds)
+    worlds[1].zookeeper_away = False
+    go_on(worlds, lambda: restarts(worlds[1]) == ["g1-1", "g1-0"])
+    assert held(worlds[0])
+    assert not held(worlds[1])

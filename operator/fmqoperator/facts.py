@@ -145,6 +145,16 @@ def is_in_sync(seen: Observation, broker: str) -> bool:
     return linked and is_ready(seen, broker)
 
 
+def has_as_much(seen: Observation, broker: str, other: str) -> bool:
+    """Its journal ends where the other's does, or beyond it, as they say themselves."""
+    live = {} if seen.zookeeper is None else seen.zookeeper.live
+    one, two = live.get(BrokerId(broker)), live.get(BrokerId(other))
+    said, told = answer_of(seen, broker), answer_of(seen, other)
+    if one is None or two is None or said is None or told is None:
+        return False
+    return (one.epoch, said.end) >= (two.epoch, told.end)
+
+
 def nobody_is_leaving(seen: Observation) -> bool:
     """No pod of the group is being stopped, and there are as many as the StatefulSet wants."""
     if seen.pods is None or any(p.deleting for p in seen.pods.values()):

@@ -127,11 +127,13 @@ def _lost_without(seen: Observation, broker: str) -> str:
     """What the group would lack without it; "" = nothing that it has now."""
     config, state = facts.config_of(seen), facts.state_of(seen)
     assert config is not None
-    if broker not in state.isr:
-        return ""
     rest = {m.id: m.zone for m in config.members if m.id not in (broker, state.master)}
     stay = {b: z for b, z in rest.items() if b in seen.group.brokers}
     behind = [b for b in sorted(stay) if not facts.is_in_sync(seen, b)]
+    if broker not in state.isr:
+        # It may be out of sync for a moment alone, and have what they have not.
+        known = not behind or any(facts.has_as_much(seen, b, broker) for b in behind)
+        return "" if known else f"{', '.join(behind)} is not in sync either and may hold less"
     if behind:
         return f"{', '.join(behind)} would hold less than it does"
     master = config.member(state.master)

@@ -182,11 +182,17 @@ def _offsets(seen: Observation) -> Verdict:
             return Verdict(kind, "True", "AtMaster")
 
 
+UNREADABLE: Final = "Unreadable"
+
+
 def zookeeper(seen: Observation) -> Verdict:
     """Whether the operator and the brokers reach it."""
     kind, where = "ZooKeeperConnected", seen.group.spec.zookeeper.connect
     if seen.zookeeper is None:
         why = seen.zookeeper_why or f"{where} does not answer"
+        if seen.zookeeper_bad:
+            said = f"{where} answers, but {why}: put that node back as it was"
+            return Verdict(kind, "False", UNREADABLE, said)
         return Verdict(kind, "False", "Unreachable", f"{why}: look at spec.zookeeper.connect")
     cut = sorted(b for b, a in seen.answers.items() if not a.zookeeper_connected)
     if cut:

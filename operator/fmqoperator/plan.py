@@ -229,6 +229,10 @@ def _has_been_ms(seen: Observation, kind: str) -> int:
 def _zookeeper(seen: Observation) -> Iterator[Action]:
     """It went away, or is back, since the status was written."""
     before, now = _condition(seen, "ZooKeeperConnected"), judge.zookeeper(seen)
+    if now.reason == judge.UNREADABLE:
+        if now.message not in {c.message for c in seen.group.status.conditions}:
+            yield Tell("Warning", "ZooKeeperUnreadable", now.message)
+        return
     if now.status == "False" and not seen.group.status.epoch:
         if before == "False" and _has_been_ms(seen, "ZooKeeperConnected") >= _AT_FIRST_MS:
             yield Tell("Warning", "ZooKeeperUnreachable", now.message)

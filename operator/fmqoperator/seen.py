@@ -158,7 +158,7 @@ class Observation:
     `children`: by (kind, name), as the API server has them; None = could not be listed.
     `pods`, `claims`: of this group, by name; None = could not be listed. `nodes`: those of its
     pods, by name; one that could not be read is absent.
-    `zookeeper` None: it could not be asked; `zookeeper_why` then says why.
+    `zookeeper` None: it could not be asked, or read; `zookeeper_why` then says why.
     `now_ms`: unix time.
     """
 
@@ -171,6 +171,7 @@ class Observation:
     nodes: Mapping[str, Node] = field(default_factory=dict)
     zookeeper: InZooKeeper | None = None
     zookeeper_why: str = ""
+    zookeeper_bad: bool = False  # it answers: what it holds of the group cannot be read
     answers: Mapping[BrokerId, Answer] = field(default_factory=dict)
     not_made: Mapping[str, str] = field(default_factory=dict)  # by broker: why it gets no pod
     check: Check | None = None  # None: there is none, or it is not known

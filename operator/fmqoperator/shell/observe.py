@@ -7,7 +7,7 @@ a few seconds at most. What does not answer is not known, and said so.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fmqcore.errors import FmqError
+from fmqcore.errors import FmqError, Malformed
 from fmqcore.words import BrokerId
 from fmqoperator.objects import names
 from fmqoperator.resources import BrokerGroup
@@ -33,7 +33,7 @@ class Observer:
     async def look(self, group: BrokerGroup, failures: tuple[Failure, ...]) -> Observation:
         """At one group. Never raises for what does not answer."""
         key = (group.metadata.namespace, group.metadata.name)
-        zookeeper, why = await self._zookeeper(group)
+        zookeeper, why, bad = await self._zookeeper(group)
         pods = self.cache.pods(key)
         return Observation(
             group=group,
@@ -45,6 +45,7 @@ class Observer:
             nodes=self.cache.nodes(pod.node for pod in (pods or {}).values() if pod.node),
             zookeeper=zookeeper,
             zookeeper_why=why,
+            zookeeper_bad=bad,
             answers=await self._answers(group, zookeeper, pods),
             not_made=await self._not_made(group, pods),
             check=last_check(self.cache.jobs_of(key)),
@@ -66,14 +67,16 @@ class Observer:
             return {}
         return {b: why for b in missing if (why := why_not_made(b, said))}
 
-    async def _zookeeper(self, group: BrokerGroup) -> tuple[InZooKeeper | None, str]:
+    async def _zookeeper(self, group: BrokerGroup) -> tuple[InZooKeeper | None, str, bool]:
+        """What there is; else why it is not known, and whether that is what there is."""
         try:
             ensemble = self.ensembles.of(group.spec.zookeeper.connect)
-            return await ensemble.look(group.cluster, group.metadata.name), ""
+            return await ensemble.look(group.cluster, group.metadata.name), "", False
         except TimeoutError:
-            return None, f"ZooKeeper {group.spec.zookeeper.connect} does not answer in time"
+            where = group.spec.zookeeper.connect
+            return None, f"ZooKeeper {where} does not answer in time", False
         except FmqError as error:
-            return None, str(error)
+            return None, str(error), isinstance(error, Malformed)
 
     async def _answers(
         self, group: BrokerGroup, zookeeper: InZooKeeper | None, pods: Mapping[str, Pod] | None

@@ -1,0 +1,72 @@
+"""A look at a group: what does not answer is told apart from what makes no sense."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from fmqcore.cluster import state_from_json
+from fmqcore.errors import Unavailable
+from fmqoperator import judge
+from fmqoperator.actions import Tell
+from fmqoperator.plan import plan
+from fmqoperator.seen import Defaults
+from fmqoperator.shell.brokers import Brokers
+from fmqoperator.shell.cache import Cache
+from fmqoperator.shell.observe import Observer
+from fmqoperator.tests.world import running
+
+
+class Ensemble:
+    """A ZooKeeper that holds garbage, or cannot be asked."""
+
+    def __init__(self, raw: bytes | None) -> None:
+        self.raw = raw
+
+    def of(self, _address: str) -> "Ensemble":
+        return self
+
+    async def look(self, *_: Any) -> Any:
+        if self.raw is None:
+            raise Unavailable("no ZooKeeper answers at zk:2181")
+        return state_from_json(self.raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason", "event", "words"),
+    [
+        (None, "Unreachable", "ZooKeeperAway", "nobody fails over"),
+        (b"{", "Unreadable", "ZooKeeperUnreadable", "zk:2181 answers, but group state does not"),
+    ],
+    ids=["away", "garbage"],
+)
+async def test_garbage_in_zookeeper_is_not_a_zookeeper_that_is_away(
+    raw: bytes | None, reason: str, event: str, words: str
+) -> None:
+    group = running().group
+    cache = cast(Cache, SimpleNamespace(pods=_none, children=_none, claims=_none, **_REST))
+    observer = Observer(
+        Defaults("image"), cast(Any, None), cache, cast(Any, Ensemble(raw)), cast(Brokers, _Mute())
+    )
+    seen = await observer.look(group, ())
+    assert seen.zookeeper is None
+    assert judge.zookeeper(seen).reason == reason
+    told = [a for a in plan(seen) if isinstance(a, Tell) and a.reason.startswith("ZooKeeper")]
+    assert [t.reason for t in told] == [event]
+    assert words in told[0].message
+
+
+class _Mute:
+    async def ask(self, _addresses: Any) -> Any:
+        return {}
+
+
+def _none(_key: Any) -> None:
+    return None
+
+
+_REST: dict[str, Any] = {
+    "nodes": lambda _names: {},
+    "stateful_set": _none,
+    "jobs_of": lambda _key: [],
+}

@@ -148,10 +148,13 @@ def _roll(seen: Observation) -> Step | Hold | None:
         return None
     master = facts.state_of(seen).master
     slaves = [p for p in reversed(stale) if p.name != master]
+    brought = turns.brought(seen)
+    bounded = bool(brought) and seen.defaults.updates_at_once > 0
     loose = [p for p in slaves if _counts_for_nothing(seen, p)]
+    loose = [p for p in loose if not bounded or _is_off(seen, p)]
     pod = (loose or slaves or list(stale))[0]
     why = reason_of(seen, pod)
-    spreads = not loose and bool(turns.brought(seen))
+    spreads = not loose and bool(brought)
     if spreads and (reason := turns.waits_for(seen)):
         return Hold("UpdateQueued", f"{pod.name} is to be restarted ({why}): {reason}")
     if reason := moves.unsettled(seen):
@@ -160,7 +163,10 @@ def _roll(seen: Observation) -> Step | Hold | None:
     config = facts.config_of(seen)
     assert config is not None
     others = [str(m.id) for m in config.members if m.id not in (pod.name, master)]
-    behind = [b for b in others if not facts.is_in_sync(seen, b)]
+    # Who is not whole takes no turn: it might hold it for ever.
+    begins = spreads and bounded and not seen.group.status.memory.updating and pod.name != master
+    counted = [*others, pod.name] if begins else others
+    behind = [b for b in counted if not facts.is_in_sync(seen, b)]
     if behind and not loose:
         return Hold(
             "UpdateWaits",
@@ -183,6 +189,14 @@ def _counts_for_nothing(seen: Observation, pod: Pod) -> bool:
     node = facts.node_of(seen, pod.name)
     here = node is not None and node.ready is True
     return here and BrokerId(pod.name) not in facts.state_of(seen).isr
+
+
+def _is_off(seen: Observation, pod: Pod) -> bool:
+    """It has not been ready for long. Of what the operator brings to all groups, one whose stream
+    broke a second ago is not given before its group has its turn: it would not come back from what
+    does not work, and so group after group would lose a slave."""
+    since_ms = pod.unready_since_ms
+    return not pod.ready and since_ms is not None and seen.now_ms - since_ms >= facts.STUCK_MS
 
 
 def reason_of(seen: Observation, pod: Pod) -> str:

@@ -231,3 +231,37 @@ def test_a_template_of_a_groups_own_waits_for_nobody(monkeypatch: pytest.MonkeyP
     go_on(worlds, lambda: restarts(worlds[1]) == ["g1-1", "g1-0"])
     assert held(worlds[0])
     assert not held(worlds[1])
+
+
+@pytest.mark.parametrize(("unready_ms", "given"), [(None, 0), (2_000, 0), (3_600_000, 1)])
+def test_who_is_out_of_sync_for_a_moment_waits_for_the_turn_of_its_group(
+    unready_ms: int | None, given: int
+) -> None:
+    """The image does not work, and stopped at the first group: it takes no slave from another."""
+    worlds = fleet(2)
+    for world in worlds:
+        world.bad_images.add(NEW)
+    go_on(worlds, lambda: bool(restarts(worlds[0])))
+    other = worlds[1]
+    other.updating = ("shop/g0",)
+    other.round()  # it has the new template
+    other.state = replace(other.state, isr=frozenset())
+    if unready_ms is not None:
+        since_ms = other.now_ms - unready_ms
+        pod = replace(other.pods["g1-1"], ready=False, unready_since_ms=since_ms)
+        other.pods["g1-1"] = pod
+    other.round()
+    assert len(restarts(other)) == given
+    assert not held(other)
+
+
+def test_who_is_not_whole_takes_no_turn() -> None:
+    """Its slave's disk is full, say: nobody knows when it would give the turn back."""
+    worlds = fleet(2)
+    for _ in range(5):
+        worlds[0].state = replace(worlds[0].state, isr=frozenset())
+        worlds[0].round()
+    assert restarts(worlds[0]) == []
+    assert not held(worlds[0])
+    assert "g1-1 is not in sync" in worlds[0].said()
+    go_on(worlds[1:], lambda: images(worlds[1]) == {NEW} and not held(worlds[1]))

@@ -92,6 +92,7 @@ def run_archive(
         found.topic_ids(options.topics)
     with open_book(options.folder, options.group) as book:
         _same_journal(book, found)
+        _nothing_hidden(book, found)
         topics = None if options.topics is None else sorted(set(options.topics))
         book.begin(topics)
         _tidy(book)
@@ -138,6 +139,23 @@ def _same_journal(book: Book, found: Survey) -> None:
             )
 
 
+def _nothing_hidden(book: Book, found: Survey) -> None:
+    """What is on none of the replicas is given up for good, so all that are named must be asked.
+
+    Raises `Unavailable` (a broker) or `OSError` (a directory) if one says nothing that may have it.
+    """
+    ledger = book.ledger
+    begin = min([unit.begin for unit in ledger.pending] + [ledger.end or 0])
+    if ledger.end is None or begin >= found.begin or not found.left_out:
+        return
+    message = (
+        f"positions {begin} to {found.begin} are not archived yet, and on none that can be read; "
+        f"{'; '.join(found.left_out)}; archive again with it, as it may have them, or do not name "
+        "it any more (of brokers: take it out of the group), and they are given up"
+    )
+    raise Unavailable(message) if found.last else OSError(message)
+
+
 def _tidy(book: Book) -> None:
     """Files that were being made when a run died."""
     for scratch in (book.folder / FOLDER).glob(f"tmp-{book.group}-*"):
@@ -167,20 +185,34 @@ def _pending(book: Book, found: Survey, outcome: Archived) -> list[Unit]:
 
 
 def _new(book: Book, found: Survey, outcome: Archived) -> list[Unit]:
-    """Plan what came since: a unit a segment."""
+    """Plan what came since, and what is older than all that was there before: a unit a segment."""
     begin = book.ledger.end
     if begin is not None and begin < found.begin:
         gap = Unit(begin, found.begin)
         book.lose(gap)
         outcome.lost.append(gap)
     begin = max(begin or 0, found.begin)
+    oldest = _oldest(book, found)
     units, marks = [], {}
     for view in found.segments:
-        if view.until > begin:
-            units.append(Unit(max(view.segment.base, begin), view.until))
-            marks[int(view.segment.base)] = view.snap_crc
+        base = int(view.segment.base)
+        if view.until > begin or view.until <= oldest:
+            units.append(Unit(base if view.until <= oldest else max(base, begin), view.until))
+            marks[base] = view.snap_crc
     book.plan(units, marks)
     return units
+
+
+def _oldest(book: Book, found: Survey) -> int:
+    """Where the archive begins, if what is older belongs to it; else 0.
+
+    A replica that has more than those before is known by the segment in which the archive begins:
+    it has that one, too (`_same_journal` has looked), and what it has goes on to there.
+    """
+    begin = book.ledger.begin
+    if begin is None or begin not in book.ledger.marks:
+        return 0
+    return begin if any(view.segment.base == begin for view in found.segments) else 0
 
 
 def _task(

@@ -85,8 +85,13 @@ class Ledger:
         return found
 
     @property
+    def begin(self) -> int | None:
+        """Nothing below was ever planned; None: the archive is new."""
+        return min((unit.begin for unit in [*self.planned, *self.lost]), default=None)
+
+    @property
     def end(self) -> int | None:
-        """Everything below is planned or lost; None: the archive is new."""
+        """From `begin` to there everything is planned or lost; None: the archive is new."""
         return max((unit.end for unit in [*self.planned, *self.lost]), default=None)
 
     def files(self) -> list[ArchivedFile]:

@@ -107,6 +107,8 @@ class Survey:
     last: str = ""  # who is asked only for what nobody else can give: of brokers the last one
     told: list[str] = field(default_factory=list)
     """Which replica could not give what, so that others had to: to be told."""
+    left_out: list[str] = field(default_factory=list)
+    """Of these, who said nothing at all: what they hold nobody knows."""
 
     def topic_ids(self, names: Iterable[str]) -> frozenset[TopicId]:
         """Raises `InvalidArgument` for a topic that is not in the journal."""
@@ -147,7 +149,9 @@ def _survey(directories: Sequence[str], uncommitted: bool, since: int) -> Survey
             "uncommitted data as well (option uncommitted)"
         )
     known = [r for r in known if r.end > r.begin] or known[:1]  # a fresh one holds nothing yet
-    found = Survey(min(r.begin for r in known), max(r.end for r in known), told=told)
+    left_out = list(told)  # so far nothing else is told
+    begin, end = min(r.begin for r in known), max(r.end for r in known)
+    found = Survey(begin, end, told=told, left_out=left_out)
     found.last = directories[-1] if is_broker(directories[-1]) else ""
     snaps: list[tuple[Snap, list[Replica]]] = []
     at = found.begin

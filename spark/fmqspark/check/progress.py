@@ -3,9 +3,9 @@
 Leaves `progress.jsonl` in the check's folder, locked while a check writes there: one line a segment
 that was checked, appended when it is. A line that is cut (the check was killed while it wrote, or
 the disk was full) does not count. A segment counts as done while all that its verdict came from is
-the same: its file, its index and the next segment's file (size, times, inode), and the level; as
-they were before they were read. A check that comes to its end removes the file, when its reports
-are there: the next one looks at everything again.
+the same: its file, its index and the next segment's file (size, times, inode), what the checkpoint
+claims of it, and the level; as they were before they were read. A check that comes to its end
+removes the file, when its reports are there: the next one looks at everything again.
 """
 
 import fcntl
@@ -16,8 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from fmqcore.errors import DirectoryLocked
+from fmqcore.crc import crc32c
+from fmqcore.errors import DirectoryLocked, Malformed
+from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.segments import index_name, segment_name
+from fmqcore.journal.verify_checkpoint import Claims
 from fmqspark.check.rows import SegmentResult
 from fmqspark.check.segment import SegmentTask
 
@@ -111,9 +114,17 @@ def _locked(path: Path) -> io.FileIO:
 def _key(task: SegmentTask) -> str:
     names = (task.file.name, index_name(task.file.base), segment_name(task.file.end))
     looks = [_look(os.path.join(task.path, name)) for name in names]
-    return json.dumps(
-        [task.replica, os.path.abspath(task.path), task.level.value, task.base, looks]
-    )
+    place = [task.replica, os.path.abspath(task.path), task.level.value, task.base]
+    return json.dumps([*place, looks, _claims(task)])
+
+
+def _claims(task: SegmentTask) -> int | None:
+    """Which checkpoint it was held against; None: one that says nothing of it, or none."""
+    try:
+        checkpoint = decode_checkpoint(task.checkpoint or b"")
+    except Malformed:
+        return None
+    return crc32c(task.checkpoint or b"") if Claims(checkpoint, task.file).places else None
 
 
 def _look(path: str) -> list[int]:

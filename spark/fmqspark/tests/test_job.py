@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,7 +14,8 @@ from typing import Any, TypeVar
 import pytest
 
 from fmqcore.errors import DirectoryLocked, InvalidArgument
-from fmqcore.journal.segments import MIN_SEGMENT, index_name, segment_name
+from fmqcore.journal.checkpoint import encode_checkpoint
+from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
 from fmqcore.tests.journal_writer import JournalWriter
 from fmqcore.words import Position
 from fmqspark.check.job import Options, Outcome, run_check
@@ -125,6 +127,32 @@ def test_a_segment_is_looked_at_again_if_what_follows_it_has_changed(tmp_path: P
     place = sorted(misfit.segments)[2]
     outcome = check(a, folder=out)
     assert (outcome.reused, codes(outcome)) == (1, [("J003", "a", place)])
+
+
+@pytest.mark.parametrize(("before", "now"), [(0, 8), (8, 0), (None, 8)])
+def test_a_segment_of_which_the_checkpoint_says_something_else_is_looked_at_again(
+    tmp_path: Path, before: int | None, now: int
+) -> None:
+    """Whether a batch ends where it says so, only the segment's own task can tell."""
+    a, out, batch = write(tmp_path / "a"), tmp_path / "out", data_batch(2)
+
+    def claim(off: int | None) -> None:
+        """None: nobody can read it."""
+        if off is None:
+            (a / CHECKPOINT).unlink()
+            (a / CHECKPOINT).mkdir()
+        else:
+            shutil.rmtree(a / CHECKPOINT, ignore_errors=True)
+            said = journal().checkpoint(commit_end=batch.end - off)
+            (a / CHECKPOINT).write_bytes(encode_checkpoint(said))
+
+    claim(before)
+    with pytest.raises(KeyboardInterrupt):
+        check(a, engine=Dying(5), folder=out)
+    claim(now)
+    expected = [("M001", "a", batch.end - now)] if now else []
+    outcome = check(a, folder=out)
+    assert (codes(outcome), outcome.reused) == (expected, 4)
 
 
 def test_a_segment_that_changes_while_it_is_read_is_looked_at_again(tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def rebuild_index(task: IndexTask) -> IndexResult:
         with open_segment(task.path, file.name, throttle, sparse=True) as data:
             index, scan, last = _build(data, file)
             result = IndexResult(task.path, task.base, Done.SAME, len(index))
-            if not isinstance(scan.stop, Sealed) or scan.position != file.end:
+            if last is None or not isinstance(scan.stop, Sealed) or scan.position != file.end:
                 return _not_sealed(task, file, scan)
             raw = index.encode()
             there = read_small(task.path, index_name(file.base))
@@ -256,7 +256,9 @@ def _build(
 
 def _not_sealed(task: IndexTask, file: SegmentFile, scan: HeaderScan) -> IndexResult:
     """Of the newest one that is as it should be; of others it is damage."""
-    stop = Blank(scan.position) if scan.stop is None else scan.stop  # None: the file is cut
+    stop = scan.stop
+    if stop is None or not file.size:  # the file is cut, perhaps to nothing
+        stop = Blank(scan.position)
     if task.newest and not isinstance(stop, Sealed):
         durable_end = Position(task.durable_end)
         verdict = judge(stop, file.name, durable_end=durable_end, clean=task.clean)

@@ -68,6 +68,18 @@ def test_zeros_in_a_full_segment_are_damage(tmp_path: Path) -> None:
     assert found[INDEXES[1]] is Done.DAMAGED
 
 
+@pytest.mark.parametrize("base", [MIN_SEGMENT, journal().last_base])
+def test_a_segment_file_without_a_byte_is_damage(tmp_path: Path, base: int) -> None:
+    a = write(tmp_path / "a")
+    index = a / index_name(Position(base))
+    index.write_bytes(b"old")
+    (a / segment_name(Position(base))).write_bytes(b"")
+    found = [result.done for result in rebuild([a], LocalEngine()) if result.base == base]
+    assert Done.DAMAGED in found
+    assert set(found) <= {Done.DAMAGED, Done.MISSING}
+    assert index.read_bytes() == b"old"
+
+
 @pytest.mark.parametrize("step", ["fsync", "read_back", "rename"])
 def test_a_killed_run_leaves_the_old_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str

@@ -237,6 +237,8 @@ def narrowed(wanted: Wanted, one: Filter, found: Survey) -> Wanted:
         values = _values(one)
         if values is None:
             return wanted
+        if not values.issubset(found.names.values()):
+            return wanted  # one that came and went within a segment is known only by who reads it
         ids = frozenset(i for i, topic in found.names.items() if topic in values)
         return replace(wanted, topics=ids if wanted.topics is None else wanted.topics & ids)
     if name == "queue":

@@ -119,7 +119,7 @@ def test_a_filter_never_leaves_out_what_passes_it() -> None:
         (ds.EqualTo(("queue",), 3), Wanted(queues=frozenset({3}))),
         (ds.In(("queue",), (1, None)), Wanted(queues=frozenset({1}))),
         (ds.EqualTo(("topic",), "orders"), Wanted(topics=frozenset({TopicId(7), TopicId(8)}))),
-        (ds.EqualTo(("topic",), "none"), Wanted(topics=frozenset())),
+        (ds.EqualTo(("topic",), "short"), Wanted()),
         (ds.EqualTo(("offset",), 5), Wanted(offsets=Range(5, 6))),
         (ds.In(("offset",), (5, 9)), Wanted(offsets=Range(5, 10))),
         (ds.GreaterThan(("offset",), 5), Wanted(offsets=Range(6))),
@@ -137,6 +137,8 @@ def test_a_filter_never_leaves_out_what_passes_it() -> None:
         (ds.GreaterThan(("queue",), 3), Wanted()),
         (ds.IsNotNull(("queue",)), Wanted()),
         (ds.EqualTo(("epoch",), 3), Wanted()),
+        (ds.In(("topic",), ("bills", "short")), Wanted()),
+        (ds.In(("topic",), ("bills",)), Wanted(topics=frozenset({TopicId(9)}))),
     ]
     for one, wanted in cases:
         assert narrowed(Wanted(), one, found) == wanted, one

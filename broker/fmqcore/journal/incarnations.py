@@ -30,7 +30,11 @@ def is_home(line: str) -> bool:
 
 
 def decode_home(raw: bytes) -> str:
-    """The group; "" if it does not say. Raises `Malformed` if a line is none of a broker's."""
+    """The group; "" if it does not say. Raises `Malformed` if a line is none of a broker's, or if
+    there is none: each start leaves at least one.
+    """
+    if not raw.split():
+        raise Malformed("it is empty")
     for number, line in enumerate(raw.decode("ascii", "replace").splitlines(), 1):
         if not (is_home(line) or _OTHER.fullmatch(line)):
             raise Malformed(

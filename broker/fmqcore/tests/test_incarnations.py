@@ -14,7 +14,6 @@ GOOD = b"fmq/g1\ngrant_ms=2000\n0123456789abcdef\nfedcba9876543210\n"
     ("raw", "home"),
     [
         (GOOD, "fmq/g1"),
-        (b"", ""),
         (b"0123456789abcdef\n", ""),  # of a version that did not remember it
         (b"fmq/orders-eu.1\n", "fmq/orders-eu.1"),
     ],
@@ -38,6 +37,8 @@ def test_what_a_broker_writes(raw: bytes, home: str) -> None:
         (GOOD.replace(b"fmq/g1", b"fm/q/g1"), Severity.ERROR),
         (GOOD + b"fmq/g2\n", Severity.WARNING),
         (b"\0" * 60, Severity.WARNING),
+        (b"", Severity.WARNING),  # what it promised is forgotten, too
+        (b"\n", Severity.WARNING),
     ],
 )
 def test_what_no_broker_writes(raw: bytes, severity: Severity) -> None:

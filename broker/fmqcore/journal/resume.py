@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from fmqcore.crc import Buffer, crc32c
 from fmqcore.errors import Malformed
 from fmqcore.journal.fields import Fields
-from fmqcore.journal.scan import crc_of
+from fmqcore.journal.scan import Readable, crc_of
 from fmqcore.words import Epoch, Position
 
 RESUME: Final = "resume"
@@ -47,15 +47,27 @@ def encode_resume(resume: Resume) -> bytes:
 
 def decode_resume(data: Buffer) -> Resume:
     """The other way; raise `Malformed`."""
-    fields = Fields(data, "resume file")
+    resume, at = open_resume(data)
+    return resume._replace(entries=memoryview(data)[at:])
+
+
+def open_resume(data: Readable) -> tuple[Resume, int]:
+    """Look at all of it, piece by piece; raise `Malformed`.
+
+    Its entries are not in it but in the file from that byte on: of small batches they are a third
+    of what the segment is.
+    """
+    fields = Fields(data[: _HEAD.size + _FIXED.size], "resume file")
     magic, version, zero, crc = fields.take(_HEAD)
     if (magic, version, zero) != (_MAGIC, _VERSION, 0):
         raise fields.malformed(f"magic {magic:#x} version {version} is not ours")
     if crc != crc_of(data, _HEAD.size, len(data)):
         raise fields.malformed("its CRC does not match")
     *fixed, snap_len, entries_len = fields.take(_FIXED)
-    resume = Resume._make((*fixed, fields.raw(snap_len), fields.view(entries_len)))
-    fields.done()
+    at = fields.at + snap_len
+    if len(data) != at + entries_len:
+        raise fields.malformed(f"it has {len(data)} bytes, not what its lengths say")
+    resume = Resume._make((*fixed, bytes(data[fields.at : at]), b""))
     if not resume.base < resume.position <= resume.end:
         raise Malformed("resume file does not decode: its position is not in its segment")
-    return resume
+    return resume, at

@@ -43,6 +43,21 @@ class Readable(Protocol):
         ...
 
 
+class Behind:
+    """What of a `Readable` lies behind its first so many bytes."""
+
+    def __init__(self, data: Readable, begin: int) -> None:
+        self._data = data
+        self._begin = begin
+
+    def __len__(self) -> int:
+        return max(len(self._data) - self._begin, 0)
+
+    def __getitem__(self, piece: slice) -> Buffer:
+        begin, end, _ = piece.indices(len(self))
+        return self._data[self._begin + begin : self._begin + end]
+
+
 class Blank(NamedTuple):
     """Zeros at the cursor: the end of what was written."""
 

@@ -7,14 +7,13 @@ lost. But a resume file that counts is believed, so what it adds up to is held a
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from fmqcore.crc import Buffer
 from fmqcore.errors import Malformed
 from fmqcore.journal.findings import Code, Finding, Severity, warning
 from fmqcore.journal.incarnations import INCARNATIONS, decode_home, homes_of, is_home
 from fmqcore.journal.index import IndexFile
 from fmqcore.journal.recovery import SegmentFile
-from fmqcore.journal.resume import RESUME, Resume, decode_resume
-from fmqcore.journal.scan import Cursor, Readable, Scan, crc_of
+from fmqcore.journal.resume import RESUME, Resume, open_resume
+from fmqcore.journal.scan import Behind, Cursor, Readable, Scan, crc_of
 from fmqcore.journal.segments import segment_name
 from fmqcore.journal.state import JournalState
 from fmqcore.journal.suspect import SUSPECT, decode_suspect
@@ -47,11 +46,11 @@ class Note(NamedTuple):
 
 
 def note_resume(
-    raw: bytes, segments: Sequence[SegmentFile], newest: Readable | None, *, live: bool
+    raw: Readable, segments: Sequence[SegmentFile], newest: Readable | None, *, live: bool
 ) -> Note:
     """Look at the resume file. `newest`: the newest segment's bytes; None: do not look there."""
     try:
-        resume = decode_resume(raw)
+        resume, at = open_resume(raw)
     except Malformed as bad:
         return _resume_void(None, str(bad))
     name, last = segment_name(resume.base), segments[-1] if segments else None
@@ -66,7 +65,7 @@ def note_resume(
     if newest is None:
         says = f"tells of {name} up to position {resume.position} (verify looks whether it fits)"
         return Note(RESUME, name, resume.position, None, says)
-    return _held_against(resume, last, newest)
+    return _held_against(resume, Behind(raw, at), last, newest)
 
 
 def note_suspect(
@@ -109,12 +108,12 @@ def note_incarnations(raw: bytes) -> Note:
     return Note(INCARNATIONS, None, None, None, of)
 
 
-def _held_against(resume: Resume, file: SegmentFile, data: Readable) -> Note:
+def _held_against(resume: Resume, entries: Readable, file: SegmentFile, data: Readable) -> Note:
     """It counts if the checksum of the bytes below it is right; then all else must be, too."""
     if crc_of(data, 0, resume.position - resume.base) != resume.raw_crc:
         why = f"it does not tell of what is below {resume.position} in {file.name}"
         return _resume_void(resume, why)
-    wrong = _disagreement(resume, data)
+    wrong = _disagreement(resume, entries, data)
     if wrong:
         sentence = f"it counts, but {wrong} not what {file.name} adds up to"
         found = Finding(Code.M001, Severity.ERROR, RESUME, resume.position, sentence, _WRONG)
@@ -123,7 +122,7 @@ def _held_against(resume: Resume, file: SegmentFile, data: Readable) -> Note:
     return Note(RESUME, file.name, resume.position, True, says)
 
 
-def _disagreement(resume: Resume, data: Readable) -> str:
+def _disagreement(resume: Resume, entries: Readable, data: Readable) -> str:
     """What it says wrongly, with the verb; "" if all is right, or if damage hides what is."""
     cursor, state, index = Cursor(resume.base), JournalState(), BuiltIndex(resume.base)
     last_ms = 0
@@ -147,12 +146,12 @@ def _disagreement(resume: Resume, data: Readable) -> str:
         ("the last batch's checksum is", cursor.prev_header_crc, resume.last_header_crc),
         ("the time of the last batch is", last_ms, resume.last_ms),
         ("its state is", state, snap),
-        ("its index is", True, _is_index(resume.entries, index)),
+        ("its index is", True, _is_index(entries, index)),
     )
     return next((what for what, there, said in held if there != said), "")
 
 
-def _is_index(entries: Buffer, index: BuiltIndex) -> bool:
+def _is_index(entries: Readable, index: BuiltIndex) -> bool:
     try:
         return index.is_in(IndexFile(entries))
     except Malformed:

@@ -221,11 +221,16 @@ class _Check:
         """
         if self._file != self._verifier.segments[-1]:
             return []
-        raw = self._small(RESUME)
-        if raw is None:
+        with ExitStack() as held:
+            raw = self._opened(RESUME, held)
+            if raw is None:
+                return []
+            newest = self._data if whole and self._task.level is Level.DEEP else None
+            note = note_resume(raw, self._verifier.segments, newest, live=self._task.live)
+        self._result.bytes_read += raw.bytes_read
+        if raw.why:
+            self._lost(RESUME, raw.why)
             return []
-        newest = self._data if whole and self._task.level is Level.DEEP else None
-        note = note_resume(raw, self._verifier.segments, newest, live=self._task.live)
         return [note.finding] if note.finding is not None else []
 
     def _next(self) -> list[Finding]:

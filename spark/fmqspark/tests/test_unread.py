@@ -3,6 +3,7 @@
 import fcntl
 import itertools
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,29 @@ def test_a_small_file_that_cannot_be_read_is_all_that_is_not(
     assert sum(c.bytes for c in outcome.coverage) == len(BASES) * MIN_SEGMENT
 
 
+@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("lost", [False, True])
+def test_the_note_of_where_to_go_on_is_read_in_pieces(
+    a: Path, level: Level, lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of small batches it is a third of the segment."""
+    (a / RESUME).write_bytes(encode_resume(resume()._replace(entries=bytes(16 * MIB))))
+    if lost:
+        lose(monkeypatch, a / RESUME, (9 * MIB, 9 * MIB + BLOCK))
+    tracemalloc.start()
+    try:
+        outcome = check(a, level=level)
+        assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+    finally:
+        tracemalloc.stop()
+    unread = [(c.file, c.why) for c in outcome.coverage if c.state == "unread"]
+    assert unread == ([(RESUME, "Input/output error")] if lost else [])
+    wrong = level is Level.DEEP and not lost
+    assert codes(outcome) == ([("M001", "a", journal().end)] if wrong else [])
+
+
 BLOCK = 4096
+MIB = 1024 * 1024
 SECOND = segment_name(BASES[1])
 
 

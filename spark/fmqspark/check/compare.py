@@ -1,10 +1,10 @@
 """Compare replicas by the digests of their blocks; where they differ, batch by batch. Pure.
 
 Two steps. `suspects` says which blocks are not equal on all that have them: these alone are read
-again (`Drill`), so equal terabytes cost their headers once. `judge` turns what was drilled into
-findings: R001 and R002 where content parts, R003 for who lacks what is committed, R004 where there
-is nothing to compare. What lies within one replica's own damage is that damage's finding, not a
-difference; it counts as not compared.
+again (`Drill`), so equal terabytes cost their headers once. `Judge` turns what was drilled, a few
+blocks at a time (`rounds`), into findings: R001 and R002 where content parts, R003 for who lacks
+what is committed, R004 where there is nothing to compare. What lies within one replica's own damage
+is that damage's finding, not a difference; it counts as not compared.
 
 Blamed is who is not with the majority; of two, who was named later: name the master first.
 """
@@ -24,6 +24,8 @@ from fmqspark.check.rows import NOT_OK, Covered, Found, SegmentResult, State
 
 MAX_DRILLS: Final = 64
 """Of a stretch of differing blocks, so many are looked at batch by batch; the rest as a whole."""
+AT_ONCE: Final = 64
+"""So many blocks are read again, then judged and forgotten: of small batches one is megabytes."""
 
 _DIFFERS: Final = (
     "find out which one is right (fmq journal dump of both, there); then stop the other broker, "
@@ -142,6 +144,25 @@ def drills(replicas: Sequence[Replica], keys: Sequence[Key]) -> list[Drill]:
     return made
 
 
+def rounds(
+    replicas: Sequence[Replica], keys: Sequence[Key]
+) -> Iterator[tuple[list[Key], list[Drill]]]:
+    """Blocks to be judged, and what of them to read again before: a few at a time."""
+    of: dict[Key, list[Drill]] = {}
+    for drill in drills(replicas, keys):
+        of.setdefault(drill.key, []).append(drill)
+    some: list[Key] = []
+    todo: list[Drill] = []
+    for key in keys:
+        if todo and len(todo) + len(of.get(key, [])) > AT_ONCE:
+            yield some, todo
+            some, todo = [], []
+        some.append(key)
+        todo += of.get(key, [])
+    if some:
+        yield some, todo
+
+
 def _partly_readable(replicas: Sequence[Replica], key: Key) -> bool:
     """Does a replica that has something of a block lack, or not know, another part of it?"""
     having = [replica for replica in replicas if key in replica.blocks]
@@ -166,24 +187,36 @@ class Comparison(NamedTuple):
     coverage: list[Covered]
 
 
-def judge(
-    replicas: Sequence[Replica],
-    keys: Sequence[Key],
-    drilled: Mapping[tuple[str, Key], Sequence[Batch]],
-) -> Comparison:
-    """Findings and what was not compared, from the drilled blocks."""
-    committed = max((replica.commit_end for replica in replicas), default=0)
-    findings: list[Found] = []
-    differing: dict[str, list[_Difference]] = {r.name: [] for r in replicas}
-    for key in keys:
-        told = {r.name: list(drilled[r.name, key]) for r in replicas if (r.name, key) in drilled}
-        if told:
-            _differences(_ranked(replicas, key), told, differing)
-        else:
-            _whole(replicas, key, differing)
-    for replica in replicas:
-        findings += _ranges(replica, differing[replica.name], committed)
-    return Comparison(findings + _ends(replicas, committed), _not_compared(replicas))
+class Judge:
+    """Findings, and what was not compared: `take` the blocks as they are drilled, then `made`."""
+
+    def __init__(self, replicas: Sequence[Replica]) -> None:
+        self._replicas = replicas
+        self._differing: dict[str, list[_Difference]] = {r.name: [] for r in replicas}
+
+    def take(self, keys: Sequence[Key], drilled: Mapping[tuple[str, Key], Sequence[Batch]]) -> None:
+        """These blocks; one of which nothing is drilled is told as a whole."""
+        for key in keys:
+            told = {
+                r.name: list(drilled[r.name, key])
+                for r in self._replicas
+                if (r.name, key) in drilled
+            }
+            if told:
+                _differences(_ranked(self._replicas, key), told, self._differing)
+            else:
+                _whole(self._replicas, key, self._differing)
+
+    def made(self) -> Comparison:
+        """Of all that was taken."""
+        replicas = self._replicas
+        committed = max((replica.commit_end for replica in replicas), default=0)
+        findings = [
+            found
+            for replica in replicas
+            for found in _ranges(replica, self._differing[replica.name], committed)
+        ]
+        return Comparison(findings + _ends(replicas, committed), _not_compared(replicas))
 
 
 def _ranked(replicas: Sequence[Replica], key: Key) -> list[Replica]:

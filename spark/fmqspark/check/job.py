@@ -339,18 +339,20 @@ def _compare(
     engine: Engine,
     outcome: Outcome,
 ) -> None:
-    keys = compare.suspects(replicas)
-    tasks = [DrillTask(views[d.replica].path, d, rate) for d in compare.drills(replicas, keys)]
-    drilled: dict[tuple[str, compare.Key], list[Batch]] = {}
-    for drill, found in engine.run(read_block, tasks):
-        batches_there = drilled.setdefault((drill.replica, drill.key), [])
-        if isinstance(found, str):
-            outcome.coverage.append(_lost_sight(views[drill.replica], drill, found))
-            replica = next(each for each in replicas if each.name == drill.replica)
-            replica.holes.append((drill.first, drill.end))
-        else:
-            batches_there += found
-    comparison = compare.judge(replicas, keys, drilled)
+    judge = compare.Judge(replicas)
+    for keys, drills in compare.rounds(replicas, compare.suspects(replicas)):
+        tasks = [DrillTask(views[d.replica].path, d, rate) for d in drills]
+        drilled: dict[tuple[str, compare.Key], list[Batch]] = {}
+        for drill, found in engine.run(read_block, tasks):
+            batches_there = drilled.setdefault((drill.replica, drill.key), [])
+            if isinstance(found, str):
+                outcome.coverage.append(_lost_sight(views[drill.replica], drill, found))
+                replica = next(each for each in replicas if each.name == drill.replica)
+                replica.holes.append((drill.first, drill.end))
+            else:
+                batches_there += found
+        judge.take(keys, drilled)
+    comparison = judge.made()
     outcome.findings += comparison.findings
     outcome.coverage += comparison.coverage
 

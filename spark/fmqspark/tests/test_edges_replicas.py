@@ -121,6 +121,35 @@ def test_what_lies_between_a_cut_and_a_hole_is_not_there(
         assert rows(outcome, "not compared") == [("a", end, journal().end)]
 
 
+class Counting(LocalEngine):
+    """Notes how many blocks are read again at a time."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
+        if work is read_block:
+            self.asked.append(len(tasks))
+        return super().run(work, tasks)
+
+
+def test_of_many_blocks_that_differ_few_are_in_memory(tmp_path: Path) -> None:
+    """What their batches take does not add up; and nothing else is told because of that."""
+    right, other = alike(3200), alike(3200, other=(101, 1601, 3101))
+    a, b = write(tmp_path / "a", right), write(tmp_path / "b", other)
+    firsts = {h.position // MIN_SEGMENT: h.position for h in reversed(right.headers[3:])}
+    damaged = sorted(firsts.values())
+    for position in damaged:
+        flip(b, position + 64)
+    engine = Counting()
+    told = codes(check(a, b, level=Level.QUICK, engine=engine))
+    assert sum(engine.asked) > 64 >= max(engine.asked)
+    assert [begin for code, _, begin in told if code == "J001"] == damaged
+    differ = [x.position for x, y in zip(right.headers, other.headers, strict=True) if x != y]
+    assert next(begin for code, _, begin in told if code == "R001") == differ[0]
+    assert {(code, name) for code, name, _ in told} == {("J001", "b"), ("R001", "b")}
+
+
 class Vanishing(LocalEngine):
     """A segment's file goes after it was checked, before it is read again to be compared."""
 

@@ -15,18 +15,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from fmqcore.batch import HEADER_LEN, BadBatch, BatchType, parse_header
 from fmqcore.errors import Malformed
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.findings import Code
 from fmqcore.journal.recovery import SegmentFile
-from fmqcore.journal.segments import CHECKPOINT, Segment, segment_name
+from fmqcore.journal.segments import CHECKPOINT, Segment, segment_name, segment_of_snap
 from fmqcore.journal.verify import Verifier
 from fmqcore.scan.digests import Batch, batches
 from fmqcore.scan.headers import ScanRange, scan_headers
 from fmqcore.words import Position
 from fmqspark.check import compare
 from fmqspark.check.notes import Notes
-from fmqspark.check.patchy import open_patchy
+from fmqspark.check.patchy import PatchyBytes, open_patchy
 from fmqspark.check.progress import Progress
 from fmqspark.check.rows import (
     CUT_SHORT,
@@ -319,7 +320,7 @@ def read_block(task: DrillTask) -> tuple[compare.Drill, list[Batch] | str]:
     base = Position(drill.base)
     try:
         with open_patchy(task.path, segment_name(base), Throttle(task.bytes_per_s)) as data:
-            segment = Segment(base, Position(base + len(data)))
+            segment = _segment(base, data)
             found: list[Batch] = []
             at, before = drill.first, -1
             while before < at < drill.end:  # a chain that breaks is that replica's own finding
@@ -330,6 +331,16 @@ def read_block(task: DrillTask) -> tuple[compare.Drill, list[Batch] | str]:
             return drill, found if at >= drill.end or not data.why else data.why
     except OSError as failed:
         return drill, failed.strerror or str(failed)
+
+
+def _segment(base: Position, data: PatchyBytes) -> Segment:
+    """As long as its SNAP says (a file may be longer, or cut); as the file, if that is damaged."""
+    with suppress(BadBatch):
+        snap = parse_header(data.read(HEADER_LEN, 0))
+        told = segment_of_snap(snap) if snap.type == BatchType.SNAP else None
+        if told is not None and told.base == base:
+            return told
+    return Segment(base, Position(base + len(data)))
 
 
 def _compare(

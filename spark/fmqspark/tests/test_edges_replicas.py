@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
+from fmqcore.scan.digests import BLOCK
 from fmqcore.tests.journal_writer import JournalWriter
 from fmqcore.words import Position
 from fmqspark.check import compare
@@ -85,6 +86,35 @@ def test_damage_of_one_does_not_hide_how_the_others_differ(tmp_path: Path, damag
     outcome = check(*paths)
     told = {(code, replica) for code, replica, _ in codes(outcome)}
     assert told == {("J001", "abc"[damaged])} | ({("R001", "c")} if damaged < 2 else set())
+
+
+def large(tmp_path: Path, name: str, batches: int = 130) -> tuple[Path, JournalWriter]:
+    """A journal whose segments have more than one block."""
+    writer = JournalWriter(3 * BLOCK // 2)
+    writer.open_epoch(1)
+    for n in range(batches):
+        writer.data(7, n % 4, [b"x" * 20_000])
+    return write(tmp_path / name, writer), writer
+
+
+def change(file: Path, at: int) -> None:
+    raw = bytearray(file.read_bytes())
+    raw[at] ^= 1
+    file.write_bytes(raw)
+
+
+@pytest.mark.parametrize("level", Level)
+def test_a_segment_file_that_is_too_long_blames_nobody_else(tmp_path: Path, level: Level) -> None:
+    """Though another one is damaged near the segment's end, so that it is looked at there."""
+    (a, writer), (b, _), (c, _) = (large(tmp_path, name) for name in "abc")
+    name = segment_name(Position(0))
+    with (a / name).open("ab") as file:
+        file.write(bytes(8))
+    victim = [h for h in writer.headers if h.end < 3 * BLOCK // 2][-2]
+    change(b / name, victim.position + 64)
+    for paths in ((a, b, c), (c, b, a), (b, c, a)):
+        told = {(code, replica) for code, replica, _ in codes(check(*paths, level=level))}
+        assert told == {("J005", "a"), ("J001", "b")}
 
 
 def lost_behind_a_cut(b: Path, how: str) -> int:

@@ -65,9 +65,12 @@ class Progress:
     def add(self, task: SegmentTask, result: SegmentResult) -> None:
         """This one is done, unless some of it could not be read: a disk may have a better day.
 
+        Nor if it may be growing, or its index is still to come: the next try may call it neither.
         Where it cannot be kept (a full disk) the check goes on without.
         """
-        if self._file is None or self._full or any(c.is_told_alone for c in result.coverage):
+        if self._file is None or self._full or task.newest or task.live:
+            return
+        if any(covered.is_told_alone for covered in result.coverage):
             return
         key = self._keys[task.replica, task.base]
         row = {"version": _VERSION, "key": key, "result": result.as_data()}

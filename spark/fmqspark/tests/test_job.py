@@ -155,6 +155,20 @@ def test_a_segment_of_which_the_checkpoint_says_something_else_is_looked_at_agai
     assert (codes(outcome), outcome.reused) == (expected, 4)
 
 
+def test_what_was_let_pass_beside_a_broker_is_looked_at_again_without(tmp_path: Path) -> None:
+    """One at work may not have written the index of its newest full segment yet."""
+    a, out = write(tmp_path / "a"), tmp_path / "out"
+    index = index_name(Position(journal().last_base - MIN_SEGMENT))
+    (a / index).unlink()
+    with (a / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(KeyboardInterrupt):
+            check(a, engine=Dying(len(journal().segments) - 1), folder=out)
+    outcome = check(a, folder=out)
+    assert [(f.code, f.file) for f in outcome.findings] == [("I001", index)]
+    assert outcome.exit_code == 1
+
+
 def test_a_segment_that_changes_while_it_is_read_is_looked_at_again(tmp_path: Path) -> None:
     a, out, victim = write(tmp_path / "a"), tmp_path / "out", data_batch(2)
 

@@ -26,6 +26,7 @@ from fmqcore.scan.digests import Batch, batches
 from fmqcore.scan.headers import ScanRange, scan_headers
 from fmqcore.words import Position
 from fmqspark.check import compare
+from fmqspark.check.gone import tell_who_took
 from fmqspark.check.notes import Notes
 from fmqspark.check.patchy import PatchyBytes, open_patchy
 from fmqspark.check.progress import Progress
@@ -149,6 +150,7 @@ def run_check(
                 results |= _segments(again, options.level, rate, engine, progress, outcome, tell)
         notes = Notes(options.level)
         for name, view in views.items():
+            tell_who_took(view.path, results[name])
             if view.unread:
                 file = CHECKPOINT if view.listing else ""
                 outcome.coverage.append(Covered(name, file, 0, 0, State.UNREAD.value, view.unread))

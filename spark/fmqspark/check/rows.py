@@ -26,7 +26,7 @@ class State(Enum):
     MOVING = "moving"  # the end kept moving under a broker at work: not OK
     VOID = "void"  # torn or cut: never acknowledged as stored
     EMPTY = "empty"  # not written yet
-    RETIRED = "retired"  # deleted by retention while the check was under way
+    RETIRED = "retired"  # deleted by its broker while the check was under way
     NOT_COMPARED = "not compared"  # no other replica has it, or none could read it
 
 

@@ -1,0 +1,44 @@
+"""Files of a directory with a broker at work that went while it was checked: who took them?"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from fmqcore.errors import Malformed
+from fmqcore.journal.checkpoint import decode_checkpoint
+from fmqcore.journal.findings import Code, error
+from fmqcore.journal.segments import CHECKPOINT, segment_name
+from fmqcore.words import Position
+from fmqspark.check.rows import NO_FILE, Covered, SegmentResult, State, found_on
+from fmqspark.files import read_small
+
+_TAKEN: Final = "the file went while it was to be read, and the checkpoint knows of it"
+
+
+def tell_who_took(path: str, results: Iterable[SegmentResult]) -> None:
+    """What the broker still counts on was not taken by retention, a cut or a reset.
+
+    Each of them writes its checkpoint before the first file goes, so the one that is there by now
+    does not name the file any more.
+    """
+    retired = [result for result in results if result.retired]
+    if not retired:
+        return
+    try:
+        checkpoint = decode_checkpoint(read_small(path, CHECKPOINT) or b"")
+    except (OSError, Malformed):
+        return  # told by itself
+    void = checkpoint.drop_from
+    kept = {b for b in checkpoint.bases if b >= checkpoint.log_start and (void is None or b < void)}
+    for result in retired:
+        if result.base in kept:
+            _is_missing(result)
+
+
+def _is_missing(result: SegmentResult) -> None:
+    begin, end = Position(result.base), Position(result.base + result.size)
+    name = segment_name(begin)
+    found = error(Code.J005, name, begin, _TAKEN, end)
+    result.retired = False
+    result.findings = [found_on(result.replica, found)]
+    unread = State.UNREAD.value
+    result.coverage = [Covered(result.replica, name, begin, end, unread, NO_FILE)]

@@ -213,6 +213,18 @@ async def test_a_renewal_that_does_not_count(
     assert gate.permission() is NONE
 
 
+async def test_a_renewal_for_a_tenure_that_is_over_by_its_answer_does_not_count(
+    lease: Lease, gate: Gate
+) -> None:
+    """It was closed meanwhile, and what leases there were are void."""
+    lease.hold(HELD)
+    renewing = asyncio.create_task(lease.renew())
+    await asyncio.sleep(0)
+    lease.hold(None)
+    assert not await renewing
+    assert gate.permission() is NONE
+
+
 async def test_nothing_is_renewed_without_a_tenure(lease: Lease, group: Group) -> None:
     assert not await lease.renew()
     lease.hold(HELD)

@@ -1,4 +1,4 @@
-"""What a broker that starts again remembers of the promises of its lives before (F3)."""
+"""What a broker that starts again remembers of its lives before, and of their promises (F3)."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,9 +8,11 @@ import pytest
 
 from fmqbroker.identity import Identity, begin, forget_promises
 from fmqbroker.replicate_slave import SlaveReplication
+from fmqcore.cluster import LiveBroker
+from fmqcore.errors import Unavailable
 from fmqcore.failover.claims import promise_ms
 from fmqcore.journal.incarnations import INCARNATIONS
-from fmqcore.words import BrokerId
+from fmqcore.words import BrokerId, Epoch, Position
 from fmqport.files import FileDisk
 
 ME, HOME, NOW_MS = BrokerId("g1-1"), "dev/g1", 1_000_000
@@ -18,14 +20,15 @@ GROUP: Any = SimpleNamespace(home=HOME, live={}, session_timeout_ms=2000)
 
 
 class Clock:
-    """Stands; says how long somebody would have slept."""
+    """Stands if nobody moves it; says how long somebody would have slept."""
 
     def __init__(self) -> None:
         self.slept_s: list[float] = []
+        self.now_ms = NOW_MS
         self._drawn = 0
 
     def monotonic_ms(self) -> int:
-        return NOW_MS
+        return self.now_ms
 
     def random_id(self) -> int:
         self._drawn += 1
@@ -75,6 +78,48 @@ async def test_a_promise_is_forgotten_when_it_is_over(tmp_path: Path) -> None:
     third = await live(tmp_path, 1500, clock)
     assert (second.granted_ms, third.granted_ms) == (9000, 1500)
     assert third.earlier == {second.incarnation, *second.earlier}
+
+
+async def test_whose_node_stands_is_remembered_until_it_went(tmp_path: Path) -> None:
+    """A life that ends before it has replaced the node: the next one need not wait for it to go."""
+    clock: Any = Clock()
+    first = await live(tmp_path, 1500, clock)
+    node = LiveBroker(ME, first.incarnation, "h:1", Epoch(1), Position(0))
+    GROUP.live[ME] = node
+    try:
+        second = await live(tmp_path, 1500, clock)
+        third = await live(tmp_path, 1500, clock)
+    finally:
+        del GROUP.live[ME]
+    assert third.earlier == {first.incarnation, second.incarnation}
+
+
+class Away(SimpleNamespace):
+    """A stranger's node stands, and ZooKeeper gives no answer for a while; then it is gone."""
+
+    def __init__(self, clock: Any) -> None:
+        node = LiveBroker(ME, "stranger", "h:1", Epoch(1), Position(0))
+        super().__init__(home=HOME, live={ME: node}, session_timeout_ms=2000, clock=clock)
+        self.asked = 0
+
+    async def refresh(self) -> None:
+        self.asked += 1
+        self.clock.now_ms += 1500
+        if self.asked < 9:
+            raise Unavailable("cut")
+        self.live.clear()
+
+
+async def test_a_session_does_not_run_out_while_zookeeper_is_away(tmp_path: Path) -> None:
+    """A broker that starts in an outage would refuse, though its name is free in a moment."""
+    clock: Any = Clock()
+    group: Any = Away(clock)
+    disk = FileDisk(str(tmp_path))
+    try:
+        assert (await begin(ME, group, disk, clock, 1500)).incarnation
+    finally:
+        await disk.close()
+    assert group.asked == 9
 
 
 @pytest.mark.parametrize("line", ["grant_ms=", "grant_ms=x", "grant_ms=-9000", ""])

@@ -92,6 +92,17 @@ async def test_os_cache_writes_at_once_and_syncs_when_due_or_asked(tmp_path: Pat
         await until(lambda: journal.durable_end == journal.end)
 
 
+async def test_a_stricter_interval_holds_for_what_is_there(tmp_path: Path) -> None:
+    """Nothing more comes: what the policy before left in memory would be there for ever."""
+    async with running(tmp_path) as journal:
+        journal.set_flush(sync=False, interval_ms=0)
+        journal.append(epoch(1))
+        await until(lambda: journal.written_end == journal.end)
+        assert journal.durable_end < journal.end
+        journal.set_flush(sync=False, interval_ms=20)
+        await until(lambda: journal.durable_end == journal.end)
+
+
 async def test_a_segment_is_synced_before_the_next_is_begun(tmp_path: Path) -> None:
     disk = FaultDisk(tmp_path)
     async with running(tmp_path, disk=disk) as journal:

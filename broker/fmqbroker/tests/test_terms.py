@@ -37,6 +37,7 @@ class Stage:
         self.wins = True  # its compare-and-set does
         self.state = Versioned(state, 3)
         self.standing, self.me = 9, ME
+        self.stands_anew = False  # its live node, while its compare-and-set is under way
         self.config = SimpleNamespace(policy=AckPolicy(counts=counts))
         self.journal_epoch, self.end, self.durable_end = Epoch(5), END, DURABLE
         self.commit = CommitFrontier()
@@ -74,6 +75,7 @@ class Stage:
     async def change(self, edit: Any, version: int) -> GroupState | None:
         assert version == self.state.version
         self.did.append("set")
+        self.standing += self.stands_anew
         return edit(self.state.value) if self.wins else None
 
     async def withdraw(self) -> None:
@@ -202,6 +204,16 @@ async def test_a_claim_that_comes_to_nothing(standing: int) -> None:
     assert not await stage.terms.claim(stage.state.value, 3)
     assert (stage.terms.tenure, stage.commit.commit_end) == (None, 0)
     assert stage.did == ["close", "set"] if standing else ["close"]
+
+
+@pytest.mark.parametrize("step", ["open", "claim"])
+async def test_a_term_is_of_the_live_node_that_stood_before_it_was_set(step: str) -> None:
+    """F13: in the gap somebody may have looked, and claims in a moment."""
+    stage = Stage(state_of())
+    stage.stands_anew = True
+    assert await getattr(stage.terms, step)(opened(stage), 3)
+    assert stage.terms.tenure == Tenure(Epoch(7), 9)
+    assert stage.standing == 10
 
 
 ALL = LinkView(connected=True, incarnation="heir", durable_end=Position(END))

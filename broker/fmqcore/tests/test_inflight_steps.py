@@ -22,6 +22,19 @@ def test_each_seek_has_a_version_above_the_one_before_whatever_it_is_told() -> N
         assert progress.sought == becomes
 
 
+def test_a_delay_that_is_not_over_is_waited_for_when_another_is() -> None:
+    """Else what was given back comes when something else is due: in a queue at rest, never."""
+    progress = leased(4)
+    progress.nack(O(0), O(1), 50, 0)
+    progress.nack(O(1), O(2), 90, 0)
+    progress.ack(O(2), O(4))
+    assert progress.expire(50)
+    assert progress.wake_ms() == 90
+    assert progress.expire(90)
+    assert progress.peek(O(4)) == (0, 1)
+    assert progress.waiting_records == 2
+
+
 def test_retention_tells_what_nobody_has_acked() -> None:
     progress = leased(10)
     progress.ack(O(3), O(5))

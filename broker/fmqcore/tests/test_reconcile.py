@@ -219,6 +219,13 @@ def test_what_an_emptied_master_was_given_gives_way(slave: dict[str, Any], posit
         assert not reconcile(view(**slave), mine(**(given | other))).instead
 
 
+def test_of_two_that_are_as_advanced_none_gives_way() -> None:
+    """Row 13: else two slaves would take turns for ever, and no term would be opened."""
+    slave = view(epochs=[(1, 16)], end=200, durable_end=200)
+    assert not reconcile(slave, mine(opening=True, yields_to={S})).instead
+    assert reconcile(replace(slave, end=Position(208)), mine(opening=True, yields_to={S})).instead
+
+
 def test_an_emptied_master_keeps_what_only_has_to_grow() -> None:
     given = mine(opening=True, yields_to={S})
     decision = reconcile(view(end=300), given)

@@ -332,11 +332,14 @@ async def test_a_checkpoint_does_not_count_what_is_only_written(tmp_path: Path) 
         await journal.wait_durable(journal.end)
         journal.set_flush(sync=False, interval_ms=0)
         fill(journal, 3)
+        journal.append(epoch(2))
         await until(lambda: journal.written_end == journal.end)
         assert journal.durable_end < journal.written_end
         await journal._parts.checkpoints.write()
         found = decode_checkpoint((tmp_path / CHECKPOINT).read_bytes())
         assert found.durable_end == journal.durable_end
+        # After a power cut `fmq journal verify` would call a sound journal damaged.
+        assert [term for term, _ in found.epochs] == [1]
 
 
 @pytest.mark.parametrize(("sealed", "torn"), [(True, 0), (False, 0), (False, 50), (False, 2000)])

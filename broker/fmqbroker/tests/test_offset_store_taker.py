@@ -15,7 +15,8 @@ from fmqcore.consume.record import decode_record, encode_record
 from fmqcore.consume.sidefile import NAME, encode_frame, encode_head
 from fmqcore.errors import Malformed, NoPermission
 from fmqcore.journal.control import decode_offsets, encode_offsets
-from fmqcore.journal.offsets import OffsetEntry
+from fmqcore.journal.offsets import OffsetEntry, tombstone
+from fmqcore.journal.state import TOMBSTONE_MS
 from fmqcore.words import Epoch, Offset
 from fmqport.coordination import ConnectionLost
 from fmqport.disk import DiskFull
@@ -243,6 +244,23 @@ async def test_what_is_stored_is_not_written_again_by_whoever_asks(tmp_path: Pat
         size = (tmp_path / NAME).stat().st_size
         await rig.offsets.put({})
         assert (tmp_path / NAME).stat().st_size == size
+
+
+async def test_what_a_master_was_as_a_taker_does_not_outlive_a_tombstone(tmp_path: Path) -> None:
+    """C7: a deleted group is forgotten a day later, and begins anew; its memory as well."""
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        await rig.offsets.put(at(rig, 5))
+        payload = await rig.offsets.freeze()
+        rig.offsets.retire()
+        await rig.offsets.install(payload)
+        await rig.lead(3)
+        version = rig.offsets.next_version(key())
+        await rig.offsets.put({key(): tombstone(version)})
+        state = rig.journal.state
+        state.settle(state.snapshot(rig.clock.wall_ms() + 2 * TOMBSTONE_MS))
+        assert rig.offsets.get(key()) is None
+        assert rig.offsets.known() == []
 
 
 async def test_a_taker_keeps_its_record_until_it_takes_no_more(tmp_path: Path) -> None:

@@ -37,6 +37,32 @@ def deliver(group: ConsumerGroup, queue: int) -> None:
     group.progress[queue].lease(*want, 1000)
 
 
+def test_an_older_stream_of_a_session_takes_nothing_along_when_it_ends() -> None:
+    """Its consumer has dialled again, and the network lets go of the old stream much later."""
+    group, old, new = group_of(), session_of("a"), session_of("a")
+    group.join(old, 0)
+    assert group.join(new, 0) is old
+    assert told(new) == ([0, 1, 2, 3], [])
+    group.leave(old, 0)
+    assert [group.holder(queue) for queue in range(4)] == [new] * 4
+    assert all(group.delivering(new, queue) for queue in range(4))
+
+
+def test_who_has_left_says_nothing_any_more() -> None:
+    group, session = group_of(1), session_of("a")
+    group.join(session, 0)
+    generation = group.delivering(session, 0)
+    deliver(group, 0)
+    group.leave(session, 0)
+    group.ack(session, 0, generation, Offset(0), END, 0)
+    group.pause(session, 0, generation, paused=True)
+    assert session.ignored == {(0, generation)}
+    assert group.progress[0].floor == 0
+    other = session_of("b")
+    group.join(other, 0)
+    assert group.delivering(other, 0), "it was not paused for whoever comes next"
+
+
 def test_a_session_hears_nothing_of_a_queue_that_it_lost_before_it_was_told() -> None:
     group, a, b = group_of(), session_of("a"), session_of("b")
     group.join(a, 0)

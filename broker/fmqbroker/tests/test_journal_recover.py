@@ -27,7 +27,7 @@ from fmqbroker.tests.journal_kit import (
 from fmqbroker.tests.test_journal_full import NoCheckpoint
 from fmqcore.batch import HEADER_LEN, BatchType
 from fmqcore.errors import CorruptJournal, DirectoryLocked
-from fmqcore.journal.checkpoint import decode_checkpoint
+from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_name
 from fmqcore.words import Position
 from fmqport.disk import DiskFull
@@ -313,6 +313,26 @@ async def test_what_only_the_page_cache_held_is_written_again_and_synced_at_the_
             ("replace", "checkpoint"),
         ]
         assert (disk.steps[0].at, disk.steps[0].length) == (0, journal.end)
+
+
+def noted(path: Path) -> Checkpoint:
+    return decode_checkpoint((path / CHECKPOINT).read_bytes())
+
+
+async def test_what_is_in_doubt_stays_so_until_it_is_whole(tmp_path: Path) -> None:
+    """However often it starts: `anew`, and under which policy it has acknowledged (ADR 0037)."""
+    async with running(tmp_path, crash=True) as journal:
+        journal.append(epoch(1))
+        journal.doubts.note_policy(77)
+        await until(lambda: noted(tmp_path).acked_under == 77)
+    for clean in (False, True, True):
+        async with running(tmp_path, crash=not clean) as journal:
+            assert (journal.doubts.anew, journal.doubts.acked_under) == (True, 77)
+    async with running(tmp_path, crash=True) as journal:
+        journal.doubts.made_whole()
+        await until(lambda: not noted(tmp_path).anew)
+    async with running(tmp_path) as journal:
+        assert (journal.doubts.anew, journal.doubts.acked_under) == (False, 0)
 
 
 async def test_a_checkpoint_names_only_what_is_durable(tmp_path: Path) -> None:

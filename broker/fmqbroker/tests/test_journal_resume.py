@@ -149,6 +149,19 @@ async def test_after_a_cut_it_tells_nothing_wrong(tmp_path: Path) -> None:
         assert await look(journal) == before
 
 
+async def test_a_cut_that_was_begun_is_not_undone_by_it(tmp_path: Path) -> None:
+    """A crash between what says that a cut is under way and the zeros: all its bytes are there."""
+    async with running(tmp_path, segment_bytes=LARGE, crash=True) as journal:
+        journal.append(epoch(1))
+        ends = fill(journal, 100)
+        await journal.wait_durable(journal.end)
+        await until(lambda: (tmp_path / RESUME).exists())
+        await journal._parts.checkpoints.write(drop_from=ends[20])
+    assert resume_of(tmp_path).position > ends[20]
+    async with running(tmp_path, segment_bytes=LARGE) as journal:
+        assert journal.end == ends[20]
+
+
 @pytest.mark.parametrize("way", ["reset", "truncate"])
 async def test_nothing_is_captured_while_the_journal_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str

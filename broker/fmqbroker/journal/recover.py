@@ -198,7 +198,7 @@ async def _recover_last(
             pass
     if loaded.end == segment.base:
         await store.remove(store.part_from(segment.base))
-        return await _recover_sealed(disk, store), False
+        return await _recover_sealed(disk, store), isinstance(verdict, Clean)
     length = check_length(loaded.cursor.segment, SegmentFile(segment.base, file.size))
     _refuse(disk, length if length and length.severity is Severity.ERROR else None)
     if loaded.cursor.segment is not None:

@@ -196,6 +196,8 @@ def test_timers_say_when_to_decide_again() -> None:
     between = check(S, Mode.MASTER, f | {"not_due": True})
     assert between.wake_ms == NOW + 1
     assert between.checking  # the count of good checks is kept between two of them
+    patient = check(S, Mode.MASTER, f | {"not_due": True, "rival": True})
+    assert patient.checking, "else a less advanced slave never claims, if the best one does not"
     assert not check(S, Mode.MASTER, f | {"stream": True}).checking
     waiting = check(M, Mode.SLAVE_CONSUME, {"session": True, "reader_gone": True})
     assert waiting.wake_ms == NOW + 1

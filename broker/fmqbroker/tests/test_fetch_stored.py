@@ -74,6 +74,55 @@ async def test_acks_that_found_no_room_are_stored_by_the_next_try(tmp_path: Path
             assert stored(rig, 0).floor == 1
 
 
+async def test_what_was_acked_while_there_was_no_room_is_not_undone_by_the_next_try(
+    tmp_path: Path,
+) -> None:
+    """The reads were lost for a moment just then: what is left of the group is the newer one."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"a", b"b")
+        async with consuming(rig) as consumer:
+            await until(lambda: consumer.got)
+            await rig.fetch.groups.stored()
+            put, group, generation = rig.offsets.put, billing(rig), consumer.held[0]
+            refused = asyncio.Event()
+
+            async def full(entries: Mapping[OffsetKey, OffsetEntry]) -> None:
+                rig.offsets.put = put  # type: ignore[method-assign]
+                group.ack(group.sessions["s1"], 0, generation, Offset(1), Offset(2), 0)
+                rig.fetch.groups.drop(NoPermission("a moment"))
+                refused.set()
+                raise StorageFull("no room")
+
+            rig.offsets.put = full  # type: ignore[method-assign]
+            consumer.ack_range(0, 0, 1)
+            await refused.wait()
+            before = rig.hand.monotonic_ms()
+            await until(lambda: rig.hand.sleeps_until(before + 1000), "a pause")
+            rig.hand.advance(1000)
+            await until(lambda: stored(rig, 0).floor)
+            assert stored(rig, 0).floor == 2
+
+
+async def test_who_leaves_is_told_so_once_its_acks_are_stored(tmp_path: Path) -> None:
+    """Its program ends then, and nobody says them again."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"a")
+        async with consuming(rig) as consumer:
+            await until(lambda: consumer.got)
+            await rig.fetch.groups.stored()
+            said = {"queue_id": 0, "generation": consumer.held[0], "end_offset": 1}
+            acks = [client_pb2.AckRange(**said)]
+            with commit_held(rig):
+                end = rig.journal.end
+                consumer.send(client_pb2.ConsumeRequest(acks=acks, commit_token=7, leave=True))
+                await until(lambda: rig.journal.end > end, "written, and not committed")
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                assert not consumer.left
+            await until(lambda: consumer.left)
+            assert consumer.tokens == [7]
+
+
 async def test_two_seeks_before_anything_is_stored(tmp_path: Path) -> None:
     """Each has a number of its own; none is above the version of what is stored."""
     async with running(Rig(tmp_path)) as rig:

@@ -6,7 +6,7 @@ import pytest
 
 from fmqclient.commits import TOKEN_EVERY_MS, Commits
 from fmqclient.track import Track
-from fmqcore.errors import StaleAssignment
+from fmqcore.errors import StaleAssignment, Unavailable
 
 E = 1
 
@@ -106,3 +106,12 @@ async def test_who_waits_goes_on_waiting_when_the_stream_is_lost() -> None:
     assert commits.wanted([track], now=False), "the next stream is asked"
     commits.answered(commits.next([track]), [track])
     assert waiter.done()
+
+
+async def test_who_asks_when_the_consumer_has_ended_is_told_at_once() -> None:
+    commits, _ = commits_at()
+    before = commits.wait()
+    commits.give_up(Unavailable("ended"))
+    for waiter in (before, commits.wait()):
+        assert waiter.done()
+        assert isinstance(waiter.exception(), Unavailable)

@@ -248,4 +248,30 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         ),
         alone="the heir must become ready between the wish and the stop, and no slave may read",
     ),
+    mutant(
+        "a term has the live node that stands once it is set",
+        "it was gone in between: who looked then claims, and the holder goes on as if nobody could",
+        (
+            TERMS,
+            "        self.tenure = Tenure(edit.epoch, standing)\n",
+            "        self.tenure = Tenure(edit.epoch, p.group.standing)\n",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_terms.py::test_a_term_is_of_the_live_node_that_stood_before_it_was_set",
+        ),
+        alone="a session must end, and the next begin, while a compare-and-set is under way",
+    ),
+    mutant(
+        "a live node that is made anew has its number from before",
+        "whoever saw it gone may claim, and its broker keeps its term",
+        (
+            "fmqbroker/live_node.py",
+            "        if node is None:\n            self._session = 0\n",
+            "        if node is None:\n",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_live_node.py::test_one_that_was_taken_away_has_another_number_though_nobody_saw_it_gone",
+        ),
+        alone="nobody takes a live node away within its session in a simulation",
+    ),
 )

@@ -282,4 +282,43 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         ),
         alone="journals seldom part, and the next checkpoint comes within a moment",
     ),
+    mutant(
+        "a cut is undone by a resume file",
+        "what was void comes back after a crash in the middle, and its master has something else",
+        (
+            "fmqbroker/journal/recover.py",
+            " or (until is not None and until < resume.position):\n",
+            ":\n",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_journal_resume.py::test_a_cut_that_was_begun_is_not_undone_by_it",
+        ),
+        alone="journals seldom part, and the crash must come between two steps of the cut",
+    ),
+    mutant(
+        "a second start forgets that its disk was new",
+        "what it was given counts as its own: it opens a term without what others acknowledged",
+        (
+            "fmqbroker/journal/recover.py",
+            "    anew = checkpoint is None or checkpoint.anew\n",
+            "    anew = checkpoint is None\n",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_journal_recover.py::test_what_is_in_doubt_stays_so_until_it_is_whole",
+        ),
+        alone="an emptied broker must end before it is whole again",
+    ),
+    mutant(
+        "of two policies the newer says who acknowledged",
+        "a master that stopped uncleanly does not hear those whom the older one had asked",
+        (
+            "fmqbroker/journal/doubts.py",
+            "mark if before in (0, mark) else MIXED",
+            "mark",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_journal_doubts.py::test_of_two_policies_neither_says_who_acknowledged",
+        ),
+        alone="no seed changes a policy",
+    ),
 )

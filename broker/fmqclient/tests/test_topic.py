@@ -1,5 +1,6 @@
 """Records of one key stay in their order while groups come and go (L6): a topic by itself."""
 
+from dataclasses import replace
 from typing import Any
 
 from fmqclient.lane import Lane
@@ -8,7 +9,7 @@ from fmqclient.topic import HOLD_MS, Topic
 from fmqcore.cluster import TopicConfig, TopicGroup
 from fmqcore.words import GroupName, TopicId
 
-G1, G2 = GroupName("g1"), GroupName("g2")
+G1, G2, G3 = GroupName("g1"), GroupName("g2"), GroupName("g3")
 ORDERS = TopicConfig("orders", TopicId(1), (TopicGroup(G1, 1), TopicGroup(G2, 1)))
 DEADLINE_MS = 10_000
 
@@ -111,4 +112,20 @@ def test_what_was_waited_for_is_waited_for_though_groups_change_again() -> None:
     topic.remap({G2}, 2)
     assert topic.lift(3) is None
     topic.lift(2 + HOLD_MS)
+    assert flight.stays
+
+
+def test_what_was_waited_for_is_waited_for_though_more_groups_come() -> None:
+    """It is refused, and would follow to where what was handed in after it has been sent."""
+    wider = replace(ORDERS, groups=(*ORDERS.groups, TopicGroup(G3, 1)))
+    topic = topic_on(G1)
+    topic.know(wider, 0, {G1}, 0)
+    topic.lift(HOLD_MS)
+    lane = put(topic, 1)
+    flight = lane.depart(lane.piles.popleft())
+    put(topic, 2)
+    topic.remap({G2}, 0)
+    topic.remap({G2, G3}, 1)
+    assert topic.lift(2) is None
+    assert numbers(topic.lift(1 + HOLD_MS)) == [2]
     assert flight.stays

@@ -320,6 +320,17 @@ def test_who_gave_a_queue_away_once_may_get_copies_of_what_is_done() -> None:
         assert track.renewed
 
 
+def test_a_queue_that_went_to_another_is_not_asked_for_after_a_loss() -> None:
+    """Who has it now asks for it, too: it would move once more, with all that is under way."""
+    track = held()
+    track.session_lost()
+    assert track.ours
+    track.assigned(2)
+    track.taken()
+    track.session_lost()
+    assert not track.ours
+
+
 def test_acks_of_an_older_generation_that_came_too_late_end_nothing() -> None:
     """The queue came back since, and drains again: what is acked now still counts."""
     track = held()

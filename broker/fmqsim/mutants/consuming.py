@@ -124,4 +124,17 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
         tests=(f"{_SWEEP}::test_a_topic_that_was_there_in_between_was_not_gone",),
         alone="no seed lives for a day",
     ),
+    mutant(
+        "an older stream takes its session's queues along",
+        "who has dialled again holds nothing, hears nothing of that, and waits for ever",
+        (
+            "fmqbroker/consumer_groups.py",
+            "        if self.sessions.get(session.id) is session:\n            del",
+            "        if session.id in self.sessions:\n            del",
+        ),
+        tests=(
+            "broker/fmqbroker/tests/test_fetch_groups.py::test_an_older_stream_of_a_session_takes_nothing_along_when_it_ends",
+        ),
+        alone="a consumer must be back before its broker knows that it was gone",
+    ),
 )

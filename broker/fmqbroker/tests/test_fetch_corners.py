@@ -207,3 +207,26 @@ async def test_a_queue_that_went_while_another_was_looked_up_waits_for_nothing(
             await until(lambda: a.got)
             await asyncio.sleep(0.1)
             assert not set(session.ready) - set(a.held)
+
+
+async def test_a_queue_that_moves_while_it_is_looked_up_is_not_leased_for_nobody(
+    tmp_path: Path,
+) -> None:
+    """Who holds it now would get what was leased only when the ack timeout is over."""
+    async with running(Rig(tmp_path)) as rig, consuming(rig, "a") as a:
+        await until(lambda: len(a.held) == 4)
+        async with consuming(rig, "b") as b:
+            await until(lambda: len(b.held) == len(a.held) == 2)
+            queue, find = min(a.held), rig.journal.find
+
+            async def meanwhile(*asked: Any) -> Any:
+                rig.journal.find = find  # type: ignore[method-assign]
+                found = await find(*asked)
+                group = group_of(rig)
+                group.leave(group.sessions["a"], rig.hand.monotonic_ms())
+                return found
+
+            rig.journal.find = meanwhile  # type: ignore[method-assign]
+            rig.produce(queue, b"x")
+            await until(lambda: b.got)
+            assert b.values() == [(queue, 0, b"x", 1)]

@@ -1,12 +1,13 @@
 """Retention while somebody reads: what is said to be there is there."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from fmqbroker.journal.store import SegmentStore, StoredSegment
 from fmqbroker.tests.journal_kit import SEGMENT, TOPIC, epoch, fill, running
-from fmqcore.words import Offset
+from fmqcore.words import Offset, Position
 
 
 async def test_while_segments_go_the_first_offset_that_is_told_can_be_found(
@@ -31,3 +32,32 @@ async def test_while_segments_go_the_first_offset_that_is_told_can_be_found(
         assert await journal.retire(journal.end, 0) > 0
         assert len(looked) > 1
         assert looked[0] == looked[-1] == journal.begin_offset(TOPIC, 0) > 0
+
+
+async def test_a_reset_waits_until_retention_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what goes next is counted among the segments of another journal."""
+    async with running(tmp_path, retention_bytes=2 * SEGMENT) as journal:
+        journal.append(epoch(1))
+        fill(journal, 200)
+        await journal.wait_durable(journal.end)
+        really, begun, go_on = SegmentStore.drop_first, asyncio.Event(), asyncio.Event()
+
+        async def drop_first(store: SegmentStore) -> StoredSegment:
+            begun.set()
+            await go_on.wait()
+            return await really(store)
+
+        monkeypatch.setattr(SegmentStore, "drop_first", drop_first)
+        anew = Position(1 << 30)
+        retiring = asyncio.create_task(journal.retire(journal.end, 0))
+        await begun.wait()
+        resetting = asyncio.create_task(journal.reset(anew))
+        for _ in range(20):
+            await journal.raw.read(journal._parts.store.segments[-1].base, 0, 8)
+        assert journal.log_start < anew
+        go_on.set()
+        assert await retiring > 0
+        await resetting
+        assert journal.log_start == journal.end == anew

@@ -221,12 +221,13 @@ async def test_failover_is_told_what_is_new_of_a_link_not_each_ack(tmp_path: Pat
         await connection.close()
 
 
-async def test_who_serves_the_reads_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [Mode.SLAVE_CONSUME, Mode.HANDOVER])
+async def test_who_serves_the_reads_says_so(tmp_path: Path, mode: Mode) -> None:
     """R5: what it may have shown is never cut, also if its commit end was not yet on its disk."""
     async with cluster(tmp_path) as c:
         slave = c.slaves[0]
         assert not any(m.hello.reader for m in slave.tap.sent)
-        taken = replace(c.zoo.history[-1], mode=Mode.SLAVE_CONSUME, reader=slave.name)
+        taken = replace(c.zoo.history[-1], mode=mode, reader=slave.name)
         c.zoo.set_state(taken)
         slave.tap.cut()
         await until(lambda: any(m.hello.reader for m in slave.tap.sent))

@@ -378,4 +378,20 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         ),
         alone="a master must end in the middle of opening, and its slave claim twice",
     ),
+    mutant(
+        "who acts as master by now is cut as the one before it told",
+        "the order waited while a term was opened: what is appended for that goes",
+        (
+            "fmqbroker/replicate_upstream.py",
+            "                        self._require_master()\n"
+            "                        await self._journal.truncate(position)",
+            "                        await self._journal.truncate(position)",
+        ),
+        tests=(
+            _TESTS
+            + "test_replicate_upstream.py::"
+            + "test_who_came_to_act_as_master_while_it_waited_cuts_nothing",
+        ),
+        alone="journals must part, and the mastership move, within milliseconds",
+    ),
 )

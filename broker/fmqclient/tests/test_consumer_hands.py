@@ -76,3 +76,28 @@ async def test_a_copy_that_is_being_handed_out_goes_on_without_what_is_stored_by
     token = rig.say()
     await rig.told(ConsumeReply(committed_tokens=[token]))
     assert [m.offset for m in rig.take()] == [3]
+
+
+async def with_a_hole() -> Rig:
+    """A copy is being handed out, of which the second message was done before."""
+    rig = Rig()
+    await rig.told(assigned(1), delivery(1))
+    rig.take()[1].ack_now()
+    await rig.told(delivery(2))
+    assert [m.offset for m in rig.take(1)] == [0]
+    return rig
+
+
+async def test_what_lies_behind_a_hole_is_handed_out_though_something_is_stored_meanwhile() -> None:
+    """Else it comes only when its time is out."""
+    rig = await with_a_hole()
+    token = rig.say()
+    await rig.told(ConsumeReply(committed_tokens=[token]))
+    assert [m.offset for m in rig.take()] == [2, 3]
+
+
+async def test_what_lies_behind_a_hole_goes_with_its_queue() -> None:
+    """It was given back: another member works on it."""
+    rig = await with_a_hole()
+    await rig.told(ConsumeReply(revoked=[Assignment(queue_id=0, generation=1)]))
+    assert rig.take() == []

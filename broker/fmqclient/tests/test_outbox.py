@@ -141,6 +141,22 @@ async def test_what_moves_to_another_group_keeps_its_deadline() -> None:
     assert isinstance(future.exception(), Unavailable)
 
 
+async def test_what_moves_together_keeps_each_its_own_deadline() -> None:
+    """The younger is not given up with the older, as if its time were out."""
+    case = Case(delivery_timeout_s=60)
+    older = case.put(b"older")
+    case.clock.now_ms += 30_000
+    case.box.tick(case.clock.now_ms)
+    younger = case.put(b"younger")
+    case.carriers[G1].usable, case.carriers[G2].usable = False, True
+    case.box.look()
+    case.settle()
+    case.clock.now_ms += 30_000
+    case.box.tick(case.clock.now_ms)
+    assert isinstance(older.exception(), Unavailable)
+    assert not younger.done()
+
+
 async def test_what_is_under_way_at_the_end_is_told_as_unknown_and_the_rest_as_not_stored() -> None:
     case = Case()
     sent = case.put(b"sent")

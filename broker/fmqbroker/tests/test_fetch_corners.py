@@ -226,7 +226,7 @@ async def test_a_queue_that_moves_while_it_is_looked_up_is_not_leased_for_nobody
                 group.leave(group.sessions["a"], rig.hand.monotonic_ms())
                 return found
 
-            rig.journal.find = meanwhile  # type: ignore[method-assign]
+            rig.journal.find = meanwhile  # type: ignore[method-assign,assignment]
             rig.produce(queue, b"x")
             await until(lambda: b.got)
             assert b.values() == [(queue, 0, b"x", 1)]

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from fmqcore.errors import InvalidArgument, Unavailable
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _CLOSED = "this client is closed"
-_FORKED = "this client belongs to the process that forked this one: connect anew in each process"
+_FORKED = (
+    "this process was forked from one that had a client open: it cannot use that, nor make one "
+    "(gRPC); connect after the fork, or spawn"
+)
 
 _log = logging.getLogger("fmqclient")
 
@@ -23,12 +26,18 @@ _log = logging.getLogger("fmqclient")
 class LoopThread:
     """A loop in a daemon thread."""
 
+    _started: "ClassVar[tuple[LoopThread, ...]]" = ()  # by this process, or by one that forked it
+
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
         self._stopped = False
+        started = [other for other in LoopThread._started if not other._stopped]
+        if any(other.gone for other in started):
+            raise Unavailable(_FORKED)  # gRPC would hang, or end the process
+        self._loop = asyncio.new_event_loop()
         self._lock = threading.RLock()  # a signal handler may come in the midst of a call
         self._thread = threading.Thread(target=self._turn, name="fmq", daemon=True)
         self._thread.start()
+        LoopThread._started = (*started, self)
 
     def _turn(self) -> None:
         """Until stopped: a callback of the program that exits must not leave all others waiting."""

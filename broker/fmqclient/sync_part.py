@@ -1,5 +1,6 @@
 """What a blocking producer and a blocking consumer have in common (`sync.py`)."""
 
+import asyncio
 from types import TracebackType
 from typing import Self
 
@@ -16,6 +17,7 @@ class Part:
     def __init__(self, loop: LoopThread) -> None:
         self._loop = loop
         self._closed = False
+        self._ending: asyncio.Future[None] | None = None
         loop.run(self._part.__aenter__())
 
     def __enter__(self) -> Self:
@@ -46,12 +48,18 @@ class Part:
 
     def close(self) -> None:
         """See the asynchronous `close`."""
-        if self._closed:
-            return
         self._loop.check()  # before it counts as closed
         self._closed = True
         if not self._loop.gone:
-            self._loop.run(self._end())
+            self._loop.run(self._close())
+
+    async def _close(self) -> None:
+        """Once; who comes while another thread closes it waits: connections are open till then."""
+        if self._ending is None:
+            self._ending = asyncio.ensure_future(self._end())
+            await self._ending
+        else:
+            await asyncio.wait([self._ending])
 
     async def _end(self) -> None:
         """In the loop's thread: close it."""

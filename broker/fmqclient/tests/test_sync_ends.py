@@ -12,6 +12,7 @@ import pytest
 import fmqclient
 from fmqclient.tests.double import ClusterDouble
 from fmqclient.tests.test_sync import double
+from fmqclient.tests.test_sync_threads import wait_until
 
 __all__ = ["double"]  # the fixture
 
@@ -45,6 +46,21 @@ def test_a_close_does_not_wait_longer_than_it_may_for_the_line(double: ClusterDo
         p.close()
     errors = [type(f.exception(20)) for f in futures]
     assert errors == [fmqclient.DeliveryUnknown, fmqclient.Unavailable, fmqclient.Unavailable]
+
+
+def test_who_closes_the_client_waits_for_who_closes_a_part_of_it(double: ClusterDouble) -> None:
+    """Else it cuts the connections off in the midst of the last flush."""
+    c = fmqclient.sync.connect(double.url)
+    p = c.producer()
+    p.send("orders", b"warm", key=b"k")
+    double.brokers["g1-0"].slow = double.brokers["g2-0"].slow = lambda: 0.5
+    future = p.send_nowait("orders", b"v", key=b"k")
+    thread = threading.Thread(target=p.close)
+    thread.start()
+    wait_until(lambda: p.closed)
+    c.close()
+    thread.join()
+    assert future.exception(20) is None
 
 
 @pytest.mark.parametrize("what", ["client", "producer"])

@@ -11,7 +11,7 @@ from fmqcore.words import BrokerId
 from fmqoperator import facts, moves, steps, wanted
 from fmqoperator.objects import children, names
 from fmqoperator.objects.drift import drifted
-from fmqoperator.resources import Json
+from fmqoperator.resources import RESTART, BrokerGroup, Json
 from fmqoperator.seen import Observation
 from fmqoperator.wanted import Problem
 from fmqoperator.words import Hold, Leave, Move, Outcome, Run, Step
@@ -63,7 +63,7 @@ def _children(
     master, reader = serving(seen)
     running = facts.running_replicas(seen)
     found = children(
-        seen.group,
+        _restarted(seen),
         seen.defaults,
         master=BrokerId(master),
         reader=BrokerId(reader),
@@ -81,6 +81,16 @@ def _children(
         if why := drifted(child, seen.children.get((kind, name))):
             out.append((child, why))
     return tuple(out)
+
+
+def _restarted(seen: Observation) -> BrokerGroup:
+    """The group as it was restarted last: to take the annotation away is no wish for another."""
+    group, done = seen.group, facts.template_note(seen, RESTART)
+    if RESTART in group.metadata.annotations or not done:
+        return group
+    notes = {**group.metadata.annotations, RESTART: done}
+    metadata = group.metadata.model_copy(update={"annotations": notes})
+    return group.model_copy(update={"metadata": metadata})
 
 
 def serving(seen: Observation) -> tuple[str, str]:

@@ -218,6 +218,19 @@ def test_a_restart_that_was_asked_for(moves: bool) -> None:
     assert len(restarts(made)) == 2
 
 
+def test_a_restart_that_is_not_asked_for_any_more_is_not_another(moves: bool) -> None:
+    """A manifest without the annotation is applied, or somebody clears up behind themselves."""
+    made = running(moves)
+    made.annotate(RESTART, "monday")
+    made.run()
+    del made.body["metadata"]["annotations"][RESTART]
+    made.run()
+    assert restarts(made) == ["g1-1", "g1-0"]
+    made.annotate(RESTART, "tuesday")
+    made.run()
+    assert len(restarts(made)) == 4
+
+
 def test_one_broker_alone_is_restarted_too(moves: bool) -> None:
     made = running(moves, replicas=1, policy={"howMany": "none"})
     made.spec(image="new:2")

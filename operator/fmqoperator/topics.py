@@ -17,6 +17,7 @@ from typing import Final
 from fmqcore.cluster import TopicConfig, TopicGroup, Versioned
 from fmqcore.words import GroupName, TopicId, is_name
 from fmqoperator.actions import Requeue, Tell
+from fmqoperator.judge import UNREADABLE
 from fmqoperator.resources import Condition, Json, Topic, TopicStatus
 from fmqoperator.resources.parts import Reclaim
 from fmqoperator.seen import Failure
@@ -30,7 +31,8 @@ BUSY_MS = 3_000
 class TopicSeen:
     """All that there is to see of one topic.
 
-    `groups`: those configured in its cluster; None: ZooKeeper could not be asked, `why` says why.
+    `groups`: those configured in its cluster; None: ZooKeeper could not be asked, `why` says why
+    (`bad`: it answers, and what it holds of the topic cannot be read).
     `there`: its node; None = there is none (if `groups` is known).
     `others`: resources that declare the same topic.
     """
@@ -40,6 +42,7 @@ class TopicSeen:
     groups: frozenset[str] | None = None
     there: Versioned[TopicConfig] | None = None
     why: str = ""
+    bad: bool = False
     others: tuple[Topic, ...] = ()
     failures: tuple[Failure, ...] = ()
 
@@ -71,7 +74,7 @@ class DeleteTopic:
 
 
 _TAKEN: Final = "NameTaken"
-_TELL: Final = frozenset({"Invalid", "QueuesKept", "ZooKeeperUnreachable", _TAKEN})
+_TELL: Final = frozenset({"Invalid", "QueuesKept", "ZooKeeperUnreachable", UNREADABLE, _TAKEN})
 """(A group that is not there yet is mostly about to be made.)"""
 
 TopicAction = CreateTopic | PutTopic | Tell | Requeue
@@ -191,7 +194,14 @@ def _ready(seen: TopicSeen) -> tuple[str, str, str]:
         first = seen.failures[0]
         return "False", first.reason, f"{first.what}: {first.message}"
     if seen.groups is None:
-        why = seen.why or f"{seen.topic.spec.zookeeper.connect} does not answer"
+        where = seen.topic.spec.zookeeper.connect
+        if seen.bad:
+            return (
+                "False",
+                UNREADABLE,
+                f"{where} answers, but {seen.why}: put that node back as it was",
+            )
+        why = seen.why or f"{where} does not answer"
         return "Unknown", "ZooKeeperUnreachable", f"{why}: look at spec.zookeeper.connect"
     if why := _misnamed(seen):
         return "False", "Invalid", why

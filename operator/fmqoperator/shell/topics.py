@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 from pydantic import ValidationError
 
-from fmqcore.errors import FmqError
+from fmqcore.errors import FmqError, Malformed
 from fmqoperator.actions import Requeue, Tell
 from fmqoperator.resources import Topic
 from fmqoperator.resources.parts import Reclaim
@@ -113,7 +113,8 @@ class Topics:
             groups, there = await ensemble.look_at_topic(cluster_of(topic), name_of(topic))
         except (FmqError, TimeoutError) as error:
             why = str(error) or "ZooKeeper does not answer in time"
-            return TopicSeen(topic, wall_ms(), why=why, others=others, failures=failures)
+            bad = isinstance(error, Malformed)
+            return TopicSeen(topic, wall_ms(), why=why, bad=bad, others=others, failures=failures)
         return TopicSeen(topic, wall_ms(), groups, there, others=others, failures=failures)
 
     async def _do(self, topic: Topic, body: Json, action: CreateTopic | PutTopic | Tell) -> None:

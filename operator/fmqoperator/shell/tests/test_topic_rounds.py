@@ -1,11 +1,12 @@
-"""A Topic's end: the topic goes with it if that was asked for, and nobody else declares it."""
+"""A Topic's end: the topic goes with it if that was asked for, and nobody else declares it. And one
+whose node is garbage."""
 
 from typing import Any, cast
 
 import pytest
 
 from fmqcore.cluster import TopicConfig, Versioned
-from fmqcore.errors import Unavailable
+from fmqcore.errors import Malformed, Unavailable
 from fmqcore.words import TopicId
 from fmqoperator.shell import topics
 from fmqoperator.shell.cache import Cache
@@ -73,3 +74,35 @@ async def test_the_topic_goes_with_its_resource(
     made = Topics(cast(Ensembles, ensemble), cast(Events, None), cast(Cache, FakeCache(*others)))
     await made.gone(KEY, body(onDelete=on_delete))
     assert ensemble.deleted == deleted
+
+
+class Garbled(Ensemble):
+    """It answers; what it holds of the topic is no topic."""
+
+    async def look_at_topic(self, _cluster: str, topic: str) -> Any:
+        raise Malformed(f"topic {topic} does not decode")
+
+
+class Ears:
+    """Events, as they are told."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    async def tell(self, _about: Any, _kind: str, reason: str, _message: str) -> None:
+        self.heard.append(reason)
+
+    def round_ended(self, _about: Any) -> None:
+        """See `Events`."""
+
+
+async def test_garbage_in_zookeeper_is_not_a_zookeeper_that_is_away() -> None:
+    """Else the advice is to look at an address that is right, and no alert ever fires."""
+    ears = Ears()
+    rounds = Topics(cast(Ensembles, Garbled(0)), cast(Events, ears), cast(Cache, FakeCache(body())))
+    done = await rounds.round(KEY, body(), (), lambda: None)
+    (ready,) = done.status["conditions"]
+    assert (ready["status"], ready["reason"], ears.heard) == ("False", "Unreadable", ["Unreadable"])
+    assert ready["message"] == (
+        "zk:2181 answers, but topic orders does not decode: put that node back as it was"
+    )

@@ -67,7 +67,9 @@ def job_object(
     spec: Json = {
         "backoffLimit": job.spec.retries,
         "activeDeadlineSeconds": job.spec.timeout_seconds,
-        "ttlSecondsAfterFinished": job.spec.keep_seconds,
+        # One of several may end long before the last, and none may go before its end is told: the
+        # operator takes them away in time, and this is for when it is not there to do so.
+        "ttlSecondsAfterFinished": job.spec.timeout_seconds + job.spec.keep_seconds,
         # A verdict is no failure, and some failures are not mended by another try.
         "podFailurePolicy": {
             "rules": [

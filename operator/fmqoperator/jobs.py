@@ -16,12 +16,16 @@ from typing import Final
 from fmqoperator.actions import Action, ApplyChild, DeleteChild, Requeue, Tell
 from fmqoperator.job_ends import VERDICTS, End, JobPod, end_of_application, end_of_job, state_of
 from fmqoperator.job_objects import BROKERS, brokers_of, job_object
-from fmqoperator.objects.spark_application import SPARK_API, spark_application
+from fmqoperator.objects.spark_application import (
+    SPARK_API,
+    application_name,
+    spark_application,
+)
 from fmqoperator.resources import BrokerGroup, BrokerJob, BrokerJobStatus, Json
 from fmqoperator.resources.base import Condition
 from fmqoperator.resources.job import JobEngine, JobPhase, JobType, Verdict
 from fmqoperator.seen import Claim, Defaults, Failure, Pod
-from fmqoperator.times import as_text
+from fmqoperator.times import as_text, of_text
 
 CALM_MS: Final = 60_000
 BUSY_MS: Final = 3_000
@@ -69,7 +73,7 @@ def plan_job(seen: JobSeen) -> list[Action]:
     if job.metadata.deletion_timestamp is not None:
         return []
     if job.status.phase in _ENDED:
-        return _let_go(seen)
+        return _outlived(seen) or _let_go(seen)
     if seen.children is None or _gone(seen) or _waits(seen)[0]:
         return [Requeue(BUSY_MS)]
     late = [
@@ -86,6 +90,18 @@ def plan_job(seen: JobSeen) -> list[Action]:
         said = f"{job.spec.type.value} of {', '.join(brokers)} ({made['kind']})"
         actions += [ApplyChild(made, "it is not there"), Tell("Normal", "JobStarted", said)]
     return [*actions, Requeue(BUSY_MS)]
+
+
+def _outlived(seen: JobSeen) -> list[Action]:
+    """The ended Jobs, once they were kept as long as was asked. (Spark's go by themselves.)"""
+    job, at = seen.job, seen.job.status.finished_at
+    if not at or seen.now_ms < of_text(at) + job.spec.keep_seconds * 1000:
+        return []
+    return [
+        DeleteChild(_JOB_API, kind, name, child["metadata"].get("uid", ""), "it was kept in time")
+        for (kind, name), child in sorted((seen.children or {}).items())
+        if kind == "Job" and "deletionTimestamp" not in child["metadata"]
+    ]
 
 
 def _let_go(seen: JobSeen) -> list[Action]:
@@ -143,12 +159,12 @@ def _no_spark(seen: JobSeen) -> str:
 
 def _overdue(seen: JobSeen, child: Json) -> bool:
     """A SparkApplication does not end by itself in time."""
+    return _is_late(seen) and end_of_application(child, ()) is None
+
+
+def _is_late(seen: JobSeen) -> bool:
     began = seen.job.status.started_ms
-    return (
-        began is not None
-        and seen.now_ms - began > seen.job.spec.timeout_seconds * 1000
-        and end_of_application(child, ()) is None
-    )
+    return began is not None and seen.now_ms - began > seen.job.spec.timeout_seconds * 1000
 
 
 def _waits(seen: JobSeen) -> tuple[str, str]:
@@ -230,6 +246,9 @@ def job_status(seen: JobSeen) -> Json:
         return _told(seen, old.phase, first.reason, f"{first.what}: {first.message}")
     reason, message = _waits(seen)
     if gone := _gone(seen):
+        if application_name(seen.job) in gone and _is_late(seen):
+            said = f"{', '.join(gone)} was ended: spec.timeoutSeconds are over"
+            return _told(seen, JobPhase.FAILED, "DeadlineExceeded", said)
         said = f"{', '.join(gone)} was taken away before it ended"
         return _told(seen, JobPhase.FAILED, "Gone", said)
     if not seen.children:

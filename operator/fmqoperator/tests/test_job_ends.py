@@ -123,6 +123,26 @@ def test_what_ended_lets_go_of_a_claim_that_is_being_deleted() -> None:
         assert plan_job(seen(job(ended), children=children, claims=unknown)) == []
 
 
+def test_what_one_found_waits_for_the_last_and_goes_in_time() -> None:
+    """One that ends early may not take its verdict with it while another is still at work."""
+    what = after(seen(job(timeoutSeconds=7200, keepSeconds=60)), g1_0=2, g1_1=0)
+    for child in (what.children or {}).values():
+        limits = child["spec"]
+        assert limits["ttlSecondsAfterFinished"] >= limits["activeDeadlineSeconds"] + 60
+    ended = job(status=job_status(what), keepSeconds=60)
+    kept = replace(what, job=ended, now_ms=what.now_ms + 59_000)
+    assert plan_job(kept) == []
+    over = plan_job(replace(kept, now_ms=what.now_ms + 60_000))
+    assert [(a.kind, a.name) for a in over if isinstance(a, DeleteChild)] == [
+        ("Job", "j1-g1-0"),
+        ("Job", "j1-g1-1"),
+    ]
+    going = {of: c | {"metadata": c["metadata"] | {"deletionTimestamp": "now"}}
+             for of, c in (kept.children or {}).items()}  # fmt: skip
+    assert plan_job(replace(kept, now_ms=what.now_ms + 60_000, children=going)) == []
+    assert plan_job(replace(kept, now_ms=what.now_ms + 60_000, children=None)) == []
+
+
 def test_what_is_at_work_is_not_taken_away_with_its_claim() -> None:
     found = made(seen(job()))
     children = {("Job", child["metadata"]["name"]): child for child in found}
@@ -229,4 +249,7 @@ def test_an_application_is_ended_when_its_time_is_over() -> None:
     assert (action.kind, action.uid) == ("SparkApplication", "u-app")
     gone = replace(late, children={})
     assert verdict(gone)[0] == "Failed"
+    assert "spec.timeoutSeconds are over" in job_status(gone)["message"]
+    early = replace(on_time, children={})
+    assert "was taken away before it ended" in job_status(early)["message"]
     assert plan_job(replace(gone, job=job(status=job_status(gone)))) == []

@@ -108,7 +108,7 @@ def test_pods_are_restricted_and_verdicts_are_not_tried_again() -> None:
     child = made(seen(job(retries=4, timeoutSeconds=60, keepSeconds=90)))[0]
     spec = child["spec"]
     waits = ("backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
-    assert [spec[k] for k in waits] == [4, 60, 90]
+    assert [spec[k] for k in waits] == [4, 60, 60 + 90]
     codes = spec["podFailurePolicy"]["rules"][0]
     assert codes["action"] == "FailJob"
     assert {1, 2, 3} <= set(codes["onExitCodes"]["values"])

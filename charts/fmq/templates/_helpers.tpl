@@ -29,6 +29,12 @@ app.kubernetes.io/component: quickstart-zookeeper
 {{- end -}}
 {{- end }}
 
+{{/* Where a first group is looked after: beside the operator, unless that only looks elsewhere. */}}
+{{- define "fmq.groupsNamespace" -}}
+{{- $watched := .Values.operator.watchNamespaces -}}
+{{- if or (not $watched) (has .Release.Namespace $watched) }}{{ .Release.Namespace }}{{ else }}{{ first $watched }}{{ end }}
+{{- end }}
+
 {{- define "fmq.pullSecrets" -}}
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:

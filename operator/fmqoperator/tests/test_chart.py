@@ -20,7 +20,7 @@ CHART = ROOT / "charts" / "fmq"
 KUBE = ("--kube-version", "1.34.0")
 SWITCHES = {
     "crds.install": ("true", "false"),
-    "operator.watchNamespaces": ("null", "{a,b}"),
+    "operator.watchNamespaces": ("null", "{a,fmq-system}"),
     "quickstart.zookeeper.enabled": ("false", "true"),
     "quickstart.group.enabled": ("false", "true"),
     "monitoring": ("false", "true"),
@@ -131,12 +131,38 @@ def test_a_namespace_that_is_not_watched_gets_no_rights() -> None:
         ("quickstart.group.name=1st", "name"),  # the API server would refuse it, after the rest
         ("quickstart.group.storage=10K", "storage"),
         ("quickstart.group.enabled=true", "say where ZooKeeper is"),
+        # Nobody would ever look at it.
+        (
+            "quickstart.zookeeper.enabled=true,quickstart.group.enabled=true,"
+            "operator.watchNamespaces={orders}",
+            "the group would be made in default",
+        ),
     ],
 )
 def test_a_wrong_value_is_refused(value: str, says: str) -> None:
     done = run("template", "fmq", str(CHART), *KUBE, "--set", value)
     assert done.returncode != 0
     assert says in done.stderr
+
+
+@helm
+@pytest.mark.parametrize(
+    ("watched", "where"), [("null", "fmq-system"), ("{a,fmq-system}", "fmq-system"), ("{a}", "a")]
+)
+def test_the_notes_make_a_group_where_the_operator_looks(
+    watched: str, where: str, tmp_path: Path
+) -> None:
+    """Where it does not, the group would be there, and nothing would ever come of it."""
+    chart = tmp_path / "fmq"
+    shutil.copytree(CHART, chart)
+    shutil.copy(chart / "templates" / "NOTES.txt", chart / "NOTES")  # else only a cluster shows it
+    told = 'notes: |\n{{ tpl (.Files.Get "NOTES") . | indent 2 }}\n'
+    (chart / "templates" / "told.yaml").write_text(told)
+    given = ["--set", f"operator.watchNamespaces={watched}", "--show-only", "templates/told.yaml"]
+    done = run("template", "fmq", str(chart), "-n", "fmq-system", *KUBE, *given)
+    assert done.returncode == 0, done.stderr
+    commands = yaml.safe_load(done.stdout)["notes"].partition("The next three commands:")[2]
+    assert re.findall(r"kubectl -n (\S+)", commands) == [where] * 3
 
 
 def environment(**values: str) -> dict[str, str]:

@@ -260,3 +260,15 @@ def test_every_rule_has_its_runbook() -> None:
         for rule in group["rules"]:
             assert f"\n## {rule['alert']}\n" in runbooks
             assert rule["annotations"]["runbook"] == f"docs/runbooks.md#{rule['alert'].lower()}"
+
+
+def test_what_a_runbook_tells_to_type_says_all_that_the_command_asks_for() -> None:
+    """In a pod nobody has named the ensemble; and of several pods kubectl shows ten lines each."""
+    text = (ROOT / "docs" / "runbooks.md").read_text()
+    commands = [" ".join(found.split()) for found in re.findall(r"`([^`]+)`", text)]
+    moves = [c for c in commands if "fmq failover " in c]
+    logs = [c for c in commands if c.startswith("kubectl logs") and " -l " in c]
+    assert moves
+    assert [c for c in moves if " -z " not in c or " -c " not in c] == []
+    assert logs
+    assert [c for c in logs if "--tail=" not in c] == []

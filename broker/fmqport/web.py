@@ -4,6 +4,7 @@ What it is not: an API. Whoever asks gets what is true now; nothing can be chang
 made on the event loop, so an answer proves that the loop turns. Leaves nothing on disk.
 """
 
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from aiohttp import web
 from fmqport.transport import TransportError
 
 PLAIN = "text/plain; charset=utf-8"
+_EVERYWHERE = ("", "0.0.0.0", "::")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,9 @@ MakePage = Callable[[], Awaitable[Page]]
 async def serve_pages(address: str, pages: Mapping[str, MakePage]) -> AsyncIterator[int]:
     """Serve `pages` (path → what makes it) at `host:port` meanwhile; gives the port.
 
+    0.0.0.0 and [::] are every address of the machine, whatever its family, as they are to gRPC: a
+    pod may have IPv6 alone, and its probes come that way.
+
     Raises `TransportError` naming the address if it cannot be had.
     """
     host, _, port = address.rpartition(":")
@@ -40,14 +45,22 @@ async def serve_pages(address: str, pages: Mapping[str, MakePage]) -> AsyncItera
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host.strip("[]") or None, int(port))
         try:
-            await site.start()
+            await _site(runner, host.strip("[]"), int(port)).start()
         except OSError as error:
             raise TransportError(f"cannot listen on {address}: {error}") from None
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()
+
+
+def _site(runner: web.AppRunner, host: str, port: int) -> web.BaseSite:
+    if host not in _EVERYWHERE or not socket.has_dualstack_ipv6():
+        return web.TCPSite(runner, host or None, port)
+    family = socket.AF_INET6
+    return web.SockSite(
+        runner, socket.create_server(("", port), family=family, dualstack_ipv6=True)
+    )
 
 
 def _handler(make: MakePage) -> Callable[[web.Request], Awaitable[web.Response]]:

@@ -74,7 +74,7 @@ def plan_job(seen: JobSeen) -> list[Action]:
         return []
     if job.status.phase in _ENDED:
         return _outlived(seen) or _let_go(seen)
-    if seen.children is None or _gone(seen) or _waits(seen)[0]:
+    if seen.children is None or _gone(seen):
         return [Requeue(BUSY_MS)]
     late = [
         DeleteChild(SPARK_API, kind, name, child["metadata"].get("uid", ""), "its time is over")
@@ -83,6 +83,8 @@ def plan_job(seen: JobSeen) -> list[Action]:
     ]
     if late:
         return [*late, Requeue(BUSY_MS)]
+    if _waits(seen)[0]:
+        return [Requeue(BUSY_MS)]
     actions: list[Action] = []
     for node, brokers in _to_do(seen):
         assert seen.group is not None

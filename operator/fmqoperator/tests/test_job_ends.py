@@ -247,6 +247,7 @@ def test_an_application_is_ended_when_its_time_is_over() -> None:
     (action, _) = plan_job(late)
     assert isinstance(action, DeleteChild)
     assert (action.kind, action.uid) == ("SparkApplication", "u-app")
+    assert plan_job(replace(late, group=None))[0] == action, "also when its group was deleted"
     gone = replace(late, children={})
     assert verdict(gone)[0] == "Failed"
     assert "spec.timeoutSeconds are over" in job_status(gone)["message"]

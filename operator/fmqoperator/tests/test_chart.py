@@ -100,6 +100,20 @@ def check_pod(o: dict[str, Any]) -> None:
 
 
 @helm
+def test_whatever_pulls_an_image_has_the_secrets() -> None:
+    """The first group's brokers, too: their image is of the same registry."""
+    switches = {f"quickstart.{part}.enabled": "true" for part in ("zookeeper", "group")}
+    found = {o["kind"]: o["spec"] for o in render(**switches, **{"image.pullSecrets": "{a,b}"})
+             if "spec" in o}  # fmt: skip
+    named = [{"name": "a"}, {"name": "b"}]
+    for pods in (found["Deployment"], found["StatefulSet"]):
+        assert pods["template"]["spec"]["imagePullSecrets"] == named
+    assert found["Pod"]["imagePullSecrets"] == named
+    first = {"metadata": {"name": "g1", "namespace": "n"}, "spec": found["BrokerGroup"]}
+    assert BrokerGroup.model_validate(first).spec.image_pull_secrets == ("a", "b")
+
+
+@helm
 def test_one_replica_may_be_evicted() -> None:
     for replicas, budgets in (("1", 0), ("2", 1)):
         found = render(**{"operator.replicas": replicas})

@@ -132,7 +132,8 @@ def _lost_without(seen: Observation, broker: str) -> str:
     behind = [b for b in sorted(stay) if not facts.is_in_sync(seen, b)]
     if broker not in state.isr:
         # It may be out of sync for a moment alone, and have what they have not.
-        known = not behind or any(facts.has_as_much(seen, b, broker) for b in behind)
+        held = not stay or len(behind) < len(stay)  # one that is in sync has all that counts
+        known = held or any(facts.has_as_much(seen, b, broker) for b in behind)
         return "" if known else f"{', '.join(behind)} is not in sync either and may hold less"
     if behind:
         return f"{', '.join(behind)} would hold less than it does"

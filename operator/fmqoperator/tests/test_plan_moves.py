@@ -395,3 +395,15 @@ def test_of_two_that_are_out_of_sync_who_has_more_stays(moves: bool, end: int, l
     answers[BrokerId("g1-1")] = replace(answers[BrokerId("g1-1")], end=Position(end))
     found = outlook(replace(seen, answers=answers))
     assert (3 if found.step is None else 2) == left
+
+
+def test_one_that_is_not_in_sync_may_go_while_another_slave_is(moves: bool) -> None:
+    """Two that find no node are taken out one at a time, also if the first is all that is asked."""
+    made = running(moves, replicas=4)
+    for broker in ("g1-2", "g1-3"):
+        made.broken.add(broker)
+        lost = replace(made.pods[broker], phase=PodPhase.PENDING, ready=False, node="")
+        made.pods[broker] = replace(lost, waiting="Unschedulable")
+    made.run(lambda w: w.state.isr == {"g1-1"})
+    made.spec(replicas=3)
+    made.run(lambda w: replicas(w) == 3)

@@ -121,7 +121,7 @@ def _lost(now: GroupConfig | None, move: Move | None) -> BrokerId:
 def _first(seen: Observation) -> str:
     """Who opens a group that never was; or whose ZooKeeper lost everything: who was master."""
     asked, known = seen.group.spec.switchover, seen.group.status
-    if known.epoch and known.master in seen.group.brokers:
+    if known.master in seen.group.brokers:
         return known.master
     return asked.to if asked is not None else seen.group.brokers[0]
 

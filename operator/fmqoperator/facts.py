@@ -11,6 +11,7 @@ from fmqcore.words import BrokerId, Permission
 from fmqoperator.objects import names
 from fmqoperator.resources import FENCE, Json
 from fmqoperator.seen import Answer, Node, Observation, Pod, PodPhase
+from fmqoperator.times import of_text
 
 IDLE: Final = frozenset(
     {
@@ -29,6 +30,13 @@ IDLE: Final = frozenset(
 STUCK_MS: Final = 60_000
 """A broker that has not been heard of for so long may be restarted with a newer template; one that
 recovers for longer than that begins anew, once for each change."""
+
+REPLICATION: Final = "ReplicationHealthy"
+"""The condition that all slaves are in sync."""
+
+BEHIND_MS: Final = 600_000
+"""A slave that is ready and has not been in sync for so long is not about to be: its disk is full,
+say, or it is what it runs."""
 
 
 def config_of(seen: Observation) -> GroupConfig | None:
@@ -143,6 +151,17 @@ def is_in_sync(seen: Observation, broker: str) -> bool:
         r.broker == broker and r.connected and r.in_sync for r in master.replicas
     )
     return linked and is_ready(seen, broker)
+
+
+def alone_behind_since_ms(seen: Observation, broker: str) -> int | None:
+    """Since when it has not been in sync, as the status says; None: it is, or others are not,
+    either: of several nobody remembers since when each."""
+    config, state = config_of(seen), state_of(seen)
+    members = () if config is None else config.members
+    behind = [m.id for m in members if m.id != state.master and m.id not in state.isr]
+    known = (c for c in seen.group.status.conditions if c.type == REPLICATION)
+    since = next((c.last_transition_time for c in known if c.status == "False"), "")
+    return of_text(since) if since and behind == [broker] else None
 
 
 def has_as_much(seen: Observation, broker: str, other: str) -> bool:

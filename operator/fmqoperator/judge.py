@@ -139,7 +139,7 @@ def _nobody(seen: Observation) -> str:
 
 
 def _replication(seen: Observation) -> Verdict:
-    kind, config, state = "ReplicationHealthy", facts.config_of(seen), facts.state_of(seen)
+    kind, config, state = facts.REPLICATION, facts.config_of(seen), facts.state_of(seen)
     if seen.zookeeper is None or config is None:
         return Verdict(kind, "Unknown", "NotKnown", seen.zookeeper_why)
     slaves = [str(m.id) for m in config.members if m.id != (state.master or config.master)]

@@ -193,11 +193,15 @@ def _counts_for_nothing(seen: Observation, pod: Pod) -> bool:
 
 
 def _is_off(seen: Observation, pod: Pod) -> bool:
-    """It has not been ready for long. Of what the operator brings to all groups, one whose stream
-    broke a second ago is not given before its group has its turn: it would not come back from what
-    does not work, and so group after group would lose a slave."""
+    """It has not been ready, or in sync, for long. Of what the operator brings to all groups, one
+    whose stream broke a second ago is not given before its group has its turn: it would not come
+    back from what does not work, and so group after group would lose a slave. But one that never
+    comes in sync as it is would be kept from what mends it."""
+    if pod.ready:
+        since_ms = facts.alone_behind_since_ms(seen, pod.name)
+        return since_ms is not None and seen.now_ms - since_ms >= facts.BEHIND_MS
     since_ms = pod.unready_since_ms
-    return not pod.ready and since_ms is not None and seen.now_ms - since_ms >= facts.STUCK_MS
+    return since_ms is not None and seen.now_ms - since_ms >= facts.STUCK_MS
 
 
 def reason_of(seen: Observation, pod: Pod) -> str:

@@ -265,3 +265,37 @@ def test_who_is_not_whole_takes_no_turn() -> None:
     assert not held(worlds[0])
     assert "g1-1 is not in sync" in worlds[0].said()
     go_on(worlds[1:], lambda: images(worlds[1]) == {NEW} and not held(worlds[1]))
+
+
+@pytest.mark.parametrize(("behind_ms", "given"), [(300_000, 0), (3_600_000, 1)])
+def test_who_never_comes_in_sync_is_given_what_may_mend_it(behind_ms: int, given: int) -> None:
+    """Its pod is ready, and its disk full, say: it would wait for itself for ever."""
+    world = fleet(1)[0]
+    world.state = replace(world.state, isr=frozenset())
+    world.round()
+    world.now_ms += behind_ms
+    for _ in range(3):
+        world.state = replace(world.state, isr=frozenset())
+        world.round()
+    assert len(restarts(world)) == given
+    assert not held(world)
+
+
+def test_a_turn_that_went_wrong_is_mended_by_the_next_image() -> None:
+    """A slave that the old one left out of sync keeps nobody from the new one for ever."""
+    worlds = [running(moves=True, replicas=3), *fleet(1)]
+    worlds[0].image = NEW
+    go_on(worlds, lambda: restarts(worlds[0]) == ["g1-2", "g1-1"])
+    for _ in range(2):
+        worlds[0].turn()
+    for world in worlds:
+        world.image = "fmq-broker:mended"
+    for _ in range(400):
+        if all(images(w) == {"fmq-broker:mended"} and not held(w) for w in worlds):
+            return
+        state = worlds[0].state
+        if worlds[0].pods["g1-1"].image == NEW:  # it runs, is linked, and does not come in sync
+            worlds[0].state = replace(state, isr=state.isr - {"g1-1"})
+        worlds[0].now_ms += 5_000
+        go_round(worlds)
+    raise AssertionError(f"never: {[w.said() for w in worlds]}")

@@ -7,6 +7,7 @@ place: a message that moved could be passed by those behind it.
 """
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -29,15 +30,12 @@ class Ahead(Generic[T]):
     def take(self, most: int) -> list[T]:
         """Up to so many of the first."""
         found: list[T] = []
-        while len(found) < most:
-            try:
-                first = next(iter(self._waiting))
-            except StopIteration:
-                break
+        while len(found) < most and self._waiting:
+            try:  # all at once: what was taken leaves gaps, through which each look would go again
+                first = list(islice(self._waiting, most - len(found)))
             except RuntimeError:  # another thread has changed it just now
                 continue
-            if self._waiting.pop(first, False):
-                found.append(first)
+            found += [m for m in first if self._waiting.pop(m, False)]
         return found
 
     def all(self) -> list[T]:

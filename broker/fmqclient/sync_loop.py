@@ -54,6 +54,11 @@ class LoopThread:
         """Nothing runs here: it was stopped, or we were forked, and the thread was not."""
         return not self._thread.is_alive()
 
+    @property
+    def stopped(self) -> bool:
+        """It was, or is about to be: nothing more is taken."""
+        return self._stopped
+
     def check(self) -> None:
         """Raise if to wait for the loop would be to wait for ourselves."""
         if threading.current_thread() is self._thread:
@@ -85,10 +90,14 @@ class LoopThread:
                 work.close()
                 raise Unavailable(_CLOSED)
             try:
-                return asyncio.run_coroutine_threadsafe(work, self._loop)
+                future = asyncio.run_coroutine_threadsafe(work, self._loop)
             except RuntimeError:  # such a handler has closed us just now
                 work.close()
                 raise Unavailable(_CLOSED) from None
+            if self._loop.is_closed() and not future.done():  # a moment later: nobody will run it
+                work.close()
+                raise Unavailable(_CLOSED)
+            return future
 
     def later(self, delay_s: float, work: Callable[[], None]) -> None:
         """Call it there, after the delay; nobody waits for it."""

@@ -7,6 +7,7 @@ from typing import Self
 from fmqclient.consumer import Consumer as AsyncConsumer
 from fmqclient.producer import Producer as AsyncProducer
 from fmqclient.sync_loop import LoopThread
+from fmqcore.errors import Unavailable
 
 
 class Part:
@@ -50,8 +51,13 @@ class Part:
         """See the asynchronous `close`."""
         self._loop.check()  # before it counts as closed
         self._closed = True
-        if not self._loop.gone:
+        if self._loop.gone:
+            return
+        try:
             self._loop.run(self._close())
+        except Unavailable:
+            if not self._loop.stopped:  # else its client was closed just now, and it with that
+                raise
 
     async def _close(self) -> None:
         """Once; who comes while another thread closes it waits: connections are open till then."""

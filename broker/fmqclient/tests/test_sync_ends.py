@@ -110,6 +110,50 @@ def test_a_signal_that_comes_in_the_midst_of_a_call_may_close(
     c.close()
 
 
+def test_a_signal_that_comes_a_moment_later_leaves_no_call_waiting_for_ever(
+    double: ClusterDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop was asked whether it is closed, and is when it is given the call."""
+    c = fmqclient.sync.connect(double.url)
+    p = c.producer()
+    loop: Any = c._loop._loop
+    call_soon = loop._call_soon
+
+    def interrupted(*args: Any) -> Any:
+        loop._call_soon = call_soon
+        c.close()
+        return call_soon(*args)
+
+    loop._call_soon = interrupted
+    with pytest.raises(fmqclient.Unavailable, match="closed"):
+        p.send_nowait("orders", b"v").result(20)
+
+
+def test_who_closes_a_part_while_another_thread_closes_the_client_is_not_told_off(
+    double: ClusterDouble,
+) -> None:
+    """It is closed: that is what was wanted."""
+    c = fmqclient.sync.connect(double.url)
+    p = c.producer()
+    go = threading.Event()
+
+    async def lasts() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.to_thread(go.wait, 20)
+
+    c._loop.submit(lasts())
+    thread = threading.Thread(target=c.close)
+    thread.start()
+    wait_until(lambda: c._loop._stopped)
+    try:
+        p.close()
+    finally:
+        go.set()
+        thread.join()
+
+
 def test_a_callback_that_exits_leaves_nobody_waiting_for_ever(double: ClusterDouble) -> None:
     def answered(_: "Future[Any]") -> None:
         raise SystemExit(1)

@@ -247,13 +247,14 @@ class Link:
                 continue
             if self._renew and not any(lane.flights for lane in self._lanes()):
                 raise _Renew("a new session is due")
+            if self._hurry.is_set() and not any(lane.piles for lane in self._lanes()):
+                self._hurry.clear()  # else it is for what may not leave yet
             self._work.clear()
             await self._work.wait()
             if linger_s:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(linger_s):
                         await self._hurry.wait()
-            self._hurry.clear()
 
     def _next_request(self) -> client_pb2.ProduceRequest | None:
         """Everything that may leave now, as one message."""

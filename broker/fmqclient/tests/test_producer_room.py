@@ -168,3 +168,18 @@ async def test_a_flush_does_not_wait_for_a_linger_that_has_begun(one: ClusterDou
             p.send_nowait("orders", b"b", key=b"k")
             await asyncio.sleep(0.05)
     assert one.values() == [b"warm", b"a", b"b"]
+
+
+async def test_a_flush_cuts_short_each_linger_until_all_is_sent(one: ClusterDouble) -> None:
+    """What waits for an answer when the flush begins does not linger once more after it."""
+    async with fmqclient.connect(one.url) as c:
+        async with c.producer(linger_ms=100_000, close_timeout_s=5, pipeline=1) as p:
+            await p.send("orders", b"warm", key=b"k")
+            one.brokers["g1-0"].slow = lambda: 0.2
+            p.send_nowait("orders", b"a", key=b"k")
+            flush = asyncio.create_task(p.flush())
+            await asyncio.sleep(0.05)
+            last = p.send_nowait("orders", b"b", key=b"k")
+        await flush
+    assert last.exception() is None
+    assert one.values() == [b"warm", b"a", b"b"]

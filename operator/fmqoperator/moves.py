@@ -213,12 +213,13 @@ def may_be_evicted(seen: Observation) -> bool:
     )
 
 
-def declared(seen: Observation) -> Move | Hold | None:
-    """spec.switchover, once nothing else is to be done."""
+def declared(seen: Observation, *, updates_wait: bool = False) -> Move | Hold | None:
+    """spec.switchover, once nothing else is to be done; or it may take long until it is."""
     asked, state = seen.group.spec.switchover, facts.state_of(seen)
     if asked is None or state.mode is not Mode.MASTER or asked.to == state.master:
         return None
     stale = {p.name for p in facts.outdated(seen)}
-    if asked.to in stale and state.master not in stale:  # the update would take it back at once
+    soon = not updates_wait and asked.to in stale and state.master not in stale
+    if soon:  # the update would take it back at once
         return Hold("MoveWaits", f"spec.switchover.to is {asked.to}: it is to be restarted first")
     return move(seen, asked.to, f"spec.switchover.to is {asked.to}")

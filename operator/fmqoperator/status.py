@@ -183,7 +183,7 @@ def _serving(seen: Observation) -> str:
 def _memory(seen: Observation, what: Outlook) -> Memory:
     """What the next round, and the next operator, must know of this one."""
     old, state, now = seen.group.status.memory, facts.state_of(seen), judge.access(seen)
-    made: Json = {"template": turns.template_of(seen), "brought": turns.is_brought(seen)}
+    made = turns.noted(seen, what.children, known=what.config is not None)
     if seen.zookeeper is None:
         return old.model_copy(update=made)
     opened, since_ms = state.mode is not Mode.NEW, gone_since_ms(seen)
@@ -359,8 +359,8 @@ def _conditions(
 ) -> tuple[Condition, ...]:
     by_type = {v.type: v for v in found}
     applied = by_type["ConfigApplied"]
-    queued = any(h.reason == "UpdateQueued" for h in what.holds)
-    # Who waits in the queue is as its own spec says: the rest is the operator's to bring.
+    queued = any(h.reason == "UpdateQueued" for h in what.holds) and turns.is_brought(seen)
+    # Who waits in the queue is as its own spec says, unless that has changed since.
     as_asked = applied.status == "True" or (queued and applied.reason == "RestartsDue")
     match phase:
         case Phase.RUNNING if as_asked:

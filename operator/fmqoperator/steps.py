@@ -184,6 +184,11 @@ def _roll(seen: Observation) -> Step | Hold | None:
     return Restart(pod.name, pod.uid, why, spreads)
 
 
+def _declared(seen: Observation) -> Step | Hold | None:
+    queued = bool(turns.brought(seen)) and bool(turns.waits_for(seen))
+    return moves.declared(seen, updates_wait=queued)
+
+
 def _counts_for_nothing(seen: Observation, pod: Pod) -> bool:
     """A slave that is not in sync: nobody counts on it, and it may be what is old in it that keeps
     it so. (On a node that is not well its restart would not end, and hold all else up.)"""
@@ -225,6 +230,6 @@ _CHOICES: Final[tuple[Callable[[Observation], Step | Hold | None], ...]] = (
     moves.drain,
     _leave,
     _roll,
-    moves.declared,
+    _declared,
 )
 _HIBERNATED: Final = (moves.wish_of_a_serving_master, _hibernate)

@@ -10,13 +10,14 @@ The turn is in the group's status (`memory.updating`), so that the next operator
 rounds of one operator never take the same turn (`shell/groups.py`).
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
 from fmqoperator import facts, moves
 from fmqoperator.objects import names
 from fmqoperator.objects.pod import template
-from fmqoperator.resources import RESTART
+from fmqoperator.resources import RESTART, Json
 from fmqoperator.seen import Observation
 from fmqoperator.words import Move, Restart, Step
 
@@ -50,6 +51,16 @@ def is_brought(seen: Observation) -> bool:
     if template_of(seen) == known.memory.template:
         return known.memory.brought
     return known.observed_generation == seen.group.metadata.generation
+
+
+def noted(seen: Observation, due: Iterable[tuple[Json, str]], *, known: bool) -> Json:
+    """What the status remembers of it: whose doing it is, as long as not all pods are made of it.
+
+    `due`: objects that are not as wanted, if that is `known`.
+    """
+    rolled = known and not any(child["kind"] == "StatefulSet" for child, _ in due)
+    brought = is_brought(seen) or (rolled and facts.all_up_to_date(seen))
+    return {"template": template_of(seen), "brought": brought}
 
 
 def waits_for(seen: Observation) -> str:

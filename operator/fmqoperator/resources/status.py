@@ -113,7 +113,8 @@ class Memory(Part):
     )
     template: ShortText = Field(default="", description="A digest of the pods' template.")
     brought: bool = Field(
-        default=False, description="Whether the operator brought that, not this resource."
+        default=False,
+        description="Whether the operator brought that, not this resource; or all pods have it.",
     )
 
 

@@ -299,3 +299,44 @@ def test_a_turn_that_went_wrong_is_mended_by_the_next_image() -> None:
         worlds[0].now_ms += 5_000
         go_round(worlds)
     raise AssertionError(f"never: {[w.said() for w in worlds]}")
+
+
+def test_who_waits_with_a_change_of_its_own_is_not_ready() -> None:
+    """Whoever waits for Ready after an edit waits until it is so."""
+    worlds = fleet(2)
+    for world in worlds:
+        world.bad_images.add(NEW)
+    go_on(worlds, lambda: bool(restarts(worlds[0])))
+    worlds[1].spec(resources={"limits": {"memory": "2Gi"}})
+    for _ in range(5):
+        go_round(worlds)
+        assert worlds[1].condition("Ready")["status"] == "False"
+    assert "UpdateQueued" in worlds[1].condition("Progressing")["reason"]
+    for world in worlds:
+        world.image = "fmq-broker:mended"
+    go_on(worlds, lambda: all(w.condition("Ready")["status"] == "True" for w in worlds))
+    assert images(worlds[1]) == {"fmq-broker:mended"}
+    worlds[1].image, worlds[1].updating = "fmq-broker:newer", ("shop/g9",)
+    worlds[1].round()
+    worlds[1].round()
+    assert "first: the operator's new image" in worlds[1].said()
+    assert worlds[1].condition("Ready")["status"] == "True", "its own change is long done"
+
+
+def test_a_declared_master_does_not_wait_for_the_queue() -> None:
+    """The master's pod was made anew meanwhile: it runs what the other one is to be given."""
+    world = fleet(1)[0]
+    world.updating = ("shop/g9",)
+    world.round()
+    world.pods["g1-0"] = replace(world.pods["g1-0"], deleting=True, ready=False)
+    for _ in range(10):
+        world.turn()
+        world.round()
+    assert images(world) == {NEW, "fmq-broker:test"}
+    world.spec(switchover={"to": "g1-1"})
+    for _ in range(10):
+        world.turn()
+        world.round()
+    assert world.state.master == "g1-1"
+    world.updating = ()
+    go_on([world], lambda: images(world) == {NEW} and world.state.master == "g1-1")

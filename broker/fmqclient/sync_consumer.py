@@ -171,7 +171,7 @@ class Consumer(Part):
 
     def _ack_given(self) -> None:
         given, self._given = self._given, {}
-        for message in given:
+        for message in list(given):  # another thread may be about to add to it
             self._ack(message)
 
     def _ack(self, message: AsyncMessage) -> None:

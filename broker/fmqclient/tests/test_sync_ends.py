@@ -11,7 +11,7 @@ import pytest
 
 import fmqclient
 from fmqclient.tests.double import ClusterDouble
-from fmqclient.tests.test_sync import double
+from fmqclient.tests.test_sync import _acked, double
 from fmqclient.tests.test_sync_threads import wait_until
 
 __all__ = ["double"]  # the fixture
@@ -195,3 +195,23 @@ def test_a_forked_process_is_told_and_does_not_wait_for_a_thread_that_it_lacks(
         p.send("orders", b"x")  # what the other process did does not harm this one
         m.ack()
         sub.commit()
+
+
+def test_a_consumer_is_closed_although_another_thread_is_given_messages(
+    double: ClusterDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ack="auto": those are not acked any more, the others are, and it leaves."""
+    with fmqclient.sync.connect(double.url) as c:
+        c.producer().send_batch("orders", [b"%d" % n for n in range(3)], group="g1", queue=0)
+        sub = c.consumer("orders", group="billing", ack="auto")
+        assert len(sub.fetch(2)) == 2
+        given, ack, more = sub._given, sub._ack, sub._consumer
+
+        def meanwhile(message: Any) -> None:
+            given.setdefault(late)
+            ack(message)
+
+        (late,) = sub._loop.run(more.fetch(1))
+        monkeypatch.setattr(sub, "_ack", meanwhile)
+        sub.close()
+    assert _acked(double) == 2

@@ -117,8 +117,9 @@ class FileDisk:
     # ---- on the threads
     def _take(self, owner: str) -> "_Lock":
         try:
-            self._calls.makedirs(self._path)
-            self._sync_directory(os.path.dirname(self._path))
+            for made_in in self._calls.makedirs(self._path):
+                self._sync_directory(made_in)
+            self._sync_directory(os.path.dirname(self._path))  # made by one that then died, perhaps
             return self._take_made(owner)
         except OSError as error:
             raise DiskFailed(

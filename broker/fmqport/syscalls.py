@@ -72,8 +72,8 @@ class Syscalls(Protocol):
         """Whether anything has this name."""
         ...
 
-    def makedirs(self, path: str) -> None:
-        """The directory and those above it, if they are missing."""
+    def makedirs(self, path: str) -> list[str]:
+        """The directory and those above it, if they are missing; says in which each was made."""
         ...
 
     def scan(self, path: str) -> list[tuple[str, int]]:
@@ -148,9 +148,15 @@ class OsCalls:
         """See `Syscalls`."""
         return os.path.lexists(path)
 
-    def makedirs(self, path: str) -> None:
+    def makedirs(self, path: str) -> list[str]:
         """See `Syscalls`."""
+        made_in: list[str] = []
+        missing = path
+        while not os.path.exists(missing):
+            missing = os.path.dirname(missing)
+            made_in.insert(0, missing)
         os.makedirs(path, exist_ok=True)
+        return made_in
 
     def scan(self, path: str) -> list[tuple[str, int]]:
         """See `Syscalls`."""

@@ -236,9 +236,10 @@ class SimCalls:
         """See `Syscalls`."""
         return os.path.basename(path) in self._files.names
 
-    def makedirs(self, path: str) -> None:
+    def makedirs(self, path: str) -> list[str]:
         """See `Syscalls`. The directory is always there."""
         assert os.path.abspath(path) == self._files.path
+        return []
 
     def scan(self, path: str) -> list[tuple[str, int]]:  # noqa: ARG002 - there is one
         """See `Syscalls`."""

@@ -194,6 +194,19 @@ async def test_a_file_closed_while_it_is_read(disk: Disk) -> None:
         await file.read(0, 1)
 
 
+async def test_a_file_closed_while_it_is_written(disk: Disk) -> None:
+    """The writes that were asked for before come first."""
+    file = await disk.create("a", 8)
+    writes = [
+        asyncio.ensure_future(file.write([(0, [b"%08d" % number])], sync=True))
+        for number in range(20)
+    ]
+    await asyncio.sleep(0)
+    await file.close()
+    await asyncio.gather(*writes)
+    assert await disk.read_file("a") == b"00000019"
+
+
 async def test_close_closes_what_is_open(disk: Disk) -> None:
     file = await disk.create("a", 4)
     again = await disk.open("a")

@@ -4,12 +4,14 @@ import asyncio
 import errno
 import os
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from fmqport.disk import DiskFailed, DiskFull
+from fmqcore.errors import DirectoryLocked
+from fmqport.disk import Chunk, DiskFailed, DiskFull
 from fmqport.files import FileDisk
 from fmqport.syscalls import OsCalls
 
@@ -174,3 +176,115 @@ async def test_no_room_for_a_name_is_a_full_disk(tmp_path: Path) -> None:
         with pytest.raises(DiskFull):
             await failing
     await disk.close()
+
+
+class Watched(OsCalls):
+    """Which directories were synced, and whatever else a test is about."""
+
+    def __init__(self) -> None:
+        self.synced: list[str] = []
+        self.fails: dict[str, int] = {}  # call → the error's number
+        self._paths: dict[int, str] = {}
+
+    def open(self, path: str, flags: int) -> int:
+        fd = super().open(path, flags)
+        self._paths[fd] = path
+        return fd
+
+    def fsync(self, fd: int) -> None:
+        super().fsync(fd)
+        self.synced.append(self._paths[fd])
+
+    def fdatasync(self, fd: int) -> None:
+        self._fail("fdatasync")
+        super().fdatasync(fd)
+
+    def pwritev(self, fd: int, pieces: Sequence[Chunk], at: int) -> int:
+        self._fail("pwritev")
+        return super().pwritev(fd, pieces, at)
+
+    def allocate(self, fd: int, size: int) -> None:
+        super().allocate(fd, size)
+        self._fail("allocate")  # what it has found until then is the file's
+
+    def _fail(self, call: str) -> None:
+        if call in self.fails:
+            raise OSError(self.fails[call], os.strerror(self.fails[call]))
+
+
+async def test_a_data_directory_is_there_after_a_power_cut_and_all_above_it(
+    tmp_path: Path,
+) -> None:
+    """A directory's name is durable when the one above it is synced: each that was made."""
+    made_in = [tmp_path, tmp_path / "deep", tmp_path / "deep" / "er"]
+    for synced in (made_in, made_in[-1:]):  # then it is there: made by one that has died, perhaps
+        calls = Watched()
+        disk = FileDisk(str(made_in[-1] / "data"), calls)
+        await disk.lock("me")
+        assert set(calls.synced) == set(map(str, synced))
+        await disk.close()
+
+
+async def test_no_room_at_a_sync_is_a_failure_for_ever(tmp_path: Path) -> None:
+    """The kernel had taken the bytes and found no blocks for them: it may have dropped them."""
+    calls = Watched()
+    disk = FileDisk(str(tmp_path), calls)
+    await disk.lock("me")
+    file = await disk.create("a", 8)
+    calls.fails = {"fdatasync": errno.ENOSPC}
+    with pytest.raises(DiskFailed, match="fdatasync"):
+        await file.write([(0, [b"x"])], sync=True)
+    calls.fails = {}
+    for attempt in (file.write([], sync=True), file.zero(0, 8)):
+        with pytest.raises(DiskFailed, match="earlier failure"):
+            await attempt
+    await disk.close()
+
+
+async def test_a_full_disk_can_be_locked_and_leaves_nothing_half_made(tmp_path: Path) -> None:
+    """What is in it can still be read; what has no room must not take any."""
+    (tmp_path / "lock").write_text("a broker of a much longer name, which was killed")
+    calls = Watched()
+    disk = FileDisk(str(tmp_path), calls)
+    calls.fails = dict.fromkeys(("pwritev", "allocate"), errno.ENOSPC)
+    await disk.lock("me")
+    assert (tmp_path / "lock").read_bytes() == b"", "it is nobody's who is gone"
+    before = len(_open_files())
+    for failing in (disk.create("a", 4096), disk.replace_file("b", b"x")):
+        with pytest.raises(DiskFull):
+            await failing
+    assert os.listdir(tmp_path) == ["lock"]
+    assert len(_open_files()) == before
+    await disk.close()
+
+
+async def test_a_directory_that_is_another_s_leaves_nothing_open(tmp_path: Path) -> None:
+    first, second = FileDisk(str(tmp_path)), FileDisk(str(tmp_path))
+    await first.lock("one")
+    await second.list()
+    before = len(_open_files())
+    for _ in range(3):
+        with pytest.raises(DirectoryLocked):
+            await second.lock("two")
+    assert len(_open_files()) == before
+    await first.close()
+    await second.close()
+
+
+async def test_what_nobody_waits_for_any_more_is_closed_and_let_go(
+    disk: FileDisk, tmp_path: Path
+) -> None:
+    await disk.create("a", 8)
+    before = len(_open_files())
+    await disk.close()
+    again = FileDisk(str(tmp_path))
+    for work in (again.lock("one"), again.open("a")):
+        task = asyncio.ensure_future(work)
+        await asyncio.sleep(0)
+        task.cancel()
+        await again.list()
+    third = FileDisk(str(tmp_path))
+    await third.lock("two")
+    assert len(_open_files()) <= before
+    await again.close()
+    await third.close()

@@ -1,12 +1,16 @@
 """A data directory looked at from outside: what is there and cannot be read is told, not raised."""
 
+import fcntl
 import os
 from pathlib import Path
 
 import pytest
 
+from fmqcore.journal.checkpoint import encode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, index_name, segment_name
+from fmqcore.tests.journal_writer import JournalWriter
 from fmqcore.words import Position
+from fmqport import directory
 from fmqport.directory import LOCK, is_locked, read_small, see
 
 BASES = [Position(base) for base in (0, 1000, 5000)]
@@ -54,3 +58,42 @@ def test_a_lock_that_is_a_pipe_keeps_nobody_waiting(journal: Path) -> None:
     os.mkfifo(journal / LOCK)
     with pytest.raises(OSError, match="pipe or a device"):
         is_locked(journal)
+
+
+@pytest.mark.parametrize("valid", [True, False])
+def test_a_broker_at_work_deletes_beside_who_looks(
+    journal: Path, monkeypatch: pytest.MonkeyPatch, valid: bool
+) -> None:
+    """What is listed, and the checkpoint that names what there is, are of one moment."""
+    writer = JournalWriter()
+    before = encode_checkpoint(writer.checkpoint(bases=tuple(BASES)))
+    after = encode_checkpoint(writer.checkpoint(bases=tuple(BASES[1:])))
+    (journal / CHECKPOINT).write_bytes(before if valid else b"one")
+    looks: list[Path] = []
+
+    def listing(path: Path) -> list[tuple[str, int]]:
+        found = real(path)
+        if not looks:
+            (path / CHECKPOINT).write_bytes(after if valid else b"two")
+            (path / segment_name(BASES[0])).unlink()
+        looks.append(path)
+        return found
+
+    real = directory._listing
+    monkeypatch.setattr(directory, "_listing", listing)
+    seen = see(journal)
+    assert seen.checkpoint == (after if valid else b"two")
+    assert segment_name(BASES[0]) not in dict(seen.listing)
+
+
+def test_a_lock_that_is_held_and_one_that_is_not(journal: Path) -> None:
+    """Two may look at once; it is only looked at."""
+    (journal / LOCK).write_bytes(b"somebody")
+    before = len(os.listdir("/proc/self/fd"))
+    with (journal / LOCK).open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        assert not is_locked(journal)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert is_locked(journal)
+    assert not is_locked(journal)
+    assert len(os.listdir("/proc/self/fd")) == before

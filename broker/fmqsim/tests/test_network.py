@@ -221,3 +221,106 @@ async def test_messages_are_copies(stage: Stage) -> None:
     await stream.send(message)
     message.batches[0].correlation = 99
     assert (await stream.receive()).acks[0].correlation == 2
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_nothing_overtakes_what_a_cut_had_held_up(stage: Stage, seed: int) -> None:
+    """Also what was under way when the link was healed."""
+    stage.loop.random.seed(seed)
+    stream = await stage.stream()
+    for number in range(100):
+        if number == 20:
+            stage.network.cut("client", "server")
+        if number == 60:
+            stage.network.heal("client", "server")
+        await stream.send(asked(number))
+        await asyncio.sleep(0.0001)
+    got = [(await stream.receive()).acks[0].correlation for _ in range(100)]
+    assert got == list(range(100))
+
+
+async def test_a_link_that_is_cut_again_lets_nothing_go(stage: Stage) -> None:
+    stream = await stage.stream()
+    stage.network.cut("client", "server")
+    await stream.send(asked(2))
+    await asyncio.sleep(0.01)
+    stage.network.heal("client", "server")
+    stage.network.cut("client", "server")
+    with pytest.raises(TransportError):  # not its answer
+        await stream.receive()
+
+
+async def test_a_peer_that_dies_may_take_its_last_words_along(stage: Stage) -> None:
+    heard: set[bool] = set()
+    for seed in range(20):
+        stage.loop.random.seed(seed)
+        stream = await stage.stream()
+        await stream.send(asked(2))
+        await asyncio.sleep(0.0006)  # it has been read, and answered, most likely
+        stage.server.crash("kill -9")
+        try:
+            heard.add(await stream.receive() is not None)
+        except TransportError:
+            heard.add(False)
+        await stage.start()
+    assert heard == {True, False}
+
+
+async def test_a_reset_does_not_come_through_a_link_that_is_cut(stage: Stage) -> None:
+    for seed in range(8):
+        stage.loop.random.seed(seed)
+        stream = await stage.stream()
+        stage.network.cut("server", "client")
+        stage.server.crash("kill -9")
+        before = stage.loop.now
+        with pytest.raises(TransportError, match="keepalive"):
+            await stream.receive()
+        assert stage.loop.now - before > 1.9
+        stage.network.heal("server", "client")
+        await stage.start()
+
+
+async def test_one_reply_is_lost_and_the_next_is_not(stage: Stage) -> None:
+    link = stage.network.link("server", "client")
+    for healed in (False, True):
+        link.lose_next_reply = 1
+        if healed:
+            stage.network.heal_all()
+        else:
+            with pytest.raises(TransportError):
+                await stage.as_client(
+                    lambda c: c.call(methods.ROUTES, client_pb2.RouteRequest(), 5)
+                )
+        reply = await stage.as_client(
+            lambda c: c.call(methods.ROUTES, client_pb2.RouteRequest(), 5)
+        )
+        assert reply.cluster == "c"
+
+
+async def test_who_waits_for_room_is_told_that_the_stream_is_over(stage: Stage) -> None:
+    stage.network.window_bytes = 1000
+    stream = await stage.stream()
+    stage.network.stall("client", "server")
+    await stream.send(asked(2, 2000))
+    waits = asyncio.ensure_future(stream.send(asked(3)))
+    await asyncio.sleep(0.1)
+    assert not waits.done()
+    stage.network.reset("client", "server")
+    with pytest.raises(TransportError, match="reset"):
+        async with asyncio.timeout(10):
+            await waits
+
+
+async def test_room_that_was_taken_is_given_back_in_full(stage: Stage) -> None:
+    stage.network.window_bytes = 200
+    stream = await stage.stream()
+    async with asyncio.timeout(60):
+        for number in range(2, 202):
+            await stage.spoken(stream, number)
+
+
+async def test_a_client_that_stands_still_is_noticed_too(stage: Stage) -> None:
+    await stage.stream()
+    stage.client.pause()
+    await asyncio.sleep(5)
+    assert stage.ended

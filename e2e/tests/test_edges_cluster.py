@@ -1,0 +1,342 @@
+"""As `test_edges.py`, of what a cluster does: order, offsets, permissions, journals, restarts."""
+
+import pytest
+
+from e2e.checks.findings import Check
+from e2e.checks.promise import Copy, promise_of
+from e2e.checks.verdict import Outcome
+from e2e.events import (
+    Acked,
+    Committed,
+    Committing,
+    Ending,
+    FaultKind,
+    GroupSetup,
+    Look,
+    Nacked,
+    PhaseName,
+    Refusal,
+    Sent,
+    Setup,
+    Step,
+    Unsure,
+)
+from e2e.tests.kit import (
+    FULL,
+    GROUP,
+    MASTER,
+    MEMBER,
+    READ,
+    READERS,
+    SLAVE,
+    Kit,
+    place,
+    sound,
+)
+from fmqcore.cluster import Mode
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqcore.words import Permission
+
+CACHE_ALONE = AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE)
+OTHER = f"{SLAVE[:-1]}2"
+
+# ---- I6, I7
+
+
+@pytest.mark.parametrize("orders", [("k0", "k0"), ("k0", "k1")])
+def test_stored_in_another_order_though_nobody_was_told_where(orders: tuple[str, str]) -> None:
+    """Only what has one order has to be in it."""
+    kit = Kit()
+    records = kit.send(2)
+    for nth, order in enumerate(orders):
+        kit.change(Sent, nth, order=order)
+    for record in reversed(records):
+        kit.store([record])
+        kit.ends(MASTER)
+        kit.add(Unsure(kit.at(), "p", record, "no answer"))
+    assert kit.broken() == ({Check.I6} if orders[0] == orders[1] else set())
+
+
+def test_the_last_message_below_the_committed_offset_was_acknowledged_too() -> None:
+    kit = Kit()
+    kit.produce(3)
+    kit.deliver([0, 1, 2])
+    kit.ack([0, 1])
+    kit.store_floor(3)
+    assert kit.broken() == {Check.I7}
+
+
+def test_an_ack_that_fills_a_gap_promises_what_lies_behind_it() -> None:
+    kit = Kit()
+    kit.produce(3)
+    kit.deliver([0, 1, 2])
+    for acked, floor in (([1, 2], 0), ([0], 3)):
+        kit.ack(acked)
+        kit.commit(floor)
+    kit.floor_seen(1)
+    assert kit.broken() == {Check.I7}
+
+
+def test_what_is_acked_while_a_commit_is_under_way_is_stored_by_the_next() -> None:
+    for commits, broken in ((1, set()), (2, {Check.I5})):
+        kit = Kit()
+        kit.produce(2)
+        kit.deliver([0, 1])
+        kit.ack([0])
+        kit.add(Committing(kit.at(), MEMBER, READERS))
+        kit.add(Acked(kit.at(), MEMBER, READERS, place(), 1))
+        kit.add(Committed(kit.at(), MEMBER, READERS))
+        if commits > 1:
+            kit.commit(2)
+        kit.deliver([1], who="m.2")
+        assert kit.broken() & {Check.I5} == broken
+
+
+def test_what_was_given_back_once_comes_again_once() -> None:
+    kit = Kit()
+    kit.phase(PhaseName.CALM)
+    kit.produce(1)
+    kit.wait(6000)
+    kit.deliver([0])
+    kit.add(Nacked(kit.at(), MEMBER, READERS, place(), 0))
+    kit.deliver([0])
+    assert kit.broken() == set()
+    kit.deliver([0])
+    assert kit.broken() == {Check.I12}
+
+
+# ---- I8
+
+
+def test_two_write_though_one_of_them_serves_no_reads() -> None:
+    kit = Kit()
+    kit.serves(MASTER, Permission.WRITE)
+    kit.epoch += 1
+    kit.serves(SLAVE, FULL)
+    kit.wait(10)
+    kit.serves(MASTER, Permission.NONE, 1)
+    assert Check.I8 in kit.broken()
+
+
+def test_who_stands_still_is_no_excuse_for_two_others() -> None:
+    kit = Kit(members=3)
+    kit.fault(FaultKind.WEDGE, OTHER)
+    kit.epoch += 1
+    kit.state(Mode.SLAVE_CONSUME, SLAVE)
+    kit.serves(SLAVE, READ)
+    kit.serves(MASTER, Permission.NONE)
+    assert kit.broken() == {Check.I8}
+
+
+def test_samples_of_two_epochs_say_nothing_of_the_time_between() -> None:
+    kit = Kit()
+    kit.events = [e for e in kit.events if type(e).__name__ != "Serves"]
+    looks = [(2000.0, MASTER, FULL, 1), (2020.0, SLAVE, READ, 2), (2040.0, MASTER, FULL, 3)]
+    for at_ms, broker, permission, epoch in looks:
+        kit.add(Look(at_ms, at_ms + 5, broker, GROUP, permission, epoch))
+    assert Check.I8 not in kit.broken()
+
+
+# ---- I9
+
+
+@pytest.mark.parametrize("how", [None, Ending.STOPPED, Ending.KILLED])
+def test_who_stopped_in_order_has_all_and_who_was_killed_may_not(how: Ending | None) -> None:
+    kit = Kit()
+    kit.second = Kit().writer
+    kit.produce(2)
+    if how is not None:
+        kit.end(SLAVE, how)
+    assert kit.broken() == (set() if how is Ending.KILLED else {Check.I9})
+
+
+def test_who_refuses_to_start_need_not_have_all() -> None:
+    kit = Kit()
+    kit.second = Kit().writer
+    kit.produce(2)
+    kit.fault(FaultKind.DISK_ERROR, SLAVE)
+    kit.add(Refusal(kit.at(), SLAVE, "fsync failed"))
+    assert kit.broken() == set()
+
+
+def test_what_the_master_might_have_lost_and_has_the_slave_must_have() -> None:
+    kit = Kit(CACHE_ALONE)
+    kit.second = Kit().writer
+    kit.produce(2)
+    kit.fault(FaultKind.POWER, MASTER)
+    kit.end(MASTER, Ending.POWER, 0)
+    kit.up(MASTER, 0)
+    assert kit.broken() == {Check.I9}
+
+
+def test_what_only_a_slave_has_in_the_end_is_lost() -> None:
+    kit, other = Kit(), Kit()
+    for each in (kit, other):
+        each.produce(1)
+    other.store(other.send(1))
+    kit.second = other.writer
+    records = kit.send(1)
+    kit.told(records, kit.writer.headers[-1], 1)
+    assert Check.I2 in kit.broken()
+
+
+def test_told_too_early_by_the_policy_that_holds_since_long() -> None:
+    kit = Kit(CACHE_ALONE)
+    (first,) = (event for event in kit.events if isinstance(event, Setup))
+    kit.produce(1)
+    before = int(kit.writer.end)
+    (group,) = first.groups
+    kit.add(first._replace(at_ms=kit.at(), groups=(group._replace(policy=AckPolicy()),)))
+    kit.wait(60_000)
+    records = kit.send(1)
+    header = kit.store(records)
+    kit.ends(MASTER)
+    kit.ends(SLAVE, before, before)
+    kit.told(records, header)
+    kit.wait(1000)
+    kit.ends(SLAVE)
+    assert kit.broken() == {Check.I2}
+
+
+# ---- I10
+
+
+@pytest.mark.parametrize(("durable", "committed"), [(-8, 0), (0, -8)])
+def test_what_was_only_durable_or_only_committed_need_not_be_there(
+    durable: int, committed: int
+) -> None:
+    kit = Kit()
+    kit.produce(2)
+    end = int(kit.writer.end)
+    kit.ends(SLAVE)
+    kit.change(type(kit.events[-1]), -1, durable_end=end + durable, commit_end=end + committed)
+    kit.end(SLAVE, Ending.POWER)
+    kit.up(SLAVE, end - 8)
+    assert kit.broken() == set()
+    kit.without(type(kit.events[-1]), -1)
+    kit.up(SLAVE, end - 16)
+    assert kit.broken() == {Check.I10}
+
+
+def test_what_counts_is_what_it_had_at_last_and_in_its_last_life() -> None:
+    kit = Kit()
+    kit.end(SLAVE, Ending.KILLED, 0)
+    kit.up(SLAVE, 0)
+    for _ in range(2):
+        kit.produce(1)
+        kit.ends(SLAVE)
+    end = int(kit.writer.end)
+    kit.end(SLAVE, Ending.POWER)
+    kit.up(SLAVE, end - 8)
+    assert kit.broken() == {Check.I10}
+
+
+def test_a_disk_that_was_emptied_in_another_life_has_lost_nothing_of_this_one() -> None:
+    kit = Kit()
+    kit.fault(FaultKind.DISK_EMPTY, SLAVE)
+    kit.end(SLAVE, Ending.KILLED)
+    kit.up(SLAVE, 0)
+    kit.produce(2)
+    end = int(kit.writer.end)
+    kit.end(SLAVE, Ending.KILLED, end)
+    kit.up(SLAVE, end - 8)
+    assert kit.broken() == {Check.I10}
+
+
+def test_a_journal_that_begins_behind_where_it_ended() -> None:
+    kit = Kit()
+    kit.produce(2)
+    end = int(kit.writer.end)
+    kit.end(SLAVE, Ending.KILLED, end)
+    kit.up(SLAVE, end + 16)
+    kit.change(type(kit.events[-1]), -1, log_start=end + 8)
+    assert kit.broken() == {Check.I10}
+
+
+@pytest.mark.parametrize(("failing", "broken"), [(MASTER, {Check.I10}), (SLAVE, set())])
+def test_the_disk_that_fails_must_be_its_own(failing: str, broken: set[Check]) -> None:
+    for refuses in (True, False):
+        kit = Kit()
+        kit.fault(FaultKind.DISK_ERROR, failing)
+        if refuses:
+            kit.add(Refusal(kit.at(), SLAVE, "fsync failed"))
+        else:
+            kit.end(SLAVE, Ending.FATAL, 0)
+        assert kit.broken() == broken
+
+
+# ---- what is promised, and what takes it
+
+
+def test_a_failed_fsync_takes_what_was_not_on_the_disk_and_an_end_what_was_in_memory() -> None:
+    for level, broken in (("persisted", {Check.I2}), ("received", set())):
+        kit = Kit()
+        header = kit.produce(1)
+        kit.ends(MASTER, int(kit.writer.end) + 400)
+        kit.told(kit.send(1, level=level), header, 1)
+        kit.fault(FaultKind.DISK_ERROR, MASTER)
+        kit.end(MASTER, Ending.FATAL, 0)
+        kit.up(MASTER, 0)
+        assert kit.broken() & {Check.I2} == broken
+    kit = Kit(CACHE_ALONE)
+    header = kit.produce(1)
+    kit.ends(MASTER, int(kit.writer.end) + 400)
+    kit.told(kit.send(1), header, 1)
+    kit.end(MASTER, Ending.FATAL, 0)
+    kit.up(MASTER, 0)
+    assert Check.I2 in kit.broken(), "a process that ends leaves the cache"
+
+
+def test_who_made_an_ok_by_policy() -> None:
+    names = tuple(f"{GROUP}-{number}" for number in range(5))
+    two = frozenset(names[1:3])
+
+    def ways(policy: AckPolicy, isr: frozenset[str]) -> set[frozenset[str]]:
+        made = promise_of("replicated", GroupSetup(GROUP, MASTER, names, policy), [isr], 0, 1)
+        assert made is not None
+        return set(made.ways)
+
+    majority = AckPolicy(how_many=HowMany.MAJORITY)
+    assert ways(majority, two) == {two}, "of all slaves, not of those in sync"
+    assert ways(majority, two - {SLAVE}) == set()
+    every = AckPolicy(how_many=HowMany.ALL)
+    assert ways(every, two) == {two}
+    assert ways(every, frozenset()) == set(), "one at least"
+    one = GroupSetup(
+        GROUP,
+        MASTER,
+        names,
+        AckPolicy(how_many=HowMany.ONE, counts=SlaveCounts.RECEIVED, flush=Flush.INTERVAL),
+    )
+    made = promise_of("replicated", one, [two], 0, 1)
+    assert made is not None
+    assert (made.master_copy, made.slave_copy) == (Copy.CACHE, Copy.MEMORY)
+
+
+@pytest.mark.parametrize(("healed", "broken"), [(True, {Check.I5}), (False, set())])
+def test_a_fault_that_was_over_long_before_kept_nobody_from_taking_over(
+    healed: bool, broken: set[Check]
+) -> None:
+    policy = AckPolicy(counts=SlaveCounts.RECEIVED, how_many=HowMany.ONE)
+    kit = Kit(policy, members=3)
+    kit.fault(FaultKind.CUT, OTHER)
+    if healed:
+        kit.fault(FaultKind.CUT, OTHER, step=Step.HEALED)
+    kit.wait(60_000)
+    kit.produce(3)
+    kit.consume([0, 1, 2])
+    kit.epoch += 1
+    kit.state(Mode.SLAVE_CONSUME, SLAVE)
+    kit.serves(MASTER, Permission.NONE)
+    kit.serves(SLAVE, READ)
+    kit.deliver([1])
+    assert kit.broken() & {Check.I5} == broken
+
+
+def test_one_fault_that_never_fired_is_enough_though_others_did() -> None:
+    kit = sound()
+    kit.fault(FaultKind.CUT, MASTER, number=3)
+    kit.fault(FaultKind.KILL, MASTER, number=4, step=Step.SCHEDULED)
+    verdict = kit.judge()
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert "fault 4" in verdict.reasons[0]

@@ -5,6 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from fmqbroker import produce_acks
 from fmqbroker.produce_acks import AckQueue, Waiting
 from fmqbroker.tests import journal_kit
 from fmqbroker.tests.consume_harness import until
@@ -202,3 +205,29 @@ async def test_sessions_that_end_leave_nothing(tmp_path: Path) -> None:
         async with b.session(5, 0), b.session(5, 0), b.session(5, 1), b.session(6, 0):
             assert len(b.service.sessions) == 4
         assert not b.service.sessions
+
+
+@pytest.mark.parametrize("what", ["flushed", "committed", "deposed", "a lease ran out"])
+async def test_who_waits_for_an_ack_is_woken_by_what_decides_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Not by the next look at the lease, which is there for what wakes nobody."""
+    monkeypatch.setattr(produce_acks, "_LEASE_CHECK_S", 0.01 if "lease" in what else 3600.0)
+    async with bench(tmp_path) as b:
+        line = AckQueue(b.journal, b.commit, b.gate, b.clock)
+        end = b.journal.append(journal_kit.data(bytes(10))).end
+        level = wire.PERSISTED if what == "flushed" else wire.REPLICATED
+        line.add(Waiting(1, int(level), end, deadline_ms=1 << 60, epoch=b.journal.epoch))
+        if what != "flushed":
+            await b.journal.wait_durable(end)
+        waits = asyncio.ensure_future(line.wait())
+        await asyncio.sleep(0)
+        match what:
+            case "flushed":
+                await b.journal.wait_durable(end)
+            case "committed":
+                b.commit.advance(end, end)
+            case "deposed":
+                b.gate.grant(Permission.NONE, "deposed")
+        async with asyncio.timeout(10):
+            await waits

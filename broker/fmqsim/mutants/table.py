@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from fmqsim.mutants.adapters import ADAPTERS
 from fmqsim.mutants.between import BETWEEN
 from fmqsim.mutants.consuming import CONSUMING
 from fmqsim.mutants.deciding import DECIDING
@@ -19,4 +20,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *CONSUMING,
     *SENDING,
     *BETWEEN,
+    *ADAPTERS,
 )

@@ -14,6 +14,7 @@ from fmqclient.outbox import pinned_group
 from fmqclient.routes import Routes, topic_of
 from fmqclient.settings import Start, start_at
 from fmqcore.errors import (
+    AlreadyExists,
     FmqError,
     InvalidArgument,
     NoPermission,
@@ -57,7 +58,8 @@ class Admin:
         """Create a topic with `queues` queues in each of its groups.
 
         `groups`: names, or names with weights; None means every group of the cluster. Raises
-        `AlreadyExists`, `InvalidArgument`.
+        `AlreadyExists`, `InvalidArgument`. One that was not there before, and is just as asked
+        for after a try without an answer, was made by that try.
         """
         require_name("topic", name)
         if isinstance(groups, str) or not isinstance(groups, Iterable | None):
@@ -74,18 +76,45 @@ class Admin:
             ],
             if_not_exists=if_not_exists,
         )
-        topic = topic_of((await self._ask_any(CREATE_TOPIC, request)).topic)
+        await self._routes.refresh(everything=True)
+        there = name in self._routes.table.topics
+        try:
+            topic = topic_of((await self._ask_any(CREATE_TOPIC, request)).topic)
+        except AlreadyExists as refused:
+            if there or not _tried_before(refused):
+                raise
+            topic = await self._as_asked(request, refused)
         await self._routes.refresh()
         self._routes.know(topic)
         return topic
 
+    async def _as_asked(
+        self, request: admin_pb2.CreateTopicRequest, refused: AlreadyExists
+    ) -> TopicInfo:
+        """The topic that is there, if it is what an earlier try of ours would have made."""
+        anyhow = admin_pb2.CreateTopicRequest()
+        anyhow.CopyFrom(request)
+        anyhow.if_not_exists = True  # told by who looks into ZooKeeper, not by who may not know
+        topic = topic_of((await self._ask_any(CREATE_TOPIC, anyhow)).topic)
+        asked = {g.group: g.weight for g in request.groups} or dict.fromkeys(self._routes.named, 1)
+        if {g.group: (g.weight, g.queues) for g in topic.groups} != {
+            group: (weight, request.queues) for group, weight in asked.items()
+        }:
+            raise refused
+        return topic
+
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic; its messages go with retention. Raises `NotFound`."""
+        """Delete a topic; its messages go with retention. Raises `NotFound`, but not if it was
+        there, and has gone after a try without an answer."""
         require_name("topic", name)
         await self._routes.refresh(everything=True)
         known = self._routes.table.topics.get(name)
         number = 0 if known is None else known.id  # not one that has its name by the time it comes
-        await self._ask_any(DELETE_TOPIC, admin_pb2.DeleteTopicRequest(name=name, id=number))
+        try:
+            await self._ask_any(DELETE_TOPIC, admin_pb2.DeleteTopicRequest(name=name, id=number))
+        except NotFound as refused:
+            if known is None or not _tried_before(refused):
+                raise
         await self._routes.refresh()
 
     async def topics(self) -> list[TopicInfo]:
@@ -184,16 +213,19 @@ class Admin:
         raise Unavailable(f"somebody else moves it again and again: {why}")
 
     async def delete_group(self, group: str, topic: str = "") -> int:
-        """Forget a consumer group's progress; returns how many queues of it. Raises `NotFound`."""
+        """Forget a consumer group's progress; returns how many queues of it. Raises `NotFound`,
+        but not if there was some that has gone after a try without an answer."""
         require_name("consumer group", group)
         check_text("topic", topic)
         request = admin_pb2.DeleteGroupRequest(group=group, topic=topic)
+        ask = admin_pb2.OffsetsRequest(topic=topic, group=group)
         deleted = 0
         for name in await self._groups_of(topic):
+            there = len((await self._ask_reader(name, OFFSETS, ask)).queues)
             try:
                 deleted += (await self._ask_reader(name, DELETE_GROUP, request)).deleted
-            except NotFound:
-                continue
+            except NotFound as refused:
+                deleted += there if _tried_before(refused) else 0
         if not deleted:
             raise NotFound(f"there is no consumer group {group!r}")
         return deleted
@@ -252,25 +284,34 @@ class Admin:
     # ---- inside
 
     async def _ask_any(self, method: Method, request: Any) -> Any:
-        """Any broker will do: the ones of each group in turn until one answers."""
+        """Any broker will do: the ones of each group in turn until one answers.
+
+        What is raised because of an answer has as its cause the last try that had none, or whose
+        broker could not reach ZooKeeper: that try may have done it.
+        """
         await self._routes.refresh()
-        said = []
+        said: list[str] = []
+        lost: FmqError | None = None
         for _, route in sorted(self._routes.table.groups.items()):
             for broker in candidates(route, Permission.FULL):
                 try:
                     reply = await self._connections.to(broker.address).call(
                         method, request, CALL_TIMEOUT_S
                     )
-                except TransportError as error:
+                    _raise(reply, lost)
+                except (TransportError, Unavailable) as error:
                     said.append(str(error))
-                    continue
-                _raise(reply)
-                return reply
+                    lost = error
+                else:
+                    return reply
+        if isinstance(lost, Unavailable):
+            raise lost
         raise Unavailable(f"no broker answers: {'; '.join(said) or 'the routes are empty'}")
 
     async def _ask_reader(self, group: GroupName, method: Method, request: Any) -> Any:
-        """The broker of a group that serves its reads."""
+        """The broker of a group that serves its reads. What is raised has a cause as above."""
         said: list[str] = []
+        lost: FmqError | None = None
         for again in (False, True):
             if again:
                 await self._routes.refresh()
@@ -280,9 +321,10 @@ class Admin:
                     reply = await self._connections.to(broker.address).call(
                         method, request, CALL_TIMEOUT_S
                     )
-                    _raise(reply)
+                    _raise(reply, lost)
                 except (TransportError, NoPermission) as error:
                     said.append(f"{broker.id}: {error}")
+                    lost = error
                 else:
                     return reply
         raise Unavailable(f"nobody serves the reads of group {group}: {'; '.join(said)}")
@@ -310,10 +352,15 @@ class Admin:
         ]
 
 
-def _raise(reply: Any) -> None:
+def _raise(reply: Any, cause: FmqError | None = None) -> None:
     if reply.HasField("error"):
         error: FmqError = error_of(reply.error.code, reply.error.message)
-        raise error
+        raise error from cause
+
+
+def _tried_before(refused: FmqError) -> bool:
+    """Whether an earlier try may have done what this one was refused for."""
+    return refused.__cause__ is not None
 
 
 def _offsets(row: admin_pb2.QueueOffsets) -> QueueOffsets:

@@ -253,6 +253,7 @@ class Consumer:
 
     def _deliver(self, chunk: Chunk) -> None:
         if chunk.delivery_count > 1:
+            chunk.say_again()
             self._leave_out_waiting(chunk)
         elif (waiting := self._waiting.get(chunk.track)) is not None:
             for first, end in chunk.ranges:

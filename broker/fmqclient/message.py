@@ -95,6 +95,15 @@ class Chunk:
         """Whether the program has acked it meanwhile: another copy of it."""
         return self.track.is_done(offset, self.term, self.epoch)
 
+    def say_again(self) -> None:
+        """It is a copy: acks that were said of it, and are not known to be stored, are said again.
+
+        Its broker had no room for them, or heard of them late.
+        """
+        for first, end in self.ranges:
+            if self.track.came_again(first, end, self.epoch):
+                self.session.acked()
+
     def refine(self) -> list[Range]:
         """Leave out what is done already; what remains is to be handed out."""
         track, term, epoch = self.track, self.term, self.epoch

@@ -193,6 +193,20 @@ class Track:
                 left = [gap for part in left for gap in said.gaps(*part)]
         return [_named(*part)[:2] for part in left]
 
+    def came_again(self, first: int, end: int, epoch: int) -> bool:
+        """A delivered range of one batch is a copy: what was said of it is to be said again.
+
+        True if there is any.
+        """
+        at, until = _mark(epoch, first), _mark(epoch, end)
+        found: list[Range] = []
+        for gap in (*self.done.gaps(at, until), (until, until)):
+            if at < gap[0]:
+                found.append((at, gap[0]))
+            at = gap[1]
+        self._again += found
+        return bool(found)
+
     def is_done(self, offset: int, term: int, epoch: int) -> bool:
         """Whether the program has done it, as far as that is not stored yet."""
         return not self.not_done(offset, offset + 1, term, epoch)

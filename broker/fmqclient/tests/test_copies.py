@@ -147,3 +147,18 @@ async def test_a_queue_that_went_and_came_back_shows_nothing_that_was_acked() ->
     said = rig.session._pending()
     assert said is not None
     assert [(a.generation, a.first_offset, a.end_offset) for a in said.acks] == [(3, 0, 3)]
+
+
+async def test_acks_of_what_comes_again_are_said_again() -> None:
+    """Its broker had no room for them: unsaid, it stays in flight as long as the session lives."""
+    rig = Rig()
+    await rig.told(assigned(1), delivery(1))
+    first = rig.take()
+    for message in (first[0], *first[2:]):
+        message.ack_now()
+    rig.say()
+    await rig.told(ConsumeReply(deliveries=[piece(0, 4, RAW, count=2)]))
+    said = rig.session._pending()
+    assert said is not None
+    assert [(a.first_offset, a.end_offset) for a in said.acks] == [(0, 1), (2, 4)]
+    assert [m.offset for m in rig.take()] == [1]

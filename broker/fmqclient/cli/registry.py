@@ -102,7 +102,7 @@ class Registry:
         for _ in range(_TRIES):
             found = await self.group(group)
             if found is None:
-                known = ", ".join(sorted(await self.groups()))
+                known = ", ".join(sorted(await self.groups())) or "none"
                 raise NotFound(f"cluster {self._cluster} has no group {group!r}; it has: {known}")
             if found.value.member(master) is None:
                 known = ", ".join(m.id for m in found.value.members)

@@ -39,7 +39,7 @@ def create(
     brokers: Brokers = BROKERS,
 ) -> None:
     """Create a topic."""
-    groups = dict(_weighted(text) for text in group or []) or None
+    groups = _groups(group or []) or None
 
     async def work() -> TopicInfo:
         async with client(brokers) as connected:
@@ -130,6 +130,15 @@ def _json(topic: TopicInfo) -> dict[str, Any]:
             {"group": g.group, "queues": g.queues, "weight": g.weight} for g in topic.groups
         ],
     }
+
+
+def _groups(texts: list[str]) -> dict[str, int]:
+    groups: dict[str, int] = {}
+    for name, weight in map(_weighted, texts):
+        if name in groups:
+            raise InvalidArgument(f"--group {name!r} is given twice")
+        groups[name] = weight
+    return groups
 
 
 def _weighted(text: str) -> tuple[str, int]:

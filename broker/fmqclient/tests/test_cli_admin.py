@@ -116,6 +116,12 @@ def test_nothing_is_asked_about_what_is_not_there(
     assert told.count("\n") == 1, "and no question"
 
 
+def test_a_broker_group_that_is_named_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of two weights one was taken, and nobody said which."""
+    assert main.run(["topic", "create", "t", "-g", "g1:1", "-g", "g1:5"]) == common.USAGE
+    assert "'g1' is given twice" in capsys.readouterr().err
+
+
 def test_what_a_broker_serves_has_one_name(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     """In both commands, as table and as JSON."""
     assert main.run(["status"]) == main.run(["status", "-o", "json"]) == 0

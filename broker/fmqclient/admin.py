@@ -327,7 +327,8 @@ class Admin:
                     lost = error
                 else:
                     return reply
-        raise Unavailable(f"nobody serves the reads of group {group}: {'; '.join(said)}")
+        each = "; ".join(dict.fromkeys(said))  # both times most say the same
+        raise Unavailable(f"nobody serves the reads of group {group}: {each}")
 
     async def _groups_of(self, topic: str) -> Iterable[GroupName]:
         await self._routes.refresh()

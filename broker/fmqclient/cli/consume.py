@@ -25,7 +25,7 @@ from fmqclient.cli.common import (
 )
 from fmqclient.cli.formats import DEFAULT, as_json, formatter
 from fmqclient.cli.writer import Writer
-from fmqcore.errors import FmqError
+from fmqcore.errors import FmqError, Unavailable
 from fmqcore.words import require_name
 
 _FETCH = 1000
@@ -33,6 +33,8 @@ _LOOK_S = 0.2
 _LOOK_AGAIN_S = 1.0
 _QUIET_S = 3.0
 """With nothing to print for so long it is said which groups are not reached, and why."""
+_PATIENCE_S = 30.0
+"""So long a group may have nobody who tells how far we are: a failover takes a few seconds."""
 
 
 def consume(
@@ -118,6 +120,7 @@ class _Printer:
     ack: bool
     printed: int = 0
     _told: dict[str, str] = field(default_factory=dict)
+    _unknown_since: float | None = None  # whether the end is reached
 
     def say(self) -> None:
         """How many there were."""
@@ -143,7 +146,7 @@ class _Printer:
                 if time.monotonic() - looked_s < _LOOK_AGAIN_S:
                     continue
                 looked_s = time.monotonic()
-                if await _is_there(connected, sub, group, topic, end):
+                if await self._is_there(connected, sub, group, topic, end):
                     break
                 continue
             quiet_s += wait_s
@@ -151,10 +154,23 @@ class _Printer:
                 self._tell(sub.connected)
             if self.timeout_s and quiet_s >= self.timeout_s:
                 break
-            if end is not None and await _is_there(connected, sub, group, topic, end):
+            if end is not None and await self._is_there(connected, sub, group, topic, end):
                 break
         if self.printed:
             await sub.commit()
+
+    async def _is_there(self, connected: Any, *of: Any) -> bool:
+        """See `_is_there`; not while nobody can tell, unless that lasts."""
+        try:
+            there = await _is_there(connected, *of)
+        except Unavailable:
+            now = time.monotonic()
+            self._unknown_since = now if self._unknown_since is None else self._unknown_since
+            if now - self._unknown_since > _PATIENCE_S:
+                raise
+            return False
+        self._unknown_since = None
+        return there
 
     def _tell(self, connected: dict[str, str]) -> None:
         """Why nothing comes from a group, once for each reason."""

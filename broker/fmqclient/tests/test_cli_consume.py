@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from fmqclient.cli import consume, main
+from fmqclient.cli import common, consume, main
+from fmqclient.infos import QueueOffsets
+from fmqcore.errors import Unavailable
 
 
 class Sub:
@@ -60,3 +62,38 @@ def test_only_the_progress_of_a_named_group_may_be_left_as_it_was(
     monkeypatch.setattr(consume, "client", client)
     assert main.run(["consume", "t", "-n", "1", *options]) == 0
     assert (capfd.readouterr().out, sub.acks) == ("v\n", acks)
+
+
+class Failing(Sub):
+    """Its reader is lost as soon as all is printed: so often nobody tells how far the group is."""
+
+    group, queue, offset = "g1", 0, 0
+
+    def __init__(self, silent: int) -> None:
+        super().__init__()
+        self.silent = silent
+
+    async def fetch(self, *_: object) -> list[Any]:
+        return []
+
+    async def offsets(self, group: str = "", topic: str = "") -> list[QueueOffsets]:
+        if group and self.silent:
+            self.silent -= 1
+            raise Unavailable("nobody serves the reads of group g1")
+        return [QueueOffsets(group, topic, "g1", 0, committed=1, begin=0, end=1)]
+
+
+@pytest.mark.parametrize(("patience_s", "code"), [(30.0, 0), (-1.0, common.UNAVAILABLE)])
+def test_a_failover_does_not_end_who_consumes_up_to_the_end(
+    monkeypatch: pytest.MonkeyPatch, patience_s: float, code: int
+) -> None:
+    sub = Failing(silent=3)
+
+    @asynccontextmanager
+    async def client(_: str) -> AsyncIterator[Sub]:
+        yield sub
+
+    monkeypatch.setattr(consume, "client", client)
+    monkeypatch.setattr(consume, "_PATIENCE_S", patience_s, raising=False)
+    assert main.run(["consume", "t", "-g", "g", "-e"]) == code
+    assert sub.silent == (0 if code == 0 else 2)

@@ -66,3 +66,15 @@ def test_a_session_that_was_given_up_is_over_for_good() -> None:
     for session in (first, late):
         sessions.closed(session)
     assert len(sessions) == 0
+
+
+def test_who_does_not_number_its_sessions_supersedes_nobody_and_nothing_is_kept() -> None:
+    sessions = Sessions()
+    for producer in (0, 5, 6):
+        older, newer = Numbered(1, producer_id=producer), Numbered(2, producer_id=producer)
+        for session in (older, newer):
+            sessions.opened(session)
+        assert older.superseded is bool(producer)
+        for session in (older, newer):
+            sessions.closed(session)
+    assert not sessions._of

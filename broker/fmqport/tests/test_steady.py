@@ -1,0 +1,137 @@
+"""What every coordination session does above its link: calls that wait, states, watches."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from fmqport.coordination import ConnectionLost, Node, SessionExpired, SessionState
+from fmqport.zk import steady
+from fmqport.zk.steady import Answer, Request, SteadySession, Verb
+from fmqport.zk.watches import Watches
+
+
+class FakeLink:
+    """Answers when it is told to."""
+
+    session_id = 7
+    timeout_ms = 2000
+
+    def __init__(self) -> None:
+        self.tell: Callable[[SessionState], None] = lambda _: None
+        self.asked: list[tuple[Request, Answer]] = []
+        self.ends = True
+
+    def open(self, told: Callable[[SessionState], None]) -> None:
+        self.tell = told
+        told(SessionState.CONNECTED)
+
+    def turns(self) -> None: ...
+
+    def send(self, request: Request, answer: Answer) -> None:
+        self.asked.append((request, answer))
+
+    def close(self) -> "asyncio.Future[None]":
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.ends:
+            done.set_result(None)
+        return done
+
+
+@pytest.fixture
+def link() -> FakeLink:
+    return FakeLink()
+
+
+@pytest.fixture
+async def session(link: FakeLink) -> AsyncIterator[SteadySession]:
+    made = SteadySession(link, "zk:2181", make_root=False)
+    await made.start(5)
+    yield made
+    await made.close()
+
+
+async def asked(session: SteadySession, link: FakeLink) -> "asyncio.Task[Node | None]":
+    """A read that has no answer yet."""
+    task = asyncio.ensure_future(session.get("/a"))
+    await asyncio.sleep(0)
+    assert [request.verb for request, _ in link.asked] == [Verb.READ]
+    return task
+
+
+@pytest.mark.parametrize(
+    ("state", "error"),
+    [(SessionState.SUSPENDED, ConnectionLost), (SessionState.LOST, SessionExpired)],
+)
+async def test_what_waits_fails_with_its_session_and_what_comes_too_late_is_nobodys(
+    session: SteadySession, link: FakeLink, state: SessionState, error: type[Exception]
+) -> None:
+    task = await asked(session, link)
+    link.tell(state)
+    with pytest.raises(error):
+        async with asyncio.timeout(5):
+            await task
+    assert session.session_id == (0 if state is SessionState.LOST else 7)
+    link.asked[0][1](Node(b"late", 0, 0), None)
+    with pytest.raises(error):
+        await session.get("/a")
+    assert len(link.asked) == 1, "nothing is sent meanwhile"
+
+
+async def test_who_waits_is_told_when_the_session_is_closed_and_nobody_hears_of_it_later(
+    session: SteadySession, link: FakeLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if nobody answers that."""
+    states: list[SessionState] = []
+    session.on_state(states.append)
+    task = await asked(session, link)
+    link.ends = False
+    monkeypatch.setattr(steady, "_CLOSE_S", 0.05)
+    async with asyncio.timeout(5):
+        await session.close()
+        with pytest.raises(ConnectionLost):
+            await task
+    link.tell(SessionState.CONNECTED)
+    assert (states, session.state) == ([], SessionState.LOST)
+
+
+async def test_who_hears_of_a_state_may_stop_to_hear(
+    session: SteadySession, link: FakeLink
+) -> None:
+    heard: list[str] = []
+
+    def once(_: SessionState) -> None:
+        heard.append("once")
+        stop()
+
+    stop = session.on_state(once)
+    session.on_state(lambda _: heard.append("ever"))
+    for state in (SessionState.SUSPENDED, SessionState.CONNECTED):
+        link.tell(state)
+    assert heard == ["once", "ever", "ever"]
+
+
+async def test_a_watch_is_armed_before_it_tells_and_silent_when_it_was_stopped() -> None:
+    """Told first, a change between the look and the arming would be missed."""
+    watches, steps = Watches(), list[str]()
+    may_arm = asyncio.Event()
+
+    async def arm(_: object) -> bool:
+        steps.append("arms")
+        await may_arm.wait()
+        steps.append("armed")
+        return True
+
+    watches.add("/a", lambda: steps.append("told"))
+    stop = watches.add("/b", lambda: steps.append("told, though it was stopped"))
+    running = asyncio.ensure_future(watches.run(arm))
+    async with asyncio.timeout(5):
+        while steps.count("arms") < 2:
+            await asyncio.sleep(0)
+        stop()
+        may_arm.set()
+        while "told" not in steps:
+            await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    running.cancel()
+    assert steps[2:] in (["armed", "told", "armed"], ["armed", "armed", "told"])

@@ -84,12 +84,16 @@ def produce(
         async with client(brokers) as connected:
             known = await connected.admin().topic(topic)  # before the first line is typed
             _check_place(known, group, queue)
-            async with connected.producer(acks=acks, linger_ms=linger_ms) as producer:
-                watching = asyncio.create_task(job.watch(producer))
-                try:
-                    await job.send(producer, _whole(fd) if whole else lines(fd))
-                finally:
-                    watching.cancel()
+            try:
+                async with connected.producer(acks=acks, linger_ms=linger_ms) as producer:
+                    watching = asyncio.create_task(job.watch(producer))
+                    try:
+                        await job.send(producer, _whole(fd) if whole else lines(fd))
+                    finally:
+                        watching.cancel()
+            except BaseException:  # an interrupt, a line that is no message
+                job.say_cut_short()
+                raise
         return job.failed
 
     with ExitStack() as files:  # not in the loop: to open a pipe waits for who writes it
@@ -208,21 +212,32 @@ class _Job:
 
     async def _settle(self) -> None:
         """Wait for what was sent, in order; say the first failure."""
-        printed = []
         for future in self._waiting:
             if not future.done():
                 await asyncio.wait([future])
-            error = future.exception()
-            if error is not None:
+            if (error := future.exception()) is not None:
                 self._tell(error)
+        self._count_up()
+
+    def _count_up(self) -> None:
+        """What became of those that were sent, as far as it is known."""
+        waiting, self._waiting = self._waiting, []
+        printed = []
+        for future in waiting:
+            if not future.done() or future.cancelled() or future.exception() is not None:
                 self.failed += 1
                 continue
             self._stored += 1
             if self._results:
                 printed.append(self._line(future.result()))
-        self._waiting.clear()
         if printed:
             write(b"".join(printed))
+
+    def say_cut_short(self) -> None:
+        """The command ends before its input, and its producer is closed."""
+        if self._sent:
+            self._count_up()
+            talk(f"cut short: of {self._sent:,} sent {self._stored:,} are stored")
 
     def _line(self, result: Any) -> bytes:
         if self._output is Output.JSON:

@@ -153,6 +153,15 @@ async def ends(fmq: Fmq) -> None:
         _, err = await process.communicate()
         assert process.returncode == wanted
         assert "Traceback" not in err.decode()
+    process = await fmq.start("produce", "orders", "-p")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"one\ntwo\n")  # and there may be more
+    for _ in range(2):
+        await process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = await process.communicate()
+    assert (process.returncode, err) == (130, b"fmq: cut short: of 2 sent 2 are stored\n")
     # All of it fits into the pipe before its reader goes: no later write would tell.
     assert (await fmq("topic", "create", "small", "-q", "1"))[0] == 0
     assert (await fmq("produce", "small", stdin=b"1\n2\n3\n"))[0] == 0

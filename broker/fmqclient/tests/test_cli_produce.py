@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fmqclient.cli import common, main, produce
-from fmqcore.errors import StorageFull
+from fmqcore.errors import StorageFull, TooLarge
 
 
 async def test_a_failure_is_told_though_no_more_lines_come(
@@ -42,6 +42,33 @@ async def test_a_failure_is_told_though_no_more_lines_come(
     first, last = capsys.readouterr().err.splitlines()
     assert (first, job.failed) == ("fmq: the disk is full", 2)
     assert last.startswith("fmq: 0 stored, 2 not in ")
+
+
+async def test_who_is_interrupted_is_told_how_much_is_stored(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    loop = asyncio.get_running_loop()
+    futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in range(3)]
+    left = list(futures)
+    producer = SimpleNamespace(send_nowait=lambda *_, **__: left.pop(0))
+
+    async def three_lines() -> AsyncIterator[list[bytes]]:
+        yield [b"a", b"b", b"c"]
+
+    job = produce._Job("t", None, None, {}, 0, 0, common.Output.TABLE, True)
+    sending = asyncio.create_task(job.send(producer, three_lines()))
+    while left:
+        await asyncio.sleep(0)
+    futures[0].set_result(SimpleNamespace(group="g1", queue=0, offset=7))
+    await asyncio.sleep(0)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    futures[1].set_exception(TooLarge("too large"))
+    job.say_cut_short()
+    told = capsys.readouterr()
+    assert told.out == "g1 0 7\n"
+    assert told.err == "fmq: cut short: of 3 sent 1 are stored\n"
 
 
 def test_a_file_is_opened_where_signals_end_it(

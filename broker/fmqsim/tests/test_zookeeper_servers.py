@@ -1,0 +1,333 @@
+"""The simulated ZooKeeper is as cruel as a real one may be: its followers lag, sessions end there.
+
+The suite that it shares with a real one cannot ask for that: a real one may be quick. A simulated
+one that always is would make every seed green. Asked at the wire, below what a client like kazoo
+makes of it.
+"""
+
+import asyncio
+
+import pytest
+
+from fmqport.coordination import SessionState
+from fmqport.zk.steady import Request, Verb
+from fmqport.zk.watches import Watch, Watches
+from fmqsim.loop import SimLoop
+from fmqsim.tests.conftest import a_process
+from fmqsim.zookeeper import Break, Ensemble
+from fmqsim.zookeeper_client import SimLink
+from fmqsim.zookeeper_servers import Server, Session
+from fmqsim.zookeeper_tree import Tree, Txn
+from fmqsim.zookeeper_wire import Connection
+
+SOON = 0.02  # a dial, a request: a few hops, and the lag of a follower
+SEEDS = range(8)
+
+
+class Raw(SimLink):
+    """A client without kazoo's thread: it does what the test says and keeps what it hears."""
+
+    def __init__(self, ensemble: Ensemble, name: str = "raw") -> None:
+        self.asked_ms = 2000
+        self.route = ensemble.route(name)
+        self.said: list[object] = []
+        self.connection: Connection | None = None
+        self._dials = 0
+
+    async def dial(self, server: Server, session: int = 0, zxid: int = 0) -> None:
+        self._dials += 1
+        self.route.dial(self, self._dials, server, session, zxid)
+        await asyncio.sleep(SOON)
+
+    @property
+    def there(self) -> Connection:
+        assert self.connection is not None
+        return self.connection
+
+    @property
+    def session(self) -> Session:
+        return self.there.session
+
+    def ask(self, verb: Verb, path: str, *, number: int = 1, watch: Watch | None = None) -> None:
+        self.there.ask(number, Request(verb, path, ephemeral=verb is Verb.CREATE, watch=watch))
+
+    # ---- what it hears
+    def connected(self, attempt: int, connection: Connection) -> None:
+        self.connection = connection
+        self.said.append("connected")
+
+    def refused(self, attempt: int) -> None:
+        self.said.append("refused")
+
+    def expired(self, attempt: int) -> None:
+        self.said.append("expired")
+
+    def dropped(self, connection: Connection) -> None:
+        self.said.append("dropped")
+
+    def ponged(self, connection: Connection) -> None:
+        self.said.append("ponged")
+
+    def answered(
+        self, connection: Connection, number: int, value: object, error: Exception | None, zxid: int
+    ) -> None:
+        self.said.append(number)
+
+    def fired(self, connection: Connection, watch: Watch) -> None:
+        self.said.append("fired")
+
+
+@pytest.fixture
+async def ensemble() -> Ensemble:
+    """Server 0 leads."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop)
+    return Ensemble(loop)
+
+
+def a_watch(path: str) -> Watch:
+    return Watch(Watches(), path, lambda: None)
+
+
+def has(server: Server, path: str) -> bool:
+    return path in server.tree.nodes
+
+
+async def at(ensemble: Ensemble, when: float) -> None:
+    await asyncio.sleep(when - ensemble.loop.now)
+
+
+# ---- servers
+
+
+async def test_a_follower_has_it_later_than_the_leader(ensemble: Ensemble) -> None:
+    leader, *followers = ensemble.servers
+    behind: set[int] = set()
+    for number in range(20):
+        ensemble.put(f"/{number}", b"")
+        while not all(has(server, f"/{number}") for server in ensemble.servers):
+            if has(leader, f"/{number}"):
+                behind |= {f.number for f in followers if not has(f, f"/{number}")}
+            await asyncio.sleep(0.0001)
+    assert behind == {1, 2}
+
+
+async def test_who_is_elected_begins_with_all_that_was_committed(ensemble: Ensemble) -> None:
+    ensemble.cut_off(1, 1000)
+    ensemble.cut_off(2, 1000)
+    ensemble.put("/a", b"")
+    await asyncio.sleep(SOON)
+    ensemble.stop_server(0)
+    await asyncio.sleep(2)
+    assert ensemble.leader in ensemble.servers[1:]
+    assert all(has(server, "/a") for server in ensemble.servers[1:])
+
+
+async def test_who_is_back_has_all_that_was_committed_and_each_of_it_once(
+    ensemble: Ensemble,
+) -> None:
+    server = ensemble.servers[1]
+    ensemble.stop_server(1)
+    ensemble.put("/a", b"0")
+    await asyncio.sleep(SOON)
+    ensemble.start_server(1)
+    assert has(server, "/a")
+    ensemble.put("/a", b"1")  # on its way to it, when it is told in another way
+    ensemble.stop_server(1)
+    ensemble.start_server(1)
+    ensemble.put("/a/b", b"")
+    assert not has(server, "/a/b")
+    assert not server.tree.nodes["/a"].children
+    await asyncio.sleep(SOON)
+    assert server.tree.nodes["/a"].version == ensemble.truth.nodes["/a"].version == 1
+    assert list(server.tree.nodes["/a"].children) == ["b"]
+
+
+def test_a_snapshot_does_not_change_with_the_tree() -> None:
+    tree = Tree()
+    copy = tree.copy()
+    tree.apply(Txn(1, Verb.CREATE, ("/a",)))
+    assert (tree.read(Request(Verb.LIST, "/")), copy.read(Request(Verb.LIST, "/"))) == (["a"], [])
+
+
+# ---- sessions
+
+
+async def test_the_leader_hears_of_a_followers_client_with_the_next_half_tick(
+    ensemble: Ensemble,
+) -> None:
+    clients = [Raw(ensemble, f"of{number}") for number in (1, 2)]
+    for number, client in enumerate(clients, 1):
+        await client.dial(ensemble.servers[number])
+    await at(ensemble, 1.01)
+    for client in clients:
+        client.there.ping()
+    await at(ensemble, 1.05)
+    assert [client.said for client in clients] == [["connected", "ponged"]] * 2
+    ensemble.stop_server(2)  # what it has heard is lost
+    await at(ensemble, 2.5)
+    assert [client.session.over for client in clients] == [False, True]
+    await at(ensemble, 3.5)
+    assert [client.session.over for client in clients] == [True, True]
+
+
+async def test_who_pings_a_follower_that_is_cut_off_loses_its_session(ensemble: Ensemble) -> None:
+    client = Raw(ensemble)
+    await client.dial(ensemble.servers[1])
+    ensemble.cut_off(1, 5)
+    for _ in range(10):
+        client.there.ping()
+        await asyncio.sleep(0.3)
+    assert client.said == ["connected", *["ponged"] * 10], "it answers, and nobody else knows"
+    assert client.session.over
+    await at(ensemble, 6)
+    assert client.said[-1] == "dropped"
+    assert not ensemble.loop.problems
+
+
+async def test_a_session_that_is_over_writes_nothing_though_its_server_knows_it_not(
+    ensemble: Ensemble,
+) -> None:
+    """An ephemeral of a dead session would be there for ever."""
+    client = Raw(ensemble)
+    await client.dial(ensemble.servers[1])
+    ensemble.servers[1].applies_at = 1.0  # so slow is it
+    ensemble.expire(client.session.number)
+    client.ask(Verb.CREATE, "/e")
+    await at(ensemble, 3)
+    assert ensemble.peek("/e") is None
+    assert client.said == ["connected", "dropped"]
+    assert not ensemble.loop.problems
+
+
+async def test_a_session_that_moves_is_heard_of_and_leaves_its_old_connection(
+    ensemble: Ensemble,
+) -> None:
+    old, new = Raw(ensemble), Raw(ensemble)
+    await old.dial(ensemble.servers[1])
+    await at(ensemble, 1.01)
+    await new.dial(ensemble.servers[2], old.session.number)
+    assert (old.said, new.said) == (["connected", "dropped"], ["connected"])
+    assert new.session is old.session
+    old.ask(Verb.CREATE, "/late")
+    await at(ensemble, 2.5)
+    assert ensemble.peek("/late") is None
+    assert not new.session.over, "it has its whole time from when it moved"
+
+
+# ---- connections
+
+
+async def test_who_has_seen_more_than_a_server_is_refused_there(ensemble: Ensemble) -> None:
+    client, server = Raw(ensemble), ensemble.servers[1]
+    ensemble.put("/a", b"")
+    await asyncio.sleep(SOON)
+    await client.dial(server, zxid=server.tree.zxid + 1)
+    await client.dial(server, zxid=server.tree.zxid)
+    assert client.said == ["refused", "connected"]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_a_client_that_dials_again_sees_no_past(ensemble: Ensemble, seed: int) -> None:
+    """Slow is not cut off: it would take it in."""
+    ensemble.random.seed(seed)
+    session = ensemble.session(a_process(), 2000)
+    await session.start(10)
+    (here,) = (server for server in ensemble.servers if server.connections)
+    other = next(s for s in ensemble.servers if s not in (here, ensemble.leader))
+    other.applies_at = 1000.0
+    await session.create("/a", b"")
+    ensemble.route("127.0.0.1").reset()
+    if here is not ensemble.leader:
+        ensemble.stop_server(here.number)
+    await asyncio.sleep(3)
+    assert session.state is SessionState.CONNECTED
+    assert not other.connections
+    assert await session.get("/a") is not None
+
+
+async def test_a_follower_that_is_cut_off_takes_nobody_in_and_passes_nothing_on(
+    ensemble: Ensemble,
+) -> None:
+    inside, outside = Raw(ensemble, "inside"), Raw(ensemble, "outside")
+    await inside.dial(ensemble.servers[1])
+    await outside.dial(ensemble.servers[2])
+    ensemble.cut_off(1, 1.0)
+    await outside.dial(ensemble.servers[1], outside.session.number)
+    inside.ask(Verb.CREATE, "/a")
+    await asyncio.sleep(0.9)
+    assert ensemble.peek("/a") is None
+    assert (inside.said, outside.said) == (["connected"], ["connected"])
+    await asyncio.sleep(0.2)
+    assert ensemble.peek("/a") is not None
+    assert (inside.said, outside.said) == (["connected", 1], ["connected", "dropped", "connected"])
+
+
+async def test_a_watch_fires_once_and_not_where_there_was_nothing_to_watch(
+    ensemble: Ensemble,
+) -> None:
+    client = Raw(ensemble)
+    await client.dial(ensemble.servers[1])
+    client.ask(Verb.WATCH_CHILDREN, "/a", watch=a_watch("/a"))
+    client.ask(Verb.WATCH, "/b", number=2, watch=a_watch("/b"))
+    await asyncio.sleep(SOON)
+    for path in ("/a/child", "/b", "/b"):
+        ensemble.put(path, b"")
+        await asyncio.sleep(SOON)
+    assert client.said == ["connected", 1, 2, "fired"]
+
+
+async def test_what_was_held_comes_in_its_order_both_ways(ensemble: Ensemble) -> None:
+    client = Raw(ensemble)
+    await client.dial(ensemble.servers[0])
+    for to in (True, False):
+        client.said.clear()
+        client.route.hold(to=to, back=not to)
+        for number in range(5):
+            client.ask(Verb.READ, "/", number=number)
+        await asyncio.sleep(SOON)
+        assert not client.said
+        client.route.heal()
+        await asyncio.sleep(SOON)
+        assert client.said == [0, 1, 2, 3, 4]
+
+
+async def test_only_the_next_write_is_broken(ensemble: Ensemble) -> None:
+    client = Raw(ensemble)
+    for how in Break:
+        client.route.break_next = how
+        for path in ("/lost", "/done"):
+            await client.dial(ensemble.servers[0])
+            client.said.clear()
+            client.ask(Verb.DELETE, path)
+            await asyncio.sleep(SOON)
+            assert client.said == (["dropped"] if path == "/lost" else [1])
+
+
+# ---- a client
+
+
+async def test_a_wedged_client_does_not_dial(ensemble: Ensemble) -> None:
+    process = a_process()
+    session = ensemble.session(process, 2000)
+    await ensemble.loop.spawn(process, session.start(10))  # its duties are that process's
+    process.node.wedge()
+    await asyncio.sleep(2.5)
+    ensemble.route("127.0.0.1").reset()
+    await asyncio.sleep(1)
+    dialled = any(server.connections for server in ensemble.servers)
+    process.node.resume()
+    await asyncio.sleep(3)
+    assert not dialled
+    assert session.state is SessionState.CONNECTED
+
+
+async def test_the_connection_of_a_dead_client_is_closed(ensemble: Ensemble) -> None:
+    process = a_process()
+    session = ensemble.session(process, 2000)
+    await session.start(10)
+    process.node.crash("killed")
+    await asyncio.sleep(SOON)
+    process.alive = True  # so that the test may end
+    assert not any(server.connections for server in ensemble.servers)
+    assert ensemble.session_of("127.0.0.1"), "it is not over yet"

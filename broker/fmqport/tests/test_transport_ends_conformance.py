@@ -88,6 +88,24 @@ async def test_a_cancelled_receive_tears_the_stream_down(node: Node) -> None:
         await stream.receive()
 
 
+async def test_a_receive_that_a_handler_gave_up_tears_the_stream_down(node: Node) -> None:
+    after: list[BaseException] = []
+
+    async def give_up(stream: Stream) -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await stream.receive()
+        with pytest.raises(TransportError) as refused:
+            await stream.send(answered(1))
+        after.append(refused.value)
+
+    stream = await node.open(give_up)
+    with pytest.raises(TransportError):
+        await stream.receive()
+    await node.how_it_ended()
+    assert after
+
+
 async def test_a_closed_connection_is_a_dead_peer(node: Node) -> None:
     stream = await node.open(read_for_ever)
     await stream.send(asked(1))

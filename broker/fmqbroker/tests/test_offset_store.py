@@ -355,7 +355,7 @@ async def test_who_took_over_keeps_its_side_journal_until_its_term_is_open(tmp_p
             await asyncio.sleep(0)
         await rig.offsets.install_own(Epoch(4))
         assert key() not in rig.journal.state.offsets, "who opened that has what was in it"
-        await rig.offsets.install_own(Epoch(1))
+        await rig.offsets.install_own(Epoch(2))  # the newest that had opened as I took over
         assert rig.journal.state.offsets[key()].floor == 5
 
 

@@ -19,7 +19,7 @@ from fmqcore.journal.offsets import OffsetEntry, tombstone
 from fmqcore.journal.state import TOMBSTONE_MS
 from fmqcore.words import Epoch, Offset
 from fmqport.coordination import ConnectionLost
-from fmqport.disk import DiskFull
+from fmqport.disk import DiskFile, DiskFull
 
 # ---- as taker
 
@@ -204,13 +204,34 @@ async def test_a_side_journal_is_written_anew_when_it_has_grown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fmqbroker.takeover.COMPACT_BYTES", 500)
+    files: list[DiskFile] = []
+    begun_in_all = 0
     async with running(Rig(tmp_path), lead=False) as rig:
+        begin, close = rig.side.replace, rig.side.close
+
+        async def begun(data: bytes) -> DiskFile:
+            nonlocal begun_in_all
+            begun_in_all += 1
+            files.append(await begin(data))
+            return files[-1]
+
+        async def closed(file: DiskFile) -> None:
+            files.remove(file)
+            await close(file)
+
+        monkeypatch.setattr(rig.side, "replace", begun)
+        monkeypatch.setattr(rig.side, "close", closed)
         await take_over(rig, 2)
         for floor in range(40):
             await rig.offsets.put(at(rig, floor))
-        sizes = dict(await rig.disk.list())
-        assert sizes[NAME] < 700
+            assert len(files) == 1, "the one before is closed"
+        assert dict(await rig.disk.list())[NAME] < 700
         assert (await SideJournal.load(rig.side))[key()].floor == 39
+        await rig.offsets.put({key(queue): OffsetEntry(2 << 32, Offset(1)) for queue in range(60)})
+        before = begun_in_all
+        for floor in range(40, 45):
+            await rig.offsets.put(at(rig, floor))
+        assert begun_in_all == before, "a table that is large is not written anew at each put"
 
 
 async def test_what_found_no_room_is_not_stored_by_being_asked_for_again(

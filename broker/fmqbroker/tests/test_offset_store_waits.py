@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fmqbroker.tests.consume_harness import Rig, at, commit_held, key, running, take_over, until
-from fmqcore.cluster import GroupState, Mode
+from fmqcore.cluster import GroupState, Mode, Versioned
 from fmqcore.errors import NoPermission
-from fmqcore.journal.control import decode_offsets
+from fmqcore.journal.control import decode_offsets, encode_offsets
+from fmqcore.journal.offsets import OffsetEntry
+from fmqcore.words import Epoch, Offset
 
 
 async def turns() -> None:
@@ -80,3 +83,55 @@ async def test_a_checkpoint_of_a_term_that_is_over_leaves_that_of_the_next(tmp_p
         await until(lambda: tried)
         assert tried == [None]
         assert rig.group.state.value.offsets == ""
+
+
+async def test_who_waits_for_a_write_that_is_given_up_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker stops while its disk hangs: its consumers' streams wait for this."""
+    writing = asyncio.Event()
+
+    async def hang(*_: Any) -> None:
+        writing.set()
+        await asyncio.Event().wait()
+
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        monkeypatch.setattr(rig.side, "append", hang)
+        putting = asyncio.create_task(rig.offsets.put(at(rig, 5)))
+        await writing.wait()
+    async with asyncio.timeout(10):
+        with pytest.raises(NoPermission):
+            await putting
+
+
+async def test_who_is_master_already_may_be_told_so_again(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        with commit_held(rig):
+            putting = asyncio.create_task(rig.offsets.put(at(rig, 5)))
+            await until(lambda: key() in rig.journal.state.offsets)
+            await rig.offsets.become_master()
+            await turns()
+            assert not putting.done()
+        await putting
+
+
+async def test_the_record_of_another_masters_term_is_not_mine_to_empty(tmp_path: Path) -> None:
+    """It has not installed it yet, and I have not heard that I was deposed."""
+    async with running(Rig(tmp_path)) as rig:
+        await rig.committed()
+        record = replace(rig.group.state.value, epoch=Epoch(4), offsets="cmVj")
+        rig.group.state = Versioned(record, 9)
+        rig.group.changed.notify()
+        await turns()
+        assert rig.group.state.value.offsets == "cmVj"
+
+
+async def test_what_is_put_late_does_not_hide_what_is_newer(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path, offsets_interval_ms=60_000)) as rig:
+        newer = OffsetEntry(9 << 32, Offset(7))
+        await rig.offsets.install(encode_offsets({key(): newer}))
+        late = asyncio.create_task(rig.offsets.put({key(): OffsetEntry(3 << 32, Offset(4))}))
+        await turns()
+        assert rig.offsets.get(key()) == newer
+        late.cancel()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fmqbroker import topic_sweep
 from fmqbroker.cluster_view import ClusterView
 from fmqbroker.tests.consume_harness import TOPIC, Rig, consuming, key, running, until
 from fmqbroker.tests.test_changing_topics import Tree
@@ -180,6 +181,15 @@ async def test_what_is_read_stays(tmp_path: Path) -> None:
         await until(lambda: not rig.fetch.groups.get("billing", TOPIC.id).sessions)  # type: ignore[union-attr]
         await sweep.look()
         assert rig.journal.state.progress(key(0)) is None
+        assert rig.fetch.groups.get("billing", TOPIC.id) is None, "it would store it again"
+
+
+async def test_many_go_a_part_at_each_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_sweep, "AT_ONCE", 1)
+    async with running(Rig(tmp_path)) as rig:
+        sweep = await a_sweep(rig, Zoo())
+        assert await a_day(rig, sweep) == 0
+        assert [await sweep.look() for _ in range(3)] == [1, 1, 0]
 
 
 async def test_zookeeper_is_not_asked_for_topics_that_are_known(tmp_path: Path) -> None:

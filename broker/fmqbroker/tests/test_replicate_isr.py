@@ -286,3 +286,20 @@ async def test_a_slave_without_room_stays_linked_and_out_of_the_set(tmp_path: Pa
 def no_room(step: Step) -> None:
     if step.kind == "write":
         raise DiskFull(f"{step.name}: no space left on device")
+
+
+async def test_who_broke_off_before_a_term_has_its_time_to_come_back_in_it(tmp_path: Path) -> None:
+    """The master opened it anew after a doubt, and all its streams had broken in that."""
+    async with cluster(tmp_path, dead_after_ms=60_000) as c:
+        master, (slave,) = c.master, c.slaves
+        master.master.close_writes()
+        await slave.stop(crash=True)
+        await until(lambda: not master.master.links[slave.name].connected)
+        await master.open_term()
+        await turns(200)
+        assert c.isr == {slave.name}
+        await slave.start()
+        end = master.produce()
+        await c.committed(end)
+        await slave.stop(crash=True)
+        await until(lambda: c.isr == set())

@@ -1,8 +1,11 @@
 """Events on the custom resources: what the operator decided, once and not again and again.
 
-What is news, `told.py` says. Leaves Events in the cluster, which forgets them by itself.
+What is news, `told.py` says. Nothing waits for an Event for long: the API server may keep them in
+a store of their own, which is away or slow while all else works. Leaves Events in the cluster,
+which forgets them by itself.
 """
 
+import asyncio
 import time
 from typing import Final, Literal
 
@@ -15,6 +18,8 @@ from fmqoperator.told import Told
 _log = structlog.get_logger()
 _LONGEST: Final = 1000  # bytes; the API server refuses what is longer than 1024
 _REFUSED: Final = range(400, 500)
+_PATIENCE_S: Final = 2.0  # what follows in a plan is not done if its look is much older
+_SILENT_S: Final = 30.0  # so long none is tried after one that was not answered
 
 Kind = Literal["Normal", "Warning"]
 
@@ -26,6 +31,7 @@ class Events:
         self._kube = kube
         self._me = me
         self._told = Told()
+        self._silent_until_s = float("-inf")  # monotonic
 
     async def tell(self, about: Json, kind: Kind, reason: str, message: str) -> None:
         """On the object `about`. What cannot be written is logged, and no reason to stop."""
@@ -34,8 +40,16 @@ class Events:
         if not self._told.is_news(key, time.monotonic()):
             return
         _log.info("tells", of=f"{meta['namespace']}/{meta['name']}", reason=reason, message=message)
+        if time.monotonic() < self._silent_until_s:
+            return  # the log has it
         try:
-            await self._kube.create("Event", meta["namespace"], self._event(about, *key[1:], kind))
+            async with asyncio.timeout(_PATIENCE_S):
+                event = self._event(about, *key[1:], kind)
+                await self._kube.create("Event", meta["namespace"], event)
+        except TimeoutError:
+            _log.warning("event_not_written", reason=reason, why="no answer in time")
+            self._silent_until_s = time.monotonic() + _SILENT_S
+            self._told.not_told(key)
         except KubeError as error:
             if error.reason == NAMESPACE_ENDS:
                 return

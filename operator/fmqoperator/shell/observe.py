@@ -4,8 +4,10 @@ The cluster comes from kopf's watches, the rest is asked now: ZooKeeper, then th
 a few seconds at most. What does not answer is not known, and said so.
 """
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from fmqcore.errors import FmqError, Malformed
 from fmqcore.words import BrokerId
@@ -18,6 +20,8 @@ from fmqoperator.shell.cache import Cache
 from fmqoperator.shell.kube import Kube, KubeError
 from fmqoperator.shell.times import wall_ms
 from fmqoperator.shell.zookeeper import Ensembles
+
+_EVENTS_S: Final = 2.0  # they may lie in a store of their own, which is away while all else works
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,9 @@ class Observer:
             return {}
         meta = maker["metadata"]
         try:
-            said = await self.kube.said_of(meta["namespace"], meta["uid"])
-        except KubeError:
+            async with asyncio.timeout(_EVENTS_S):
+                said = await self.kube.said_of(meta["namespace"], meta["uid"])
+        except (KubeError, TimeoutError):
             return {}
         return {b: why for b in missing if (why := why_not_made(b, said))}
 

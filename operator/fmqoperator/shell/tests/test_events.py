@@ -1,9 +1,11 @@
 """Events on resources: what is written, and what becomes of one that is not taken."""
 
+import asyncio
 from typing import Any, cast
 
 import pytest
 
+from fmqoperator.shell import events as module
 from fmqoperator.shell.events import Events
 from fmqoperator.shell.kube import Json, Kube, KubeError
 
@@ -14,8 +16,13 @@ class FakeKube:
     def __init__(self) -> None:
         self.written: list[tuple[str, str, Json]] = []
         self.refuse: KubeError | None = None
+        self.hangs = False
+        self.tries = 0
 
     async def create(self, kind: str, namespace: str, body: Json) -> Json:
+        self.tries += 1
+        if self.hangs:
+            await asyncio.Event().wait()
         if self.refuse is not None:
             raise self.refuse
         self.written.append((kind, namespace, body))
@@ -63,3 +70,19 @@ async def test_one_that_could_not_be_written_is_written_later(status: int, again
     kube.refuse = None
     await events.tell(GROUP, "Normal", "Switchover", "g1-1 is to be master")
     assert len(kube.written) == again
+
+
+async def test_nothing_waits_for_a_store_of_events_that_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else no round would come to what it is to do: all that follows is by too old a look then."""
+    kube, events = made()
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.01, raising=False)
+    kube.hangs = True
+    for at in range(20):
+        await asyncio.wait_for(events.tell(GROUP, "Normal", "Switchover", f"to g1-{at}"), 5)
+    assert kube.tries == 1, "one is tried, and waited for, in a while"
+    kube.hangs = False
+    monkeypatch.setattr(events, "_silent_until_s", 0.0)
+    await events.tell(GROUP, "Normal", "Switchover", "to g1-0")
+    assert len(kube.written) == 1, "it was not told"

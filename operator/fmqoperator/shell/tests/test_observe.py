@@ -1,5 +1,6 @@
 """A look at a group: what does not answer is told apart from what makes no sense."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from fmqoperator import judge
 from fmqoperator.actions import Tell
 from fmqoperator.plan import plan
 from fmqoperator.seen import Defaults
+from fmqoperator.shell import observe
 from fmqoperator.shell.brokers import Brokers
 from fmqoperator.shell.cache import Cache
 from fmqoperator.shell.observe import Observer
@@ -54,6 +56,26 @@ async def test_garbage_in_zookeeper_is_not_a_zookeeper_that_is_away(
     told = [a for a in plan(seen) if isinstance(a, Tell) and a.reason.startswith("ZooKeeper")]
     assert [t.reason for t in told] == [event]
     assert words in told[0].message
+
+
+async def test_a_look_does_not_wait_for_events_that_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is seen beside them would be too old to act by."""
+    monkeypatch.setattr(observe, "_EVENTS_S", 0.01, raising=False)
+    made = running()
+    pods = {name: pod for name, pod in made.pods.items() if name != "g1-1"}
+    maker = {"metadata": {"namespace": "shop", "uid": "u"}}
+    known = {"pods": lambda _: pods, "stateful_set": lambda _: maker, "children": _none}
+    cache = cast(Cache, SimpleNamespace(**_REST | known, claims=_none))
+    kube = SimpleNamespace(said_of=_hangs)
+    observer = Observer(
+        Defaults("image"), cast(Any, kube), cache, cast(Any, Ensemble(None)), cast(Brokers, _Mute())
+    )
+    seen = await asyncio.wait_for(observer.look(made.group, ()), 5)
+    assert (seen.pods, seen.not_made) == (pods, {})
+
+
+async def _hangs(*_: Any) -> None:
+    await asyncio.Event().wait()
 
 
 class _Mute:

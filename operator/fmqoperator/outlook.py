@@ -114,17 +114,29 @@ def replicas(seen: Observation, step: Step | None) -> int:
             pass
     if seen.group.spec.hibernated:
         return running or 0
-    if running is None:
-        return asked
     if seen.zookeeper is None:
-        return running
+        return asked if running is None else running
     if facts.config_of(seen) is None:
-        return max(running, asked)
+        return max(running or 0, asked)
     stay = [b for b in wanted.leaving(seen) if not wanted.has_left(seen, b)]
     most = max([asked, *(names.ordinal(b) + 1 for b in stay)])
-    if running == 0:  # those on their way out must be there to leave in order
+    if not running:  # those on their way out must be there to leave in order
         return most
-    return most if running > most else max(running, asked)
+    needed = [names.ordinal(b) + 1 for b in stay if _must_return(seen, b)]
+    return most if running > most else max([running, asked, *needed])
+
+
+def _must_return(seen: Observation, broker: str) -> bool:
+    """It was stopped on its way out and cannot leave so: it is master still, as nobody but a person
+    stops one; or nobody serves who could count it out, and whoever opens the next term must hear
+    it, as it may hold what the others lack."""
+    state, running = facts.state_of(seen), facts.running_replicas(seen) or 0
+    if seen.pods is None or broker in seen.pods or running > names.ordinal(broker):
+        return False
+    if broker == state.master:
+        return True
+    unheard = facts.is_live(seen, state.master) and facts.answer_of(seen, state.master) is None
+    return broker in state.isr and not unheard and not facts.master_serves(seen)
 
 
 def child_of(seen: Observation, kind: str, name: str) -> Json | None:

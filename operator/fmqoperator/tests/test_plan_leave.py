@@ -1,14 +1,17 @@
 """Fewer replicas: whose copy may go."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from fmqcore.cluster import Mode
 from fmqcore.words import BrokerId, Position
 from fmqoperator.outlook import outlook
-from fmqoperator.seen import PodPhase
-from fmqoperator.tests.plan_kit import replicas
-from fmqoperator.tests.world import running
+from fmqoperator.outlook import replicas as to_run
+from fmqoperator.seen import Node, PodPhase
+from fmqoperator.tests.plan_kit import lose_master, members, replicas
+from fmqoperator.tests.world import World, running
 
 pytestmark = pytest.mark.parametrize("moves", [False, True], ids=["today", "moves"])
 
@@ -51,3 +54,69 @@ def test_one_that_is_not_in_sync_may_go_while_another_slave_is(moves: bool) -> N
     made.run(lambda w: w.state.isr == {"g1-1"})
     made.spec(replicas=3)
     made.run(lambda w: replicas(w) == 3)
+
+
+@pytest.mark.parametrize("by_hand", ["deleted", "scaled"])
+def test_a_master_that_cannot_leave_yet_is_not_left_stopped(moves: bool, by_hand: str) -> None:
+    """Its scale-down is refused, and somebody takes the StatefulSet, or scales that instead."""
+    made = running(moves, replicas=3, switchover={"to": "g1-2"})
+    del made.body["spec"]["switchover"]
+    made.broken |= {"g1-0", "g1-1"}
+    for slave in ("g1-0", "g1-1"):
+        made.pods[slave] = replace(made.pods[slave], waiting="CrashLoopBackOff", ready=False)
+    made.run(lambda w: not w.state.isr)
+    made.spec(replicas=2)
+    made.round()
+    assert replicas(made) == 3
+    if by_hand == "deleted":
+        del made.children["StatefulSet", "g1"]
+        made.pods.clear()
+    else:
+        made.children["StatefulSet", "g1"]["spec"]["replicas"] = 2
+        made.turn()
+        made.turn()
+        assert "g1-2" not in made.pods
+    made.broken.clear()
+    made.run(lambda w: w.state.mode is Mode.MASTER and len(w.state.isr) == 2, most=30)
+    if moves:
+        made.run()
+        assert (replicas(made), members(made)) == (2, ["g1-0", "g1-1"])
+        assert made.state.master in ("g1-0", "g1-1")
+
+
+def test_who_was_just_stopped_comes_back_if_the_master_is_lost_before_it_counted_it_out(
+    moves: bool,
+) -> None:
+    """Whoever opens the next term must hear all that were in sync: it would wait for ever."""
+    made = running(moves, replicas=3, promotion={"policy": "after", "afterSeconds": 30})
+    made.spec(replicas=2)
+    made.round()
+    assert replicas(made) == 2
+    lose_master(made)
+    made.run(lambda w: w.state.isr == {"g1-1", "g1-2"} and "g1-2" not in w.pods, most=5)
+    made.run(lambda w: _serves_writes(w) if moves else "g1-2" in w.live, most=60)
+    made.broken.clear()
+    made.nodes["n0"] = Node("n0", zone="z0")
+    made.run()
+    assert (replicas(made), members(made)) == (2, ["g1-0", "g1-1"])
+
+
+def _serves_writes(made: World) -> bool:
+    return made.state.mode is Mode.MASTER and made.state.master == "g1-1" and not made.state.base
+
+
+@pytest.mark.parametrize("unknown", ["pods", "answers", "zookeeper"])
+def test_who_is_stopped_stays_so_while_it_is_not_known_whether_anybody_serves(
+    moves: bool, unknown: str
+) -> None:
+    made = running(moves, replicas=3)
+    made.spec(replicas=2)
+    made.round()
+    in_sync = made.state
+    made.turn()
+    made.turn()
+    made.state = in_sync
+    seen = made.seen()
+    assert "g1-2" not in made.pods
+    less: dict[str, Any] = {"answers": {}} if unknown == "answers" else {unknown: None}
+    assert to_run(replace(seen, **less), None) == 2

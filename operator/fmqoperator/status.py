@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from fmqcore.cluster import Mode
 from fmqcore.words import BrokerId, Permission
-from fmqoperator import facts, judge, trouble, turns, volumes, wanted
+from fmqoperator import facts, judge, outages, trouble, turns, volumes, wanted
 from fmqoperator.objects import names
 from fmqoperator.objects.quantities import bytes_of
 from fmqoperator.outlook import Outlook, outlook
@@ -25,15 +25,11 @@ from fmqoperator.resources import (
 from fmqoperator.resources.base import MAX_BROKERS
 from fmqoperator.resources.status import Memory
 from fmqoperator.seen import Observation, Replica
-from fmqoperator.times import as_text, of_text
+from fmqoperator.times import as_text
 from fmqoperator.words import Hold, Leave, Move, Restart, Run, Verdict
 
 COALESCE_MS: Final = 10_000
 """What changes with the traffic is written at most so often."""
-
-UNHEARD_MS: Final = 30_000
-"""A broker that dies is silent first, and its session ends soon: outages count from the silence.
-One that is silent for longer lives, and it is we who do not hear it."""
 
 _NOBODY: Final = "nobody"
 _NO_OUTLOOK: Final = Outlook(None, None, False, (), None, ())
@@ -194,9 +190,9 @@ def _memory(seen: Observation, what: Outlook) -> Memory:
     def since(before: int | None, bit: Permission) -> int | None:
         if unheard:
             return before
-        lacks = opened and not Permission[now.value] & bit
-        noticed_ms = before or _unheard_since(seen) or seen.now_ms
-        return _began(seen, noticed_ms) if lacks else None
+        if not opened or Permission[now.value] & bit:
+            return None
+        return outages.since(seen, before)
 
     return Memory(
         master_gone_since_ms=(since_ms or seen.now_ms) if gone else None,
@@ -208,12 +204,6 @@ def _memory(seen: Observation, what: Outlook) -> Memory:
         updating=turns.updating(seen, what.step),
         **made,
     )
-
-
-def _unheard_since(seen: Observation) -> int | None:
-    """Since when who should serve has been silent, if that may be its end; None: it is not so."""
-    since_ms = seen.group.status.memory.unheard_since_ms
-    return since_ms if since_ms is not None and seen.now_ms - since_ms <= UNHEARD_MS else None
 
 
 def _move(seen: Observation, what: Outlook) -> str:
@@ -235,12 +225,6 @@ def _transition(seen: Observation) -> LastTransition | None:
         return old
     writes = Permission[judge.access(seen).value] & Permission.WRITE
 
-    def outage(known: int | None) -> int | None:
-        if not seen.watched:
-            return None  # it ended, or was, while nobody looked
-        noticed_ms = known or _unheard_since(seen)
-        return 0 if noticed_ms is None else max(0, seen.now_ms - _began(seen, noticed_ms))
-
     return LastTransition.model_validate(
         {
             "from": memory.served or _NOBODY,
@@ -248,23 +232,12 @@ def _transition(seen: Observation) -> LastTransition | None:
             "cause": _cause(seen)[:1024],
             "at": as_text(seen.now_ms),
             "epoch": state.epoch,
-            "readOutageMs": outage(memory.no_reads_since_ms),
-            "writeOutageMs": outage(memory.no_writes_since_ms) if writes else None,
+            "readOutageMs": outages.length_ms(seen, memory.no_reads_since_ms),
+            "writeOutageMs": (
+                outages.length_ms(seen, memory.no_writes_since_ms) if writes else None
+            ),
         }
     )
-
-
-def _began(seen: Observation, noticed_ms: int) -> int:
-    """When an outage began: as it was noticed, or when the container of who served had ended.
-
-    The kubelet cuts that to the second, so it was then or up to a second later: the middle.
-    """
-    last, broker = seen.group.status.last_transition, seen.group.status.memory.served.split(" ")[0]
-    pod = facts.pod_of(seen, broker)
-    ended_ms = None if pod is None else pod.ended_ms
-    if ended_ms is None or last is None or not of_text(last.at) <= ended_ms < noticed_ms:
-        return noticed_ms  # that end was before it served, or is a later one
-    return min(ended_ms + 500, noticed_ms)
 
 
 def _cause(seen: Observation) -> str:

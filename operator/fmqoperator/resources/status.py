@@ -79,12 +79,13 @@ class LastTransition(Part):
     read_outage_ms: int | None = Field(
         default=None,
         description="So long nobody served reads, as the operator saw it; after the end of a "
-        "container to half a second. Left out: not known, the operator did not see it end.",
+        "container to half a second. Left out: not known, the operator did not see it begin, or "
+        "end.",
     )
     write_outage_ms: int | None = Field(
         default=None,
         description="So long nobody took writes, as the operator saw it; left out: still so, or "
-        "not known, as the operator did not see it end.",
+        "not known, as the operator did not see it begin, or end.",
     )
 
 
@@ -95,10 +96,12 @@ class Memory(Part):
         default=None, description="Since when the master's node in ZooKeeper is gone (unix ms)."
     )
     no_reads_since_ms: int | None = Field(
-        default=None, description="Since when nobody serves reads (unix ms)."
+        default=None,
+        description="Since when nobody serves reads (unix ms); 0: nobody saw it begin.",
     )
     no_writes_since_ms: int | None = Field(
-        default=None, description="Since when nobody takes writes (unix ms)."
+        default=None,
+        description="Since when nobody takes writes (unix ms); 0: nobody saw it begin.",
     )
     unheard_since_ms: int | None = Field(
         default=None,

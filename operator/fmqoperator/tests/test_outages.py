@@ -6,7 +6,8 @@ import pytest
 
 from fmqcore.cluster import Mode
 from fmqcore.words import BrokerId, Epoch
-from fmqoperator.status import UNHEARD_MS, status
+from fmqoperator.outages import UNHEARD_MS
+from fmqoperator.status import status
 from fmqoperator.tests.world import World, running
 
 
@@ -81,3 +82,25 @@ def test_of_an_outage_that_ended_while_nobody_looked_no_time_is_told() -> None:
     assert "writeOutageMs" not in last
     made.round()
     assert made.body["status"]["lastTransition"] == last, "it stays what it was"
+
+
+@pytest.mark.parametrize("seen_first", [False, True], ids=["it was so", "it was seen to begin"])
+def test_of_an_outage_that_began_while_nobody_looked_no_time_is_told(seen_first: bool) -> None:
+    """ZooKeeper was away for ten minutes, and with it who served; it comes back a second later."""
+    made = running()
+    kill_master(made)
+    if seen_first:
+        made.round()
+    made.now_ms += 600_000
+    for watched in (False, True):
+        made.body["status"] = status(replace(made.seen(), watched=watched))
+        made.now_ms += 1000
+    made.broken.clear()
+    made.pods["g1-0"] = replace(made.pods["g1-0"], waiting="", ready=True)
+    made.state = replace(made.state, epoch=Epoch(3), why="g1-0 is back")
+    made.round()
+    last = made.body["status"]["lastTransition"]
+    assert (last["to"], last["epoch"]) == ("g1-0 FULL", 3)
+    told = {last.get("readOutageMs"), last.get("writeOutageMs")}
+    assert told == ({602_000} if seen_first else {None})
+    assert "noReadsSinceMs" not in made.body["status"]["memory"]

@@ -94,11 +94,15 @@ def _restarted(seen: Observation) -> BrokerGroup:
 
 
 def serving(seen: Observation) -> tuple[str, str]:
-    """Who the -rw and -ro Services select: as the state says; while it is not known, as before."""
+    """Who the -rw and -ro Services select: as the state says; while it is not known, as before.
+
+    ZooKeeper may have forgotten a group, or be another one than its brokers still look to: who
+    served last then serves on, or is the first to do so again.
+    """
     if seen.zookeeper is None:
         return seen.group.status.master, seen.group.status.reader
-    state = facts.state_of(seen)
-    return ("", "") if state.mode is Mode.NEW else (state.master, state.reader)
+    state, last = facts.state_of(seen), seen.group.status.memory.served.partition(" ")[0]
+    return (last, last) if state.mode is Mode.NEW else (state.master, state.reader)
 
 
 def replicas(seen: Observation, step: Step | None) -> int:

@@ -167,8 +167,12 @@ def chosen(seen: Observation) -> str:
 def asked_for(seen: Observation) -> Move | Hold | None:
     """The annotation."""
     asked, state = seen.group.metadata.annotations.get(SWITCHOVER), facts.state_of(seen)
-    if asked is None or refused(seen) or asked == state.master:
+    config = facts.config_of(seen)
+    if asked is None or refused(seen):
         return None
+    if asked == state.master:  # of another's wish that waits: whoever asks now knows better
+        waits = config is not None and config.master != asked and state.mode is Mode.MASTER
+        return Move(state.master, f"{asked} was asked for, and is master") if waits else None
     if to := chosen(seen):
         return Hold("Switching", f"a switchover was asked for: {to} is to be master", blocks=True)
     if asked in ANYBODY:

@@ -12,7 +12,7 @@ from fmqoperator.actions import (
 )
 from fmqoperator.outlook import outlook
 from fmqoperator.plan import plan
-from fmqoperator.resources import FENCE
+from fmqoperator.resources import FENCE, SWITCHOVER
 from fmqoperator.tests.plan_kit import (
     kinds,
     replicas,
@@ -130,6 +130,22 @@ def test_a_hibernated_group_stops_slaves_first_and_comes_back(moves: bool) -> No
     made.run()
     assert len(made.pods) == 3
     assert restarts(made) == []
+
+
+def test_to_ask_for_the_acting_master_takes_a_wish_back_that_waits(moves: bool) -> None:
+    """The slave that was asked for went out of sync, and somebody thinks better of it."""
+    made = running(moves)
+    made.annotate(SWITCHOVER, "g1-1")
+    made.round()
+    made.state = replace(made.state, isr=frozenset())
+    made.round()
+    made.annotate(SWITCHOVER, "g1-0")
+    made.round()
+    made.run()
+    assert made.terms == ["g1-0"]
+    assert made.body["metadata"]["annotations"] == {}
+    assert told(made)[-1] == "SwitchoverDone"
+    assert ("SwitchoverWithdrawn" in told(made)) == moves
 
 
 def test_a_group_that_is_being_deleted_is_left_to_itself(moves: bool) -> None:

@@ -36,7 +36,7 @@ REPLICATION: Final = "ReplicationHealthy"
 
 BEHIND_MS: Final = 600_000
 """A slave that is ready and has not been in sync for so long is not about to be: its disk is full,
-say, or it is what it runs."""
+say, or it is what it runs. And a broker whose node started anew is back sooner."""
 
 
 def config_of(seen: Observation) -> GroupConfig | None:
@@ -265,12 +265,12 @@ def all_up_to_date(seen: Observation) -> bool:
     return all(p.revision == revision for p in seen.pods.values())
 
 
-def is_stuck(seen: Observation, pod: Pod) -> bool:
+def is_stuck(seen: Observation, pod: Pod, after_ms: int = STUCK_MS) -> bool:
     """It runs and does not come up: nobody hears of it. Where nobody ever served, at once."""
     if pod.phase is not PodPhase.RUNNING or pod.deleting or not _is_unheard(seen, pod):
         return False
     since_ms = pod.unready_since_ms
-    long = since_ms is not None and seen.now_ms - since_ms >= STUCK_MS
+    long = since_ms is not None and seen.now_ms - since_ms >= after_ms
     return long or state_of(seen).mode is Mode.NEW
 
 

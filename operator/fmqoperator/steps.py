@@ -92,7 +92,7 @@ def _idle(seen: Observation) -> Step | Hold | None:
     for pod in facts.outdated(seen):
         if facts.runs_nothing(seen, pod):
             why = f"it runs nothing ({pod.waiting})"
-        elif facts.is_stuck(seen, pod):
+        elif facts.is_stuck(seen, pod, _patience_ms(seen)):
             why = "it does not come up"
         else:
             continue
@@ -206,7 +206,16 @@ def _is_off(seen: Observation, pod: Pod) -> bool:
         since_ms = facts.alone_behind_since_ms(seen, pod.name)
         return since_ms is not None and seen.now_ms - since_ms >= facts.BEHIND_MS
     since_ms = pod.unready_since_ms
-    return since_ms is not None and seen.now_ms - since_ms >= facts.STUCK_MS
+    return since_ms is not None and seen.now_ms - since_ms >= _patience_ms(seen)
+
+
+def _patience_ms(seen: Observation) -> int:
+    """So long a broker that is not well is left what it has. Behind an image that does not work
+    whoever came back with the old one in a moment would not come back with it, and where a node
+    starts anew those are brokers of many groups, masters too."""
+    queues = bool(turns.brought(seen)) and seen.defaults.updates_at_once > 0
+    has_turn = bool(seen.group.status.memory.updating)
+    return facts.BEHIND_MS if queues and not has_turn else facts.STUCK_MS
 
 
 def reason_of(seen: Observation, pod: Pod) -> str:

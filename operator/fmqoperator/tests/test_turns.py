@@ -255,6 +255,27 @@ def test_who_is_out_of_sync_for_a_moment_waits_for_the_turn_of_its_group(
     assert not held(other)
 
 
+@pytest.mark.parametrize("broker", ["g1-0", "g1-1"], ids=["master", "slave"])
+@pytest.mark.parametrize(("unready_ms", "given"), [(180_000, 0), (3_600_000, 1)])
+def test_who_comes_back_with_its_node_waits_for_the_turn_of_its_group(
+    broker: str, unready_ms: int, given: int
+) -> None:
+    """Behind an image that does not work a node starts anew: it is full of brokers that read their
+    journals, of many groups, and each of them would not come back."""
+    worlds = fleet(2)
+    for world in worlds:
+        world.bad_images.add(NEW)
+    go_on(worlds, lambda: bool(restarts(worlds[0])))
+    other = worlds[1]
+    other.updating = ("shop/g0",)
+    other.round()  # it has the new template
+    since_ms = other.now_ms - unready_ms
+    down = replace(other.pods[broker], ready=False, waiting="reads", unready_since_ms=since_ms)
+    other.pods[broker] = down
+    other.round()
+    assert len(restarts(other)) == given
+
+
 def test_who_is_not_whole_takes_no_turn() -> None:
     """Its slave's disk is full, say: nobody knows when it would give the turn back."""
     worlds = fleet(2)

@@ -212,6 +212,12 @@ def claim_size(seen: Observation) -> str | None:
     return None if size is None else str(size)
 
 
+def volumes_go(seen: Observation) -> bool:
+    """The volumes of brokers that the StatefulSet that is there stops for good go with them."""
+    rule = (stateful_set(seen) or {}).get("spec", {}).get("persistentVolumeClaimRetentionPolicy")
+    return (rule or {}).get("whenScaled") == "Delete"
+
+
 def wanted_revision(seen: Observation) -> str | None:
     """The revision of the pods that the StatefulSet would make now; None: not known yet."""
     there = stateful_set(seen) or {}

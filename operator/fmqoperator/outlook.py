@@ -70,6 +70,7 @@ def _children(
         replicas=replicas(seen, step),
         claim_size=facts.claim_size(seen),
         evictable=moves.may_be_evicted(seen),
+        leaves=_leaves(seen, step),
     )
     out = []
     for child in found:
@@ -81,6 +82,16 @@ def _children(
         if why := drifted(child, seen.children.get((kind, name))):
             out.append((child, why))
     return tuple(out)
+
+
+def _leaves(seen: Observation, step: Step | None) -> bool:
+    """Who is stopped now is stopped for good, or who was is stopping still."""
+    if isinstance(step, Leave) or not facts.volumes_go(seen):
+        return isinstance(step, Leave)
+    if seen.zookeeper is None or seen.pods is None:
+        return True  # as it was
+    running = facts.running_replicas(seen) or 0
+    return any(names.ordinal(b) >= running and b in seen.pods for b in wanted.leaving(seen))
 
 
 def _restarted(seen: Observation) -> BrokerGroup:

@@ -24,6 +24,7 @@ def children(
     replicas: int | None = None,
     claim_size: str | None = None,
     evictable: bool = False,
+    leaves: bool = False,
 ) -> list[Json]:
     """Every object that a group consists of, with owner reference, labels and hash.
 
@@ -31,6 +32,7 @@ def children(
     `replicas`: pods to run, if not what the spec says (hibernation, a scale-down that waits).
     `claim_size`: the size in the StatefulSet that is there; it cannot be changed in place.
     `evictable`: a drain may take the master's pod, as another broker can take over at once.
+    `leaves`: a broker is being stopped for good.
     """
     count = group.spec.replicas if replicas is None else replicas
     serving = sorted({master, reader} - {""})
@@ -50,14 +52,17 @@ def children(
     if group.spec.network_policy.enabled:
         found.append(_network_policy(group, defaults))
     size = claim_size or group.spec.storage.size
-    return [*found, stateful_set(group, defaults, count, size)]
+    return [*found, stateful_set(group, defaults, count, size, leaves=leaves)]
 
 
-def stateful_set(group: BrokerGroup, defaults: Defaults, replicas: int, claim_size: str) -> Json:
+def stateful_set(
+    group: BrokerGroup, defaults: Defaults, replicas: int, claim_size: str, *, leaves: bool
+) -> Json:
     """The brokers' pods. The operator alone restarts one (OnDelete), all may start at once."""
     storage = group.spec.storage
-    # Nobody leaves who only sleeps, or is about to be woken: its volume would go with its pod.
-    asleep = group.spec.hibernated or replicas < group.spec.replicas
+    # Nobody leaves who only sleeps, or is about to be woken: its volume would go with its pod. Nor
+    # whoever is stopped by hand, as somebody scales the StatefulSet: that may be all of them.
+    stays = not leaves or group.spec.hibernated or replicas < group.spec.replicas
     claim: Json = {
         "metadata": {"name": "data", "labels": names.selector(group.name)},
         "spec": {
@@ -75,7 +80,7 @@ def stateful_set(group: BrokerGroup, defaults: Defaults, replicas: int, claim_si
         "selector": {"matchLabels": names.selector(group.name)},
         "persistentVolumeClaimRetentionPolicy": {
             "whenDeleted": storage.on_delete.value,
-            "whenScaled": (Reclaim.RETAIN if asleep else storage.on_scale_down).value,
+            "whenScaled": (Reclaim.RETAIN if stays else storage.on_scale_down).value,
         },
         "template": pod.template(group, defaults),
         "volumeClaimTemplates": [claim],

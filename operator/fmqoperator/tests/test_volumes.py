@@ -167,16 +167,20 @@ def test_the_largest_volume(sizes: tuple[str, ...], largest: str) -> None:
 @pytest.mark.parametrize("on_delete", ["Retain", "Delete"])
 @pytest.mark.parametrize("on_scale_down", ["Retain", "Delete"])
 @pytest.mark.parametrize("hibernated", [False, True])
-def test_what_becomes_of_volumes(on_delete: str, on_scale_down: str, hibernated: bool) -> None:
+@pytest.mark.parametrize("leaves", [False, True])
+def test_what_becomes_of_volumes(
+    on_delete: str, on_scale_down: str, hibernated: bool, leaves: bool
+) -> None:
     """The StatefulSet's controller keeps to it, with the operator or without. A group that sleeps
-    is scaled to nothing, and nobody of it leaves."""
+    is scaled to nothing, and nobody of it leaves; nor does who is stopped by hand."""
     storage = {"onDelete": on_delete, "onScaleDown": on_scale_down}
     made = group(storage=storage, hibernated=hibernated)
     one, none = BrokerId("g1-0"), 0 if hibernated else None
-    stateful_set = children(made, DEFAULTS, master=one, reader=one, replicas=none)[-1]
+    asked = children(made, DEFAULTS, master=one, reader=one, replicas=none, leaves=leaves)
+    stateful_set = asked[-1]
     assert stateful_set["spec"]["persistentVolumeClaimRetentionPolicy"] == {
         "whenDeleted": on_delete,
-        "whenScaled": "Retain" if hibernated else on_scale_down,
+        "whenScaled": on_scale_down if leaves and not hibernated else "Retain",
     }
 
 
@@ -193,6 +197,36 @@ def test_a_group_sleeps_and_wakes_with_its_volumes() -> None:
     made.spec(hibernated=True)
     made.run(lambda w: kept(w) == "Retain" and not w.pods)
     made.spec(hibernated=False)
-    made.run(lambda w: kept(w) == "Delete" and len(w.pods) == 3)
+    made.run(lambda w: kept(w) == "Retain" and len(w.pods) == 3)
     made.run()
     assert restarts(made) == []
+    assert len(made.claims) == 3
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_volumes_stay_when_somebody_scales_the_stateful_set(paused: bool) -> None:
+    """The group is paused, say, or its operator away: nobody would scale it back in time."""
+    made = running(replicas=3, storage={"onScaleDown": "Delete"})
+    made.spec(paused=paused)
+    made.children["StatefulSet", "g1"]["spec"]["replicas"] = 0
+    for _ in range(3):
+        made.turn()
+    assert (len(made.pods), len(made.claims)) == (0, 3)
+    made.spec(paused=False)
+    made.run()
+    assert len(made.pods) == 3
+
+
+@pytest.mark.parametrize("on_scale_down", ["Retain", "Delete"])
+def test_a_volume_goes_with_who_leaves_and_with_nobody_else(on_scale_down: str) -> None:
+    made = running(True, replicas=3, storage={"onScaleDown": on_scale_down})
+    made.spec(replicas=2)
+    made.round()
+    made.zookeeper_away = True  # it is stopping still
+    made.round()
+    made.zookeeper_away = False
+    made.run()
+    gone = {"data-g1-2"} if on_scale_down == "Delete" else set()
+    assert set(made.claims) == {"data-g1-0", "data-g1-1", "data-g1-2"} - gone
+    rule = made.children["StatefulSet", "g1"]["spec"]["persistentVolumeClaimRetentionPolicy"]
+    assert rule["whenScaled"] == "Retain"

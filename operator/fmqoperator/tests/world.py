@@ -204,6 +204,9 @@ class World:
         for name, pod in list(self.pods.items()):
             if pod.deleting:
                 del self.pods[name]
+                rule = sts["spec"]["persistentVolumeClaimRetentionPolicy"]["whenScaled"]
+                if rule == "Delete" and names.ordinal(name) >= sts["spec"]["replicas"]:
+                    del self.claims[f"data-{name}"]
             elif names.ordinal(name) >= sts["spec"]["replicas"]:
                 self.pods[name] = replace(pod, deleting=True, ready=False)
         template = sts["spec"]["template"]

@@ -116,8 +116,10 @@ def _pod(
     mounts.append({"name": "tmp", "mountPath": "/tmp"})
     container = {
         "name": "job",
-        "image": job.spec.image or group.spec.image or defaults.broker_image,
+        "image": _image(job, group, defaults),
         "imagePullPolicy": group.spec.image_pull_policy,
+        # By name: the image with Spark, the one that archives here too, starts something else.
+        "command": ["fmq"],
         "args": arguments(job, brokers),
         "resources": job.spec.resources.as_json(),
         # What the status tells: the job's last words, or the end of the log of one that died.
@@ -152,6 +154,12 @@ def _pod(
     if node:
         body["affinity"] = on_node(node)
     return body
+
+
+def _image(job: BrokerJob, group: BrokerGroup, defaults: Defaults) -> str:
+    """An archive needs what only the image with Spark has, if one is known."""
+    with_arrow = defaults.spark_image if job.spec.type is JobType.ARCHIVE else ""
+    return job.spec.image or with_arrow or group.spec.image or defaults.broker_image
 
 
 def arguments(job: BrokerJob, brokers: tuple[str, ...]) -> list[str]:

@@ -122,8 +122,9 @@ class BrokerJobSpec(Part):
         default=None,
         min_length=1,
         max_length=512,
-        description="The job's image; left out: the broker's. An archive needs one with pyarrow "
-        "(the extra `spark`).",
+        description="The job's image, with the command `fmq`; left out: image.spark of the chart "
+        "on Spark and for an archive, if that is set, else the broker's. An archive needs one with "
+        "pyarrow (the extra `spark`; Dockerfile.spark makes one).",
     )
     resources: Resources = Field(
         default=Resources(),

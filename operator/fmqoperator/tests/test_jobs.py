@@ -58,6 +58,19 @@ def test_an_archive_is_of_the_master() -> None:
     )
 
 
+@pytest.mark.parametrize("more", [{}, {"live": True}])
+def test_a_plain_archive_can_run_in_the_image_with_spark(more: dict[str, Any]) -> None:
+    """It is the only one of ours with pyarrow, and what it starts by itself knows no `job ...`."""
+    archive = job(type="archive", archive=ARCHIVE | more, engine="local")
+    (child,) = made(seen(archive, defaults=SPARKY))
+    assert container(child)["image"] == "fmq-spark:test"
+    assert container(child)["command"] == ["fmq"]
+    (child,) = made(seen(job(), ("n0", "n0"), defaults=SPARKY))
+    assert container(child)["image"] == "fmq-broker:test", "a check needs none"
+    (child,) = made(seen(archive))
+    assert container(child)["image"] == "fmq-broker:test", "none is known"
+
+
 def test_an_archive_is_one_job_also_if_the_master_moves_meanwhile() -> None:
     what = seen(job(type="archive", archive=ARCHIVE))
     (child,) = made(what)

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from fmqoperator.job_ends import JobPod
 from fmqoperator.resources import BrokerJob
-from fmqoperator.resources.job import JobPhase, JobType
+from fmqoperator.resources.job import JobPhase, JobType, Verdict
 from fmqoperator.seen import Check, Claim, Node, Pod, PodPhase
 from fmqoperator.times import of_text
 
@@ -19,6 +19,7 @@ _BROKER = "broker"
 """Its container. There may be others in its pod: a mesh puts its proxies in, before or after it."""
 _PHASES = {phase.value: phase for phase in PodPhase}
 _JOB_LABELS = ("batch.kubernetes.io/job-name", "sparkoperator.k8s.io/app-name")
+_LEVELS = ("quick", "standard", "deep")
 _RESIZING = ("ControllerResizeError", "NodeResizeError")
 
 
@@ -65,22 +66,52 @@ def node_of(body: Body) -> Node:
     )
 
 
-def last_check(jobs: Iterable[Body]) -> Check | None:
-    """Of a group's BrokerJobs, the check that ended last; one that did not run tells nothing."""
-    found = [check for job in jobs if (check := _check_of(job)) is not None]
-    return max(found, key=lambda check: (check.finished_at, check.job), default=None)
+def last_check(jobs: Iterable[Body], brokers: Iterable[str]) -> Check | None:
+    """Of a group's BrokerJobs, the check that ended last; but damage is told of until a check that
+    looks at those brokers at least as closely finds none: one that could not see it says nothing.
+
+    `brokers`: all of the group. A check that did not run tells nothing, but what it found.
+    """
+    everyone = frozenset(brokers)
+    found = sorted(
+        (one for job in jobs if (one := _check_of(job, everyone)) is not None),
+        key=lambda one: (one.check.finished_at, one.check.job),
+    )
+    for at, one in reversed([*enumerate(found)]):
+        hurt = one.check.verdict is Verdict.INCONSISTENT
+        if hurt and not any(_takes_back(later, one) for later in found[at + 1 :]):
+            return one.check
+    return found[-1].check if found else None
 
 
-def _check_of(body: Body) -> Check | None:
+class _Looked(NamedTuple):
+    """What a check says, and at which brokers of today's group it looked."""
+
+    check: Check
+    brokers: frozenset[str]
+
+
+def _takes_back(later: _Looked, damage: _Looked) -> bool:
+    """It would have found that damage, and found none."""
+    deep = [_LEVELS.index(one.check.level) for one in (later, damage)]
+    well = later.check.verdict in (Verdict.CLEAN, Verdict.WARNINGS)
+    return well and deep[0] >= deep[1] and later.brokers >= damage.brokers
+
+
+def _check_of(body: Body, everyone: frozenset[str]) -> _Looked | None:
     try:
         job = BrokerJob.model_validate(body)
     except ValidationError:
         return None
     spec, status = job.spec, job.status
-    if spec.type is not JobType.CHECK or status.phase is not JobPhase.SUCCEEDED:
+    ran = status.phase is JobPhase.SUCCEEDED
+    # Of several nodes' Jobs one may have failed: what another one found is found.
+    found = status.phase is JobPhase.FAILED and status.verdict is Verdict.INCONSISTENT
+    if spec.type is not JobType.CHECK or not (ran or found):
         return None
     at = status.finished_at
-    return Check(job.metadata.name, spec.level, status.verdict, at, status.message)
+    check = Check(job.metadata.name, spec.level, status.verdict, at, status.message)
+    return _Looked(check, everyone & frozenset(spec.brokers) if spec.brokers else everyone)
 
 
 def claim_of(body: Body, expandable: bool | None = None) -> Claim:

@@ -52,7 +52,7 @@ class Observer:
             zookeeper_bad=bad,
             answers=await self._answers(group, zookeeper, pods),
             not_made=await self._not_made(group, pods),
-            check=last_check(self.cache.jobs_of(key)),
+            check=last_check(self.cache.jobs_of(key), group.brokers),
             failures=failures,
         )
 

@@ -146,15 +146,18 @@ def test_an_executors_end_is_no_verdict() -> None:
     assert job_pod_of(body) == JobPod("e", "", 0)
 
 
-def job(name: str, ended: str, **change: str) -> dict[str, Any]:
+def job(name: str, ended: str, **change: Any) -> dict[str, Any]:
     ran = {"phase": "Succeeded", "verdict": "Clean", "finishedAt": ended, "message": "well"}
     return {
         "apiVersion": "fmq.io/v1alpha1",
         "kind": "BrokerJob",
         "metadata": {"name": name, "namespace": "shop", "uid": "u"},
-        "spec": {"group": "g1", "type": change.pop("type", "check")},
+        "spec": {"group": "g1", "type": change.pop("type", "check")} | change.pop("spec", {}),
         "status": ran | change,
     }
+
+
+PAIR = ("g1-0", "g1-1")
 
 
 def test_the_check_that_ended_last() -> None:
@@ -166,8 +169,46 @@ def test_the_check_that_ended_last() -> None:
         {**job("e", "2026-01-05T00:00:00Z"), "spec": {"of": "an older schema"}},
     ]
     found = Check("b", "standard", Verdict.CLEAN, "2026-01-02T00:00:00Z", "well")
-    assert last_check(jobs) == last_check(reversed(jobs)) == found
-    assert last_check(jobs[2:]) is None
+    assert last_check(jobs, PAIR) == last_check(reversed(jobs), PAIR) == found
+    assert last_check(jobs[2:], PAIR) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "later", "silent"),
+    [
+        ({}, {}, True),
+        ({}, {"brokers": ["g1-1", "g1-0"]}, True),
+        ({"brokers": ["g1-0"]}, {}, True),
+        ({"level": "quick"}, {"level": "deep"}, True),
+        ({"brokers": ["g1-1", "g1-2"]}, {"brokers": ["g1-1"]}, True),  # g1-2 is there no more
+        ({"level": "deep"}, {"level": "quick"}, False),
+        ({}, {"brokers": ["g1-1"]}, False),
+        ({"brokers": ["g1-0"]}, {"brokers": ["g1-1"]}, False),
+    ],
+)
+def test_damage_is_told_of_until_who_looked_there_finds_none(
+    found: Any, later: Any, silent: bool
+) -> None:
+    """An alert that a quick look at another broker silences leaves nobody to mend it."""
+    damage = job("a", "2026-01-01T00:00:00Z", verdict="Inconsistent", spec=found)
+    jobs = [damage, job("b", "2026-01-02T00:00:00Z", spec=later)]
+    told = last_check(jobs, PAIR)
+    assert told is not None
+    assert told.job == ("b" if silent else "a")
+    jobs[1]["status"]["verdict"] = "Incomplete"
+    assert (told := last_check(jobs, PAIR)) is not None
+    assert told.job == "a", "it did not see all"
+    assert (told := last_check(jobs[1:], PAIR)) is not None
+    assert told.verdict is Verdict.INCOMPLETE, "the BrokerJob that told of it was deleted"
+
+
+def test_damage_that_was_found_beside_a_job_that_failed_is_told_of() -> None:
+    jobs = [
+        job("a", "2026-01-01T00:00:00Z"),
+        job("b", "2026-01-02T00:00:00Z", phase="Failed", verdict="Inconsistent"),
+    ]
+    assert (told := last_check(jobs, PAIR)) is not None
+    assert (told.job, told.verdict) == ("b", Verdict.INCONSISTENT)
 
 
 def made_event(at: str, reason: str, message: str) -> dict[str, Any]:

@@ -133,7 +133,8 @@ class Promotion(Part):
     policy: PromotionPolicy = Field(
         default=PromotionPolicy.OFF,
         description="off: reads go on at a slave, writes wait for the master or a person. after: "
-        "the most advanced slave that is in sync becomes master after afterSeconds.",
+        "the slave that serves the reads, the most advanced one in sync, becomes master after "
+        "afterSeconds.",
     )
     after_seconds: int = Field(
         default=300,
@@ -156,6 +157,11 @@ _ENOUGH: Final = (
         "self.promotion.policy != 'after' || (self.replicas >= 2 && self.policy.howMany != 'none')",
         "promotion.policy after needs slaves that hold what was acknowledged: set replicas to 2 or "
         "more and policy.howMany to one, majority, all or zones",
+    ),
+    (
+        "self.promotion.policy != 'after' || self.slaveReads",
+        "promotion.policy after makes the slave master that serves the reads: set slaveReads to "
+        "true, or promotion.policy to off",
     ),
     (
         "has(self.cluster) == has(oldSelf.cluster) && "
@@ -241,7 +247,8 @@ class BrokerGroupSpec(Part):
         default=3600,
         ge=60,
         le=86_400,
-        description="So long a broker may read its journal at a start before it is restarted.",
+        description="So long a broker's process may take to answer at a start before it is "
+        "restarted. While it then reads its journal it answers, and is not restarted for that.",
     )
     termination_grace_seconds: int = Field(
         default=60,

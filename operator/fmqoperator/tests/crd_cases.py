@@ -61,6 +61,13 @@ CASES = (
         {"spec.promotion.policy": "after", "spec.policy.howMany": "all", "spec.replicas": 1},
         "promotion.policy after needs slaves",
     ),
+    Case(
+        "promotion of whom nobody reads",
+        _G,
+        {"spec.promotion.policy": "after", "spec.slaveReads": False},
+        "set slaveReads to true",
+    ),
+    Case("slaves that shall not read", _G, {"spec.slaveReads": False}),
     Case("switchover", _G, {"spec.switchover.to": "g1-1"}),
     Case("switchover to none of ours", _G, {"spec.switchover.to": "g2-1"}, _NAMES),
     Case("switchover to one too many", _G, {"spec.switchover.to": "g1-2"}, _NAMES),

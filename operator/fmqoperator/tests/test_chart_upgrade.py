@@ -14,6 +14,7 @@ import pytest
 from fmqoperator.tests.test_chart import CHART, KUBE, helm
 
 _STATEFUL_SETS = "/apis/apps/v1/namespaces/fmq-system/statefulsets"
+SIZE = "quickstart.zookeeper.replicas"
 _KNOWN: dict[str, Any] = {
     "/apis/apps/v1": {
         "kind": "APIResourceList",
@@ -63,12 +64,39 @@ def test_the_quick_starts_zookeeper_keeps_its_size(
         body = {"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": {"replicas": there}}
         meta = {"name": name, "namespace": "fmq-system"}
         objects[f"{_STATEFUL_SETS}/{name}"] = body | {"metadata": meta}
-    given = ("quickstart.zookeeper.enabled=true", f"quickstart.zookeeper.replicas={wanted}")
-    with cluster(objects) as address:
-        done = subprocess.run(
-            ["helm", "template", "fmq", str(CHART), "-n", "fmq-system", *KUBE, "--dry-run=server",
-             "--kube-apiserver", address, *(word for one in given for word in ("--set", one))],
-            capture_output=True, text=True, env=os.environ | {"KUBECONFIG": os.devnull},
-        )  # fmt: skip
+    done = against(objects, f"quickstart.zookeeper.enabled=true,{SIZE}={wanted}")
     assert (done.returncode == 0) is taken, done.stderr
     assert ("cannot become" in done.stderr) is not taken
+
+
+@helm
+@pytest.mark.parametrize(
+    ("value", "release", "taken"),
+    [
+        ("image.broker=fmq/broker:0.2.0", "fmq", False),
+        ("image.broker=fmq/broker:0.2.0,quickstart.zookeeper.enabled=true", "fmq", True),
+        ("image.broker=fmq/broker:0.2.0", "", True),  # made without helm
+        ("image.broker=fmq/broker:0.2.0", "another", True),
+    ],
+)
+def test_no_upgrade_takes_the_ensemble_from_under_the_groups(
+    value: str, release: str, taken: bool
+) -> None:
+    """helm forgets the values of before when it is given any: the switch, too."""
+    meta: dict[str, Any] = {"name": "fmq-zookeeper", "namespace": "fmq-system"}
+    if release:
+        meta["annotations"] = {"meta.helm.sh/release-name": release}
+    body = {"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": {"replicas": 3}}
+    done = against({f"{_STATEFUL_SETS}/fmq-zookeeper": body | {"metadata": meta}}, value)
+    assert (done.returncode == 0) is taken, done.stderr
+    assert ("--reset-then-reuse-values" in done.stderr) is not taken
+
+
+def against(objects: dict[str, Any], values: str) -> "subprocess.CompletedProcess[str]":
+    """The chart as helm makes it of these values where these objects are."""
+    with cluster(objects) as address:
+        return subprocess.run(
+            ["helm", "template", "fmq", str(CHART), "-n", "fmq-system", *KUBE, "--dry-run=server",
+             "--is-upgrade", "--kube-apiserver", address, "--set", values],
+            capture_output=True, text=True, env=os.environ | {"KUBECONFIG": os.devnull},
+        )  # fmt: skip

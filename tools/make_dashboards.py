@@ -74,7 +74,8 @@ BOARDS: Final[dict[str, tuple[str, tuple[Panel, ...]]]] = {
         "FMQ: storage",
         (
             ("Journal bytes a second", "Bps", "{{cluster}} {{broker}}",
-             'rate(fmq_journal_position_bytes{$c, at="end"}' + RATE + ")"),
+             # No counter: where a tail is cut off a journal, a rate would take all of it for new.
+             'clamp_min(deriv(fmq_journal_position_bytes{$c, at="end"}' + RATE + "), 0)"),
             ("Journal kept", "bytes", "{{cluster}} {{broker}}",
              'sum by (cluster, group, broker) (fmq_journal_position_bytes{$c, at="end"})'
              ' - sum by (cluster, group, broker) (fmq_journal_position_bytes{$c, at="start"})'),

@@ -4,6 +4,7 @@ What live brokers say is asked of a real Prometheus on kind (`e2e/kind/prometheu
 times and the conditions, each with samples one step away from it (`alert_cases.py`).
 """
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,6 +17,10 @@ from fmqoperator.tests.alert_cases import CASES, STEP_S, Case
 
 ROOT = Path(__file__).resolve().parents[3]
 RULES = ROOT / "charts" / "fmq" / "files" / "rules.yaml"
+DASHBOARDS = RULES.parent / "dashboards"
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="needs promtool (Debian: prometheus)"
+)
 
 
 def told(case: Case) -> Any:
@@ -51,15 +56,34 @@ def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_is_silent(
     assert {case.alert for case in CASES if case.fires_s is None} == rules
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian: prometheus)")
+@needs_promtool
 @pytest.mark.parametrize("case", CASES, ids=[f"{c.alert}-{c.fires_s}" for c in CASES])
 def test_an_alert_fires_when_it_must_and_says_what(case: Case, tmp_path: Path) -> None:
-    file = tmp_path / "alerts.yaml"
-    tests = {
-        "rule_files": [str(RULES)],
-        "evaluation_interval": f"{STEP_S}s",
-        "tests": [told(case)],
+    looks = {"rule_files": [str(RULES)], "tests": [told(case)]}
+    promtool(tmp_path, looks)
+
+
+@needs_promtool
+def test_a_journal_whose_tail_is_cut_off_shows_no_burst_of_bytes(tmp_path: Path) -> None:
+    """Of a broker that came back: to a rate, a position that falls has begun anew at 0."""
+    panels = json.loads((DASHBOARDS / "storage.json").read_text())["panels"]
+    [panel] = [p for p in panels if p["title"] == "Journal bytes a second"]
+    query = panel["targets"][0]["expr"].replace("$__rate_interval", "1m")
+    labels = 'cluster="c",group="g",broker="g-0",at="end"'
+    look = {
+        "expr": query.replace("$cluster", "c").replace("$group", "g"),
+        "eval_time": "60s",
+        "exp_samples": [{"labels": f"{{{labels}}}", "value": 0}],
     }
-    file.write_text(yaml.safe_dump(tests))
+    series = f"fmq_journal_position_bytes{{{labels}}}"
+    kept = [{"series": series, "values": "80000000000x2 79999999000x9"}]
+    test = {"interval": f"{STEP_S}s", "input_series": kept, "promql_expr_test": [look]}
+    promtool(tmp_path, {"tests": [test]})
+
+
+def promtool(folder: Path, tests: dict[str, Any]) -> None:
+    """Its own tests of rules and queries."""
+    file = folder / "tests.yaml"
+    file.write_text(yaml.safe_dump({"evaluation_interval": f"{STEP_S}s"} | tests))
     done = subprocess.run(["promtool", "test", "rules", str(file)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -144,6 +144,7 @@ def test_a_namespace_that_is_not_watched_gets_no_rights() -> None:
         ("operator.watchNamespaces={a,a}", "watchNamespaces"),
         ("quickstart.group.name=1st", "name"),  # the API server would refuse it, after the rest
         ("quickstart.group.storage=10K", "storage"),
+        ("quickstart.group.zookeeper=zk", "zookeeper"),
         ("quickstart.group.enabled=true", "say where ZooKeeper is"),
         # Nobody would ever look at it.
         (
@@ -167,16 +168,32 @@ def test_the_notes_make_a_group_where_the_operator_looks(
     watched: str, where: str, tmp_path: Path
 ) -> None:
     """Where it does not, the group would be there, and nothing would ever come of it."""
-    chart = tmp_path / "fmq"
+    commands = notes(tmp_path, f"operator.watchNamespaces={watched}")
+    assert re.findall(r"kubectl -n (\S+)", commands) == [where] * 3
+
+
+@helm
+def test_the_notes_group_is_made_when_it_is_pasted(tmp_path: Path) -> None:
+    """And pulls its image: the operator's secrets are of no use to brokers."""
+    told = notes(tmp_path, "image.pullSecrets={a,b}")
+    pasted = "kubectl() { cat; }\n" + told.partition("slave:\n")[2].partition("  2. Watch")[0]
+    done = subprocess.run(["sh", "-c", pasted], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    made = BrokerGroup.model_validate(yaml.safe_load(done.stdout))
+    assert made.spec.image_pull_secrets == ("a", "b")
+
+
+def notes(folder: Path, value: str) -> str:
+    """What a person is told to type, where there is no cluster to show it."""
+    chart = folder / "fmq"
     shutil.copytree(CHART, chart)
-    shutil.copy(chart / "templates" / "NOTES.txt", chart / "NOTES")  # else only a cluster shows it
-    told = 'notes: |\n{{ tpl (.Files.Get "NOTES") . | indent 2 }}\n'
-    (chart / "templates" / "told.yaml").write_text(told)
-    given = ["--set", f"operator.watchNamespaces={watched}", "--show-only", "templates/told.yaml"]
+    shutil.copy(chart / "templates" / "NOTES.txt", chart / "NOTES")
+    text = 'notes: |\n{{ tpl (.Files.Get "NOTES") . | indent 2 }}\n'
+    (chart / "templates" / "told.yaml").write_text(text)
+    given = ["--set", value, "--show-only", "templates/told.yaml"]
     done = run("template", "fmq", str(chart), "-n", "fmq-system", *KUBE, *given)
     assert done.returncode == 0, done.stderr
-    commands = yaml.safe_load(done.stdout)["notes"].partition("The next three commands:")[2]
-    assert re.findall(r"kubectl -n (\S+)", commands) == [where] * 3
+    return str(yaml.safe_load(done.stdout)["notes"].partition("The next three commands:")[2])
 
 
 def environment(**values: str) -> dict[str, str]:

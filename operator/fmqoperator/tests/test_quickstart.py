@@ -1,23 +1,31 @@
 """The quick start's ZooKeeper: when it counts as ready, and what restarts it."""
 
+import re
 import socket
 import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from fmqport.zk.embedded import EmbeddedZooKeeper
+from fmqport.free_ports import free_ports
+from fmqport.zk.embedded import EmbeddedZooKeeper, find_jars
+from fmqport.zk.java import find_java
 
 MANIFEST = Path(__file__).parents[3] / "manifests" / "quickstart" / "zookeeper.yaml"
 
 
-def _template() -> Any:
+def _part(kind: str) -> Any:
     parts = yaml.safe_load_all(MANIFEST.read_text())
-    [found] = [part for part in parts if part["kind"] == "StatefulSet"]
-    return found["spec"]["template"]
+    [found] = [part for part in parts if part["kind"] == kind]
+    return found
+
+
+def _template() -> Any:
+    return _part("StatefulSet")["spec"]["template"]
 
 
 def _is_ready(port: int) -> bool:
@@ -56,3 +64,28 @@ def test_it_is_not_ready_for_listening() -> None:
         assert not _is_ready(port)
         answering.join()
     assert not _is_ready(port), "nobody listens"
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6 here")
+def test_it_serves_by_ipv4_and_by_ipv6(tmp_path: Path) -> None:
+    """A cluster may have IPv6 alone, as brokers and the operator know."""
+    start, [port] = _part("ConfigMap")["data"]["start.sh"], free_ports(1)
+    options = [o for o in re.findall(r"-[XD]\S+", start) if "configurationFile" not in o]
+    assert len(options) > 5
+    (tmp_path / "zoo.cfg").write_text(f"dataDir={tmp_path}/data\nclientPort={port}\n"
+                                      "admin.enableServer=false\n")  # fmt: skip
+    jars = ":".join(map(str, find_jars()))
+    main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+    command = [find_java(), *options, "-cp", jars, main, tmp_path / "zoo.cfg"]
+    with (tmp_path / "log").open("wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        while not _is_ready(port):
+            assert server.poll() is None, (tmp_path / "log").read_text()
+            time.sleep(0.1)
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, port)).close()
+    finally:
+        server.kill()
+        server.wait()

@@ -117,7 +117,8 @@ class BrokerTuning(Part):
         default=None,
         ge=200,
         le=3_600_000,
-        description="ZooKeeper's session timeout: how soon a loss is seen.",
+        description="ZooKeeper's session timeout: how soon a loss is seen. The ensemble may give "
+        "another: minSessionTimeout at least, which is two of its ticks if it is not set.",
     )
     grant_ms: int | None = Field(
         default=None, ge=50, description="How long a slave promises not to take over."

@@ -189,7 +189,10 @@ def _network_policy(group: BrokerGroup, defaults: Defaults) -> Json:
         case Clients.NAMESPACE:
             peers = [{"podSelector": {}}, operator, brokers]
         case Clients.LABELLED:
-            labelled: Json = {"matchLabels": {names.CLIENT_LABEL: group.name}}
+            # A pod has one label of that name, and its topics may be in several groups.
+            named = {"key": names.CLIENT_LABEL, "operator": "In"}
+            values = list(dict.fromkeys((group.name, group.cluster)))
+            labelled: Json = {"matchExpressions": [named | {"values": values}]}
             client: Json = {"namespaceSelector": {}, "podSelector": labelled}
             peers = [client, operator, brokers]
     serve: Json = {"ports": [{"port": names.CLIENT_PORT, "protocol": "TCP"}]}

@@ -266,6 +266,29 @@ def test_who_may_connect(clients: str, peers: int) -> None:
     assert "from" not in look
 
 
+@pytest.mark.parametrize(
+    ("label", "let_in"),
+    [("east", ["g1", "g2"]), ("g1", ["g1"]), ("g2", ["g2"]), ("west", []), ("shop", [])],
+)
+def test_a_client_may_be_let_in_to_all_groups_of_a_cluster(label: str, let_in: list[str]) -> None:
+    """Its topics span them, and a pod has one label of a name."""
+    found = []
+    for name in ("g1", "g2"):
+        spec: Any = {"cluster": "east", "networkPolicy": {"clients": "labelled"}}
+        policy = made(name=name, **spec)["NetworkPolicy", name]["spec"]
+        client, _, _ = policy["ingress"][0]["from"]
+        assert client["namespaceSelector"] == {}
+        found += [name] if selects(client["podSelector"], {"fmq.io/client": label}) else []
+    assert found == let_in
+
+
+def selects(selector: Any, labels: dict[str, str]) -> bool:
+    """As Kubernetes does, of what we use."""
+    named, rules = selector.get("matchLabels", {}), selector.get("matchExpressions", ())
+    assert all(rule["operator"] == "In" for rule in rules)
+    return named.items() <= labels.items() and all(labels[r["key"]] in r["values"] for r in rules)
+
+
 def test_no_network_policy_if_not_wanted() -> None:
     assert ("NetworkPolicy", "g1") not in made(networkPolicy={"enabled": False})
 

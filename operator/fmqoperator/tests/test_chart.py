@@ -145,6 +145,10 @@ def test_a_namespace_that_is_not_watched_gets_no_rights() -> None:
         ("quickstart.group.name=1st", "name"),  # the API server would refuse it, after the rest
         ("quickstart.group.storage=10K", "storage"),
         ("quickstart.group.zookeeper=zk", "zookeeper"),
+        ("operator.sparkServiceAccount=", "sparkServiceAccount"),
+        # Names that no broker would be found by.
+        ("operator.clusterDomain=.cluster.local", "clusterDomain"),
+        ("operator.clusterDomain=svc.cluster.local", "clusterDomain"),
         ("quickstart.group.enabled=true", "say where ZooKeeper is"),
         # Nobody would ever look at it.
         (

@@ -9,6 +9,7 @@ given one (`facts.moves`); a master of theirs is restarted in good order instead
 from typing import Final
 
 from fmqcore.cluster import Mode
+from fmqcore.policy import can_meet
 from fmqcore.words import BrokerId, Permission
 from fmqoperator import facts
 from fmqoperator.objects import names
@@ -66,10 +67,24 @@ def successors(seen: Observation) -> tuple[str, ...]:
     stay = seen.group.brokers
     bad = {b for b in able if (a := facts.answer_of(seen, b)) is not None and a.refuses}
     rank = [
-        (b in bad, b not in stay, b in stale, lag.get(BrokerId(b), 0), names.ordinal(b), b)
+        (
+            *(b in bad, bool(_would_lack(seen, b)), b not in stay, b in stale),
+            *(lag.get(BrokerId(b), 0), names.ordinal(b), b),
+        )
         for b in able
     ]
-    return tuple(r[-1] for r in sorted(rank))
+    return tuple(str(r[-1]) for r in sorted(rank))
+
+
+def _would_lack(seen: Observation, broker: str) -> str:
+    """What the policy would lack with that master; "" = nothing. (Of zones: one that is alone in
+    its own has nobody there to hold what it takes.)"""
+    config, state = facts.config_of(seen), facts.state_of(seen)
+    member = None if config is None else config.member(BrokerId(broker))
+    if config is None or member is None:
+        return ""
+    zones = {m.id: m.zone for m in config.members if m.id != member.id}
+    return can_meet(config.policy, zones, member.zone, state.isr | {state.master})
 
 
 def unable(seen: Observation) -> str:

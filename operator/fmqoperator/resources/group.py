@@ -95,7 +95,8 @@ class Policy(Part):
     how_many: HowMany = Field(
         default=HowMany.ONE,
         description="How many slaves must count: none, one, majority (of all brokers), all (in "
-        "sync), or zones (one in the master's zone and one in another).",
+        "sync), or zones (one in the master's zone and one in another: two brokers in each of two "
+        "zones, for a master that is alone in its zone takes no messages).",
     )
     strict: bool = Field(
         default=False, description="With howMany all: every configured slave, in sync or not."

@@ -46,6 +46,18 @@ def test_a_switchover_by_annotation(moves: bool) -> None:
         assert masters(made) == []
 
 
+def test_the_mastership_goes_where_the_policy_can_be_met(moves: bool) -> None:
+    """Or a rolling update ends with a group that takes no messages, and stays so."""
+    made = running(moves, replicas=3)
+    made.nodes["n2"] = replace(made.nodes["n2"], zone="z0")  # g1-1 is alone in z1
+    made.spec(policy={"howMany": "zones"})
+    made.run()
+    made.spec(policy={"howMany": "zones"}, image="new:2")
+    made.run()
+    assert made.state.master == ("g1-2" if moves else "g1-0")
+    assert made.body["status"]["access"] == "FULL"
+
+
 def test_a_switchover_while_moves_are_switched_off_is_refused(moves: bool) -> None:
     made = running(moves)
     made.annotate(SWITCHOVER, "g1-1")

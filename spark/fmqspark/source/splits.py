@@ -1,13 +1,17 @@
 """Splits: the ranges of segments that tasks read, and the reading of one.
 
 A split reads only batches that can match: of a full segment by its index, if that index names all
-that it must (the SNAPs on both sides say what), else by its headers. If one replica's bytes are
+that it must (the SNAPs on both sides say what), else by its headers. An index is derived: where it
+leads to another batch than it names, the headers say what is there. If one replica's bytes are
 damaged, or gone, the next one goes on where it ended. What no replica can give is an error, never
 fewer rows.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import gt
 from typing import Final
 
 from fmqcore.batch import BatchType
@@ -36,6 +40,12 @@ from fmqspark.source.survey import SegmentView, Survey, names_told
 
 SPLIT_BYTES: Final = 32 * 1024 * 1024
 """Bytes of journal of one split, if nothing else is said."""
+_TOLD: Final = (
+    *("topic_id", "queue_id", "position", "total_len"),
+    *("base_offset", "record_count", "store_ms"),
+)
+"""What an index says of a batch."""
+_U32: Final = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,29 +175,58 @@ class SplitReader:
         until = split.segment.end if split.after is not None else split.end
         with open_bytes(source, split.segment.base, self._throttle, until, split.end) as data:
             try:
-                for places in self._places(source, data):
+                index = self._index(source) if split.after is not None else None
+                if index is not None:
+                    with suppress(CorruptJournal):  # the segment's fault, or only its index's
+                        yield from self._payloads(
+                            data, places_in_index(index, self._wanted()), index
+                        )
+                        return
+                for places in self._places(data):
                     yield from self._payloads(data, places)
             finally:
                 self._tally.bytes_read += data.bytes_read
 
-    def _payloads(self, data: Bytes, places: Places) -> Iterator[Slab]:
+    def _payloads(
+        self, data: Bytes, places: Places, index: SegmentIndex | None = None
+    ) -> Iterator[Slab]:
         scan = PayloadScan(data.read, self._split.segment.base, places, self._columns)
         for slab in scan:
+            if index is not None:
+                self._hold_against(index, slab)
             self._know(data, slab)
             self._tally.batches += slab.batches
             self._tally.records += slab.records
             self._good_to = scan.good_to
             yield slab
 
-    def _places(self, source: str, data: Bytes) -> Iterator[Places]:
-        """Where the wanted batches are that have not come yet."""
-        split = self._split
-        here = split.wanted.positions.cut(Range(self._good_to, split.end))
-        wanted = replace(split.wanted, positions=here)
-        index = self._index(source) if split.after is not None else None
-        if index is not None:
-            yield places_in_index(index, wanted)
-            return
+    def _hold_against(self, index: SegmentIndex, slab: Slab) -> None:
+        """Raises `CorruptJournal` for a batch that is not the one that the index names there.
+
+        Each has good checksums: it may be another queue's, or come twice.
+        """
+        end = self._good_to
+        rows = zip(*map(slab.headers.column, _TOLD), strict=True)
+        for topic, queue, at, length, base, count, ms in rows:
+            bases, positions, sizes, store_ms, _ = index.columns((TopicId(topic), queue))
+            i = bisect_left(positions, at)
+            if (
+                at < end
+                or i == len(positions)
+                or (positions[i], bases[i], store_ms[i]) != (at, base, ms)
+                or sizes[i] != length | count << 32
+            ):
+                raise damaged(index.base, Position(at), "its index names another batch")
+            end = Position(at + length)
+
+    def _wanted(self) -> Wanted:
+        """What has not come yet."""
+        here = self._split.wanted.positions.cut(Range(self._good_to, self._split.end))
+        return replace(self._split.wanted, positions=here)
+
+    def _places(self, data: Bytes) -> Iterator[Places]:
+        """Where the wanted batches are that have not come yet, by the headers."""
+        split, wanted = self._split, self._wanted()
         exact = split.exact or self._good_to > split.begin
         begin = self._good_to if exact else split.segment.base
         scan = HeaderScan(data.read, ScanRange(split.segment, begin, split.end))
@@ -216,6 +255,8 @@ class SplitReader:
         keys = {key for key in index.queues() if split.wanted.takes(key)} | split.after.keys()
         if index.base != split.segment.base:
             return None
+        if any(_overlap(index, key) for key in keys):
+            return None
         return index if index_is_whole(index, keys, split.before, split.after) else None
 
     def _know(self, data: Bytes, slab: Slab) -> None:
@@ -229,3 +270,10 @@ class SplitReader:
                 self.names |= names_told(data.read, segment.base, block)
         for topic_id in unknown - self.names.keys():
             self.names[topic_id] = f"#{topic_id}"
+
+
+def _overlap(index: SegmentIndex, key: QueueKey) -> bool:
+    """Does an index name a place of a queue twice, and so another one not at all?"""
+    _, positions, sizes, _, _ = index.columns(key)
+    ends = (at + (size & _U32) for at, size in zip(positions, sizes, strict=True))
+    return any(map(gt, ends, positions[1:]))

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from fmqcore.errors import CorruptJournal, InvalidArgument, Unavailable
+from fmqcore.errors import CorruptJournal, FmqError, InvalidArgument, Unavailable
 from fmqcore.scan.select import Range, Wanted
 from fmqcore.words import TopicId
 from fmqspark.archive.ledger import FOLDER, Book, Unit, file_name, is_scratch, load, open_book
 from fmqspark.archive.write import ArchiveResult, ArchiveTask, archive_unit
 from fmqspark.brokers import is_broker
 from fmqspark.engines import Engine
+from fmqspark.source.names import learn_names
 from fmqspark.source.splits import SPLIT_BYTES, plan
 from fmqspark.source.survey import Survey, survey
 
@@ -89,6 +90,7 @@ def run_archive(
     if options.topics is not None and (before is None or before.end is None):
         # Later a topic may be gone from what is left of the journal; at first it is a mistake, and
         # is told before a folder is made.
+        learn_names(found)
         found.topic_ids(options.topics)
     with open_book(options.folder, options.group) as book:
         _same_journal(book, found)
@@ -96,8 +98,10 @@ def run_archive(
         topics = None if options.topics is None else sorted(set(options.topics))
         book.begin(topics)
         _tidy(book)
-        wanted = Wanted(topics=_ids(found, topics))
         units = _pending(book, found, outcome) + _new(book, found, outcome)
+        if topics is not None:
+            units = [unit for unit in units if _named(found, unit, outcome)]
+        wanted = Wanted(topics=_ids(found, topics))
         rate = options.bytes_per_s / engine.workers
         tasks = [_task(options, found, wanted, unit, rate) for unit in units]
         tell(0, len(tasks))
@@ -126,6 +130,16 @@ def _ids(found: Survey, topics: Sequence[str] | None) -> frozenset[TopicId] | No
     if topics is None:
         return None
     return frozenset(i for i, name in found.names.items() if name in topics)
+
+
+def _named(found: Survey, unit: Unit, outcome: Archived) -> bool:
+    """Are all topics known that have records in it? Else nobody can tell which of them to take."""
+    try:
+        learn_names(found, [Range(*unit)])
+    except (FmqError, OSError) as error:
+        outcome.failed.append(ArchiveResult(unit, failed=error))
+        return False
+    return True
 
 
 def _same_journal(book: Book, found: Survey) -> None:

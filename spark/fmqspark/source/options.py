@@ -28,6 +28,7 @@ from fmqcore.errors import InvalidArgument
 from fmqcore.scan.select import NO_END, Range, Wanted
 from fmqspark.brokers import brokers_of
 from fmqspark.source.fields import Field, understand_fields
+from fmqspark.source.names import learn_names
 from fmqspark.source.splits import SPLIT_BYTES
 from fmqspark.source.survey import Survey, survey
 
@@ -92,9 +93,12 @@ class Request:
         return brokers_of(self.connect, self.group, self.topics).sources
 
     def wanted_in(self, found: Survey) -> Wanted:
-        """With the topics as numbers. Raises `InvalidArgument` for one that is not there."""
+        """With the topics as numbers. Raises `InvalidArgument` for one that is not there, and what
+        reading does.
+        """
         if self.topics is None:
             return self.wanted
+        learn_names(found)
         return replace(self.wanted, topics=found.topic_ids(self.topics))
 
 

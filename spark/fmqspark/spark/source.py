@@ -56,6 +56,7 @@ from fmqcore.errors import InvalidArgument
 from fmqcore.scan.select import NO_END, Range, Wanted
 from fmqspark.files import Throttle
 from fmqspark.source.fields import Field
+from fmqspark.source.names import learn_names
 from fmqspark.source.options import Request, to_ms, understand
 from fmqspark.source.splits import Split, SplitReader, plan
 from fmqspark.source.survey import Survey
@@ -170,6 +171,8 @@ class FmqReader(DataSourceReader):
         found = self._request.survey()
         tell(found.told)
         wanted = self._request.wanted_in(found)
+        if any(_column(one) == "topic" for one in self._filters):
+            learn_names(found)
         for one in self._filters:
             wanted = narrowed(wanted, one, found)
         return partitions(plan(found, wanted, self._request.split_bytes))
@@ -231,14 +234,13 @@ def _spare_what_stays() -> None:
 
 def narrowed(wanted: Wanted, one: Filter, found: Survey) -> Wanted:
     """What is left of `wanted` under a filter; one that is not understood changes nothing."""
-    column: tuple[str, ...] = getattr(one, "attribute", ())
-    name = ".".join(column)
+    name = _column(one)
     if name == "topic":
         values = _values(one)
         if values is None:
             return wanted
         if not values.issubset(found.names.values()):
-            return wanted  # one that came and went within a segment is known only by who reads it
+            return wanted  # of what nobody knows nothing is left out
         ids = frozenset(i for i, topic in found.names.items() if topic in values)
         return replace(wanted, topics=ids if wanted.topics is None else wanted.topics & ids)
     if name == "queue":
@@ -252,6 +254,12 @@ def narrowed(wanted: Wanted, one: Filter, found: Survey) -> Wanted:
     if field is None or within is None:
         return wanted
     return replace(wanted, **{field: getattr(wanted, field).cut(within)})
+
+
+def _column(one: Filter) -> str:
+    """What it is about; "" for one that is about nothing simple."""
+    column: tuple[str, ...] = getattr(one, "attribute", ())
+    return ".".join(column)
 
 
 def _values(one: Filter) -> frozenset[Any] | None:

@@ -1,0 +1,58 @@
+"""Topics that came and went within one segment: no SNAP names them, their own CONFIG batch does.
+
+An id is never given twice, so a topic that was deleted and made anew has several, of which some may
+be such. Who asks for topics by name needs all of them. Leaves nothing on disk.
+"""
+
+from collections.abc import Sequence
+
+from fmqcore.batch import BatchType
+from fmqcore.errors import FmqError
+from fmqcore.journal.scan import Fault
+from fmqcore.scan.headers import HeaderScan, ScanRange
+from fmqcore.scan.payloads import damaged
+from fmqcore.scan.select import EVERYTHING, Range
+from fmqcore.words import Offset, TopicId
+from fmqspark.files import Throttle
+from fmqspark.source.access import open_bytes
+from fmqspark.source.survey import SegmentView, Survey, names_told
+
+
+def learn_names(found: Survey, within: Sequence[Range] = (EVERYTHING,)) -> None:
+    """Name all topics that have records in these parts of the journal.
+
+    Reads the headers of the segments of which the SNAPs do not tell. Raises what reading does.
+    """
+    for view in found.segments:
+        here = Range(view.segment.base, view.until)
+        if any(not here.cut(part).empty for part in within) and _grown(view) - found.names.keys():
+            found.names |= _names_in(view)
+
+
+def _grown(view: SegmentView) -> set[TopicId]:
+    """The topics that have records there; of the newest segment all names are known."""
+    after = view.after or {}
+    return {key[0] for key, end in after.items() if end > view.before.get(key, Offset(0))}
+
+
+def _names_in(view: SegmentView) -> dict[TopicId, str]:
+    failures: list[FmqError | OSError] = []
+    for source in view.sources:
+        try:
+            return _names_of(source, view)
+        except (FmqError, OSError) as error:
+            failures.append(error)
+    raise failures[0]
+
+
+def _names_of(source: str, view: SegmentView) -> dict[TopicId, str]:
+    segment, names = view.segment, dict[TopicId, str]()
+    with open_bytes(source, segment.base, Throttle(0), segment.end) as data:
+        scan = HeaderScan(data.read, ScanRange(segment, segment.base, segment.end))
+        for block in scan:
+            if BatchType.CONFIG in block.column("type"):
+                names |= names_told(data.read, segment.base, block)
+    if scan.position < segment.end:
+        why = scan.stop.sentence if isinstance(scan.stop, Fault) else "nothing is there"
+        raise damaged(segment.base, scan.position, f"{source}: {why}")
+    return names

@@ -1,0 +1,93 @@
+"""A topic that was deleted and made anew within a segment: all its records come by its name."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmqcore.batch import BatchType
+from fmqcore.errors import CorruptJournal, InvalidArgument
+from fmqcore.journal.segments import MIN_SEGMENT, index_name
+from fmqcore.tests.journal_writer import JournalWriter
+from fmqcore.words import Position
+from fmqspark.files import Throttle
+from fmqspark.source.options import understand
+from fmqspark.source.splits import SplitReader, plan
+from fmqspark.tests.kit import flip, write
+from fmqspark.tests.test_source import ALL, rows_of
+
+
+def anew() -> JournalWriter:
+    """`orders` three times: the second one, and `brief`, are in no SNAP."""
+    writer = JournalWriter()
+    writer.open_epoch(1)
+    writer.topic(1, "orders", 1)
+    writer.data(1, 0, [b"one"])
+    writer.roll()
+    writer.topic(1, "orders", 0)
+    for number, name in ((2, "orders"), (3, "brief")):
+        writer.topic(number, name, 1)
+        writer.data(number, 0, [name.encode()])
+        writer.topic(number, name, 0)
+    writer.roll()
+    writer.topic(4, "orders", 1)
+    writer.data(4, 0, [b"three"])
+    return writer
+
+
+JOURNAL = anew()
+CONFIG = next(h for h in JOURNAL.headers if h.position > MIN_SEGMENT and h.type == BatchType.CONFIG)
+
+
+def values(*paths: Path, **options: str) -> list[bytes]:
+    request = understand({"paths": ",".join(map(str, paths)), **options})
+    found = request.survey()
+    rows: list[bytes] = []
+    for split in plan(found, request.wanted_in(found)):
+        reader = SplitReader(split, ALL, Throttle(0))
+        rows += [row[-1] for slab in reader for row in rows_of(slab, reader.names)]
+    return rows
+
+
+def test_each_of_them_is_read_by_its_name(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", JOURNAL)
+    assert values(a, topic="orders") == [b"one", b"orders", b"three"]
+    assert values(a, topic="brief") == [b"brief"]
+    with pytest.raises(InvalidArgument, match=r"no topic 'nope' .* its topics: brief, orders"):
+        values(a, topic="nope")
+
+
+def test_where_nobody_can_tell_a_name_nothing_is_left_out(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a", JOURNAL), write(tmp_path / "b", JOURNAL)
+    flip(a, CONFIG.position + 20)
+    assert values(a, b, topic="orders") == [b"one", b"orders", b"three"]
+    with pytest.raises(CorruptJournal, match=f"damaged at position .*{a}"):
+        values(a, topic="orders")
+
+
+@pytest.mark.spark
+def test_a_filter_leaves_none_of_them_out(tmp_path: Path) -> None:
+    from pyspark.sql import datasource as ds
+
+    from fmqspark.spark.source import FmqReader
+
+    request = understand({"path": str(write(tmp_path / "a", JOURNAL)), "filters": "once"})
+    reader = FmqReader(request, ("value",))
+    reader.narrow([ds.EqualTo(("topic",), "orders")])
+    splits: list[Any] = [part.split for part in reader.partitions()]  # type: ignore[attr-defined]
+    assert [split.wanted.topics for split in splits] == [frozenset({1, 2, 4})] * 3
+
+
+@pytest.mark.spark
+def test_each_of_them_is_archived(tmp_path: Path) -> None:
+    from fmqspark.tests.test_archive import archive, everything
+
+    a, b, out = write(tmp_path / "a", JOURNAL), write(tmp_path / "b", JOURNAL), tmp_path / "out"
+    archive(out, write(tmp_path / "early", JOURNAL, commit_end=MIN_SEGMENT), topics=("orders",))
+    flip(a, CONFIG.position + 20)
+    (a / index_name(Position(MIN_SEGMENT))).unlink()
+    outcome = archive(out, a, topics=("orders",))
+    assert (outcome.exit_code, outcome.rows) == (2, 1)
+    assert [result.unit for result in outcome.failed] == [(MIN_SEGMENT, 2 * MIN_SEGMENT)]
+    assert archive(out, a, b, topics=("orders",)).exit_code == 0
+    assert {row[-1] for row in everything(out)} == {b"one", b"orders", b"three"}

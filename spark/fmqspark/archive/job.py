@@ -14,7 +14,16 @@ from typing import Any, Final
 from fmqcore.errors import CorruptJournal, FmqError, InvalidArgument, Unavailable
 from fmqcore.scan.select import Range, Wanted
 from fmqcore.words import TopicId
-from fmqspark.archive.ledger import FOLDER, Book, Unit, file_name, is_scratch, load, open_book
+from fmqspark.archive.ledger import (
+    FOLDER,
+    Book,
+    Ledger,
+    Unit,
+    file_name,
+    is_scratch,
+    load,
+    open_book,
+)
 from fmqspark.archive.write import ArchiveResult, ArchiveTask, archive_unit
 from fmqspark.brokers import is_broker
 from fmqspark.engines import Engine
@@ -84,9 +93,9 @@ def run_archive(
     options: ArchiveOptions, engine: Engine, tell: Callable[[int, int], None] = lambda *_: None
 ) -> Archived:
     """Run it. Raises `InvalidArgument`, `CorruptJournal`, `DirectoryLocked`, `EngineFailed`."""
-    found = survey(options.directories)
-    outcome = Archived(told=found.told)
     before = load(options.folder, options.group)
+    found = _look(options.directories, before)
+    outcome = Archived(told=found.told)
     if options.topics is not None and (before is None or before.end is None):
         # Later a topic may be gone from what is left of the journal; at first it is a mistake, and
         # is told before a folder is made.
@@ -111,6 +120,22 @@ def run_archive(
         outcome.failed.sort(key=lambda r: r.unit)
         outcome.end = book.ledger.end or 0
     return outcome
+
+
+def _look(directories: Sequence[str], before: Ledger | None) -> Survey:
+    """What there is to read. What is archived need not be there any more, nor be without damage: a
+    replica that is far behind, or a segment that was lost, would end all archiving.
+    """
+    try:
+        return survey(directories)
+    except (CorruptJournal, OSError) as error:
+        if before is None or before.end is None:
+            raise
+        found = survey(
+            directories, since=min([unit.begin for unit in before.pending] + [before.end])
+        )
+        found.told.append(f"what is archived already was not looked at: {error}")
+        return found
 
 
 def _note(book: Book, outcome: Archived, result: ArchiveResult) -> None:

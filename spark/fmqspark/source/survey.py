@@ -123,7 +123,8 @@ class Survey:
 
 
 def survey(directories: Sequence[str], *, uncommitted: bool = False, since: int = 0) -> Survey:
-    """Look at the replicas of one journal; at segments that end below `since` not.
+    """Look at the replicas of one journal; at segments that end below `since` not, nor at a replica
+    that ends there (it is behind), if others go on.
 
     Of brokers the last one, the master, is asked last. Damage of one replica, or one that cannot be
     read, ends it only where no other one can give the same. Raises `InvalidArgument`,
@@ -149,6 +150,7 @@ def _survey(directories: Sequence[str], uncommitted: bool, since: int) -> Survey
             "uncommitted data as well (option uncommitted)"
         )
     known = [r for r in known if r.end > r.begin] or known[:1]  # a fresh one holds nothing yet
+    known = [r for r in known if r.end > since] or known
     left_out = list(told)  # so far nothing else is told
     begin, end = min(r.begin for r in known), max(r.end for r in known)
     found = Survey(begin, end, told=told, left_out=left_out)

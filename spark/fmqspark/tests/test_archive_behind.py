@@ -1,0 +1,77 @@
+"""What is archived already may be lost, damaged, or on a replica that is far behind: it goes on."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fmqcore.errors import CorruptJournal
+from fmqcore.journal.segments import segment_name
+from fmqspark.tests.kit import flip
+from fmqspark.tests.test_archive import archive, everything, small, truth
+from fmqspark.tests.test_archive_left_out import BASES, YOUNG, full, younger
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("behind_first", [True, False])
+def test_a_replica_that_is_far_behind_ends_no_archiving(tmp_path: Path, behind_first: bool) -> None:
+    behind, out = full(tmp_path / "behind", BASES[1]), tmp_path / "out"
+    archive(out, full(tmp_path / "early", BASES[3]))
+    master = younger(tmp_path / "master")
+    outcome = archive(out, *((behind, master) if behind_first else (master, behind)))
+    assert (outcome.exit_code, outcome.lost, outcome.units) == (0, [], 1)
+    assert everything(out) == truth(small())
+    assert "what is archived already was not looked at: positions" in outcome.told[-1]
+
+
+@pytest.mark.parametrize("archived", [BASES[1], BASES[1] + 9_000])
+def test_what_nobody_has_is_given_up_though_one_is_far_behind(
+    tmp_path: Path, archived: int
+) -> None:
+    ends = [header.end for header in small().headers]
+    archived = max(end for end in ends if end <= archived)
+    behind, out = full(tmp_path / "behind", BASES[1]), tmp_path / "out"
+    archive(out, full(tmp_path / "early", archived))
+    outcome = archive(out, behind, younger(tmp_path / "master"))
+    assert (outcome.exit_code, outcome.lost) == (3, [(archived, YOUNG)])
+    late = [row for row in truth(small()) if row not in truth(small(), YOUNG)]
+    assert everything(out) == sorted(truth(small(), archived) + late)
+    assert archive(out, behind, tmp_path / "master").exit_code == 0
+
+
+def test_but_not_what_it_has_alone(tmp_path: Path) -> None:
+    behind, out = full(tmp_path / "behind", BASES[1]), tmp_path / "out"
+    ends = [header.end for header in small().headers]
+    archive(out, full(tmp_path / "early", ends[5]))
+    with pytest.raises(CorruptJournal, match=f"positions {BASES[1]} to {YOUNG}"):
+        archive(out, behind, younger(tmp_path / "master"))
+    assert archive(out, behind).exit_code == 0
+    assert archive(out, behind, tmp_path / "master").lost == [(BASES[1], YOUNG)]
+
+
+def _lose(directory: Path) -> None:
+    (directory / segment_name(BASES[1])).unlink()
+
+
+def _flip(directory: Path) -> None:
+    flip(directory, BASES[1] + 20)
+
+
+def _no_file(directory: Path) -> None:
+    _lose(directory)
+    (directory / segment_name(BASES[1])).mkdir()
+
+
+@pytest.mark.parametrize("damage", [_lose, _flip, _no_file])
+def test_damage_of_what_is_archived_ends_nothing(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    a, out = full(tmp_path / "a", BASES[2] + 200), tmp_path / "out"
+    archive(out, a)
+    full(a)
+    damage(a)
+    assert archive(out, a).exit_code == 0
+    assert everything(out) == truth(small())
+    with pytest.raises((CorruptJournal, OSError)):
+        archive(tmp_path / "other", a)

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 from fmqcore.batch import BatchType
 from fmqcore.errors import FmqError
-from fmqcore.journal.scan import Fault
 from fmqcore.scan.headers import HeaderScan, ScanRange
-from fmqcore.scan.payloads import damaged
 from fmqcore.scan.select import EVERYTHING, Range
 from fmqcore.words import Offset, TopicId
 from fmqspark.files import Throttle
 from fmqspark.source.access import open_bytes
+from fmqspark.source.splits import require_all
 from fmqspark.source.survey import SegmentView, Survey, names_told
 
 
@@ -52,7 +51,5 @@ def _names_of(source: str, view: SegmentView) -> dict[TopicId, str]:
         for block in scan:
             if BatchType.CONFIG in block.column("type"):
                 names |= names_told(data.read, segment.base, block)
-    if scan.position < segment.end:
-        why = scan.stop.sentence if isinstance(scan.stop, Fault) else "nothing is there"
-        raise damaged(segment.base, scan.position, f"{source}: {why}")
+    require_all(scan, segment.end, f"{source}: ")
     return names

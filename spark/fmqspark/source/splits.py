@@ -232,9 +232,7 @@ class SplitReader:
         scan = HeaderScan(data.read, ScanRange(split.segment, begin, split.end))
         for block in scan:
             yield places_in_headers(block, wanted)
-        if scan.position < split.end:
-            why = scan.stop.sentence if isinstance(scan.stop, Fault) else "nothing is there"
-            raise damaged(split.segment.base, scan.position, why)
+        require_all(scan, split.end)
 
     def _index(self, source: str) -> SegmentIndex | None:
         """The segment's index, if it can be relied upon; the headers say the same."""
@@ -265,11 +263,20 @@ class SplitReader:
         if not unknown:
             return
         segment = self._split.segment
-        for block in HeaderScan(data.read, ScanRange(segment, segment.base, self._split.end)):
+        scan = HeaderScan(data.read, ScanRange(segment, segment.base, self._split.end))
+        for block in scan:
             if BatchType.CONFIG in block.column("type"):
                 self.names |= names_told(data.read, segment.base, block)
         for topic_id in unknown - self.names.keys():
+            require_all(scan, self._split.end)  # another replica may tell its name
             self.names[topic_id] = f"#{topic_id}"
+
+
+def require_all(scan: HeaderScan, end: Position, of: str = "") -> None:
+    """Raises `CorruptJournal` if it ended before there; `of`: whose bytes they are."""
+    if scan.position < end:
+        why = scan.stop.sentence if isinstance(scan.stop, Fault) else "nothing is there"
+        raise damaged(scan.segment.base, scan.position, of + why)
 
 
 def _overlap(index: SegmentIndex, key: QueueKey) -> bool:

@@ -8,11 +8,13 @@ import pytest
 from fmqcore.batch import BatchType
 from fmqcore.errors import CorruptJournal, InvalidArgument
 from fmqcore.journal.segments import MIN_SEGMENT, index_name
+from fmqcore.scan.select import Wanted
 from fmqcore.tests.journal_writer import JournalWriter
 from fmqcore.words import Position
 from fmqspark.files import Throttle
 from fmqspark.source.options import understand
 from fmqspark.source.splits import SplitReader, plan
+from fmqspark.source.survey import survey
 from fmqspark.tests.kit import flip, write
 from fmqspark.tests.test_source import ALL, rows_of
 
@@ -63,6 +65,20 @@ def test_where_nobody_can_tell_a_name_nothing_is_left_out(tmp_path: Path) -> Non
     assert values(a, b, topic="orders") == [b"one", b"orders", b"three"]
     with pytest.raises(CorruptJournal, match=f"damaged at position .*{a}"):
         values(a, topic="orders")
+
+
+def test_damage_that_hides_a_name_makes_no_other_one_up(tmp_path: Path) -> None:
+    """The records themselves are found by the index."""
+    a, b = write(tmp_path / "a", JOURNAL), write(tmp_path / "b", JOURNAL)
+    flip(a, CONFIG.position + 20)
+    found = survey([str(a), str(b)])
+    names: set[str] = set()
+    for split in plan(found, Wanted()):
+        reader = SplitReader(split, ALL, Throttle(0))
+        names |= {row[0] for slab in reader for row in rows_of(slab, reader.names)}
+    assert names == {"orders", "brief"}
+    with pytest.raises(CorruptJournal, match=f"damaged at position {CONFIG.position} "):
+        values(a)
 
 
 @pytest.mark.spark

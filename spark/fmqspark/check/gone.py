@@ -1,5 +1,6 @@
 """Files of a directory with a broker at work that went while it was checked: who took them?"""
 
+import os
 from collections.abc import Iterable
 from typing import Final
 
@@ -11,6 +12,7 @@ from fmqcore.words import Position
 from fmqspark.check.rows import NO_FILE, Covered, SegmentResult, State, found_on
 from fmqspark.files import read_small
 
+_AWAY: Final = "the file was not there when it was to be read, and is now: run it again"
 _TAKEN: Final = "the file went while it was to be read, and the checkpoint knows of it"
 
 
@@ -31,14 +33,15 @@ def tell_who_took(path: str, results: Iterable[SegmentResult]) -> None:
     kept = {b for b in checkpoint.bases if b >= checkpoint.log_start and (void is None or b < void)}
     for result in retired:
         if result.base in kept:
-            _is_missing(result)
+            there = os.path.lexists(os.path.join(path, segment_name(Position(result.base))))
+            _is_missing(result, there=there)
 
 
-def _is_missing(result: SegmentResult) -> None:
+def _is_missing(result: SegmentResult, *, there: bool) -> None:
+    """`there`: the file is, by now, so nobody has lost it; it only was not read."""
     begin, end = Position(result.base), Position(result.base + result.size)
-    name = segment_name(begin)
-    found = error(Code.J005, name, begin, _TAKEN, end)
+    name, why = segment_name(begin), _AWAY if there else NO_FILE
     result.retired = False
-    result.findings = [found_on(result.replica, found)]
-    unread = State.UNREAD.value
-    result.coverage = [Covered(result.replica, name, begin, end, unread, NO_FILE)]
+    if not there:
+        result.findings = [found_on(result.replica, error(Code.J005, name, begin, _TAKEN, end))]
+    result.coverage = [Covered(result.replica, name, begin, end, State.UNREAD.value, why)]

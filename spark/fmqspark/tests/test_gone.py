@@ -20,16 +20,20 @@ BASES = sorted(journal().segments)
 
 
 class Meanwhile(LocalEngine):
-    """Something happens when the first results are there."""
+    """Something happens when the first results are there, and when all are."""
 
-    def __init__(self, happens: Callable[[], object]) -> None:
+    def __init__(
+        self, happens: Callable[[], object], at_last: Callable[[], object] = lambda: None
+    ) -> None:
         self._happens = happens
+        self._at_last = at_last
 
     def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
         for number, done in enumerate(super().run(work, tasks)):
             yield done
             if number == 0:
                 self._happens()
+        self._at_last()
 
 
 @pytest.mark.parametrize("level", Level)
@@ -57,3 +61,18 @@ def test_only_what_the_broker_took_is_retired(
     assert rows(outcome, "unread") == ([] if taken else gone)
     assert codes(outcome) == ([] if taken else [("J005", "b", BASES[5])])
     assert outcome.exit_code == (0 if taken else 2)
+
+
+@pytest.mark.parametrize("level", Level)
+def test_what_is_there_by_now_is_not_missing_but_unread(a: Path, b: Path, level: Level) -> None:
+    """A replica that was begun anew meanwhile; or an executor that does not see the disk."""
+    file, aside = b / segment_name(BASES[5]), b / "aside"
+    with (b / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        engine = Meanwhile(
+            lambda: file.rename(aside), lambda: aside.exists() and aside.rename(file)
+        )
+        outcome = check(b, a, level=level, engine=engine)
+    assert (codes(outcome), outcome.exit_code) == ([], 3)
+    assert rows(outcome, "unread") == [("b", BASES[5], BASES[6])]
+    assert [c.is_told_alone for c in outcome.coverage if c.state == "unread"] == [True]

@@ -31,6 +31,7 @@ __all__ = [
     "SegmentBytes",
     "Throttle",
     "directory_lock",
+    "give_to_owner_of",
     "look",
     "look_at_all",
     "make_folder",
@@ -202,15 +203,33 @@ def open_segment(
 @contextmanager
 def directory_lock(path: str) -> Iterator[None]:
     """Keep brokers out of the directory meanwhile. Raises `DirectoryLocked`."""
-    fd = os.open(Path(path, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    lock = Path(path, LOCK)
+    is_new = not lock.exists()
+    fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise DirectoryLocked(f"{path}: a broker is at work there") from None
+        if is_new:
+            give_to_owner_of(Path(path), fd)
         yield
     finally:
         os.close(fd)
+
+
+def give_to_owner_of(like: Path, fd: int) -> None:
+    """A new file is the broker's as that one is, whoever runs the job (root), with whatever umask.
+
+    A file that the broker may not read is a broken disk to it. Who may not give files away leaves
+    it as it is. Raises `OSError`.
+    """
+    try:
+        owner = os.stat(like)
+        os.fchown(fd, owner.st_uid, owner.st_gid)
+    except OSError:  # not allowed, an owner that this container does not know; or it went
+        return
+    os.fchmod(fd, owner.st_mode & 0o666)
 
 
 def sync_folder(folder: Path) -> None:

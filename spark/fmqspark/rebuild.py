@@ -37,6 +37,7 @@ from fmqspark.files import (
     SegmentBytes,
     Throttle,
     directory_lock,
+    give_to_owner_of,
     look,
     look_at_all,
     open_segment,
@@ -221,7 +222,7 @@ def rebuild_index(task: IndexTask) -> IndexResult:
                 return result
             if task.dry:
                 return IndexResult(task.path, task.base, Done.WOULD, len(index))
-            _swap(Path(task.path), index_name(file.base), raw)
+            _swap(Path(task.path), file, raw)
             if last is not None and not _still_there(task, data, last):
                 Path(task.path, index_name(file.base)).unlink(missing_ok=True)
                 return IndexResult(task.path, task.base, Done.OPEN, why="it was cut meanwhile")
@@ -275,14 +276,16 @@ def _not_sealed(task: IndexTask, file: SegmentFile, scan: HeaderScan) -> IndexRe
     return IndexResult(task.path, task.base, Done.DAMAGED, why=why)
 
 
-def _swap(folder: Path, name: str, raw: bytes) -> None:
-    """The shadow, read back and compared, takes the old one's place.
+def _swap(folder: Path, segment: SegmentFile, raw: bytes) -> None:
+    """The shadow, read back and compared, takes the old one's place; it is its segment's owner's.
 
     Its name is its own: two runs beside a broker (which hold no lock) may be at the same index.
     """
+    name = index_name(segment.base)
     shadow = folder / f"{name}.{uuid.uuid4().hex}.tmp"
     try:
         with shadow.open("wb") as file:
+            give_to_owner_of(folder / segment.name, file.fileno())
             file.write(raw)
             file.flush()
             os.fsync(file.fileno())

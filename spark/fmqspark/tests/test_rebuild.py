@@ -8,6 +8,7 @@ import pytest
 
 from fmqcore.errors import DirectoryLocked, InvalidArgument
 from fmqcore.journal.index import SegmentIndex
+from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.segments import MIN_SEGMENT, index_name, segment_name
 from fmqcore.words import Position
 from fmqspark import rebuild as subject
@@ -127,7 +128,7 @@ def test_a_segment_that_was_cut_meanwhile_keeps_no_index(
     (a / INDEXES[0]).unlink()
     swap = subject._swap
 
-    def cut_and_swap(folder: Path, name: str, raw: bytes) -> None:
+    def cut_and_swap(folder: Path, name: SegmentFile, raw: bytes) -> None:
         (folder / segment_name(Position(0))).unlink()
         swap(folder, name, raw)
 
@@ -272,3 +273,37 @@ def test_one_directory_twice_is_wrong_usage(tmp_path: Path) -> None:
     a = write(tmp_path / "a")
     with pytest.raises(InvalidArgument, match="twice"):
         rebuild([a, tmp_path / "x" / ".." / "a"], LocalEngine())
+
+
+def test_what_is_made_can_be_used_by_the_broker_whoever_runs_the_job(tmp_path: Path) -> None:
+    """As root with a careful umask: the broker would take an index that it may not read for a disk
+    that fails, and could not lock its directory.
+    """
+    a = write(tmp_path / "a")
+    a.chmod(0o750)
+    for segment in a.glob("*.journal"):
+        segment.chmod(0o640)
+    broker = 12345 if os.geteuid() == 0 else os.geteuid()
+    for path in (a, *a.iterdir()):
+        os.chown(path, broker, -1)
+    (a / INDEXES[1]).unlink()
+    before = os.umask(0o077)
+    try:
+        assert Done.REBUILT in [result.done for result in rebuild([a], LocalEngine())]
+    finally:
+        os.umask(before)
+    made = [(a / name).stat() for name in (INDEXES[1], LOCK)]
+    assert [(s.st_uid, s.st_mode & 0o777) for s in made] == [(broker, 0o640)] * 2
+
+
+def test_who_may_not_give_files_away_rebuilds_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fchown", refuse)
+    a = write(tmp_path / "a")
+    (a / INDEXES[1]).unlink()
+    assert Done.REBUILT in [result.done for result in rebuild([a], LocalEngine())]
+    assert (a / INDEXES[1]).stat().st_mode & 0o044

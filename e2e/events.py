@@ -172,7 +172,7 @@ class Sought(NamedTuple):
     readers: str
     place: Place
     why: str = ""  # "" = done
-    offset: int = -1  # what it wanted, or the first after it that retention has not deleted
+    offset: int = -1  # what it wanted; else where what the reader has begins after it, or ends
 
 
 # ---- the cluster

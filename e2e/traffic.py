@@ -150,6 +150,8 @@ class Traffic:
                     queues=[(place.group, place.queue)],
                 )
                 went = max(offset, rows[0].begin)
+                # One that took over may lack it: it goes on at its end then, as its answer says.
+                went = min(went, max(rows[0].committed, rows[0].begin))
             except FmqError as error:
                 why = str(error) or type(error).__name__
             self.add(Sought(self.now_ms(), seeks.name, seeks.readers, place, why, went))

@@ -216,7 +216,8 @@ class _Reading:
     def _answer(self, event: Sought) -> None:
         self.blurred |= bool(event.why) or self._waiting is None
         if self._waiting is not None:
-            self._waiting = self._twice = max(self._waiting, event.offset)
+            went = event.offset if event.offset >= 0 else self._waiting
+            self._waiting = self._twice = went
             if self._waiting in self._meanwhile:
                 self._waiting = None
                 self.early = self._meanwhile

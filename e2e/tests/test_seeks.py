@@ -54,6 +54,27 @@ def test_it_went_to_the_first_that_was_not_deleted() -> None:
     assert kit.broken() == {Check.I5}
 
 
+def test_it_went_to_the_end_of_a_reader_that_has_no_more() -> None:
+    """One that took over may lack where it was to go, as the policy says."""
+    kit = Kit()
+    kit.produce(6)
+    kit.consume([0, 1, 2, 3, 4])
+    seeking(kit, 4)
+    sought(kit, 2)
+    kit.deliver([2, 3, 4, 5])
+    kit.deliver([2, 3, 4, 5])
+    assert kit.broken() == set(), "2 may come once more: the seek may have been made twice"
+    kit.deliver([3, 5, 4])
+    assert kit.broken() == set(), "they came before"
+    kit = Kit()
+    kit.produce(6)
+    kit.consume([0, 1, 2, 3, 4])
+    seeking(kit, 4)
+    sought(kit, 2)
+    kit.deliver([2, 4, 3])
+    assert kit.broken() == {Check.I6}, "it began at 2, and order counts from there"
+
+
 def test_a_seek_may_be_made_twice_before_it_is_answered() -> None:
     """Its first answer was lost; and so was the seek, with its reader, before it was made again."""
     kit = Kit()

@@ -4,14 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from fmqcore.cluster import GroupState, Mode
+from fmqcore.cluster import Mode
 from fmqcore.words import BrokerId, Epoch
 from fmqoperator.actions import PutGroupConfig, RemoveAnnotation, Requeue, Tell
-from fmqoperator.objects.names import POD_NAME_LABEL
 from fmqoperator.plan import plan
 from fmqoperator.resources import SWITCHOVER
 from fmqoperator.seen import Defaults, Node, PodPhase
-from fmqoperator.status import status
 from fmqoperator.tests.plan_kit import (
     budget,
     kinds,
@@ -359,38 +357,6 @@ def test_a_declared_master_waits_for_its_update(moves: bool) -> None:
     made.run()
     assert made.state.master == "g1-0"
     assert restarts(made) == ["g1-2", "g1-1", "g1-0"]
-
-
-def test_who_was_master_opens_a_group_that_zookeeper_has_forgotten(moves: bool) -> None:
-    made = running(moves, replicas=3, switchover={"to": "g1-2"})
-    del made.body["spec"]["switchover"]
-    made.config, made.state = None, GroupState()
-    made.round()
-    assert masters(made) == ["g1-2"]
-
-
-def test_who_was_master_is_known_still_when_the_configuration_could_not_be_written(
-    moves: bool,
-) -> None:
-    """A ZooKeeper that has just lost everything may well not answer the next call."""
-    made = running(moves, replicas=3, switchover={"to": "g1-2"})
-    del made.body["spec"]["switchover"]
-    made.config, made.state = None, GroupState()
-    made.body["status"] = status(made.seen())
-    made.round()
-    assert masters(made) == ["g1-2"]
-
-
-def test_who_served_is_found_still_while_zookeeper_knows_nothing_of_the_group(moves: bool) -> None:
-    """A wrong address in the resource, say: its brokers serve on, at the ensemble they look to."""
-    made = running(moves)
-    made.config, made.state = None, GroupState()
-    for _ in range(3):
-        made.round()
-    for service in ("g1-rw", "g1-ro"):
-        selector = made.children["Service", service]["spec"]["selector"]
-        assert selector[POD_NAME_LABEL] == "g1-0"
-    assert budget(made) == 1
 
 
 def test_what_was_decided_while_the_operator_saw_nothing_is_told(moves: bool) -> None:

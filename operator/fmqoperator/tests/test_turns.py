@@ -233,18 +233,24 @@ def test_a_template_of_a_groups_own_waits_for_nobody(monkeypatch: pytest.MonkeyP
     assert not held(worlds[1])
 
 
-@pytest.mark.parametrize(("unready_ms", "given"), [(None, 0), (2_000, 0), (3_600_000, 1)])
-def test_who_is_out_of_sync_for_a_moment_waits_for_the_turn_of_its_group(
-    unready_ms: int | None, given: int
-) -> None:
-    """The image does not work, and stopped at the first group: it takes no slave from another."""
+def behind_a_bad_image() -> World:
+    """It has the new template, and waits for its turn behind one that stopped at the image."""
     worlds = fleet(2)
     for world in worlds:
         world.bad_images.add(NEW)
     go_on(worlds, lambda: bool(restarts(worlds[0])))
     other = worlds[1]
     other.updating = ("shop/g0",)
-    other.round()  # it has the new template
+    other.round()
+    return other
+
+
+@pytest.mark.parametrize(("unready_ms", "given"), [(None, 0), (2_000, 0), (3_600_000, 1)])
+def test_who_is_out_of_sync_for_a_moment_waits_for_the_turn_of_its_group(
+    unready_ms: int | None, given: int
+) -> None:
+    """The image does not work, and stopped at the first group: it takes no slave from another."""
+    other = behind_a_bad_image()
     other.state = replace(other.state, isr=frozenset())
     if unready_ms is not None:
         since_ms = other.now_ms - unready_ms
@@ -262,13 +268,7 @@ def test_who_comes_back_with_its_node_waits_for_the_turn_of_its_group(
 ) -> None:
     """Behind an image that does not work a node starts anew: it is full of brokers that read their
     journals, of many groups, and each of them would not come back."""
-    worlds = fleet(2)
-    for world in worlds:
-        world.bad_images.add(NEW)
-    go_on(worlds, lambda: bool(restarts(worlds[0])))
-    other = worlds[1]
-    other.updating = ("shop/g0",)
-    other.round()  # it has the new template
+    other = behind_a_bad_image()
     since_ms = other.now_ms - unready_ms
     down = replace(other.pods[broker], ready=False, waiting="reads", unready_since_ms=since_ms)
     other.pods[broker] = down

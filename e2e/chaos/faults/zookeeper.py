@@ -1,9 +1,13 @@
 """ZooKeeper: no quorum for a while, sessions that end out of the blue."""
 
+import asyncio
+from contextlib import suppress
+
 from e2e.chaos.ensemble import some_of
 from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.stage import Stage
 from e2e.events import FaultKind
+from fmqport.zk.embedded import ZooKeeperFailed
 
 
 class QuorumLost(Fault):
@@ -45,10 +49,22 @@ class _Expire(Fault):
         old = {broker: await stage.cluster.session_of(broker) for broker in brokers}
         if gone := [broker for broker, session in old.items() if not session]:
             raise NotFired(f"{', '.join(gone)} had no session")
-        for session in old.values():
-            stage.cluster.ensemble.expire(session)
+        for broker, session in old.items():
+            await self._end(stage, broker, session)
         for broker, session in old.items():
             await self._another(stage, broker, session)
+
+    @staticmethod
+    async def _end(stage: Stage, broker: str, session: int) -> None:
+        """End it, unless it has ended by itself since it was looked at (a busy machine)."""
+
+        async def over() -> bool:
+            with suppress(OSError, ZooKeeperFailed):
+                await asyncio.to_thread(stage.cluster.ensemble.expire, session)
+                return True
+            return await stage.cluster.session_of(broker) != session
+
+        await stage.until_async(over, f"the session of {broker} is ended")
 
     @staticmethod
     async def _another(stage: Stage, broker: str, old: int) -> None:

@@ -41,6 +41,20 @@ class GrowClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnClaim:
+    """Change with whom a claim goes: with the group (`goes`), no more with those in `drops`.
+
+    Only if the group, as it is then, is to stay and wants that; a claim that is kept may be so now.
+    """
+
+    claim: str
+    uid: str  # precondition: that very claim
+    goes: bool
+    drops: tuple[str, ...]  # owners' uids
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class PutGroupConfig:
     """Compare-and-set the group's `config` node: `version` as read, -1 = create it.
 
@@ -100,6 +114,7 @@ Action = (
     ApplyChild
     | DeleteChild
     | GrowClaim
+    | OwnClaim
     | PutGroupConfig
     | RestartPod
     | RemoveAnnotation

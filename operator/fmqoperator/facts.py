@@ -214,8 +214,18 @@ def claim_size(seen: Observation) -> str | None:
 
 def volumes_go(seen: Observation) -> bool:
     """The volumes of brokers that the StatefulSet that is there stops for good go with them."""
-    rule = (stateful_set(seen) or {}).get("spec", {}).get("persistentVolumeClaimRetentionPolicy")
-    return (rule or {}).get("whenScaled") == "Delete"
+    return _reclaims(seen).get("whenScaled") == "Delete"
+
+
+def volumes_go_with_set(seen: Observation) -> bool:
+    """All go with the StatefulSet that is there: an older operator made it."""
+    return _reclaims(seen).get("whenDeleted") == "Delete"
+
+
+def _reclaims(seen: Observation) -> Json:
+    spec = (stateful_set(seen) or {}).get("spec", {})
+    found: Json = spec.get("persistentVolumeClaimRetentionPolicy") or {}
+    return found
 
 
 def wanted_revision(seen: Observation) -> str | None:

@@ -232,8 +232,9 @@ def _config(seen: Observation, what: Outlook) -> Verdict:
         return Verdict(kind, "Unknown", "NotListed", "the group's objects cannot be listed")
     if seen.zookeeper is None:
         return Verdict(kind, "Unknown", "NotKnown", seen.zookeeper_why)
-    if what.config_differs or what.children:
+    if what.config_differs or what.children or what.owners:
         named = [f"{c['kind']} {c['metadata']['name']}" for c, _ in what.children]
+        named += [f"PersistentVolumeClaim {change.claim.name}" for change in what.owners]
         return Verdict(kind, "False", "Applying", ", ".join(named) or "group in ZooKeeper")
     if facts.outdated(seen):
         pods = ", ".join(p.name for p in facts.outdated(seen))

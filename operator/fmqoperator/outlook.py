@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from fmqcore.cluster import GroupConfig, Mode
 from fmqcore.words import BrokerId
-from fmqoperator import facts, moves, steps, wanted
+from fmqoperator import facts, moves, ownership, steps, wanted
 from fmqoperator.objects import children, names
 from fmqoperator.objects.drift import drifted
 from fmqoperator.resources import RESTART, BrokerGroup, Json
+from fmqoperator.resources.parts import Reclaim
 from fmqoperator.seen import Observation
 from fmqoperator.wanted import Problem
 from fmqoperator.words import Hold, Leave, Move, Outcome, Run, Step
@@ -29,6 +30,7 @@ class Outlook:
     children: tuple[tuple[Json, str], ...]  # those to apply, and why
     step: Step | None
     holds: tuple[Hold, ...]
+    owners: tuple[ownership.Change, ...] = ()  # of claims
 
 
 def outlook(seen: Observation) -> Outlook:
@@ -43,7 +45,21 @@ def outlook(seen: Observation) -> Outlook:
         _children(seen, problem, outcome.step),
         outcome.step,
         outcome.holds,
+        _owners(seen, problem, outcome.step),
     )
+
+
+def _owners(
+    seen: Observation, problem: Problem | None, step: Step | None
+) -> tuple[ownership.Change, ...]:
+    leaving = {str(step.broker)} if isinstance(step, Leave) else set()
+    if facts.volumes_go(seen):  # who was stopped is stopping still
+        running = facts.running_replicas(seen) or 0
+        leaving |= {b for b in wanted.leaving(seen) if names.ordinal(b) >= running}
+    if seen.group.spec.storage.on_scale_down is not Reclaim.DELETE:
+        leaving = set()
+    ours = problem is None and seen.zookeeper is not None
+    return ownership.changes(seen, leaving, ours=ours and facts.stateful_set(seen) is not None)
 
 
 def _config(

@@ -16,12 +16,14 @@ from fmqoperator.actions import (
     ChangeAnnotation,
     DeleteChild,
     GrowClaim,
+    OwnClaim,
     PutGroupConfig,
     RemoveAnnotation,
     Requeue,
     RestartPod,
     Tell,
 )
+from fmqoperator.objects import names
 from fmqoperator.objects.pod import config_map
 from fmqoperator.outlook import Outlook, child_of, outlook
 from fmqoperator.promotion import Wait, promotion
@@ -56,6 +58,7 @@ def plan(seen: Observation) -> list[Action]:
         *_children(seen, what),
         *_unwanted(seen, what),
         *_step(what),
+        *_owners(what, of_leaving=False),
         *_claims(seen),  # the API server may refuse these, for good: nothing waits for them
     ]
     return [*actions, Requeue(_when(seen, what, actions))]
@@ -129,6 +132,7 @@ def _children(seen: Observation, what: Outlook) -> Iterator[Action]:
             match what.step:
                 case Leave(broker=broker, why=reason):
                     yield Tell("Normal", "ScaleDown", f"{broker} is taken out: {reason}")
+                    yield from _owners(what, of_leaving=True)  # or its volume would be kept
                 case Run(replicas=fewer, why=reason):
                     yield Tell("Normal", "Hibernating", f"{fewer} brokers run: {reason}")
                 case _ if running is not None and count < running:
@@ -171,6 +175,15 @@ def _is_owned(seen: Observation, there: Json) -> bool:
     """What only has our label is somebody else's."""
     owners = there["metadata"].get("ownerReferences") or ()
     return any(owner.get("uid") == seen.group.metadata.uid for owner in owners)
+
+
+def _owners(what: Outlook, *, of_leaving: bool) -> Iterator[Action]:
+    """With whom volumes go: that of who is stopped for good now, or all others."""
+    leaves = names.claim(what.step.broker) if isinstance(what.step, Leave) else ""
+    for change in what.owners:
+        claim = change.claim
+        if (claim.name == leaves) is of_leaving:
+            yield OwnClaim(claim.name, claim.uid, change.goes, change.drops, change.why)
 
 
 def _claims(seen: Observation) -> Iterator[Action]:

@@ -71,6 +71,8 @@ class Claim:
     resize: str = ""  # what keeps a resize from being done
     waits: str = ""  # what a resize on its way waits for
     expandable: bool | None = None  # its StorageClass's allowVolumeExpansion
+    uid: str = ""
+    owners: frozenset[tuple[str, str]] = frozenset()  # kind and uid of those with whom it goes
 
 
 @dataclass(frozen=True, slots=True)

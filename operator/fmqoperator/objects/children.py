@@ -79,7 +79,7 @@ def stateful_set(
         "updateStrategy": {"type": "OnDelete"},
         "selector": {"matchLabels": names.selector(group.name)},
         "persistentVolumeClaimRetentionPolicy": {
-            "whenDeleted": storage.on_delete.value,
+            "whenDeleted": Reclaim.RETAIN.value,  # they go with the group alone (`ownership.py`)
             "whenScaled": (Reclaim.RETAIN if stays else storage.on_scale_down).value,
         },
         "template": pod.template(group, defaults),

@@ -98,6 +98,17 @@ def labels(group: BrokerGroup) -> dict[str, str]:
     }
 
 
+def owner(group: BrokerGroup) -> Json:
+    """What says that something goes with the group."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "BrokerGroup",
+        "name": group.name,
+        "uid": group.metadata.uid,
+        "blockOwnerDeletion": False,  # a deletion waits for nobody
+    }
+
+
 def child(
     group: BrokerGroup,
     api_version: str,
@@ -112,16 +123,7 @@ def child(
         "namespace": group.metadata.namespace,
         "labels": labels(group),
         "annotations": dict(annotations or {}),
-        "ownerReferences": [
-            {
-                "apiVersion": API_VERSION,
-                "kind": "BrokerGroup",
-                "name": group.name,
-                "uid": group.metadata.uid,
-                "controller": True,
-                "blockOwnerDeletion": False,  # a deletion waits for nobody
-            }
-        ],
+        "ownerReferences": [owner(group) | {"controller": True}],
     }
     made = {"apiVersion": api_version, "kind": kind, "metadata": metadata, **rest}
     metadata["annotations"][HASH] = digest(made)

@@ -17,6 +17,7 @@ from fmqoperator.actions import (
     ChangeAnnotation,
     DeleteChild,
     GrowClaim,
+    OwnClaim,
     PutGroupConfig,
     RemoveAnnotation,
     Requeue,
@@ -24,8 +25,10 @@ from fmqoperator.actions import (
     Tell,
 )
 from fmqoperator.contest import Contests, Key, words
+from fmqoperator.objects import names
 from fmqoperator.objects.drift import drifted
 from fmqoperator.resources import BrokerGroup
+from fmqoperator.resources.parts import Reclaim
 from fmqoperator.seen import Failure
 from fmqoperator.shell.events import Events
 from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
@@ -77,6 +80,8 @@ class Applier:
             case GrowClaim():
                 size = {"spec": {"resources": {"requests": {"storage": action.size}}}}
                 await kube.merge(Ref("PersistentVolumeClaim", namespace, action.claim), size)
+            case OwnClaim():
+                await self._own(group, action)
             case PutGroupConfig():
                 ensemble = self.ensembles.of(group.spec.zookeeper.connect)
                 await ensemble.put_config(group.cluster, action.config, action.version)
@@ -93,6 +98,36 @@ class Applier:
                 pass  # the worker's
             case _:
                 assert_never(action)
+
+    async def _own(self, group: BrokerGroup, action: OwnClaim) -> None:
+        """As it is now: the look may be older than the wish to keep the volumes.
+
+        The claim is read before the group. Whoever deletes a group and orphans what it owns has
+        marked it before its claims lose their owner: who sees that loss sees the mark.
+        """
+        ref = Ref("PersistentVolumeClaim", group.metadata.namespace, action.claim)
+        there = await self.kube.get(ref)
+        if there is None or there["metadata"]["uid"] != action.uid:
+            return
+        has = {owner["uid"] for owner in there["metadata"].get("ownerReferences") or ()}
+        owners: list[Json] = [
+            {"$patch": "delete", "uid": uid} for uid in action.drops if uid in has
+        ]
+        own = action.goes and group.metadata.uid not in has
+        if own and await self._takes_volumes(group):
+            owners.append(names.owner(group))
+        if owners:
+            meta = {"uid": action.uid, "ownerReferences": owners}
+            await self.kube.mend(ref, {"metadata": meta})
+
+    async def _takes_volumes(self, group: BrokerGroup) -> bool:
+        """It is that very group, stays, and is declared so."""
+        there = await self.kube.get(Ref("BrokerGroup", group.metadata.namespace, group.name))
+        meta = {} if there is None else there["metadata"]
+        if there is None or meta["uid"] != group.metadata.uid or "deletionTimestamp" in meta:
+            return False
+        storage = there["spec"].get("storage") or {}
+        return bool(storage.get("onDelete") == Reclaim.DELETE.value)
 
     async def _is_due(self, group: BrokerGroup, body: Json, action: ApplyChild) -> bool:
         """It is not as wanted, also as of now, and nobody else insists upon that."""
@@ -140,7 +175,7 @@ def _what(action: Action) -> str:
             return f"{action.manifest['kind']} {action.manifest['metadata']['name']}"
         case DeleteChild():
             return f"delete {action.kind} {action.name}"
-        case GrowClaim():
+        case GrowClaim() | OwnClaim():
             return f"PersistentVolumeClaim {action.claim}"
         case PutGroupConfig():
             return "ZooKeeper config"

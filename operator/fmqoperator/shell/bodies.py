@@ -129,6 +129,8 @@ def claim_of(body: Body, expandable: bool | None = None) -> Claim:
         resize=next((c.get("message", "") for c in trouble if c.get("status") == "True"), ""),
         waits=waits.get("message", "") if waits.get("status") == "True" else "",
         expandable=expandable,
+        uid=meta.get("uid", ""),
+        owners=frozenset((o["kind"], o["uid"]) for o in meta.get("ownerReferences") or ()),
     )
 
 

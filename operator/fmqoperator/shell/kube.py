@@ -160,6 +160,12 @@ class Kube:
         query = {"fieldManager": FIELD_MANAGER}
         return await self.ask("PATCH", path, body, "application/merge-patch+json", query)
 
+    async def mend(self, ref: Ref, body: Json) -> Json:
+        """Strategic merge patch: of a list whose items have a key (owner references: their uid) the
+        items in `body` alone. Not for custom resources."""
+        kind = "application/strategic-merge-patch+json"
+        return await self.ask("PATCH", ref.path, body, kind, {"fieldManager": FIELD_MANAGER})
+
     async def edit(self, ref: Ref, steps: list[Json]) -> Json:
         """JSON patch: all steps or none, `test` among them."""
         return await self.ask("PATCH", ref.path, steps, "application/json-patch+json")

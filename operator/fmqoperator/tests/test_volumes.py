@@ -179,7 +179,7 @@ def test_what_becomes_of_volumes(
     asked = children(made, DEFAULTS, master=one, reader=one, replicas=none, leaves=leaves)
     stateful_set = asked[-1]
     assert stateful_set["spec"]["persistentVolumeClaimRetentionPolicy"] == {
-        "whenDeleted": on_delete,
+        "whenDeleted": "Retain",  # with the group they go, not with the StatefulSet
         "whenScaled": on_scale_down if leaves and not hibernated else "Retain",
     }
 

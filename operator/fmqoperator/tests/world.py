@@ -18,6 +18,7 @@ from fmqoperator.actions import (
     ChangeAnnotation,
     DeleteChild,
     GrowClaim,
+    OwnClaim,
     PutGroupConfig,
     RemoveAnnotation,
     Requeue,
@@ -159,6 +160,11 @@ class World:
                 self.children.pop((kind, name), None)
             case GrowClaim(claim=claim, size=size):
                 self.claims[claim] = replace(self.claims[claim], requested=size, capacity=size)
+            case OwnClaim(claim=claim, uid=uid, goes=goes, drops=drops):
+                assert self.claims[claim].uid == uid
+                owners = {o for o in self.claims[claim].owners if o[1] not in drops}
+                owners |= {("BrokerGroup", self.group.metadata.uid)} if goes else set()
+                self.claims[claim] = replace(self.claims[claim], owners=frozenset(owners))
             case PutGroupConfig(config=config, version=version):
                 assert version == (-1 if self.config is None else self.config.version)
                 self.config = Versioned(config, version + 1)
@@ -205,7 +211,8 @@ class World:
             if pod.deleting:
                 del self.pods[name]
                 rule = sts["spec"]["persistentVolumeClaimRetentionPolicy"]["whenScaled"]
-                if rule == "Delete" and names.ordinal(name) >= sts["spec"]["replicas"]:
+                leaves = rule == "Delete" and names.ordinal(name) >= sts["spec"]["replicas"]
+                if leaves and not self.claims[f"data-{name}"].owners:  # but of its pod
                     del self.claims[f"data-{name}"]
             elif names.ordinal(name) >= sts["spec"]["replicas"]:
                 self.pods[name] = replace(pod, deleting=True, ready=False)
@@ -214,7 +221,8 @@ class World:
             name = f"{self.name}-{at}"
             size = sts["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]
             self.claims.setdefault(
-                f"data-{name}", Claim(f"data-{name}", size["storage"], size["storage"])
+                f"data-{name}",
+                Claim(f"data-{name}", size["storage"], size["storage"], uid=f"claim-{name}"),
             )
             if name not in self.pods:
                 self.made += 1

@@ -12,6 +12,7 @@ from fmqoperator.actions import (
     ChangeAnnotation,
     DeleteChild,
     GrowClaim,
+    OwnClaim,
     PutGroupConfig,
     RemoveAnnotation,
     RestartPod,
@@ -101,6 +102,76 @@ async def test_one_call_each(action: Action, call: tuple[Any, ...]) -> None:
     await applier(calls).do(GROUP, BODY, action)
     looked = [("get", call[1])] if isinstance(action, ApplyChild) else []
     assert calls.made == [*looked, call]
+
+
+CLAIM = Ref("PersistentVolumeClaim", "shop", "data-g1-0")
+UID = GROUP.metadata.uid
+_OURS = {
+    "apiVersion": "fmq.io/v1alpha1",
+    "kind": "BrokerGroup",
+    "name": "g1",
+    "uid": UID,
+    "blockOwnerDeletion": False,
+}
+_OF_SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "g1", "uid": "set"}
+
+
+class There(Calls):
+    """A claim, and the group as it is now."""
+
+    def __init__(self, group: Any, *owners: Any, uid: str = "claim") -> None:
+        super().__init__()
+        self.group = group
+        self.claim = {"metadata": {"uid": uid, "ownerReferences": list(owners)}}
+
+    async def get(self, ref: Ref) -> Any:
+        self.made.append(("get", ref.kind))
+        return self.claim if ref == CLAIM else self.group
+
+
+def as_now(on_delete: str = "Delete", **meta: Any) -> Any:
+    """The group as the API server has it."""
+    return {"metadata": {"uid": UID} | meta, "spec": {"storage": {"onDelete": on_delete}}}
+
+
+@pytest.mark.parametrize(
+    ("goes", "there", "written"),
+    [
+        pytest.param(True, There(as_now()), [_OURS], id="nobody's"),
+        pytest.param(True, There(as_now(), _OURS), [], id="it is so already"),
+        pytest.param(True, There(as_now(), uid="another"), [], id="it was made anew"),
+        pytest.param(True, There(None), [], id="the group is gone"),
+        pytest.param(True, There(as_now(uid="another")), [], id="the group was made anew"),
+        pytest.param(True, There(as_now(deletionTimestamp="now")), [], id="the group goes"),
+        pytest.param(True, There(as_now("Retain")), [], id="it is to be kept by now"),
+        pytest.param(
+            True,
+            There(as_now(), _OF_SET),
+            [{"$patch": "delete", "uid": "set"}, _OURS],
+            id="a set's",
+        ),
+        pytest.param(
+            False,
+            There(None, _OURS, _OF_SET),
+            [{"$patch": "delete", "uid": UID}, {"$patch": "delete", "uid": "set"}],
+            id="kept, whatever becomes of the group",
+        ),
+        pytest.param(False, There(None), [], id="kept already"),
+    ],
+)
+async def test_a_claim_goes_with_its_group_as_both_are_now(
+    goes: bool, there: There, written: list[Any]
+) -> None:
+    """A look may be older: of a group that was deleted with `--cascade=orphan` the claims have just
+    lost their owner, and to give it back would have the garbage collector take them."""
+    drops = ("set",) if goes else (UID, "set")
+    action = OwnClaim("data-g1-0", "claim", goes, drops, "why")
+    await applier(there).do(GROUP, BODY, action)
+    patch = {"metadata": {"uid": "claim", "ownerReferences": written}}
+    calls = [call for call in there.made if call[0] != "get"]
+    assert calls == ([("mend", CLAIM, patch)] if written else [])
+    looks = [call[1] for call in there.made if call[0] == "get"]
+    assert looks in (["PersistentVolumeClaim"], ["PersistentVolumeClaim", "BrokerGroup"])
 
 
 class Fought(Calls):

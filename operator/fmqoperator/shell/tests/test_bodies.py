@@ -118,6 +118,16 @@ def test_claims() -> None:
     assert (seen.resize, seen.expandable, seen.waits) == ("no", True, "")
 
 
+def test_with_whom_a_claim_goes() -> None:
+    owners = [
+        {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "g1", "uid": "s"},
+        {"apiVersion": "fmq.io/v1alpha1", "kind": "BrokerGroup", "name": "g1", "uid": "b"},
+    ]
+    meta = {"name": "data-g1-0", "uid": "c", "ownerReferences": owners}
+    seen = claim_of({"metadata": meta})
+    assert (seen.uid, seen.owners) == ("c", {("StatefulSet", "s"), ("BrokerGroup", "b")})
+
+
 @pytest.mark.parametrize(("status", "waits"), [("True", "restart a pod"), ("False", "")])
 def test_a_claim_whose_file_system_waits(status: str, waits: str) -> None:
     condition = {"type": "FileSystemResizePending", "status": status, "message": "restart a pod"}

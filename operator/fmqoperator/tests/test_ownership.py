@@ -1,0 +1,165 @@
+"""With whom volumes go: the group, a broker that leaves for good, or nobody."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fmqoperator.actions import ApplyChild, OwnClaim
+from fmqoperator.outlook import outlook
+from fmqoperator.plan import plan
+from fmqoperator.seen import Claim
+from fmqoperator.status import status
+from fmqoperator.tests.world import World, running
+
+DELETE = {"onDelete": "Delete"}
+
+
+def of_group(made: World) -> tuple[str, str]:
+    return ("BrokerGroup", made.group.metadata.uid)
+
+
+def going(made: World) -> list[str]:
+    """Claims that go with the group and with nobody else."""
+    return [n for n, c in sorted(made.claims.items()) if c.owners == {of_group(made)}]
+
+
+def delete_set(made: World) -> None:
+    """Somebody deletes the StatefulSet; the garbage collector takes what has no other owner."""
+    gone = made.children.pop(("StatefulSet", "g1"))
+    rule = gone["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"]
+    made.pods.clear()
+    if rule == "Delete":
+        made.claims = {n: c for n, c in made.claims.items() if of_group(made) in c.owners}
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_whoever_deletes_the_stateful_set_takes_no_volume(paused: bool) -> None:
+    made = running(storage=DELETE)
+    made.spec(paused=paused)
+    made.round()
+    delete_set(made)
+    assert len(made.claims) == 2
+    made.spec(paused=False)
+    made.run()
+    assert len(made.pods) == 2
+
+
+def test_volumes_go_with_the_group_as_long_as_it_is_declared_so() -> None:
+    made = running(replicas=3)
+    assert going(made) == []
+    made.spec(storage=DELETE)
+    made.round()
+    assert going(made) == ["data-g1-0", "data-g1-1", "data-g1-2"]
+    made.run()
+    made.spec(replicas=2)
+    made.run()
+    assert "data-g1-2" in going(made), "who left is of the group no more; its volume was"
+    made.spec(storage={"onDelete": "Retain"})
+    made.round()
+    assert going(made) == []
+    assert len(made.claims) == 3
+
+
+def test_a_claim_that_is_made_anew_goes_with_the_group_too() -> None:
+    made = running(storage=DELETE)
+    made.claims["data-g1-1"] = Claim("data-g1-1", "10Gi", "10Gi", uid="another")
+    made.round()
+    assert going(made) == ["data-g1-0", "data-g1-1"]
+
+
+def test_of_a_group_that_goes_by_itself_or_not_nothing_is_written_twice() -> None:
+    made = running(storage=DELETE)
+    made.run()
+    assert [a for a in made.done if isinstance(a, OwnClaim)] == []
+
+
+def test_until_they_do_the_status_says_that_something_is_to_be_done() -> None:
+    made = running()
+    made.spec(storage=DELETE)
+    said = next(c for c in status(made.seen())["conditions"] if c["type"] == "ConfigApplied")
+    assert (said["status"], said["reason"]) == ("False", "Applying")
+    assert said["message"].endswith("PersistentVolumeClaim data-g1-1")
+    made.run()
+    assert made.condition("ConfigApplied")["status"] == "True"
+
+
+def test_who_is_stopped_for_good_takes_its_volume_along() -> None:
+    """Had its claim the group as an owner, too, the garbage collector would keep it."""
+    made = running(True, replicas=3, storage=DELETE | {"onScaleDown": "Delete"})
+    made.spec(replicas=2)
+    actions = plan(made.seen())
+    own, sets = [
+        next(at for at, action in enumerate(actions) if found(action))
+        for found in (
+            lambda a: isinstance(a, OwnClaim) and a.claim == "data-g1-2",
+            lambda a: isinstance(a, ApplyChild) and a.manifest["kind"] == "StatefulSet",
+        )
+    ]
+    assert own < sets
+    made.run()
+    assert going(made) == sorted(made.claims) == ["data-g1-0", "data-g1-1"]
+
+
+def test_who_cannot_leave_keeps_its_volume_with_the_group() -> None:
+    made = running(True, replicas=3, storage=DELETE | {"onScaleDown": "Delete"})
+    made.silent.add("g1-0")  # the master: nothing is settled
+    made.spec(replicas=2)
+    made.round()
+    assert len(going(made)) == 3
+
+
+Owners = frozenset[tuple[str, str]]
+SET: Owners = frozenset({("StatefulSet", "uid-StatefulSet")})
+POD: Owners = frozenset({("Pod", "uid-2")})
+
+
+@pytest.mark.parametrize(
+    ("name", "owners", "change", "goes"),
+    [
+        ("data-g1-1", frozenset(), {}, True),
+        ("data-g1-1", frozenset(), {"deleting": True}, False),
+        ("data-g1-1", POD, {}, False),  # it is going with its pod
+        ("data-g1-7", frozenset(), {}, False),  # left behind when volumes were kept
+        ("data-g1-7", SET, {}, True),  # left behind when they were not, by an older operator
+        ("archive", frozenset(), {}, False),  # somebody else's
+        ("data-g1-x", frozenset(), {}, False),
+        ("data-g2-1", frozenset(), {}, False),
+    ],
+)
+def test_which_claims_go_with_the_group(
+    name: str, owners: Owners, change: dict[str, Any], goes: bool
+) -> None:
+    made = running(storage=DELETE)
+    made.claims[name] = replace(Claim(name, "10Gi", "10Gi", uid="claim", owners=owners), **change)
+    found = [c for c in outlook(made.seen()).owners if c.claim.name == name]
+    assert [c.goes for c in found] == ([True] if goes else [])
+
+
+@pytest.mark.parametrize(
+    "lacks", [{"zookeeper_away": True}, {"children": {}}, {"claims": None}], ids=str
+)
+def test_nothing_goes_with_a_group_that_does_not_work_on_it(lacks: dict[str, Any]) -> None:
+    """Its name is taken, say, or its ZooKeeper: whoever deletes it to mend that keeps what is there
+    of another group of its name, which may have been made to be kept."""
+    made = running()
+    made.spec(storage=DELETE)
+    assert outlook(made.seen()).owners
+    for name, value in lacks.items():
+        setattr(made, name, value)
+    assert outlook(made.seen()).owners == ()
+
+
+@pytest.mark.parametrize("on_delete", ["Retain", "Delete"])
+def test_what_an_older_operator_left_is_made_good(on_delete: str) -> None:
+    """The StatefulSet's controller takes its own mark away, but not of a claim without a pod: of a
+    group that sleeps, which is then deleted, all would go although they are to be kept."""
+    made = running(storage={"onDelete": on_delete})
+    made.spec(hibernated=True)
+    made.run(lambda w: not w.pods)
+    rule = made.children["StatefulSet", "g1"]["spec"]["persistentVolumeClaimRetentionPolicy"]
+    rule["whenDeleted"] = "Delete"
+    made.claims = {n: replace(c, owners=c.owners | SET) for n, c in made.claims.items()}
+    made.run()
+    asked = frozenset({of_group(made)} if on_delete == "Delete" else ())
+    assert {c.owners for c in made.claims.values()} == {asked}

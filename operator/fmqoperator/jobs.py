@@ -142,7 +142,22 @@ def _by_spark(seen: JobSeen) -> bool:
     if seen.job.spec.engine is not JobEngine.AUTO:
         return seen.job.spec.engine is JobEngine.SPARK
     begun = {kind for kind, _ in seen.children or {}}
-    return "Job" not in begun and not _no_spark(seen)
+    return "Job" not in begun and not _no_spark(seen) and not _is_the_brokers(seen)
+
+
+def _is_the_brokers(seen: JobSeen) -> bool:
+    """The image that is asked for is the broker's, of whatever version: it has no Spark."""
+    asked, group, known = seen.job.spec.image, seen.group, seen.defaults
+    if not asked or asked == known.spark_image:
+        return False
+    brokers = (known.broker_image, (group.spec.image if group is not None else None) or "")
+    return _repository(asked) in {_repository(image) for image in brokers}
+
+
+def _repository(image: str) -> str:
+    """An image without tag and digest."""
+    host, slash, name = image.partition("@")[0].rpartition("/")
+    return host + slash + name.partition(":")[0]
 
 
 def _no_spark(seen: JobSeen) -> str:

@@ -165,6 +165,25 @@ def test_without_an_image_with_spark_auto_is_local() -> None:
 
 
 @pytest.mark.parametrize(
+    ("image", "kind"),
+    [
+        ("fmq-broker:test", "Job"),  # the operator's default
+        ("fmq-broker@sha256:77", "Job"),
+        ("registry:5000/mine:2", "Job"),  # the group's, of another version
+        ("registry:5000/mine-with-spark:1", "SparkApplication"),
+        ("fmq-spark:test", "SparkApplication"),
+        ("elsewhere/fmq-broker", "SparkApplication"),  # nobody knows
+    ],
+)
+def test_the_brokers_image_has_no_spark(image: str, kind: str) -> None:
+    of = group(status={"master": "g1-1", "epoch": 1}, image="registry:5000/mine:1")
+    what = seen(job(image=image), ("n0", "n0"), spark=True, defaults=SPARKY, group=of)
+    assert [c["kind"] for c in made(what)] == [kind]
+    asked = replace(what, job=job(image=image, engine="spark"))
+    assert [c["kind"] for c in made(asked)] == ["SparkApplication"]
+
+
+@pytest.mark.parametrize(
     ("unknown", "reason"),
     [
         ({"group": None}, "NoSuchGroup"),

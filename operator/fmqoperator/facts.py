@@ -13,9 +13,10 @@ from fmqoperator.resources import FENCE, Json
 from fmqoperator.seen import Answer, Node, Observation, Pod, PodPhase
 from fmqoperator.times import of_text
 
+CRASHED: Final = "CrashLoopBackOff"
 IDLE: Final = frozenset(
     {
-        "CrashLoopBackOff",
+        CRASHED,
         "CreateContainerConfigError",
         "CreateContainerError",
         "ErrImageNeverPull",
@@ -104,6 +105,12 @@ def runs_nothing(seen: Observation, pod: Pod) -> bool:
         or (pod.phase is PodPhase.PENDING and bool(pod.waiting))
         or (pod.phase is PodPhase.RUNNING and pod.waiting in IDLE)
     )
+
+
+def is_started_again(pod: Pod) -> bool:
+    """Its container ended, and kubelet starts it again after a pause: it may have served a second
+    ago, and be back as it was in the next."""
+    return pod.phase is PodPhase.RUNNING and pod.waiting == CRASHED
 
 
 def node_of(seen: Observation, broker: str) -> Node | None:

@@ -90,7 +90,7 @@ def _idle(seen: Observation) -> Step | Hold | None:
     if any(p.deleting for p in (seen.pods or {}).values()):
         return None
     for pod in facts.outdated(seen):
-        if facts.runs_nothing(seen, pod):
+        if facts.runs_nothing(seen, pod) and not facts.is_started_again(pod):
             why = f"it runs nothing ({pod.waiting})"
         elif facts.is_stuck(seen, pod, _patience_ms(seen)):
             why = "it does not come up"

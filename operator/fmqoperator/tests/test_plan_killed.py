@@ -292,6 +292,25 @@ def with_pod(seen: Observation, broker: str, **change: Any) -> Observation:
     return replace(seen, pods={**seen.pods, broker: replace(seen.pods[broker], **change)})
 
 
+def test_a_master_that_ended_is_not_given_what_the_roll_has_just_stopped_at() -> None:
+    """Kubelet starts it again in a moment, with the image that works; a slave has the other one."""
+    made = running(True)
+    made.bad_images.add("bad")
+    made.spec(image="bad")
+    made.run(lambda w: restarts(w) == ["g1-1"] and "g1-1" in w.pods)
+    made.broken.add("g1-0")
+    made.pods["g1-0"] = replace(made.pods["g1-0"], waiting="CrashLoopBackOff", ready=False)
+    for _ in range(20):
+        made.round()
+        made.turn()
+    assert restarts(made) == ["g1-1"]
+    made.broken.clear()
+    made.run(lambda w: w.pods["g1-0"].ready)
+    made.spec(image="fmq-broker:test")
+    made.run()
+    assert restarts(made) == ["g1-1", "g1-1"]
+
+
 def test_a_pod_that_runs_nothing_is_replaced_also_while_a_wish_waits_for_its_broker() -> None:
     """The master's own pod is the one: nobody would ever come back to fulfil the wish."""
     made = running(True, replicas=3)

@@ -267,6 +267,7 @@ def does_not_come_up(seen: Observation) -> bool:
         ({"ready": True}, facts.STUCK_MS, False),
         ({"unready_since_ms": None}, facts.STUCK_MS, False),
         ({"phase": PodPhase.PENDING}, facts.STUCK_MS, False),
+        ({"waiting": "CrashLoopBackOff"}, facts.STUCK_MS, True),
     ],
 )
 def test_one_that_does_not_come_up_is_restarted_with_the_newer_template(

@@ -249,13 +249,13 @@ class World:
             if pod.image in self.bad_images:
                 self.pods[name] = replace(pod, waiting="ImagePullBackOff", ready=False)
             elif name in self.broken or self.config is None:
-                self.pods[name] = replace(
-                    pod, phase=PodPhase.RUNNING, waiting="CrashLoopBackOff", exit_code=78
-                )
+                since_ms = pod.unready_since_ms or self.now_ms
+                pod = replace(pod, phase=PodPhase.RUNNING, waiting="CrashLoopBackOff")
+                self.pods[name] = replace(pod, exit_code=78, unready_since_ms=since_ms)
             elif pod.phase is PodPhase.PENDING or pod.waiting:
                 self.pods[name] = replace(pod, phase=PodPhase.RUNNING, waiting="", ready=False)
             else:
-                self.pods[name] = replace(pod, ready=True)
+                self.pods[name] = replace(pod, ready=True, unready_since_ms=None)
 
     def _brokers(self) -> None:
         """At most one change of the state a turn, as a compare-and-set would be."""

@@ -189,6 +189,20 @@ def nobody_is_leaving(seen: Observation) -> bool:
     return wanted is None or len(seen.pods) == wanted
 
 
+def who_is_leaving(seen: Observation) -> str:
+    """Whom all else waits for while `nobody_is_leaving` is not so, in words."""
+    going = sorted(p.name for p in (seen.pods or {}).values() if p.deleting)
+    return ", ".join(f"{broker}{on_a_node_that_is_down(seen, broker)}" for broker in going)
+
+
+def on_a_node_that_is_down(seen: Observation, broker: str) -> str:
+    """A note that its pod may be there for ever, as nobody ends it; "" = it is not so."""
+    node = node_of(seen, broker)
+    if node is None or node.ready is not False:
+        return ""
+    return f" (on node {node.name}, which is down: if for good, kubectl delete node {node.name})"
+
+
 def stateful_set(seen: Observation) -> Json | None:
     """The StatefulSet that is there; None: there is none, or it is not known."""
     return None if seen.children is None else seen.children.get(("StatefulSet", seen.group.name))

@@ -99,7 +99,8 @@ def unable(seen: Observation) -> str:
 def unsettled(seen: Observation) -> str:
     """Why nothing that is at work may be stopped now; "" = the master serves, nobody is leaving."""
     if not facts.nobody_is_leaving(seen):
-        return "a broker is being stopped or started"
+        who = facts.who_is_leaving(seen)
+        return "a broker is being stopped or started" + (f": {who}" if who else "")
     if not facts.master_serves(seen):
         return "the master does not serve, or does not answer"
     if not facts.is_ready(seen, facts.state_of(seen).master):

@@ -107,7 +107,7 @@ def _leave(seen: Observation) -> Step | Hold | None:
         return None
     broker, running = out[0], facts.running_replicas(seen)
     if running is not None and running <= names.ordinal(broker):
-        return Hold("ScaleDownWaits", f"{broker} is on its way out", True)
+        return Hold("ScaleDownWaits", f"{broker} is on its way out: {_still(seen, broker)}", True)
     state = facts.state_of(seen)
     if broker == state.master:
         able = [b for b in moves.successors(seen) if b in seen.group.brokers]
@@ -121,6 +121,15 @@ def _leave(seen: Observation) -> Step | Hold | None:
     if reason := _lost_without(seen, broker):
         return Hold("ScaleDownRefused", f"{broker} is to be taken out: {reason}")
     return Leave(BrokerId(broker), f"spec.replicas is {seen.group.spec.replicas}")
+
+
+def _still(seen: Observation, broker: str) -> str:
+    """Why it has not left yet."""
+    if facts.pod_of(seen, broker) is not None:
+        return f"its pod is there still{facts.on_a_node_that_is_down(seen, broker)}"
+    if facts.is_live(seen, broker):
+        return "its session with ZooKeeper has not ended yet"
+    return "it still counts as a copy: only a master that serves takes it out"
 
 
 def _lost_without(seen: Observation, broker: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 from fmqcore.cluster import GroupState, LiveBroker, Mode
 from fmqcore.policy import HowMany
 from fmqcore.words import BrokerId, Epoch, Position
-from fmqoperator import facts, wanted
+from fmqoperator import facts, moves, wanted
 from fmqoperator.actions import PutGroupConfig, RestartPod, Tell
 from fmqoperator.plan import plan
 from fmqoperator.promotion import Wait, is_lost, promotion
@@ -226,6 +226,39 @@ def test_a_broker_has_left_when_it_holds_nothing() -> None:
     assert wanted.has_left(made.seen(), "g1-2")
     assert not wanted.has_left(replace(made.seen(), zookeeper=None), "g1-2")
     assert not wanted.has_left(replace(made.seen(), pods=None), "g1-2")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({}, "g1-2 is on its way out: its pod is there still"),
+        ({"nodes": {"n2": Node("n2", ready=False)}}, "kubectl delete node n2"),
+        ({"pods": {}}, "its session with ZooKeeper"),
+        ({"pods": {}, "live": False}, "it still counts as a copy"),
+    ],
+)
+def test_what_a_scale_down_waits_for_is_told(change: dict[str, Any], why: str) -> None:
+    """All but a promotion waits behind it: a pod on a dead node is there until somebody acts."""
+    made = running(replicas=3)
+    made.spec(replicas=2)
+    made.round()
+    seen = made.seen()
+    assert seen.zookeeper is not None
+    assert seen.pods is not None
+    if not change.pop("live", True):
+        seen = replace(seen, zookeeper=replace(seen.zookeeper, live={}))
+    if "pods" in change:
+        change = {"pods": {b: pod for b, pod in seen.pods.items() if b != "g1-2"}}
+    (hold, *_) = next_step(replace(seen, **change)).holds
+    assert why in hold.message
+    assert hold.blocks
+
+
+def test_whom_a_restart_waits_for_is_told() -> None:
+    seen = idle(deleting=True)
+    assert moves.unsettled(seen).endswith(": g1-2")
+    down = replace(seen, nodes={"n2": Node("n2", ready=False)})
+    assert "g1-2 (on node n2, which is down" in moves.unsettled(down)
 
 
 # ---- pods that run nothing

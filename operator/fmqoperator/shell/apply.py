@@ -59,8 +59,8 @@ class Applier:
         try:
             if isinstance(action, ApplyChild) and not await self._is_due(group, body, action):
                 return
-            await self._do(group, body, action)
-            self._note(group, action)
+            if await self._do(group, body, action):
+                self._note(group, action)
         except TimeoutError:
             raise Failed(Failure(_what(action), "NoAnswer", "no answer in time")) from None
         except KubeError as error:
@@ -68,7 +68,8 @@ class Applier:
         except FmqError as error:
             raise Failed(Failure(_what(action), type(error).__name__, str(error))) from error
 
-    async def _do(self, group: BrokerGroup, body: Json, action: Action) -> None:
+    async def _do(self, group: BrokerGroup, body: Json, action: Action) -> bool:
+        """Whether there was something to do after all."""
         kube, namespace = self.kube, group.metadata.namespace
         match action:
             case ApplyChild():
@@ -81,7 +82,7 @@ class Applier:
                 size = {"spec": {"resources": {"requests": {"storage": action.size}}}}
                 await kube.merge(Ref("PersistentVolumeClaim", namespace, action.claim), size)
             case OwnClaim():
-                await self._own(group, action)
+                return await self._own(group, action)
             case PutGroupConfig():
                 ensemble = self.ensembles.of(group.spec.zookeeper.connect)
                 await ensemble.put_config(group.cluster, action.config, action.version)
@@ -98,8 +99,9 @@ class Applier:
                 pass  # the worker's
             case _:
                 assert_never(action)
+        return True
 
-    async def _own(self, group: BrokerGroup, action: OwnClaim) -> None:
+    async def _own(self, group: BrokerGroup, action: OwnClaim) -> bool:
         """As it is now: the look may be older than the wish to keep the volumes.
 
         The claim is read before the group. Whoever deletes a group and orphans what it owns has
@@ -108,7 +110,7 @@ class Applier:
         ref = Ref("PersistentVolumeClaim", group.metadata.namespace, action.claim)
         there = await self.kube.get(ref)
         if there is None or there["metadata"]["uid"] != action.uid:
-            return
+            return False
         has = {owner["uid"] for owner in there["metadata"].get("ownerReferences") or ()}
         owners: list[Json] = [
             {"$patch": "delete", "uid": uid} for uid in action.drops if uid in has
@@ -119,6 +121,7 @@ class Applier:
         if owners:
             meta = {"uid": action.uid, "ownerReferences": owners}
             await self.kube.mend(ref, {"metadata": meta})
+        return bool(owners)
 
     async def _takes_volumes(self, group: BrokerGroup) -> bool:
         """It is that very group, stays, and is declared so."""

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from fmqcore.errors import Unavailable
 from fmqoperator.actions import (
@@ -166,7 +167,9 @@ async def test_a_claim_goes_with_its_group_as_both_are_now(
     lost their owner, and to give it back would have the garbage collector take them."""
     drops = ("set",) if goes else (UID, "set")
     action = OwnClaim("data-g1-0", "claim", goes, drops, "why")
-    await applier(there).do(GROUP, BODY, action)
+    with capture_logs() as said:
+        await applier(there).do(GROUP, BODY, action)
+    assert bool(said) is bool(written), "what was not done is not told"
     patch = {"metadata": {"uid": "claim", "ownerReferences": written}}
     calls = [call for call in there.made if call[0] != "get"]
     assert calls == ([("mend", CLAIM, patch)] if written else [])

@@ -266,7 +266,9 @@ def _phase(seen: Observation, what: Outlook, found: list[Verdict]) -> tuple[Phas
         return Phase.PENDING, what.problem.message
     if group.spec.hibernated:
         asleep = seen.pods is not None and not seen.pods
-        return (Phase.HIBERNATED if asleep else Phase.HIBERNATING), "spec.hibernated is set"
+        waits = next((h.message for h in what.holds if h.reason == "HibernateWaits"), "")
+        said = waits or "spec.hibernated is set"
+        return (Phase.HIBERNATED if asleep else Phase.HIBERNATING), said
     if seen.zookeeper is None:
         by_themselves = judge.said_without_zookeeper(seen)
         serves = by_themselves is not None and by_themselves[0] is not Access.NONE

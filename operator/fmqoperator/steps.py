@@ -29,7 +29,7 @@ from typing import Final
 
 from fmqcore.policy import can_meet
 from fmqcore.words import BrokerId
-from fmqoperator import facts, moves, turns, wanted
+from fmqoperator import facts, moves, turns, volumes, wanted
 from fmqoperator.objects import names
 from fmqoperator.promotion import Wait, promotion
 from fmqoperator.resources import RESTART
@@ -72,6 +72,8 @@ def _hibernate(seen: Observation) -> Step | Hold | None:
         return None
     if _are_stopping(seen, running):
         return Hold("Hibernating", "brokers are being stopped", True)
+    if reason := volumes.last_copy_goes(seen, seen.group.brokers):
+        return Hold("HibernateWaits", reason)
     state = facts.state_of(seen)
     first = running > 1 and state.master == f"{seen.group.name}-0" and facts.master_serves(seen)
     return Run(1 if first else 0, "spec.hibernated is set")
@@ -96,7 +98,10 @@ def _idle(seen: Observation) -> Step | Hold | None:
             why = "it does not come up"
         else:
             continue
-        return Restart(pod.name, pod.uid, f"{why}: {reason_of(seen, pod)}")
+        why = f"{why}: {reason_of(seen, pod)}"
+        if reason := volumes.last_copy_goes(seen, [pod.name]):
+            return Hold("UpdateWaits", f"{pod.name} is to be restarted ({why}): {reason}")
+        return Restart(pod.name, pod.uid, why)
     return None
 
 
@@ -190,6 +195,8 @@ def _roll(seen: Observation) -> Step | Hold | None:
             return Hold("UpdateWaits", f"{said}, another must be master first: {reasons}")
         found = moves.move(seen, able[0], said)
         return replace(found, spreads=spreads) if isinstance(found, Move) else found
+    if reason := volumes.last_copy_goes(seen, [pod.name]):
+        return Hold("UpdateWaits", f"{pod.name} is to be restarted ({why}): {reason}")
     return Restart(pod.name, pod.uid, why, spreads)
 
 

@@ -4,9 +4,10 @@ Volumes that brokers left behind, which are of the group no more, are kept as th
 told of, and not grown before their broker is wanted again. No volume is ever made smaller.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
+from fmqoperator import facts
 from fmqoperator.objects import names
 from fmqoperator.objects.quantities import amount, too_small
 from fmqoperator.seen import Claim, Observation
@@ -39,6 +40,23 @@ def to_grow(seen: Observation) -> list[tuple[str, Claim]]:
         if too_small(claim.requested, size) and too_small(claim.capacity, size)
         if claim.expandable is not False
     ]
+
+
+def last_copy_goes(seen: Observation, stopped: Collection[str]) -> str:
+    """Why these may not be stopped: somebody deleted claims, and their volumes go with the pods,
+    with all that was acknowledged; "" = another one has it."""
+    state = facts.state_of(seen)
+    holders = {str(state.master), *map(str, state.isr)} - {""}
+    claims = of_brokers(seen) or {}
+    gone = {b for b, claim in claims.items() if claim.deleting and not claim.lost}
+    going = holders & gone & set(stopped)
+    if not going or holders - going:
+        return ""
+    named = ", ".join(names.claim(broker) for broker in sorted(going))
+    return (
+        f"claim {named} is being deleted, its volume would go with the pod, and no other broker "
+        "has what is on it: let a new one copy it first (spec.replicas)"
+    )
 
 
 def largest(seen: Observation) -> str:

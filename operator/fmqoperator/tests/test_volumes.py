@@ -230,3 +230,44 @@ def test_a_volume_goes_with_who_leaves_and_with_nobody_else(on_scale_down: str) 
     assert set(made.claims) == {"data-g1-0", "data-g1-1", "data-g1-2"} - gone
     rule = made.children["StatefulSet", "g1"]["spec"]["persistentVolumeClaimRetentionPolicy"]
     assert rule["whenScaled"] == "Retain"
+
+
+@pytest.mark.parametrize(
+    "asked", [{"hibernated": True}, {"image": "new:2"}, {"settings": {"retentionMs": 5}}], ids=str
+)
+def test_the_last_copy_is_not_stopped_while_its_claim_is_being_deleted(asked: Any) -> None:
+    """Kubernetes keeps a volume as long as its pod is there, and the operator would end that."""
+    made = running(replicas=1, policy={"howMany": "none"})
+    made.claims["data-g1-0"] = replace(made.claims["data-g1-0"], deleting=True)
+    made.spec(**asked)
+    for _ in range(5):
+        made.round()
+        made.turn()
+    assert not made.pods["g1-0"].deleting
+    assert "no other broker has what is on it" in made.condition("Progressing")["message"]
+    assert "no other broker has what is on it" in made.said()
+    made.claims["data-g1-0"] = replace(made.claims["data-g1-0"], deleting=False)
+    made.run()
+    assert restarts(made) == ([] if "hibernated" in asked else ["g1-0"])
+
+
+@pytest.mark.parametrize(
+    ("stopped", "deleted", "in_sync", "lost"),
+    [
+        ([0], [0], [1], False),
+        ([0, 1], [0], [1], False),  # the slave has it
+        ([0, 1], [0, 1], [1], True),
+        ([0, 1], [0], [], True),
+        ([1], [1], [], False),  # the master has it
+        ([0, 1], [], [], False),
+    ],
+)
+def test_who_may_be_stopped_while_claims_are_being_deleted(
+    stopped: list[int], deleted: list[int], in_sync: list[int], lost: bool
+) -> None:
+    made = running()
+    made.state = replace(made.state, isr=frozenset(BrokerId(f"g1-{at}") for at in in_sync))
+    for at in deleted:
+        made.claims[f"data-g1-{at}"] = replace(made.claims[f"data-g1-{at}"], deleting=True)
+    brokers = [f"g1-{at}" for at in stopped]
+    assert bool(volumes.last_copy_goes(made.seen(), brokers)) is lost

@@ -3,6 +3,9 @@
 1. what an earlier run planned and did not finish is done again, just as it was planned;
 2. what is new is planned, a unit a segment, and the plan is synced;
 3. the units are archived, on whichever engine; each is noted when all its files are there.
+
+What no replica gives now (a segment that is missing, one of which nobody reads where it begins) is
+planned, too, and left out: a later run archives it, and until then who reads the archive knows.
 """
 
 import shutil
@@ -29,7 +32,7 @@ from fmqspark.brokers import is_broker
 from fmqspark.engines import Engine
 from fmqspark.source.names import learn_names
 from fmqspark.source.splits import SPLIT_BYTES, plan
-from fmqspark.source.survey import Survey, survey
+from fmqspark.source.survey import Survey, no_file, survey
 
 DONE: Final = 0
 INCONSISTENT: Final = 2
@@ -96,15 +99,14 @@ def run_archive(
     before = load(options.folder, options.group)
     found = _look(options.directories, before)
     outcome = Archived(told=found.told)
-    if options.topics is not None and (before is None or before.end is None):
+    topics = None if options.topics is None else sorted(set(options.topics))
+    if topics is not None and (before is None or before.end is None):
         # Later a topic may be gone from what is left of the journal; at first it is a mistake, and
         # is told before a folder is made.
-        learn_names(found)
-        found.topic_ids(options.topics)
+        _require_topics(found, topics)
     with open_book(options.folder, options.group) as book:
         _same_journal(book, found)
         _nothing_hidden(book, found)
-        topics = None if options.topics is None else sorted(set(options.topics))
         book.begin(topics)
         _tidy(book)
         units = _pending(book, found, outcome) + _new(book, found, outcome)
@@ -123,19 +125,39 @@ def run_archive(
 
 
 def _look(directories: Sequence[str], before: Ledger | None) -> Survey:
-    """What there is to read. What is archived need not be there any more, nor be without damage: a
-    replica that is far behind, or a segment that was lost, would end all archiving.
+    """What there is to read. What is archived need not be there any more: a replica that is far
+    behind would end all archiving.
     """
     try:
-        return survey(directories)
+        found = survey(directories, around=True)
     except (CorruptJournal, OSError) as error:
         if before is None or before.end is None:
             raise
-        found = survey(
-            directories, since=min([unit.begin for unit in before.pending] + [before.end])
-        )
+        since = min([unit.begin for unit in before.pending] + [before.end])
+        found = survey(directories, since=since, around=True)
         found.told.append(f"what is archived already was not looked at: {error}")
-        return found
+    if found.gaps and not found.segments:
+        raise found.gaps[0].why
+    return found
+
+
+def _require_topics(found: Survey, topics: Sequence[str]) -> None:
+    """Raises `InvalidArgument` for one that there is not, another error if nobody can say that."""
+    failed = [gap.why for gap in found.gaps]
+    for view in found.segments:
+        try:
+            learn_names(found, [Range(view.segment.base, view.until)])
+        except (FmqError, OSError) as error:
+            failed.append(error)
+    try:
+        found.topic_ids(topics)
+    except InvalidArgument as error:
+        if not failed:
+            raise
+        message = f"{error}; but not all of it can be read: {failed[0]}"
+        if isinstance(failed[0], OSError):
+            raise OSError(message) from failed[0]
+        raise type(failed[0])(message) from failed[0]
 
 
 def _note(book: Book, outcome: Archived, result: ArchiveResult) -> None:
@@ -167,14 +189,17 @@ def _named(found: Survey, unit: Unit, outcome: Archived) -> bool:
     return True
 
 
+def _marks(found: Survey) -> dict[int, int]:
+    return {at: crc for view in found.segments for at, crc in view.marks.items()}
+
+
 def _same_journal(book: Book, found: Survey) -> None:
     """Positions mean nothing in another journal."""
-    for view in found.segments:
-        told = book.ledger.marks.get(view.segment.base)
-        if told not in (None, view.snap_crc):
+    for at, crc in _marks(found).items():
+        if book.ledger.marks.get(at) not in (None, crc):
             raise InvalidArgument(
-                f"{book.folder} holds another journal as {book.group!r}: its segment at "
-                f"{view.segment.base} began otherwise; give this one another --group"
+                f"{book.folder} holds another journal as {book.group!r}: what it has at {at} "
+                "is another batch; give this one another --group"
             )
 
 
@@ -204,41 +229,85 @@ def _tidy(book: Book) -> None:
 
 def _pending(book: Book, found: Survey, outcome: Archived) -> list[Unit]:
     """What an earlier run left; what is gone meanwhile is lost, with whatever files it had."""
-    units = []
-    for unit in book.ledger.pending:
-        if unit.begin >= found.begin and unit.end <= found.end:
-            units.append(unit)
-        elif unit.begin >= found.begin:
+    units, marks = [], dict[int, int]()
+    left = book.ledger.pending
+    for unit in left:
+        if unit.begin >= found.begin and unit.end > found.end:
             message = (
                 f"the archive is at position {unit.end}, what can be read ends at {found.end}: "
                 + "; ".join(["a replica that is behind; name the others, too", *found.told])
             )
             # Of brokers the one that knew more is away: it, or what it knew, comes back.
             raise Unavailable(message) if found.last else InvalidArgument(message)
+        if unit.begin < found.begin:
+            left += _lost(book, found, outcome, unit)
+        elif (why := _missing(found, unit)) is not None:
+            outcome.failed.append(ArchiveResult(unit, failed=why))
         else:
-            for path in book.folder.glob(f"topic=*/date=*/{file_name(book.group, unit)}"):
-                path.unlink()
-            book.lose(unit)
-            outcome.lost.append(unit)
+            units.append(unit)
+            for view in found.segments:
+                if view.segment.base < unit.end and view.until > unit.begin:
+                    marks |= view.marks
+    book.plan([], {at: marks[at] for at in marks.keys() - book.ledger.marks.keys()})
     return units
+
+
+def _lost(book: Book, found: Survey, outcome: Archived, unit: Unit) -> list[Unit]:
+    """Of a stretch of several segments the rest may still be there: what is to be done of it."""
+    gone, rest = Unit(unit.begin, min(unit.end, found.begin)), list[Unit]()
+    if gone.end < unit.end and (left := Unit(gone.end, unit.end)) not in book.ledger.planned:
+        rest = [left]
+        book.plan(rest, {})  # before the whole is not planned any more
+    for path in book.folder.glob(f"topic=*/date=*/{file_name(book.group, unit)}"):
+        path.unlink()
+    book.lose(gone)
+    outcome.lost.append(gone)
+    return rest
+
+
+def _missing(found: Survey, unit: Unit) -> FmqError | OSError | None:
+    """Why nobody can give all of a range: what is not read is not archived, nor is it empty."""
+    at: int = unit.begin
+    for view in found.segments:
+        if view.segment.base <= at < view.until:
+            at = view.until
+    if at >= unit.end:
+        return None
+    gaps = [gap.why for gap in found.gaps if gap.begin < unit.end and gap.end > unit.begin]
+    return gaps[0] if gaps else no_file(at, unit.end)
 
 
 def _new(book: Book, found: Survey, outcome: Archived) -> list[Unit]:
     """Plan what came since, and what is older than all that was there before: a unit a segment."""
     begin = book.ledger.end
     if begin is not None and begin < found.begin:
-        gap = Unit(begin, found.begin)
-        book.lose(gap)
-        outcome.lost.append(gap)
+        lost = Unit(begin, found.begin)
+        book.lose(lost)
+        outcome.lost.append(lost)
     begin = max(begin or 0, found.begin)
     oldest = _oldest(book, found)
-    units, marks = [], {}
+
+    def new(base: int, end: int) -> list[Unit]:
+        if end <= oldest:
+            return [Unit(base, end)]
+        return [Unit(max(base, begin), end)] if end > begin else []
+
+    units, marks = list[Unit](), dict[int, int]()
     for view in found.segments:
-        base = int(view.segment.base)
-        if view.until > begin or view.until <= oldest:
-            units.append(Unit(base if view.until <= oldest else max(base, begin), view.until))
-            marks[base] = view.snap_crc
-    book.plan(units, marks)
+        if here := new(view.segment.base, view.until):
+            units += here
+            marks |= view.marks
+    missing = list[ArchiveResult]()
+    pending = book.ledger.pending
+    for gap in found.gaps:
+        if here := new(gap.begin, gap.end):
+            missing += [ArchiveResult(unit, failed=gap.why) for unit in here]
+        elif not any(unit.begin < gap.end and unit.end > gap.begin for unit in pending):
+            found.told.append(
+                f"positions {gap.begin} to {gap.end}, of before, cannot be read any more: {gap.why}"
+            )
+    book.plan(sorted([*units, *(result.unit for result in missing)]), marks)
+    outcome.failed += missing
     return units
 
 

@@ -2,7 +2,8 @@
 
     planned [begin, end)    before any file of that range is made
     done [begin, end)       after all its files have their names
-    lost [begin, end)       retention deleted it before it was archived
+    lost [begin, end)       retention deleted it before it was archived; if it begins like a planned
+                            range and ends within, the rest of that is planned as another one
 
 A range that is planned and not done is done again as it is, with the same file names: so what a
 killed run has left is replaced, and nothing comes twice. Files that the ledger does not name are
@@ -69,8 +70,12 @@ class Ledger:
     @property
     def pending(self) -> list[Unit]:
         """Planned, and neither done nor lost."""
-        over = self.done.keys() | set(self.lost)
-        return [unit for unit in self.planned if unit not in over]
+        lost = {unit.begin: unit.end for unit in self.lost}
+        return [
+            unit
+            for unit in self.planned
+            if unit not in self.done and lost.get(unit.begin, unit.end + 1) > unit.end
+        ]
 
     @property
     def holes(self) -> list[Hole]:
@@ -121,8 +126,8 @@ class Book:
             )
 
     def plan(self, units: list[Unit], marks: dict[int, int]) -> None:
-        """Before anything of them is made."""
-        if units:
+        """Before anything of them is made. `marks`: of the segments that are read for it."""
+        if units or marks:
             told = [[base, crc] for base, crc in marks.items()]
             self._append({"planned": [list(unit) for unit in units], "marks": told})
             self.ledger.planned += units

@@ -13,8 +13,9 @@ from fmqcore.scan.select import EVERYTHING, Range
 from fmqcore.words import Offset, TopicId
 from fmqspark.files import Throttle
 from fmqspark.source.access import open_bytes
+from fmqspark.source.snaps import names_told
 from fmqspark.source.splits import require_all
-from fmqspark.source.survey import SegmentView, Survey, names_told
+from fmqspark.source.survey import SegmentView, Survey
 
 
 def learn_names(found: Survey, within: Sequence[Range] = (EVERYTHING,)) -> None:

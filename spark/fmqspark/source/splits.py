@@ -36,7 +36,8 @@ from fmqcore.words import Offset, Position, TopicId
 from fmqspark.brokers import Patience, gone, is_broker
 from fmqspark.files import Throttle
 from fmqspark.source.access import Bytes, index_bytes, open_bytes
-from fmqspark.source.survey import SegmentView, Survey, names_told
+from fmqspark.source.snaps import names_told
+from fmqspark.source.survey import SegmentView, Survey
 
 SPLIT_BYTES: Final = 32 * 1024 * 1024
 """Bytes of journal of one split, if nothing else is said."""

@@ -9,76 +9,36 @@ batch.
 A replica is a data directory, or a live broker (`fmq://host:port`), which says itself what is
 committed. Slaves come first, so that a master is asked only for what nobody else can give.
 
-Reads one SNAP a segment, and the headers of the newest one. Leaves nothing on disk.
+Reads one SNAP a segment, and the headers of the newest one. What nobody can give ends it, unless
+who asks wants the rest (`around`): then that is a gap, and the segment before one has its headers
+read, too, as no SNAP says what it adds up to. Leaves nothing on disk.
 """
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import zip_longest
-from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
-from fmqcore.batch import (
-    HEADER_LEN,
-    BadBatch,
-    BatchType,
-    check_payload,
-    parse_header,
-)
-from fmqcore.errors import (
-    CorruptJournal,
-    FmqError,
-    InvalidArgument,
-    Malformed,
-    NotFound,
-    Unavailable,
-)
-from fmqcore.journal.checkpoint import decode_checkpoint
-from fmqcore.journal.control import decode_topic
+from fmqcore.errors import CorruptJournal, FmqError, InvalidArgument, NotFound, Unavailable
 from fmqcore.journal.offsets import QueueKey
-from fmqcore.journal.scan import Fault, Sealed
-from fmqcore.journal.segments import Segment, segment_base, segment_name, segment_of_snap
-from fmqcore.journal.state import snap_tables
-from fmqcore.scan.headers import HeaderBlock, Read, ScanRange, scan_headers
-from fmqcore.scan.payloads import damaged
+from fmqcore.journal.segments import Segment, segment_name
+from fmqcore.scan.headers import HeaderBlock
 from fmqcore.scan.select import NO_END, Range
 from fmqcore.words import Offset, Position, TopicId
-from fmqspark.brokers import BrokerGone, connections, is_broker, listing
-from fmqspark.files import Throttle, look, open_segment
-from fmqspark.source.access import open_bytes
+from fmqspark.brokers import connections, is_broker
+from fmqspark.source.replicas import Replica, first_good, look_at_replicas
+from fmqspark.source.snaps import Snap, counted, headers_of, same_journal, snap_of
 
-T = TypeVar("T")
 _LOOKS: Final = 3
-_NO_CHECKPOINT: Final = "it has no readable checkpoint, so nobody knows what of it is committed"
 _UNKNOWN: Final = "no directory has a readable checkpoint, so nobody knows what is committed"
 
 
-class Replica(NamedTuple):
-    """One directory, or broker."""
+class Gap(NamedTuple):
+    """What some replica must have, and none can give: who reads the rest tells it."""
 
-    path: str
     begin: Position
-    end: Position  # what may be read of it
-    durable_end: Position
-    bases: tuple[Position, ...]
-    journal: str = ""  # of a broker: its cluster and group
-
-    def until(self, base: Position) -> Position:
-        """How far a segment may be read here."""
-        behind = bisect_right(self.bases, base)
-        return self.bases[behind] if behind < len(self.bases) else self.end
-
-
-class Snap(NamedTuple):
-    """What a segment's first batch says."""
-
-    segment: Segment
-    header_crc: int
-    store_ms: int
-    next_offsets: dict[QueueKey, Offset]
-    names: dict[TopicId, str]
+    end: Position
+    why: FmqError | OSError
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +51,8 @@ class SegmentView:
     before: dict[QueueKey, Offset]
     after: dict[QueueKey, Offset] | None
     sources: tuple[str, ...]  # who holds all of it, in the order in which to ask
-    snap_crc: int  # header CRC of its first batch
+    marks: dict[int, int]
+    """Header CRCs, by position, by which its journal is known: see `Snap.marks`."""
 
 
 @dataclass(slots=True)
@@ -104,6 +65,7 @@ class Survey:
     names: dict[TopicId, str] = field(default_factory=dict)
     tail: HeaderBlock = field(default_factory=HeaderBlock)
     """Headers of the newest segment."""
+    gaps: list[Gap] = field(default_factory=list)  # none, if all of it was asked for
     last: str = ""  # who is asked only for what nobody else can give: of brokers the last one
     told: list[str] = field(default_factory=list)
     """Which replica could not give what, so that others had to: to be told."""
@@ -122,270 +84,222 @@ class Survey:
         return frozenset(found)
 
 
-def survey(directories: Sequence[str], *, uncommitted: bool = False, since: int = 0) -> Survey:
+def survey(
+    directories: Sequence[str], *, uncommitted: bool = False, since: int = 0, around: bool = False
+) -> Survey:
     """Look at the replicas of one journal; at segments that end below `since` not, nor at a replica
     that ends there (it is behind), if others go on.
 
     Of brokers the last one, the master, is asked last. Damage of one replica, or one that cannot be
-    read, ends it only where no other one can give the same. Raises `InvalidArgument`,
-    `CorruptJournal`, `Unavailable`, `OSError`.
+    read, ends it only where no other one can give the same; `around`: there is a gap there. Raises
+    `InvalidArgument`, `CorruptJournal`, `Unavailable`, `OSError`.
     """
     if not directories:
         raise InvalidArgument("no directory is named: name a broker's data directory")
     with connections():
         for _ in range(_LOOKS - 1):
             try:
-                return _survey(directories, uncommitted, since)
+                return _Look(around).survey(directories, uncommitted, since)
             except (FileNotFoundError, NotFound):
                 continue  # retention removed a file meanwhile
-        return _survey(directories, uncommitted, since)
+        return _Look(around, last=True).survey(directories, uncommitted, since)
 
 
-def _survey(directories: Sequence[str], uncommitted: bool, since: int) -> Survey:
-    told: list[str] = []
-    known = _replicas(directories, uncommitted, told)
-    if not known:
-        raise CorruptJournal(
-            f"{', '.join(directories)}: {_UNKNOWN}; name another replica, too, or read "
-            "uncommitted data as well (option uncommitted)"
-        )
-    known = [r for r in known if r.end > r.begin] or known[:1]  # a fresh one holds nothing yet
-    known = [r for r in known if r.end > since] or known
-    left_out = list(told)  # so far nothing else is told
-    begin, end = min(r.begin for r in known), max(r.end for r in known)
-    found = Survey(begin, end, told=told, left_out=left_out)
-    found.last = directories[-1] if is_broker(directories[-1]) else ""
-    snaps: list[tuple[Snap, list[Replica]]] = []
-    at = found.begin
-    bases = sorted({base for r in known for base in r.bases if base < r.end})
-    if older := [base for base in bases if base <= since][:-1]:
-        bases = bases[len(older) :]
-        at = bases[0]
-    for base in bases:
-        if base < at and snaps:
-            continue  # within the segment before: a file that belongs to nothing
-        holders = [r for r in known if base in r.bases and base < r.end]
-        snap = _first_good(holders, partial(_snap_of, base), told)
-        _same_journal(snap, holders)
-        if base != at:
-            raise _gap(at, base)
-        at = snap.segment.end
-        snaps.append((snap, holders))
-        found.names |= snap.names
-    if snaps:
-        _tail(found, snaps[-1][0].segment, snaps[-1][1])
-    if at < found.end:
-        raise _gap(at, found.end)
-    for number, (snap, holders) in enumerate(snaps):
-        behind = snaps[number + 1][0] if number + 1 < len(snaps) else None
-        found.segments.append(_view(found, snap, behind, holders, number))
-    return found
+@dataclass(slots=True)
+class _Part:
+    """A segment; or a stretch of which nobody says where segments begin."""
+
+    begin: Position
+    end: Position
+    holders: list[Replica]
+    snap: Snap | None = None
+    why: FmqError | OSError | None = None  # nobody can give it
 
 
-def _snap_of(base: Position, replica: Replica) -> Snap:
-    return read_snap(replica.path, base, replica.until(base))
+@dataclass(slots=True)
+class _Look:
+    """One look at the replicas."""
 
+    around: bool
+    last: bool = False  # what is not there now was not removed by retention a moment ago
+    known: list[Replica] = field(default_factory=list)
+    found: Survey = field(default_factory=Survey)
 
-def _same_journal(snap: Snap, holders: Sequence[Replica]) -> None:
-    """What replicas know to be committed is the same bytes; raises `InvalidArgument` if not."""
-    base = snap.segment.base
-    for replica in holders if len(holders) > 1 else ():
-        try:
-            head = Position(base + HEADER_LEN)
-            with open_bytes(replica.path, base, Throttle(0), head) as data:
-                header = parse_header(data.read(HEADER_LEN, 0))
-        except (BadBatch, OSError, FmqError):
-            continue  # damage of its own: told by who reads it
-        if header.position != base or header.type != BatchType.SNAP:
-            continue  # as well: another segment's bytes
-        if header.header_crc != snap.header_crc:
-            raise InvalidArgument(
-                f"{replica.path} and {holders[0].path} are not replicas of one journal: their "
-                f"segments at {base} begin otherwise; name the directories of one group"
+    def survey(self, directories: Sequence[str], uncommitted: bool, since: int) -> Survey:
+        """See `survey`."""
+        told: list[str] = []
+        known = look_at_replicas(directories, uncommitted, told)
+        if not known:
+            raise CorruptJournal(
+                f"{', '.join(directories)}: {_UNKNOWN}; name another replica, too, or read "
+                "uncommitted data as well (option uncommitted)"
             )
+        known = [r for r in known if r.end > r.begin] or known[:1]  # a fresh one holds nothing yet
+        self.known = [r for r in known if r.end > since] or known
+        begin, end = min(r.begin for r in self.known), max(r.end for r in self.known)
+        self.found = Survey(begin, end, told=told, left_out=list(told))  # so far nothing else
+        self.found.last = directories[-1] if is_broker(directories[-1]) else ""
+        parts = self._parts(since)
+        if parts and parts[-1].snap is not None:
+            self._tail(parts[-1], parts[-1].snap.segment)
+        for number, part in enumerate(parts):
+            self._add(part, parts[number + 1] if number + 1 < len(parts) else None, number)
+        return self.found
+
+    def _parts(self, since: int) -> list[_Part]:
+        """Segments, and what is missing between them, in journal order."""
+        found, parts = self.found, list[_Part]()
+        at = found.begin
+        bases = self._bases()
+        if older := [base for base in bases if base <= since][:-1]:
+            bases = bases[len(older) :]
+            at = bases[0]
+        for base in bases:
+            if base < at and parts:
+                continue  # within the segment before: a file that belongs to nothing
+            if base != at:
+                parts.append(self._missing(at, base))
+            parts.append(self._part(base))
+            at = parts[-1].end
+        if at < found.end:
+            parts.append(self._missing(at, found.end))
+        return parts
+
+    def _bases(self) -> list[Position]:
+        bases = {base for r in self.known for base in r.bases if base < r.end}
+        if self.around:  # a file that is missing leaves a gap of its own
+            bases |= {base for r in self.known for base in r.named if base < r.end}
+        return sorted(bases)
+
+    def _part(self, base: Position) -> _Part:
+        """The segment that begins there."""
+        holders = [r for r in self.known if base in r.bases and base < r.end]
+        behind = self._behind(base) if self.around else self.found.end
+        if not holders:
+            return self._missing(base, behind)
+        part = _Part(base, behind, holders)
+        try:
+            snap = first_good(holders, partial(snap_of, base), self.found.told)
+        except (FmqError, OSError) as error:
+            self._give_up(part, error)
+            return part
+        same_journal(snap, holders)
+        self.found.names |= snap.names
+        part.snap, part.end = snap, snap.segment.end
+        return part
+
+    def _behind(self, base: Position) -> Position:
+        """Where the next segment begins, if the one that begins there does not say it.
+
+        A file that no checkpoint knows tells it only where it is newer than all checkpoints.
+        """
+        firm = {b for r in self.known for b in r.named}
+        firm |= {b for r in self.known for b in r.bases if b >= r.durable_end}
+        return min((b for b in firm if base < b < self.found.end), default=self.found.end)
+
+    def _missing(self, begin: Position, end: Position) -> _Part:
+        part = _Part(begin, end, [])
+        self._give_up(part, no_file(begin, end))
+        return part
+
+    def _give_up(self, part: _Part, error: FmqError | OSError) -> None:
+        """It is a gap; raises what stands in the way if there may be none.
+
+        A broker that is away comes back. What no replica ever had is no damage: one ends below it,
+        the others begin above it.
+        """
+        passing = isinstance(error, FileNotFoundError | NotFound) and not self.last
+        if not self.around or passing or isinstance(error, InvalidArgument | Unavailable):
+            raise error
+        at, end = part.begin, min(part.end, self.found.end)
+        while at < end:
+            reach = max((r.end for r in self.known if r.begin <= at < r.end), default=None)
+            if reach is None:
+                raise error
+            at = reach
+        part.why = error
+
+    def _tail(self, part: _Part, segment: Segment) -> None:
+        """Headers and topics of the newest segment."""
+        try:
+            headers, names = self._headers(part, segment)
+        except (FmqError, OSError) as error:
+            self._give_up(part, error)
+            return
+        self.found.tail = headers
+        self.found.names |= names
+
+    def _headers(self, part: _Part, segment: Segment) -> tuple[HeaderBlock, dict[TopicId, str]]:
+        until = min(segment.end, self.found.end)
+        return first_good(part.holders, partial(headers_of, segment, until), self.found.told)
+
+    def _add(self, part: _Part, behind: _Part | None, number: int) -> None:
+        """To what is found."""
+        found = self.found
+        if part.snap is not None and part.why is None:
+            try:
+                after = self._after(part, part.snap, behind)
+                last_ms = behind.snap.store_ms + 1 if behind and behind.snap else NO_END
+                view = _view(found, part.snap, after, last_ms, part.holders, number)
+            except (FmqError, OSError) as error:
+                self._give_up(part, error)
+            else:
+                found.segments.append(view)
+                return
+        assert part.why is not None, "what is not there was given up"
+        found.gaps.append(Gap(part.begin, min(part.end, found.end), _whose(part)))
+
+    def _after(
+        self, part: _Part, snap: Snap, behind: _Part | None
+    ) -> dict[QueueKey, Offset] | None:
+        """Next offsets at a segment's end; None for the newest one, of which all is known."""
+        if behind is None:
+            return None
+        if behind.snap is not None:
+            return behind.snap.next_offsets
+        headers, names = self._headers(part, snap.segment)
+        self.found.names |= names
+        return snap.next_offsets | counted(headers)
+
+
+def _whose(part: _Part) -> FmqError | OSError:
+    """Why a part cannot be given; a disk's error says of which file."""
+    error = part.why
+    assert error is not None
+    if isinstance(error, OSError) and error.strerror and not error.filename and part.holders:
+        file = f"{part.holders[0].path}/{segment_name(part.begin)}"
+        return OSError(error.errno, error.strerror, file)
+    return error
 
 
 def _view(
-    found: Survey, snap: Snap, behind: Snap | None, holders: list[Replica], number: int
+    found: Survey,
+    snap: Snap,
+    after: dict[QueueKey, Offset] | None,
+    last_ms: int,
+    holders: list[Replica],
+    number: int,
 ) -> SegmentView:
     until = min(snap.segment.end, found.end)
     good = [r.path for r in holders if r.end >= until]
     if not good:
-        raise _gap(snap.segment.base, until)
+        raise no_file(snap.segment.base, until)
     last = [path for path in good if path == found.last and len(good) > 1]
     good = [path for path in good if path not in last]
     turn = number % len(good)  # each segment begins with another disk
-    last_ms = behind.store_ms + 1 if behind else NO_END
     return SegmentView(
         snap.segment,
         until,
         Range(snap.store_ms, last_ms),
         snap.next_offsets,
-        behind.next_offsets if behind else None,
+        after,
         tuple(good[turn:] + good[:turn] + last),
-        snap.header_crc,
+        snap.marks,
     )
 
 
-def read_snap(path: str, base: Position, until: Position) -> Snap:
-    """A segment's first batch. Raises `CorruptJournal`, `OSError`, `BrokerGone`."""
-    with open_bytes(path, base, Throttle(0), until) as data:
-        try:
-            header = parse_header(data.read(HEADER_LEN, 0))
-            if header.position != base or header.type != BatchType.SNAP:
-                raise Malformed(f"it begins with a {BatchType(header.type).name}")
-            segment = segment_of_snap(header)
-            if segment is None:
-                raise Malformed(f"a segment of {header.base_offset} bytes")
-            payload = data.read(header.payload_len, HEADER_LEN)
-            check_payload(header, payload)
-            next_offsets, names = snap_tables(payload)
-        except (BadBatch, Malformed) as error:
-            raise damaged(base, base, f"{path}: {error}") from error
-    return Snap(segment, header.header_crc, header.store_ms, next_offsets, names)
-
-
-def names_told(read: Read, base: Position, headers: HeaderBlock) -> dict[TopicId, str]:
-    """The topics that CONFIG batches among these headers name."""
-    names = {}
-    configs = [i for i, kind in enumerate(headers.column("type")) if kind == BatchType.CONFIG]
-    for i in configs:
-        header = parse_header(headers.header_bytes(i))
-        payload = read(header.payload_len, header.position - base + HEADER_LEN)
-        try:
-            check_payload(header, payload)
-            topic_id, name, _ = decode_topic(payload)
-        except (BadBatch, Malformed) as error:
-            raise damaged(base, header.position, str(error)) from error
-        names[topic_id] = name
-    return names
-
-
-def _tail(found: Survey, segment: Segment, holders: list[Replica]) -> None:
-    """Headers and topics of the newest segment."""
-
-    def scan(replica: Replica) -> tuple[HeaderBlock, dict[TopicId, str]]:
-        until = min(segment.end, found.end)
-        if replica.end < until:
-            raise damaged(segment.base, replica.end, f"{replica.path} ends there")
-        with open_bytes(replica.path, segment.base, Throttle(0), until) as data:
-            headers, done = scan_headers(data.read, ScanRange(segment, segment.base, until))
-            if done.position < until:
-                why = done.stop.sentence if isinstance(done.stop, Fault) else "nothing is there"
-                raise damaged(segment.base, done.position, f"{replica.path}: {why}")
-            return headers, names_told(data.read, segment.base, headers)
-
-    found.tail, names = _first_good(holders, scan, found.told)
-    found.names |= names
-
-
-def _replicas(sources: Sequence[str], uncommitted: bool, told: list[str]) -> list[Replica]:
-    """Those of which something is known; who does not answer, or cannot be read, is left out."""
-    known: list[Replica] = []
-    failures: list[FmqError | OSError] = []
-    for source in sources:
-        try:
-            replica = _broker(source) if is_broker(source) else _replica(source, uncommitted)
-        except (BrokerGone, CorruptJournal, OSError) as error:
-            failures.append(error)
-            told.append(f"{source} is left out: {error}")
-        else:
-            known += [replica] if replica is not None else []
-            told += [] if replica is not None else [f"{source} is left out: {_NO_CHECKPOINT}"]
-    if failures and not known:
-        raise _nobody(failures)
-    journals = {replica.journal for replica in known}
-    if len(journals) > 1:
-        raise InvalidArgument(f"these are brokers of several groups: {', '.join(sorted(journals))}")
-    return known
-
-
-def _nobody(failures: Sequence[FmqError | OSError]) -> FmqError | OSError:
-    """What to tell if nothing could be read of any replica."""
-    if isinstance(failures[0], BrokerGone):
-        return Unavailable(f"no broker answers: {'; '.join(map(str, failures))}")
-    return failures[0]
-
-
-def _broker(source: str) -> Replica:
-    told = listing(source)
-    return Replica(source, told.begin, told.end, told.end, told.bases, told.journal)
-
-
-def _replica(path: str, uncommitted: bool) -> Replica | None:
-    """How far a directory may be read; None if nothing says so."""
-    view = look(Path(path))
-    bases = [
-        base
-        for name, _ in view.listing
-        if (base := segment_base(name)) is not None and name != view.empty
-    ]
-    begin, limit, durable = (bases[0] if bases else Position(0)), Position(0), Position(0)
-    try:
-        checkpoint = decode_checkpoint(view.checkpoint or b"")
-    except Malformed:
-        if not uncommitted:
-            return None
-    else:
-        begin, limit, durable = checkpoint.log_start, checkpoint.commit_end, checkpoint.durable_end
-        if checkpoint.drop_from is not None:
-            limit = min(limit, checkpoint.drop_from)
-            bases = [base for base in bases if base < checkpoint.drop_from]
-    bases = [base for base in bases if base >= begin]
-    if uncommitted:
-        limit = Position(NO_END)
-    replica = Replica(path, begin, max(limit, begin), durable, tuple(bases))
-    if limit > durable:
-        replica = replica._replace(end=_real_end(replica, limit))
-    return replica
-
-
-def _real_end(replica: Replica, limit: Position) -> Position:
-    """Where what is there ends, if what is durable ends below what may be read.
-
-    Damage does not end it, nor what cannot be read: that is met where it is read, and taken from
-    another replica there.
-    """
-    end = max(replica.durable_end, replica.begin)
-    for base, behind in zip_longest(replica.bases, replica.bases[1:]):
-        if base >= limit or (behind is not None and behind <= replica.durable_end):
-            continue
-        try:
-            with open_segment(replica.path, segment_name(base), Throttle(0), sparse=True) as data:
-                whole = Segment(base, Position(base + len(data)))
-                _, done = scan_headers(data.read, ScanRange(whole, base, min(whole.end, limit)))
-        except OSError:
-            if limit == NO_END:  # nothing says how far it went
-                raise
-            return limit
-        if done.position < replica.durable_end:
-            return replica.durable_end
-        end = min(done.position, limit)
-        if not isinstance(done.stop, Sealed):
-            break
-    return end
-
-
-def _first_good(holders: Sequence[Replica], look_at: Callable[[Replica], T], told: list[str]) -> T:
-    """The first replica's answer that is one; else what was wrong with the first."""
-    failures: list[tuple[str, FmqError | OSError]] = []
-    for replica in holders:
-        try:
-            found = look_at(replica)
-        except (FmqError, OSError) as error:
-            failures.append((replica.path, error))
-        else:
-            told += [
-                f"{path} cannot give what {replica.path} can: {error}"
-                for path, error in failures
-                if not isinstance(error, FileNotFoundError | NotFound)  # retention, most likely
-            ]
-            return found
-    assert failures, "each segment has a holder"
-    raise failures[0][1]
-
-
-def _gap(begin: int, end: int) -> CorruptJournal:
+def no_file(begin: int, end: int) -> CorruptJournal:
+    """What to tell of a range of which there is no segment file."""
     return CorruptJournal(
         f"positions {begin} to {end} are on none of the directories: a segment file is missing; "
         "name a replica that has it, too"

@@ -73,5 +73,8 @@ def test_damage_of_what_is_archived_ends_nothing(
     damage(a)
     assert archive(out, a).exit_code == 0
     assert everything(out) == truth(small())
-    with pytest.raises((CorruptJournal, OSError)):
-        archive(tmp_path / "other", a)
+    outcome = archive(out, a)
+    assert (outcome.exit_code, outcome.failed) == (0, [])
+    assert f"positions {BASES[1]} to {BASES[2]}, of before, cannot be read" in outcome.told[-1]
+    outcome = archive(tmp_path / "other", a)
+    assert (outcome.exit_code, [r.unit for r in outcome.failed]) == (2, [(BASES[1], BASES[2])])

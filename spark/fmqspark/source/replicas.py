@@ -1,0 +1,157 @@
+"""How far each replica of a journal may be read: its own word for its own bytes.
+
+A replica is a data directory, or a live broker (`fmq://host:port`), which says itself what is
+committed. Leaves nothing on disk.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+from fmqcore.errors import (
+    CorruptJournal,
+    FmqError,
+    InvalidArgument,
+    Malformed,
+    NotFound,
+    Unavailable,
+)
+from fmqcore.journal.checkpoint import decode_checkpoint
+from fmqcore.journal.scan import Sealed
+from fmqcore.journal.segments import Segment, segment_base, segment_name
+from fmqcore.scan.headers import ScanRange, scan_headers
+from fmqcore.scan.select import NO_END
+from fmqcore.words import Position
+from fmqspark.brokers import BrokerGone, is_broker, listing
+from fmqspark.files import Throttle, look, open_segment
+
+T = TypeVar("T")
+_NO_CHECKPOINT: Final = "it has no readable checkpoint, so nobody knows what of it is committed"
+
+
+class Replica(NamedTuple):
+    """One directory, or broker."""
+
+    path: str
+    begin: Position
+    end: Position  # what may be read of it
+    durable_end: Position
+    bases: tuple[Position, ...]
+    journal: str = ""  # of a broker: its cluster and group
+    named: tuple[Position, ...] = ()
+    """Segments that its checkpoint knows: there must be a file of each."""
+
+    def until(self, base: Position) -> Position:
+        """How far a segment may be read here."""
+        behind = bisect_right(self.bases, base)
+        return self.bases[behind] if behind < len(self.bases) else self.end
+
+
+def look_at_replicas(sources: Sequence[str], uncommitted: bool, told: list[str]) -> list[Replica]:
+    """Those of which something is known; who does not answer, or cannot be read, is left out."""
+    known: list[Replica] = []
+    failures: list[FmqError | OSError] = []
+    for source in sources:
+        try:
+            replica = _broker(source) if is_broker(source) else _replica(source, uncommitted)
+        except (BrokerGone, CorruptJournal, OSError) as error:
+            failures.append(error)
+            told.append(f"{source} is left out: {error}")
+        else:
+            known += [replica] if replica is not None else []
+            told += [] if replica is not None else [f"{source} is left out: {_NO_CHECKPOINT}"]
+    if failures and not known:
+        raise _nobody(failures)
+    journals = {replica.journal for replica in known}
+    if len(journals) > 1:
+        raise InvalidArgument(f"these are brokers of several groups: {', '.join(sorted(journals))}")
+    return known
+
+
+def _nobody(failures: Sequence[FmqError | OSError]) -> FmqError | OSError:
+    """What to tell if nothing could be read of any replica."""
+    if isinstance(failures[0], BrokerGone):
+        return Unavailable(f"no broker answers: {'; '.join(map(str, failures))}")
+    return failures[0]
+
+
+def _broker(source: str) -> Replica:
+    told = listing(source)
+    return Replica(source, told.begin, told.end, told.end, told.bases, told.journal, told.bases)
+
+
+def _replica(path: str, uncommitted: bool) -> Replica | None:
+    """How far a directory may be read; None if nothing says so."""
+    view = look(Path(path))
+    bases = [
+        base
+        for name, _ in view.listing
+        if (base := segment_base(name)) is not None and name != view.empty
+    ]
+    begin, limit, durable = (bases[0] if bases else Position(0)), Position(0), Position(0)
+    named: tuple[Position, ...] = ()
+    try:
+        checkpoint = decode_checkpoint(view.checkpoint or b"")
+    except Malformed:
+        if not uncommitted:
+            return None
+    else:
+        begin, limit, durable = checkpoint.log_start, checkpoint.commit_end, checkpoint.durable_end
+        if checkpoint.drop_from is not None:
+            limit = min(limit, checkpoint.drop_from)
+            bases = [base for base in bases if base < checkpoint.drop_from]
+        named = tuple(base for base in checkpoint.bases if begin <= base < limit)
+    bases = [base for base in bases if base >= begin]
+    if uncommitted:
+        limit = Position(NO_END)
+    replica = Replica(path, begin, max(limit, begin), durable, tuple(bases), named=named)
+    if limit > durable:
+        replica = replica._replace(end=_real_end(replica, limit))
+    return replica
+
+
+def _real_end(replica: Replica, limit: Position) -> Position:
+    """Where what is there ends, if what is durable ends below what may be read.
+
+    Damage does not end it, nor what cannot be read: that is met where it is read, and taken from
+    another replica there.
+    """
+    end = max(replica.durable_end, replica.begin)
+    for base, behind in zip_longest(replica.bases, replica.bases[1:]):
+        if base >= limit or (behind is not None and behind <= replica.durable_end):
+            continue
+        try:
+            with open_segment(replica.path, segment_name(base), Throttle(0), sparse=True) as data:
+                whole = Segment(base, Position(base + len(data)))
+                _, done = scan_headers(data.read, ScanRange(whole, base, min(whole.end, limit)))
+        except OSError:
+            if limit == NO_END:  # nothing says how far it went
+                raise
+            return limit
+        if done.position < replica.durable_end:
+            return replica.durable_end
+        end = min(done.position, limit)
+        if not isinstance(done.stop, Sealed):
+            break
+    return end
+
+
+def first_good(holders: Sequence[Replica], look_at: Callable[[Replica], T], told: list[str]) -> T:
+    """The first replica's answer that is one; else what was wrong with the first."""
+    failures: list[tuple[str, FmqError | OSError]] = []
+    for replica in holders:
+        try:
+            found = look_at(replica)
+        except (FmqError, OSError) as error:
+            failures.append((replica.path, error))
+        else:
+            told += [
+                f"{path} cannot give what {replica.path} can: {error}"
+                for path, error in failures
+                if not isinstance(error, FileNotFoundError | NotFound)  # retention, most likely
+            ]
+            return found
+    assert failures, "each segment has a holder"
+    raise failures[0][1]

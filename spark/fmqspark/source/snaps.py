@@ -1,0 +1,147 @@
+"""What a segment says of itself: its SNAP, its headers, the topics that they name.
+
+Leaves nothing on disk.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fmqcore.batch import (
+    HEADER_LEN,
+    BadBatch,
+    BatchHeader,
+    BatchType,
+    check_payload,
+    parse_header,
+)
+from fmqcore.errors import FmqError, InvalidArgument, Malformed
+from fmqcore.journal.control import decode_topic
+from fmqcore.journal.offsets import QueueKey
+from fmqcore.journal.scan import Fault
+from fmqcore.journal.segments import Segment, segment_of_snap
+from fmqcore.journal.state import snap_tables
+from fmqcore.scan.headers import HeaderBlock, Read, ScanRange, scan_headers
+from fmqcore.scan.payloads import damaged
+from fmqcore.words import Offset, Position, TopicId
+from fmqspark.files import Throttle
+from fmqspark.source.access import open_bytes
+from fmqspark.source.replicas import Replica
+
+
+class Snap(NamedTuple):
+    """What a segment's first batch says."""
+
+    segment: Segment
+    header_crc: int
+    store_ms: int
+    next_offsets: dict[QueueKey, Offset]
+    names: dict[TopicId, str]
+    second: tuple[Position, int] | None = None  # the batch behind it: where, and its header CRC
+
+    @property
+    def marks(self) -> dict[int, int]:
+        """Header CRCs by which its journal is known from all others, by position.
+
+        Each names the batch before it, so a segment's first one stands for all below. A journal's
+        very first one says no more than when it was written: of that the second one, too.
+        """
+        first = {int(self.segment.base): self.header_crc}
+        return first if self.second is None else first | {self.second[0]: self.second[1]}
+
+
+def snap_of(base: Position, replica: Replica) -> Snap:
+    """A replica's own. Raises `CorruptJournal`, `OSError`, `BrokerGone`."""
+    return read_snap(replica.path, base, replica.until(base))
+
+
+def headers_of(
+    segment: Segment, until: Position, replica: Replica
+) -> tuple[HeaderBlock, dict[TopicId, str]]:
+    """A replica's headers of a segment up to there, and the topics that they name.
+
+    Raises `CorruptJournal`, `OSError`, `BrokerGone`.
+    """
+    if replica.end < until:
+        raise damaged(segment.base, replica.end, f"{replica.path} ends there")
+    with open_bytes(replica.path, segment.base, Throttle(0), until) as data:
+        headers, done = scan_headers(data.read, ScanRange(segment, segment.base, until))
+        if done.position < until:
+            why = done.stop.sentence if isinstance(done.stop, Fault) else "nothing is there"
+            raise damaged(segment.base, done.position, f"{replica.path}: {why}")
+        return headers, names_told(data.read, segment.base, headers)
+
+
+def counted(headers: HeaderBlock) -> dict[QueueKey, Offset]:
+    """Next offsets of the queues that have batches among these."""
+    names = ("type", "topic_id", "queue_id", "base_offset", "record_count")
+    return {
+        (TopicId(topic), queue): Offset(base + count)
+        for kind, topic, queue, base, count in zip(*map(headers.column, names), strict=True)
+        if kind == BatchType.DATA
+    }
+
+
+def same_journal(snap: Snap, holders: Sequence[Replica]) -> None:
+    """What replicas know to be committed is the same bytes; raises `InvalidArgument` if not."""
+    base = snap.segment.base
+    for replica in holders if len(holders) > 1 else ():
+        try:
+            head = Position(base + HEADER_LEN)
+            with open_bytes(replica.path, base, Throttle(0), head) as data:
+                header = parse_header(data.read(HEADER_LEN, 0))
+        except (BadBatch, OSError, FmqError):
+            continue  # damage of its own: told by who reads it
+        if header.position != base or header.type != BatchType.SNAP:
+            continue  # as well: another segment's bytes
+        if header.header_crc != snap.header_crc:
+            raise InvalidArgument(
+                f"{replica.path} and {holders[0].path} are not replicas of one journal: their "
+                f"segments at {base} begin otherwise; name the directories of one group"
+            )
+
+
+def read_snap(path: str, base: Position, until: Position) -> Snap:
+    """A segment's first batch. Raises `CorruptJournal`, `OSError`, `BrokerGone`."""
+    with open_bytes(path, base, Throttle(0), until) as data:
+        try:
+            header = parse_header(data.read(HEADER_LEN, 0))
+            if header.position != base or header.type != BatchType.SNAP:
+                raise Malformed(f"it begins with a {BatchType(header.type).name}")
+            segment = segment_of_snap(header)
+            if segment is None:
+                raise Malformed(f"a segment of {header.base_offset} bytes")
+            payload = data.read(header.payload_len, HEADER_LEN)
+            check_payload(header, payload)
+            next_offsets, names = snap_tables(payload)
+            second = _second(data.read, header, until)
+        except (BadBatch, Malformed) as error:
+            raise damaged(base, base, f"{path}: {error}") from error
+    return Snap(segment, header.header_crc, header.store_ms, next_offsets, names, second)
+
+
+def _second(read: Read, first: BatchHeader, until: Position) -> tuple[Position, int] | None:
+    """Of the batch behind a journal's very first one, if it is there."""
+    if first.position or first.end + HEADER_LEN > until:
+        return None
+    try:
+        header = parse_header(read(HEADER_LEN, first.end))
+    except (BadBatch, OSError):  # told by who reads it
+        return None
+    follows = (header.position, header.prev_header_crc) == (first.end, first.header_crc)
+    return (header.position, header.header_crc) if follows else None
+
+
+def names_told(read: Read, base: Position, headers: HeaderBlock) -> dict[TopicId, str]:
+    """The topics that CONFIG batches among these headers name."""
+    names = {}
+    configs = [i for i, kind in enumerate(headers.column("type")) if kind == BatchType.CONFIG]
+    for i in configs:
+        header = parse_header(headers.header_bytes(i))
+        payload = read(header.payload_len, header.position - base + HEADER_LEN)
+        try:
+            check_payload(header, payload)
+            topic_id, name, _ = decode_topic(payload)
+        except (BadBatch, Malformed) as error:
+            raise damaged(base, header.position, str(error)) from error
+        names[topic_id] = name
+    return names

@@ -23,8 +23,10 @@ from fmqspark.archive.ledger import (
     Ledger,
     Unit,
     file_name,
+    groups,
     is_scratch,
     load,
+    one_plans,
     open_book,
 )
 from fmqspark.archive.write import ArchiveResult, ArchiveTask, archive_unit
@@ -104,12 +106,15 @@ def run_archive(
         # Later a topic may be gone from what is left of the journal; at first it is a mistake, and
         # is told before a folder is made.
         _require_topics(found, topics)
+    _only_here(options, topics, found, before)
     with open_book(options.folder, options.group) as book:
         _same_journal(book, found)
         _nothing_hidden(book, found)
-        book.begin(topics)
-        _tidy(book)
-        units = _pending(book, found, outcome) + _new(book, found, outcome)
+        with one_plans(options.folder):
+            _only_here(options, topics, found, book.ledger)
+            book.begin(topics)
+            _tidy(book)
+            units = _pending(book, found, outcome) + _new(book, found, outcome)
         if topics is not None:
             units = [unit for unit in units if _named(found, unit, outcome)]
         wanted = Wanted(topics=_ids(found, topics))
@@ -158,6 +163,43 @@ def _require_topics(found: Survey, topics: Sequence[str]) -> None:
         if isinstance(failed[0], OSError):
             raise OSError(message) from failed[0]
         raise type(failed[0])(message) from failed[0]
+
+
+def _only_here(
+    options: ArchiveOptions, topics: list[str] | None, found: Survey, ledger: Ledger | None
+) -> None:
+    """Under another name the same records would come twice. A journal is known by its batches,
+    wherever its directories are; raises `InvalidArgument`.
+    """
+    marks = _marks(found)
+    for name in groups(options.folder):
+        if name == options.group:
+            continue
+        try:
+            other = load(options.folder, name) or Ledger()
+        except InvalidArgument:
+            if ledger is None or not ledger.marks:
+                raise
+            continue  # it keeps nobody from going on
+        if not _same(marks, other.marks):
+            continue
+        if topics is not None and other.topics is not None and not set(topics) & set(other.topics):
+            continue
+        if ledger is not None and _same(marks, ledger.marks):
+            raise InvalidArgument(
+                f"{options.folder} holds this journal as {name!r} and as {options.group!r} (an "
+                "earlier version let it), so its records come twice: remove one of the two there, "
+                f"files topic=*/date=*/<name>-<digits>-<digits>.parquet and {FOLDER}/<name>.ledger"
+            )
+        raise InvalidArgument(
+            f"{options.folder} holds this journal already as {name!r}, under {options.group!r} "
+            f"its records would come twice: say --group {name}, or archive into another folder"
+        )
+
+
+def _same(marks: dict[int, int], others: dict[int, int]) -> bool:
+    both = marks.keys() & others.keys()
+    return bool(both) and all(marks[at] == others[at] for at in both)
 
 
 def _note(book: Book, outcome: Archived, result: ArchiveResult) -> None:

@@ -11,7 +11,8 @@ no part of the archive; files of a range that it never planned tell that it, or 
 then nothing is added, as who reads the folder would see records twice.
 
 On disk, in the archive's folder: `_fmq/<group>.ledger` (JSON lines; a torn last line is void),
-`_fmq/<group>.lock` (`flock` of who is at work), `_fmq/tmp-*` (files being made).
+`_fmq/<group>.lock` (`flock` of who is at work), `_fmq/plan.lock` (of who plans, whatever group),
+`_fmq/tmp-*` (files being made).
 """
 
 import fcntl
@@ -172,6 +173,17 @@ def open_book(folder: Path, group: str) -> Iterator[Book]:
             os.close(fd)
     finally:
         os.close(lock)
+
+
+@contextmanager
+def one_plans(folder: Path) -> Iterator[None]:
+    """Nobody else plans in that archive meanwhile: what is in it under other names stays so."""
+    fd = os.open(folder / FOLDER / "plan.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def load(folder: Path, group: str) -> Ledger | None:

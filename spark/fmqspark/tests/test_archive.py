@@ -26,10 +26,10 @@ DAY_MS = 86_400_000
 Row = tuple[str, str, int, int, bytes]
 
 
-def small(batches: int = 24) -> JournalWriter:
+def small(batches: int = 24, master: str = "g1-0") -> JournalWriter:
     """Two topics over two days in four segments."""
     writer = JournalWriter()
-    writer.open_epoch(1)
+    writer.open_epoch(1, master)
     writer.topic(7, "orders", 2)
     writer.topic(8, "bills", 1)
     for n in range(batches):
@@ -37,6 +37,11 @@ def small(batches: int = 24) -> JournalWriter:
             writer.now_ms += DAY_MS
         writer.data(7 + n % 2, 0, [b"%d-%d" % (n, i) + b"x" * 3000 for i in range(3)])
     return writer
+
+
+def other_journal(path: Path) -> Path:
+    """The same records in another group's journal: its broker has another name."""
+    return write(path, small(master="g2-0"))
 
 
 def truth(writer: JournalWriter, until: int = 2**62) -> list[Row]:
@@ -325,7 +330,7 @@ def test_a_replay_of_what_is_none_is_told(tmp_path: Path) -> None:
         replayed(out, topic="x")
     with pytest.raises(InvalidArgument, match=r"no group 'g2'.*: there are g1"):
         replayed(out, group="g2")
-    archive(out, a, group="g2")
+    archive(out, other_journal(tmp_path / "b"), group="g2")
     with pytest.raises(InvalidArgument, match=r"--group g1 \| g2"):
         replayed(out)
     replayed(out, group="g1")

@@ -9,7 +9,7 @@ from fmqcore.batch import BatchType
 from fmqcore.errors import InvalidArgument
 from fmqspark.archive import ledger
 from fmqspark.tests.kit import write
-from fmqspark.tests.test_archive import archive, everything, small, truth
+from fmqspark.tests.test_archive import archive, everything, other_journal, small, truth
 
 pytestmark = pytest.mark.spark
 
@@ -79,12 +79,12 @@ def test_what_no_ledger_knows_is_not_archived_again(tmp_path: Path, how: str) ->
 def test_who_wants_to_begin_anew_can(tmp_path: Path) -> None:
     """In another folder; or in this one, when the files are gone. Other groups' are no matter."""
     a, out = tmp_path / "a", tmp_path / "out"
-    for group in ("g", "g-1"):
-        archive(out, write(a, small()), group=group)
+    archive(out, write(a, small()), group="g")
+    archive(out, other_journal(tmp_path / "b"), group="g-1")
     (out / ledger.FOLDER / "g.ledger").unlink()
     with pytest.raises(InvalidArgument, match=r"holds 10 file\(s\) of 'g' "):
         archive(out, a, group="g")
-    assert archive(out, a, group="g-1").rows == 0
+    assert archive(out, tmp_path / "b", group="g-1").rows == 0
     assert archive(tmp_path / "other", a, group="g").rows == 72
     for file in out.glob("topic=*/date=*/g-0*.parquet"):
         file.unlink()

@@ -254,9 +254,13 @@ def _range(given: Mapping[str, str], what: str, read: Callable[[str, str], int])
     name = what.capitalize()
     first = read(f"from{name}", given[f"from{what}"]) if f"from{what}" in given else 0
     end = read(f"to{name}", given[f"to{what}"]) if f"to{what}" in given else NO_END
+    if end < 0:
+        raise InvalidArgument(
+            f"to{name} {given[f'to{what}']!r} is before 1970: nothing is stored then"
+        )
     if first > end:
         raise InvalidArgument(f"from{name} is above to{name}")
-    return Range(first, min(end, NO_END))
+    return Range(max(first, 0), min(end, NO_END))
 
 
 def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:

@@ -309,7 +309,11 @@ def _type(types: dict[str, DataType], name: str) -> DataType:
 
 
 def _columns(request: Request, schema: StructType) -> tuple[str, ...]:
-    """Raises `InvalidArgument` for a column that there is not, or of another type."""
+    """Raises `InvalidArgument` for none, a column that there is not, or one of another type."""
+    if not schema.fields:  # Arrow knows no rows without columns: there would be none to count
+        raise InvalidArgument(
+            'a schema without columns: name one, like "offset long", or leave it out'
+        )
     types = _types(request)
     for field in schema.fields:
         kind = _type(types, field.name)

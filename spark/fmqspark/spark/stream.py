@@ -1,8 +1,12 @@
 """`spark.readStream.format("fmq")`: Spark's progress is a position of the journal.
 
-One number orders all that a journal holds, so it is all that a checkpoint needs: a micro-batch is
-the batches that begin in [start, end), the same ones whenever and from whichever replica they are
-read. With a sink that knows its micro-batches (files do) each record is in it exactly once.
+One number orders all that a journal holds: a micro-batch is the batches that begin in [start, end),
+the same ones whenever and from whichever replica they are read. With a sink that knows its
+micro-batches (files do) each record is in it exactly once.
+
+Beside it stands of which journal it is: the newest segment below, by the header CRC of its first
+batch (of a journal's first segment: of its second batch, too). The same number of another journal
+would skip its records, and nobody would be told.
 """
 
 import time
@@ -18,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from fmqcore.errors import CorruptJournal, InvalidArgument, Unavailable
+from fmqcore.errors import CorruptJournal, FmqError, InvalidArgument, Unavailable
 from fmqcore.scan.select import Range
 from fmqspark.source.options import Request
 from fmqspark.source.splits import plan
@@ -26,6 +30,7 @@ from fmqspark.source.survey import Survey
 from fmqspark.spark.source import partitions, read, tell
 
 _POSITION: Final = "position"
+_MARKS: Final = "marks"
 _TRIES: Final = 30
 _APART_S: Final = 1.0
 
@@ -39,7 +44,7 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: int | None = None
         self._told: list[str] = []
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a query without a checkpoint begins."""
         found = self._survey()
         self._request.wanted_in(found)  # an unknown topic is told before anything is read
@@ -47,9 +52,9 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             case "earliest":
                 return {_POSITION: found.begin}
             case "latest":
-                return {_POSITION: found.end}
+                return self._marked(found.end, found)
             case text if text.isdecimal():
-                return {_POSITION: int(text)}
+                return self._marked(int(text), found)
             case text:
                 raise InvalidArgument(
                     f"startingPosition {text!r}: earliest, latest, or a position of the journal"
@@ -64,22 +69,26 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What is there now is all that this run reads."""
         self._target = self._survey().end
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """How far the next micro-batch goes."""
         begin = start[_POSITION]
-        end = int(self._survey(begin, begin).end)
+        found = self._survey(begin, begin)
+        self._require_mine(found, start)
+        end = int(found.end)
         if self._target is not None:
             end = min(end, self._target)
         if isinstance(limit, ReadMaxBytes):
             end = min(end, begin + limit.max_bytes)
-        return {_POSITION: max(end, begin)}
+        return self._marked(end, found) if end > begin else start
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The splits of a micro-batch."""
         begin, until = start[_POSITION], end[_POSITION]
         if begin >= until:
             return []
         found = self._survey(begin, until)
+        for told in (start, end):
+            self._require_mine(found, told)
         if begin < found.begin and self._request.fail_on_data_loss:
             raise CorruptJournal(
                 f"the stream goes on at position {begin}, but what lies below {found.begin} is "
@@ -116,6 +125,36 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if found.end >= reaching:
                 return found
         raise self._ahead(reaching, found.end)
+
+    def _marked(self, position: int, found: Survey) -> dict[str, Any]:
+        """As progress, with its mark. What is not committed may be cut, and has none."""
+        below = [view for view in found.segments if view.segment.base < position]
+        if not below or position > found.end or self._request.uncommitted:
+            return {_POSITION: position}
+        return {_POSITION: position, _MARKS: [list(mark) for mark in below[-1].marks.items()]}
+
+    def _require_mine(self, found: Survey, told: dict[str, Any]) -> None:
+        """Raises `InvalidArgument` if that is progress in another journal.
+
+        Of earlier versions it has no mark; a segment that retention deleted says nothing.
+        """
+        marks: dict[int, int] = dict(told.get(_MARKS, ()))
+        base = min(marks, default=-1)
+        if base < found.begin or not found.segments:
+            return
+        if base < found.segments[0].segment.base:
+            try:  # the stream stands where that segment ends, so it was not looked at
+                found = self._request.survey(base)
+            except (FmqError, OSError):
+                return  # what is damaged there is not read again
+        known = {int(view.segment.base): view.marks for view in found.segments}
+        there = known.get(base, {base: -1})  # else a segment of another place is where it was
+        if any(marks.get(at, crc) != crc for at, crc in there.items()):
+            named = ", ".join(self._request.named)
+            raise InvalidArgument(
+                f"the stream's progress is of another journal than that of {named}: its segment at "
+                f"{base} began otherwise; name its own, or another checkpointLocation"
+            )
 
     def _ahead(self, asked: int, end: int) -> CorruptJournal:
         return CorruptJournal(

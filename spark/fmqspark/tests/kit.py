@@ -79,6 +79,11 @@ def data_batch(number: int, writer: JournalWriter | None = None) -> BatchHeader:
     return good[number]
 
 
+def snap_crc(writer: JournalWriter, base: int) -> int:
+    """By which a segment is known."""
+    return next(h.header_crc for h in writer.headers if h.position == base)
+
+
 def put(directory: Path, position: int, raw: bytes) -> None:
     path, at = file_of(directory, position)
     data = bytearray(path.read_bytes())

@@ -21,7 +21,7 @@ from fmqcore.scan.select import Range, Wanted
 from fmqcore.tests.journal_writer import JournalWriter
 from fmqcore.words import TopicId
 from fmqspark.source.survey import Survey
-from fmqspark.tests.kit import data_batch, flip, journal, write
+from fmqspark.tests.kit import data_batch, flip, journal, snap_crc, write
 
 pytestmark = pytest.mark.spark
 Row = tuple[int, int, bytes]
@@ -255,7 +255,9 @@ def test_a_stream_that_is_killed_in_mid_batch_writes_each_record_once(
         run_stream(spark, data, out)
         assert rows(spark.read.parquet(str(out / "rows"))) == truth()
     told = (planned / str(_newest(planned))).read_text().splitlines()[-1]
-    assert json.loads(told) == {"position": journal().end}
+    last = max(journal().segments)
+    marks = [[last, snap_crc(journal(), last)]]
+    assert json.loads(told) == {"position": journal().end, "marks": marks}
 
 
 def _here(folder: Path) -> dict[str, str]:
@@ -278,7 +280,7 @@ def test_a_stream_tells_what_it_cannot_go_on_with(spark: Any, tmp_path: Path) ->
     a = write(tmp_path / "a", log_start=sorted(journal().segments)[3])
     reader = FmqStreamReader(understand({"path": str(a)}), ("value",))
     end = reader.latestOffset({"position": 0}, ReadAllAvailable())
-    assert end == {"position": journal().end}
+    assert end["position"] == journal().end
     with pytest.raises(Exception, match="deleted \\(retention\\)"):
         reader.partitions({"position": 0}, end)
     go_on = FmqStreamReader(understand({"path": str(a), "failOnDataLoss": "false"}), ("value",))

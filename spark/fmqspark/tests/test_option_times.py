@@ -1,0 +1,27 @@
+"""Times before all journals: from there is from the beginning on, to there is a mistake."""
+
+import pytest
+
+from fmqcore.errors import InvalidArgument
+from fmqcore.scan.select import Range
+from fmqspark.source.options import understand
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"toTime": "1969-12-31"}, "toTime '1969-12-31' is before 1970"),
+        ({"fromTime": "1950-01-01", "toTime": "1960-01-01"}, "toTime '1960-01-01' is before 1970"),
+        ({"toTime": "-5"}, "toTime '-5': a time like"),
+        ({"fromTime": ""}, "fromTime '': a time like"),
+        ({"fromTime": "2026-02-01", "toTime": "2026-01-01"}, "fromTime is above toTime"),
+    ],
+)
+def test_what_makes_no_sense_is_told(options: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        understand({"path": "/x", **options})
+
+
+@pytest.mark.parametrize("text", ["1969-12-31T23:59:59.999Z", "0001-01-01", "0"])
+def test_from_before_all_journals_is_from_the_beginning_on(text: str) -> None:
+    assert understand({"path": "/x", "fromTime": text}).wanted.store_ms == Range()

@@ -3,7 +3,9 @@
 Leaves nothing on disk.
 """
 
-from collections.abc import Sequence
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fmqcore.batch import (
@@ -28,13 +30,39 @@ from fmqspark.source.access import open_bytes
 from fmqspark.source.replicas import Replica
 
 
+class Ends(Mapping[QueueKey, Offset]):
+    """Next offsets of queues in 16 bytes each: there are as many tables as segments, all at once,
+    and a queue in a dictionary takes seven times that.
+    """
+
+    __slots__ = ("_ends", "_keys")
+
+    def __init__(self, ends: Mapping[QueueKey, Offset]) -> None:
+        packed = sorted((topic << 16 | queue, end) for (topic, queue), end in ends.items())
+        self._keys = array("Q", [key for key, _ in packed])
+        self._ends = array("Q", [end for _, end in packed])
+
+    def __getitem__(self, key: QueueKey) -> Offset:
+        packed = key[0] << 16 | key[1]
+        at = bisect_left(self._keys, packed)
+        if at == len(self._keys) or self._keys[at] != packed:
+            raise KeyError(key)
+        return Offset(self._ends[at])
+
+    def __iter__(self) -> Iterator[QueueKey]:
+        return ((TopicId(key >> 16), key & 0xFFFF) for key in self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
 class Snap(NamedTuple):
     """What a segment's first batch says."""
 
     segment: Segment
     header_crc: int
     store_ms: int
-    next_offsets: dict[QueueKey, Offset]
+    next_offsets: Mapping[QueueKey, Offset]
     names: dict[TopicId, str]
     second: tuple[Position, int] | None = None  # the batch behind it: where, and its header CRC
 
@@ -116,7 +144,8 @@ def read_snap(path: str, base: Position, until: Position) -> Snap:
             second = _second(data.read, header, until)
         except (BadBatch, Malformed) as error:
             raise damaged(base, base, f"{path}: {error}") from error
-    return Snap(segment, header.header_crc, header.store_ms, next_offsets, names, second)
+    ends = Ends(next_offsets)
+    return Snap(segment, header.header_crc, header.store_ms, ends, names, second)
 
 
 def _second(read: Read, first: BatchHeader, until: Position) -> tuple[Position, int] | None:

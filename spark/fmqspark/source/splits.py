@@ -5,14 +5,17 @@ that it must (the SNAPs on both sides say what), else by its headers. An index i
 leads to another batch than it names, the headers say what is there. If one replica's bytes are
 damaged, or gone, the next one goes on where it ended. What no replica can give is an error, never
 fewer rows.
+
+A driver holds all splits at once, so none carries tables of many queues or topics: who reads it
+takes them from the SNAPs.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import gt
-from typing import Final
+from typing import Final, NamedTuple
 
 from fmqcore.batch import BatchType
 from fmqcore.errors import CorruptJournal, FmqError, Malformed, NotFound
@@ -36,7 +39,7 @@ from fmqcore.words import Offset, Position, TopicId
 from fmqspark.brokers import Patience, gone, is_broker
 from fmqspark.files import Throttle
 from fmqspark.source.access import Bytes, index_bytes, open_bytes
-from fmqspark.source.snaps import names_told
+from fmqspark.source.snaps import names_told, read_snap
 from fmqspark.source.survey import SegmentView, Survey
 
 SPLIT_BYTES: Final = 32 * 1024 * 1024
@@ -46,6 +49,8 @@ _TOLD: Final = (
     *("base_offset", "record_count", "store_ms"),
 )
 """What an index says of a batch."""
+_MOST: Final = 1000
+"""Topics and queues that a split carries itself; of more it is read what is needed of them."""
 _U32: Final = 2**32 - 1
 
 
@@ -59,9 +64,18 @@ class Split:
     exact: bool  # `begin` is where a batch begins
     sources: tuple[str, ...]
     wanted: Wanted
+    tables: "Tables | None"  # None: they are many
+    open: bool  # the newest segment, which is not full
+    until: Position  # how far the segment may be read
+    behind: Position  # and the one behind it; 0: there is none
+
+
+class Tables(NamedTuple):
+    """What the SNAPs at a segment's both ends say of what is wanted."""
+
     names: dict[TopicId, str]
     before: dict[QueueKey, Offset]
-    after: dict[QueueKey, Offset] | None
+    after: dict[QueueKey, Offset]
 
 
 @dataclass(slots=True)
@@ -77,6 +91,7 @@ def plan(found: Survey, wanted: Wanted, split_bytes: int = SPLIT_BYTES) -> list[
     """The splits of what is wanted, in journal order; segments that cannot match are left out."""
     within = wanted.positions.cut(Range(found.begin, found.end))
     splits: list[Split] = []
+    untils = {view.segment.base: view.until for view in found.segments}
     for view in found.segments:
         here = within.cut(Range(view.segment.base, view.until))
         if here.empty or not may_hold(wanted, view.before, view.after, view.store_ms):
@@ -86,8 +101,22 @@ def plan(found: Survey, wanted: Wanted, split_bytes: int = SPLIT_BYTES) -> list[
             if not len(places):
                 continue
             here = Range(places.positions[0], places.positions[-1] + places.lengths[-1])
-        for begin, end in _pieces(found, view, here, split_bytes):
-            splits.append(_split(view, begin, end, wanted, found.names))
+        tables = _tables(view, wanted, found.names)
+        splits += [
+            Split(
+                view.segment,
+                begin,
+                end,
+                view.after is None or begin == view.segment.base,
+                view.sources,
+                wanted,
+                tables,
+                view.after is None,
+                view.until,
+                untils.get(view.segment.end, Position(0)),
+            )
+            for begin, end in _pieces(found, view, here, split_bytes)
+        ]
     return splits
 
 
@@ -104,20 +133,15 @@ def _pieces(
         at = end
 
 
-def _split(
-    view: SegmentView, begin: Position, end: Position, wanted: Wanted, names: dict[TopicId, str]
-) -> Split:
-    topics = wanted.topics
-    return Split(
-        view.segment,
-        begin,
-        end,
-        view.after is None or begin == view.segment.base,
-        view.sources,
-        wanted,
+def _tables(view: SegmentView, wanted: Wanted, names: Mapping[TopicId, str]) -> Tables | None:
+    """One for all splits of a segment."""
+    topics, ends = wanted.topics, (view.before, view.after or {})
+    there = sum(1 for each in (view.after or view.before) if wanted.takes(each))
+    if there + (len(names) if topics is None else len(topics)) > _MOST:
+        return None
+    return Tables(
         {i: name for i, name in names.items() if topics is None or i in topics},
-        {key: offset for key, offset in view.before.items() if wanted.takes(key)},
-        view.after and {key: offset for key, offset in view.after.items() if wanted.takes(key)},
+        *({key: end for key, end in each.items() if wanted.takes(key)} for each in ends),
     )
 
 
@@ -130,7 +154,7 @@ class SplitReader:
     def __init__(
         self, split: Split, columns: tuple[str, ...], throttle: Throttle, tally: Tally | None = None
     ) -> None:
-        self.names = dict(split.names)
+        self.names = dict(split.tables.names) if split.tables else {}
         self._split = split
         self._columns = columns
         self._throttle = throttle
@@ -173,10 +197,11 @@ class SplitReader:
 
     def _from(self, source: str) -> Iterator[Slab]:
         split = self._split
-        until = split.segment.end if split.after is not None else split.end
+        until = split.end if split.open else split.segment.end
         with open_bytes(source, split.segment.base, self._throttle, until, split.end) as data:
             try:
-                index = self._index(source) if split.after is not None else None
+                tables = split.tables or self._tables_of(source)
+                index = self._index(source, tables) if tables and not split.open else None
                 if index is not None:
                     with suppress(CorruptJournal):  # the segment's fault, or only its index's
                         yield from self._payloads(
@@ -235,10 +260,29 @@ class SplitReader:
             yield places_in_headers(block, wanted)
         require_all(scan, split.end)
 
-    def _index(self, source: str) -> SegmentIndex | None:
+    def _tables_of(self, source: str) -> Tables | None:
+        """As the SNAPs say; None if the one behind the segment cannot be read here.
+
+        Without its own there are no names: raises what reading it does.
+        """
+        split, takes = self._split, self._split.wanted.takes
+        own = read_snap(source, split.segment.base, split.until)
+        self.names |= own.names
+        if not split.behind:
+            return None
+        try:
+            behind = read_snap(source, split.segment.end, split.behind)
+        except (FmqError, OSError):
+            return None
+        before, after = (
+            {key: end for key, end in snap.next_offsets.items() if takes(key)}
+            for snap in (own, behind)
+        )
+        return Tables(own.names, before, after)
+
+    def _index(self, source: str, tables: Tables) -> SegmentIndex | None:
         """The segment's index, if it can be relied upon; the headers say the same."""
         split = self._split
-        assert split.after is not None, "an open segment has no index"
         try:
             raw = index_bytes(source, split.segment.base)
         except OSError:  # of a directory; a broker's failure is another
@@ -251,12 +295,12 @@ class SplitReader:
             index = SegmentIndex.decode(raw)
         except Malformed:
             return None
-        keys = {key for key in index.queues() if split.wanted.takes(key)} | split.after.keys()
+        keys = {key for key in index.queues() if split.wanted.takes(key)} | tables.after.keys()
         if index.base != split.segment.base:
             return None
         if any(_overlap(index, key) for key in keys):
             return None
-        return index if index_is_whole(index, keys, split.before, split.after) else None
+        return index if index_is_whole(index, keys, tables.before, tables.after) else None
 
     def _know(self, data: Bytes, slab: Slab) -> None:
         """Names for all topics of a slab."""

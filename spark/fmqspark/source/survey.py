@@ -14,7 +14,7 @@ who asks wants the rest (`around`): then that is a gap, and the segment before o
 read, too, as no SNAP says what it adds up to. Leaves nothing on disk.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
@@ -27,7 +27,7 @@ from fmqcore.scan.select import NO_END, Range
 from fmqcore.words import Offset, Position, TopicId
 from fmqspark.brokers import connections, is_broker
 from fmqspark.source.replicas import Replica, first_good, look_at_replicas
-from fmqspark.source.snaps import Snap, counted, headers_of, same_journal, snap_of
+from fmqspark.source.snaps import Ends, Snap, counted, headers_of, same_journal, snap_of
 
 _LOOKS: Final = 3
 _UNKNOWN: Final = "no directory has a readable checkpoint, so nobody knows what is committed"
@@ -48,8 +48,8 @@ class SegmentView:
     segment: Segment
     until: Position
     store_ms: Range
-    before: dict[QueueKey, Offset]
-    after: dict[QueueKey, Offset] | None
+    before: Mapping[QueueKey, Offset]
+    after: Mapping[QueueKey, Offset] | None
     sources: tuple[str, ...]  # who holds all of it, in the order in which to ask
     marks: dict[int, int]
     """Header CRCs, by position, by which its journal is known: see `Snap.marks`."""
@@ -251,7 +251,7 @@ class _Look:
 
     def _after(
         self, part: _Part, snap: Snap, behind: _Part | None
-    ) -> dict[QueueKey, Offset] | None:
+    ) -> Mapping[QueueKey, Offset] | None:
         """Next offsets at a segment's end; None for the newest one, of which all is known."""
         if behind is None:
             return None
@@ -259,7 +259,7 @@ class _Look:
             return behind.snap.next_offsets
         headers, names = self._headers(part, snap.segment)
         self.found.names |= names
-        return snap.next_offsets | counted(headers)
+        return Ends({**snap.next_offsets, **counted(headers)})
 
 
 def _whose(part: _Part) -> FmqError | OSError:
@@ -275,7 +275,7 @@ def _whose(part: _Part) -> FmqError | OSError:
 def _view(
     found: Survey,
     snap: Snap,
-    after: dict[QueueKey, Offset] | None,
+    after: Mapping[QueueKey, Offset] | None,
     last_ms: int,
     holders: list[Replica],
     number: int,

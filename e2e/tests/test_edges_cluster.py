@@ -145,9 +145,37 @@ def test_who_stopped_in_order_has_all_and_who_was_killed_may_not(how: Ending | N
     kit = Kit()
     kit.second = Kit().writer
     kit.produce(2)
+    kit.wait(1000)
     if how is not None:
         kit.end(SLAVE, how)
     assert kit.broken() == (set() if how is Ending.KILLED else {Check.I9})
+
+
+@pytest.mark.parametrize(
+    ("before_ms", "stops_ms", "wrong"), [(900, 0, False), (900, 500, False), (1000, 0, True)]
+)
+def test_what_was_under_way_when_all_were_stopped_a_slave_may_lack(
+    before_ms: float, stops_ms: float, wrong: bool
+) -> None:
+    """One of two slaves had the last of it; to the other it was lost, and sent again too late."""
+    kit = Kit(members=3)
+    kit.second = Kit(members=3).writer
+    kit.store(kit.send(2))
+    kit.ends(MASTER)
+    kit.wait(before_ms)
+    kit.phase(PhaseName.OVER)
+    kit.wait(stops_ms)
+    for broker in kit.names:
+        kit.end(broker, Ending.STOPPED)
+    assert (Check.I9 in kit.broken()) is wrong
+
+
+def test_the_master_itself_has_what_it_had_just_committed() -> None:
+    kit = Kit(CACHE_ALONE)
+    kit.produce(2)
+    kit.ends(MASTER, int(kit.writer.end) + 800)
+    kit.end(MASTER, Ending.STOPPED, int(kit.writer.end))
+    assert Check.I9 in kit.broken()
 
 
 def test_who_refuses_to_start_need_not_have_all() -> None:

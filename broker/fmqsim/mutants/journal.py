@@ -175,8 +175,11 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "retention tells nobody",
         "the index still offers what was deleted: a consumer far behind is led into nothing",
         (CUTTING, "    await parts.catalog.begin_at(store.segments[count])\n", ""),
-        focus=Focus(1, DURABLE_ONE, SHORT, POWER),
-        seeds=(33,),
+        tests=(
+            "broker/fmqbroker/tests/test_fetch.py::"
+            "test_progress_below_what_retention_left_jumps_to_its_beginning",
+        ),
+        alone="a consumer must be behind by more than retention leaves, and ask just then",
     ),
     mutant(
         "retention deletes before it says so",

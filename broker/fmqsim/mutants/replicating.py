@@ -191,8 +191,8 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "a slave in sync that is a little behind must drop all it has and begin anew",
         (
             MASTER,
-            "return min([self._journal.durable_end, *ends])",
-            "return max([self._journal.durable_end, *ends])",
+            "return min([self._journal.durable_end, *map(self.counted_end,",
+            "return max([self._journal.durable_end, *map(self.counted_end,",
         ),
         tests=(
             "broker/fmqbroker/tests/test_replication.py::test_retention_waits_for_the_slowest_in_sync_slave",

@@ -1,6 +1,8 @@
 """What every disk adapter must do. `fmqsim/tests` runs the same with the simulated one."""
 
 import asyncio
+import os
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -194,16 +196,28 @@ async def test_a_file_closed_while_it_is_read(disk: Disk) -> None:
         await file.read(0, 1)
 
 
-async def test_a_file_closed_while_it_is_written(disk: Disk) -> None:
+async def test_a_file_closed_while_it_is_written(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The writes that were asked for before come first."""
-    file = await disk.create("a", 8)
+    real, kernel_is_free = os.pwritev, threading.Event()
+
+    def slow(fd: int, pieces: list[bytes], at: int) -> int:
+        assert kernel_is_free.wait(60)
+        return real(fd, pieces, at)
+
+    file, other = await disk.create("a", 8), await disk.create("b", 1)
+    monkeypatch.setattr(os, "pwritev", slow)
     writes = [
         asyncio.ensure_future(file.write([(0, [b"%08d" % number])], sync=True))
         for number in range(20)
     ]
     await asyncio.sleep(0)
-    await file.close()
-    await asyncio.gather(*writes)
+    closing = asyncio.ensure_future(file.close())
+    for _ in range(20):  # whoever closes beside the writes has had the time for it
+        await other.read(0, 1)
+    kernel_is_free.set()
+    await asyncio.gather(*writes, closing)
     assert await disk.read_file("a") == b"00000019"
 
 

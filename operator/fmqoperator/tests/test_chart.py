@@ -290,16 +290,16 @@ def test_rules_and_dashboards_name_metrics_that_are_documented() -> None:
 
 
 def test_every_rule_has_its_runbook() -> None:
-    runbooks = (ROOT / "docs" / "runbooks.md").read_text()
+    runbooks = (ROOT / "docs" / "runbooks" / "README.md").read_text()
     for group in yaml.safe_load((CHART / "files" / "rules.yaml").read_text())["groups"]:
         for rule in group["rules"]:
             assert f"\n## {rule['alert']}\n" in runbooks
-            assert rule["annotations"]["runbook"] == f"docs/runbooks.md#{rule['alert'].lower()}"
+            assert rule["annotations"]["runbook"] == f"docs/runbooks/README.md#{rule['alert'].lower()}"
 
 
 def test_what_a_runbook_tells_to_type_says_all_that_the_command_asks_for() -> None:
     """In a pod nobody has named the ensemble; and of several pods kubectl shows ten lines each."""
-    text = (ROOT / "docs" / "runbooks.md").read_text()
+    text = (ROOT / "docs" / "runbooks" / "README.md").read_text()
     commands = [" ".join(found.split()) for found in re.findall(r"`([^`]+)`", text)]
     moves = [c for c in commands if "fmq failover " in c]
     logs = [c for c in commands if c.startswith("kubectl logs") and " -l " in c]

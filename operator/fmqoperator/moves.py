@@ -165,6 +165,8 @@ def refused(seen: Observation) -> str:
         return f"spec.switchover.to says {declared.to}: change that instead"
     if asked not in (*ANYBODY, *seen.group.brokers):
         return f"{asked!r} is no broker of this group: {', '.join(seen.group.brokers)} are"
+    if asked in ANYBODY and len(seen.group.brokers) == 1:
+        return f"{seen.group.brokers[0]} is the only broker of this group (spec.replicas)"
     return ""
 
 

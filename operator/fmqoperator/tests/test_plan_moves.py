@@ -92,6 +92,18 @@ def test_a_switchover_to_nobody_is_refused_with_words(moves: bool) -> None:
     assert masters(made) == []
 
 
+def test_a_switchover_of_a_single_broker_does_not_wait_for_a_second(moves: bool) -> None:
+    """It would come as a surprise, when that one is there at last."""
+    made = running(moves, replicas=1)
+    made.annotate(SWITCHOVER, "any")
+    made.run()
+    assert told(made) == ["SwitchoverRefused"]
+    assert SWITCHOVER not in made.body["metadata"]["annotations"]
+    made.spec(replicas=2)
+    made.run()
+    assert made.state.master == "g1-0"
+
+
 def test_a_declared_master(moves: bool) -> None:
     made = running(moves)
     made.spec(switchover={"to": "g1-1"})

@@ -294,7 +294,8 @@ def test_every_rule_has_its_runbook() -> None:
     for group in yaml.safe_load((CHART / "files" / "rules.yaml").read_text())["groups"]:
         for rule in group["rules"]:
             assert f"\n## {rule['alert']}\n" in runbooks
-            assert rule["annotations"]["runbook"] == f"docs/runbooks/README.md#{rule['alert'].lower()}"
+            page = f"docs/runbooks/README.md#{rule['alert'].lower()}"
+            assert rule["annotations"]["runbook"] == page
 
 
 def test_what_a_runbook_tells_to_type_says_all_that_the_command_asks_for() -> None:

@@ -49,7 +49,7 @@ KNOWN: Final = (
     *("startingposition", "maxbytespertrigger", "failondataloss"),  # streams
 )
 _UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
-_SIZE: Final = re.compile(r"([0-9]+)([kmg]?)b?", re.IGNORECASE)
+_SIZE: Final = re.compile(r"([0-9]{1,15})([kmg]?)b?", re.IGNORECASE)
 _QUEUES: Final = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 MIN_SPLIT: Final = 64 * 1024
 COLUMNS: Final = (
@@ -131,6 +131,7 @@ def understand(options: Mapping[str, str]) -> Request:
     )
 
 
+_MOST_DIGITS: Final = 19  # of a number that fits in 64 bits
 _DIGITS_OF_DATES: Final = (4, 6, 8)  # 2026, 202601, 20260131: ISO 8601 writes them so, too
 
 
@@ -153,7 +154,7 @@ def _once(text: str) -> bool:
 
 def time_ms(name: str, text: str) -> int:
     """A time as milliseconds since 1970."""
-    if text.isdecimal():
+    if text.isdecimal() and len(text) <= _MOST_DIGITS:
         if len(text) in _DIGITS_OF_DATES and text[:2] in ("19", "20"):
             raise InvalidArgument(
                 f"{name} {text!r}: a date? Write it like 2026-01-31; as milliseconds it is within "
@@ -245,8 +246,8 @@ def _queues(text: str) -> frozenset[int]:
 
 
 def _number(name: str, text: str) -> int:
-    if not text.isdecimal():
-        raise InvalidArgument(f"{name} {text!r}: a number from 0 on")
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
+        raise InvalidArgument(f"{name} {text!r}: a number from 0 on, of 64 bits")
     return int(text)
 
 

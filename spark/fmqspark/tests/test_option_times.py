@@ -1,4 +1,6 @@
-"""Times before all journals: from there is from the beginning on, to there is a mistake."""
+"""Times before all journals: from there is from the beginning on, to there is a mistake; and
+numbers longer than Python reads.
+"""
 
 import pytest
 
@@ -15,6 +17,9 @@ from fmqspark.source.options import understand
         ({"toTime": "-5"}, "toTime '-5': a time like"),
         ({"fromTime": ""}, "fromTime '': a time like"),
         ({"fromTime": "2026-02-01", "toTime": "2026-01-01"}, "fromTime is above toTime"),
+        ({"fromTime": "9" * 5000}, "or milliseconds since 1970"),
+        ({"toOffset": "9" * 5000}, "a number from 0 on, of 64 bits"),
+        ({"splitBytes": "9" * 5000}, "a number of bytes, like 64m"),
     ],
 )
 def test_what_makes_no_sense_is_told(options: dict[str, str], said: str) -> None:

@@ -55,7 +55,9 @@ class Story:
         self._ours: list[Event] = []
         self._open: list[tuple[int, str]] = []
         self.begun_ms = self.fired_ms = self.healed_ms = 0.0
-        self.seen: list[Seen] = []  # when it is over: what every broker served, look by look
+        # When it is over: what every broker served, look by look; when something was acknowledged.
+        self.seen: list[Seen] = []
+        self.acked_ms: list[float] = []
 
     # ---- what the test says
     def fired(self, *on: str, detail: str = "") -> None:
@@ -152,11 +154,12 @@ def story(group: Group, report: Report, title: str, kind: FaultKind) -> Iterator
     told.whole()
     events, seen, lacks = told.finish()
     told.seen = seen
+    told.acked_ms = sorted({event.at_ms for event in events if isinstance(event, Stored)})
     until(lambda: _settled(group), "all brokers hold the same", 120)
     past = _PAST.setdefault(group.namespace, [])
     past += events
     verdict = judge(past, told.journals(), LIMITS)
-    _tell(report, title, told, events, seen, verdict)
+    _tell(report, title, told, events, verdict)
     assert lacks == []
     wrong = [*map(str, verdict.findings), *verdict.reasons]
     assert not wrong, f"{len(wrong)} findings, the first: " + "\n".join(wrong[:20])
@@ -173,13 +176,12 @@ def _tell(
     title: str,
     told: Story,
     events: Sequence[Event],
-    seen: Sequence[Seen],
     verdict: Verdict,
 ) -> None:
     to_ms = max(event.at_ms for event in events if isinstance(event, Phase))
-    away = outages(seen, told.fired_ms, to_ms)[0]
+    away = outages(told.seen, told.fired_ms, to_ms)[0]
     stored = [event for event in events if isinstance(event, Stored)]
-    acks = sorted({event.at_ms for event in stored})
+    acks = told.acked_ms
     whole_ms = next(e.at_ms for e in events if isinstance(e, Phase) and e.name is PhaseName.WHOLE)
     pause_ms = longest_pause(acks, told.fired_ms, max(whole_ms, acks[-1]))
     report[f"{title}: nobody served reads, writes"] = (

@@ -3,6 +3,8 @@
 Two workers with a broker each are better, one node does for all but the lost master.
 """
 
+import os
+import statistics
 import time
 from collections.abc import Iterator
 
@@ -14,10 +16,12 @@ from e2e.kind.groups import Group
 from e2e.kind.hurting import node_of, restarts, signal_to, workers
 from e2e.kind.story import Report, story
 from e2e.kind.tools import get, kubectl, until
+from fmqclient.dev.verdict import longest_pause, outages
 
 pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]
 
 SWITCHOVER = "fmq.io/switchover"
+MOVES = int(os.environ.get("MOVES", "3"))
 
 
 def test_a_switchover_that_was_asked_for(pair: Group, report: Report) -> None:
@@ -34,6 +38,31 @@ def test_a_switchover_that_was_asked_for(pair: Group, report: Report) -> None:
             assert f"in place of {before}: a switchover to {to} was asked for" in last["cause"]
         assert _uids(pair) == pods, "nobody was restarted"
     assert {"Switchover", "SwitchoverDone"} <= set(pair.events())
+
+
+def test_how_long_a_switchover_takes(pair: Group, report: Report) -> None:
+    """There and back; MOVES=20 for the figures."""
+    spans_ms: list[tuple[float, float]] = []
+    title = f"planned switchover, {MOVES} times"
+    with story(pair, report, title, FaultKind.OPERATOR) as told:
+        for _ in range(MOVES):
+            from_ms, to = time.monotonic() * 1000, other(pair)
+            told.fired(pair.status["master"], detail=to)
+            annotate(pair, to)
+            until_master(pair, to)
+            pair.wait_ready()
+            spans_ms.append((from_ms, time.monotonic() * 1000))
+        told.healed()
+    away = [outages(told.seen, *span)[0] for span in spans_ms]
+    acks = [longest_pause(told.acked_ms, *span) for span in spans_ms]
+    for what, times_ms in (
+        ("reads", [a.reads_ms for a in away]),
+        ("writes", [a.writes_ms for a in away]),
+        ("acks", acks),
+    ):
+        said = f"{statistics.median(times_ms) / 1000:.2f}, {max(times_ms) / 1000:.2f} s"
+        report[f"{title}: without {what}, median and most"] = said
+        print(f"{title}: without {what}: {[round(ms) for ms in times_ms]} ms", flush=True)
 
 
 @pytest.mark.parametrize("step", ["asked", "wished", "done"])

@@ -117,23 +117,28 @@ class PayloadScan:
     """Iterate over slabs of the wanted batches; raises `CorruptJournal` at what is not right.
 
     `read(length, at)` reads the segment's file. `good_to`: all wanted that begin below are in the
-    slabs that came, the one in hand included. `bytes_read` is what was asked of `read`.
+    slabs that came, the one in hand included. `bytes_read` is what was asked of `read`. A slab has
+    8 MiB of payloads, or `times` as much: for who pays for each slab more than for its bytes.
     """
 
-    def __init__(self, read: Read, base: Position, places: Places, columns: Sequence[str]) -> None:
+    def __init__(
+        self, read: Read, base: Position, places: Places, columns: Sequence[str], times: int = 1
+    ) -> None:
         self.good_to = base
         self.bytes_read = 0
         self._read = read
         self._base = base
         self._places = places
         self._columns = columns
+        self._times = times
         wanted = [name for name in BYTES_COLUMNS if name in columns]
         self._last = wanted[-1] if wanted else ""
         self._born = BORN in columns
         self._payloads = bool(wanted) or self._born
 
     def __iter__(self) -> Iterator[Slab]:
-        slab = Slab(self._columns)
+        slab, most = Slab(self._columns), _SLAB_BYTES * self._times
+        records = _SLAB_RECORDS * self._times
         for first, end in self._runs():
             position, last = self._places.positions[first], end - 1
             length = self._places.positions[last] - position + HEADER_LEN
@@ -143,7 +148,7 @@ class PayloadScan:
             self.bytes_read += len(window)
             for i in range(first, end):
                 self._take(slab, window, self._places.positions[i] - position, i)
-                if slab.bytes >= _SLAB_BYTES or slab.records >= _SLAB_RECORDS:
+                if slab.bytes >= most or slab.records >= records:
                     self.good_to = Position(self._places.positions[i] + self._places.lengths[i])
                     yield slab
                     slab = Slab(self._columns)

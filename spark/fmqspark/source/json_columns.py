@@ -76,7 +76,7 @@ class FieldReader:
         self._duck = _duckdb()
 
     def read(self, values: Any) -> dict[str, Any]:
-        """The columns, of a binary array of values without nulls."""
+        """The columns, of a binary array of values without nulls, or of such arrays in chunks."""
         text, unreadable = _as_text(values)
         table = self._table(pa.table({"v": text}))
         assert table.num_rows == len(values), "a row of fields for each value"
@@ -87,7 +87,8 @@ class FieldReader:
                 columns[each.column] = column.cast(self.types[each.column])
         if self._judged:
             corrupt = table.column("corrupt").combine_chunks()
-            columns[CORRUPT] = _corrupt(text, corrupt, values, unreadable)
+            found = _corrupt(text, corrupt, values, unreadable)
+            columns[CORRUPT] = _in_one(found)
         return columns
 
     def _table(self, given: Any) -> Any:
@@ -155,6 +156,10 @@ def _corrupt(text: Any, corrupt: Any, values: Any, unreadable: Any) -> Any:
         for value, bad in zip(values, unreadable, strict=True)
     ]
     return pc.coalesce(found, pa.array(rough, pa.string()))
+
+
+def _in_one(column: Any) -> Any:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _quoted(text: str) -> str:

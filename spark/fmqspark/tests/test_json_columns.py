@@ -226,3 +226,35 @@ def test_fields_beside_other_columns_and_within_offsets() -> None:
         if CORRUPT in columns:
             assert [row[CORRUPT] for row in rows] == [None if i % 3 else "?" for i in range(2, 9)]
             assert [row["value"] for row in rows] == values[2:9]
+
+
+def test_large_batches_are_not_joined_and_say_the_same() -> None:
+    """Values lie in chunks then: those that are no JSON, or no UTF-8, as well."""
+    import pyarrow as pa
+
+    from fmqcore.errors import CorruptJournal
+    from fmqspark.source.arrow import _Build, record_batch
+    from fmqspark.source.json_columns import FieldReader
+    from fmqspark.tests.test_arrow import NAMES, slabs, writer_of
+
+    rng = random.Random(4712)
+    values = [_random_value(rng) for _ in range(1000)]
+    ddl = ", ".join(f"{n} {k}" for n, k in KINDS.items()) + f", {CORRUPT} STRING"
+    columns = (*KINDS, CORRUPT, "offset")
+    within = FieldReader(understand_fields(ddl, "", ()), columns)
+    writer = writer_of(*({"values": values[i : i + 200]} for i in range(0, 1000, 200)))
+    (slab,) = slabs(writer, ("value",))
+    batch = record_batch(slab, columns, NAMES, within=within)
+    batch.validate(full=True)
+    stored = _Build(slab, NAMES).values()
+    assert isinstance(stored, pa.ChunkedArray)
+    assert stored.num_chunks == 5
+    expected = read(ddl, values)
+    assert {name: batch.column(name).to_pylist() for name in expected} == expected
+    assert any(expected[CORRUPT])
+
+    falling = bytearray(slab.columns["value"].offsets[3])
+    falling[4:8] = (2**31 - 1).to_bytes(4, "little")
+    slab.columns["value"].offsets[3] = memoryview(bytes(falling))
+    with pytest.raises(CorruptJournal, match="do not rise"):
+        record_batch(slab, columns, NAMES, within=within)

@@ -7,6 +7,7 @@ A task and its result are small and picklable: what is read stays where it is re
 import multiprocessing
 import os
 import re
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -56,7 +57,9 @@ class PoolEngine:
     def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
         """See `Engine`."""
         try:
-            for done in as_completed([self._pool.submit(work, task) for task in tasks]):
+            with _ctrl_c_later():  # workers are started as tasks are handed in
+                handed_in = [self._pool.submit(work, task) for task in tasks]
+            for done in as_completed(handed_in):
                 yield done.result()
         except BrokenProcessPool as error:
             raise EngineFailed(
@@ -65,12 +68,28 @@ class PoolEngine:
             ) from error
 
 
+@contextmanager
+def _ctrl_c_later() -> Iterator[None]:
+    """Ctrl-C waits for the end of this, and in who is started meanwhile for `_end_with_the_job`.
+
+    It goes to workers, too, and one that is still importing would answer with a stack trace.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _end_with_the_job() -> None:
-    """A worker ends when the job's process is gone, however it went.
+    """A worker ends when the job's process is gone, however it went; at Ctrl-C without a word.
 
     A job that is killed leaves its lock to the next one, or to a broker, and nobody may be at work
     in that directory then. By itself the pool's worker would do its task and wait for ever.
     """
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # else the job ignores it, too
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     job = multiprocessing.parent_process()
     assert job is not None, "a worker has somebody who started it"
     threading.Thread(target=_outlive_nobody, args=(job,), daemon=True).start()

@@ -1,4 +1,4 @@
-"""The pool's workers belong to the job: none is left when it was killed."""
+"""The pool's workers belong to the job: none is left when it was killed, none talks at Ctrl-C."""
 
 import os
 import signal
@@ -54,6 +54,59 @@ def test_a_killed_job_leaves_no_worker(tmp_path: Path) -> None:
         for worker in workers:
             if _runs(worker):
                 worker.kill()
+
+
+INTERRUPTED = """
+import sys, time
+from pathlib import Path
+from fmqspark.engines import open_engine
+from fmqspark.tests.test_engines import note_and_stay, note_and_end
+here, when = Path(sys.argv[1]), sys.argv[2]
+if __name__ == "__main__":
+    work = {"importing": note_and_end, "idle": note_and_end, "at work": note_and_stay}[when]
+    try:
+        with open_engine("pool", 2) as engine:
+            for _ in engine.run(work, [here / "a", here / "b"]):
+                pass
+            (here / "done").touch()
+            time.sleep(600)
+    except KeyboardInterrupt:
+        sys.exit(130)
+elif when == "importing":
+    (here / "done").touch()
+    time.sleep(1)
+"""
+
+
+def note_and_end(path: Path) -> None:
+    """A short task."""
+    path.touch()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("when", "sign"), [("importing", "done"), ("at work", "b"), ("idle", "done")]
+)
+def test_ctrl_c_ends_a_pool_without_a_word(tmp_path: Path, when: str, sign: str) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(INTERRUPTED)
+    job = subprocess.Popen(
+        [sys.executable, script, tmp_path, when],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # a terminal's Ctrl-C goes to all of them
+    )
+    try:
+        while not (tmp_path / sign).exists():
+            assert job.poll() is None, "it was to be interrupted at work"
+            time.sleep(0.02)
+        os.killpg(job.pid, signal.SIGINT)
+        _, said = job.communicate(timeout=60)
+    finally:
+        job.kill()
+        job.wait()
+    assert (job.returncode, said) == (130, "")
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -92,14 +92,19 @@ class Request:
             return self.directories
         return brokers_of(self.connect, self.group, self.topics).sources
 
-    def wanted_in(self, found: Survey) -> Wanted:
-        """With the topics as numbers. Raises `InvalidArgument` for one that is not there, and what
-        reading does.
+    def wanted_in(self, found: Survey, gone: list[str] | None = None) -> Wanted:
+        """With the topics as numbers. Raises `InvalidArgument` for one that is not there (who goes
+        on with a part of the journal lays these down in `gone`), and what reading does.
         """
         if self.topics is None:
             return self.wanted
         learn_names(found)
-        return replace(self.wanted, topics=found.topic_ids(self.topics))
+        topics = self.topics
+        if gone is not None:
+            known = set(found.names.values())
+            gone += [name for name in topics if name not in known]
+            topics = tuple(name for name in topics if name in known)
+        return replace(self.wanted, topics=found.topic_ids(topics))
 
 
 def understand(options: Mapping[str, str]) -> Request:

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from fmqcore.errors import CorruptJournal, FmqError, InvalidArgument, Unavailable
-from fmqcore.scan.select import Range
+from fmqcore.scan.select import Range, Wanted
 from fmqspark.source.options import Request
 from fmqspark.source.splits import plan
 from fmqspark.source.survey import Survey
@@ -43,6 +43,7 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._target: int | None = None
         self._told: list[str] = []
+        self._gone: list[str] = []  # topics that are in none of what is left to read
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a query without a checkpoint begins."""
@@ -94,13 +95,31 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"the stream goes on at position {begin}, but what lies below {found.begin} is "
                 "deleted (retention): set failOnDataLoss to false to go on from there"
             )
-        wanted = self._request.wanted_in(found)
+        wanted = self._wanted_in(found)
         wanted = replace(wanted, positions=wanted.positions.cut(Range(begin, until)))
         return partitions(plan(found, wanted, self._request.split_bytes))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """See `DataSourceStreamReader`."""
         return read(partition, self._columns, self._request.fields)
+
+    def _wanted_in(self, found: Survey) -> Wanted:
+        """A topic that was deleted has no more records; that does not end the others' stream.
+
+        It was there when the query began; what it had is behind, or named in what is to be read.
+        """
+        gone: list[str] = []
+        wanted = self._request.wanted_in(found, gone)
+        if gone != self._gone:  # once, not with each micro-batch
+            tell(
+                f"no topic {name!r} in this journal from position {found.segments[0].segment.base} "
+                "on: if it was deleted, all that it had is read; if it was never there, it is a "
+                "mistake in the option topic"
+                for name in gone
+                if name not in self._gone
+            )
+            self._gone = gone
+        return wanted
 
     def _survey(self, since: int = 0, reaching: int = 0) -> Survey:
         """What there is, which must go on to `reaching`.

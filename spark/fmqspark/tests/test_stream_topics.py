@@ -1,0 +1,49 @@
+"""A stream goes on when a topic of its option is deleted: of the others all records come."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmqcore.errors import InvalidArgument
+from fmqspark.files import Throttle
+from fmqspark.source.options import understand
+from fmqspark.source.splits import SplitReader
+from fmqspark.tests.kit import write
+from fmqspark.tests.test_source import ALL, rows_of
+from fmqspark.tests.test_topic_anew import JOURNAL
+
+pytestmark = pytest.mark.spark
+BASES = sorted(JOURNAL.segments)
+
+
+def stream(path: Path, topics: str) -> Any:
+    from fmqspark.spark.stream import FmqStreamReader
+
+    return FmqStreamReader(understand({"path": str(path), "topic": topics}), ALL)
+
+
+def values(reader: Any, begin: int) -> list[bytes]:
+    """Of one micro-batch from there on."""
+    parts = reader.partitions({"position": begin}, {"position": JOURNAL.end})
+    readers = [SplitReader(part.split, ALL, Throttle(0)) for part in parts]
+    return [row[-1] for one in readers for slab in one for row in rows_of(slab, one.names)]
+
+
+def test_what_is_deleted_has_no_more_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = write(tmp_path / "a", JOURNAL)
+    assert values(stream(a, "orders,brief"), 0) == [b"one", b"orders", b"brief", b"three"]
+    assert capsys.readouterr().err == ""
+    reader = stream(a, "orders,brief")
+    for _ in range(2):
+        assert values(reader, BASES[2]) == [b"three"]
+    said = capsys.readouterr().err
+    assert (said.count("\n"), "no topic 'brief' in this journal" in said) == (1, True)
+    assert values(stream(a, "brief"), BASES[2]) == []
+
+
+def test_one_that_there_never_was_is_told_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="no topic 'nope' in this journal"):
+        stream(write(tmp_path / "a", JOURNAL), "orders,nope").initialOffset()

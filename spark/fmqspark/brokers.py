@@ -107,12 +107,18 @@ def brokers_of(
 
 
 def _holding(found: RouteReply, topics: Sequence[str] | None) -> set[str]:
-    """The groups that have queues of these topics."""
+    """The groups that have queues of these topics; whether one of them is in a journal, that tells.
+
+    A topic that was deleted is in the journals of the groups that had it for as long as they keep.
+    """
     wanted = set(topics or ())
-    unknown = sorted(wanted - {topic.name for topic in found.topics})
-    if unknown:
+    if wanted and wanted.isdisjoint(topic.name for topic in found.topics):
         names = ", ".join(sorted(topic.name for topic in found.topics)[:20]) or "none"
-        raise InvalidArgument(f"no topic {', '.join(unknown)}: the cluster's topics are {names}")
+        groups = ", ".join(sorted(told.group for told in found.groups))
+        raise InvalidArgument(
+            f"no topic {', '.join(sorted(wanted))}: the cluster's topics are {names}; of one that "
+            f"was deleted there may be records left: say which group had it (there are {groups})"
+        )
     return {g.group for topic in found.topics if topic.name in wanted for g in topic.groups}
 
 

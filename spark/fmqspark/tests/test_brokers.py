@@ -286,7 +286,11 @@ def test_whose_journal_is_meant(played: Played, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(PlayedLines, "call", lambda *_: routes("g1", "g2"))
     assert brokers_of([MASTER], "g2").group == "g2"
     assert brokers_of(["master:1"], topics=["orders"]).group == "g1"
+    # Of topics that were deleted the journal has records yet, and the others' must go on.
+    assert brokers_of(["master:1"], topics=["orders", "bills"]).group == "g1"
+    assert brokers_of(["master:1"], "g1", ["bills"]).group == "g1"
     cases: list[tuple[tuple[Any, ...], str]] = [
+        (("", ["bills"]), r"was deleted .* say which group had it \(there are g1, g2\)"),
         ((), r"say which group \(there are g1, g2\)"),
         (("g3",), "no group 'g3': there are g1, g2"),
         (("", ["bills"]), "no topic bills: the cluster's topics are orders"),

@@ -42,6 +42,8 @@ class Replica(NamedTuple):
     journal: str = ""  # of a broker: its cluster and group
     named: tuple[Position, ...] = ()
     """Segments that its checkpoint knows: there must be a file of each."""
+    said: Position = Position(0)
+    """How far by its own word; `end` is below it where its files do not hold that."""
 
     def until(self, base: Position) -> Position:
         """How far a segment may be read here."""
@@ -79,7 +81,8 @@ def _nobody(failures: Sequence[FmqError | OSError]) -> FmqError | OSError:
 
 def _broker(source: str) -> Replica:
     told = listing(source)
-    return Replica(source, told.begin, told.end, told.end, told.bases, told.journal, told.bases)
+    begin, end, bases = told.begin, told.end, told.bases
+    return Replica(source, begin, end, end, bases, told.journal, bases, said=end)
 
 
 def _replica(path: str, uncommitted: bool) -> Replica | None:
@@ -106,7 +109,8 @@ def _replica(path: str, uncommitted: bool) -> Replica | None:
     bases = [base for base in bases if base >= begin]
     if uncommitted:
         limit = Position(NO_END)
-    replica = Replica(path, begin, max(limit, begin), durable, tuple(bases), named=named)
+    end = max(limit, begin)
+    replica = Replica(path, begin, end, durable, tuple(bases), named=named, said=end)
     if limit > durable:
         replica = replica._replace(end=_real_end(replica, limit))
     return replica

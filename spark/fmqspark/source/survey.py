@@ -231,7 +231,9 @@ class _Look:
 
     def _headers(self, part: _Part, segment: Segment) -> tuple[HeaderBlock, dict[TopicId, str]]:
         until = min(segment.end, self.found.end)
-        return first_good(part.holders, partial(headers_of, segment, until), self.found.told)
+        # Who is a moment behind, as slaves are, is not damaged: there is nothing to tell.
+        holders = [r for r in part.holders if r.said >= until] or part.holders
+        return first_good(holders, partial(headers_of, segment, until), self.found.told)
 
     def _add(self, part: _Part, behind: _Part | None, number: int) -> None:
         """To what is found."""

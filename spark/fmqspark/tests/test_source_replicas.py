@@ -135,6 +135,16 @@ def test_nothing_is_told_where_nothing_is_wrong(tmp_path: Path) -> None:
     assert surveyed(write(tmp_path / "a", JOURNAL), write(tmp_path / "b", JOURNAL)).told == []
 
 
+@pytest.mark.parametrize("behind", [IN_LAST[6].position, LAST])
+def test_a_replica_that_is_a_moment_behind_is_not_damaged(tmp_path: Path, behind: int) -> None:
+    """As a slave's checkpoint is, or a slave under traffic."""
+    good = write(tmp_path / "good", JOURNAL)
+    slow = write(tmp_path / "slow", JOURNAL, commit_end=behind, durable_end=behind)
+    for paths in both_orders(good, slow):
+        assert read(paths) == ALL_ROWS
+        assert surveyed(*paths).told == []
+
+
 @pytest.mark.spark
 def test_a_query_tells_it_in_the_drivers_log_and_a_stream_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

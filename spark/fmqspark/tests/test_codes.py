@@ -282,7 +282,7 @@ def with_progress(entries: dict[OffsetKey, OffsetEntry], *, twice: bool = False)
     ("key", "floor", "twice", "code", "exit_code"),
     [
         (KEY, 3, False, "O001", 2),
-        (KEY._replace(topic_id=TopicId(8)), 0, False, "O002", 1),
+        (KEY._replace(topic_id=TopicId(8)), 1, False, "O002", 1),
         (KEY._replace(queue_id=4), 0, False, "O002", 1),
         (KEY, 1, True, "O003", 1),
     ],
@@ -302,6 +302,11 @@ def test_progress_as_it_should_be(tmp_path: Path) -> None:
     frame = encode_frame(encode_offsets({KEY: OffsetEntry(6, Offset(2))}))
     (directory / SIDE_JOURNAL).write_bytes(encode_head(Epoch(1)) + frame)
     assert codes(check(directory)) == []
+
+
+def test_who_reads_a_topic_before_its_first_message_is_no_finding(tmp_path: Path) -> None:
+    new = {KEY._replace(topic_id=TopicId(8)): OffsetEntry(5, Offset(0))}
+    assert codes(check(write(tmp_path / "a", with_progress(new)))) == []
 
 
 @pytest.mark.parametrize(

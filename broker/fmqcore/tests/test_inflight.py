@@ -110,7 +110,7 @@ class Progress(RuleBasedStateMachine):
         end = min(first + length, _END)
         self.touch(first, end)
         before = list(self.naive.states)
-        full = len(self.aside()) >= sum(self.naive.limits)
+        full = len(self.aside()) >= self.naive.limits.most_ranges
         news = self.progress.ack(Offset(first), Offset(end), Offset(up_to))
         acked = [
             o for o in range(first, end) if before[o][0] != "fresh" or (o < up_to and not full)

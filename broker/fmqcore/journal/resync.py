@@ -16,6 +16,7 @@ from fmqcore.batch import (
     BadBatch,
     BatchFault,
     BatchHeader,
+    BatchType,
     parse_header,
 )
 from fmqcore.journal.scan import Cursor, Fault, Readable
@@ -36,7 +37,7 @@ def resync(fault: Fault, data: Readable, segment: Segment, cursor: Cursor) -> in
     """
     at = fault.position - segment.base
     found: int | None = at
-    if fault.fault not in _GOOD_BYTES:
+    if fault.fault not in _GOOD_BYTES or not _may_be_taken(bytes(data[at : at + HEADER_LEN])):
         found = _next_header(data, segment, at + ALIGN)
     if found is None:
         return None
@@ -45,6 +46,12 @@ def resync(fault: Fault, data: Readable, segment: Segment, cursor: Cursor) -> in
     cursor.segment = segment
     cursor.next_offsets, cursor.complete = {}, False
     return found - at
+
+
+def _may_be_taken(raw: bytes) -> bool:
+    """One without records is wrong whatever came before it: taken again, it is the same fault."""
+    header = parse_header(raw)
+    return header.type != BatchType.DATA or header.record_count > 0
 
 
 def _next_header(data: Readable, segment: Segment, at: int) -> int | None:

@@ -151,6 +151,21 @@ def test_a_batch_that_does_not_follow_is_told_and_read(
     assert found["coverage"]["batches"] == len(writer.headers)
 
 
+@pytest.mark.parametrize("segment", [0, 1])
+def test_a_segment_that_does_not_follow_is_told_and_read(
+    directory: Path, writer: JournalWriter, segment: int
+) -> None:
+    base = list(writer.segments)[segment]
+    snap = next(h for h in writer.headers if h.position == base)
+    raw, _ = seal_header(tuple(snap._replace(prev_header_crc=7)))
+    file = directory / segment_name(base)
+    file.write_bytes(raw + file.read_bytes()[HEADER_LEN:])
+    _, found = verify(directory)
+    told = [(f["code"], f["position"]) for f in found["findings"]]
+    assert told == [("J003", base), ("J003", snap.end)]
+    assert found["coverage"]["bytes_not_read"] == 0
+
+
 def test_bytes_behind_an_eof_are_told(directory: Path, writer: JournalWriter) -> None:
     eof = next(h for h in writer.headers if h.type == BatchType.EOF)
     assert eof.total_len > HEADER_LEN

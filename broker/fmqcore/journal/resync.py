@@ -43,7 +43,7 @@ def resync(fault: Fault, data: Readable, segment: Segment, cursor: Cursor) -> in
         return None
     cursor.position = Position(segment.base + found)
     cursor.prev_header_crc, cursor.epoch = None, None
-    cursor.segment = segment
+    cursor.segment = None if cursor.position == segment.base else segment  # its SNAP must come
     cursor.next_offsets, cursor.complete = {}, False
     return found - at
 

@@ -225,8 +225,10 @@ def test_j004_a_batch_without_records(tmp_path: Path, level: Level) -> None:
     writer = sample(batches=20)
     bad = writer.data(7, 1, [b"value"], record_count=0)
     writer.data(7, 2, [b"value"])
-    [found] = check(write(tmp_path / "a", writer), level=level).findings
+    outcome = check(write(tmp_path / "a", writer), level=level)
+    [found] = outcome.findings
     assert (found.code, found.begin, found.end) == ("J004", bad.position, bad.end)
+    assert outcome.bytes_by_state()["unread"] == bad.total_len
 
 
 def test_j003_an_epoch_that_goes_back(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from fmqcore.journal.offsets import OffsetEntry, OffsetKey
 from fmqcore.journal.resume import RESUME, Resume, encode_resume
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
 from fmqcore.journal.suspect import SUSPECT, encode_suspect
-from fmqcore.tests.journal_writer import JournalWriter, sample
+from fmqcore.tests.journal_writer import JournalWriter
 from fmqcore.words import Epoch, Offset, Position, TopicId
 from fmqspark.check.rows import Level
 from fmqspark.tests.kit import alike, check, codes, file_of, flip, journal, put, rows, said, write
@@ -217,18 +217,6 @@ def test_j004_offsets_given_twice_or_left_out(tmp_path: Path, base_offset: int) 
         writer.data(7, 0, [b"x"])
     last = writer.data(7, 0, [b"x"], base_offset=base_offset)
     assert said(check(write(tmp_path / "a", writer)))[0] == ("J004", "error", last.position)
-
-
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize("level", Level)
-def test_j004_a_batch_without_records(tmp_path: Path, level: Level) -> None:
-    writer = sample(batches=20)
-    bad = writer.data(7, 1, [b"value"], record_count=0)
-    writer.data(7, 2, [b"value"])
-    outcome = check(write(tmp_path / "a", writer), level=level)
-    [found] = outcome.findings
-    assert (found.code, found.begin, found.end) == ("J004", bad.position, bad.end)
-    assert outcome.bytes_by_state()["unread"] == bad.total_len
 
 
 def test_j003_an_epoch_that_goes_back(tmp_path: Path) -> None:

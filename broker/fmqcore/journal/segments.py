@@ -31,6 +31,7 @@ MIN_SEGMENT: Final = 64 * 1024
 """Bytes of a segment at least."""
 MAX_SEGMENT: Final = 4096 * 1024 * 1024
 """Bytes of a segment at most: an EOF's `total_len` is a u32 and never spans all of it."""
+_LAST_BASE: Final = 2**64 - 1 - MAX_SEGMENT  # 20 digits may say more than a position can be
 NO_TERM: Final = Epoch(0)
 """A segment that was closed or begun because it was full, not for a term."""
 
@@ -139,4 +140,6 @@ def segment_of_snap(header: BatchHeader) -> Segment | None:
 
 def _base(name: str, suffix: str) -> Position | None:
     match = _NAME.fullmatch(name)
-    return Position(int(match[1])) if match and match[2] == suffix else None
+    if match is None or match[2] != suffix or int(match[1]) > _LAST_BASE:
+        return None
+    return Position(int(match[1]))

@@ -142,9 +142,10 @@ def test_names_of_files() -> None:
     assert segment_base(segment_name(base)) == base
     assert index_base(index_name(base)) == base
     assert segment_base(index_name(base)) is None
-    for name in ("checkpoint", "4096.journal", "0000000000000000409x.journal", "lock", ""):
+    beyond = f"{2**64 - 4096:020d}.journal"  # no position of its end can be told
+    for name in ("checkpoint", "4096.journal", "0000000000000000409x.journal", "lock", "", beyond):
         assert segment_base(name) is None
-        assert index_base(name) is None
+        assert index_base(name.replace("journal", "index")) is None
 
 
 def test_what_fits_leaves_room_for_an_eof_or_nothing() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Final, Protocol, TypeVar
 
@@ -57,9 +58,14 @@ class PoolEngine:
     def run(self, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
         """See `Engine`."""
         try:
-            with _ctrl_c_later():  # workers are started as tasks are handed in
-                handed_in = [self._pool.submit(work, task) for task in tasks]
-            for done in as_completed(handed_in):
+            # Who begins with SIGINT held back never gets it: a Ctrl-C is for the job, and a worker
+            # that it meets at its imports, or while it waits, would show where.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+            try:
+                under_way = [self._pool.submit(work, task) for task in tasks]
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            for done in as_completed(under_way):
                 yield done.result()
         except BrokenProcessPool as error:
             raise EngineFailed(
@@ -68,35 +74,19 @@ class PoolEngine:
             ) from error
 
 
-@contextmanager
-def _ctrl_c_later() -> Iterator[None]:
-    """Ctrl-C waits for the end of this, and in who is started meanwhile for `_end_with_the_job`.
-
-    It goes to workers, too, and one that is still importing would answer with a stack trace.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _end_with_the_job() -> None:
-    """A worker ends when the job's process is gone, however it went; at Ctrl-C without a word.
+def _end_with_the_job(told: Connection) -> None:
+    """A worker ends when the job's process is gone, however it went, or is told at the other end.
 
     A job that is killed leaves its lock to the next one, or to a broker, and nobody may be at work
     in that directory then. By itself the pool's worker would do its task and wait for ever.
     """
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # else the job ignores it, too
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     job = multiprocessing.parent_process()
     assert job is not None, "a worker has somebody who started it"
-    threading.Thread(target=_outlive_nobody, args=(job,), daemon=True).start()
+    threading.Thread(target=_outlive_nobody, args=(job, told), daemon=True).start()
 
 
-def _outlive_nobody(job: BaseProcess) -> None:
-    job.join()
+def _outlive_nobody(job: BaseProcess, told: Connection) -> None:
+    wait([job.sentinel, told])
     os._exit(1)
 
 
@@ -118,11 +108,19 @@ def open_engine(name: str, workers: int = 0, master: str = "") -> Iterator[Engin
         case "pool":
             # Not forked: a process that has run gRPC or Java must not be copied as it stands.
             context = multiprocessing.get_context("spawn")
-            pool = ProcessPoolExecutor(count, mp_context=context, initializer=_end_with_the_job)
+            told, tell = context.Pipe(duplex=False)
+            pool = ProcessPoolExecutor(
+                count, mp_context=context, initializer=_end_with_the_job, initargs=(told,)
+            )
             try:
                 yield PoolEngine(pool, count)
+            except BaseException:
+                tell.close()  # interrupted: nobody waits for what is under way
+                raise
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
+                tell.close()
+                told.close()
         case "spark":
             if master and _MASTER.match(master) is None:  # Java would answer with a stack trace
                 raise InvalidArgument(

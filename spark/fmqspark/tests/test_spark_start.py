@@ -2,12 +2,16 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from fmqcore.errors import Unavailable
@@ -111,6 +115,36 @@ def test_a_start_that_is_well_is_not_talked_about(tmp_path: Path) -> None:
     code, out, err = check(tmp_path)
     assert (code, err) == (0, "")
     assert out.endswith("verdict (standard): clean\n")
+
+
+@pytest.mark.spark
+def test_a_start_that_is_interrupted_leaves_no_java() -> None:
+    """As by Ctrl-C, which every process of the terminal gets."""
+    code = "from fmqspark.spark.session import open_session\nwith open_session(1): pass"
+    job = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    started: list[psutil.Process] = []
+    try:
+        while not started:
+            assert job.poll() is None, "it was to be interrupted"
+            time.sleep(0.02)
+            with suppress(psutil.NoSuchProcess):
+                children = psutil.Process(job.pid).children(recursive=True)
+                started = [p for p in children if "org.apache.spark.deploy" in str(p.cmdline())]
+        os.killpg(job.pid, signal.SIGINT)
+        _, said = job.communicate(timeout=60)
+        assert said.count(b"Traceback") == 1, said.decode()  # the script's own
+        assert psutil.wait_procs(started, timeout=20)[1] == []
+    finally:
+        for process in started:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        job.kill()
+        job.wait()
 
 
 @pytest.mark.spark

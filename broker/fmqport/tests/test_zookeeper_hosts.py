@@ -45,6 +45,7 @@ async def test_the_names_that_do_not_resolve(address: str, wrong: list[str]) -> 
     [
         *("", ":2181", "a:b", "a:0", "a:99999", "a:1,", "a:1:2", "[::1]:x", "a b:1", "\udcff:1"),
         *("a..b:1", ".a:1", "a..:1", f"{'a' * 64}.b:1"),
+        *("[::::]:1", "[1.2.3.4]:1", "[1:2]:1", "[]:1", "a:1,[:::1]:1"),  # no IPv6 addresses
     ],
 )
 def test_what_is_no_address_is_refused(address: str) -> None:
@@ -60,7 +61,18 @@ def test_a_root_that_is_no_path_is_refused(address: str) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["a", "a:1/b", " a:1, b:2", "[::1]:1", "[::1]", "a.b.:1", "a:1/", "a:1/b/", "a:1/b..c"],
+    [
+        "a",
+        "a:1/b",
+        " a:1, b:2",
+        "[::1]:1",
+        "[::1]",
+        "[fe80::1%eth0]:1",
+        "a.b.:1",
+        "a:1/",
+        "a:1/b/",
+        "a:1/b..c",
+    ],
 )
 def test_what_is_one_is_taken(address: str) -> None:
     assert check_address(address) == address

@@ -1,6 +1,7 @@
 """ZooKeeper addresses: whether one is well-formed, and which of its names do not resolve."""
 
 import asyncio
+import ipaddress
 import socket
 from typing import Final
 
@@ -65,7 +66,16 @@ def _is_host(text: str) -> bool:
     host = _host(text)
     if any(not 0 < len(label) < 64 for label in host.removesuffix(".").split(".")):
         return False  # to look up such a name is not a failure but an error (IDNA)
-    return is_host(f"[{host}]" if text.strip().startswith("[") else host)
+    return _is_v6(host) if text.strip().startswith("[") else is_host(host)
+
+
+def _is_v6(text: str) -> bool:
+    """In brackets nothing else may be: the client would break on it, and not say where."""
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return is_host(f"[{text}]")
 
 
 def _host(text: str) -> str:

@@ -13,6 +13,9 @@ BROKERS: Final = "fmq.io/brokers"
 
 _VERDICT_CODES: Final = (1, 2, 3)
 _IN_VAIN: Final = (64, 69)
+_MOST_S: Final = 2**31 - 1
+"""Of an int32 of Kubernetes': it takes a larger one without its upper half, which may be nothing,
+and would delete a Job as soon as it ends."""
 _DATA: Final = "/data"
 _ARCHIVE: Final = "/archive"
 
@@ -69,7 +72,7 @@ def job_object(
         "activeDeadlineSeconds": job.spec.timeout_seconds,
         # One of several may end long before the last, and none may go before its end is told: the
         # operator takes them away in time, and this is for when it is not there to do so.
-        "ttlSecondsAfterFinished": job.spec.timeout_seconds + job.spec.keep_seconds,
+        "ttlSecondsAfterFinished": min(job.spec.timeout_seconds + job.spec.keep_seconds, _MOST_S),
         # A verdict is no failure, and some failures are not mended by another try.
         "podFailurePolicy": {
             "rules": [

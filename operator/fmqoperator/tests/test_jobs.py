@@ -122,6 +122,9 @@ def test_pods_are_restricted_and_verdicts_are_not_tried_again() -> None:
     spec = child["spec"]
     waits = ("backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
     assert [spec[k] for k in waits] == [4, 60, 60 + 90]
+    for ever in (2**32 - 60, 2**62):  # the API server keeps the lower half of it alone
+        child = made(seen(job(timeoutSeconds=60, keepSeconds=ever)))[0]
+        assert child["spec"]["ttlSecondsAfterFinished"] == 2**31 - 1
     codes = spec["podFailurePolicy"]["rules"][0]
     assert codes["action"] == "FailJob"
     assert {1, 2, 3} <= set(codes["onExitCodes"]["values"])

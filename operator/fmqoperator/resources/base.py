@@ -42,6 +42,9 @@ def list_map(*keys: str) -> Json:
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
 
 
+NO_TWICE: Final[Json] = {"x-kubernetes-list-type": "set"}
+"""Of a list that names each thing once: a pod that has one twice cannot be made."""
+
 DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 QUANTITY: Final = r"^([0-9]+|[0-9]*\.[0-9]+)(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
 

@@ -13,6 +13,7 @@ from fmqcore.policy import Flush, HowMany, SlaveCounts
 from fmqoperator.resources.base import (
     API_VERSION,
     MAX_BROKERS,
+    NO_TWICE,
     BrokerName,
     DnsLabel,
     Metadata,
@@ -206,7 +207,9 @@ class BrokerGroupSpec(Part):
         default="IfNotPresent", description="When the image is pulled."
     )
     image_pull_secrets: Annotated[tuple[ObjectName, ...], Field(max_length=8)] = Field(
-        default=(), description="Names of the Secrets to pull it with."
+        default=(),
+        description="Names of the Secrets to pull it with.",
+        json_schema_extra=NO_TWICE,
     )
     policy: Policy = Field(default=Policy(), description=Policy.__doc__ or "")
     strict_takeover: bool = Field(

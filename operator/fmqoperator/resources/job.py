@@ -11,6 +11,7 @@ from pydantic import Field
 from fmqoperator.resources.base import (
     API_VERSION,
     MAX_BROKERS,
+    NO_TWICE,
     BrokerName,
     Conditions,
     DnsLabel,
@@ -102,7 +103,9 @@ class BrokerJobSpec(Part):
         min_length=1, description="The BrokerGroup in this namespace whose journals are meant."
     )
     brokers: Annotated[tuple[BrokerName, ...], Field(max_length=MAX_BROKERS)] = Field(
-        default=(), description="Which of its brokers; left out: all."
+        default=(),
+        description="Which of its brokers; left out: all.",
+        json_schema_extra=NO_TWICE,
     )
     level: Literal["quick", "standard", "deep"] = Field(
         default="standard",

@@ -148,6 +148,8 @@ CASES = (
         "should be less than or equal to 3600000",
     ),
     Case("ZooKeeper without a port", _G, {"spec.zookeeper.connect": "zk"}, "should match"),
+    Case("secrets", _G, {"spec.imagePullSecrets": ["a", "b"]}),
+    Case("a secret twice", _G, {"spec.imagePullSecrets": ["a", "a"]}, "Duplicate value"),
     Case("ten brokers", _G, {"spec.replicas": 10}, "less than or equal to 9"),
     Case("no broker", _G, {"spec.replicas": 0}, "greater than or equal to 1"),
     Case("an odd flush", _G, {"spec.policy.flush": "maybe"}, "Unsupported value"),
@@ -273,6 +275,8 @@ CASES = (
     ),
     Case("an archive of nothing", _J, {"spec.type": "archive"}, "archive goes with type archive"),
     Case("a check with an archive", _J, {"spec.archive": _ARCHIVE}, "archive goes with type"),
+    Case("two brokers", _J, {"spec.brokers": ["g1-0", "g1-1"]}),
+    Case("a broker twice", _J, {"spec.brokers": ["g1-0", "g1-0"]}, "Duplicate value"),
     Case("a rebuild", _J, {"spec.type": "rebuild-index", "spec.brokers": ["g1-1"]}),
     Case("a rebuild of all", _J, {"spec.type": "rebuild-index"}, "name it in brokers"),
     Case(

@@ -135,7 +135,12 @@ def _nobody(seen: Observation) -> str:
     answer = facts.answer_of(seen, state.master)
     if answer is not None and answer.why:
         return f"{state.master}: {answer.why}"
-    return state.why or f"master {state.master} is gone"
+    server = state.master if state.mode is Mode.MASTER else state.reader
+    if not facts.is_live(seen, server):  # what was said last of who serves is not so any more
+        reader = "" if server == state.master else f", and so is {server}, which served the reads"
+        if server == state.master or not facts.is_live(seen, state.master):
+            return f"master {state.master} is gone{reader}"
+    return state.why or f"master {state.master} does not serve"
 
 
 def _replication(seen: Observation) -> Verdict:

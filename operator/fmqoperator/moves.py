@@ -134,9 +134,11 @@ def wish(seen: Observation) -> Move | Hold | None:
         return None
     if config.master == state.master:
         opening = state.mode is Mode.MASTER and state.base
-        said = f"{state.master} has taken the mastership over and is about to open its term"
+        there = facts.is_live(seen, state.master)
+        then = "is about to" if there else "is gone: it must come back to"
+        said = f"{state.master} has taken the mastership over and {then} open its term"
         return Hold("Switching", said, blocks=True) if opening else None
-    wanted = f"{config.master} is to be master; now it is {state.master}"
+    wanted = f"{config.master} is to be master; now it is {state.master}{_when_it_gives_way(seen)}"
     if state.mode is not Mode.MASTER or state.base or not seen.defaults.planned_moves:
         return Hold("Switching", wanted, blocks=True)
     reason = unable(seen) or barred(seen, config.master)
@@ -147,6 +149,24 @@ def wish(seen: Observation) -> Move | Hold | None:
     if config.master not in state.isr:
         return Hold("MoveWaits", f"{wanted}: {config.master} is not in sync")
     return Hold("Switching", wanted, blocks=True)
+
+
+def goes_on(seen: Observation) -> bool:
+    """A move that needs nobody who is away: the next look may find it done."""
+    state = facts.state_of(seen)
+    return bool(state.heir) or facts.is_live(seen, state.master)
+
+
+def _when_it_gives_way(seen: Observation) -> str:
+    """What a wish waits for while the master is gone, for people."""
+    config, state = facts.config_of(seen), facts.state_of(seen)
+    if config is None or goes_on(seen):
+        return ""
+    if config.lost != state.master:
+        return ", which is gone: it gives way once it is back"
+    answer = facts.answer_of(seen, config.master)
+    said = f": {answer.why}" if answer is not None and answer.why else ""
+    return f", which is said to be lost{said}"
 
 
 def wish_of_a_serving_master(seen: Observation) -> Move | Hold | None:

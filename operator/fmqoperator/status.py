@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from fmqcore.cluster import Mode
 from fmqcore.words import BrokerId, Permission
-from fmqoperator import facts, judge, outages, trouble, turns, volumes, wanted
+from fmqoperator import facts, judge, moves, outages, trouble, turns, volumes, wanted
 from fmqoperator.objects import names
 from fmqoperator.objects.quantities import bytes_of
 from fmqoperator.outlook import Outlook, outlook
@@ -278,9 +278,7 @@ def _phase(seen: Observation, what: Outlook, found: list[Verdict]) -> tuple[Phas
         begun = bool(seen.pods)
         said = "; ".join(trouble.of_pods(seen)) or "the master is about to open the group"
         return (Phase.CREATING if begun else Phase.PENDING), said
-    # An update that waits is no reason why nobody serves, and hides it from nobody.
-    down = now is Access.NONE and what.step is None
-    if (doing := _doing(what)) and not (down and doing[0] is Phase.UPDATING):
+    if (doing := _doing(what)) and not _is_hidden_by(seen, what, doing[0]):
         return doing
     match now:
         case Access.UNKNOWN:
@@ -299,6 +297,15 @@ def _phase(seen: Observation, what: Outlook, found: list[Verdict]) -> tuple[Phas
         return Phase.DEGRADED, "; ".join(missing)
     waiting = [h.message for h in what.holds]
     return Phase.RUNNING, "; ".join(waiting) or by_type["WriteAvailable"].message
+
+
+def _is_hidden_by(seen: Observation, what: Outlook, phase: Phase) -> bool:
+    """What waits is no reason why nobody serves, or a slave alone, and must hide that from nobody.
+    (A move that goes on takes a moment in which nobody serves. A promotion is what mends it.)"""
+    if what.step is not None or phase is Phase.PROMOTING or moves.goes_on(seen):
+        return False
+    now, state = judge.access(seen), facts.state_of(seen)
+    return now is Access.NONE or (now is Access.READ and state.mode is Mode.SLAVE_CONSUME)
 
 
 def _doing(what: Outlook) -> tuple[Phase, str] | None:

@@ -1,0 +1,101 @@
+"""What waits hides from nobody that nobody serves, and says for whom it waits."""
+
+from dataclasses import replace
+
+from fmqcore.cluster import Mode
+from fmqcore.words import BrokerId
+from fmqoperator.resources import SWITCHOVER, Json
+from fmqoperator.status import status
+from fmqoperator.tests.world import World, running
+
+
+def die(made: World, *brokers: str) -> None:
+    """They do not come back by themselves."""
+    for broker in brokers:
+        made.broken.add(broker)
+        pod = made.pods[broker]
+        made.pods[broker] = replace(pod, ready=False, waiting="CrashLoopBackOff")
+
+
+def after_a_while(made: World) -> Json:
+    for _ in range(10):
+        made.round()
+        made.turn()
+    return status(made.seen())
+
+
+def says(found: Json, kind: str) -> str:
+    return str(next(c["message"] for c in found["conditions"] if c["type"] == kind))
+
+
+def test_an_update_that_waits_does_not_hide_that_a_slave_alone_serves() -> None:
+    made = running(True, replicas=3)
+    made.spec(image="new:2")
+    die(made, "g1-0")
+    found = after_a_while(made)
+    assert (found["phase"], found["access"]) == ("ReadOnly", "READ")
+    assert found["message"] == "g1-1 serves reads: g1-0 is gone"
+    assert "the master does not serve" in says(found, "Progressing")
+
+
+def test_a_scale_down_that_waits_does_not_hide_that_nobody_serves() -> None:
+    made = running(True, replicas=3)
+    made.spec(replicas=2)
+    made.round()
+    made.turn()
+    leaving = made.pods["g1-2"]
+    assert leaving.deleting
+    die(made, "g1-0", "g1-1")
+    made.turn()
+    made.pods["g1-2"] = leaving
+    made.round()
+    found = status(made.seen())
+    assert "its pod is there still" in says(found, "Progressing")
+    assert (found["phase"], found["access"]) == ("Down", "NONE")
+    assert found["message"] == "master g1-0 is gone"
+
+
+def test_a_wish_that_waits_for_the_master_does_not_hide_that_it_is_gone() -> None:
+    """Somebody wants g1-1, which copies still; the master dies, and then the reader."""
+    made = running(True, replicas=3)
+    assert made.config is not None
+    made.config = replace(made.config, value=replace(made.config.value, master=BrokerId("g1-1")))
+    made.state = replace(made.state, isr=frozenset({BrokerId("g1-2")}))
+    die(made, "g1-0")
+    found = after_a_while(made)
+    assert (found["phase"], found["access"], found["reader"]) == ("ReadOnly", "READ", "g1-2")
+    wish = "g1-1 is to be master; now it is g1-0, which is gone: it gives way once it is back"
+    assert says(found, "Progressing") == wish
+    die(made, "g1-2")
+    found = after_a_while(made)
+    assert (found["phase"], found["access"]) == ("Down", "NONE")
+    assert found["message"] == "master g1-0 is gone, and so is g1-2, which served the reads"
+
+
+def test_a_wish_for_the_reader_of_a_lost_master_says_what_that_one_waits_for() -> None:
+    made = running(True, replicas=3)
+    die(made, "g1-0", "g1-2")
+    made.run(lambda w: w.state.mode is Mode.SLAVE_CONSUME)
+    assert made.config is not None
+    wish = replace(made.config.value, master=BrokerId("g1-1"), lost=BrokerId("g1-0"))
+    made.config = replace(made.config, value=wish)
+    seen = made.seen()
+    reader = BrokerId("g1-1")
+    answer = replace(seen.answers[reader], why="waits for every other member but g1-0")
+    found = status(replace(seen, answers={**seen.answers, reader: answer}))
+    assert found["phase"] == "ReadOnly"
+    assert says(found, "Progressing").endswith(
+        "which is said to be lost: waits for every other member but g1-0"
+    )
+
+
+def test_who_took_the_mastership_over_and_is_gone_opens_nothing() -> None:
+    made = running(True)
+    made.opens = False
+    made.annotate(SWITCHOVER, "g1-1")
+    made.run(lambda w: w.state.base != 0)
+    assert status(made.seen())["phase"] == "Switching"
+    die(made, "g1-0", "g1-1")
+    found = after_a_while(made)
+    assert (found["phase"], found["message"]) == ("Down", "master g1-1 is gone")
+    assert "is gone: it must come back to open its term" in says(found, "Progressing")

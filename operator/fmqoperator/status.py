@@ -266,7 +266,9 @@ def _phase(seen: Observation, what: Outlook, found: list[Verdict]) -> tuple[Phas
         return Phase.PENDING, what.problem.message
     if group.spec.hibernated:
         asleep = seen.pods is not None and not seen.pods
-        waits = next((h.message for h in what.holds if h.reason == "HibernateWaits"), "")
+        waits = "" if asleep else "; ".join(h.message for h in what.holds)
+        if seen.zookeeper is None and not asleep:
+            waits = f"spec.hibernated is set, and nobody is stopped: {seen.zookeeper_why}"
         said = waits or "spec.hibernated is set"
         return (Phase.HIBERNATED if asleep else Phase.HIBERNATING), said
     if seen.zookeeper is None:

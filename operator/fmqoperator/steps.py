@@ -71,7 +71,9 @@ def _hibernate(seen: Observation) -> Step | Hold | None:
     if running == 0:
         return None
     if _are_stopping(seen, running):
-        return Hold("Hibernating", "brokers are being stopped", True)
+        who = facts.who_is_leaving(seen)
+        said = f"brokers are being stopped{f': {who}' if who else ''}"
+        return Hold("Hibernating", said, True)
     if reason := volumes.last_copy_goes(seen, seen.group.brokers):
         return Hold("HibernateWaits", reason)
     state = facts.state_of(seen)

@@ -203,6 +203,6 @@ def test_a_broker_that_never_comes_or_goes_keeps_nobody_awake(moves: bool, troub
     made.turn()
     made.pods["g1-2"] = stuck
     assert replicas(made) == 1
-    assert outlook(made.seen()).holds[0].message == "brokers are being stopped"
+    assert outlook(made.seen()).holds[0].message == "brokers are being stopped: g1-2"
     made.nodes[stuck.node] = replace(made.nodes[stuck.node], ready=None)
     assert outlook(made.seen()).step == Run(0, "spec.hibernated is set")

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from fmqcore.cluster import Mode
 from fmqcore.words import BrokerId
 from fmqoperator.resources import SWITCHOVER, Json
@@ -99,3 +101,29 @@ def test_who_took_the_mastership_over_and_is_gone_opens_nothing() -> None:
     found = after_a_while(made)
     assert (found["phase"], found["message"]) == ("Down", "master g1-1 is gone")
     assert "is gone: it must come back to open its term" in says(found, "Progressing")
+
+
+@pytest.mark.parametrize("pods_left", [True, False])
+def test_hibernation_that_waits_for_zookeeper_says_so(pods_left: bool) -> None:
+    made = running(replicas=2)
+    made.zookeeper_away = True
+    made.spec(hibernated=True)
+    if not pods_left:
+        made.pods.clear()
+    found = status(made.seen())
+    why = "spec.hibernated is set, and nobody is stopped: zk:2181 does not answer"
+    told = ("Hibernating", why) if pods_left else ("Hibernated", "spec.hibernated is set")
+    assert (found["phase"], found["message"]) == told
+
+
+def test_hibernation_says_whose_end_it_waits_for() -> None:
+    made = running(replicas=3)
+    made.spec(hibernated=True)
+    made.round()
+    made.turn()
+    assert made.pods["g1-2"].deleting
+    found = status(made.seen())
+    assert (found["phase"], found["message"]) == (
+        "Hibernating",
+        "brokers are being stopped: g1-1, g1-2",
+    )

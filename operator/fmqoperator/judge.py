@@ -84,7 +84,7 @@ def _writes(seen: Observation) -> Verdict:
         return Verdict(kind, "Unknown", "NotKnown", _unknown(seen))
     state, config = facts.state_of(seen), facts.config_of(seen)
     if not Permission[now.value] & Permission.WRITE:
-        return Verdict(kind, "False", "NoMaster", _nobody(seen))
+        return Verdict(kind, "False", "NoMaster", _nobody(seen, Permission.WRITE))
     master = None if config is None else config.member(state.master)
     if config is not None and master is not None:
         zones = {m.id: m.zone for m in config.members if m.id != master.id}
@@ -102,7 +102,7 @@ def _reads(seen: Observation) -> Verdict:
     if now is Access.UNKNOWN:
         return Verdict(kind, "Unknown", "NotKnown", _unknown(seen))
     if not Permission[now.value] & Permission.READ:
-        return Verdict(kind, "False", "NoReader", _nobody(seen))
+        return Verdict(kind, "False", "NoReader", _nobody(seen, Permission.READ))
     return Verdict(kind, "True", "Serving", f"{facts.state_of(seen).reader} serves reads")
 
 
@@ -125,22 +125,36 @@ def _unknown(seen: Observation) -> str:
     return f"{server} lives and does not answer the operator"
 
 
-def _nobody(seen: Observation) -> str:
+def _nobody(seen: Observation, bit: Permission) -> str:
     """Why nobody serves that, in the words of whoever knows best."""
     state = facts.state_of(seen)
     if state.mode is Mode.NEW:
         return "no master has opened the group yet"
     if state.mode is Mode.MASTER and state.master in facts.fenced(seen):
         return f"master {state.master} is fenced ({FENCE}): take that back, or name another master"
+    server = state.master if state.mode is Mode.MASTER else state.reader
+    if kept := _kept_from(seen, server, bit):
+        return kept
     answer = facts.answer_of(seen, state.master)
     if answer is not None and answer.why:
         return f"{state.master}: {answer.why}"
-    server = state.master if state.mode is Mode.MASTER else state.reader
     if not facts.is_live(seen, server):  # what was said last of who serves is not so any more
         reader = "" if server == state.master else f", and so is {server}, which served the reads"
         if server == state.master or not facts.is_live(seen, state.master):
             return f"master {state.master} is gone{reader}"
     return state.why or f"master {state.master} does not serve"
+
+
+def _kept_from(seen: Observation, server: str, bit: Permission) -> str:
+    """Who would serve that, and may not as people decided; "" = it is not so."""
+    config = facts.config_of(seen)
+    member = None if config is None else config.member(BrokerId(server))
+    if member is None or member.permission & bit or not facts.is_live(seen, server):
+        return ""
+    most = f"{member.permission.name} alone" if member.permission else "nothing"
+    slave = "" if server == facts.state_of(seen).master else ", or spec.slaveReads"
+    by = FENCE if server in facts.fenced(seen) else f"spec.permissions{slave}"
+    return f"{server} may serve {most} ({by}): allow it more, or name another master"
 
 
 def _replication(seen: Observation) -> Verdict:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from fmqcore.words import BrokerId, Epoch
 from fmqoperator.actions import Tell
 from fmqoperator.plan import plan
-from fmqoperator.resources import SWITCHOVER, read_group
+from fmqoperator.resources import FENCE, SWITCHOVER, read_group
 from fmqoperator.resources.job import Verdict
 from fmqoperator.seen import Answer, Check, Failure
 from fmqoperator.status import status
@@ -173,3 +173,28 @@ def test_what_is_told_does_not_wait_for_what_may_fail() -> None:
     tells = [a.reason for a in actions if isinstance(a, Tell)]
     first = next(at for at, a in enumerate(actions) if not isinstance(a, Tell))
     assert tells[:first] == ["BrokerEnded", "ZooKeeperAway"]
+
+
+@pytest.mark.parametrize(
+    ("permission", "reads", "said"), [("READ", "True", "READ alone"), ("NONE", "False", "nothing")]
+)
+def test_a_master_that_may_serve_less_is_said_to_be_kept_from_it(
+    permission: str, reads: str, said: str
+) -> None:
+    made = running(permissions=[{"broker": "g1-0", "permission": permission}])
+    found = status(made.seen())
+    why = f"g1-0 may serve {said} (spec.permissions): allow it more, or name another master"
+    assert condition(found, "WriteAvailable")["message"] == why
+    assert condition(found, "ReadAvailable")["status"] == reads
+    assert found["message"] == why
+
+
+def test_a_reader_that_is_fenced_is_said_to_be() -> None:
+    made = running()
+    lose_master(made)
+    made.run(lambda w: w.body["status"]["access"] == "READ")
+    made.annotate(FENCE, "g1-1")
+    made.round()
+    found = status(made.seen())
+    assert (found["phase"], found["access"]) == ("Down", "NONE")
+    assert found["message"].startswith("g1-1 may serve nothing (fmq.io/fence)")

@@ -55,6 +55,16 @@ class OwnClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepVolumes:
+    """From now on nobody whom this StatefulSet stops takes its volume along: that alone is changed,
+    also of a group of which nothing else may be."""
+
+    name: str
+    uid: str  # precondition: that very object
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class PutGroupConfig:
     """Compare-and-set the group's `config` node: `version` as read, -1 = create it.
 
@@ -115,6 +125,7 @@ Action = (
     | DeleteChild
     | GrowClaim
     | OwnClaim
+    | KeepVolumes
     | PutGroupConfig
     | RestartPod
     | RemoveAnnotation

@@ -238,6 +238,14 @@ def volumes_go(seen: Observation) -> bool:
     return _reclaims(seen).get("whenScaled") == "Delete"
 
 
+def may_still_stop(seen: Observation) -> bool:
+    """Pods beyond those that are to run are there still, or that is not known."""
+    running = running_replicas(seen)
+    if running is None or seen.pods is None:
+        return True
+    return any(names.ordinal(broker) >= running for broker in seen.pods)
+
+
 def volumes_go_with_set(seen: Observation) -> bool:
     """All go with the StatefulSet that is there: an older operator made it."""
     return _reclaims(seen).get("whenDeleted") == "Delete"

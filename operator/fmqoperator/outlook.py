@@ -105,7 +105,7 @@ def _leaves(seen: Observation, step: Step | None) -> bool:
     if isinstance(step, Leave) or not facts.volumes_go(seen):
         return isinstance(step, Leave)
     if seen.zookeeper is None or seen.pods is None:
-        return True  # as it was
+        return facts.may_still_stop(seen)
     running = facts.running_replicas(seen) or 0
     return any(names.ordinal(b) >= running and b in seen.pods for b in wanted.leaving(seen))
 

@@ -16,6 +16,7 @@ from fmqoperator.actions import (
     ChangeAnnotation,
     DeleteChild,
     GrowClaim,
+    KeepVolumes,
     OwnClaim,
     PutGroupConfig,
     RemoveAnnotation,
@@ -49,7 +50,7 @@ def plan(seen: Observation) -> list[Action]:
     failed = list(lasting(seen.failures))
     what, seen = None if seen.group.spec.paused else outlook(seen), wanted.own(seen)
     if what is None:
-        return [*failed, *_happened(seen), Requeue(CALM_MS)]
+        return [*failed, *_happened(seen), *_kept(seen), Requeue(CALM_MS)]
     actions = [
         *failed,  # what is told comes first: what fails ends the round
         *_told(seen, what),
@@ -184,6 +185,15 @@ def _owners(what: Outlook, *, of_leaving: bool) -> Iterator[Action]:
         claim = change.claim
         if (claim.name == leaves) is of_leaving:
             yield OwnClaim(claim.name, claim.uid, change.goes, change.drops, change.why)
+
+
+def _kept(seen: Observation) -> Iterator[Action]:
+    """Of a group that was paused while a broker left: once that is gone, who is stopped by hand
+    takes no volume along. It is the one thing that is not left as it is."""
+    there = facts.stateful_set(seen)
+    if there is not None and facts.volumes_go(seen) and not facts.may_still_stop(seen):
+        why = "who was taken out is gone, and spec.paused is set"
+        yield KeepVolumes(seen.group.name, there["metadata"].get("uid", ""), why)
 
 
 def _claims(seen: Observation) -> Iterator[Action]:

@@ -17,6 +17,7 @@ from fmqoperator.actions import (
     ChangeAnnotation,
     DeleteChild,
     GrowClaim,
+    KeepVolumes,
     OwnClaim,
     PutGroupConfig,
     RemoveAnnotation,
@@ -83,6 +84,11 @@ class Applier:
                 await kube.merge(Ref("PersistentVolumeClaim", namespace, action.claim), size)
             case OwnClaim():
                 return await self._own(group, action)
+            case KeepVolumes():
+                meta = {"uid": action.uid}
+                spec = {"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Retain"}}
+                ref = Ref("StatefulSet", namespace, action.name)
+                await kube.merge(ref, {"metadata": meta, "spec": spec})
             case PutGroupConfig():
                 ensemble = self.ensembles.of(group.spec.zookeeper.connect)
                 await ensemble.put_config(group.cluster, action.config, action.version)
@@ -180,6 +186,8 @@ def _what(action: Action) -> str:
             return f"delete {action.kind} {action.name}"
         case GrowClaim() | OwnClaim():
             return f"PersistentVolumeClaim {action.claim}"
+        case KeepVolumes():
+            return f"StatefulSet {action.name}"
         case PutGroupConfig():
             return "ZooKeeper config"
         case RestartPod():

@@ -271,3 +271,31 @@ def test_who_may_be_stopped_while_claims_are_being_deleted(
         made.claims[f"data-g1-{at}"] = replace(made.claims[f"data-g1-{at}"], deleting=True)
     brokers = [f"g1-{at}" for at in stopped]
     assert bool(volumes.last_copy_goes(made.seen(), brokers)) is lost
+
+
+@pytest.mark.parametrize("meanwhile", ["paused", "zookeeper away"])
+def test_who_is_stopped_by_hand_keeps_its_volume_also_after_one_left(meanwhile: str) -> None:
+    """Nobody goes on with what the StatefulSet was told when that one left."""
+    made = running(True, replicas=3, storage={"onScaleDown": "Delete"})
+    made.spec(replicas=2)
+    made.round()
+    made.turn()
+    assert made.pods["g1-2"].deleting
+    if meanwhile == "paused":
+        made.spec(paused=True, image="not:yet")
+    else:
+        made.zookeeper_away = True
+    spec = made.children["StatefulSet", "g1"]["spec"]
+    template, rule = spec["template"], "persistentVolumeClaimRetentionPolicy"
+    made.round()
+    assert made.children["StatefulSet", "g1"]["spec"][rule]["whenScaled"] == "Delete"
+    made.turn()
+    assert sorted(made.claims) == ["data-g1-0", "data-g1-1"], "as it was declared"
+    made.round()
+    spec = made.children["StatefulSet", "g1"]["spec"]
+    assert (spec[rule]["whenScaled"], spec["template"]) == ("Retain", template)
+    spec["replicas"] = 0
+    made.turn()
+    made.turn()
+    assert not made.pods
+    assert sorted(made.claims) == ["data-g1-0", "data-g1-1"]

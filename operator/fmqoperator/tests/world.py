@@ -18,6 +18,7 @@ from fmqoperator.actions import (
     ChangeAnnotation,
     DeleteChild,
     GrowClaim,
+    KeepVolumes,
     OwnClaim,
     PutGroupConfig,
     RemoveAnnotation,
@@ -165,6 +166,10 @@ class World:
                 owners = {o for o in self.claims[claim].owners if o[1] not in drops}
                 owners |= {("BrokerGroup", self.group.metadata.uid)} if goes else set()
                 self.claims[claim] = replace(self.claims[claim], owners=frozenset(owners))
+            case KeepVolumes(name=name):
+                sts = json.loads(json.dumps(self.children["StatefulSet", name]))
+                sts["spec"]["persistentVolumeClaimRetentionPolicy"]["whenScaled"] = "Retain"
+                self._apply(sts)
             case PutGroupConfig(config=config, version=version):
                 assert version == (-1 if self.config is None else self.config.version)
                 self.config = Versioned(config, version + 1)

@@ -13,6 +13,7 @@ from fmqoperator.actions import (
     ChangeAnnotation,
     DeleteChild,
     GrowClaim,
+    KeepVolumes,
     OwnClaim,
     PutGroupConfig,
     RemoveAnnotation,
@@ -72,6 +73,17 @@ def applier(calls: Calls) -> Applier:
                 "merge",
                 Ref("PersistentVolumeClaim", "shop", "data-g1-0"),
                 {"spec": {"resources": {"requests": {"storage": "20Gi"}}}},
+            ),
+        ),
+        (
+            KeepVolumes("g1", "uid-9", "why"),
+            (
+                "merge",
+                Ref("StatefulSet", "shop", "g1"),
+                {
+                    "metadata": {"uid": "uid-9"},
+                    "spec": {"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Retain"}},
+                },
             ),
         ),
         (PutGroupConfig(CONFIG.value, 4, "why"), ("put_config", "shop", CONFIG.value, 4)),

@@ -133,15 +133,16 @@ def _nobody(seen: Observation, bit: Permission) -> str:
     if state.mode is Mode.MASTER and state.master in facts.fenced(seen):
         return f"master {state.master} is fenced ({FENCE}): take that back, or name another master"
     server = state.master if state.mode is Mode.MASTER else state.reader
-    if kept := _kept_from(seen, server, bit):
+    if kept := _kept_from(seen, server, bit if server == state.master else Permission.READ):
         return kept
     answer = facts.answer_of(seen, state.master)
     if answer is not None and answer.why:
         return f"{state.master}: {answer.why}"
     if not facts.is_live(seen, server):  # what was said last of who serves is not so any more
-        reader = "" if server == state.master else f", and so is {server}, which served the reads"
-        if server == state.master or not facts.is_live(seen, state.master):
-            return f"master {state.master} is gone{reader}"
+        there = facts.is_live(seen, state.master)
+        said = f"master {state.master} {'does not serve yet' if there else 'is gone'}"
+        reader = f", and {server}, which served the reads, is gone"
+        return said if server == state.master else f"{said}{reader}"
     return state.why or f"master {state.master} does not serve"
 
 

@@ -198,3 +198,16 @@ def test_a_reader_that_is_fenced_is_said_to_be() -> None:
     found = status(made.seen())
     assert (found["phase"], found["access"]) == ("Down", "NONE")
     assert found["message"].startswith("g1-1 may serve nothing (fmq.io/fence)")
+    assert condition(found, "WriteAvailable")["message"] == found["message"]
+
+
+def test_a_reader_that_may_read_no_more_is_not_said_to_serve() -> None:
+    made = running()
+    lose_master(made)
+    made.run(lambda w: w.body["status"]["access"] == "READ")
+    made.spec(slaveReads=False)
+    made.round()
+    found = status(made.seen())
+    said = "g1-1 may serve WRITE alone (spec.permissions, or spec.slaveReads): allow it more"
+    for kind in ("ReadAvailable", "WriteAvailable"):
+        assert condition(found, kind)["message"].startswith(said), kind

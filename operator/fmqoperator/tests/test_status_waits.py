@@ -71,7 +71,20 @@ def test_a_wish_that_waits_for_the_master_does_not_hide_that_it_is_gone() -> Non
     die(made, "g1-2")
     found = after_a_while(made)
     assert (found["phase"], found["access"]) == ("Down", "NONE")
-    assert found["message"] == "master g1-0 is gone, and so is g1-2, which served the reads"
+    assert found["message"] == "master g1-0 is gone, and g1-2, which served the reads, is gone"
+
+
+def test_a_reader_that_is_gone_is_not_said_to_serve_while_its_master_comes_back() -> None:
+    made = running()
+    die(made, "g1-0")
+    made.run(lambda w: w.state.mode is Mode.SLAVE_CONSUME)
+    die(made, "g1-1")
+    made.broken.discard("g1-0")
+    made.pods["g1-0"] = replace(made.pods["g1-0"], waiting="", ready=False)
+    found = status(made.seen())
+    assert (found["phase"], found["access"]) == ("Down", "NONE")
+    why = "master g1-0 does not serve yet, and g1-1, which served the reads, is gone"
+    assert found["message"] == says(found, "ReadAvailable") == why
 
 
 def test_a_wish_for_the_reader_of_a_lost_master_says_what_that_one_waits_for() -> None:

@@ -371,7 +371,8 @@ def _conditions(
 def timed(verdict: Verdict, old: Mapping[str, Any], generation: int, now_ms: int) -> Condition:
     """With the time since when its status is what it is."""
     before = next((c for c in old.get("conditions", ()) if c["type"] == verdict.type), None)
-    since = before["lastTransitionTime"] if before and before["status"] == verdict.status else ""
+    same = before is not None and before.get("status") == verdict.status
+    since = before.get("lastTransitionTime", "") if before is not None and same else ""
     return Condition.model_validate(
         {
             "type": verdict.type,

@@ -32,6 +32,7 @@ from fmqoperator.resources.parts import (
 )
 from fmqoperator.resources.settings import BrokerTuning
 from fmqoperator.resources.status import BrokerGroupStatus
+from fmqoperator.times import of_text
 
 SWITCHOVER: Final = "fmq.io/switchover"
 """Annotation: a broker's name, `any`, or nothing: it becomes master once; then it is removed."""
@@ -328,12 +329,27 @@ class BrokerGroup(Part):
 def read_group(body: Mapping[str, Any]) -> BrokerGroup:
     """One as the API server has it. Raises `ValidationError` for what people wrote.
 
-    A status that cannot be read (a newer operator wrote it) counts as none: it is ours to write,
-    and all that is decided by it is when things began.
+    A status that cannot be read (a newer operator wrote it, or somebody by hand) counts as none: it
+    is ours to write, and all that is decided by it is when things began.
     """
     try:
-        return BrokerGroup.model_validate(body)
+        group = BrokerGroup.model_validate(body)
     except ValidationError as error:
         if any(found["loc"][:1] != ("status",) for found in error.errors()):
             raise
+    else:
+        if _has_times(group.status):
+            return group
     return BrokerGroup.model_validate({k: v for k, v in body.items() if k != "status"})
+
+
+def _has_times(status: BrokerGroupStatus) -> bool:
+    """Its moments are some: for the schema they are text."""
+    last = status.last_transition
+    said = [c.last_transition_time for c in status.conditions if c.last_transition_time]
+    try:
+        for text in [*said, *([] if last is None else [last.at])]:
+            of_text(text)
+    except (ValueError, OverflowError):
+        return False
+    return True

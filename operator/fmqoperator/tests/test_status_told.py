@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from fmqcore.words import BrokerId, Epoch
 from fmqoperator.actions import Tell
+from fmqoperator.let_alone import blind
 from fmqoperator.plan import plan
 from fmqoperator.resources import FENCE, SWITCHOVER, read_group
 from fmqoperator.resources.job import Verdict
@@ -15,6 +16,8 @@ from fmqoperator.seen import Answer, Check, Failure
 from fmqoperator.status import status
 from fmqoperator.tests.plan_kit import lose_master
 from fmqoperator.tests.world import running
+
+NOON = {"lastTransitionTime": "noon"}
 
 
 def condition(found: Any, kind: str) -> Any:
@@ -130,6 +133,8 @@ def test_what_keeps_failing_is_told_before_anything_is_tried_again(
     [
         {"phase": "Levitating"},  # a newer operator wrote it
         {"brokers": [{"broker": "g1-0", "role": "king", "permission": "FULL"}]},
+        {"conditions": [{"type": "Ready", "status": "True", "reason": "x"} | NOON]},
+        {"lastTransition": {"from": "", "to": "", "cause": "", "at": "noon", "epoch": 1}},
         {},
     ],
 )
@@ -138,6 +143,13 @@ def test_a_status_that_cannot_be_read_stops_nobody(change: Any) -> None:
     found = read_group(body | {"status": body["status"] | change})
     assert found.spec.replicas == 2
     assert (found.status.master == "g1-0") is (change == {})
+
+
+def test_a_condition_that_says_next_to_nothing_stops_nobody() -> None:
+    """The schema asks for no more than its type."""
+    body = running().body | {"status": {"conditions": [{"type": "Ready"}]}}
+    found = blind(body, "no right to list pods", 0)
+    assert condition(found, "Ready")["status"] == "Unknown"
 
 
 def test_a_spec_that_cannot_be_read_is_not_guessed() -> None:

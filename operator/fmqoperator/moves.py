@@ -148,7 +148,11 @@ def wish(seen: Observation) -> Move | Hold | None:
         return Move(state.master, f"{reason}: {state.master} stays master")
     if config.master not in state.isr:
         return Hold("MoveWaits", f"{wanted}: {config.master} is not in sync")
-    return Hold("Switching", wanted, blocks=True)
+    if back := _taken_back(seen):
+        return back
+    answer = facts.answer_of(seen, state.master)
+    why = f": {answer.why}" if answer is not None and answer.why else ""
+    return Hold("Switching", f"{wanted}{why}", blocks=True)
 
 
 def goes_on(seen: Observation) -> bool:
@@ -202,15 +206,24 @@ def chosen(seen: Observation) -> str:
     return next(iter(successors(seen)), "")
 
 
+def _taken_back(seen: Observation) -> Move | None:
+    """Another's wish waits, or comes to no end, and somebody asks for the acting master: whoever
+    asks now knows better."""
+    asked, state = seen.group.metadata.annotations.get(SWITCHOVER), facts.state_of(seen)
+    config = facts.config_of(seen)
+    if asked != state.master or refused(seen) or config is None:
+        return None
+    waits = config.master != asked and state.mode is Mode.MASTER
+    return Move(state.master, f"{asked} was asked for, and is master") if waits else None
+
+
 def asked_for(seen: Observation) -> Move | Hold | None:
     """The annotation."""
     asked, state = seen.group.metadata.annotations.get(SWITCHOVER), facts.state_of(seen)
-    config = facts.config_of(seen)
     if asked is None or refused(seen):
         return None
-    if asked == state.master:  # of another's wish that waits: whoever asks now knows better
-        waits = config is not None and config.master != asked and state.mode is Mode.MASTER
-        return Move(state.master, f"{asked} was asked for, and is master") if waits else None
+    if asked == state.master:
+        return _taken_back(seen)
     if to := chosen(seen):
         return Hold("Switching", f"a switchover was asked for: {to} is to be master", blocks=True)
     if asked in ANYBODY:

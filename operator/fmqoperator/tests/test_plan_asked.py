@@ -20,7 +20,7 @@ from fmqoperator.tests.plan_kit import (
     told,
 )
 from fmqoperator.tests.world import World, running
-from fmqoperator.words import Run
+from fmqoperator.words import Move, Run
 
 pytestmark = pytest.mark.parametrize("moves", [False, True], ids=["today", "moves"])
 
@@ -146,6 +146,30 @@ def test_to_ask_for_the_acting_master_takes_a_wish_back_that_waits(moves: bool) 
     assert made.body["metadata"]["annotations"] == {}
     assert told(made)[-1] == "SwitchoverDone"
     assert ("SwitchoverWithdrawn" in told(made)) == moves
+
+
+def test_to_ask_for_the_acting_master_takes_a_wish_back_that_comes_to_no_end(moves: bool) -> None:
+    """Who is wanted is in sync, and never has all in time: nothing else is done meanwhile."""
+    made = running(moves, replicas=3)
+    assert made.config is not None
+    made.config = replace(made.config, value=replace(made.config.value, master=BrokerId("g1-1")))
+    made.annotate(SWITCHOVER, "g1-0")
+    seen = made.seen()
+    master = BrokerId("g1-0")
+    why = "g1-1 did not have all in time, it is tried again"
+    slow = {**seen.answers, master: replace(seen.answers[master], why=why)}
+    found = outlook(replace(seen, answers=slow))
+    assert isinstance(found.step, Move)
+    assert (found.step.to, found.holds) == ("g1-0", ())
+    made.body["metadata"]["annotations"] = {}
+    if moves:
+        (hold,) = outlook(replace(made.seen(), answers=slow)).holds
+        assert hold.message == f"g1-1 is to be master; now it is g1-0: {why}"
+    made.annotate(SWITCHOVER, "g1-0")
+    made.round()
+    made.round()
+    assert made.config.value.master == "g1-0"
+    assert SWITCHOVER not in made.body["metadata"]["annotations"]
 
 
 def test_a_group_that_is_being_deleted_is_left_to_itself(moves: bool) -> None:

@@ -142,6 +142,12 @@ def test_a_namespace_that_is_not_watched_gets_no_rights() -> None:
         ("operator.plannedMoves=off", "plannedMoves"),
         ("operator.updatesAtOnce=-1", "updatesAtOnce"),
         ("operator.watchNamespaces={a,a}", "watchNamespaces"),
+        # The API server would refuse it, when half of the chart is there.
+        ("operator.podAnnotations.x=1", "podAnnotations"),
+        ("operator.nodeSelector.x=true", "nodeSelector"),
+        ("monitoring.labels.x=1", "labels"),
+        ("operator.resources.limits.memory=1GB", "memory"),
+        ("quickstart.zookeeper.resources.requests.cpu=-1", "cpu"),
         ("quickstart.group.name=1st", "name"),  # the API server would refuse it, after the rest
         ("quickstart.group.storage=10K", "storage"),
         ("quickstart.group.zookeeper=zk", "zookeeper"),

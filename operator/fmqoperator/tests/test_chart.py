@@ -114,6 +114,14 @@ def test_whatever_pulls_an_image_has_the_secrets() -> None:
 
 
 @helm
+def test_what_brokers_call_their_cluster_stays() -> None:
+    """Many a Prometheus gives all targets a label of that name: two groups would be one."""
+    found = {o["kind"]: o["spec"] for o in render(monitoring="true") if "spec" in o}
+    for kind, field in (("PodMonitor", "podMetricsEndpoints"), ("ServiceMonitor", "endpoints")):
+        assert [end["honorLabels"] for end in found[kind][field]] == [True]
+
+
+@helm
 def test_one_replica_may_be_evicted() -> None:
     for replicas, budgets in (("1", 0), ("2", 1)):
         found = render(**{"operator.replicas": replicas})

@@ -67,14 +67,14 @@ class BrokerSettings(BaseModel):
 
     # failover
     session_timeout_ms: int = Field(default=2000, ge=200, le=3_600_000)
-    grant_ms: int = Field(default=1500, ge=50)
+    grant_ms: int = Field(default=1500, ge=50, le=3_600_000)
     claim_checks: int = Field(default=2, ge=1)
     claim_interval_ms: int = Field(default=250, ge=10)
     takeover_wait_ms: int = Field(default=10_000, ge=10)  # the taker is gone: wait so long
     loop_stall_ms: int = Field(default=1000, ge=50)  # a loop later than that renews no lease
 
     # consume
-    consumer_heartbeat_ms: int = Field(default=3000, ge=50)
+    consumer_heartbeat_ms: int = Field(default=3000, ge=50, le=3_600_000)
     consumer_dead_after_ms: int = Field(default=15_000, ge=100)
     consumer_drain_ms: int = Field(default=2000, ge=0)  # acks of a queue that moves away count
     consumer_ack_timeout_ms: int = Field(default=60_000, ge=100)

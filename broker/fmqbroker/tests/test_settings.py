@@ -40,6 +40,9 @@ def test_the_defaults_fit_together() -> None:
         {"session_window_bytes": 1 << 40},
         {"segment_bytes": 100_001},
         {"max_payload_bytes": 2 << 20},
+        # They travel as 32 bits: a slave would end, or a consumer be refused, at the first.
+        {"grant_ms": 2**32},
+        {"consumer_heartbeat_ms": 2**32, "consumer_dead_after_ms": 2**33},
         {"nonsense": 1},
     ],
 )

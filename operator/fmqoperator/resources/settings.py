@@ -121,7 +121,10 @@ class BrokerTuning(Part):
         "another: minSessionTimeout at least, which is two of its ticks if it is not set.",
     )
     grant_ms: int | None = Field(
-        default=None, ge=50, description="How long a slave promises not to take over."
+        default=None,
+        ge=50,
+        le=3_600_000,
+        description="How long a slave promises not to take over.",
     )
     claim_checks: int | None = Field(
         default=None, ge=1, description="So often a slave looks before it takes over the reads."
@@ -138,7 +141,10 @@ class BrokerTuning(Part):
         default=None, ge=50, description="A broker whose loop is later than that serves no more."
     )
     consumer_heartbeat_ms: int | None = Field(
-        default=None, ge=50, description="Between two signs of life of a consumer."
+        default=None,
+        ge=50,
+        le=3_600_000,
+        description="Between two signs of life of a consumer.",
     )
     consumer_dead_after_ms: int | None = Field(
         default=None, ge=100, description="A consumer silent for so long loses its queues."

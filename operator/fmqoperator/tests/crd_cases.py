@@ -147,6 +147,18 @@ CASES = (
         {"spec.settings": {"sessionTimeoutMs": 10**15}},
         "should be less than or equal to 3600000",
     ),
+    Case(
+        "a promise that never ends",
+        _G,
+        {"spec.settings": {"grantMs": 2**32}},
+        "should be less than or equal to 3600000",
+    ),
+    Case(
+        "consumers that never say a word",
+        _G,
+        {"spec.settings": {"consumerHeartbeatMs": 2**32, "consumerDeadAfterMs": 2**33}},
+        "should be less than or equal to 3600000",
+    ),
     Case("ZooKeeper without a port", _G, {"spec.zookeeper.connect": "zk"}, "should match"),
     Case("secrets", _G, {"spec.imagePullSecrets": ["a", "b"]}),
     Case("a secret twice", _G, {"spec.imagePullSecrets": ["a", "a"]}, "Duplicate value"),

@@ -1,9 +1,9 @@
 """Live brokers instead of directories: the same records, from slaves first, whoever goes away."""
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -116,11 +116,16 @@ def routes(*groups: str) -> RouteReply:
     )
 
 
+def only_here(monkeypatch: pytest.MonkeyPatch, sleep: Callable[[float], object]) -> None:
+    """What other threads of this process wait for (Spark's, from a test before) is not counted."""
+    monkeypatch.setattr(brokers, "time", SimpleNamespace(sleep=sleep))
+
+
 @pytest.fixture
 def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Played:
     found = Played(tmp_path)
     monkeypatch.setattr(brokers, "Lines", found.lines)
-    monkeypatch.setattr(time, "sleep", found.slept.append)
+    only_here(monkeypatch, found.slept.append)
     return found
 
 
@@ -220,7 +225,7 @@ def test_one_that_comes_back_meanwhile_is_asked_again(
 ) -> None:
     split = plan(survey([SLAVE, MASTER]), WHOLE, 65536)[3]
     played.down |= {"slave", "master"}
-    monkeypatch.setattr(time, "sleep", lambda _: played.down.discard("master"))
+    only_here(monkeypatch, lambda _: played.down.discard("master"))
     assert list(SplitReader(split, ALL, Throttle(0)))
 
 
@@ -238,7 +243,7 @@ def test_a_busy_broker_is_waited_for_before_another_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
+    only_here(monkeypatch, slept.append)
     lines = brokers.Lines()
     for refusals in (3, 10**6):
         left = [refusals]

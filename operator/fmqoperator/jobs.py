@@ -25,7 +25,7 @@ from fmqoperator.resources import BrokerGroup, BrokerJob, BrokerJobStatus, Json
 from fmqoperator.resources.base import Condition
 from fmqoperator.resources.job import JobEngine, JobPhase, JobType, Verdict
 from fmqoperator.seen import Claim, Defaults, Failure, Pod
-from fmqoperator.times import as_text, of_text
+from fmqoperator.times import as_text, is_moment, of_text
 
 CALM_MS: Final = 60_000
 BUSY_MS: Final = 3_000
@@ -97,7 +97,7 @@ def plan_job(seen: JobSeen) -> list[Action]:
 def _outlived(seen: JobSeen) -> list[Action]:
     """The ended Jobs, once they were kept as long as was asked. (Spark's go by themselves.)"""
     job, at = seen.job, seen.job.status.finished_at
-    if not at or seen.now_ms < of_text(at) + job.spec.keep_seconds * 1000:
+    if not is_moment(at) or seen.now_ms < of_text(at) + job.spec.keep_seconds * 1000:
         return []
     return [
         DeleteChild(_JOB_API, kind, name, child["metadata"].get("uid", ""), "it was kept in time")

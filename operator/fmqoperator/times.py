@@ -11,3 +11,12 @@ def as_text(unix_ms: int) -> str:
 def of_text(text: str) -> int:
     """The same back, in unix ms."""
     return int(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def is_moment(text: str) -> bool:
+    """Whether `of_text` can read it: for a status' schema it is any text."""
+    try:
+        of_text(text)
+    except (ValueError, OverflowError):
+        return False
+    return True

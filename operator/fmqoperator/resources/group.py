@@ -32,7 +32,7 @@ from fmqoperator.resources.parts import (
 )
 from fmqoperator.resources.settings import BrokerTuning
 from fmqoperator.resources.status import BrokerGroupStatus
-from fmqoperator.times import of_text
+from fmqoperator.times import is_moment
 
 SWITCHOVER: Final = "fmq.io/switchover"
 """Annotation: a broker's name, `any`, or nothing: it becomes master once; then it is removed."""
@@ -347,9 +347,4 @@ def _has_times(status: BrokerGroupStatus) -> bool:
     """Its moments are some: for the schema they are text."""
     last = status.last_transition
     said = [c.last_transition_time for c in status.conditions if c.last_transition_time]
-    try:
-        for text in [*said, *([] if last is None else [last.at])]:
-            of_text(text)
-    except (ValueError, OverflowError):
-        return False
-    return True
+    return all(map(is_moment, [*said, *([] if last is None else [last.at])]))

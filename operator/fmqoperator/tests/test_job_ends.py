@@ -141,6 +141,8 @@ def test_what_one_found_waits_for_the_last_and_goes_in_time() -> None:
              for of, c in (kept.children or {}).items()}  # fmt: skip
     assert plan_job(replace(kept, now_ms=what.now_ms + 60_000, children=going)) == []
     assert plan_job(replace(kept, now_ms=what.now_ms + 60_000, children=None)) == []
+    written = job(status=job_status(what) | {"finishedAt": "noon"}, keepSeconds=60)  # by somebody
+    assert plan_job(replace(kept, job=written, now_ms=what.now_ms + 60_000)) == []
 
 
 def test_what_is_at_work_is_not_taken_away_with_its_claim() -> None:

@@ -6,7 +6,7 @@ at once), children before anything that stops a broker, `Tell` before what it te
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from fmqcore.cluster import GroupConfig
 from fmqoperator.resources import Json
@@ -90,6 +90,7 @@ class RestartPod:
 class RemoveAnnotation:
     """Take an annotation of the BrokerGroup away: what it asked for was done, or cannot be."""
 
+    why: ClassVar[str] = "what it asked for is done, or cannot be"
     name: str
     value: str  # only if it still has this value
 

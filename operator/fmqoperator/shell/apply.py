@@ -155,7 +155,7 @@ class Applier:
         """What was done. (What could not be done the worker complains of, once.)"""
         if not isinstance(action, Tell | Requeue):
             of = f"{group.metadata.namespace}/{group.metadata.name}"
-            _log.info("did", of=of, what=_what(action), why=getattr(action, "why", ""))
+            _log.info("did", of=of, what=_what(action), why=action.why)
 
     async def _annotate(self, group: BrokerGroup, name: str, value: str, change: Json) -> None:
         """If it still has that value."""

@@ -4,7 +4,10 @@
 """
 
 import ctypes
+import fcntl
 import os
+import socket
+import struct
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -15,6 +18,8 @@ from typing import Final
 from e2e.chaos.tools import PATH, missing
 
 _INSIDE: Final = "FMQ_CHAOS_INSIDE"
+_SIOCSIFFLAGS: Final = 0x8914  # netdevice(7)
+_IFF_UP: Final = 1
 _NOT_ROOT: Final = "needs root"
 _FAKETIME: Final = "faketime/libfaketime.so.1"
 _LIBRARIES: Final = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib")
@@ -25,11 +30,23 @@ def enter(arguments: list[str]) -> None:
 
     The same process goes on as that command, so whoever waits for it sees nothing of this.
     """
-    if os.environ.get(_INSIDE) or _no_namespaces():
+    if os.environ.get(_INSIDE):
+        _loopback_up()
+        return
+    if _no_namespaces():
         return
     os.environ[_INSIDE] = "1"
     own = [sys.executable, "-m", "e2e.chaos", *arguments]
     os.execvpe("unshare", ["unshare", "--net", "--mount", "--", *own], os.environ)
+
+
+def _loopback_up() -> None:
+    """A new network namespace's own is down, and all of a run may be on it: without nft, say.
+
+    Not by `ip`, which may be missing, too.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", _IFF_UP))
 
 
 def _no_namespaces() -> str | None:

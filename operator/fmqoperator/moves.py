@@ -150,9 +150,7 @@ def wish(seen: Observation) -> Move | Hold | None:
         return Hold("MoveWaits", f"{wanted}: {config.master} is not in sync")
     if back := _taken_back(seen):
         return back
-    answer = facts.answer_of(seen, state.master)
-    why = f": {answer.why}" if answer is not None and answer.why else ""
-    return Hold("Switching", f"{wanted}{why}", blocks=True)
+    return Hold("Switching", f"{wanted}{_as_it_says(seen, state.master)}", blocks=True)
 
 
 def goes_on(seen: Observation) -> bool:
@@ -168,9 +166,13 @@ def _when_it_gives_way(seen: Observation) -> str:
         return ""
     if config.lost != state.master:
         return ", which is gone: it gives way once it is back"
-    answer = facts.answer_of(seen, config.master)
-    said = f": {answer.why}" if answer is not None and answer.why else ""
-    return f", which is said to be lost{said}"
+    return f", which is said to be lost{_as_it_says(seen, config.master)}"
+
+
+def _as_it_says(seen: Observation, broker: str) -> str:
+    """A broker's own reason, to follow a sentence; "" if it gives none."""
+    answer = facts.answer_of(seen, broker)
+    return f": {answer.why}" if answer is not None and answer.why else ""
 
 
 def wish_of_a_serving_master(seen: Observation) -> Move | Hold | None:

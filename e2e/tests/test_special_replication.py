@@ -14,6 +14,7 @@ import pytest
 
 import fmqclient
 from fmqbroker.tests.scenario_harness import FULL, MASTER, SLAVE, Scenario, scenario
+from fmqclient.dev.processes import owner_of
 from fmqclient.dev.replicas import compare_journals
 from fmqcore.cluster import Mode
 from fmqcore.errors import ErrorCode
@@ -135,7 +136,8 @@ async def test_idle_heartbeats(tmp_path: Path, zookeeper_server: EmbeddedZooKeep
         await stage.stop_consumer()
         stage.traffic.enough.set()
         state, link = await stage.state(), stage.cluster.broker_links[MASTER]
-        opened = [writer for writer, who in link._open.items() if who == SLAVE]
+        pid = {str(SLAVE): stage.cluster.pid(SLAVE)}
+        opened = [w for w, caller in link._open.items() if owner_of(caller.port, pid) == SLAVE]
         assert opened
         await asyncio.sleep(3)  # two and a half times `dead_after_ms`, and nothing is said
         assert [writer for writer in opened if writer in link._open] == opened

@@ -4,13 +4,16 @@ One thread with an event loop of its own carries all links, so faults do not dep
 loop; the methods are plain calls and may be used from any thread. For development and tests.
 
 A link may tell its callers apart (`who`, from the caller's port), so that a slave can be cut from
-its master while clients of the same address go on.
+its master while clients of the same address go on. They are named only while some are treated
+apart: to ask costs more than to connect, and of brokers that are all away everybody asks again and
+again, so the answers would come after the callers had given up.
 """
 
 import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -29,6 +32,14 @@ class _Mode(Enum):
     HOLD = "hold"  # nothing is reset, nothing gets through: a black hole
 
 
+@dataclass(eq=False, slots=True)
+class _Caller:
+    """Who has a connection. `name` is None until it is asked for."""
+
+    port: int
+    name: str | None = None
+
+
 class Link:
     """One listening port whose connections go to `target`, or do not."""
 
@@ -40,7 +51,8 @@ class Link:
         self._modes: dict[str, _Mode] = {}
         self._refused: dict[str, list[int]] = {}  # of those who may have one connection only
         self._changed = asyncio.Event()
-        self._open: dict[asyncio.StreamWriter, str] = {}
+        self._open: dict[asyncio.StreamWriter, _Caller] = {}
+        self._asking = asyncio.Semaphore()
         self._server: asyncio.Server | None = None
 
     @property
@@ -77,7 +89,8 @@ class Link:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _set(self, who: str, mode: _Mode) -> None:
-        self._modes[who] = mode
+        self._modes[who] = mode  # first: whoever connects from now on is named as it comes
+        await self._name_all()
         for writer, caller in list(self._open.items()):
             if self._is(_Mode.CUT, caller):
                 writer.transport.abort()
@@ -85,39 +98,60 @@ class Link:
         self._changed = asyncio.Event()
 
     async def _limit(self, who: str) -> list[int]:
-        return self._refused.setdefault(who, [])
+        refused = self._refused.setdefault(who, [])
+        await self._name_all()
+        return refused
 
     async def _heal(self) -> None:
         self._refused = {}
         self._modes = {}
         await self._set(ANYBODY, _Mode.PASS)
 
-    def _is_one_more(self, writer: asyncio.StreamWriter, who: str) -> bool:
+    def _tells_apart(self) -> bool:
+        apart = (m for who, m in self._modes.items() if who != ANYBODY and m is not _Mode.PASS)
+        return bool(self._refused) or any(apart)
+
+    async def _name_all(self) -> None:
+        """Those too that connected before anybody was treated apart."""
+        for caller in list(self._open.values()) if self._tells_apart() else ():
+            await self._name(caller)
+
+    async def _name(self, caller: _Caller) -> None:
+        if self._who is not None and caller.name is None:
+            caller.name = await asyncio.to_thread(self._who, caller.port)
+
+    async def _is_welcome(
+        self, caller: _Caller, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        if self._tells_apart():
+            async with self._asking:
+                if reader.at_eof():  # gone before its turn: to ask for it would hold up others
+                    return False
+                await self._name(caller)
+        await self._while_held(caller)
+        return not self._is(_Mode.CUT, caller) and not self._is_one_more(writer, caller)
+
+    def _is_one_more(self, writer: asyncio.StreamWriter, caller: _Caller) -> bool:
         """Whether it is one too many; if so it is noted."""
-        refused = self._refused.get(who)
-        others = [w for w, caller in self._open.items() if caller == who and w is not writer]
+        refused = self._refused.get(caller.name or ANYBODY)
+        others = [w for w, c in self._open.items() if c.name == caller.name and w is not writer]
         if refused is None or not others:
             return False
-        refused.append(writer.get_extra_info("peername")[1])
+        refused.append(caller.port)
         return True
 
-    def _is(self, mode: _Mode, who: str) -> bool:
-        return mode in (self._modes.get(ANYBODY), self._modes.get(who))
+    def _is(self, mode: _Mode, caller: _Caller) -> bool:
+        return mode in (self._modes.get(ANYBODY), self._modes.get(caller.name or ANYBODY))
 
-    async def _while_held(self, who: str) -> None:
-        while self._is(_Mode.HOLD, who) and not self._is(_Mode.CUT, who):
+    async def _while_held(self, caller: _Caller) -> None:
+        while self._is(_Mode.HOLD, caller) and not self._is(_Mode.CUT, caller):
             await self._changed.wait()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        who = ANYBODY
-        self._open[writer] = who
+        caller = self._open[writer] = _Caller(writer.get_extra_info("peername")[1])
         try:
-            if self._who is not None:
-                port = writer.get_extra_info("peername")[1]
-                who = self._open[writer] = await asyncio.to_thread(self._who, port)
-            await self._while_held(who)
-            if not self._is(_Mode.CUT, who) and not self._is_one_more(writer, who):
-                await self._forward(who, reader, writer)
+            if await self._is_welcome(caller, reader, writer):
+                await self._forward(caller, reader, writer)
         except (OSError, ExceptionGroup):
             pass  # an end went away: the other learns it by the reset
         finally:
@@ -125,27 +159,27 @@ class Link:
             writer.transport.abort()
 
     async def _forward(
-        self, who: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, caller: _Caller, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         host, _, port = self.target.rpartition(":")
         far_reader, far_writer = await asyncio.open_connection(host, int(port))
-        self._open[far_writer] = who
+        self._open[far_writer] = caller
         try:
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._pump(who, reader, far_writer))
-                both.create_task(self._pump(who, far_reader, writer))
+                both.create_task(self._pump(caller, reader, far_writer))
+                both.create_task(self._pump(caller, far_reader, writer))
         finally:
             self._open.pop(far_writer, None)
             far_writer.transport.abort()
 
     async def _pump(
-        self, who: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, caller: _Caller, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         while data := await reader.read(_CHUNK):
-            await self._while_held(who)
+            await self._while_held(caller)
             writer.write(data)
             await writer.drain()
-        await self._while_held(who)
+        await self._while_held(caller)
         if writer.can_write_eof():
             writer.write_eof()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -149,3 +150,46 @@ async def test_only_one_connection_at_a_time(proxies: Proxies, echo: str) -> Non
         assert await one.answer(b"again") == b"again"
     for one in (first, other, second, *both):
         one.close()
+
+
+async def test_nobody_is_named_while_all_are_treated_alike(proxies: Proxies, echo: str) -> None:
+    """To ask costs more than to connect: callers who only come and go may not wait for it."""
+    asked: list[int] = []
+
+    def who(port: int) -> str:
+        asked.append(port)
+        return "slave"
+
+    link = proxies.link(echo, who=who)
+    before = await Caller.dial(link)
+    assert await before.answer(b"1") == b"1"
+    assert not asked
+    link.cut("another")
+    assert await before.answer(b"2") == b"2"
+    link.resume("another")
+    after = await Caller.dial(link)
+    assert await after.answer(b"3") == b"3"
+    assert len(asked) == 1, "the one that was there when somebody was cut"
+    before.close()
+    after.close()
+
+
+async def test_who_has_gone_before_its_turn_holds_nobody_up(proxies: Proxies, echo: str) -> None:
+    asked, go_on = 0, threading.Event()
+
+    def who(port: int) -> str:
+        nonlocal asked
+        asked += 1
+        go_on.wait(10)
+        return "client"
+
+    link = proxies.link(echo, who=who)
+    link.cut("slave")
+    gone = [await Caller.dial(link) for _ in range(20)]
+    for caller in gone:
+        caller.writer.transport.abort()
+    patient = await Caller.dial(link)
+    go_on.set()
+    assert await patient.answer(b"hello") == b"hello"
+    assert asked <= 2, "the first, which was asked for when it went, and the last"
+    patient.close()

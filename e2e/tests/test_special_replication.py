@@ -14,7 +14,6 @@ import pytest
 
 import fmqclient
 from fmqbroker.tests.scenario_harness import FULL, MASTER, SLAVE, Scenario, scenario
-from fmqclient.dev.processes import owner_of
 from fmqclient.dev.replicas import compare_journals
 from fmqcore.cluster import Mode
 from fmqcore.errors import ErrorCode
@@ -136,8 +135,8 @@ async def test_idle_heartbeats(tmp_path: Path, zookeeper_server: EmbeddedZooKeep
         await stage.stop_consumer()
         stage.traffic.enough.set()
         state, link = await stage.state(), stage.cluster.broker_links[MASTER]
-        pid = {str(SLAVE): stage.cluster.pid(SLAVE)}
-        opened = [w for w, caller in link._open.items() if owner_of(caller.port, pid) == SLAVE]
+        who = stage.cluster._who_calls
+        opened = [writer for writer, at in link._open.items() if who(at.port) == SLAVE]
         assert opened
         await asyncio.sleep(3)  # two and a half times `dead_after_ms`, and nothing is said
         assert [writer for writer in opened if writer in link._open] == opened

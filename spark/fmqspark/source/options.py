@@ -10,13 +10,14 @@ fromOffset, toOffset, fromTime, toTime   [from, to); a time is ISO 8601 (UTC if 
 columns       by commas; left out: all
 json          fields of messages that are JSON, as columns: a DDL (`fmqspark.source.fields`)
 jsonPrefix    in front of the names of these columns
-splitBytes    bytes of journal of one split, like 32m
+splitBytes    bytes of journal of one split, like 32m; left out: see `Request.cut`
 uncommitted   true: what is not known to be committed, too
 filters       once: the DataFrame is used once, so its filters may decide what is read (see
               `fmqspark.spark.source`)
 """
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -29,7 +30,7 @@ from fmqcore.scan.select import NO_END, Range, Wanted
 from fmqspark.brokers import brokers_of
 from fmqspark.source.fields import Field, understand_fields
 from fmqspark.source.names import learn_names
-from fmqspark.source.splits import SPLIT_BYTES
+from fmqspark.source.splits import LARGE_SPLIT_BYTES, SPLIT_BYTES, Split, plan
 from fmqspark.source.survey import Survey, survey
 
 KNOWN: Final = (
@@ -67,7 +68,7 @@ class Request:
     topics: tuple[str, ...] | None = None
     wanted: Wanted = Wanted()  # all but the topics
     columns: tuple[str, ...] | None = None
-    split_bytes: int = SPLIT_BYTES
+    split_bytes: int = 0  # 0: as fits
     uncommitted: bool = False
     starting: str = "earliest"  # streams: or latest, or a position
     per_trigger: int = 0  # streams: bytes of journal, 0 = all there is
@@ -75,6 +76,7 @@ class Request:
     connect: tuple[str, ...] = ()  # brokers to ask who there is, instead of directories
     group: str = ""
     fields: tuple[Field, ...] = ()  # of messages that are JSON
+    at_once: int = 0  # tasks that Spark runs at the same time; 0: not known
     filters_once: bool = False  # one query alone, so what its filters leave out need not be read
 
     @property
@@ -91,6 +93,14 @@ class Request:
         if not self.connect:
             return self.directories
         return brokers_of(self.connect, self.group, self.topics).sources
+
+    def cut(self, found: Survey, wanted: Wanted) -> list[Split]:
+        """The splits. Where it is not known who reads them, they fit the cores of this machine."""
+        if self.split_bytes:
+            return plan(found, wanted, self.split_bytes)
+        if self.at_once:
+            return plan(found, wanted, LARGE_SPLIT_BYTES, self.at_once)
+        return plan(found, wanted, SPLIT_BYTES, len(os.sched_getaffinity(0)))
 
     def wanted_in(self, found: Survey, gone: list[str] | None = None) -> Wanted:
         """With the topics as numbers. Raises `InvalidArgument` for one that is not there (who goes
@@ -122,9 +132,7 @@ def understand(options: Mapping[str, str]) -> Request:
             store_ms=_range(given, "time", time_ms),
         ),
         _some("columns", given),
-        max(size("splitBytes", given["splitbytes"]), MIN_SPLIT)
-        if "splitbytes" in given
-        else SPLIT_BYTES,
+        max(size("splitBytes", given["splitbytes"]), MIN_SPLIT) if "splitbytes" in given else 0,
         _flag(given, "uncommitted", default=False),
         given.get("startingposition", "earliest"),
         size("maxBytesPerTrigger", given.get("maxbytespertrigger", "0")),

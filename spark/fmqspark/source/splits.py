@@ -46,6 +46,10 @@ SPLIT_BYTES: Final = 64 * 1024 * 1024
 """Bytes of journal of one split, if nothing else is said.
 
 A task costs some 40 ms of CPU, whatever it reads."""
+LARGE_SPLIT_BYTES: Final = 3 * SPLIT_BYTES
+"""At most, where it is known how many tasks the whole of Spark runs at once."""
+_LEAST: Final = SPLIT_BYTES // 4
+"""More tasks than that makes of it are not worth what they cost, whoever would be idle."""
 _TOLD: Final = (
     *("topic_id", "queue_id", "position", "total_len"),
     *("base_offset", "record_count", "store_ms"),
@@ -89,20 +93,20 @@ class Tally:
     records: int = 0
 
 
-def plan(found: Survey, wanted: Wanted, split_bytes: int = SPLIT_BYTES) -> list[Split]:
-    """The splits of what is wanted, in journal order; segments that cannot match are left out."""
-    within = wanted.positions.cut(Range(found.begin, found.end))
+def plan(
+    found: Survey, wanted: Wanted, split_bytes: int = SPLIT_BYTES, at_once: int = 0
+) -> list[Split]:
+    """The splits of what is wanted, in journal order; segments that cannot match are left out.
+
+    Of at most `split_bytes`; smaller ones, so that `at_once` read in turn end together.
+    """
     splits: list[Split] = []
     untils = {view.segment.base: view.until for view in found.segments}
-    for view in found.segments:
-        here = within.cut(Range(view.segment.base, view.until))
-        if here.empty or not may_hold(wanted, view.before, view.after, view.store_ms):
-            continue
-        if view.after is None:  # its headers are here
-            places = places_in_headers(found.tail, replace(wanted, positions=here))
-            if not len(places):
-                continue
-            here = Range(places.positions[0], places.positions[-1] + places.lengths[-1])
+    parts = list(_parts(found, wanted))
+    if at_once:
+        total = sum(here.end - here.first for _, here in parts)
+        split_bytes = even_size(total, split_bytes, at_once)
+    for view, here in parts:
         tables = _tables(view, wanted, found.names)
         splits += [
             Split(
@@ -120,6 +124,31 @@ def plan(found: Survey, wanted: Wanted, split_bytes: int = SPLIT_BYTES) -> list[
             for begin, end in _pieces(found, view, here, split_bytes)
         ]
     return splits
+
+
+def even_size(total: int, most: int, at_once: int) -> int:
+    """At most `most` bytes of a split, so that `total` are read in whole rounds of `at_once`.
+
+    Spark's own files are cut likewise (`FilePartition.maxSplitBytes`: a core's share, at most
+    128 MB), but not in whole rounds: 300 MB are three tasks on two cores, and one of them waits.
+    """
+    rounds = max(1, -(-total // (most * at_once)))
+    return min(most, max(_LEAST, -(-total // (rounds * at_once))))
+
+
+def _parts(found: Survey, wanted: Wanted) -> Iterator[tuple[SegmentView, Range]]:
+    """What of which segments can match."""
+    within = wanted.positions.cut(Range(found.begin, found.end))
+    for view in found.segments:
+        here = within.cut(Range(view.segment.base, view.until))
+        if here.empty or not may_hold(wanted, view.before, view.after, view.store_ms):
+            continue
+        if view.after is None:  # its headers are here
+            places = places_in_headers(found.tail, replace(wanted, positions=here))
+            if not len(places):
+                continue
+            here = Range(places.positions[0], places.positions[-1] + places.lengths[-1])
+        yield view, here
 
 
 def _pieces(

@@ -19,8 +19,9 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -58,7 +59,7 @@ from fmqspark.files import Throttle
 from fmqspark.source.fields import Field
 from fmqspark.source.names import learn_names
 from fmqspark.source.options import Request, to_ms, understand
-from fmqspark.source.splits import Split, SplitReader, plan
+from fmqspark.source.splits import Split, SplitReader
 from fmqspark.source.survey import Survey
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
@@ -93,12 +94,26 @@ _KINDS: Final[dict[str, DataType]] = {
 
 def register(spark: SparkSession) -> None:
     """Make `format("fmq")` known to a session."""
-    spark.dataSource.register(FmqDataSource)
+    made = type(FmqDataSource.__name__, (FmqDataSource,), {"at_once": _at_once(spark)})
+    spark.dataSource.register(made)
     spark.conf.set(PUSHDOWN, "true")
+
+
+def _at_once(spark: SparkSession) -> int:
+    """How many tasks this Spark runs at the same time; 0: that is not known, or not fixed."""
+    if spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true":
+        return 0
+    try:
+        return spark.sparkContext.defaultParallelism
+    except PySparkException:  # Spark Connect
+        return 0
 
 
 class FmqDataSource(DataSource):
     """See the module; the options are in `fmqspark.source.options`."""
+
+    at_once: ClassVar[int] = 0
+    """What `register` knows of the Spark that runs it; 0: nothing."""
 
     @classmethod
     def name(cls) -> str:
@@ -118,14 +133,14 @@ class FmqDataSource(DataSource):
     def reader(self, schema: StructType) -> "FmqReader":
         """See `DataSource`."""
         _spare_what_stays()
-        request = understand(self.options)
+        request = replace(understand(self.options), at_once=self.at_once)
         return FmqReader(request, _columns(request, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """See `DataSource`."""
         from fmqspark.spark.stream import FmqStreamReader
 
-        request = understand(self.options)
+        request = replace(understand(self.options), at_once=self.at_once)
         return FmqStreamReader(request, _columns(request, schema))
 
 
@@ -177,7 +192,7 @@ class FmqReader(DataSourceReader):
             learn_names(found)
         for one in self._filters:
             wanted = narrowed(wanted, one, found)
-        return partitions(plan(found, wanted, self._request.split_bytes))
+        return partitions(self._request.cut(found, wanted))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """See `DataSourceReader`."""

@@ -25,7 +25,6 @@ from pyspark.sql.streaming.datasource import (
 from fmqcore.errors import CorruptJournal, FmqError, InvalidArgument, Unavailable
 from fmqcore.scan.select import Range, Wanted
 from fmqspark.source.options import Request
-from fmqspark.source.splits import plan
 from fmqspark.source.survey import Survey
 from fmqspark.spark.source import partitions, read, tell
 
@@ -97,7 +96,7 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         wanted = self._wanted_in(found)
         wanted = replace(wanted, positions=wanted.positions.cut(Range(begin, until)))
-        return partitions(plan(found, wanted, self._request.split_bytes))
+        return partitions(self._request.cut(found, wanted))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """See `DataSourceStreamReader`."""

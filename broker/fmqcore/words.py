@@ -36,6 +36,9 @@ NAME_RULE: Final = (
 )
 """`NAME_PATTERN` for people."""
 
+MAX_NAME: Final = 128
+"""Letters of a name; see `NAME_PATTERN`."""
+
 _NAME: Final = re.compile(NAME_PATTERN)
 
 MAX_QUEUES: Final = 1024

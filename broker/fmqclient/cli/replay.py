@@ -72,7 +72,11 @@ def replay(
     """
     target = to or topic
     try:
-        require_name("replay (--name)", name or f"{group or 'all'}-{topic}-to-{target}")
+        for what, given in (("replay (--name)", name), ("group", group)):
+            if given is not None:
+                require_name(what, given)
+        for given in (topic, target):
+            require_name("topic", given)
         level_of(acks)
         _arrow()
         label = name or progress_name(archive, topic, group, target)

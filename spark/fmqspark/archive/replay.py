@@ -14,6 +14,7 @@ On disk: `_fmq/replay-<name>.json`, replaced atomically; `_fmq/replay-<name>.loc
 """
 
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from fmqcore.errors import DirectoryLocked, InvalidArgument, Malformed
+from fmqcore.words import MAX_NAME
 from fmqspark.archive.ledger import FOLDER, ArchivedFile, Hole, Ledger, Unit, groups, load
 from fmqspark.files import sync_folder
 
@@ -255,12 +257,22 @@ def progress_name(folder: Path, topic: str, group: str | None, target: str) -> s
     of, ledger = open_group(folder, group)
     archived = {file.path for file in ledger.files()}
     tail = f"{topic}-to-{target}"
-    usual, other = f"{group or 'all'}-{tail}", f"{'all' if group else of}-{tail}"
+    usual, other = (
+        _of_a_files_length(f"{whose}-{tail}") for whose in (group or "all", "all" if group else of)
+    )
     for name in (usual, other):
         told = progress(progress_path(folder, name))
         if told is not None and archived.issuperset(told.of):
             return name
     return usual
+
+
+def _of_a_files_length(name: str) -> str:
+    """Itself, or as much of it as names may have, told apart by a hash of all."""
+    if len(name) <= MAX_NAME:
+        return name
+    mark = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return f"{name[: MAX_NAME - len(mark) - 1]}-{mark}"
 
 
 def progress(path: Path) -> Progress | None:

@@ -120,6 +120,11 @@ class Request:
 def understand(options: Mapping[str, str]) -> Request:
     """Raises `InvalidArgument` saying which option and what it may be."""
     given = {name.lower(): value.strip() for name, value in options.items()}
+    if "provider" in given:
+        raise InvalidArgument(
+            "a table of Spark's catalog keeps no options for a source in Python: "
+            "CREATE TEMPORARY VIEW ... USING fmq OPTIONS (path '...') reads the journal by SQL"
+        )
     unknown = sorted(given.keys() - set(KNOWN))
     if unknown:
         raise InvalidArgument(f"no option {', '.join(unknown)}: there are {', '.join(KNOWN)}")
@@ -203,7 +208,8 @@ def _directories(given: Mapping[str, str]) -> tuple[str, ...]:
     found = _list(text)
     if not found:
         raise InvalidArgument(
-            'no path: spark.read.format("fmq").load(DIRECTORY), or option("connect", "fmq://...")'
+            'no path: spark.read.format("fmq").load(DIRECTORY), or option("connect", "fmq://..."); '
+            "by SQL: CREATE TEMPORARY VIEW (a table of Spark's catalog keeps no options)"
         )
     return found
 

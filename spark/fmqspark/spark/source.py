@@ -16,6 +16,7 @@ with the scan is the one whose readers may take a limit (`PythonScanBuilder.read
 
 import gc
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -327,12 +328,15 @@ def _type(types: dict[str, DataType], name: str) -> DataType:
 
 
 def _columns(request: Request, schema: StructType) -> tuple[str, ...]:
-    """Raises `InvalidArgument` for none, a column that there is not, or one of another type."""
+    """Raises `InvalidArgument` for none, one named twice, unknown, or of another type."""
     if not schema.fields:  # Arrow knows no rows without columns: there would be none to count
         raise InvalidArgument(
             'a schema without columns: name one, like "offset long", or leave it out'
         )
     types = _types(request)
+    twice = sorted(name for name, times in Counter(schema.fieldNames()).items() if times > 1)
+    if twice:
+        raise InvalidArgument(f"column {twice[0]} is named more than once")
     for field in schema.fields:
         kind = _type(types, field.name)
         if field.dataType != kind:

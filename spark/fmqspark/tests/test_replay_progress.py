@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from fmqcore.errors import InvalidArgument
-from fmqspark.archive.replay import Place, Replay
+from fmqcore.words import MAX_NAME, is_name
+from fmqspark.archive.replay import Place, Replay, progress_name
 from fmqspark.tests.test_replay_holes import ROWS, A, B, C, archive, of, replayed, sent
 
 pytestmark = pytest.mark.spark
@@ -112,3 +113,13 @@ def test_progress_of_a_replay_that_has_nothing_to_send_yet_is(tmp_path: Path) ->
     assert sent(tmp_path)[0] == []
     archive(tmp_path, A, B)
     assert sent(tmp_path)[0] == of(A, B, C)
+
+
+def test_a_name_made_of_long_ones_fits_and_stays_its_own(tmp_path: Path) -> None:
+    archive(tmp_path, A, planned=(A,))
+    long = "t" * MAX_NAME
+    names = [progress_name(tmp_path, topic, None, to) for topic, to in ((long, "x"), (long, "y"))]
+    assert len(set(names)) == 2
+    assert all(is_name(name) for name in names)
+    assert progress_name(tmp_path, long, None, "x") == names[0]
+    assert progress_name(tmp_path, "t", None, "x") == "all-t-to-x"

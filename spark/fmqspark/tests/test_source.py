@@ -373,6 +373,8 @@ def test_a_topic_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -
         ({"path": "/x", "splitBytes": "big"}, "splitBytes 'big'"),
         ({"path": "/x", "uncommitted": "yes"}, "true or false"),
         ({"paths": "[", "path": "/x"}, "paths"),
+        # CREATE TABLE ... USING fmq OPTIONS (path '/x'); what is read from it has no options at all
+        ({"path": "/x", "provider": "fmq", "option.topic": "a"}, "CREATE TEMPORARY VIEW"),
     ],
 )
 def test_options_that_make_no_sense_are_told(options: dict[str, str], said: str) -> None:

@@ -106,3 +106,12 @@ def test_a_schema_without_columns_counts_nothing(tmp_path: Path) -> None:
     for reader in (source.reader, source.streamReader):
         with pytest.raises(InvalidArgument, match="a schema without columns: name one"):
             reader(StructType())
+
+
+def test_a_column_named_twice_is_told(tmp_path: Path) -> None:
+    from fmqspark.spark.source import FmqDataSource
+
+    source = FmqDataSource({"path": str(write(tmp_path / "a")), "columns": "value,offset,value"})
+    for reader in (source.reader, source.streamReader):
+        with pytest.raises(InvalidArgument, match="column value is named more than once"):
+            reader(source.schema())

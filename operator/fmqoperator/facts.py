@@ -200,7 +200,7 @@ def on_a_node_that_is_down(seen: Observation, broker: str) -> str:
     node = node_of(seen, broker)
     if node is None or node.ready is not False:
         return ""
-    return f" (on node {node.name}, which is down: if for good, kubectl delete node {node.name})"
+    return f" (on node {node.name}, which does not answer: if for good, kubectl delete node {node.name})"
 
 
 def stateful_set(seen: Observation) -> Json | None:

@@ -46,13 +46,22 @@ def served(seen: Observation, writes: Verdict) -> Access:
 def said_without_zookeeper(seen: Observation) -> tuple[Access, str] | None:
     """What brokers say that they serve though ZooKeeper cannot be asked, and who; None: not known.
 
-    A broker serves by a lease, which it has still or has not: so much it knows by itself.
+    A broker serves by a lease, which it has still or has not: so much it knows by itself. If who
+    served last says that it does no more, what was known last is not so: `UNKNOWN`, as long as
+    another one is silent.
     """
     said = sorted((a.permission.value, b) for b, a in seen.answers.items())
     if said and said[-1][0]:
         return Access(Permission(said[-1][0]).name), said[-1][1]
-    silent = [b for b in seen.group.brokers if BrokerId(b) not in seen.answers]
-    return None if silent else (Access.NONE, "")
+    if not _silent(seen):
+        return Access.NONE, ""
+    last = seen.group.status
+    server = last.reader if last.access is Access.READ else last.master
+    return (Access.UNKNOWN, server) if BrokerId(server) in seen.answers else None
+
+
+def _silent(seen: Observation) -> list[str]:
+    return [b for b in seen.group.brokers if BrokerId(b) not in seen.answers]
 
 
 def verdicts(seen: Observation, what: Outlook) -> list[Verdict]:
@@ -108,15 +117,19 @@ def _reads(seen: Observation) -> Verdict:
 
 def _without_zookeeper(seen: Observation, kind: str, bit: Permission, does: str) -> Verdict:
     """As brokers say it themselves, or as it was known last."""
-    why, said = seen.zookeeper_why or "ZooKeeper cannot be asked", said_without_zookeeper(seen)
+    said = said_without_zookeeper(seen)
     if said is None:
         last = f"last known: {seen.group.status.access.value}"
-        return Verdict(kind, "Unknown", "LastKnown", f"{why}; {last}")
+        return Verdict(kind, "Unknown", "LastKnown", f"{_UNASKED}; {last}")
     now, server = said
+    if now is Access.UNKNOWN:
+        why = seen.answers[BrokerId(server)].why or "it does not serve"
+        silent = f"of {', '.join(_silent(seen))} nothing is known"
+        return Verdict(kind, "Unknown", "NotKnown", f"{server}: {why}; {silent}; {_UNASKED}")
     if Permission[now.value] & bit:
-        return Verdict(kind, "True", "Serving", f"{server} {does}, as it says itself; {why}")
+        return Verdict(kind, "True", "Serving", f"{server} {does}, as it says itself; {_UNASKED}")
     nobody = f"no broker says that it {does}"
-    return Verdict(kind, "False", "NobodyServes", f"{nobody}; {why}")
+    return Verdict(kind, "False", "NobodyServes", f"{nobody}; {_UNASKED}")
 
 
 def _unknown(seen: Observation) -> str:
@@ -161,7 +174,7 @@ def _kept_from(seen: Observation, server: str, bit: Permission) -> str:
 def _replication(seen: Observation) -> Verdict:
     kind, config, state = facts.REPLICATION, facts.config_of(seen), facts.state_of(seen)
     if seen.zookeeper is None or config is None:
-        return Verdict(kind, "Unknown", "NotKnown", seen.zookeeper_why)
+        return Verdict(kind, "Unknown", "NotKnown", _not_asked(seen))
     slaves = [str(m.id) for m in config.members if m.id != (state.master or config.master)]
     behind = [b for b in slaves if b not in state.isr]
     if behind:
@@ -172,7 +185,7 @@ def _replication(seen: Observation) -> Verdict:
 def _failover(seen: Observation) -> Verdict:
     kind, config, state = "FailoverSafe", facts.config_of(seen), facts.state_of(seen)
     if seen.zookeeper is None or config is None:
-        return Verdict(kind, "Unknown", "NotKnown", seen.zookeeper_why)
+        return Verdict(kind, "Unknown", "NotKnown", _not_asked(seen))
     if len(config.members) == 1:
         return Verdict(kind, "False", "Alone", "one broker: set spec.replicas to 2 or more")
     able = [
@@ -191,7 +204,7 @@ def _failover(seen: Observation) -> Verdict:
 def _offsets(seen: Observation) -> Verdict:
     kind, state = "OffsetsSynced", facts.state_of(seen)
     if seen.zookeeper is None:
-        return Verdict(kind, "Unknown", "NotKnown", seen.zookeeper_why)
+        return Verdict(kind, "Unknown", "NotKnown", _not_asked(seen))
     match state.mode:
         case Mode.SLAVE_CONSUME | Mode.HANDOVER:
             why = f"consumers' newest offsets are with {state.reader} until {state.master} is back"
@@ -202,7 +215,13 @@ def _offsets(seen: Observation) -> Verdict:
             return Verdict(kind, "True", "AtMaster")
 
 
+_UNASKED: Final = "ZooKeeper cannot be asked (see ZooKeeperConnected)"
 UNREADABLE: Final = "Unreadable"
+
+
+def _not_asked(seen: Observation) -> str:
+    """The whole sentence is said once, where one looks for it."""
+    return _UNASKED if seen.zookeeper is None else ""
 
 
 def zookeeper(seen: Observation) -> Verdict:
@@ -211,8 +230,7 @@ def zookeeper(seen: Observation) -> Verdict:
     if seen.zookeeper is None:
         why = seen.zookeeper_why or f"{where} does not answer"
         if seen.zookeeper_bad:
-            said = f"{where} answers, but {why}: put that node back as it was"
-            return Verdict(kind, "False", UNREADABLE, said)
+            return Verdict(kind, "False", UNREADABLE, f"{where} answers, but {why}")
         return Verdict(kind, "False", "Unreachable", f"{why}: look at spec.zookeeper.connect")
     cut = sorted(b for b, a in seen.answers.items() if not a.zookeeper_connected)
     if cut:
@@ -235,7 +253,7 @@ def _progress(seen: Observation, what: Outlook) -> Verdict:
     if found := trouble.of_pods(seen):
         return Verdict(kind, "True", "Starting", "; ".join(found))
     if seen.zookeeper is None or seen.children is None:
-        return Verdict(kind, "Unknown", "NotKnown", seen.zookeeper_why or "nothing can be listed")
+        return Verdict(kind, "Unknown", "NotKnown", _not_asked(seen) or "nothing can be listed")
     return Verdict(kind, "False", "AsDeclared")
 
 
@@ -251,7 +269,7 @@ def _config(seen: Observation, what: Outlook) -> Verdict:
     if seen.children is None:
         return Verdict(kind, "Unknown", "NotListed", "the group's objects cannot be listed")
     if seen.zookeeper is None:
-        return Verdict(kind, "Unknown", "NotKnown", seen.zookeeper_why)
+        return Verdict(kind, "Unknown", "NotKnown", _not_asked(seen))
     if what.config_differs or what.children or what.owners:
         named = [f"{c['kind']} {c['metadata']['name']}" for c, _ in what.children]
         named += [f"PersistentVolumeClaim {change.claim.name}" for change in what.owners]
@@ -292,7 +310,8 @@ def fenced(seen: Observation) -> Verdict:
     closed, opens = facts.closed(seen), sorted(asked - facts.closed(seen))
     said = []
     if found := sorted(asked & closed):
-        said.append(f"{', '.join(found)} serve nothing, as the annotation {FENCE} asks")
+        serve = "serves" if len(found) == 1 else "serve"
+        said.append(f"{', '.join(found)} {serve} nothing, as the annotation {FENCE} asks")
     if opens:
         said.append(f"{', '.join(opens)} may serve on, though {FENCE} asks: {_fence_waits(seen)}")
     said += [vain] if vain else []
@@ -304,7 +323,7 @@ def _fence_waits(seen: Observation) -> str:
     if seen.group.spec.paused:
         return "nothing is changed while spec.paused is set"
     if seen.zookeeper is None:
-        return seen.zookeeper_why or "ZooKeeper cannot be asked"
+        return _UNASKED
     return "it has not heard of it yet"
 
 

@@ -62,6 +62,7 @@ def successors(seen: Observation) -> tuple[str, ...]:
     """Slaves that could become master now, the best first."""
     master = facts.answer_of(seen, facts.state_of(seen).master)
     lag = {} if master is None else {r.broker: r.lag_bytes for r in master.replicas}
+    unheard = {b for b, behind in lag.items() if behind is None}
     stale = {p.name for p in facts.outdated(seen)}
     able = [str(b) for b in facts.state_of(seen).isr if not why_not(seen, b)]
     stay = seen.group.brokers
@@ -69,7 +70,7 @@ def successors(seen: Observation) -> tuple[str, ...]:
     rank = [
         (
             *(b in bad, bool(_would_lack(seen, b)), b not in stay, b in stale),
-            *(lag.get(BrokerId(b), 0), names.ordinal(b), b),
+            *(b in unheard, lag.get(BrokerId(b)) or 0, names.ordinal(b), b),
         )
         for b in able
     ]
@@ -234,6 +235,15 @@ def asked_for(seen: Observation) -> Move | Hold | None:
         reason = unsettled(seen) or "no slave is in sync"
         return Hold("MoveWaits", f"a switchover was asked for: {reason}")
     return move(seen, asked, f"a switchover to {asked} was asked for")
+
+
+def asked_for_asleep(seen: Observation) -> Hold | None:
+    """The annotation, of a group of which no broker runs."""
+    asked = seen.group.metadata.annotations.get(SWITCHOVER)
+    if asked is None or refused(seen) or asked == facts.state_of(seen).master:
+        return None
+    said = f"a switchover to {asked or 'any'} was asked for: spec.hibernated is set"
+    return Hold("MoveWaits", said)
 
 
 def drain(seen: Observation) -> Move | Hold | None:

@@ -285,7 +285,8 @@ def _transition(seen: Observation) -> Iterator[Action]:
     before, state = seen.group.status, facts.state_of(seen)
     # Of a status that is new, or that nobody could read, old news are none.
     if state.epoch > before.epoch and (before.epoch or before.mode != "UNKNOWN"):
-        calm = (state.mode is Mode.MASTER or bool(state.heir)) and not state.degraded
+        better = state.mode in (Mode.MASTER, Mode.HANDOVER) or bool(state.heir)
+        calm = better and not state.degraded
         said = f"{state.epoch}: {facts.why(state)}"
         yield Tell("Normal" if calm else "Warning", "EpochOpened", said)
 

@@ -1,8 +1,8 @@
 """Whether a slave is to become master because the master is lost for good. Pure.
 
 Lost: its node in ZooKeeper is gone for `afterSeconds`, it answers nobody, and its pod is not there,
-or runs nothing, or is on a node that is known to be down, or was given up with it. A pod that runs,
-ready or not, may be reading its journal: it is waited for. Who serves reads already holds a later
+or runs nothing, or is on a node that is down or silent. A pod that runs on a node that is well may
+be reading its journal: it is waited for. Who serves reads already holds a later
 epoch, so the old master, wherever it may be, serves nothing.
 
 Only the reader can be promoted (ADR 0022). It claimed as the most advanced slave in sync, and it

@@ -44,7 +44,7 @@ class Pod:
     message: str = ""  # and the cluster's words for it
     image: str = ""
     settings: str = ""  # annotation `fmq.io/settings-hash`
-    exit_code: int | None = None  # of its container's last end; None = it never ended
+    exit_code: int | None = None  # of its container's last end, if it has not been ready since
     unready_since_ms: int | None = None  # None = it is ready, or that is not known
     ended_ms: int | None = None  # its container's last end, cut to the second; None = it never did
 
@@ -55,7 +55,7 @@ class Node:
 
     name: str
     schedulable: bool = True  # False: cordoned or being drained
-    ready: bool | None = True
+    ready: bool | None = True  # False: it is down, or silent for long; None: that is not known
     zone: str = ""
 
 
@@ -95,7 +95,7 @@ class Replica:
     broker: BrokerId
     connected: bool = False
     in_sync: bool = False
-    lag_bytes: int = 0
+    lag_bytes: int | None = 0  # None: it has said nothing yet in this term of its master
 
 
 @dataclass(frozen=True, slots=True)

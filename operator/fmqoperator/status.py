@@ -142,7 +142,7 @@ def _broker(
     )
     live = None if seen.zookeeper is None else seen.zookeeper.live.get(BrokerId(broker))
     end = answer.end if answer is not None else (live.end if live is not None else None)
-    why = answer.why if answer is not None else ("" if pod is None else trouble.of_pod(pod))
+    why = answer.why if answer is not None else ("" if pod is None else trouble.of_pod(pod, node))
     return BrokerStatus.model_validate(
         {
             "broker": broker,
@@ -273,9 +273,13 @@ def _phase(seen: Observation, what: Outlook, found: list[Verdict]) -> tuple[Phas
         return (Phase.HIBERNATED if asleep else Phase.HIBERNATING), said
     if seen.zookeeper is None:
         by_themselves = judge.said_without_zookeeper(seen)
-        serves = by_themselves is not None and by_themselves[0] is not Access.NONE
+        said = by_type["ZooKeeperConnected"].message
+        if by_themselves is not None and by_themselves[0] is Access.UNKNOWN:
+            said = f"{by_type['ReadAvailable'].message}: {said}"
+        nobody = (Access.NONE, Access.UNKNOWN)
+        serves = by_themselves is not None and by_themselves[0] not in nobody
         unknown = Phase.UNKNOWN if group.status.epoch else Phase.PENDING
-        return (Phase.DEGRADED if serves else unknown), by_type["ZooKeeperConnected"].message
+        return (Phase.DEGRADED if serves else unknown), said
     if state.mode is Mode.NEW:
         begun = bool(seen.pods)
         said = "; ".join(trouble.of_pods(seen)) or "the master is about to open the group"
@@ -356,11 +360,12 @@ def _conditions(
         case _:
             ready = Verdict("Ready", "False", phase.value, message)
     missing = judge.not_wholly(seen, found) if phase is not Phase.HIBERNATED else []
+    nobody = phase is Phase.DOWN
     degraded = Verdict(
         "Degraded",
-        "True" if missing else "False",
-        "Missing" if missing else "Whole",
-        "; ".join(missing),
+        "True" if missing or nobody else "False",
+        "Down" if nobody else "Missing" if missing else "Whole",
+        "; ".join(([message] if nobody and message not in missing else []) + missing),
     )
     old, generation = seen.group.status.as_json(), seen.group.metadata.generation
     return tuple(

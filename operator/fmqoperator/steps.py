@@ -259,4 +259,4 @@ _CHOICES: Final[tuple[Callable[[Observation], Step | Hold | None], ...]] = (
     _roll,
     _declared,
 )
-_HIBERNATED: Final = (moves.wish_of_a_serving_master, _hibernate)
+_HIBERNATED: Final = (moves.wish_of_a_serving_master, _hibernate, moves.asked_for_asleep)

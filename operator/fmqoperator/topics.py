@@ -110,8 +110,10 @@ def _older(seen: TopicSeen) -> Topic | None:
     return None if first is seen.topic else first
 
 
-def _age(topic: Topic) -> tuple[str, str]:
-    return topic.metadata.creation_timestamp, topic.metadata.uid
+def _age(topic: Topic) -> tuple[str, bool, str]:
+    """Of those of one second (the API server tells no less) the one that made the topic."""
+    meta = topic.metadata
+    return meta.creation_timestamp, not topic.status.id, meta.uid
 
 
 def plan_topic(seen: TopicSeen) -> list[TopicAction]:

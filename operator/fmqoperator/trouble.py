@@ -6,7 +6,7 @@ from typing import Final
 
 from fmqoperator import facts
 from fmqoperator.actions import Tell
-from fmqoperator.seen import Observation, Pod, PodPhase
+from fmqoperator.seen import Node, Observation, Pod, PodPhase
 
 EXITS: Final = {
     64: "its settings are refused: look at spec.settings",
@@ -16,6 +16,7 @@ EXITS: Final = {
     75: "another broker works on its volume, or lives under its name",
     78: "it finds no configuration of its group in ZooKeeper, or is no member of it",
     137: "it was killed: out of memory (resources.limits.memory), or it did not answer /livez",
+    255: "its node, or the node's container runtime, ended with it",
 }
 """What a broker's exit status means (`fmqbroker/main.py`)."""
 
@@ -45,13 +46,16 @@ def of_pods(seen: Observation) -> list[str]:
         if pod is None:
             why = seen.not_made.get(broker)
             out.append(f"{broker} has no pod" + (f": {why}" if why else ""))
-        elif why := of_pod(pod):
+        elif why := of_pod(pod, facts.node_of(seen, broker)):
             out.append(f"{broker}: {why}")
     return out
 
 
-def of_pod(pod: Pod) -> str:
-    """Why it is not ready; "" = it is."""
+def of_pod(pod: Pod, node: Node | None) -> str:
+    """Why it is not ready; "" = it is. (Of a node that is down nobody tells anything else any more,
+    and what was told last is not why.)"""
+    if node is not None and node.ready is False and not pod.ready:
+        return f"its node {node.name} is not ready (kubectl describe node {node.name})"
     if pod.deleting:
         return "is being stopped"
     if pod.phase is PodPhase.RUNNING and pod.ready:

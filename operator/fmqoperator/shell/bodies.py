@@ -42,7 +42,7 @@ def pod_of(body: Body, zone: str = "") -> Pod:
         message=message,
         image=next((c.get("image", "") for c in _brokers(spec.get("containers"))), ""),
         settings=notes.get("fmq.io/settings-hash", ""),
-        exit_code=_ended(status).get("exitCode"),
+        exit_code=None if _well_since(status) else _ended(status).get("exitCode"),
         unready_since_ms=_since_ms(_condition(status, "Ready")),
         ended_ms=of_text(at) if (at := _ended(status).get("finishedAt")) else None,
     )
@@ -55,13 +55,14 @@ def _since_ms(ready: Body) -> int | None:
 
 
 def node_of(body: Body) -> Node:
-    """A node."""
+    """A node. One that is lost never says `False`: its kubelet is silent, and `Unknown` is what the
+    node controller writes after a grace of its own (40 s and more)."""
     meta, status = body["metadata"], body.get("status") or {}
     ready = _condition(status, "Ready").get("status")
     return Node(
         name=meta["name"],
         schedulable=not (body.get("spec") or {}).get("unschedulable", False),
-        ready={"True": True, "False": False}.get(ready or ""),
+        ready={"True": True, "False": False, "Unknown": False}.get(ready or ""),
         zone=(meta.get("labels") or {}).get(ZONE, ""),
     )
 
@@ -201,6 +202,16 @@ def _waiting(status: Body) -> tuple[str, str]:
     if scheduled.get("status") == "False":
         return scheduled.get("reason", "Unschedulable"), scheduled.get("message", "")
     return "", ""
+
+
+def _well_since(status: Body) -> bool:
+    """It runs, and was ready since it began: if it is not now, its last end is not why."""
+    began = [
+        (c.get("state") or {}).get("running", {}).get("startedAt") or "~"
+        for c in _brokers(status.get("containerStatuses"))
+    ]
+    ready = _condition(status, "Ready")
+    return bool(began) and (ready.get("lastTransitionTime") or "") > max(began)
 
 
 def _ended(status: Body) -> Mapping[str, Any]:

@@ -59,7 +59,13 @@ def answer_of(reply: admin_pb2.StatusReply) -> Answer:
         why=reply.why,
         zookeeper_connected=reply.zookeeper_connected,
         replicas=tuple(
-            Replica(BrokerId(r.broker), r.connected, r.in_sync, r.lag_bytes) for r in reply.replicas
+            Replica(
+                BrokerId(r.broker),
+                r.connected,
+                r.in_sync,
+                r.lag_bytes if r.durable_end or not reply.end else None,
+            )
+            for r in reply.replicas
         ),
         version=reply.version,
         refuses=reply.refuses,

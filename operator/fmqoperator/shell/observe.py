@@ -86,10 +86,11 @@ class Observer:
     async def _answers(
         self, group: BrokerGroup, zookeeper: InZooKeeper | None, pods: Mapping[str, Pod] | None
     ) -> dict[BrokerId, Answer]:
-        """Of the members whose pod runs. Without ZooKeeper they still know what they serve."""
+        """Of the members whose pod runs. Brokers know what they serve also without ZooKeeper, and
+        if somebody has taken their configuration out of it."""
         running = [name for name, pod in (pods or {}).items() if pod.phase is PodPhase.RUNNING]
-        if zookeeper is None:
+        if zookeeper is None or zookeeper.config is None:
             here = {BrokerId(b): names.address(group, b, self.defaults) for b in running}
             return await self.brokers.ask(here)
-        members = zookeeper.config.value.members if zookeeper.config is not None else ()
+        members = zookeeper.config.value.members
         return await self.brokers.ask({m.id: m.address for m in members if m.id in running})

@@ -6,8 +6,8 @@ made when the first group asks for it, in the background: nobody waits for an en
 
 import asyncio
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -27,7 +27,7 @@ from fmqcore.cluster import (
     topic_from_json,
     topic_to_json,
 )
-from fmqcore.errors import FmqError, Unavailable
+from fmqcore.errors import FmqError, Malformed, Unavailable
 from fmqcore.words import BrokerId, GroupName, TopicId
 from fmqoperator.seen import InZooKeeper
 from fmqport.coordination import BadVersion, NodeExists, NoNode, SessionState
@@ -184,18 +184,33 @@ class Ensemble:
     async def _look(self, cluster: str, group: GroupName) -> InZooKeeper:
         session = self._session
         await session.sync(paths.group_node(cluster, group))
-        config = await session.get(paths.config_node(cluster, group))
-        state = await session.get(paths.state_node(cluster, group))
+        config_node, state_node = (
+            of(cluster, group) for of in (paths.config_node, paths.state_node)
+        )
+        config, state = await session.get(config_node), await session.get(state_node)
         live: dict[BrokerId, LiveBroker] = {}
         for name in await session.children(paths.live_node(cluster, group)):
-            node = await session.get(paths.live_broker_node(cluster, group, BrokerId(name)))
-            if node is not None:
-                live[BrokerId(name)] = live_from_json(node.data)
-        return InZooKeeper(
-            config=Versioned(config_from_json(config.data), config.version) if config else None,
-            state=state_from_json(state.data) if state else GroupState(),
-            live=live,
-        )
+            path = paths.live_broker_node(cluster, group, BrokerId(name))
+            if (node := await session.get(path)) is not None:
+                with _remedy(f"restart {name}, with which {path} goes"):
+                    live[BrokerId(name)] = live_from_json(node.data)
+        known, now = None, GroupState()
+        if config is not None:
+            with _remedy(f"delete {config_node}: the operator writes it again"):
+                known = Versioned(config_from_json(config.data), config.version)
+        if state is not None:
+            with _remedy(f"put {state_node} back as it was"):
+                now = state_from_json(state.data)
+        return InZooKeeper(known, now, live)
+
+
+@contextmanager
+def _remedy(text: str) -> Iterator[None]:
+    """What to do about a node that does not decode. (Brokers keep what they have read.)"""
+    try:
+        yield
+    except Malformed as error:
+        raise Malformed(f"{error}: {text}") from error
 
 
 class Ensembles:

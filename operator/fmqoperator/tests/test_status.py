@@ -368,7 +368,9 @@ def test_whether_something_is_to_be_done_is_not_known_without_a_look() -> None:
     made.zookeeper_away = True
     found = condition(seen_status(made), "Progressing")
     assert (found["status"], found["reason"]) == ("Unknown", "NotKnown")
-    assert "zk:2181 does not answer" in found["message"]
+    assert "see ZooKeeperConnected" in found["message"]
+    where = condition(seen_status(made), "ZooKeeperConnected")
+    assert "zk:2181 does not answer" in where["message"]
 
 
 def test_a_stateful_set_that_was_scaled_far_beyond_the_group_is_told_of_as_far_as_it_fits() -> None:

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from fmqcore.cluster import Mode
 from fmqcore.words import BrokerId, Epoch
 from fmqoperator.actions import Tell
 from fmqoperator.let_alone import blind
 from fmqoperator.plan import plan
-from fmqoperator.resources import FENCE, SWITCHOVER, read_group
+from fmqoperator.resources import FENCE, SWITCHOVER, Access, read_group
 from fmqoperator.resources.job import Verdict
 from fmqoperator.seen import Answer, Check, Failure
 from fmqoperator.status import status
@@ -56,12 +57,66 @@ def test_without_zookeeper_and_without_answers_the_last_known_is_shown_and_calle
         assert "last known: FULL" in told["message"]
 
 
-@pytest.mark.parametrize(("silent", "access"), [(set(), "NONE"), ({"g1-0"}, "FULL")])
+@pytest.mark.parametrize(
+    ("silent", "access"),
+    [(set(), "NONE"), ({"g1-0"}, "FULL"), ({"g1-1"}, "UNKNOWN"), ({"g1-0", "g1-1"}, "FULL")],
+)
 def test_without_zookeeper_nobody_serves_only_if_all_say_so(silent: set[str], access: str) -> None:
+    """What was known last is not so any more once who served says that."""
     seen = running().seen()
-    answers = {b: Answer(b) for b in seen.answers if b not in silent}
+    answers = {b: Answer(b, why="my lease is over") for b in seen.answers if b not in silent}
     found = status(replace(seen, zookeeper=None, answers=answers))
     assert (found["access"], found["phase"]) == (access, "Unknown")
+    if access == "UNKNOWN":
+        said = "g1-0: my lease is over; of g1-1 nothing is known"
+        told = condition(found, "ReadAvailable")
+        assert (told["status"], told["reason"]) == ("Unknown", "NotKnown")
+        assert told["message"].startswith(said)
+        assert found["message"].startswith(said)
+
+
+def test_who_served_the_reads_without_a_master_is_asked_for_them() -> None:
+    made = running()
+    lose_master(made)
+    made.run(lambda w: w.state.mode is Mode.SLAVE_CONSUME)
+    made.round()
+    seen = made.seen()
+    assert seen.group.status.access is Access.READ
+    reader = BrokerId(seen.group.status.reader)
+    found = status(replace(seen, zookeeper=None, answers={reader: Answer(reader)}))
+    assert found["access"] == "UNKNOWN"
+
+
+def test_why_zookeeper_cannot_be_asked_is_said_once_and_where_one_looks_for_it() -> None:
+    made = running()
+    made.zookeeper_away = True
+    found = status(made.seen())
+    said = [c["type"] for c in found["conditions"] if "zk:2181 does not answer" in c["message"]]
+    assert sorted(said) == ["Degraded", "Ready", "ZooKeeperConnected"]
+
+
+def test_a_group_that_nobody_serves_is_not_whole() -> None:
+    made = running()
+    made.annotate(FENCE, "g1-0")
+    for _ in range(3):
+        made.round()
+    found = status(made.seen())
+    assert found["phase"] == "Down"
+    told = condition(found, "Degraded")
+    assert (told["status"], told["reason"]) == ("True", "Down")
+    assert "g1-0 is fenced" in told["message"]
+
+
+def test_a_switchover_asked_of_a_group_that_sleeps_is_said_to_wait() -> None:
+    made = running(hibernated=True)
+    for _ in range(12):
+        made.round()
+    assert status(made.seen())["phase"] == "Hibernated"
+    made.annotate(SWITCHOVER, "g1-1")
+    found = status(made.seen())
+    told = condition(found, "Progressing")
+    assert (found["phase"], told["reason"]) == ("Hibernated", "MoveWaits")
+    assert "switchover to g1-1 was asked for: spec.hibernated is set" in told["message"]
 
 
 @pytest.mark.parametrize(

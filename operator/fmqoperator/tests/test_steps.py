@@ -257,7 +257,7 @@ def test_whom_a_restart_waits_for_is_told() -> None:
     seen = idle(deleting=True)
     assert moves.unsettled(seen).endswith(": g1-2")
     down = replace(seen, nodes={"n2": Node("n2", ready=False)})
-    assert "g1-2 (on node n2, which is down" in moves.unsettled(down)
+    assert "g1-2 (on node n2, which does not answer" in moves.unsettled(down)
 
 
 # ---- pods that run nothing

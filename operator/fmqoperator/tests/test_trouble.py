@@ -161,3 +161,14 @@ def test_who_refuses_messages_is_the_last_to_become_master() -> None:
     seen = running(True, replicas=3).seen()
     assert moves.successors(seen) == ("g1-1", "g1-2")
     assert moves.successors(answers(seen, "g1-1", refuses="7 MiB are free")) == ("g1-2", "g1-1")
+
+
+def test_of_a_broker_on_a_node_that_is_down_the_node_is_named() -> None:
+    made = running()
+    ill(made)
+    made.nodes["n1"] = replace(made.nodes["n1"], ready=False)
+    made.silent.add("g1-1")
+    found = status(made.seen())
+    said = "its node n1 is not ready (kubectl describe node n1)"
+    assert f"g1-1: {said}" in found["message"]
+    assert next(b for b in found["brokers"] if b["broker"] == "g1-1")["why"] == said

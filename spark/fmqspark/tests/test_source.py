@@ -321,8 +321,7 @@ def test_a_topic_that_came_and_went_within_a_segment_keeps_its_name(tmp_path: Pa
 
 def test_only_the_newer_part_is_looked_at_when_only_that_is_asked_for(tmp_path: Path) -> None:
     a = write(tmp_path / "a")
-    since = data_batch(200).position
-    wanted = Wanted(positions=Range(since))
+    wanted = Wanted(positions=Range(since := data_batch(200).position))
     whole = plan(survey([str(a)]), wanted)
     for base in sorted(journal().segments)[: since // MIN_SEGMENT]:
         (a / segment_name(base)).write_bytes(b"")
@@ -373,7 +372,6 @@ def test_a_topic_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -
         ({"path": "/x", "splitBytes": "big"}, "splitBytes 'big'"),
         ({"path": "/x", "uncommitted": "yes"}, "true or false"),
         ({"paths": "[", "path": "/x"}, "paths"),
-        # CREATE TABLE ... USING fmq OPTIONS (path '/x'); what is read from it has no options at all
         ({"path": "/x", "provider": "fmq", "option.topic": "a"}, "CREATE TEMPORARY VIEW"),
     ],
 )

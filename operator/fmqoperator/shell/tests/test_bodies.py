@@ -71,6 +71,29 @@ def test_a_pod_that_waits(status: dict[str, Any], waiting: str, message: str) ->
     assert (seen.waiting, seen.message) == (waiting, message)
 
 
+@pytest.mark.parametrize(
+    ("state", "ready_at", "code"),
+    [
+        ({"running": {"startedAt": "2027-01-01T00:00:05Z"}}, "2027-01-01T00:02:00Z", None),
+        ({"running": {"startedAt": "2027-01-01T00:00:05Z"}}, "2027-01-01T00:00:00Z", 78),
+        ({"running": {"startedAt": "2027-01-01T00:00:05Z"}}, "2027-01-01T00:00:05Z", 78),
+        ({"waiting": {"reason": "CrashLoopBackOff"}}, "2027-01-01T00:02:00Z", 78),
+    ],
+    ids=["was ready since", "never ready since", "in one second", "does not run"],
+)
+def test_an_end_before_it_was_ready_again_is_not_why_it_is_not_ready_now(
+    state: dict[str, Any], ready_at: str, code: int | None
+) -> None:
+    seen = pod_of(
+        pod(
+            phase="Running",
+            conditions=[{"type": "Ready", "status": "False", "lastTransitionTime": ready_at}],
+            containerStatuses=[{"state": state, "lastState": {"terminated": dict(END)}}],
+        )
+    )
+    assert seen.exit_code == code
+
+
 def test_what_is_beside_the_broker_in_its_pod_is_not_the_broker() -> None:
     """A mesh's proxy that was killed, or crashes again and again, is no end of the broker's."""
     crashes = {"reason": "CrashLoopBackOff", "message": "back-off"}
@@ -94,6 +117,8 @@ def test_what_is_beside_the_broker_in_its_pod_is_not_the_broker() -> None:
 
 def test_nodes() -> None:
     assert node_of({"metadata": {"name": "n"}}) == Node("n", ready=None)
+    silent = {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}
+    assert node_of({"metadata": {"name": "n"}, "status": silent}) == Node("n", ready=False)
     body = {
         "metadata": {"name": "n", "labels": {"topology.kubernetes.io/zone": "z"}},
         "spec": {"unschedulable": True},

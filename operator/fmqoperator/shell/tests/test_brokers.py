@@ -19,7 +19,10 @@ def test_every_word_of_it() -> None:
         version="1.2",
         refuses="7 MiB are free",
         damage="0000.journal, position 7",
-        replicas=[ReplicaStatus(broker="g1-1", connected=True, lag_bytes=5)],
+        replicas=[
+            ReplicaStatus(broker="g1-1", connected=True, durable_end=295, lag_bytes=5),
+            ReplicaStatus(broker="g1-2", connected=True, lag_bytes=300),  # it said nothing yet
+        ],
     )
     assert answer_of(reply) == Answer(
         BrokerId("g1-0"),
@@ -30,7 +33,10 @@ def test_every_word_of_it() -> None:
         Position(100),
         "it is master",
         zookeeper_connected=True,
-        replicas=(Replica(BrokerId("g1-1"), connected=True, in_sync=False, lag_bytes=5),),
+        replicas=(
+            Replica(BrokerId("g1-1"), connected=True, in_sync=False, lag_bytes=5),
+            Replica(BrokerId("g1-2"), connected=True, in_sync=False, lag_bytes=None),
+        ),
         version="1.2",
         refuses="7 MiB are free",
         damage="0000.journal, position 7",

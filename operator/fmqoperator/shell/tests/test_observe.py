@@ -11,7 +11,7 @@ from fmqcore.errors import Unavailable
 from fmqoperator import judge
 from fmqoperator.actions import Tell
 from fmqoperator.plan import plan
-from fmqoperator.seen import Defaults
+from fmqoperator.seen import Defaults, InZooKeeper
 from fmqoperator.shell import observe
 from fmqoperator.shell.brokers import Brokers
 from fmqoperator.shell.cache import Cache
@@ -56,6 +56,42 @@ async def test_garbage_in_zookeeper_is_not_a_zookeeper_that_is_away(
     told = [a for a in plan(seen) if isinstance(a, Tell) and a.reason.startswith("ZooKeeper")]
     assert [t.reason for t in told] == [event]
     assert words in told[0].message
+
+
+async def test_brokers_are_asked_though_their_configuration_is_gone() -> None:
+    """They serve on: that it is not known who does would be told until it is written again."""
+    made = running()
+    asked = _Asked()
+    known = {"pods": lambda _: made.pods, "children": _none, "claims": _none}
+    cache = cast(Cache, SimpleNamespace(**_REST | known))
+    there = _There(InZooKeeper(None, made.seen().zookeeper.state, {}))  # type: ignore[union-attr]
+    observer = Observer(
+        Defaults("image"), cast(Any, None), cache, cast(Any, there), cast(Brokers, asked)
+    )
+    await observer.look(made.group, ())
+    assert sorted(asked.addresses) == sorted(made.pods)
+
+
+class _There:
+    """A ZooKeeper of which that is known."""
+
+    def __init__(self, found: InZooKeeper) -> None:
+        self.found = found
+
+    def of(self, _address: str) -> "_There":
+        return self
+
+    async def look(self, *_: Any) -> InZooKeeper:
+        return self.found
+
+
+class _Asked:
+    def __init__(self) -> None:
+        self.addresses: dict[Any, str] = {}
+
+    async def ask(self, addresses: dict[Any, str]) -> Any:
+        self.addresses = addresses
+        return {}
 
 
 async def test_a_look_does_not_wait_for_events_that_hang(monkeypatch: pytest.MonkeyPatch) -> None:

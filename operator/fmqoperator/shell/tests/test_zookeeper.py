@@ -3,16 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 
 from fmqcore.cluster import TopicConfig, TopicGroup
-from fmqcore.errors import InvalidArgument, Unavailable
+from fmqcore.errors import InvalidArgument, Malformed, Unavailable
 from fmqcore.words import GroupName, TopicId
 from fmqoperator.shell import zookeeper
 from fmqoperator.shell.zookeeper import Ensemble, Ensembles
-from fmqport.coordination import SessionState
+from fmqport.coordination import Node, SessionState
 
 A, B = "a:2181", "b:2181"
 _LONG_S = 30.0
@@ -172,3 +172,34 @@ async def test_a_topic_that_was_made_anew_meanwhile_keeps_its_number(zookeeper: 
         await ensemble.put_topic("c", replace(grown, id=anew.value.id), anew.version)
     finally:
         await ensemble.close()
+
+
+class Holds:
+    """A session of an ensemble that holds these nodes."""
+
+    def __init__(self, nodes: dict[str, bytes]) -> None:
+        self.nodes, self.state = nodes, SessionState.CONNECTED
+
+    async def sync(self, _path: str) -> None: ...
+
+    async def get(self, path: str) -> Node | None:
+        return Node(self.nodes[path], 0, 0) if path in self.nodes else None
+
+    async def children(self, path: str) -> list[str]:
+        return [name.rpartition("/")[2] for name in self.nodes if name.startswith(f"{path}/")]
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        ("config", "delete /fmq/shop/groups/g1/config: the operator writes it again"),
+        ("state", "put /fmq/shop/groups/g1/state back as it was"),
+        ("live/g1-0", "restart g1-0, with which /fmq/shop/groups/g1/live/g1-0 goes"),
+    ],
+)
+async def test_what_to_do_about_a_node_that_does_not_decode(node: str, said: str) -> None:
+    ensemble = Ensemble.__new__(Ensemble)
+    ensemble._session = cast(Any, Holds({f"/fmq/shop/groups/g1/{node}": b"{"}))
+    with pytest.raises(Malformed, match="does not decode") as found:
+        await ensemble._look("shop", GroupName("g1"))
+    assert str(found.value).endswith(said)

@@ -200,7 +200,16 @@ def on_a_node_that_is_down(seen: Observation, broker: str) -> str:
     node = node_of(seen, broker)
     if node is None or node.ready is not False:
         return ""
-    return f" (on node {node.name}, which does not answer: if for good, kubectl delete node {node.name})"
+    remedy = f"if for good, kubectl delete node {node.name}"
+    return f" (on node {node.name}, which does not answer: {remedy})"
+
+
+def serve_elsewhere(seen: Observation) -> tuple[str, ...]:
+    """Who serves though this ensemble knows of no term of the group, which had some: another one
+    was named since, or its state was deleted. (Of a new group the term is on its way.)"""
+    if state_of(seen).mode is not Mode.NEW or not seen.group.status.epoch:
+        return ()
+    return tuple(sorted(str(b) for b, a in seen.answers.items() if a.permission))
 
 
 def stateful_set(seen: Observation) -> Json | None:

@@ -23,6 +23,8 @@ def access(seen: Observation) -> Access:
     if seen.zookeeper is None:
         said = said_without_zookeeper(seen)
         return seen.group.status.access if said is None else said[0]
+    if elsewhere := facts.serve_elsewhere(seen):
+        return Access(max(seen.answers[BrokerId(b)].permission for b in elsewhere).name or "NONE")
     if state.mode not in (Mode.MASTER, Mode.SLAVE_CONSUME):
         return Access.NONE
     server = state.master if state.mode is Mode.MASTER else state.reader
@@ -101,7 +103,7 @@ def _writes(seen: Observation) -> Verdict:
             return Verdict(kind, "False", "NotEnoughReplicas", why)
     if why := trouble.refuses(seen, state.master):
         return Verdict(kind, "False", "DiskFull", why)
-    return Verdict(kind, "True", "Serving", f"{state.master} takes writes")
+    return Verdict(kind, "True", "Serving", f"{_server(seen)} takes writes")
 
 
 def _reads(seen: Observation) -> Verdict:
@@ -112,7 +114,13 @@ def _reads(seen: Observation) -> Verdict:
         return Verdict(kind, "Unknown", "NotKnown", _unknown(seen))
     if not Permission[now.value] & Permission.READ:
         return Verdict(kind, "False", "NoReader", _nobody(seen, Permission.READ))
-    return Verdict(kind, "True", "Serving", f"{facts.state_of(seen).reader} serves reads")
+    return Verdict(kind, "True", "Serving", f"{_server(seen)} serves reads")
+
+
+def _server(seen: Observation) -> str:
+    elsewhere, state = facts.serve_elsewhere(seen), facts.state_of(seen)
+    at_work = state.master if state.mode is Mode.MASTER else state.reader
+    return f"{', '.join(elsewhere)} (of another ensemble)" if elsewhere else str(at_work)
 
 
 def _without_zookeeper(seen: Observation, kind: str, bit: Permission, does: str) -> Verdict:
@@ -217,6 +225,7 @@ def _offsets(seen: Observation) -> Verdict:
 
 _UNASKED: Final = "ZooKeeper cannot be asked (see ZooKeeperConnected)"
 UNREADABLE: Final = "Unreadable"
+OTHER: Final = "OtherEnsemble"
 
 
 def _not_asked(seen: Observation) -> str:
@@ -232,6 +241,13 @@ def zookeeper(seen: Observation) -> Verdict:
         if seen.zookeeper_bad:
             return Verdict(kind, "False", UNREADABLE, f"{where} answers, but {why}")
         return Verdict(kind, "False", "Unreachable", f"{why}: look at spec.zookeeper.connect")
+    if elsewhere := facts.serve_elsewhere(seen):
+        said = (
+            f"{where} knows nothing of this group, and {', '.join(elsewhere)} serve it by what "
+            "another ensemble says: take spec.zookeeper.connect back, or restart all brokers to "
+            "begin anew there, without topics and consumers' offsets"
+        )
+        return Verdict(kind, "False", OTHER, said)
     cut = sorted(b for b, a in seen.answers.items() if not a.zookeeper_connected)
     if cut:
         return Verdict(kind, "False", "BrokersCut", f"{', '.join(cut)} cannot reach {where}")

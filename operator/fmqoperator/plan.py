@@ -237,6 +237,10 @@ _PATIENT: Final = frozenset({"DrainWaits", "MoveUnsupported", "ScaleDownRefused"
 """What waits for a person, or for something of which a watch tells."""
 
 
+_MISLEADS: Final = {judge.UNREADABLE: "ZooKeeperUnreadable", judge.OTHER: "OtherEnsemble"}
+"""The Event of an ensemble that answers, and is not to be believed."""
+
+
 def _condition(seen: Observation, kind: str) -> str:
     """As the status says it: True, False, Unknown; "" = not yet."""
     return next((c.status for c in seen.group.status.conditions if c.type == kind), "")
@@ -252,9 +256,9 @@ def _has_been_ms(seen: Observation, kind: str) -> int:
 def _zookeeper(seen: Observation) -> Iterator[Action]:
     """It went away, or is back, since the status was written."""
     before, now = _condition(seen, "ZooKeeperConnected"), judge.zookeeper(seen)
-    if now.reason == judge.UNREADABLE:
+    if now.reason in _MISLEADS:
         if now.message not in {c.message for c in seen.group.status.conditions}:
-            yield Tell("Warning", "ZooKeeperUnreadable", now.message)
+            yield Tell("Warning", _MISLEADS[now.reason], now.message)
         return
     if now.status == "False" and not seen.group.status.epoch:
         if before == "False" and _has_been_ms(seen, "ZooKeeperConnected") >= _AT_FIRST_MS:

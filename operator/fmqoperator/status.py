@@ -47,7 +47,7 @@ def status(seen: Observation) -> Json:
     ready = sum(facts.is_at_work(seen, b) for b in pods)
     brokers = _brokers(seen)
     lags = [b.lag_bytes for b in brokers if b.lag_bytes is not None]
-    known = seen.zookeeper is not None
+    known, elsewhere = seen.zookeeper is not None, facts.serve_elsewhere(seen)
     made = BrokerGroupStatus(
         observed_generation=group.metadata.generation,
         phase=phase,
@@ -56,7 +56,7 @@ def status(seen: Observation) -> Json:
         reader=state.reader if known else group.status.reader,
         access=judge.served(seen, next(v for v in found if v.type == "WriteAvailable")),
         mode=state.mode.value if known else "UNKNOWN",
-        epoch=state.epoch if known else group.status.epoch,
+        epoch=state.epoch if known and not elsewhere else group.status.epoch,
         replicas=len(pods),
         ready_replicas=ready,
         ready=f"{ready}/{0 if group.spec.hibernated else group.spec.replicas}",
@@ -168,7 +168,7 @@ def _was_live(seen: Observation, broker: str) -> bool:
 
 def _serving(seen: Observation) -> str:
     """Who serves what, e.g. `g1-0 FULL`; "" = nobody, or it is not known."""
-    if seen.zookeeper is None:
+    if seen.zookeeper is None or facts.serve_elsewhere(seen):
         return ""
     state, now = facts.state_of(seen), judge.access(seen)
     if now in (Access.NONE, Access.UNKNOWN):
@@ -280,6 +280,8 @@ def _phase(seen: Observation, what: Outlook, found: list[Verdict]) -> tuple[Phas
         serves = by_themselves is not None and by_themselves[0] not in nobody
         unknown = Phase.UNKNOWN if group.status.epoch else Phase.PENDING
         return (Phase.DEGRADED if serves else unknown), said
+    if facts.serve_elsewhere(seen):
+        return Phase.DEGRADED, by_type["ZooKeeperConnected"].message
     if state.mode is Mode.NEW:
         begun = bool(seen.pods)
         said = "; ".join(trouble.of_pods(seen)) or "the master is about to open the group"

@@ -20,9 +20,15 @@ def drifted(wanted: Json, there: Json | None) -> str:
         return "it is not there"
     hashes = [o["metadata"].get("annotations", {}).get(HASH) for o in (wanted, there)]
     if hashes[0] != hashes[1]:
-        return "what it is made from has changed"
+        path = _differs(_bare(wanted), there, "")
+        return f"{path} is to be another" if path else "something in it is not wanted any more"
     path = _differs(wanted, there, "")
     return f"{path} was changed by somebody else" if path else ""
+
+
+def _bare(wanted: Json) -> Json:
+    notes = {k: v for k, v in wanted["metadata"].get("annotations", {}).items() if k != HASH}
+    return {**wanted, "metadata": {**wanted["metadata"], "annotations": notes}}
 
 
 def _differs(wanted: Any, there: Any, path: str) -> str:

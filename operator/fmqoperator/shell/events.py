@@ -39,7 +39,8 @@ class Events:
         key = (meta.get("uid", ""), reason, message)
         if not self._told.is_news(key, time.monotonic()):
             return
-        _log.info("tells", of=f"{meta['namespace']}/{meta['name']}", reason=reason, message=message)
+        log = _log.warning if kind == "Warning" else _log.info
+        log("tells", of=f"{meta['namespace']}/{meta['name']}", reason=reason, message=message)
         if time.monotonic() < self._silent_until_s:
             return  # the log has it
         try:

@@ -341,7 +341,9 @@ def test_what_is_missing_changed_or_made_from_something_else_is_not() -> None:
     assert "containers" in drifted(wanted, there)
     there = json.loads(json.dumps(wanted))
     there["metadata"]["annotations"][HASH] = "other"
-    assert drifted(wanted, there) == "what it is made from has changed"
+    assert drifted(wanted, there) == "something in it is not wanted any more"
+    there["spec"]["replicas"] = 7
+    assert drifted(wanted, there) == "spec.replicas is to be another"
 
 
 def test_a_quantity_may_be_written_in_another_way() -> None:

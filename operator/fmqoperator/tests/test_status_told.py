@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fmqcore.cluster import Mode
+from fmqcore.cluster import GroupState, Mode
 from fmqcore.words import BrokerId, Epoch
 from fmqoperator.actions import Tell
 from fmqoperator.let_alone import blind
 from fmqoperator.plan import plan
-from fmqoperator.resources import FENCE, SWITCHOVER, Access, read_group
+from fmqoperator.resources import FENCE, SWITCHOVER, Access, BrokerGroupStatus, read_group
 from fmqoperator.resources.job import Verdict
-from fmqoperator.seen import Answer, Check, Failure
+from fmqoperator.seen import Answer, Check, Failure, InZooKeeper
 from fmqoperator.status import status
 from fmqoperator.tests.plan_kit import lose_master
 from fmqoperator.tests.world import running
@@ -278,3 +278,25 @@ def test_a_reader_that_may_read_no_more_is_not_said_to_serve() -> None:
     said = "g1-1 may serve WRITE alone (spec.permissions, or spec.slaveReads): allow it more"
     for kind in ("ReadAvailable", "WriteAvailable"):
         assert condition(found, kind)["message"].startswith(said), kind
+
+
+def test_a_group_served_by_what_another_ensemble_says_is_not_told_as_new() -> None:
+    """Somebody names an empty ensemble: brokers serve on by the one that they began with."""
+    made = running()
+    made.round()
+    assert made.state is not None
+    seen = replace(made.seen(), zookeeper=InZooKeeper(None, GroupState(), {}))
+    found = status(seen)
+    assert (found["access"], found["phase"], found["epoch"]) == ("FULL", "Degraded", 1)
+    where = condition(found, "ZooKeeperConnected")
+    assert (where["status"], where["reason"]) == ("False", "OtherEnsemble")
+    assert "knows nothing of this group, and g1-0 serve it" in where["message"]
+    assert found["lastTransition"] == made.body["status"]["lastTransition"]
+    (event,) = [a for a in plan(seen) if isinstance(a, Tell) and a.type == "Warning"]
+    assert (event.reason, event.message) == ("OtherEnsemble", where["message"])
+    made.body["status"] = found
+    again = replace(made.seen(), zookeeper=seen.zookeeper)
+    assert not [a for a in plan(again) if isinstance(a, Tell) and a.reason == "OtherEnsemble"]
+    # A group that was never opened is about to be: its first term is on its way.
+    fresh = made.group.model_copy(update={"status": BrokerGroupStatus()})
+    assert status(replace(seen, group=fresh))["phase"] == "Creating"

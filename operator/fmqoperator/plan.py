@@ -110,7 +110,12 @@ def _config(seen: Observation, what: Outlook) -> Iterator[Action]:
         return
     members = ", ".join(m.id for m in what.config.members)
     if now is None:
-        yield Tell("Normal", "GroupConfigured", f"brokers {members} in ZooKeeper")
+        served = seen.group.status.epoch and facts.state_of(seen).mode is not Mode.NEW
+        told = f"brokers {members} in ZooKeeper"
+        if served:
+            yield Tell("Warning", "GroupConfigured", f"{told} again: somebody had taken that away")
+        else:
+            yield Tell("Normal", "GroupConfigured", told)
     yield PutGroupConfig(what.config, version, "it is not as declared")
 
 
@@ -237,6 +242,12 @@ _PATIENT: Final = frozenset({"DrainWaits", "MoveUnsupported", "ScaleDownRefused"
 """What waits for a person, or for something of which a watch tells."""
 
 
+def _was_told_away(seen: Observation) -> bool:
+    """Of a new group that is told after a while only, and often it is there by then."""
+    at_first = not seen.group.status.epoch
+    return not at_first or _has_been_ms(seen, "ZooKeeperConnected") >= _AT_FIRST_MS
+
+
 _MISLEADS: Final = {judge.UNREADABLE: "ZooKeeperUnreadable", judge.OTHER: "OtherEnsemble"}
 """The Event of an ensemble that answers, and is not to be believed."""
 
@@ -266,7 +277,7 @@ def _zookeeper(seen: Observation) -> Iterator[Action]:
     elif now.status == "False" != before:
         why = "masters serve on while their slaves are linked to them, and nobody fails over"
         yield Tell("Warning", "ZooKeeperAway", f"{now.message}; {why}")
-    elif now.status == "True" and before == "False":
+    elif now.status == "True" and before == "False" and _was_told_away(seen):
         yield Tell("Normal", "ZooKeeperBack", f"{now.message} answers again")
 
 

@@ -1,10 +1,10 @@
 """The journal gets shorter: cut back to a batch boundary, dropped whole, or its oldest part gone.
 
 Order of effects (D5). Cut and reset: a checkpoint that says what is void, then files are removed
-(newest first) and the cut zeroed, then a checkpoint without it; so a crash in between is finished
-at the next start. Retention: a checkpoint with the new `log_start`, then the files go, oldest
-first. Whoever began one of these finishes it, even if the task that asked is cancelled. All three
-make room, so what they write before may use the reserve.
+(newest first), the cut zeroed and a `resume` of it forgotten, then a checkpoint without it; so a
+crash in between is finished at the next start. Retention: a checkpoint with the new `log_start`,
+then the files go, oldest first. Whoever began one of these finishes it, even if the task that asked
+is cancelled. All three make room, so what they write before may use the reserve.
 
 Who looks meanwhile sees the journal as it was or as it is: all its parts get shorter in one step,
 before the first file goes.
@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 import structlog
 
 from fmqbroker.journal.parts import Parts
-from fmqbroker.journal.recover import Loaded, load_segment
+from fmqbroker.journal.recover import Loaded, forget_above, load_segment
 from fmqcore.errors import InvalidArgument, NotFound
+from fmqcore.journal.resume import RESUME
 from fmqcore.words import Position
 from fmqport.disk import DiskFailed, DiskFull
 
@@ -56,6 +57,7 @@ async def cut(parts: Parts, position: Position, adopt: Adopt) -> None:
         await store.remove(void)
         if keep is not None and position < keep.end:
             await store.wipe_from(keep, position)
+        await forget_above(store.disk, position)
         await parts.checkpoints.write()
 
 
@@ -72,6 +74,7 @@ async def reset(parts: Parts, position: Position, adopt: Adopt) -> None:
         parts.flusher.cut(position, 0)
         adopt(None)
         await parts.store.remove(void)
+        await parts.store.disk.remove(RESUME)
         await parts.checkpoints.write()
 
 

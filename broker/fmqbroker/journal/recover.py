@@ -6,6 +6,7 @@ remains is written again where it may never have reached the disk, and fsynced. 
 durable end is never cut: `CorruptJournal`.
 """
 
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import structlog
@@ -183,6 +184,8 @@ async def _recover_last(
     file = await store.readable(segment)
     resume = None if in_full else await _read_resume(disk, file, segment, found.cut_at)
     loaded = await load_segment(store, segment, found.cut_at, resume)
+    if found.cut_at is not None:
+        await forget_above(disk, loaded.end)
     at, crc = (resume.position, resume.raw_crc) if resume else (segment.base, 0)
     raw_crc = await _raw_crc(file, at - segment.base, loaded.end - segment.base, crc)
     loaded = loaded._replace(raw_crc=raw_crc)
@@ -303,6 +306,17 @@ async def _read_resume(
         log.warning("journal: recovery", finding=str(finding))
         return None
     return resume
+
+
+async def forget_above(disk: Disk, position: Position) -> None:
+    """Take the file away if it tells of what was behind `position`, where the journal is cut: what
+    is written there next is something else, and each start would find that it does not fit."""
+    data = await disk.read_file(RESUME)
+    if data is None:
+        return
+    with suppress(Malformed):  # the next start tells of it
+        if decode_resume(data).position > position:
+            await disk.remove(RESUME)
 
 
 def _resumed(resume: Resume) -> tuple[Cursor, JournalState, "_Index"]:

@@ -112,6 +112,8 @@ class Resumes:
             await self._store.disk.replace_file(RESUME, data)
         except DiskFull as error:  # a start takes longer
             log.warning("journal: no room for the resume file", why=str(error))
+        if self._cuts != self._flusher.cuts:  # meanwhile
+            await self._store.disk.remove(RESUME)
 
     @staticmethod
     def _next(position: Position) -> Position:

@@ -158,8 +158,26 @@ async def test_a_cut_that_was_begun_is_not_undone_by_it(tmp_path: Path) -> None:
         await until(lambda: (tmp_path / RESUME).exists())
         await journal._parts.checkpoints.write(drop_from=ends[20])
     assert resume_of(tmp_path).position > ends[20]
-    async with running(tmp_path, segment_bytes=LARGE) as journal:
+    async with running(tmp_path, segment_bytes=LARGE, crash=True) as journal:
         assert journal.end == ends[20]
+        assert not (tmp_path / RESUME).exists(), "each start would tell that it does not fit"
+
+
+@pytest.mark.parametrize("way", ["truncate", "reset"])
+async def test_one_that_tells_of_what_is_cut_goes_with_it(tmp_path: Path, way: str) -> None:
+    """Each start until the next one is written would tell of it (M001), and scan it all."""
+    async with running(tmp_path, segment_bytes=LARGE) as journal:
+        journal.append(epoch(1))
+        ends = fill(journal, 100)
+        await until(lambda: (tmp_path / RESUME).exists())
+        behind = resume_of(tmp_path).position
+        await journal.truncate(journal.end)
+        assert resume_of(tmp_path).position == behind, "what is below the cut is as it was"
+        if way == "truncate":
+            await journal.truncate(ends[20])
+        else:
+            await journal.reset(Position(0))
+        assert not (tmp_path / RESUME).exists()
 
 
 @pytest.mark.parametrize("way", ["reset", "truncate"])

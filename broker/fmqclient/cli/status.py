@@ -48,7 +48,9 @@ def _cells(row: BrokerStatus, replica: Any) -> tuple[Any, ...]:
     if row.error:
         where = f"does not answer at {row.address}"
         return row.group, row.broker, "?", "?", row.mode, row.epoch, "", "", "", where
-    lag = "" if replica is None else f"{replica.lag_bytes:,} B"
+    # Of a slave that has said nothing yet in this term nobody knows how far it is.
+    unknown = replica is not None and not replica.durable_end and replica.lag_bytes
+    lag = "" if replica is None else "?" if unknown else f"{replica.lag_bytes:,} B"
     in_sync = "" if replica is None else ("yes" if replica.in_sync else "no")
     return (
         row.group,

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from fmqclient.cli import common, dev, groups, main, status, topics
 from fmqclient.dev.one_broker import BrokerStatus as DevStatus
 from fmqclient.dev.plan import BrokerPlan
-from fmqclient.infos import BrokerStatus
+from fmqclient.infos import BrokerStatus, ReplicaStatus
 from fmqcore.errors import UnknownTopic
 from fmqcore.words import BrokerId, GroupName, Permission
 
@@ -143,3 +144,13 @@ def test_a_table_shows_what_is_there(capsysbinary: pytest.CaptureFixture[bytes])
     _, first, second = capsysbinary.readouterr().out.decode().splitlines()
     assert first.split() == ["[fd00:abc::1]:9876", r"me\x1b[2J\nyou"]
     assert second.split() == ["[fd00:100:ab:1::2]:9876", "café"]
+
+
+def test_how_far_a_slave_is_that_has_said_nothing_yet_is_not_told() -> None:
+    row = BrokerStatus("g1", "g1-1", "h:1")
+    silent = ReplicaStatus(
+        "g1-1", connected=True, in_sync=False, received_end=0, durable_end=0, lag_bytes=50_000_000
+    )
+    assert "?" in status._cells(row, silent)
+    assert "5 B" in status._cells(row, replace(silent, durable_end=7, lag_bytes=5))
+    assert "0 B" in status._cells(row, replace(silent, lag_bytes=0))

@@ -300,3 +300,12 @@ def test_a_group_served_by_what_another_ensemble_says_is_not_told_as_new() -> No
     # A group that was never opened is about to be: its first term is on its way.
     fresh = made.group.model_copy(update={"status": BrokerGroupStatus()})
     assert status(replace(seen, group=fresh))["phase"] == "Creating"
+
+
+def test_a_configuration_that_somebody_took_away_is_told_when_it_is_written_again() -> None:
+    made = running()
+    made.config = None
+    made.round()
+    (again,) = [e for e in made.events if e.reason == "GroupConfigured"]
+    assert again.type == "Warning"
+    assert "in ZooKeeper again: somebody had taken that away" in again.message

@@ -95,6 +95,32 @@ def test_the_masters_node_is_drained(apart: Group, report: Report) -> None:
     assert apart.status["master"] == slave, "nobody asked for it back"
 
 
+def test_a_master_whose_node_is_lost_for_good_is_replaced(apart: Group, report: Report) -> None:
+    """A node that is lost says nothing (its `Ready` is `Unknown`), and its pod stays for minutes:
+    nobody waits for that."""
+    master, node = apart.status["master"], node_of(apart, apart.status["master"])
+    slave = next(b for b in ("g1-0", "g1-1") if b != master)
+    apart.spec["promotion"] = {"policy": "after", "afterSeconds": 30}
+    apart.apply()
+    apart.wait_ready()
+    with story(apart, report, "the master's node lost for good", FaultKind.KILL) as told:
+        told.fired(master, detail=node)
+        with node_lost(node):
+            told.down(master, Ending.KILLED)
+            until(lambda: not node_is(node, "True"), "the cluster has noticed", 120)
+            why = f"{master}: its node {node} is not ready"
+            until(lambda: why in apart.condition("Degraded")["message"], "the node is named", 60)
+            until(lambda: apart.status["master"] == slave, "the slave is master", 120)
+            until(lambda: apart.status["mode"] == "MASTER", "it has opened its term", 60)
+            assert any(pod["metadata"]["name"] == master for pod in apart.pods()), "still there"
+            report["a lost node's master replaced: kubectl get bg"] = apart.row()
+        told.healed()
+    assert (apart.status["master"], apart.status["inSync"]) == (slave, [master])
+    assert "Promotion" in apart.events()
+    apart.spec["promotion"] = {"policy": "off"}
+    apart.apply()
+
+
 def _drain(node: str) -> None:
     """As an administrator does, who waits for budgets."""
     kubectl(

@@ -3,7 +3,7 @@
 Data goes to standard output, talk to standard error. Exit codes:
 
     0 clean   1 warnings   2 inconsistent   3 incomplete   64 wrong usage   69 unavailable
-    130 interrupted
+    130 interrupted   143 terminated
 """
 
 import json
@@ -22,7 +22,17 @@ from fmqspark.check.rows import Level
 from fmqspark.engines import open_engine
 from fmqspark.places import each_once, no_data_directory
 from fmqspark.rebuild import Done, IndexResult, rebuild
-from fmqspark.told import INTERRUPTED, USAGE, leave, mistake, say, sentence, told, write
+from fmqspark.told import (
+    INTERRUPTED,
+    USAGE,
+    ends_in_order,
+    leave,
+    mistake,
+    say,
+    sentence,
+    told,
+    write,
+)
 
 if TYPE_CHECKING:
     from fmqspark.archive.job import Archived
@@ -84,8 +94,9 @@ OutputOption = Annotated[Output, typer.Option("--output", "-o", help="how to pri
 
 
 @app.callback()
-def _app() -> None:
+def _app(context: typer.Context) -> None:
     """Data jobs."""
+    context.with_resource(ends_in_order())
 
 
 @app.command()

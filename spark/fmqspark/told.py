@@ -5,6 +5,7 @@
 
 import errno
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -26,6 +27,26 @@ from fmqspark.check.job import INCOMPLETE, INCONSISTENT
 USAGE: Final = 64
 UNAVAILABLE: Final = 69
 INTERRUPTED: Final = 130
+TERMINATED: Final = 143
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: a job ends as by Ctrl-C, with an exit code of its own."""
+
+
+@contextmanager
+def ends_in_order() -> Iterator[None]:
+    """Let SIGTERM meanwhile raise `Terminated` in the main thread. By itself it would end this
+    process at once, and its pool's semaphores and folders stay for somebody to complain of."""
+
+    def end(*_: object) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -33,6 +54,8 @@ def told() -> Iterator[None]:
     """Every failure is one line and an exit code, here and under `fmq`."""
     try:
         yield
+    except Terminated:
+        raise typer.Exit(TERMINATED) from None
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(INCOMPLETE) from None

@@ -10,6 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fmqspark.tests.kit import write
+
 JOB = """
 import sys
 from pathlib import Path
@@ -107,6 +109,33 @@ def test_ctrl_c_ends_a_pool_without_a_word(tmp_path: Path, when: str, sign: str)
         job.kill()
         job.wait()
     assert (job.returncode, said) == (130, "")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_job_that_is_told_to_stop_ends_without_a_word(
+    tmp_path: Path, sent: signal.Signals, code: int
+) -> None:
+    """As Kubernetes stops it: what its pool and its folders were is taken away first."""
+    command = ["check", str(write(tmp_path / "a")), "--engine", "pool", "--rate", "1k"]
+    job = subprocess.Popen(
+        [sys.executable, "-m", "fmqspark", *command, "--out", str(tmp_path / "out")],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        while not psutil.Process(job.pid).children():
+            assert job.poll() is None, "it was to be stopped at work"
+            time.sleep(0.02)
+        time.sleep(1)  # into the reading, which takes minutes
+        job.send_signal(sent)
+        said, _ = job.communicate(timeout=60)
+    finally:
+        job.kill()
+        job.wait()
+    assert (job.returncode, said) == (code, "")
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -276,9 +276,9 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "the checkpoint goes on saying what is void: a crash takes what was written there since",
         (
             CUTTING,
-            "            await store.wipe_from(keep, position)\n"
+            "        await forget_above(store.disk, position)\n"
             "        await parts.checkpoints.write()",
-            "            await store.wipe_from(keep, position)",
+            "        await forget_above(store.disk, position)",
         ),
         tests=(
             "broker/fmqbroker/tests/test_journal_cut.py::test_what_is_written_after_a_cut_is_not_cut_again",

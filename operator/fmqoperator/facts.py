@@ -204,6 +204,11 @@ def on_a_node_that_is_down(seen: Observation, broker: str) -> str:
     return f" (on node {node.name}, which does not answer: {remedy})"
 
 
+def server_of(state: GroupState) -> BrokerId:
+    """Who serves, if anybody does: the master; without one, who serves the reads."""
+    return state.master if state.mode is Mode.MASTER else state.reader
+
+
 def serve_elsewhere(seen: Observation) -> tuple[str, ...]:
     """Who serves though this ensemble knows of no term of the group, which had some: another one
     was named since, or its state was deleted. (Of a new group the term is on its way.)"""

@@ -27,7 +27,7 @@ def access(seen: Observation) -> Access:
         return Access(max(seen.answers[BrokerId(b)].permission for b in elsewhere).name or "NONE")
     if state.mode not in (Mode.MASTER, Mode.SLAVE_CONSUME):
         return Access.NONE
-    server = state.master if state.mode is Mode.MASTER else state.reader
+    server = facts.server_of(state)
     answer = facts.answer_of(seen, server)
     if answer is not None:
         return Access(answer.permission.name or "NONE")
@@ -118,9 +118,8 @@ def _reads(seen: Observation) -> Verdict:
 
 
 def _server(seen: Observation) -> str:
-    elsewhere, state = facts.serve_elsewhere(seen), facts.state_of(seen)
-    at_work = state.master if state.mode is Mode.MASTER else state.reader
-    return f"{', '.join(elsewhere)} (of another ensemble)" if elsewhere else str(at_work)
+    elsewhere, server = facts.serve_elsewhere(seen), facts.server_of(facts.state_of(seen))
+    return f"{', '.join(elsewhere)} (of another ensemble)" if elsewhere else server
 
 
 def _without_zookeeper(seen: Observation, kind: str, bit: Permission, does: str) -> Verdict:
@@ -142,7 +141,7 @@ def _without_zookeeper(seen: Observation, kind: str, bit: Permission, does: str)
 
 def _unknown(seen: Observation) -> str:
     state = facts.state_of(seen)
-    server = state.master if state.mode is Mode.MASTER else state.reader
+    server = facts.server_of(state)
     return f"{server} lives and does not answer the operator"
 
 
@@ -153,7 +152,7 @@ def _nobody(seen: Observation, bit: Permission) -> str:
         return "no master has opened the group yet"
     if state.mode is Mode.MASTER and state.master in facts.fenced(seen):
         return f"master {state.master} is fenced ({FENCE}): take that back, or name another master"
-    server = state.master if state.mode is Mode.MASTER else state.reader
+    server = facts.server_of(state)
     if kept := _kept_from(seen, server, bit if server == state.master else Permission.READ):
         return kept
     answer = facts.answer_of(seen, state.master)

@@ -173,7 +173,7 @@ def _serving(seen: Observation) -> str:
     state, now = facts.state_of(seen), judge.access(seen)
     if now in (Access.NONE, Access.UNKNOWN):
         return ""
-    return f"{state.master if state.mode is Mode.MASTER else state.reader} {now.value}"
+    return f"{facts.server_of(state)} {now.value}"
 
 
 def _memory(seen: Observation, what: Outlook) -> Memory:

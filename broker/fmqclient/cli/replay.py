@@ -73,7 +73,7 @@ def replay(
     target = to or topic
     try:
         for what, given in (("replay (--name)", name), ("group", group)):
-            if given is not None:
+            if given:
                 require_name(what, given)
         for given in (topic, target):
             require_name("topic", given)

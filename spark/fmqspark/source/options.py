@@ -76,8 +76,8 @@ class Request:
     connect: tuple[str, ...] = ()  # brokers to ask who there is, instead of directories
     group: str = ""
     fields: tuple[Field, ...] = ()  # of messages that are JSON
-    at_once: int = 0  # tasks that Spark runs at the same time; 0: not known
     filters_once: bool = False  # one query alone, so what its filters leave out need not be read
+    at_once: int = 0  # tasks that Spark runs at the same time; 0: not known
 
     @property
     def named(self) -> tuple[str, ...]:

@@ -109,9 +109,12 @@ def test_a_schema_without_columns_counts_nothing(tmp_path: Path) -> None:
 
 
 def test_a_column_named_twice_is_told(tmp_path: Path) -> None:
+    from pyspark.sql.types import StructType
+
     from fmqspark.spark.source import FmqDataSource
 
-    source = FmqDataSource({"path": str(write(tmp_path / "a")), "columns": "value,offset,value"})
+    source = FmqDataSource({"path": str(write(tmp_path / "a"))})
+    twice = StructType().add("offset", "long").add("value", "binary").add("offset", "long")
     for reader in (source.reader, source.streamReader):
-        with pytest.raises(InvalidArgument, match="column value is named more than once"):
-            reader(source.schema())
+        with pytest.raises(InvalidArgument, match="column offset is named more than once"):
+            reader(twice)

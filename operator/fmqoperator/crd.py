@@ -46,6 +46,7 @@ class Kind(NamedTuple):
     scale: bool = False
 
 
+_REASON: Final = '.status.conditions[?(@.type=="{}")].reason'
 _AGE: Final = Column("AGE", ".metadata.creationTimestamp", "Since when it is there.", "date")
 
 KINDS: Final = (
@@ -74,6 +75,7 @@ KINDS: Final = (
             Column("ID", ".status.id", "The topic's number.", "integer"),
             Column("QUEUES", ".status.queues", "Queues in all groups.", "integer"),
             Column("READY", '.status.conditions[?(@.type=="Ready")].status', "Whether it is so."),
+            Column("REASON", _REASON.format("Ready"), "Why, in a word."),
             _AGE,
             Column("MESSAGE", ".status.message", "What is awaited.", priority=1),
         ),
@@ -88,6 +90,7 @@ KINDS: Final = (
             Column("PHASE", ".status.phase", "Whether it ran."),
             Column("VERDICT", ".status.verdict", "What it found."),
             Column("EXIT", ".status.exitCode", "The worst exit code.", "integer"),
+            Column("REASON", _REASON.format("Consistent"), "Why, in a word."),
             _AGE,
             Column("MESSAGE", ".status.message", "The same in a sentence.", priority=1),
         ),

@@ -26,6 +26,7 @@ from fmqoperator.resources.base import Condition
 from fmqoperator.resources.job import JobEngine, JobPhase, JobType, Verdict
 from fmqoperator.seen import Claim, Defaults, Failure, Pod
 from fmqoperator.times import as_text, is_moment, of_text
+from fmqoperator.told import has_waited
 
 CALM_MS: Final = 60_000
 BUSY_MS: Final = 3_000
@@ -38,6 +39,7 @@ _FAILED: Final = {
     "writes there, or the image lacks pyarrow",
     137: "it was killed: out of memory (spec.resources.limits.memory)",
 }
+_NOT_KNOWN: Final = "NotKnown"
 _JOB_API: Final = "batch/v1"
 _ENDED: Final = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 
@@ -83,8 +85,11 @@ def plan_job(seen: JobSeen) -> list[Action]:
     ]
     if late:
         return [*late, Requeue(BUSY_MS)]
-    if _waits(seen)[0]:
-        return [Requeue(BUSY_MS)]
+    reason, message = _waits(seen)
+    if reason:
+        waited = has_waited(job.metadata.creation_timestamp, seen.now_ms)
+        told = [Tell("Warning", reason, message)] if waited and reason != _NOT_KNOWN else []
+        return [*told, Requeue(BUSY_MS)]
     actions: list[Action] = []
     for node, brokers in _to_do(seen):
         assert seen.group is not None
@@ -191,13 +196,13 @@ def _waits(seen: JobSeen) -> tuple[str, str]:
         said = "of an earlier BrokerJob of this name, about to be deleted with it"
         return "EarlierJob", f"{', '.join(seen.others)} is there still, {said}"
     if not seen.group_known:
-        return "NotKnown", "the group's objects cannot be read"
+        return _NOT_KNOWN, "the group's objects cannot be read"
     if group is None:
         return "NoSuchGroup", f"there is no BrokerGroup {spec.group} in this namespace"
     if not group.status.epoch:
         return "NotOpened", f"group {spec.group} has not served yet: there is nothing to look at"
     if seen.brokers is None or seen.claims is None:
-        return "NotKnown", "the group's pods and volumes cannot be listed"
+        return _NOT_KNOWN, "the group's pods and volumes cannot be listed"
     wanted = _wanted(seen)
     if not wanted:
         return "NoMaster", f"group {spec.group} has no master yet"

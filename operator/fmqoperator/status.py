@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from fmqcore.cluster import Mode
 from fmqcore.words import BrokerId, Permission
-from fmqoperator import facts, judge, moves, outages, trouble, turns, volumes, wanted
+from fmqoperator import facts, judge, outages, phases, trouble, turns, volumes, wanted
 from fmqoperator.objects import names
 from fmqoperator.objects.quantities import bytes_of
 from fmqoperator.outlook import Outlook, outlook
@@ -26,7 +26,7 @@ from fmqoperator.resources.base import MAX_BROKERS
 from fmqoperator.resources.status import Memory
 from fmqoperator.seen import Observation, Replica
 from fmqoperator.times import as_text
-from fmqoperator.words import Hold, Leave, Move, Restart, Run, Verdict
+from fmqoperator.words import Move, Verdict
 
 COALESCE_MS: Final = 10_000
 """What changes with the traffic is written at most so often."""
@@ -42,7 +42,7 @@ def status(seen: Observation) -> Json:
     what, seen = _NO_OUTLOOK if idle else outlook(seen), wanted.own(seen)
     state = facts.state_of(seen)
     found = judge.verdicts(seen, what)
-    phase, message = _phase(seen, what, found)
+    phase, message = phases.phase(seen, what, found)
     pods = seen.pods or {}
     ready = sum(facts.is_at_work(seen, b) for b in pods)
     brokers = _brokers(seen)
@@ -252,96 +252,6 @@ def _cause(seen: Observation) -> str:
     place = f" in place of {before}" if gave_way else ""
     why = f": {memory.move}" if memory.move else ""
     return f"{state.master} is master{place}{why}"
-
-
-def _phase(seen: Observation, what: Outlook, found: list[Verdict]) -> tuple[Phase, str]:
-    """The first that is so."""
-    group, state, now = seen.group, facts.state_of(seen), judge.access(seen)
-    by_type = {v.type: v for v in found}
-    if group.metadata.deletion_timestamp is not None:
-        return Phase.DELETING, "volumes: " + group.spec.storage.on_delete.value
-    if group.spec.paused:
-        return Phase.PAUSED, by_type["Paused"].message
-    if what.problem is not None:
-        return Phase.PENDING, what.problem.message
-    if group.spec.hibernated:
-        asleep = seen.pods is not None and not seen.pods
-        waits = "" if asleep else "; ".join(h.message for h in what.holds)
-        if seen.zookeeper is None and not asleep:
-            waits = f"spec.hibernated is set, and nobody is stopped: {seen.zookeeper_why}"
-        said = waits or "spec.hibernated is set"
-        return (Phase.HIBERNATED if asleep else Phase.HIBERNATING), said
-    if seen.zookeeper is None:
-        by_themselves = judge.said_without_zookeeper(seen)
-        said = by_type["ZooKeeperConnected"].message
-        if by_themselves is not None and by_themselves[0] is Access.UNKNOWN:
-            said = f"{by_type['ReadAvailable'].message}: {said}"
-        nobody = (Access.NONE, Access.UNKNOWN)
-        serves = by_themselves is not None and by_themselves[0] not in nobody
-        unknown = Phase.UNKNOWN if group.status.epoch else Phase.PENDING
-        return (Phase.DEGRADED if serves else unknown), said
-    if facts.serve_elsewhere(seen):
-        return Phase.DEGRADED, by_type["ZooKeeperConnected"].message
-    if state.mode is Mode.NEW:
-        begun = bool(seen.pods)
-        said = "; ".join(trouble.of_pods(seen)) or "the master is about to open the group"
-        return (Phase.CREATING if begun else Phase.PENDING), said
-    if (doing := _doing(what)) and not _is_hidden_by(seen, what, doing[0]):
-        return doing
-    match now:
-        case Access.UNKNOWN:
-            return Phase.UNKNOWN, by_type["ReadAvailable"].message
-        case Access.NONE:
-            return Phase.DOWN, by_type["ReadAvailable"].message
-        case Access.READ if state.mode is Mode.SLAVE_CONSUME:
-            return Phase.READ_ONLY, state.why
-        case _:
-            pass
-    missing = judge.not_wholly(seen, found)
-    writes = by_type["WriteAvailable"]
-    if writes.status == "False" and now is Access.FULL and writes.message not in missing:
-        missing.insert(0, writes.message)
-    if missing:
-        return Phase.DEGRADED, "; ".join(missing)
-    waiting = [h.message for h in what.holds]
-    return Phase.RUNNING, "; ".join(waiting) or by_type["WriteAvailable"].message
-
-
-def _is_hidden_by(seen: Observation, what: Outlook, phase: Phase) -> bool:
-    """What waits is no reason why nobody serves, or a slave alone, and must hide that from nobody.
-    (A move that goes on takes a moment in which nobody serves. A promotion is what mends it.)"""
-    if what.step is not None or phase is Phase.PROMOTING or moves.goes_on(seen):
-        return False
-    now, state = judge.access(seen), facts.state_of(seen)
-    return now is Access.NONE or (now is Access.READ and state.mode is Mode.SLAVE_CONSUME)
-
-
-def _doing(what: Outlook) -> tuple[Phase, str] | None:
-    """What the operator is about."""
-    match what.step:
-        case Move(why=why):
-            return Phase.SWITCHING, why
-        case Leave(why=why):
-            return Phase.SCALING, why
-        case Run(why=why):
-            return Phase.HIBERNATING, why
-        case Restart(pod=pod, why=why):
-            return Phase.UPDATING, f"{pod}: {why}"
-        case None:
-            pass
-    phases = {
-        "Switching": Phase.SWITCHING,
-        "ScaleDownWaits": Phase.SCALING,
-        "UpdateWaits": Phase.UPDATING,
-        "PromotionWaits": Phase.PROMOTING,
-        "Promoting": Phase.PROMOTING,
-    }
-    found = next((h for h in what.holds if h.reason in phases), None)
-    return None if found is None else (phases[found.reason], _all(what.holds, found))
-
-
-def _all(holds: tuple[Hold, ...], first: Hold) -> str:
-    return "; ".join([first.message, *(h.message for h in holds if h is not first)])
 
 
 def _conditions(

@@ -13,11 +13,13 @@ from typing import Any, Final
 from fmqoperator.actions import Tell
 from fmqoperator.resources import Json
 from fmqoperator.seen import Failure
+from fmqoperator.times import is_moment, of_text
 
 AGAIN_S: Final = 600.0
 MOST: Final = 5
 _KEPT: Final = 10_000
 _LASTING_ROUNDS: Final = 2
+_WAITED_MS: Final = (30_000, 60_000)
 OLD_DEFINITION: Final = "OldDefinition"
 
 
@@ -67,6 +69,12 @@ class Told:
         }
         known = {uid for uid, _, _ in self._said}
         self._rounds = {uid: n for uid, n in self._rounds.items() if uid in known}
+
+
+def has_waited(since: str, now_ms: int) -> bool:
+    """Whether to tell of what waits, and may be about to come by itself: once it has waited a
+    while, and not again by an operator that begins long after. `since`: as in `times`."""
+    return is_moment(since) and _WAITED_MS[0] <= now_ms - of_text(since) < _WAITED_MS[1]
 
 
 def counted(before: Iterable[Failure], now: Iterable[Failure]) -> tuple[Failure, ...]:

@@ -22,6 +22,7 @@ from fmqoperator.resources import Condition, Json, Topic, TopicStatus
 from fmqoperator.resources.parts import Reclaim
 from fmqoperator.seen import Failure
 from fmqoperator.times import as_text
+from fmqoperator.told import has_waited
 
 CALM_MS = 60_000
 BUSY_MS = 3_000
@@ -74,8 +75,9 @@ class DeleteTopic:
 
 
 _TAKEN: Final = "NameTaken"
+_NO_GROUP: Final = "NoSuchGroup"
 _TELL: Final = frozenset({"Invalid", "QueuesKept", "ZooKeeperUnreachable", UNREADABLE, _TAKEN})
-"""(A group that is not there yet is mostly about to be made.)"""
+"""(A group that is not there yet is mostly about to be made: that is told after a while.)"""
 
 TopicAction = CreateTopic | PutTopic | Tell | Requeue
 
@@ -126,8 +128,13 @@ def plan_topic(seen: TopicSeen) -> list[TopicAction]:
 def _told(seen: TopicSeen) -> Iterator[Tell]:
     """What a person must look after, if the status does not say it yet."""
     _, reason, message = _ready(replace(seen, failures=()))
-    known = [c.message for c in seen.topic.status.conditions]
-    if reason in _TELL and message[:2048] not in known:
+    before = next((c for c in seen.topic.status.conditions if c.type == "Ready"), None)
+    if reason != _NO_GROUP:
+        news = reason in _TELL and (before is None or message[:2048] != before.message)
+    else:
+        since = "" if before is None or before.reason != reason else before.last_transition_time
+        news = has_waited(since, seen.now_ms)
+    if news:
         yield Tell("Warning", reason, message)
 
 
@@ -214,7 +221,7 @@ def _ready(seen: TopicSeen) -> tuple[str, str, str]:
     if missing := _missing(seen):
         where = f"cluster {cluster_of(seen.topic)}"
         said = f"{where} has no group {', '.join(missing)}: make them, or take them out of groups"
-        return "False", "NoSuchGroup", said
+        return "False", _NO_GROUP, said
     if seen.there is None:
         return "False", "Creating", "it is being created"
     now = _by_name(seen.there.value.groups)

@@ -51,13 +51,26 @@ _HOST: Final = rf"({_LABEL}(\.{_LABEL})*\.?|{_V6}):[0-9]{{1,5}}"
 _NODE: Final = r"[A-Za-z0-9._-]*[A-Za-z0-9_-][A-Za-z0-9._-]*"  # not `.`, not `..`
 HOSTS: Final = rf"^{_HOST}(,{_HOST})*(/{_NODE})*/?$"
 
+_PATH: Final = "({}.connect + '/').replace('//', '/').split('/', 2)[1]"
+"""In CEL: what follows the hosts; with a slash at its end or not is the same."""
+
+
+def _without_pattern(schema: dict[str, Any]) -> None:
+    """A rule says it in words."""
+    del schema["pattern"]
+
 
 class ZooKeeper(Part):
     """Where the cluster's ZooKeeper is."""
 
     model_config = rules(
         (
-            "(self.connect + '/').split('/', 2)[1] == (oldSelf.connect + '/').split('/', 2)[1]",
+            f"self.connect.matches(r'{HOSTS}')",
+            "zookeeper.connect: host:port of each server, separated by commas, and a /path after "
+            "the last one or none: zk-0.zk:2181,zk-1.zk:2181,zk-2.zk:2181/fmq",
+        ),
+        (
+            f"{_PATH.format('self')} == {_PATH.format('oldSelf')}",
             "zookeeper.connect: the path after the hosts cannot be changed, the group's state is "
             "there; make a new BrokerGroup, or copy the nodes and delete this one with its "
             "volumes kept",
@@ -66,6 +79,7 @@ class ZooKeeper(Part):
 
     connect: str = Field(
         pattern=HOSTS,
+        json_schema_extra=_without_pattern,
         max_length=512,
         description="host:port of each server, separated by commas (an IPv6 address in brackets); "
         "a /path after the last one keeps all that is FMQ's below it.",

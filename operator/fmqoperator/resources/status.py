@@ -30,7 +30,7 @@ class Phase(Enum):
     """One word for what goes on."""
 
     PENDING = "Pending"  # nothing is there yet, or something keeps the operator from beginning
-    CREATING = "Creating"  # brokers start, the group was never opened
+    CREATING = "Creating"  # brokers start: the group was never opened, or sleeps no more
     RUNNING = "Running"  # as declared
     DEGRADED = "Degraded"  # it serves, and something is missing
     READ_ONLY = "ReadOnly"  # the master is gone, a slave serves the reads

@@ -15,7 +15,8 @@ SPARKY = Defaults(broker_image="fmq-broker:test", spark_image="fmq-spark:test")
 
 def job(status: Any = None, name: str = "j1", **spec: Any) -> BrokerJob:
     body: dict[str, Any] = {
-        "metadata": {"name": name, "namespace": "shop", "uid": "u-9", "generation": 2},
+        "metadata": {"name": name, "namespace": "shop", "uid": "u-9", "generation": 2}
+        | {"creationTimestamp": "2027-01-15T07:00:00Z"},
         "spec": {"type": "check", "group": "g1"} | spec,
     }
     return BrokerJob.model_validate(body | ({"status": status} if status else {}))

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from fmqoperator.actions import Requeue
+from fmqoperator.actions import Requeue, Tell
 from fmqoperator.job_objects import brokers_of
 from fmqoperator.jobs import job_status, plan_job
 from fmqoperator.seen import Pod, PodPhase
 from fmqoperator.tests.job_kit import ARCHIVE, SPARKY, arguments, container, job, made, seen
 from fmqoperator.tests.samples import group
+from fmqoperator.times import of_text
 
 # ---- what is made
 
@@ -184,6 +185,19 @@ def test_the_brokers_image_has_no_spark(image: str, kind: str) -> None:
     assert [c["kind"] for c in made(what)] == [kind]
     asked = replace(what, job=job(image=image, engine="spark"))
     assert [c["kind"] for c in made(asked)] == ["SparkApplication"]
+
+
+def test_a_job_that_waits_in_vain_is_told_once_and_not_at_once() -> None:
+    what = replace(seen(job()), group=None)
+    created = of_text(what.job.metadata.creation_timestamp)
+
+    def told(after_s: int, **more: Any) -> list[str]:
+        plan = plan_job(replace(what, now_ms=created + after_s * 1000, **more))
+        return [a.reason for a in plan if isinstance(a, Tell)]
+
+    assert [told(s) for s in (3, 29, 61)] == [[], [], []]
+    assert [told(s) for s in (31, 59)] == [["NoSuchGroup"]] * 2
+    assert told(31, group_known=False) == []
 
 
 @pytest.mark.parametrize(

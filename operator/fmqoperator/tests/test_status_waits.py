@@ -140,3 +140,54 @@ def test_hibernation_says_whose_end_it_waits_for() -> None:
         "Hibernating",
         "brokers are being stopped: g1-1, g1-2",
     )
+
+
+def phases_until_it_runs(made: World) -> list[str]:
+    """As `kubectl get -w` shows them."""
+    out: list[str] = []
+    for _ in range(30):
+        made.round()
+        phase = str(made.body["status"]["phase"])
+        out += [phase] if out[-1:] != [phase] else []
+        if phase == "Running":
+            return out
+        made.turn()
+    raise AssertionError(f"it does not run: {out}")
+
+
+def asleep() -> World:
+    made = running()
+    made.spec(hibernated=True)
+    made.run(lambda w: w.body["status"]["phase"] == "Hibernated")
+    made.spec(hibernated=False)
+    return made
+
+
+def test_a_group_that_wakes_is_not_down() -> None:
+    made = asleep()
+    assert "Down" not in phases_until_it_runs(made)
+
+
+def test_a_group_that_does_not_wake_is_down() -> None:
+    made = asleep()
+    made.round()
+    made.turn()
+    starts = replace(made.pods["g1-0"], ready=False, waiting="ContainerCreating")
+    starts = replace(starts, unready_since_ms=made.now_ms)
+    made.pods["g1-0"] = replace(starts, waiting="CrashLoopBackOff", exit_code=65)
+    assert status(made.seen())["phase"] == "Down"
+    made.pods["g1-0"] = starts
+    made.now_ms += 59_000
+    assert status(made.seen())["phase"] == "Creating"
+    made.now_ms += 2_000
+    assert status(made.seen())["phase"] == "Down"
+
+
+def test_reads_that_are_handed_back_are_a_switch() -> None:
+    made = running()
+    why = "g1-1 hands over to master g1-0"
+    made.state = replace(made.state, mode=Mode.HANDOVER, reader=BrokerId("g1-1"), why=why)
+    found = status(made.seen())
+    assert (found["phase"], found["message"], found["access"]) == ("Switching", why, "NONE")
+    die(made, "g1-0")
+    assert status(made.seen())["phase"] == "Down"

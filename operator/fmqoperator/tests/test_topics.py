@@ -1,5 +1,6 @@
 """Topics: brought to what is declared, and nothing taken away that holds messages."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -70,6 +71,23 @@ def test_it_is_created_once_its_groups_are_there() -> None:
     assert isinstance(create, CreateTopic)
     assert held(create) == [("g1", 8, 1), ("g2", 4, 2)]
     assert isinstance(told, Tell)
+
+
+def test_who_waits_for_a_group_in_vain_is_told_once_and_not_at_once() -> None:
+    first = seen(topic(G1, G2), groups=("g1",))
+    waiting = replace(first, topic=topic(G1, G2, status=topic_status(first)))
+
+    def told(after_ms: int) -> list[str]:
+        plan = plan_topic(replace(waiting, now_ms=waiting.now_ms + after_ms))
+        return [a.reason for a in plan if isinstance(a, Tell)]
+
+    assert [told(s * 1000) for s in (3, 29, 31, 59, 61)] == [
+        [],
+        [],
+        ["NoSuchGroup"],
+        ["NoSuchGroup"],
+        [],
+    ]
 
 
 def test_as_declared() -> None:

@@ -1,0 +1,128 @@
+"""A BrokerGroup's phase: one word for what goes on, and a sentence. Pure."""
+
+from typing import Final
+
+from fmqcore.cluster import Mode
+from fmqoperator import facts, judge, moves, trouble
+from fmqoperator.outlook import Outlook
+from fmqoperator.resources import Access, Phase
+from fmqoperator.seen import Observation
+from fmqoperator.words import Hold, Leave, Move, Restart, Run, Verdict
+
+
+def phase(seen: Observation, what: Outlook, found: list[Verdict]) -> tuple[Phase, str]:
+    """The first that is so."""
+    group, state, now = seen.group, facts.state_of(seen), judge.access(seen)
+    by_type = {v.type: v for v in found}
+    if group.metadata.deletion_timestamp is not None:
+        return Phase.DELETING, "volumes: " + group.spec.storage.on_delete.value
+    if group.spec.paused:
+        return Phase.PAUSED, by_type["Paused"].message
+    if what.problem is not None:
+        return Phase.PENDING, what.problem.message
+    if group.spec.hibernated:
+        asleep = seen.pods is not None and not seen.pods
+        waits = "" if asleep else "; ".join(h.message for h in what.holds)
+        if seen.zookeeper is None and not asleep:
+            waits = f"spec.hibernated is set, and nobody is stopped: {seen.zookeeper_why}"
+        said = waits or "spec.hibernated is set"
+        return (Phase.HIBERNATED if asleep else Phase.HIBERNATING), said
+    if seen.zookeeper is None:
+        by_themselves = judge.said_without_zookeeper(seen)
+        said = by_type["ZooKeeperConnected"].message
+        if by_themselves is not None and by_themselves[0] is Access.UNKNOWN:
+            said = f"{by_type['ReadAvailable'].message}: {said}"
+        nobody = (Access.NONE, Access.UNKNOWN)
+        serves = by_themselves is not None and by_themselves[0] not in nobody
+        unknown = Phase.UNKNOWN if group.status.epoch else Phase.PENDING
+        return (Phase.DEGRADED if serves else unknown), said
+    if facts.serve_elsewhere(seen):
+        return Phase.DEGRADED, by_type["ZooKeeperConnected"].message
+    if state.mode is Mode.NEW:
+        begun = bool(seen.pods)
+        said = "; ".join(trouble.of_pods(seen)) or "the master is about to open the group"
+        return (Phase.CREATING if begun else Phase.PENDING), said
+    if (doing := _doing(what)) and not _is_hidden_by(seen, what, doing[0]):
+        return doing
+    match now:
+        case Access.UNKNOWN:
+            return Phase.UNKNOWN, by_type["ReadAvailable"].message
+        case Access.NONE if about := _about_to_serve(seen):
+            return about
+        case Access.NONE:
+            return Phase.DOWN, by_type["ReadAvailable"].message
+        case Access.READ if state.mode is Mode.SLAVE_CONSUME:
+            return Phase.READ_ONLY, state.why
+        case _:
+            pass
+    missing = judge.not_wholly(seen, found)
+    writes = by_type["WriteAvailable"]
+    if writes.status == "False" and now is Access.FULL and writes.message not in missing:
+        missing.insert(0, writes.message)
+    if missing:
+        return Phase.DEGRADED, "; ".join(missing)
+    waiting = [h.message for h in what.holds]
+    return Phase.RUNNING, "; ".join(waiting) or by_type["WriteAvailable"].message
+
+
+_BEGINNING: Final = (Phase.HIBERNATING, Phase.HIBERNATED, Phase.CREATING)
+_STARTING: Final = ("", "ContainerCreating", "PodInitializing")
+"""Waiting reasons of a pod with which nothing is wrong."""
+
+
+def _about_to_serve(seen: Observation) -> tuple[Phase, str] | None:
+    """Nobody serves for a moment that is part of something in good order. Nothing is wrong yet with
+    who is to serve: what lasts, or is in trouble, is `Down`."""
+    state = facts.state_of(seen)
+    if state.mode is Mode.HANDOVER and facts.is_live(seen, state.master):
+        return Phase.SWITCHING, state.why
+    if seen.group.status.phase in _BEGINNING and _starts(seen, facts.server_of(state)):
+        return Phase.CREATING, f"{facts.server_of(state)} starts, to serve as before"
+    return None
+
+
+def _starts(seen: Observation, broker: str) -> bool:
+    pod = facts.pod_of(seen, broker)
+    if pod is None:
+        return seen.pods is not None and not seen.not_made.get(broker)
+    if pod.ready or pod.deleting or pod.exit_code or pod.waiting not in _STARTING:
+        return False
+    since_ms = pod.unready_since_ms
+    return since_ms is None or seen.now_ms - since_ms < facts.STUCK_MS
+
+
+def _is_hidden_by(seen: Observation, what: Outlook, phase: Phase) -> bool:
+    """What waits is no reason why nobody serves, or a slave alone, and must hide that from nobody.
+    (A move that goes on takes a moment in which nobody serves. A promotion is what mends it.)"""
+    if what.step is not None or phase is Phase.PROMOTING or moves.goes_on(seen):
+        return False
+    now, state = judge.access(seen), facts.state_of(seen)
+    return now is Access.NONE or (now is Access.READ and state.mode is Mode.SLAVE_CONSUME)
+
+
+def _doing(what: Outlook) -> tuple[Phase, str] | None:
+    """What the operator is about."""
+    match what.step:
+        case Move(why=why):
+            return Phase.SWITCHING, why
+        case Leave(why=why):
+            return Phase.SCALING, why
+        case Run(why=why):
+            return Phase.HIBERNATING, why
+        case Restart(pod=pod, why=why):
+            return Phase.UPDATING, f"{pod}: {why}"
+        case None:
+            pass
+    phases = {
+        "Switching": Phase.SWITCHING,
+        "ScaleDownWaits": Phase.SCALING,
+        "UpdateWaits": Phase.UPDATING,
+        "PromotionWaits": Phase.PROMOTING,
+        "Promoting": Phase.PROMOTING,
+    }
+    found = next((h for h in what.holds if h.reason in phases), None)
+    return None if found is None else (phases[found.reason], _all(what.holds, found))
+
+
+def _all(holds: tuple[Hold, ...], first: Hold) -> str:
+    return "; ".join([first.message, *(h.message for h in holds if h is not first)])

@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 import structlog
 
 from fmqbroker.journal.parts import Parts
-from fmqbroker.journal.recover import Loaded, forget_above, load_segment
+from fmqbroker.journal.recover import Loaded, forget_above, load_segment, read_resume
+from fmqbroker.journal.store import SegmentStore, StoredSegment
 from fmqcore.errors import InvalidArgument, NotFound
 from fmqcore.journal.resume import RESUME
 from fmqcore.words import Position
@@ -38,7 +39,7 @@ async def cut(parts: Parts, position: Position, adopt: Adopt) -> None:
     store = parts.store
     _require_below(parts, position)
     keep = next((s for s in reversed(store.segments) if s.base < position), None)
-    loaded = await load_segment(store, keep, position) if keep else None
+    loaded = await _load_below(store, keep, position) if keep else None
     if loaded is not None and loaded.end != position:
         raise NotFound(f"no batch ends at position {position}, so the journal is not cut there")
     start = await parts.catalog.start_of(keep) if keep else None
@@ -59,6 +60,12 @@ async def cut(parts: Parts, position: Position, adopt: Adopt) -> None:
             await store.wipe_from(keep, position)
         await forget_above(store.disk, position)
         await parts.checkpoints.write()
+
+
+async def _load_below(store: SegmentStore, keep: StoredSegment, position: Position) -> Loaded:
+    """What the segment adds up to below `position`: from the resume file on, if that counts."""
+    resume = await read_resume(store.disk, await store.readable(keep), keep, position)
+    return await load_segment(store, keep, position, resume)
 
 
 async def reset(parts: Parts, position: Position, adopt: Adopt) -> None:

@@ -182,7 +182,7 @@ async def _recover_last(
     if segment is None:
         return None, True
     file = await store.readable(segment)
-    resume = None if in_full else await _read_resume(disk, file, segment, found.cut_at)
+    resume = None if in_full else await read_resume(disk, file, segment, found.cut_at)
     loaded = await load_segment(store, segment, found.cut_at, resume)
     if found.cut_at is not None:
         await forget_above(disk, loaded.end)
@@ -286,7 +286,7 @@ async def _read_checkpoint(disk: Disk) -> tuple[Checkpoint | None, str]:
         return None, str(error)
 
 
-async def _read_resume(
+async def read_resume(
     disk: Disk, file: DiskFile, segment: StoredSegment, until: Position | None
 ) -> Resume | None:
     """The resume file, if what it tells of is what is in the segment's file."""

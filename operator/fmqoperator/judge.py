@@ -355,6 +355,14 @@ def not_wholly(seen: Observation, found: list[Verdict]) -> list[str]:
     return [*out, *trouble.of_disks(seen), *trouble.of_pods(seen)]
 
 
+_OF_WHO_STARTS: Final = frozenset({"NotInSync", "NotEnoughReplicas", "NoVolume", "NotBound"})
+
+
+def of_who_starts(seen: Observation, found: list[Verdict]) -> list[str]:
+    """What of that is so of every broker that starts."""
+    return [*(v.message for v in found if v.reason in _OF_WHO_STARTS), *trouble.of_pods(seen)]
+
+
 def broker_permission(seen: Observation, broker: str) -> str:
     """What it says that it serves; a broker without pod and live node serves nothing."""
     answer = facts.answer_of(seen, BrokerId(broker))

@@ -1,9 +1,7 @@
 """A BrokerGroup's phase: one word for what goes on, and a sentence. Pure."""
 
-from typing import Final
-
 from fmqcore.cluster import Mode
-from fmqoperator import facts, judge, moves, trouble
+from fmqoperator import awaited, facts, judge, moves, trouble
 from fmqoperator.outlook import Outlook
 from fmqoperator.resources import Access, Phase
 from fmqoperator.seen import Observation
@@ -47,7 +45,7 @@ def phase(seen: Observation, what: Outlook, found: list[Verdict]) -> tuple[Phase
     match now:
         case Access.UNKNOWN:
             return Phase.UNKNOWN, by_type["ReadAvailable"].message
-        case Access.NONE if about := _about_to_serve(seen):
+        case Access.NONE if about := _about_to_serve(seen, what):
             return about
         case Access.NONE:
             return Phase.DOWN, by_type["ReadAvailable"].message
@@ -59,36 +57,41 @@ def phase(seen: Observation, what: Outlook, found: list[Verdict]) -> tuple[Phase
     writes = by_type["WriteAvailable"]
     if writes.status == "False" and now is Access.FULL and writes.message not in missing:
         missing.insert(0, writes.message)
+    wrong = [m for m in missing if m not in judge.of_who_starts(seen, found)]
+    if not wrong and missing and (about := _on_the_way(seen, what)):
+        return about
     if missing:
         return Phase.DEGRADED, "; ".join(missing)
     waiting = [h.message for h in what.holds]
     return Phase.RUNNING, "; ".join(waiting) or by_type["WriteAvailable"].message
 
 
-_BEGINNING: Final = (Phase.HIBERNATING, Phase.HIBERNATED, Phase.CREATING)
-_STARTING: Final = ("", "ContainerCreating", "PodInitializing")
-"""Waiting reasons of a pod with which nothing is wrong."""
-
-
-def _about_to_serve(seen: Observation) -> tuple[Phase, str] | None:
+def _about_to_serve(seen: Observation, what: Outlook) -> tuple[Phase, str] | None:
     """Nobody serves for a moment that is part of something in good order. Nothing is wrong yet with
     who is to serve: what lasts, or is in trouble, is `Down`."""
     state = facts.state_of(seen)
+    server = facts.server_of(state)
     if state.mode is Mode.HANDOVER and facts.is_live(seen, state.master):
         return Phase.SWITCHING, state.why
-    if seen.group.status.phase in _BEGINNING and _starts(seen, facts.server_of(state)):
-        return Phase.CREATING, f"{facts.server_of(state)} starts, to serve as before"
+    if facts.is_ready(seen, server) or not awaited.goes_well(seen, server):
+        return None
+    if awaited.begins(seen):
+        return Phase.CREATING, f"{server} starts, to serve as before"
+    if server in awaited.returning(seen, what.step):
+        return Phase.UPDATING, f"{server} is restarted, and nobody else may serve"
     return None
 
 
-def _starts(seen: Observation, broker: str) -> bool:
-    pod = facts.pod_of(seen, broker)
-    if pod is None:
-        return seen.pods is not None and not seen.not_made.get(broker)
-    if pod.ready or pod.deleting or pod.exit_code or pod.waiting not in _STARTING:
-        return False
-    since_ms = pod.unready_since_ms
-    return since_ms is None or seen.now_ms - since_ms < facts.STUCK_MS
+def _on_the_way(seen: Observation, what: Outlook) -> tuple[Phase, str] | None:
+    """What is missing is only what was just started, as it was asked for."""
+    missing = awaited.all_missing(seen, what.step)
+    if not missing:
+        return None
+    said = f"to come in sync: {', '.join(missing)}"
+    if awaited.begins(seen):
+        return Phase.CREATING, said
+    new = set(missing) & set(awaited.joining(seen))
+    return (Phase.SCALING if new else Phase.UPDATING), said
 
 
 def _is_hidden_by(seen: Observation, what: Outlook, phase: Phase) -> bool:

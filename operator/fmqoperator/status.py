@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from fmqcore.cluster import Mode
 from fmqcore.words import BrokerId, Permission
-from fmqoperator import facts, judge, outages, phases, trouble, turns, volumes, wanted
+from fmqoperator import awaited, facts, judge, outages, phases, trouble, turns, volumes, wanted
 from fmqoperator.objects import names
 from fmqoperator.objects.quantities import bytes_of
 from fmqoperator.outlook import Outlook, outlook
@@ -180,6 +180,7 @@ def _memory(seen: Observation, what: Outlook) -> Memory:
     """What the next round, and the next operator, must know of this one."""
     old, state, now = seen.group.status.memory, facts.state_of(seen), judge.access(seen)
     made = turns.noted(seen, what.children, known=what.config is not None)
+    made |= awaited.noted(seen, what.step)
     if seen.zookeeper is None:
         return old.model_copy(update=made)
     opened, since_ms = state.mode is not Mode.NEW, gone_since_ms(seen)

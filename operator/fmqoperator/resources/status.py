@@ -114,6 +114,12 @@ class Memory(Part):
         description="What this group is being given that the operator itself brings: its new "
         "image, or template.",
     )
+    joining: Annotated[tuple[BrokerName, ...], Field(max_length=MAX_BROKERS)] = Field(
+        default=(), description="Brokers that were added and have never been in sync."
+    )
+    returning: Annotated[tuple[BrokerName, ...], Field(max_length=MAX_BROKERS)] = Field(
+        default=(), description="Brokers that were restarted, or woken, and are not back in sync."
+    )
     template: ShortText = Field(default="", description="A digest of the pods' template.")
     brought: bool = Field(
         default=False,

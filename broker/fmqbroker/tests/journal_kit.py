@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from fmqbroker.journal import BatchDraft, Journal
 from fmqbroker.settings import BrokerSettings
 from fmqcore.batch import BatchHeader, BatchType, parse_header
+from fmqcore.columns import encode
 from fmqcore.crc import crc32c
 from fmqcore.journal.control import encode_epoch
 from fmqcore.words import BrokerId, Epoch, Position, TopicId
@@ -88,6 +89,12 @@ async def running(
 
 def data(payload: bytes, queue: int = 0, count: int = 1, **more: Any) -> BatchDraft:
     return BatchDraft(BatchType.DATA, payload, crc32c(payload), TOPIC, queue, count, **more)
+
+
+def records(*values: bytes, **more: Any) -> BatchDraft:
+    """As `data`, but with a payload as a producer makes it."""
+    attrs, payload = encode(values)
+    return data(payload, count=len(values), attrs=attrs, **more)
 
 
 def epoch(number: int) -> BatchDraft:

@@ -24,10 +24,10 @@ from fmqclient.cli.common import USAGE, NotWritten, Output, OutputOption, talk
 from fmqclient.cli.journal_dump import Dump, Filter
 from fmqclient.cli.journal_files import DataDirectory, NoJournal, SegmentBytes
 from fmqclient.cli.journal_notes import Notes
-from fmqcore.journal.findings import Finding, Severity
+from fmqcore.journal.findings import Finding, Severity, worst
 from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.segments import CHECKPOINT, index_name
-from fmqcore.journal.verify import SegmentReport, Verifier, worst
+from fmqcore.journal.verify import SegmentReport, Verifier
 from fmqcore.words import Position
 
 INCOMPLETE: Final = 3

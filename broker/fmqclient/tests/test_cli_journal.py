@@ -185,6 +185,18 @@ def test_two_bad_payloads_are_both_told(directory: Path, writer: JournalWriter) 
     assert codes(found) == ["J002"]
 
 
+def test_columns_that_do_not_decode_under_a_right_crc(
+    tmp_path: Path, writer: JournalWriter
+) -> None:
+    bad = writer.data(7, 1, [b"value"], record_count=2)
+    writer.data(7, 1, [b"value"])
+    code, found = verify(write(tmp_path / "data", writer.files(writer.checkpoint())))
+    assert (code, codes(found), found["coverage"]["bytes_not_read"]) == (2, ["J002"], 0)
+    [finding] = found["findings"]
+    assert finding["position"] == bad.position
+    assert "each replica" in finding["remedy"]
+
+
 def test_a_missing_segment_is_inconsistent_and_the_rest_is_read(
     directory: Path, writer: JournalWriter
 ) -> None:

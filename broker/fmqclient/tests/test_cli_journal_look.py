@@ -103,7 +103,8 @@ async def test_a_brokers_own_directory_is_clean_at_work_after_a_crash_and_after_
     for crash in (False, True, False):
         async with journal_kit.running(path, crash=crash) as journal:
             journal.append(journal_kit.epoch(journal.epoch + 1))
-            journal_kit.fill(journal, 100)
+            for number in range(100):
+                journal.append(journal_kit.records(b"x" * 992, queue=number % 3))
             await journal.wait_durable(journal.end)
             end = journal.end
             code, found = await asyncio.to_thread(verify, path)

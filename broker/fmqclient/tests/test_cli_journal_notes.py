@@ -166,7 +166,7 @@ async def test_what_a_broker_really_writes_fits(
                 payload = encode_offsets(entries)
                 journal.append(BatchDraft(BatchType.OFFSETS, payload, crc32c(payload)))
                 produced = {"producer_id": 1 + number % 3, "base_sequence": version}
-                journal.append(journal_kit.data(b"p" * 900, producer_epoch=term, **produced))
+                journal.append(journal_kit.records(b"p" * 900, producer_epoch=term, **produced))
                 await journal.wait_durable(journal.end)
         code, found = verify(path)
         assert (code, found["findings"]) == (0, [])

@@ -3,6 +3,7 @@
 The same table serves recovery, `fmq journal verify` and `fmq job check` (R and O are its alone).
 """
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -51,6 +52,12 @@ REFILL: Final = (
 NOBODY_READS: Final = (
     "nothing is lost, nobody reads these bytes; but something has changed the disk: look at it"
 )
+AS_IT_WAS_SENT: Final = (
+    "nothing that a restart or a replica heals: its producer sent these bytes, and each replica "
+    "that holds this batch holds them; mend that producer, and move the consumer groups behind its "
+    "offsets (`fmq group seek`)"
+)
+"""The remedy for what is no damage of a disk."""
 CUT_AT_START: Final = "nothing: the broker cuts it at its next start"
 LOOK_AT_THE_DISK: Final = (
     "look at the machine, its disk, and whose the file is: a broker does not start without it"
@@ -102,3 +109,9 @@ def warning(
 ) -> Finding:
     """Something that heals by itself."""
     return Finding(code, Severity.WARNING, file, position, sentence, remedy)
+
+
+def worst(findings: Iterable[Finding]) -> Severity | None:
+    """The highest severity there is; None without findings."""
+    severities = {finding.severity for finding in findings}
+    return next((s for s in (Severity.ERROR, Severity.WARNING) if s in severities), None)

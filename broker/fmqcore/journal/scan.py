@@ -6,7 +6,7 @@ Checked of each batch, in this order: length, magic, version, header CRC, type, 
 A headers-only scan touches no payload byte.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
@@ -150,11 +150,13 @@ def advance(
     *,
     payloads: bool = True,
     data_payloads: bool = True,
+    see: Callable[[BatchHeader, Buffer], None] | None = None,
 ) -> BatchHeader | Stop:
     """Check the batch at the cursor and move the cursor behind it; or say why not.
 
     At the end of a segment: `Sealed`, while `cursor.segment` still is that segment. `begin_next`
     goes on to the one behind it. `data_payloads=False`: of the payloads only the control batches'.
+    `see` gets each good batch of which the payload was read, and that.
     """
     position, segment = cursor.position, cursor.segment
     at = position - origin
@@ -163,11 +165,12 @@ def advance(
     head = bytes(data[at : at + HEADER_LEN])
     if head == _BLANK_HEADER[: len(head)]:
         return Blank(position)
+    payload: Buffer | None = None
     try:
         header = parse_header(head)
         segment = _check_place(header, cursor)
         if payloads and (data_payloads or header.type != BatchType.DATA):
-            _check_payload(header, data, at, cursor)
+            payload = _check_payload(header, data, at, cursor)
         _check_content(header, cursor)
     except BadBatch as bad:
         return Fault(position, bad.fault, str(bad))
@@ -177,6 +180,8 @@ def advance(
     cursor.segment = segment
     if header.type == BatchType.DATA:
         cursor.next_offsets[header.topic_id, header.queue_id] = header.end_offset
+    if see is not None and payload is not None:
+        see(header, payload)
     return header
 
 
@@ -284,9 +289,10 @@ def _check_place(header: BatchHeader, cursor: Cursor) -> Segment:
     return segment
 
 
-def _check_payload(header: BatchHeader, data: Readable, at: int, cursor: Cursor) -> None:
+def _check_payload(header: BatchHeader, data: Readable, at: int, cursor: Cursor) -> Buffer:
+    """Return it."""
     if header.type == BatchType.EOF:
-        return
+        return b""
     begin = at + HEADER_LEN
     payload_end = begin + header.payload_len
     end = at + header.total_len
@@ -298,6 +304,7 @@ def _check_payload(header: BatchHeader, data: Readable, at: int, cursor: Cursor)
         raise BadBatch(BatchFault.PAYLOAD_CRC, "the padding behind the payload is not zero")
     if header.type == BatchType.SNAP:
         _check_snap(payload, cursor)
+    return payload
 
 
 def _check_snap(payload: Buffer, cursor: Cursor) -> None:

@@ -266,3 +266,21 @@ def _take_next_offsets(fields: Fields, queues: int) -> dict[QueueKey, Offset]:
     if len(next_offsets) != queues:
         raise fields.malformed("a queue occurs twice")
     return next_offsets
+
+
+def disagreement(state: JournalState, snap: JournalState) -> str:
+    """Why a SNAP cannot follow from this state; "" if it can.
+
+    A SNAP may leave out idle producers and old tombstones, nothing else.
+    """
+    if state.next_offsets != snap.next_offsets:
+        return "next offsets differ"
+    if state.epochs != snap.epochs:
+        return "epochs differ"
+    if state.topics != snap.topics:
+        return "topics differ"
+    if any(state.offsets.get(key) != entry for key, entry in snap.offsets.items()):
+        return "consumer offsets differ"
+    if any(not e.deleted for key, e in state.offsets.items() if key not in snap.offsets):
+        return "consumer offsets are missing"
+    return "" if snap.producers.is_part_of(state.producers) else "producers differ"

@@ -10,15 +10,18 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fmqcore.batch import HEADER_LEN, BatchFault, BatchHeader, BatchType
+from fmqcore.columns import BadColumns
+from fmqcore.columns import check as check_columns
 from fmqcore.crc import Buffer
 from fmqcore.errors import Malformed
 from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
 from fmqcore.journal.findings import (
+    AS_IT_WAS_SENT,
     FAULT_CODES,
     NOBODY_READS,
+    REFILL,
     Code,
     Finding,
-    Severity,
     error,
     warning,
 )
@@ -46,7 +49,7 @@ from fmqcore.journal.scan import (
     payload_of,
 )
 from fmqcore.journal.segments import Segment
-from fmqcore.journal.state import JournalState
+from fmqcore.journal.state import JournalState, disagreement
 from fmqcore.journal.verify_checkpoint import Claims, check_bases, check_stop
 from fmqcore.journal.verify_index import BuiltIndex, IndexState, check_index
 from fmqcore.words import Position
@@ -236,6 +239,7 @@ class _Walk:
                 cursor,
                 payloads=verifier._payloads,
                 data_payloads=verifier._data_payloads,
+                see=self._look_within,
             )
             if isinstance(found, BatchHeader):
                 self._take(found)
@@ -315,6 +319,16 @@ class _Walk:
             found = warning(Code.J005, self._report.file.name, place, sentence, NOBODY_READS)
             self._report.findings.append(found)
 
+    def _look_within(self, header: BatchHeader, payload: Buffer) -> None:
+        """Do the columns fit? The broker does not ask: it stores, and delivers, what was sent."""
+        if header.type != BatchType.DATA:
+            return
+        try:
+            check_columns(header.attrs, header.record_count, payload)
+        except BadColumns as bad:
+            sentence = f"under a right CRC its columns do not decode: {bad}"
+            self._add(Code.J002, header, sentence, AS_IT_WAS_SENT)
+
     def _take(self, header: BatchHeader) -> None:
         self._count(header)
         if not self._verifier._payloads:
@@ -356,9 +370,9 @@ class _Walk:
         if self._verifier._seen is not None:
             self._verifier._seen(header)
 
-    def _add(self, code: Code, header: BatchHeader, sentence: str) -> None:
-        name = self._report.file.name
-        self._report.findings.append(error(code, name, header.position, sentence, header.end))
+    def _add(self, code: Code, header: BatchHeader, sentence: str, remedy: str = REFILL) -> None:
+        found = error(code, self._report.file.name, header.position, sentence, header.end)
+        self._report.findings.append(found._replace(remedy=remedy))
 
 
 def _read_checkpoint(raw: bytes | None) -> tuple[Checkpoint | None, str]:
@@ -372,27 +386,3 @@ def _read_checkpoint(raw: bytes | None) -> tuple[Checkpoint | None, str]:
 def fresh_cursor(log_start: Position) -> Cursor:
     """Where a scan of a whole journal begins: at 0 nothing came before, elsewhere who knows."""
     return Cursor(log_start, prev_header_crc=None if log_start else 0)
-
-
-def disagreement(state: JournalState, snap: JournalState) -> str:
-    """Why a SNAP cannot follow from this state; "" if it can.
-
-    A SNAP may leave out idle producers and old tombstones, nothing else.
-    """
-    if state.next_offsets != snap.next_offsets:
-        return "next offsets differ"
-    if state.epochs != snap.epochs:
-        return "epochs differ"
-    if state.topics != snap.topics:
-        return "topics differ"
-    if any(state.offsets.get(key) != entry for key, entry in snap.offsets.items()):
-        return "consumer offsets differ"
-    if any(not e.deleted for key, e in state.offsets.items() if key not in snap.offsets):
-        return "consumer offsets are missing"
-    return "" if snap.producers.is_part_of(state.producers) else "producers differ"
-
-
-def worst(findings: Iterable[Finding]) -> Severity | None:
-    """The highest severity there is; None without findings."""
-    severities = {finding.severity for finding in findings}
-    return next((s for s in (Severity.ERROR, Severity.WARNING) if s in severities), None)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fmqcore.batch import Attrs
-from fmqcore.columns import BadColumns, decode, decode_headers, encode, encode_headers
+from fmqcore.columns import BadColumns, check, decode, decode_headers, encode, encode_headers
 
 CELL = st.binary(max_size=40)
 
@@ -38,6 +38,45 @@ def test_columns_come_back(batch: tuple[list[bytes], dict[str, Any]]) -> None:
         column = getattr(records, name)
         assert (column is None) == (name not in optional)
         assert column is None or list(column) == optional[name]
+
+
+def refusals(attrs: int, count: int, payload: bytes) -> tuple[str, str]:
+    """What `decode` and `check` say against it."""
+    said = []
+    for look in (decode, check):
+        try:
+            look(attrs, count, payload)
+            said.append("")
+        except BadColumns as bad:
+            said.append(str(bad))
+    return said[0], said[1]
+
+
+@given(batches(), st.data())
+def test_a_check_says_what_decoding_says(
+    batch: tuple[list[bytes], dict[str, Any]], data: st.DataObject
+) -> None:
+    values, optional = batch
+    attrs, payload = encode(values, **optional)
+    assert refusals(attrs, len(values), payload) == ("", "")
+    raw = bytearray(payload)
+    for _ in range(data.draw(st.integers(0, 3))):
+        at = data.draw(st.integers(0, len(raw) // 4 - 1)) * 4
+        raw[at : at + 4] = pack("<I", data.draw(st.sampled_from([0, 1, 9, 2**31, 2**32 - 1])))
+    count = len(values) + data.draw(st.sampled_from([0, 0, 0, 1, -1]))
+    decoded, checked = refusals(attrs, max(count, 1), bytes(raw))
+    assert checked == decoded
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 500, 5000])
+def test_a_check_sees_an_offset_that_falls_anywhere(count: int) -> None:
+    attrs, payload = encode([b"abc"] * count)
+    for number in {*range(min(count, 20)), count // 2, count - 1}:
+        for wrong in (3 * number + 7, 3 * number + 2**31, 3 * number - 7):
+            raw = payload[: 4 * number] + pack("<I", wrong % 2**32) + payload[4 * number + 4 :]
+            assert refusals(attrs, count, raw)[1], (number, wrong)
+    with pytest.raises(BadColumns, match="codec 1"):
+        check(attrs | 1, count, payload)
 
 
 @given(batches())

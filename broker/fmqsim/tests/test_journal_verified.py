@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from fmqbroker.journal import Journal
-from fmqbroker.tests.journal_kit import data, epoch, settings
+from fmqbroker.tests.journal_kit import epoch, records, settings
 from fmqcore.journal.findings import Code
 from fmqcore.journal.segments import CHECKPOINT, index_name
 from fmqcore.journal.verify import Verifier
@@ -101,7 +101,7 @@ class Broker(Machine):
     async def step(self, journal: Journal) -> None:
         for _ in range(self.dice.choice([1, 3, 40])):
             size = self.dice.choice([10, 500, 3000])
-            self.ends.append(journal.append(data(bytes([size % 251]) * size)).end)
+            self.ends.append(journal.append(records(bytes([size % 251]) * size)).end)
         match self.dice.randrange(6):
             case 0:
                 await journal.wait_durable(journal.end)

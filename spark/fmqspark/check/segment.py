@@ -18,8 +18,8 @@ from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.resume import RESUME
 from fmqcore.journal.scan import Fault, advance, begin_next, payload_of
 from fmqcore.journal.segments import index_name, segment_name
-from fmqcore.journal.state import JournalState
-from fmqcore.journal.verify import SegmentReport, Verifier, disagreement
+from fmqcore.journal.state import JournalState, disagreement
+from fmqcore.journal.verify import SegmentReport, Verifier
 from fmqcore.journal.verify_index import IndexState
 from fmqcore.journal.verify_notes import note_resume
 from fmqcore.journal.verify_offsets import OffsetHistory, check_offsets, check_side_journal

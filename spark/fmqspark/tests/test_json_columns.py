@@ -2,7 +2,10 @@
 
 import json
 import math
+import platform
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,13 +82,20 @@ CASES: list[tuple[str, bytes, Any]] = [
 
 
 def test_each_rule() -> None:
-    """Alone, and among others: one that is no JSON changes nothing for its neighbours."""
+    """Alone, and among others: one that is no JSON changes nothing for its neighbours. Nor does it
+    matter whether another field is named, or the messages that are not as they should be.
+    """
     for kind in {kind for kind, _, _ in CASES}:
         mine = [(value, want) for each, value, want in CASES if each == kind]
         ddl = f"a {kind}, {CORRUPT} STRING"
-        together = read(ddl, [value for value, _ in mine])
+        values = [value for value, _ in mine]
+        together = read(ddl, values)
+        beside = read(f"{ddl}, other INT", values)
+        assert {name: beside[name] for name in together} == together
+        assert read(f"a {kind}", values) == {"a": together["a"]}
         for number, (value, want) in enumerate(mine):
             alone = read(ddl, [value])
+            assert read(f"a {kind}", [value]) == {"a": alone["a"]}
             for found, at in ((together, number), (alone, 0)):
                 bad = value.decode(errors="replace") if want is BAD else None
                 assert found[CORRUPT][at] == bad, (kind, value)
@@ -258,3 +268,28 @@ def test_large_batches_are_not_joined_and_say_the_same() -> None:
     slab.columns["value"].offsets[3] = memoryview(bytes(falling))
     with pytest.raises(CorruptJournal, match="do not rise"):
         record_batch(slab, columns, NAMES, within=within)
+
+
+SLABS = """
+import resource, sys
+from fmqspark.spark.source import _keep_memory
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    slab = [bytes(b"x" * (4 << 20)) for _ in range(8)]
+    del slab
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+if sys.argv[1:]:
+    _keep_memory()
+faults()
+print(faults())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc that is told")
+def test_the_memory_of_a_slab_serves_the_next_one() -> None:
+    """Read anew into pages of its own, each slab of 32 MiB is 8,192 faults, or fewer huge ones."""
+    told = [
+        int(subprocess.check_output([sys.executable, "-c", SLABS, *more], text=True))
+        for more in ([], ["kept"])
+    ]
+    assert told[1] * 10 < told[0]

@@ -150,8 +150,8 @@ def story(group: Group, report: Report, title: str, kind: FaultKind) -> Iterator
     told.start()
     try:
         yield told
-    except (Exception, pytest.fail.Exception):  # what it sent is in the journals: the next story must know of it
-        with suppress(Exception):
+    except (Exception, pytest.fail.Exception):
+        with suppress(Exception):  # what it sent is in the journals: the next story must know of it
             _PAST.setdefault(group.namespace, []).extend(told.finish()[0])
         raise
     assert told.healed_ms, "a story says when all is over"

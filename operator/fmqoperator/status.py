@@ -173,6 +173,9 @@ def _serving(seen: Observation) -> str:
     state, now = facts.state_of(seen), judge.access(seen)
     if now in (Access.NONE, Access.UNKNOWN):
         return ""
+    answer = facts.answer_of(seen, facts.server_of(state))
+    if answer is not None and answer.epoch > state.epoch:
+        return ""  # it was asked after ZooKeeper, and is further: the next look knows why
     return f"{facts.server_of(state)} {now.value}"
 
 

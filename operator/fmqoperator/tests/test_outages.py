@@ -1,12 +1,15 @@
-"""When an outage began: with the silence of who died, or with its container's end."""
+"""When an outage began: with the silence of who died, or with its container's end; what is told of
+a change of who serves that is looked at in its midst."""
 
 from dataclasses import replace
 
 import pytest
 
 from fmqcore.cluster import Mode
-from fmqcore.words import BrokerId, Epoch
+from fmqcore.words import BrokerId, Epoch, Permission
 from fmqoperator.outages import UNHEARD_MS
+from fmqoperator.resources import SWITCHOVER
+from fmqoperator.seen import Answer
 from fmqoperator.status import status
 from fmqoperator.tests.world import World, running
 
@@ -104,3 +107,20 @@ def test_of_an_outage_that_began_while_nobody_looked_no_time_is_told(seen_first:
     told = {last.get("readOutageMs"), last.get("writeOutageMs")}
     assert told == ({602_000} if seen_first else {None})
     assert "noReadsSinceMs" not in made.body["status"]["memory"]
+
+
+def test_a_move_that_ends_while_it_is_looked_at_is_told_whole() -> None:
+    """ZooKeeper was asked before the broker that becomes master was: that one is further."""
+    made = running(True)
+    made.annotate(SWITCHOVER, "g1-1")
+    made.run(lambda w: w.state.heir != "")
+    seen = made.seen()
+    ahead = Answer(BrokerId("g1-1"), Permission.FULL, Epoch(made.state.epoch + 2))
+    torn = status(replace(seen, answers={**seen.answers, BrokerId("g1-1"): ahead}))
+    assert torn["lastTransition"] == made.body["status"]["lastTransition"]
+    assert torn["memory"]["served"] == "g1-0 FULL"
+    made.body["status"] = torn
+    made.run()
+    last = made.body["status"]["lastTransition"]
+    assert (last["from"], last["to"]) == ("g1-0 FULL", "g1-1 FULL")
+    assert "in place of g1-0" in last["cause"]

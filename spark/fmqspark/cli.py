@@ -21,6 +21,7 @@ from fmqspark.check.job import INCOMPLETE, INCONSISTENT, Options, Outcome, run_c
 from fmqspark.check.rows import Level
 from fmqspark.engines import open_engine
 from fmqspark.places import each_once, no_data_directory
+from fmqspark.progress import progress
 from fmqspark.rebuild import Done, IndexResult, rebuild
 from fmqspark.told import (
     INTERRUPTED,
@@ -128,7 +129,7 @@ def check(
         options = Options(tuple(directories), level, _bytes(rate), out)
         unwritten: list[OSError] = []
         with open_engine(engine.value, workers, master) as running:
-            outcome = run_check(options, running, _progress("checked"), _reports(out, unwritten))
+            outcome = run_check(options, running, progress("checked"), _reports(out, unwritten))
         leave(_in_short(outcome))
         if output is Output.JSON:
             write(json.dumps(_as_data(outcome), indent=1) + "\n")
@@ -227,7 +228,7 @@ def archive(
         sources, name = _sources(directories or [], connect, group, topics)
         options = ArchiveOptions(sources, out, name, topics, _bytes(rate))
         with open_engine(engine.value, workers, master) as running:
-            outcome = run_archive(options, running, _progress("archived"))
+            outcome = run_archive(options, running, progress("archived"))
         leave(_archive_text(outcome))
         if output is Output.JSON:
             write(json.dumps(outcome.as_data(), indent=1) + "\n")
@@ -285,18 +286,6 @@ def _bytes(text: str) -> float:
     if not 0 <= rate < float("inf"):
         raise InvalidArgument(f"--rate {text}: bytes a second, like 50M or 1.5G; 0 = no limit")
     return rate
-
-
-def _progress(what: str) -> Callable[[int, int], None]:
-    """A line that is written over, on a terminal only."""
-    if not sys.stderr.isatty():
-        return lambda *_: None
-
-    def tell(done: int, of: int) -> None:
-        sys.stderr.write(f"\r{what} {done} of {of} segments\x1b[K" + ("\r" if done == of else ""))
-        sys.stderr.flush()
-
-    return tell
 
 
 def _as_data(outcome: Outcome) -> dict[str, Any]:

@@ -1,0 +1,31 @@
+"""How far a long job is, on standard error: a line that is written over on a terminal, plain lines
+now and then elsewhere (the log of a pod, a file). Leaves nothing on disk."""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+
+EVERY_S: Final = 30.0
+"""Between two plain lines; a job that is shorter has none."""
+
+
+def progress(what: str, now_s: Callable[[], float] = time.monotonic) -> Callable[[int, int], None]:
+    """To be told how many segments are done, of how many; `what`: was done to them."""
+    if sys.stderr.isatty():
+        return lambda done, of: _write_over(f"{what} {done} of {of} segments", last=done == of)
+    told_s = now_s()
+
+    def tell(done: int, of: int) -> None:
+        nonlocal told_s
+        if done < of and now_s() - told_s >= EVERY_S:
+            told_s = now_s()
+            sys.stderr.write(f"{what} {done} of {of} segments\n")
+            sys.stderr.flush()
+
+    return tell
+
+
+def _write_over(text: str, *, last: bool) -> None:
+    sys.stderr.write(f"\r{text}\x1b[K" + ("\r" if last else ""))
+    sys.stderr.flush()

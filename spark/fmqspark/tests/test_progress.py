@@ -1,0 +1,36 @@
+"""How far a job is: written over on a terminal, plain lines now and then elsewhere."""
+
+import sys
+
+import pytest
+
+from fmqspark.progress import EVERY_S, progress
+
+
+def test_plain_lines_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    at_s = 0.0
+    tell = progress("checked", lambda: at_s)
+    for done in range(1, 11):
+        at_s += EVERY_S / 2
+        tell(done, 10)
+    out, told = capsys.readouterr()
+    assert not out
+    assert told.splitlines() == [f"checked {done} of 10 segments" for done in (2, 4, 6, 8)]
+
+
+def test_a_short_job_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    tell = progress("checked", lambda: 0.0)
+    for done in range(1, 11):
+        tell(done, 10)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_line_that_is_written_over(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    tell = progress("checked")
+    tell(1, 2)
+    tell(2, 2)
+    told = capsys.readouterr().err
+    assert told == "\rchecked 1 of 2 segments\x1b[K\rchecked 2 of 2 segments\x1b[K\r"

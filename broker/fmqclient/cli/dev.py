@@ -179,8 +179,9 @@ async def _down(folder: Path, *, wipe: bool) -> None:
 async def _status(folder: Path, output: Output) -> None:
     cluster = _attached(folder)
     if not cluster.running:
+        shape = f"--groups {cluster.options.groups} --slaves {cluster.options.slaves}"
         raise ClusterFailed(
-            f"not running; its data are in {folder}; start it: fmq dev up{_where(folder)}"
+            f"not running; its data are in {folder}; start it: fmq dev up {shape}{_where(folder)}"
         )
     _show(output, await cluster.status())
     talk(f"logs and data are in {folder}; ZooKeeper is at {cluster.zookeeper_address}")

@@ -125,7 +125,9 @@ def test_up_status_down_and_up_again(tmp_path: Path) -> None:
     assert down.returncode == 0, down.stderr
     assert not processes_of(tmp_path / "dev")
     assert by_hand.wait(30) == 0, "it was not stopped in order"
-    assert fmq("dev", "status", *here).returncode == 69
+    ended = fmq("dev", "status", *here)
+    assert ended.returncode == 69
+    assert "fmq dev up --groups 1 --slaves 1 --dir" in ended.stderr.replace("\n", " ")
 
     other_shape = fmq("dev", "up", "--groups", "2", *here)
     assert other_shape.returncode == 69

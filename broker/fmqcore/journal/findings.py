@@ -16,7 +16,7 @@ class Code(Enum):
 
     J001 = "a batch header"
     J002 = "a payload"
-    J003 = "position, chain or epoch"
+    J003 = "position, chain, epoch or store time"
     J004 = "offset continuity"
     J005 = "a segment: missing, cut, or not framed by SNAP and EOF"
     I001 = "index file missing"

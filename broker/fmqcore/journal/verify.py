@@ -52,6 +52,7 @@ from fmqcore.journal.segments import Segment
 from fmqcore.journal.state import JournalState, disagreement
 from fmqcore.journal.verify_checkpoint import Claims, check_bases, check_stop
 from fmqcore.journal.verify_index import BuiltIndex, IndexState, check_index
+from fmqcore.journal.verify_times import falls
 from fmqcore.words import Position
 
 _PAYLOAD_FAULTS: Final = (BatchFault.PAYLOAD_CRC, BatchFault.CONTENT)
@@ -115,6 +116,7 @@ class Verifier:
         self.findings += check_bases(self._checkpoint, self.segments)
         self._cursor = fresh_cursor(self._survey.log_start)
         self._state: JournalState | None = None
+        self.before_ms = 0  # when the batch before the cursor was stored; 0: not known
 
     def segment(
         self,
@@ -134,6 +136,7 @@ class Verifier:
         begin_next(self._cursor)
         if self._cursor.position != file.base or self._cursor.segment is not None:
             self._cursor, self._state = Cursor(file.base), None  # a gap or damage before: anew
+            self.before_ms = 0
         claims = Claims(self._checkpoint, file)
         walk = _Walk(self, report, data, claims, again, progress)
         stop = walk.run()
@@ -304,7 +307,7 @@ class _Walk:
         code = FAULT_CODES[fault.fault]
         report.findings.append(error(code, file.name, fault.position, sentence, end))
         report.skipped_bytes += skipped
-        self.resynced, verifier._state = True, None
+        self.resynced, verifier._state, verifier.before_ms = True, None, 0
         return None
 
     def _look_behind(self, eof: BatchHeader) -> None:
@@ -364,6 +367,8 @@ class _Walk:
         report.records += header.record_count if header.type == BatchType.DATA else 0
         report.first_ms = report.first_ms or header.store_ms
         report.last_ms = header.store_ms
+        report.findings += falls(self._verifier.before_ms, header, report.file.name)
+        self._verifier.before_ms = header.store_ms
         self.index.add(header)
         if self._claims.places:
             self._claims.see(header)

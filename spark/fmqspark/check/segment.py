@@ -23,6 +23,7 @@ from fmqcore.journal.verify import SegmentReport, Verifier
 from fmqcore.journal.verify_index import IndexState
 from fmqcore.journal.verify_notes import note_resume
 from fmqcore.journal.verify_offsets import OffsetHistory, check_offsets, check_side_journal
+from fmqcore.journal.verify_times import falls
 from fmqcore.scan.digests import BlockDigests
 from fmqcore.words import Position
 from fmqspark.check.coverage import Piece, cover
@@ -242,19 +243,22 @@ class _Check:
             return []
         begin_next(cursor)
         position = cursor.position
+        told: list[Finding] = []
         try:
             with open_segment(self._task.path, name, self._throttle, sparse=True) as data:
                 found = advance(data, base, cursor, payloads=self._payloads)
-                if isinstance(found, BatchHeader) and self._payloads and state is not None:
-                    snap = JournalState.from_snap(payload_of(found, data, base))
-                    return _disagrees(state, snap, found, name)
+                if isinstance(found, BatchHeader):
+                    told += falls(self._verifier.before_ms, found, name)
+                    if self._payloads and state is not None:
+                        snap = JournalState.from_snap(payload_of(found, data, base))
+                        told += _disagrees(state, snap, found, name)
         except (OSError, Malformed):
-            return []  # told by that segment's own task
+            return told  # the rest is told by that segment's own task
         finally:
             cursor.position = position
         if isinstance(found, Fault) and found.fault in _LINK:
-            return [error(FAULT_CODES[found.fault], name, base, found.sentence)]
-        return []
+            told.append(error(FAULT_CODES[found.fault], name, base, found.sentence))
+        return told
 
 
 class _Doubts:

@@ -1,0 +1,72 @@
+"""Store times never fall within a journal: readers leave out by them what cannot hold a time."""
+
+from pathlib import Path
+
+import pytest
+
+from fmqcore.journal.segments import NO_TERM
+from fmqcore.journal.verify import Verifier
+from fmqcore.tests.journal_writer import JournalWriter
+from fmqcore.words import Epoch
+from fmqspark.check.rows import Level
+from fmqspark.tests.kit import check, flip, said, write
+
+
+class Late(JournalWriter):
+    """The clock falls just before the third segment."""
+
+    def _begin(self, framed_for: Epoch = NO_TERM) -> None:
+        if len(self.segments) == 2:
+            self.now_ms -= 60_000
+        super()._begin(framed_for)
+
+
+def filled(writer: JournalWriter, batches: int) -> JournalWriter:
+    for _ in range(batches):
+        writer.data(7, 0, [b"x" * 900])
+    return writer
+
+
+def verified(writer: JournalWriter) -> list[tuple[str, int | None]]:
+    """As `fmq journal verify` reads it, from the one end to the other."""
+    files = writer.files()
+    verifier = Verifier([(n, len(d)) for n, d in files.items()], None, payloads=False)
+    for file in verifier.segments:
+        verifier.segment(file, files[file.name], None)
+    return [(f.code.name, f.position) for f in verifier.findings if f.code.name[0] == "J"]
+
+
+@pytest.mark.parametrize("level", Level)
+def test_j003_a_store_time_that_falls_is_told_once(tmp_path: Path, level: Level) -> None:
+    writer = filled(JournalWriter(), 9)
+    writer.now_ms -= 5_000
+    bad = writer.data(7, 0, [b"x"])
+    filled(writer, 150)
+    outcome = check(write(tmp_path / "a", writer), level=level)
+    assert said(outcome) == [("J003", "error", bad.position)]
+    before = bad.store_ms + 4_000
+    assert f"store time {bad.store_ms} after {before} " in outcome.findings[0].sentence
+    assert verified(writer) == [("J003", bad.position)]
+
+
+@pytest.mark.parametrize("level", Level)
+def test_j003_where_the_next_segment_begins(tmp_path: Path, level: Level) -> None:
+    writer = filled(Late(), 220)
+    third = sorted(writer.segments)[2]
+    outcome = check(write(tmp_path / "a", writer), level=level)
+    assert said(outcome) == [("J003", "error", third)]
+    assert verified(writer) == [("J003", third)]
+
+
+@pytest.mark.parametrize("level", Level)
+def test_equal_store_times_are_right_and_behind_damage_nothing_is_known(
+    tmp_path: Path, level: Level
+) -> None:
+    writer = filled(JournalWriter(), 9)
+    writer.now_ms -= 1_000
+    damaged = writer.data(7, 0, [b"x"])
+    writer.now_ms -= 5_000
+    filled(writer, 150)
+    a = write(tmp_path / "a", writer)
+    flip(a, damaged.position + 20)
+    assert said(check(a, level=level)) == [("J001", "error", damaged.position)]

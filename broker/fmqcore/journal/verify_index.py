@@ -180,11 +180,17 @@ def _entry_by_entry(
             have = [side[2:] for side in of_both if not side[1]]
             total += len(must)
             if have != must:
-                code = Code.I003 if not have else Code.I005 if must else Code.I004
+                # An entry too many may be of a batch that is there, beside that batch's own.
+                more = all(entry in have for entry in must)
+                code = Code.I003 if not have else Code.I004 if more else Code.I005
                 counts[code] += 1
                 first.setdefault(code, position)
-    except _OutOfOrderError:
-        return Code.I005, None, _OTHER_QUEUES
+    except _OutOfOrderError as bad:
+        return (
+            Code.I005,
+            bad.position,
+            f"its entries of a queue go back behind that at {bad.position}",
+        )
     for code in sorted(counts, key=lambda code: code.name):
         return code, first[code], f"{code.value} ({counts[code]} of {total}; the first of them)"
     return None
@@ -196,14 +202,18 @@ _position: Final = itemgetter(0)
 
 
 class _OutOfOrderError(Exception):
-    """A queue's entries do not ascend: they were not made from a journal."""
+    """A queue's entries go back behind a position: they were not made from a journal."""
+
+    def __init__(self, position: Position) -> None:
+        super().__init__(position)
+        self.position = position
 
 
 def _side(stored: IndexFile, key: QueueKey, at: int, length: int) -> Iterator[_Side]:
-    before = -1
+    before = Position(0)
     for entry in stored.entries(at, length):
-        if entry.position <= before:
-            raise _OutOfOrderError
+        if entry.position < before:
+            raise _OutOfOrderError(before)
         before = entry.position
         yield entry.position, False, key, entry
 

@@ -353,6 +353,8 @@ def test_m001_the_note_of_where_to_go_on(a: Path, level: Level) -> None:
         ),
         (encode_resume(resume()._replace(raw_crc=1)), ["warning"] if level is Level.DEEP else []),
         (encode_resume(resume()._replace(last_ms=1)), ["error"] if level is Level.DEEP else []),
+        # Who led with a clock ahead and was cut back goes on from that time.
+        (encode_resume(resume()._replace(last_ms=resume().last_ms + 60_000)), []),
     ):
         (a / RESUME).write_bytes(raw)
         assert [(f.code, f.file, f.severity) for f in check(a, level=level).findings] == [

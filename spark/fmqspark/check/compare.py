@@ -52,6 +52,7 @@ class Replica:
     bases: list[int] = field(default_factory=list)
     blocks: dict[Key, list[Digest]] = field(default_factory=dict)
     holes: list[tuple[int, int]] = field(default_factory=list)  # not readable, ascending
+    cut_at: int | None = None  # its last good batch ends there, and files behind it are not there
 
     def readable(self, begin: int, end: int) -> bool:
         """Is it all there and free of damage?"""
@@ -97,7 +98,9 @@ def replica_of(
         replica.end = max([replica.end, *(c.end for c in bad)])
     for lost in missing:
         replica.holes.append((lost.begin, lost.end))
-        replica.end = max(replica.end, lost.end)
+        if lost.end > replica.end:
+            replica.cut_at = max((r.end for r in ordered), default=start)
+            replica.end = lost.end
     return replica
 
 
@@ -344,7 +347,10 @@ def _ends(replicas: Sequence[Replica], committed: int) -> list[Found]:
             )
     for replica in replicas:
         if replica.end < committed:  # all of them may: then nobody has it
-            sentence = f"it ends at {replica.end}; all below {committed} is known to be committed"
+            ends = f"it ends at {replica.end}"
+            if replica.cut_at is not None:  # what it lacks below that is told as damage
+                ends = f"it ends at {replica.cut_at}, and all below {replica.end} was there"
+            sentence = f"{ends}; all below {committed} is known to be committed"
             file = segment_name(Position(replica.base_of(replica.end) if replica.bases else 0))
             found.append(
                 Found(

@@ -15,21 +15,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from fmqcore.batch import HEADER_LEN, BadBatch, BatchType, parse_header
-from fmqcore.errors import Malformed
-from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.findings import Code
 from fmqcore.journal.recovery import SegmentFile
-from fmqcore.journal.segments import CHECKPOINT, Segment, segment_name, segment_of_snap
+from fmqcore.journal.segments import CHECKPOINT, segment_name
 from fmqcore.journal.verify import Verifier
-from fmqcore.scan.digests import Batch, batches
-from fmqcore.scan.headers import ScanRange, scan_headers
 from fmqcore.words import Position
 from fmqspark.check import compare
 from fmqspark.check.gone import tell_who_took
 from fmqspark.check.notes import Notes
-from fmqspark.check.patchy import PatchyBytes, open_patchy
 from fmqspark.check.progress import Progress
+from fmqspark.check.replicas import compare_all
 from fmqspark.check.rows import (
     CUT_SHORT,
     NO_FILE,
@@ -43,10 +38,10 @@ from fmqspark.check.rows import (
     is_error,
 )
 from fmqspark.check.segment import SegmentTask, check_segment
+from fmqspark.check.torn import committed, tell_committed
 from fmqspark.engines import Engine
 from fmqspark.files import (
     DataDirectory,
-    Throttle,
     look,
     look_at_all,
 )
@@ -160,7 +155,8 @@ def run_check(
             told = _standing(view, [found_on(name, finding) for finding in verifier.findings])
             outcome.findings += told
             missing = _missing(name, told, results[name], verifier.durable_end)
-            replicas.append(compare.replica_of(name, results[name], _commit_end(view), missing))
+            ends = committed(view.checkpoint)
+            replicas.append(compare.replica_of(name, results[name], ends, missing))
             outcome.coverage += missing
             notes.look(name, view, verifier.segments, results[name])
             for result in results[name]:
@@ -173,7 +169,11 @@ def run_check(
         if len(views) == len(replicas) == 1:
             outcome.findings += compare.alone(*replicas)
         else:
-            _compare(views, replicas, rate, engine, outcome)
+            for some in notes.groups(replicas):
+                found, coverage = compare_all(views, some, rate, engine)
+                outcome.findings += found
+                outcome.coverage += coverage
+                tell_committed(some, views, outcome.findings, outcome.coverage)
         outcome.findings = _once(outcome.findings)
         outcome.findings.sort(key=lambda f: (f.replica, f.begin or 0, f.code, f.file, f.sentence))
         outcome.took_s = time.monotonic() - began
@@ -304,82 +304,3 @@ def _missing(
             holes.append((file, end, until, NO_FILE if whole else CUT_SHORT))
     unread = State.UNREAD.value
     return [Covered(name, file, begin, end, unread, why) for file, begin, end, why in holes]
-
-
-# ---- replicas
-@dataclass(frozen=True, slots=True)
-class DrillTask:
-    """A block to read batch by batch."""
-
-    path: str
-    drill: compare.Drill
-    bytes_per_s: float
-
-
-def read_block(task: DrillTask) -> tuple[compare.Drill, list[Batch] | str]:
-    """The batches of a block; or why it cannot be read any more."""
-    drill = task.drill
-    base = Position(drill.base)
-    try:
-        with open_patchy(task.path, segment_name(base), Throttle(task.bytes_per_s)) as data:
-            segment = _segment(base, data)
-            found: list[Batch] = []
-            at, before = drill.first, -1
-            while before < at < drill.end:  # a chain that breaks is that replica's own finding
-                wanted = ScanRange(segment, Position(at), Position(drill.end))
-                block, scan = scan_headers(data.read, wanted)
-                found += batches(block)
-                before, at = at, scan.position
-            return drill, found if at >= drill.end or not data.why else data.why
-    except OSError as failed:
-        return drill, failed.strerror or str(failed)
-
-
-def _segment(base: Position, data: PatchyBytes) -> Segment:
-    """As long as its SNAP says (a file may be longer, or cut); as the file, if that is damaged."""
-    with suppress(BadBatch):
-        snap = parse_header(data.read(HEADER_LEN, 0))
-        told = segment_of_snap(snap) if snap.type == BatchType.SNAP else None
-        if told is not None and told.base == base:
-            return told
-    return Segment(base, Position(base + len(data)))
-
-
-def _compare(
-    views: dict[str, DataDirectory],
-    replicas: Sequence[compare.Replica],
-    rate: float,
-    engine: Engine,
-    outcome: Outcome,
-) -> None:
-    judge = compare.Judge(replicas)
-    for keys, drills in compare.rounds(replicas, compare.suspects(replicas)):
-        tasks = [DrillTask(views[d.replica].path, d, rate) for d in drills]
-        drilled: dict[tuple[str, compare.Key], list[Batch]] = {}
-        for drill, found in engine.run(read_block, tasks):
-            batches_there = drilled.setdefault((drill.replica, drill.key), [])
-            if isinstance(found, str):
-                outcome.coverage.append(_lost_sight(views[drill.replica], drill, found))
-                replica = next(each for each in replicas if each.name == drill.replica)
-                replica.holes.append((drill.first, drill.end))
-            else:
-                batches_there += found
-        judge.take(keys, drilled)
-    comparison = judge.made()
-    outcome.findings += comparison.findings
-    outcome.coverage += comparison.coverage
-
-
-def _lost_sight(view: DataDirectory, drill: compare.Drill, why: str) -> Covered:
-    """Of a block that was read and then could not be read again to be compared."""
-    name = segment_name(Position(drill.base))
-    retired = view.live and not Path(view.path, name).exists()
-    state = State.RETIRED if retired else State.UNREAD
-    return Covered(drill.replica, name, drill.first, drill.end, state.value, f"to compare: {why}")
-
-
-def _commit_end(view: DataDirectory) -> int:
-    try:
-        return decode_checkpoint(view.checkpoint).commit_end if view.checkpoint else 0
-    except Malformed:
-        return 0

@@ -13,6 +13,7 @@ from fmqcore.journal.incarnations import INCARNATIONS, decode_home
 from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.suspect import SUSPECT
 from fmqcore.journal.verify_notes import Note, note_incarnations, note_suspect
+from fmqspark.check.compare import Replica
 from fmqspark.check.rows import (
     Covered,
     Found,
@@ -65,6 +66,18 @@ class Notes:
                 sentence = f"it is of group {home} (cluster/group), others here are of {others}"
                 found = Finding(Code.M001, Severity.ERROR, INCARNATIONS, None, sentence, _ANOTHER)
                 self.findings.append(found_on(name, found))
+
+    def groups(self, replicas: Sequence[Replica]) -> list[list[Replica]]:
+        """Those that may be compared with each other: of two groups they are not two copies.
+
+        Whose group is not known is held against the group that most are of.
+        """
+        most = Counter(self._homes.values()).most_common(1)
+        made: dict[str, list[Replica]] = {}
+        for replica in replicas:
+            home = self._homes.get(replica.name, most[0][0] if most else "")
+            made.setdefault(home, []).append(replica)
+        return list(made.values())
 
     def _read(self, name: str, view: DataDirectory, file: str) -> bytes | None:
         try:

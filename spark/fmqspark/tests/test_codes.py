@@ -18,7 +18,7 @@ from fmqcore.journal.offsets import OffsetEntry, OffsetKey
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
 from fmqcore.tests.journal_writer import JournalWriter, sample
 from fmqcore.words import Epoch, Offset, Position, TopicId
-from fmqspark.check.job import read_block
+from fmqspark.check.replicas import read_block
 from fmqspark.check.rows import Level
 from fmqspark.engines import LocalEngine
 from fmqspark.files import LOCK

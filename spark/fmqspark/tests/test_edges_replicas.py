@@ -12,7 +12,7 @@ from fmqcore.scan.digests import BLOCK
 from fmqcore.tests.journal_writer import JournalWriter
 from fmqcore.words import Position
 from fmqspark.check import compare
-from fmqspark.check.job import read_block
+from fmqspark.check.replicas import read_block
 from fmqspark.check.rows import Level
 from fmqspark.engines import LocalEngine
 from fmqspark.files import LOCK

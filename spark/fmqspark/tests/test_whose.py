@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fmqcore.journal.incarnations import INCARNATIONS
-from fmqspark.tests.kit import check, write
+from fmqspark.tests.kit import alike, check, rows, write
 
 GOOD = b"fmq/g1\ngrant_ms=2000\n0123456789abcdef\n"
 
@@ -29,6 +29,30 @@ def test_of_two_groups(tmp_path: Path, a: Path, b: Path, others: int) -> None:
     assert set(told) == ({"a"} if others == 2 else {"a", "b"})
     assert {f.code for f in outcome.findings} == {"M001"}
     assert outcome.exit_code == 2
+
+
+def test_journals_of_two_groups_are_not_two_copies(tmp_path: Path, a: Path) -> None:
+    """Told as such, with R001 they would tell somebody to move one of them away."""
+    others = [write(tmp_path / name, alike(300)) for name in ("b", "c")]
+    (a / INCARNATIONS).write_bytes(GOOD.replace(b"g1", b"g3"))
+    (others[0] / INCARNATIONS).write_bytes(GOOD)
+    outcome = check(a, *others[:1])
+    assert {(f.code, Path(f.replica).name) for f in outcome.findings} == {
+        ("M001", "a"), ("M001", "b"),
+    }  # fmt: skip
+    assert {name for name, _, _ in rows(outcome, "not compared")} == {"a", "b"}
+    (others[1] / INCARNATIONS).write_bytes(GOOD)
+    outcome = check(a, *others)
+    assert {f.code for f in outcome.findings if Path(f.replica).name == "a"} == {"M001"}
+    assert {name for name, _, _ in rows(outcome, "not compared")} == {"a"}
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_of_whom_nobody_knows_it_the_content_tells(tmp_path: Path, a: Path, named: bool) -> None:
+    b = write(tmp_path / "b", alike(300))
+    if named:
+        (a / INCARNATIONS).write_bytes(GOOD)
+    assert {f.code for f in check(a, b).findings} & {"R001", "R002"}
 
 
 @pytest.mark.parametrize(("bad", "exit_code"), [(b"nonsense\n", 1), (b"/\n", 2)])

@@ -81,6 +81,27 @@ def require_file(file: Path | int, name: str) -> None:
         raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", name)
 
 
+def in_place_of(path: Path | str, name: str) -> str:
+    """What stands where a file of a directory must be; "" if it is a file, or nothing is there.
+
+    A listing holds files alone, so to who reads that the file is missing.
+    """
+    try:
+        mode = os.lstat(Path(path, name)).st_mode
+    except OSError:
+        return ""
+    kinds = (
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISFIFO, "a pipe"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISLNK, "a link that leads to no file"),
+        (stat.S_ISREG, ""),
+    )
+    if stat.S_ISLNK(mode) and Path(path, name).is_file():
+        return ""
+    return next((what for is_it, what in kinds if is_it(mode)), "a device")
+
+
 def _checkpoint(path: Path) -> tuple[bytes | None, str]:
     """It, and why it cannot be read."""
     try:

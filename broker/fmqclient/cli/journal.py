@@ -9,7 +9,7 @@ start), 2 inconsistent, 3 incomplete (something could not be read, or the output
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -24,11 +24,12 @@ from fmqclient.cli.common import USAGE, NotWritten, Output, OutputOption, talk
 from fmqclient.cli.journal_dump import Dump, Filter
 from fmqclient.cli.journal_files import DataDirectory, NoJournal, SegmentBytes
 from fmqclient.cli.journal_notes import Notes
-from fmqcore.journal.findings import Finding, Severity, worst
+from fmqcore.journal.findings import Finding, Severity, with_what_is_there, worst
 from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.segments import CHECKPOINT, index_name
 from fmqcore.journal.verify import SegmentReport, Verifier
 from fmqcore.words import Position
+from fmqport.directory import in_place_of
 
 INCOMPLETE: Final = 3
 _COLUMNS: Final = ("SEGMENT", "USED", "BATCHES", "RECORDS", "FIRST", "LAST", "STATE", "INDEX")
@@ -143,7 +144,7 @@ class _Verification:
 
     @property
     def _findings(self) -> list[Finding]:
-        return [*self._verifier.findings, *self._notes.findings]
+        return [*_looked_at(self._opened, self._verifier.findings), *self._notes.findings]
 
     def _one(self, file: SegmentFile, progress: Any) -> None:
         try:
@@ -240,7 +241,7 @@ class _Listing:
             opened.listing, opened.checkpoint, unread=opened.unread, live=True, payloads=False
         )
         self._notes = Notes(opened, self._verifier.segments)
-        self._told = [*self._verifier.findings]  # of the directory, not of a segment
+        self._told = _looked_at(opened, self._verifier.findings)  # of the directory alone
         self._torn = False
 
     def rows(self) -> Iterator[show.Row]:
@@ -289,6 +290,11 @@ def _cells(row: show.Row) -> list[str]:
         row["state"],
         row["index"],
     ]
+
+
+def _looked_at(opened: DataDirectory, findings: Sequence[Finding]) -> list[Finding]:
+    """What is no file is not listed: what stands in a missing one's place?"""
+    return [with_what_is_there(each, in_place_of(opened.path, each.file)) for each in findings]
 
 
 @contextmanager

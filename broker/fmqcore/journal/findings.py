@@ -43,6 +43,8 @@ class Severity(Enum):
     ERROR = "error"
 
 
+MISSING: Final = "the file is missing"
+"""How a sentence begins of a file that is not there."""
 REFILL: Final = (
     "do not edit the file; if another broker of the group holds this data, move the whole data "
     "directory away and start again: the broker fills itself from it; otherwise restore the file "
@@ -102,6 +104,14 @@ def error(
 ) -> Finding:
     """Damage that no restart heals."""
     return Finding(code, Severity.ERROR, file, position, sentence, REFILL, end)
+
+
+def with_what_is_there(finding: Finding, what: str) -> Finding:
+    """Of a file that is missing, but `what` ("a pipe") stands in its place; "": as it is."""
+    if not what:
+        return finding
+    sentence = finding.sentence.replace(MISSING, f"{what} stands in the file's place", 1)
+    return finding._replace(sentence=sentence)
 
 
 def warning(

@@ -25,6 +25,7 @@ from fmqcore.journal.findings import (
     CUT_AT_START,
     FAULT_CODES,
     LOOK_AT_THE_DISK,
+    MISSING,
     REMADE_AT_START,
     Code,
     Finding,
@@ -273,7 +274,7 @@ def _missing_known(bases: set[Position], checkpoint: Checkpoint | None) -> list[
         if lost not in bases:
             name = segment_name(lost)
             end = min((b for b in {*wanted, *bases} if b > lost), default=below)
-            sentence = "the file is missing, and the checkpoint knows of it"
+            sentence = f"{MISSING}, and the checkpoint knows of it"
             found.append(error(Code.J005, name, lost, sentence, end))
     return found
 
@@ -312,7 +313,7 @@ def _gap(
         sentence = f"the file has {before.size} bytes and reaches into {segment.name}"
         return error(Code.J005, before.name, segment.base, sentence)
     cut = f", or {before.name} has been cut short ({before.size} bytes)" if before else ""
-    sentence = f"the file is missing{cut}: the next one there is {segment.name}"
+    sentence = f"{MISSING}{cut}: the next one there is {segment.name}"
     return error(Code.J005, segment_name(expected), expected, sentence, end)
 
 

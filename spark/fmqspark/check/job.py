@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from fmqcore.journal.findings import Code
+from fmqcore.journal.findings import Code, with_what_is_there
 from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.segments import CHECKPOINT, segment_name
 from fmqcore.journal.verify import Verifier
 from fmqcore.words import Position
+from fmqport.directory import in_place_of
 from fmqspark.check import compare
 from fmqspark.check.gone import tell_who_took
 from fmqspark.check.notes import Notes
@@ -152,7 +153,11 @@ def run_check(
             if not view.listing:
                 continue
             verifier = _verifier(view)
-            told = _standing(view, [found_on(name, finding) for finding in verifier.findings])
+            looked = [
+                with_what_is_there(finding, in_place_of(view.path, finding.file))
+                for finding in verifier.findings
+            ]
+            told = _standing(view, [found_on(name, finding) for finding in looked])
             outcome.findings += told
             missing = _missing(name, told, results[name], verifier.durable_end)
             ends = committed(view.checkpoint)

@@ -27,6 +27,7 @@ from fmqcore.journal.verify_times import falls
 from fmqcore.scan.digests import BlockDigests
 from fmqcore.words import Position
 from fmqspark.check.coverage import Piece, cover
+from fmqspark.check.few import few
 from fmqspark.check.patchy import PatchyBytes, open_patchy
 from fmqspark.check.rows import Covered, Level, SegmentResult, State, found_on
 from fmqspark.files import Throttle, open_segment, read_small
@@ -120,13 +121,14 @@ class _Check:
         task, verifier, result = self._task, self._verifier, self._result
         report = self._walked()
         doubts = _Doubts(self._data, report, verifier.cursor.position)
-        findings = list(report.findings) + self._history.findings
+        report.findings = few(report.findings)
+        findings = list(report.findings) + few(self._history.findings)
         if task.newest:
             whole = not report.findings and not self._data.why
             findings += self._at_the_end(known=not doubts.at_the_end) + self._resume(whole=whole)
         elif report.sealed:
             findings += self._next()
-        result.findings = [found_on(task.replica, finding) for finding in findings]
+        result.findings = [found_on(task.replica, finding) for finding in few(findings)]
         result.end = verifier.cursor.position
         result.sealed = report.sealed
         result.batches, result.records = report.batches, report.records

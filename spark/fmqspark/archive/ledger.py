@@ -31,6 +31,8 @@ from fmqspark.files import make_folder, sync_folder
 
 FOLDER: Final = "_fmq"
 _VERSION: Final = 1
+_TOLD: Final = 5
+"""What earlier versions know of a file; they read a newer line, and pass over the rest of it."""
 
 
 class Unit(NamedTuple):
@@ -49,13 +51,14 @@ class Hole(NamedTuple):
 
 
 class ArchivedFile(NamedTuple):
-    """One Parquet file; `path` is relative to the archive."""
+    """One Parquet file; `path` is relative to the archive, `crc` the CRC32C of all its bytes."""
 
     path: str
     topic: str
     date: str
     rows: int
     bytes: int
+    crc: int | None = None  # an earlier version did not note it
 
 
 @dataclass(slots=True)
@@ -136,7 +139,8 @@ class Book:
 
     def finish(self, unit: Unit, files: list[ArchivedFile]) -> None:
         """All its files are there."""
-        self._append({"done": list(unit), "files": [list(file) for file in files]})
+        told = [list(file)[:_TOLD] for file in files]
+        self._append({"done": list(unit), "files": told, "crc": [file.crc for file in files]})
         self.ledger.done[unit] = files
 
     def lose(self, unit: Unit) -> None:
@@ -276,7 +280,10 @@ def _take(ledger: Ledger, row: dict[str, Any]) -> None:
         ledger.planned += [_unit(told) for told in row["planned"]]
         ledger.marks |= {int(base): int(crc) for base, crc in row["marks"]}
     elif "done" in row:
-        ledger.done[_unit(row["done"])] = [_file(told) for told in row["files"]]
+        files = row["files"]
+        crcs = row.get("crc", [None] * len(files))
+        found = [_file(told, crc) for told, crc in zip(files, crcs, strict=True)]
+        ledger.done[_unit(row["done"])] = found
     else:
         ledger.lost.append(_unit(row["lost"]))
 
@@ -288,11 +295,11 @@ def _unit(told: Any) -> Unit:
     return Unit(begin, end)
 
 
-def _file(told: Any) -> ArchivedFile:
-    file = ArchivedFile(*told)
-    if [type(part) for part in file] != [str, str, str, int, int]:
+def _file(told: Any, crc: Any) -> ArchivedFile:
+    known = [type(part) for part in told] == [str, str, str, int, int]
+    if not known or type(crc) not in (int, type(None)):
         raise ValueError(f"{told!r} is no file of an archive")
-    return file
+    return ArchivedFile(*told)._replace(crc=crc)
 
 
 def _name(told: Any) -> str:

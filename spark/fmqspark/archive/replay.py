@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from fmqcore.errors import DirectoryLocked, InvalidArgument, Malformed
 from fmqcore.words import MAX_NAME
+from fmqspark.archive.kept import REMEDY, require_whole
 from fmqspark.archive.ledger import FOLDER, ArchivedFile, Hole, Ledger, Unit, groups, load
 from fmqspark.files import sync_folder
 
@@ -153,26 +154,34 @@ class Replay:
         import pyarrow.parquet as pq
 
         for number in range(self.place.files, self._until):
-            path = self._folder / self._order[number].file.path
+            archived = self._order[number].file
+            path = self._folder / archived.path
             skip = self.place.rows if number == self.place.files else 0
+            if skip == archived.rows:
+                continue  # all of it is stored: it need not be there any more
+            require_whole(self._folder, archived)
             at = 0
             try:
-                with pq.ParquetFile(path) as file:
+                with pq.ParquetFile(path, page_checksum_verification=True) as file:
                     self._expect(number, file.metadata.num_rows)  # before any of it is sent
                     for batch in file.iter_batches(CHUNK, columns=list(_COLUMNS)):
                         begin, at = at, at + batch.num_rows
                         if at > skip:
                             rows = _rows(batch.slice(max(0, skip - begin)))
                             yield rows, Place(number, at)
-            except (pa.ArrowException, KeyError) as error:
-                raise Malformed(f"{path} does not read as an archive's Parquet: {error}") from error
+            except (pa.ArrowException, KeyError, ValueError, OSError) as error:
+                why = " ".join(str(error).split())
+                raise Malformed(
+                    f"{path} does not read as an archive's Parquet ({why}): {REMEDY}"
+                ) from error
             self._expect(number, at)
 
     def _expect(self, number: int, rows: int) -> None:
         file = self._order[number].file
         if rows != file.rows:
             raise Malformed(
-                f"{self._folder / file.path} has {rows} rows, the archive's ledger says {file.rows}"
+                f"{self._folder / file.path} has {rows} rows, the archive's ledger says "
+                f"{file.rows}: {REMEDY}"
             )
 
     def note(self, place: Place, state: Mapping[str, Any] | None = None) -> None:

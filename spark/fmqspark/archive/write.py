@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from fmqcore.errors import CorruptJournal, FmqError
 from fmqcore.scan.payloads import Slab
 from fmqcore.words import TopicId
+from fmqspark.archive.kept import checksum
 from fmqspark.archive.ledger import FOLDER, ArchivedFile, Unit, file_name, scratch_name
 from fmqspark.brokers import connections
 from fmqspark.files import Throttle, sync_folder
@@ -89,9 +90,9 @@ def _write(task: ArchiveTask, scratch: Path, tally: Tally) -> list[ArchivedFile]
         place = Path(f"topic={topic}", f"date={day}", file_name(task.group, task.unit))
         target = Path(task.folder) / place
         target.parent.mkdir(parents=True, exist_ok=True)
-        size = path.stat().st_size
+        size, crc = path.stat().st_size, checksum(path)
         put(path, target)
-        found.append(ArchivedFile(str(place), topic, day, rows, size))
+        found.append(ArchivedFile(str(place), topic, day, rows, size, crc))
     for folder in {Path(task.folder) / Path(file.path).parent for file in found}:
         for above in (folder, folder.parent, folder.parent.parent):
             sync_folder(above)
@@ -199,7 +200,11 @@ class _Files:
             file.parts.append(self._scratch / f"{self._made}{_UNFINISHED}")
             self._made += 1
             file.writer = pq.ParquetWriter(
-                file.parts[-1], self._schema, compression=_CODEC, use_dictionary=["group", "queue"]
+                file.parts[-1],
+                self._schema,
+                compression=_CODEC,
+                use_dictionary=["group", "queue"],
+                write_page_checksum=True,
             )
         self._open.append(file)
         return file.writer
@@ -223,7 +228,7 @@ class _Files:
             self._shut(file)
         parts, file.parts = file.parts, []
         for part in parts:
-            with pq.ParquetFile(part) as opened:
+            with pq.ParquetFile(part, page_checksum_verification=True) as opened:
                 for number in range(opened.num_row_groups):
                     for batch in opened.read_row_group(number).to_batches():
                         self._keep(file, batch.drop_columns(["group"]))

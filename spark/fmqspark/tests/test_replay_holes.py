@@ -220,7 +220,7 @@ def test_of_several_groups_each_has_its_own_holes(tmp_path: Path) -> None:
 
 # ---- on the command line
 def replayed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any
+    folder: Path, monkeypatch: pytest.MonkeyPatch, topic: str = "t", **options: Any
 ) -> tuple[int, list[int]]:
     """The exit code, and what was stored."""
     stored: list[int] = []
@@ -238,7 +238,7 @@ def replayed(
     monkeypatch.setattr(cli, "client", nobody)
     monkeypatch.setattr(cli._Job, "send", send)
     try:
-        cli.replay(folder, "t", **options)
+        cli.replay(folder, topic, **options)
     except typer.Exit as ended:
         return ended.exit_code, stored
     return 0, stored

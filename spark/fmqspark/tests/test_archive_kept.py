@@ -1,0 +1,133 @@
+"""Files of an archive that rot, are cut, or go: told with the file's name, and nothing is sent."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fmqcore.errors import Malformed
+from fmqspark.archive import ledger
+from fmqspark.archive.replay import Replay
+from fmqspark.tests.kit import write
+from fmqspark.tests.test_archive import archive, small
+from fmqspark.tests.test_replay_holes import replayed
+
+pytestmark = pytest.mark.spark
+
+
+def made(tmp_path: Path) -> tuple[Path, list[Path]]:
+    """An archive, and its files of `orders` in the order in which they are sent."""
+    out = tmp_path / "out"
+    archive(out, write(tmp_path / "a", small()))
+    found = ledger.load(out, "journal")
+    assert found is not None
+    return out, [out / file.path for file in found.files() if file.topic == "orders"]
+
+
+def sent(out: Path) -> tuple[list[bytes], Exception | None]:
+    """What a replay gives, and what it ends with."""
+    values: list[bytes] = []
+    try:
+        for rows, _ in Replay(out, "orders", None, "x").chunks():
+            values += [row.value for row in rows]
+    except (Malformed, OSError) as error:
+        return values, error
+    return values, None
+
+
+def flipped(path: Path, at: int, by: int = 0x40) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[at] ^= by
+    path.write_bytes(raw)
+
+
+def without_checksums(out: Path) -> None:
+    """As an earlier version wrote the ledger."""
+    path = out / ledger.FOLDER / "journal.ledger"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        row.pop("crc", None)
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def test_no_byte_of_a_file_rots_unseen(tmp_path: Path) -> None:
+    out, (_, second, *_) = made(tmp_path)
+    before, _ = sent(out)
+    raw = second.read_bytes()
+    first = before[: before.index(sent_of(second)[0])]
+    for at in [*range(0, len(raw), max(1, len(raw) // 60)), len(raw) - 1]:
+        flipped(second, at)
+        values, error = sent(out)
+        assert values == first, at
+        assert isinstance(error, Malformed)
+        assert str(error).startswith(f"{second} is not what was archived"), at
+        assert "bring it back from a backup" in str(error)
+        second.write_bytes(raw)
+    assert sent(out) == (before, None)
+
+
+def sent_of(path: Path) -> list[bytes]:
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        values: list[bytes] = file.read(columns=["value"]).column("value").to_pylist()
+    return values
+
+
+def test_of_an_earlier_versions_archive_a_page_that_rots_is_seen_if_it_has_a_checksum(
+    tmp_path: Path,
+) -> None:
+    """What is no Parquet any more is told as that, whatever the reader calls it."""
+    out, (path, *_) = made(tmp_path)
+    without_checksums(out)
+    before, error = sent(out)
+    assert (len(before), error) == (36, None)
+    raw = path.read_bytes()
+    footer = len(raw) - 8 - int.from_bytes(raw[-8:-4], "little")
+    for at in [*range(4, len(raw), max(1, len(raw) // 200)), len(raw) - 1]:
+        flipped(path, at)
+        values, error = sent(out)
+        assert error is None or str(error).startswith(f"{path} does not read as an archive's "), at
+        assert error is not None or values == before or at >= footer, at
+        path.write_bytes(raw)
+
+
+def test_a_version_before_reads_the_ledger(tmp_path: Path) -> None:
+    """It knows five things of a file, and passes over what it does not know of a line."""
+    out, _ = made(tmp_path)
+    lines = (out / ledger.FOLDER / "journal.ledger").read_text().splitlines()
+    done = [row for row in map(json.loads, lines) if "done" in row]
+    assert done
+    for row in done:
+        assert [len(file) for file in row["files"]] == [5] * len(row["crc"])
+
+
+@pytest.mark.parametrize("left", [0, 100, None])
+def test_a_file_that_is_cut_or_gone_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    left: int | None,
+) -> None:
+    out, (first, path, *_) = made(tmp_path)
+    if left is None:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:left])
+    code, stored = replayed(out, monkeypatch, topic="orders")
+    assert (code, len(stored)) == (3, len(sent_of(first)))
+    (said,) = capsys.readouterr().err.splitlines()
+    how = "is gone" if left is None else "is not what was archived"
+    assert said.startswith(f"fmq: {path} {how}: ")
+    assert "Errno" not in said
+
+
+def test_what_is_stored_already_need_not_be_there_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, files = made(tmp_path)
+    code, stored = replayed(out, monkeypatch, topic="orders")
+    assert (code, len(stored)) == (0, 36)
+    for path in files:
+        path.unlink()
+    assert replayed(out, monkeypatch, topic="orders") == (0, [])

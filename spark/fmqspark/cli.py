@@ -214,6 +214,9 @@ def archive(
     workers: Workers = 0,
     master: Master = "",
     rate: Rate = "0",
+    ignore_missing: Annotated[
+        bool, typer.Option("--ignore-missing", help="archived files were moved away on purpose")
+    ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Topics to Parquet by topic and date. Run again, it adds what came since: no record twice."""
@@ -226,7 +229,7 @@ def archive(
         topics = tuple(topic) if topic else None
         no_data_directory(out, directories or [])
         sources, name = _sources(directories or [], connect, group, topics)
-        options = ArchiveOptions(sources, out, name, topics, _bytes(rate))
+        options = ArchiveOptions(sources, out, name, topics, _bytes(rate), ignore_missing)
         with open_engine(engine.value, workers, master) as running:
             outcome = run_archive(options, running, progress("archived"))
         leave(_archive_text(outcome))
@@ -360,7 +363,7 @@ def _rebuild_text(found: Sequence[IndexResult]) -> str:
 
 
 def _archive_text(outcome: "Archived") -> str:
-    lines = list(outcome.told)
+    lines = outcome.told + outcome.amiss.told(outcome.ignore_missing)
     lines += [
         f"positions {unit.begin} to {unit.end}: deleted by retention before they were archived"
         for unit in outcome.lost

@@ -17,6 +17,7 @@ from typing import Any, Final
 from fmqcore.errors import CorruptJournal, FmqError, InvalidArgument, Unavailable
 from fmqcore.scan.select import Range, Wanted
 from fmqcore.words import TopicId
+from fmqspark.archive.kept import Amiss, look
 from fmqspark.archive.ledger import (
     FOLDER,
     Book,
@@ -51,6 +52,8 @@ class ArchiveOptions:
     """What the journal is called in the archive."""
     topics: tuple[str, ...] | None = None
     bytes_per_s: float = 0
+    ignore_missing: bool = False
+    """Archived files may be gone: who moved them away knows."""
 
 
 @dataclass(slots=True)
@@ -67,13 +70,16 @@ class Archived:
     failed: list[ArchiveResult] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     """Which replica could not give what, so that others had to."""
+    amiss: Amiss = Amiss()
+    ignore_missing: bool = False
 
     @property
     def exit_code(self) -> int:
         """Damage comes first; what is not archived is not done."""
         if any(isinstance(result.failed, CorruptJournal) for result in self.failed):
             return INCONSISTENT
-        return INCOMPLETE if self.failed or self.lost else DONE
+        less = self.failed or self.lost or self.amiss.counts(self.ignore_missing)
+        return INCOMPLETE if less else DONE
 
     def as_data(self) -> dict[str, Any]:
         """For `-o json`."""
@@ -86,6 +92,8 @@ class Archived:
             "bytes_read": self.bytes_read,
             "bytes_written": self.bytes_written,
             "replicas": self.told,
+            "missing": list(self.amiss.gone),
+            "changed": list(self.amiss.changed),
             "lost": [list(unit) for unit in self.lost],
             "failed": [
                 {"begin": r.unit.begin, "end": r.unit.end, "why": str(r.failed)}
@@ -100,7 +108,7 @@ def run_archive(
     """Run it. Raises `InvalidArgument`, `CorruptJournal`, `DirectoryLocked`, `EngineFailed`."""
     before = load(options.folder, options.group)
     found = _look(options.directories, before)
-    outcome = Archived(told=found.told)
+    outcome = Archived(told=found.told, ignore_missing=options.ignore_missing)
     topics = None if options.topics is None else sorted(set(options.topics))
     if topics is not None and (before is None or before.end is None):
         # Later a topic may be gone from what is left of the journal; at first it is a mistake, and
@@ -110,6 +118,7 @@ def run_archive(
     with open_book(options.folder, options.group) as book:
         _same_journal(book, found)
         _nothing_hidden(book, found)
+        outcome.amiss = look(options.folder, book.ledger)
         with one_plans(options.folder):
             _only_here(options, topics, found, book.ledger)
             book.begin(topics)

@@ -4,16 +4,21 @@ The ledger has a CRC32C of each whole file. The checksums that Parquet has in it
 pages alone: where they lie, of which column they are and how many rows there are has none.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from fmqcore.crc import crc32c, extend
 from fmqcore.errors import Malformed
-from fmqspark.archive.ledger import ArchivedFile
+from fmqspark.archive.ledger import ArchivedFile, Ledger
 
 _BLOCK: Final = 1024 * 1024
 REMEDY: Final = (
     "bring it back from a backup, or archive what the journal still has into another folder"
+)
+
+_REMEDIES: Final = (
+    "bring them back from a backup, or archive what the journal still has into another folder"
 )
 
 
@@ -44,3 +49,45 @@ def require_whole(folder: Path, file: ArchivedFile) -> None:
     raise Malformed(
         f"{path} is not what was archived: {how}, so nothing of it and behind it is sent; {REMEDY}"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Amiss:
+    """Files that a ledger lists, by their paths in it: no longer there, or of another size."""
+
+    gone: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+    def counts(self, ignore_missing: bool) -> bool:
+        """Is the archive less than it was, and not on purpose?"""
+        return bool(self.changed or (self.gone and not ignore_missing))
+
+    def told(self, ignore_missing: bool) -> list[str]:
+        """In a line for each kind."""
+        said = []
+        if self.gone:
+            then = f"{_REMEDIES}; if they were moved away on purpose: --ignore-missing"
+            said.append(
+                f"{len(self.gone)} archived file(s) are gone, like {self.gone[0]}: "
+                f"{'ignored' if ignore_missing else then}"
+            )
+        if self.changed:
+            said.append(
+                f"{len(self.changed)} archived file(s) have another size than they were made "
+                f"with, like {self.changed[0]}: {_REMEDIES}"
+            )
+        return said
+
+
+def look(folder: Path, ledger: Ledger) -> Amiss:
+    """At each file's size alone. What cannot be looked at is passed over."""
+    gone, changed = list[str](), list[str]()
+    for file in ledger.files():
+        try:
+            if (folder / file.path).stat().st_size != file.bytes:
+                changed.append(file.path)
+        except (FileNotFoundError, NotADirectoryError):
+            gone.append(file.path)
+        except OSError:
+            continue
+    return Amiss(tuple(gone), tuple(changed))

@@ -1,15 +1,19 @@
 """Files of an archive that rot, are cut, or go: told with the file's name, and nothing is sent."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from fmqcore.batch import BatchType
 from fmqcore.errors import Malformed
 from fmqspark.archive import ledger
 from fmqspark.archive.replay import Replay
 from fmqspark.tests.kit import write
-from fmqspark.tests.test_archive import archive, small
+from fmqspark.tests.test_archive import archive, everything, small, truth
+from fmqspark.tests.test_cli import run
 from fmqspark.tests.test_replay_holes import replayed
 
 pytestmark = pytest.mark.spark
@@ -131,3 +135,64 @@ def test_what_is_stored_already_need_not_be_there_any_more(
     for path in files:
         path.unlink()
     assert replayed(out, monkeypatch, topic="orders") == (0, [])
+
+
+# ---- a run into an archive whose files are not what they were
+def test_a_run_tells_which_files_are_gone_or_cut_and_adds_what_is_new(tmp_path: Path) -> None:
+    a, out = tmp_path / "a", tmp_path / "out"
+    ends = [h.end for h in small().headers if h.type == BatchType.DATA]
+    archive(out, write(a, small(), commit_end=ends[15]))
+    (gone, *_, cut), before = sorted(out.glob("topic=*/date=*/*")), everything(out)
+    raw = {path: path.read_bytes() for path in (gone, cut)}
+    gone.unlink()
+    cut.write_bytes(raw[cut][:-100])
+    write(a, small())
+    outcome = archive(out, a)
+    assert (outcome.exit_code, outcome.rows) == (3, 72 - len(before))
+    names = {path: str(path.relative_to(out)) for path in raw}
+    assert (outcome.amiss.gone, outcome.amiss.changed) == ((names[gone],), (names[cut],))
+    assert archive(out, a, ignore_missing=True).exit_code == 3, "cut is not moved away"
+    for path, whole in raw.items():
+        path.write_bytes(whole)
+    outcome = archive(out, a)
+    assert (outcome.exit_code, outcome.rows, outcome.amiss.told(False)) == (0, 0, [])
+    assert everything(out) == truth(small())
+
+
+def test_what_was_moved_away_on_purpose_does_not_come_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, files = made(tmp_path)
+    for path in files:
+        path.unlink()
+    files[0].parent.rmdir()
+    names = [str(path.relative_to(out)) for path in files]
+    code, said, _ = run(capsys, "archive", tmp_path / "a", "--out", out)
+    told, last = said.splitlines()
+    assert code == 3
+    assert told.startswith(f"{len(files)} archived file(s) are gone, like {names[0]}: ")
+    assert told.endswith("--ignore-missing")
+    assert last.startswith("0 records in 0 files")
+    code, said, _ = run(capsys, "archive", tmp_path / "a", "--out", out, "-o", "json")
+    assert (code, json.loads(said)["missing"], json.loads(said)["changed"]) == (3, names, [])
+    command = ("archive", tmp_path / "a", "--out", out, "--ignore-missing")
+    code, said, _ = run(capsys, *command)
+    told, last = said.splitlines()
+    assert code == 0
+    assert told == f"{len(files)} archived file(s) are gone, like {names[0]}: ignored"
+    assert {row[0] for row in everything(out)} == {"bills"}
+
+
+def test_what_cannot_be_looked_at_keeps_nobody_from_going_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, (first, *_) = made(tmp_path)
+    real = Path.stat
+
+    def stat(path: Path, **options: bool) -> os.stat_result:
+        if path == first:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert archive(out, tmp_path / "a").exit_code == 0

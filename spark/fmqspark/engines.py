@@ -23,6 +23,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+AGAIN: Final = (
+    "run the same command again: an archive, and a check with --out, go on where they ended"
+)
+
+
 class EngineFailed(FmqError):
     """The engine, not the work, gave up: a worker died. What was finished is kept."""
 
@@ -69,8 +74,7 @@ class PoolEngine:
                 yield done.result()
         except BrokenProcessPool as error:
             raise EngineFailed(
-                "a process of the pool died (killed, or out of memory): run the same command "
-                "again, it goes on where this one ended if it has an --out folder"
+                f"a process of the pool died (killed, or out of memory): {AGAIN}"
             ) from error
 
 

@@ -4,6 +4,7 @@ Tasks go out in waves, so that the driver holds one wave's results at most, and 
 is known (and kept, by who asked) if the application dies.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeVar
@@ -12,7 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from fmqspark.engines import Engine, EngineFailed
+from fmqspark.engines import AGAIN, Engine, EngineFailed
 from fmqspark.spark.session import open_session, why
 
 T = TypeVar("T")
@@ -20,6 +21,11 @@ R = TypeVar("R")
 
 _WAVE: Final = 16
 """Tasks a worker gets in one wave."""
+_LOST: Final = re.compile(
+    r"most recent failure: Lost task \S+ in stage \S+ \(TID \d+\) \(([^()]+)\): "
+    r"(?:org\.apache\.spark\.SparkException: )?(.+)"
+)
+_ADVICE: Final = " Consider setting "
 
 
 class SparkEngine:
@@ -39,10 +45,16 @@ class SparkEngine:
                     self._session.sparkContext.parallelize(some, len(some)).map(work).collect()
                 )
             except (Py4JError, PySparkException, OSError) as error:
-                raise EngineFailed(
-                    f"Spark gave up ({why(error)}): run the same command again, it goes on "
-                    "where this one ended if it has an --out folder"
-                ) from error
+                raise EngineFailed(f"Spark gave up ({of_task(why(error))}): {AGAIN}") from error
+
+
+def of_task(text: str) -> str:
+    """What became of the task that ended a stage, and where; else what Spark says as it is."""
+    found = _LOST.search(text)
+    if found is None:
+        return text
+    where, said = found.groups()
+    return f"{where}: {said.split(_ADVICE)[0].rstrip('.')}"
 
 
 @contextmanager

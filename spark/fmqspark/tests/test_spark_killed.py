@@ -1,4 +1,4 @@
-"""A check on Spark whose Java, or whose worker, is killed at work: one line, and exit code 3."""
+"""A job on Spark whose Java, or whose worker, is killed at work: one line, and exit code 3."""
 
 import os
 import signal
@@ -10,17 +10,21 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fmqspark.engines import AGAIN
 from fmqspark.tests.kit import write
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
-@pytest.mark.parametrize("victim", ["java", "worker"])
-def test_spark_that_is_killed_is_told_in_one_line(tmp_path: Path, victim: str) -> None:
+@pytest.mark.parametrize(
+    ("victim", "what"), [("java", "check"), ("worker", "check"), ("worker", "archive")]
+)
+def test_spark_that_is_killed_is_told_in_one_line(tmp_path: Path, victim: str, what: str) -> None:
     data, out = write(tmp_path / "data"), tmp_path / "out"
-    command = [sys.executable, "-m", "fmqspark", "check", str(data), "--out", str(out)]
+    command = [sys.executable, "-m", "fmqspark", what, str(data), "--out", str(out)]
+    deep = ["--level", "deep"] if what == "check" else []
     job = subprocess.Popen(
-        [*command, "--engine", "spark", "--workers", "1", "--rate", "2k", "--level", "deep"],
+        [*command, "--engine", "spark", "--workers", "1", "--rate", "2k", *deep],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -40,8 +44,9 @@ def test_spark_that_is_killed_is_told_in_one_line(tmp_path: Path, victim: str) -
     assert job.returncode == 3, told
     last = told.strip().splitlines()[-1]
     assert last.startswith("fmq job: Spark gave up ("), told
-    assert last.endswith("run the same command again, it goes on where this one ended if it has "
-                         "an --out folder")  # fmt: skip
+    assert last.endswith(AGAIN)
+    assert len(last) < 250, "in short, not in Spark's words"
+    assert victim == "java" or "Python worker exited unexpectedly" in last
     assert "clean" not in said
     assert "Traceback" not in told
     assert "\tat " not in told
@@ -62,3 +67,36 @@ def _at_work(pid: int) -> dict[str, psutil.Process]:
         except psutil.Error:
             continue  # gone meanwhile
     return found if found.keys() == {"java", "worker"} else {}
+
+
+_STAGE = (
+    "Job aborted due to stage failure: Task 2 in stage 0.0 failed 1 times, most recent failure: "
+)
+_LOST = _STAGE + "Lost task 2.0 in stage 0.0 (TID 2) "
+_SET = "Consider setting 'spark.python.worker.faulthandler.enabled' to 'true' for the traceback."
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        (
+            f"{_LOST}(10.1.2.3 executor driver): org.apache.spark.SparkException: Python worker "
+            f"exited unexpectedly (crashed). {_SET}",
+            "10.1.2.3 executor driver: Python worker exited unexpectedly (crashed)",
+        ),
+        (
+            f"{_LOST}(n4 executor 7): ExecutorLostFailure (executor 7 exited) Reason: OOM",
+            "n4 executor 7: ExecutorLostFailure (executor 7 exited) Reason: OOM",
+        ),
+        (f"{_STAGE}something else", f"{_STAGE}something else"),
+        (
+            f"{_LOST}(n4 executor 7): org.apache.spark.api.python.PythonException: Traceback",
+            "n4 executor 7: org.apache.spark.api.python.PythonException: Traceback",
+        ),
+        ("Job 0 cancelled", "Job 0 cancelled"),
+    ],
+)
+def test_what_spark_says_of_a_lost_task_in_short(text: str, short: str) -> None:
+    from fmqspark.spark.engine import of_task
+
+    assert of_task(text) == short

@@ -8,11 +8,13 @@ import multiprocessing
 import os
 import re
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Final, Protocol, TypeVar
@@ -89,6 +91,18 @@ def _end_with_the_job(told: Connection) -> None:
     threading.Thread(target=_outlive_nobody, args=(job, told), daemon=True).start()
 
 
+def _track_in_silence() -> None:
+    """Python's own process that takes a pool's semaphores away has nothing to tell of a killed job.
+
+    It takes over which warnings its parent passes on to a Python that it starts.
+    """
+    sys.warnoptions.append("ignore::UserWarning:multiprocessing.resource_tracker")
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions.pop()
+
+
 def _outlive_nobody(job: BaseProcess, told: Connection) -> None:
     wait([job.sentinel, told])
     os._exit(1)
@@ -112,6 +126,7 @@ def open_engine(name: str, workers: int = 0, master: str = "") -> Iterator[Engin
         case "pool":
             # Not forked: a process that has run gRPC or Java must not be copied as it stands.
             context = multiprocessing.get_context("spawn")
+            _track_in_silence()
             told, tell = context.Pipe(duplex=False)
             pool = ProcessPoolExecutor(
                 count, mp_context=context, initializer=_end_with_the_job, initargs=(told,)

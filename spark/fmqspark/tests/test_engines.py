@@ -31,12 +31,15 @@ def note_and_stay(path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_a_killed_job_leaves_no_worker(tmp_path: Path) -> None:
+def test_a_killed_job_leaves_no_worker_and_no_word(tmp_path: Path) -> None:
+    """Who takes away its semaphores does so in silence, when the last of its processes is gone."""
     script = tmp_path / "job.py"
     script.write_text(JOB)
     job = subprocess.Popen(
         [sys.executable, script, tmp_path],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=subprocess.PIPE,
+        text=True,
     )
     workers: list[psutil.Process] = []
     try:
@@ -50,6 +53,7 @@ def test_a_killed_job_leaves_no_worker(tmp_path: Path) -> None:
         job.wait()
         while [worker for worker in workers if _runs(worker)]:
             time.sleep(0.02)  # ends by the test's own time limit if they do not
+        assert job.communicate(timeout=60)[1] == ""
     finally:
         job.kill()
         job.wait()

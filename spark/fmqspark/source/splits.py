@@ -72,7 +72,7 @@ class Split:
     wanted: Wanted
     tables: "Tables | None"  # None: they are many
     open: bool  # the newest segment, which is not full
-    until: Position  # how far the segment may be read
+    until: Position  # how far the segment may be read, from all of the sources
     behind: Position  # and the one behind it; 0: there is none
 
 
@@ -108,17 +108,18 @@ def plan(
         split_bytes = even_size(total, split_bytes, at_once)
     for view, here in parts:
         tables = _tables(view, wanted, found.names)
+        ends = [end for _, end in view.partly]
         splits += [
             Split(
                 view.segment,
                 begin,
                 end,
-                view.after is None or begin == view.segment.base,
-                view.sources,
+                view.after is None or begin == view.segment.base or begin in ends,
+                _sources(view, end),
                 wanted,
                 tables,
                 view.after is None,
-                view.until,
+                min((each for each in ends if each >= end), default=view.until),
                 untils.get(view.segment.end, Position(0)),
             )
             for begin, end in _pieces(found, view, here, split_bytes)
@@ -154,14 +155,22 @@ def _parts(found: Survey, wanted: Wanted) -> Iterator[tuple[SegmentView, Range]]
 def _pieces(
     found: Survey, view: SegmentView, here: Range, split_bytes: int
 ) -> Iterator[tuple[Position, Position]]:
-    """Of an open segment the pieces begin where batches do."""
-    at = here.first
+    """Of an open segment the pieces begin where batches do.
+
+    One ends where a replica does: what is before can come from it, too.
+    """
+    at, ends = here.first, [end for _, end in view.partly]
     while at < here.end:
-        end = min(at + split_bytes, here.end)
+        end = min(at + split_bytes, here.end, *(end for end in ends if end > at))
         if view.after is None and end < here.end:
             end = min(boundary(found.tail, end), here.end)
         yield Position(at), Position(end)
         at = end
+
+
+def _sources(view: SegmentView, end: int) -> tuple[str, ...]:
+    """Who may be asked for what begins below there; who is behind first, so the master last."""
+    return (*(path for path, reach in view.partly if reach >= end), *view.sources)
 
 
 def _tables(view: SegmentView, wanted: Wanted, names: Mapping[TopicId, str]) -> Tables | None:
@@ -235,7 +244,7 @@ class SplitReader:
 
     def _from(self, source: str) -> Iterator[Slab]:
         split = self._split
-        until = split.end if split.open else split.segment.end
+        until = split.end if split.open else split.until
         with open_bytes(source, split.segment.base, self._throttle, until, split.end) as data:
             try:
                 tables = split.tables or self._tables_of(source)

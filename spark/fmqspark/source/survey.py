@@ -15,6 +15,7 @@ read, too, as no SNAP says what it adds up to. Leaves nothing on disk.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
@@ -26,6 +27,7 @@ from fmqcore.scan.headers import HeaderBlock
 from fmqcore.scan.select import NO_END, Range
 from fmqcore.words import Offset, Position, TopicId
 from fmqspark.brokers import connections, is_broker
+from fmqspark.source.joined import Joined, join
 from fmqspark.source.replicas import Replica, first_good, look_at_replicas
 from fmqspark.source.snaps import Ends, Snap, counted, headers_of, same_journal, snap_of
 
@@ -51,6 +53,8 @@ class SegmentView:
     before: Mapping[QueueKey, Offset]
     after: Mapping[QueueKey, Offset] | None
     sources: tuple[str, ...]  # who holds all of it, in the order in which to ask
+    partly: tuple[tuple[str, Position], ...]
+    """Who holds it up to there, as a slave that is behind does."""
     marks: dict[int, int]
     """Header CRCs, by position, by which its journal is known: see `Snap.marks`."""
 
@@ -114,6 +118,7 @@ class _Part:
     holders: list[Replica]
     snap: Snap | None = None
     why: FmqError | OSError | None = None  # nobody can give it
+    until: Position = Position(NO_END)  # nobody can give what is behind, to the newest one's end
 
 
 @dataclass(slots=True)
@@ -220,20 +225,34 @@ class _Look:
         part.why = error
 
     def _tail(self, part: _Part, segment: Segment) -> None:
-        """Headers and topics of the newest segment."""
+        """Headers and topics of the newest segment, as far as somebody gives them."""
+        end = min(segment.end, self.found.end)
         try:
-            headers, names = self._headers(part, segment)
+            headers, names, part.until, why = self._headers(part, segment)
+            if why is not None and part.until > part.begin:
+                rest = _Part(part.until, end, part.holders)
+                self._give_up(rest, why if self.around else _nobody_has(rest, why))
+                self.found.gaps.append(Gap(rest.begin, rest.end, _whose(rest)))
+            elif why is not None:
+                raise why
         except (FmqError, OSError) as error:
             self._give_up(part, error)
             return
         self.found.tail = headers
         self.found.names |= names
 
-    def _headers(self, part: _Part, segment: Segment) -> tuple[HeaderBlock, dict[TopicId, str]]:
+    def _headers(self, part: _Part, segment: Segment) -> Joined:
+        """Of one replica, if one has all; else of several."""
         until = min(segment.end, self.found.end)
         # Who is a moment behind, as slaves are, is not damaged: there is nothing to tell.
-        holders = [r for r in part.holders if r.said >= until] or part.holders
-        return first_good(holders, partial(headers_of, segment, until), self.found.told)
+        holders = [r for r in part.holders if r.said >= until]
+        with suppress(FmqError, OSError):
+            if holders:
+                headers, names = first_good(
+                    holders, partial(headers_of, segment, until), self.found.told
+                )
+                return Joined(headers, names, until, None)
+        return join(segment, until, part.holders, self.found.told)
 
     def _add(self, part: _Part, behind: _Part | None, number: int) -> None:
         """To what is found."""
@@ -242,7 +261,7 @@ class _Look:
             try:
                 after = self._after(part, part.snap, behind)
                 last_ms = behind.snap.store_ms + 1 if behind and behind.snap else NO_END
-                view = _view(found, part.snap, after, last_ms, part.holders, number)
+                view = _view(found, part, part.snap, after, last_ms, number)
             except (FmqError, OSError) as error:
                 self._give_up(part, error)
             else:
@@ -259,7 +278,9 @@ class _Look:
             return None
         if behind.snap is not None:
             return behind.snap.next_offsets
-        headers, names = self._headers(part, snap.segment)
+        headers, names, _, why = self._headers(part, snap.segment)
+        if why is not None:
+            raise why
         self.found.names |= names
         return Ends({**snap.next_offsets, **counted(headers)})
 
@@ -274,16 +295,26 @@ def _whose(part: _Part) -> FmqError | OSError:
     return error
 
 
+def _nobody_has(rest: _Part, error: FmqError | OSError) -> FmqError | OSError:
+    """With the range that is missing, where it is damage."""
+    if not isinstance(error, CorruptJournal):
+        return error
+    return CorruptJournal(
+        f"positions {rest.begin} to {rest.end} are committed, and none of the replicas can give "
+        f"them: {error}"
+    )
+
+
 def _view(
     found: Survey,
+    part: _Part,
     snap: Snap,
     after: Mapping[QueueKey, Offset] | None,
     last_ms: int,
-    holders: list[Replica],
     number: int,
 ) -> SegmentView:
-    until = min(snap.segment.end, found.end)
-    good = [r.path for r in holders if r.end >= until]
+    until = min(snap.segment.end, found.end, part.until)
+    good = [r.path for r in part.holders if r.end >= until]
     if not good:
         raise no_file(snap.segment.base, until)
     last = [path for path in good if path == found.last and len(good) > 1]
@@ -296,6 +327,7 @@ def _view(
         snap.next_offsets,
         after,
         tuple(good[turn:] + good[:turn] + last),
+        tuple((r.path, r.end) for r in part.holders if snap.segment.base < r.end < until),
         snap.marks,
     )
 

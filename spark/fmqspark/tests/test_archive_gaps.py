@@ -146,8 +146,10 @@ def test_the_newest_segment_grows_behind_its_damage(tmp_path: Path) -> None:
 
 def test_a_header_of_the_newest_segment(tmp_path: Path) -> None:
     a, out = full(tmp_path / "a"), tmp_path / "out"
-    flip(a, [h for h in small().headers if h.position > BASES[3]][1].position + 20)
-    assert [r.unit for r in archive(out, a).failed] == [UNITS[3]]
+    damage = [h for h in small().headers if h.position > BASES[3]][1].position
+    flip(a, damage + 20)
+    assert [r.unit for r in archive(out, a).failed] == [Unit(damage, END)]
+    assert everything(out) == truth(small(), damage)
     assert archive(out, full(a)).exit_code == 0
     assert everything(out) == truth(small())
 

@@ -1,0 +1,99 @@
+"""The headers of a segment of which no replica has all: what one lacks another goes on with.
+
+Each stretch is of one replica, below the end up to which that one knows it to be committed, and
+its first batch names the last one before it. So all that is joined is one history; of replicas
+that contradict each other nothing is. Leaves nothing on disk.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fmqcore.batch import BatchFault
+from fmqcore.errors import CorruptJournal, FmqError
+from fmqcore.journal.scan import Fault
+from fmqcore.journal.segments import Segment, segment_name
+from fmqcore.scan.headers import HeaderBlock, ScanRange, scan_headers
+from fmqcore.scan.payloads import damaged
+from fmqcore.words import Position, TopicId
+from fmqspark.files import Throttle
+from fmqspark.source.access import open_bytes
+from fmqspark.source.replicas import Replica
+from fmqspark.source.snaps import names_told
+
+
+class Joined(NamedTuple):
+    """Headers from a segment's base on, and the topics that they name."""
+
+    headers: HeaderBlock
+    names: dict[TopicId, str]
+    end: Position  # of what could be given
+    why: FmqError | OSError | None  # it goes on, and nobody gives it
+
+
+class _Stretch(NamedTuple):
+    """What one replica gives from some place on."""
+
+    replica: Replica
+    end: Position
+    headers: HeaderBlock = HeaderBlock()
+    names: dict[TopicId, str] = {}  # noqa: RUF012  # nobody adds to it
+    why: FmqError | OSError | None = None
+
+
+def join(segment: Segment, until: Position, holders: Sequence[Replica], told: list[str]) -> Joined:
+    """As far as somebody goes; whose place another took is told.
+
+    Raises `CorruptJournal` if two that know the same to be committed have not the same.
+    """
+    at, raw, names = segment.base, bytearray(), dict[TopicId, str]()
+    last: _Stretch | None = None
+    while at < until:
+        tried = [_stretch(segment, at, until, r, last) for r in holders if r.end > at]
+        best = max(tried, key=lambda each: each.end, default=None)
+        if best is None or best.end == at:
+            failures = [each.why for each in tried if each.why is not None]
+            why = failures[0] if failures else damaged(segment.base, at, "nobody goes on")
+            return Joined(HeaderBlock(bytes(raw)), names, at, why)
+        for each in tried:
+            if not best.headers.raw.startswith(each.headers.raw):
+                raise _contradict(segment, at, each.replica, best.replica)
+        told += [
+            f"{each.replica.path} cannot give what {best.replica.path} can: {each.why}"
+            for each in tried
+            if each.why is not None and each.end < best.end
+        ]
+        raw += best.headers.raw
+        names |= best.names
+        at, last = best.end, best
+    return Joined(HeaderBlock(bytes(raw)), names, at, None)
+
+
+def _stretch(
+    segment: Segment, at: Position, until: Position, replica: Replica, last: _Stretch | None
+) -> _Stretch:
+    """Raises `CorruptJournal` if it follows another batch than `last` ends with."""
+    reach, prev = min(replica.end, until), None
+    if last is not None:
+        prev = last.headers.column("header_crc")[-1]
+    try:
+        with open_bytes(replica.path, segment.base, Throttle(0), reach) as data:
+            headers, done = scan_headers(data.read, ScanRange(segment, at, reach, prev))
+            names = names_told(data.read, segment.base, headers)
+    except (FmqError, OSError) as error:
+        return _Stretch(replica, at, why=error)
+    if done.position >= reach:
+        return _Stretch(replica, done.position, headers, names)
+    stop = done.stop if isinstance(done.stop, Fault) else None
+    if last and stop and stop.fault == BatchFault.CHAIN and stop.position == at:
+        raise _contradict(segment, at, replica, last.replica)
+    sentence = stop.sentence if stop else "nothing is there"
+    why = damaged(segment.base, done.position, f"{replica.path}: {sentence}")
+    return _Stretch(replica, done.position, headers, names, why)
+
+
+def _contradict(segment: Segment, at: int, one: Replica, other: Replica) -> CorruptJournal:
+    return CorruptJournal(
+        f"{segment_name(segment.base)}: {one.path} and {other.path} contradict each other about "
+        f"what is committed, in the batches around position {at}; run `fmq job check` on both "
+        "directories, and leave out the one that it blames"
+    )

@@ -1,0 +1,157 @@
+"""The replica that knows most is damaged: what the others have comes from them all the same."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from fmqcore.batch import BatchHeader, BatchType
+from fmqcore.errors import CorruptJournal
+from fmqcore.journal.segments import CHECKPOINT
+from fmqcore.tests.journal_writer import JournalWriter, sample
+from fmqspark.source.splits import plan
+from fmqspark.source.survey import survey
+from fmqspark.tests.kit import alike, flip, put, write
+from fmqspark.tests.test_source import WHOLE, read, truth
+
+JOURNAL = sample(batches=310)
+LAST = max(JOURNAL.segments)
+IN_LAST = [h for h in JOURNAL.headers if h.position >= LAST]
+END = JOURNAL.end
+KNOWN = IN_LAST[8].position
+"""Up to there the others know it to be committed."""
+HEADER, PAYLOAD = 64, 97
+
+
+def replicas(path: Path, spoilt: list[BatchHeader], byte: int = HEADER) -> list[Path]:
+    """The one that knows most has damage; of the two others one is as far as `KNOWN`."""
+    ahead = write(path / "ahead", JOURNAL)
+    for header in spoilt:
+        flip(ahead, header.position + byte)
+    behind = write(path / "behind", JOURNAL, commit_end=KNOWN, durable_end=KNOWN)
+    least = IN_LAST[4].position
+    return [ahead, behind, write(path / "least", JOURNAL, commit_end=least, durable_end=least)]
+
+
+def data(header: BatchHeader) -> bool:
+    return header.type == BatchType.DATA
+
+
+@pytest.mark.parametrize("byte", [HEADER, PAYLOAD])
+@pytest.mark.parametrize("turned", [False, True])
+def test_damage_below_what_the_others_know_is_made_good(
+    tmp_path: Path, byte: int, turned: bool
+) -> None:
+    bad = [h for h in IN_LAST[1:8] if byte == HEADER or data(h)]
+    paths = replicas(tmp_path, [bad[0], bad[-1]], byte)
+    assert read(paths[::-1] if turned else paths) == truth(JOURNAL)[0]
+
+
+def test_it_is_told_which_one_was_damaged(tmp_path: Path) -> None:
+    ahead, behind, _ = paths = replicas(tmp_path, [IN_LAST[2]])
+    [told] = survey([*map(str, paths)]).told
+    assert told.startswith(f"{ahead} cannot give what {behind} can: ")
+    assert f"damaged at position {IN_LAST[2].position}" in told
+
+
+def test_damage_in_a_full_segment_that_the_others_end_in(tmp_path: Path) -> None:
+    within = [h for h in JOURNAL.headers if h.position < LAST][-30:]
+    known = within[20].position
+    ahead = write(tmp_path / "ahead", JOURNAL)
+    for header in [h for h in within[:20] if data(h)][:2]:
+        flip(ahead, header.position + PAYLOAD)
+    flip(ahead, within[19].position + HEADER)
+    (ahead / f"{min(b for b in JOURNAL.segments):020}.index").unlink(missing_ok=True)
+    behind = write(tmp_path / "behind", JOURNAL, commit_end=known, durable_end=known)
+    assert read([ahead, behind]) == truth(JOURNAL)[0]
+    for index in ahead.glob("*.index"):
+        index.unlink()
+    assert read([ahead, behind]) == truth(JOURNAL)[0]
+
+
+def test_what_nobody_can_give_is_told_with_its_range(tmp_path: Path) -> None:
+    lost = IN_LAST[10].position
+    paths = replicas(tmp_path, [IN_LAST[2], IN_LAST[10]])
+    with pytest.raises(CorruptJournal, match=f"positions {lost} to {END} ") as caught:
+        read(paths)
+    assert f"damaged at position {lost} " in str(caught.value)
+    assert str(paths[0]) in str(caught.value)
+    found = survey([*map(str, paths)], around=True)
+    assert [(gap.begin, gap.end) for gap in found.gaps] == [(lost, END)]
+    assert found.segments[-1].until == lost
+    assert (found.end, found.segments[-1].after) == (END, None)
+    assert max(split.end for split in plan(found, WHOLE)) <= lost
+    assert str(lost) in str(found.gaps[0].why)
+
+
+def test_one_alone_gives_what_is_before_its_damage(tmp_path: Path) -> None:
+    [ahead, *_] = replicas(tmp_path, [IN_LAST[5]])
+    found = survey([str(ahead)], around=True)
+    assert [(gap.begin, gap.end) for gap in found.gaps] == [(IN_LAST[5].position, END)]
+
+
+@pytest.mark.parametrize("where", [2, 8])
+def test_what_another_replica_contradicts_is_not_given(tmp_path: Path, where: int) -> None:
+    """Both say that it is committed; and the one that says more is damaged."""
+    one, other = alike(), alike(other=(215,))
+    last = [h for h in one.headers if h.position >= max(one.segments)]
+    ahead = write(tmp_path / "ahead", one)
+    flip(ahead, last[where].position + HEADER)
+    known = last[-2].position
+    behind = write(tmp_path / "behind", other, commit_end=known, durable_end=known)
+    assert differ(one, other) > last[8].position
+    found = survey([str(ahead), str(behind)], around=True)
+    assert [(gap.begin, gap.end) for gap in found.gaps] == [(max(one.segments), one.end)]
+    assert "contradict" in str(found.gaps[0].why)
+    with pytest.raises(CorruptJournal, match="contradict"):
+        read([ahead, behind])
+
+
+def differ(one: JournalWriter, other: JournalWriter) -> int:
+    return next(a.position for a, b in zip(one.headers, other.headers, strict=True) if a != b)
+
+
+def test_bytes_above_a_commit_end_fill_no_hole(tmp_path: Path) -> None:
+    """The replica that is behind has the batches, and does not know them to be committed."""
+    paths = replicas(tmp_path, [IN_LAST[10]])
+    with pytest.raises(CorruptJournal, match=f"positions {IN_LAST[10].position} to {END} "):
+        read(paths)
+    put(paths[1], IN_LAST[10].position, b"\0" * 96)
+    assert (paths[1] / CHECKPOINT).exists()
+    found = survey([*map(str, paths)], around=True)
+    assert found.segments[-1].until == IN_LAST[10].position
+
+
+@pytest.mark.parametrize("size", [2_000, 40_000, 10**9])
+def test_nobody_is_asked_for_what_it_does_not_know_to_be_committed(
+    tmp_path: Path, size: int
+) -> None:
+    paths = replicas(tmp_path, [])
+    ends = dict(zip(map(str, paths), [END, KNOWN, IN_LAST[4].position], strict=True))
+    splits = plan(survey([*map(str, paths)]), WHOLE, size)
+    for split in splits:
+        asked = {path for path in ends if split.end <= ends[path]}
+        assert set(split.sources) == asked or split.segment.base < LAST
+        assert split.until <= min(map(ends.__getitem__, split.sources))
+        assert split.end <= split.until
+    assert all(a.end <= b.begin for a, b in itertools.pairwise(splits))
+    assert read(paths, split_bytes=size) == truth(JOURNAL)[0]
+
+
+@pytest.mark.spark
+def test_what_is_archived_of_it(tmp_path: Path) -> None:
+    """With the range that nobody gives told, and it comes as soon as somebody gives it."""
+    from fmqspark.archive.job import ArchiveOptions, run_archive
+    from fmqspark.engines import LocalEngine
+
+    lost, out = IN_LAST[10].position, tmp_path / "out"
+    paths = replicas(tmp_path, [IN_LAST[2], IN_LAST[10]])
+
+    def rows(*named: Path) -> tuple[int, list[tuple[int, int]]]:
+        done = run_archive(ArchiveOptions(tuple(map(str, named)), out), LocalEngine())
+        return done.rows, [(r.unit.begin, r.unit.end) for r in done.failed]
+
+    below = truth(JOURNAL, until=lost)[0]
+    assert rows(*paths) == (len(below), [(lost, END)])
+    rest = len(truth(JOURNAL)[0]) - len(below)
+    assert rows(paths[1], write(tmp_path / "good", JOURNAL)) == (rest, [])

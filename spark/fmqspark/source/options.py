@@ -10,7 +10,7 @@ fromOffset, toOffset, fromTime, toTime   [from, to); a time is ISO 8601 (UTC if 
 columns       by commas; left out: all
 json          fields of messages that are JSON, as columns: a DDL (`fmqspark.source.fields`)
 jsonPrefix    in front of the names of these columns
-splitBytes    bytes of journal of one split, like 32m; left out: see `Request.cut`
+splitBytes    bytes of journal of one split, like 32m, at least 64k; left out: see `Request.cut`
 uncommitted   true: what is not known to be committed, too
 filters       once: the DataFrame is used once, so its filters may decide what is read (see
               `fmqspark.spark.source`)
@@ -137,7 +137,7 @@ def understand(options: Mapping[str, str]) -> Request:
             store_ms=_range(given, "time", time_ms),
         ),
         _some("columns", given),
-        max(size("splitBytes", given["splitbytes"]), MIN_SPLIT) if "splitbytes" in given else 0,
+        _split_bytes(given),
         _flag(given, "uncommitted", default=False),
         given.get("startingposition", "earliest"),
         size("maxBytesPerTrigger", given.get("maxbytespertrigger", "0")),
@@ -159,6 +159,18 @@ def size(name: str, text: str) -> int:
     if found is None:
         raise InvalidArgument(f"{name} {text!r}: a number of bytes, like 64m")
     return int(found[1]) * _UNITS[found[2].lower()]
+
+
+def _split_bytes(given: Mapping[str, str]) -> int:
+    if "splitbytes" not in given:
+        return 0
+    found = size("splitBytes", text := given["splitbytes"])
+    if found < MIN_SPLIT:
+        raise InvalidArgument(
+            f"splitBytes {text!r}: at least {MIN_SPLIT // 1024}k, as each split is a task of its "
+            "own; leave the option out for what fits"
+        )
+    return found
 
 
 def _once(text: str) -> bool:

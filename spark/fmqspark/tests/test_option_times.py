@@ -30,3 +30,10 @@ def test_what_makes_no_sense_is_told(options: dict[str, str], said: str) -> None
 @pytest.mark.parametrize("text", ["1969-12-31T23:59:59.999Z", "0001-01-01", "0"])
 def test_from_before_all_journals_is_from_the_beginning_on(text: str) -> None:
     assert understand({"path": "/x", "fromTime": text}).wanted.store_ms == Range()
+
+
+@pytest.mark.parametrize("text", ["0", "0m", "4k", "65535"])
+def test_splits_that_are_too_small_are_refused(text: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"splitBytes '{text}': at least 64k"):
+        understand({"path": "/data", "splitBytes": text})
+    assert understand({"path": "/data", "splitBytes": "64k"}).split_bytes == 65536

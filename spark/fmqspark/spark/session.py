@@ -64,6 +64,8 @@ def _builder(workers: int, master: str, folder: str) -> SparkSession.Builder:
         SparkSession.builder.config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "FATAL")  # also while it starts
+        # What a source, or a UDF, raises is its own sentence, not where in Python it was.
+        .config("spark.sql.execution.pyspark.udf.hideTraceback.enabled", "true")
         .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
     )
     submitted = "SPARK_ENV_LOADED" in os.environ

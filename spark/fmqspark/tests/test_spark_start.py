@@ -217,3 +217,19 @@ def test_the_line_that_says_most() -> None:
     assert in_short("NOTE: Picked up\n\tat x.y(Z.java)\n\n") == ""
     assert in_short("Error: A JNI error has occurred\n  wrong  \nmore") == "wrong"
     assert kept(" \n") == ""
+
+
+@pytest.mark.spark
+def test_what_a_source_cannot_give_is_its_sentence_alone(tmp_path: Path) -> None:
+    """In a session of `open_session`; another session's UDFs show what their owner wants."""
+    from fmqspark.spark.session import open_session
+    from fmqspark.spark.source import register
+
+    with open_session(1) as spark:
+        register(spark)
+        journal = spark.read.format("fmq").load(str(write(tmp_path / "data")))
+        assert journal.columns
+        wrong = spark.read.format("fmq").option("topic", "nowhere").load(str(tmp_path / "data"))
+        with pytest.raises(Exception, match="no topic 'nowhere' in this journal") as caught:
+            wrong.count()
+    assert "Traceback" not in str(caught.value)

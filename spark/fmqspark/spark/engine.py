@@ -4,9 +4,13 @@ Tasks go out in waves, so that the driver holds one wave's results at most, and 
 is known (and kept, by who asked) if the application dies.
 """
 
+import logging
 import re
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final, TypeVar
 
 from py4j.protocol import Py4JError
@@ -60,5 +64,30 @@ def of_task(text: str) -> str:
 @contextmanager
 def spark_engine(workers: int, master: str) -> Iterator[Engine]:
     """A session for as long as it is needed. Raises `NoJava`."""
-    with open_session(workers, master) as session:
+    before = signal.getsignal(signal.SIGINT)
+    with _no_traces(), open_session(workers, master) as session:
+        if threading.current_thread() is threading.main_thread():
+            # Spark's own handler asks Java to cancel all jobs, in the midst of what is being asked.
+            # Nobody needs it here: the session ends.
+            signal.signal(signal.SIGINT, before)
         yield SparkEngine(session, max(workers, session.sparkContext.defaultParallelism))
+
+
+@contextmanager
+def _no_traces() -> Iterator[None]:
+    """py4j logs where an interrupt, or the end of Java, met it. Who ends the job says what it was.
+
+    It logs as the root logger, too, which shows it to whoever has configured no logging.
+    """
+    root, own = logging.getLogger(), logging.getLogger("py4j")
+    propagates, own.propagate = own.propagate, False
+    root.addFilter(_not_py4js)
+    try:
+        yield
+    finally:
+        root.removeFilter(_not_py4js)
+        own.propagate = propagates
+
+
+def _not_py4js(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"

@@ -1,10 +1,14 @@
-"""A job on Spark whose Java, or whose worker, is killed at work: one line, and exit code 3."""
+"""A job on Spark whose Java, or whose worker, is killed at work: one line, and exit code 3.
+
+One that is itself told to end says nothing, and leaves no Java.
+"""
 
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -22,20 +26,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 def test_spark_that_is_killed_is_told_in_one_line(tmp_path: Path, victim: str, what: str) -> None:
     data, out = write(tmp_path / "data"), tmp_path / "out"
     command = [sys.executable, "-m", "fmqspark", what, str(data), "--out", str(out)]
-    deep = ["--level", "deep"] if what == "check" else []
-    job = subprocess.Popen(
-        [*command, "--engine", "spark", "--workers", "1", "--rate", "2k", *deep],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)},
-    )
+    job = _slow(command, tmp_path)
     try:
-        while not (found := _at_work(job.pid)):
-            assert job.poll() is None, "it was to be killed at work"
-            time.sleep(0.1)
-        found[victim].send_signal(signal.SIGKILL)
+        _found_at_work(job)[victim].send_signal(signal.SIGKILL)
         said, told = job.communicate(timeout=300)
     finally:
         if job.poll() is None:
@@ -52,6 +45,51 @@ def test_spark_that_is_killed_is_told_in_one_line(tmp_path: Path, victim: str, w
     assert "\tat " not in told
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
+)
+@pytest.mark.parametrize("all_of_it", [True, False])
+def test_a_job_that_is_told_to_end_says_nothing(
+    tmp_path: Path, number: signal.Signals, code: int, all_of_it: bool
+) -> None:
+    """As by Ctrl-C, which every process of the terminal gets, or by `kill`, which one does."""
+    command = [sys.executable, "-m", "fmqspark", "check", str(write(tmp_path / "data"))]
+    job = _slow(command, tmp_path)
+    found: dict[str, psutil.Process] = {}
+    try:
+        found = _found_at_work(job)
+        time.sleep(0.5)
+        (os.killpg if all_of_it else os.kill)(job.pid, number)
+        said, told = job.communicate(timeout=60)
+        assert (job.returncode, said, told) == (code, "", "")
+        assert psutil.wait_procs(found.values(), timeout=20)[1] == []
+    finally:
+        for process in found.values():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        job.kill()
+        job.communicate()
+
+
+def _slow(command: list[str], folder: Path) -> "subprocess.Popen[str]":
+    deep = ["--level", "deep"] if "check" in command else []
+    return subprocess.Popen(
+        [*command, "--engine", "spark", "--workers", "1", "--rate", "2k", *deep],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(folder)},
+    )
+
+
+def _found_at_work(job: "subprocess.Popen[str]") -> dict[str, psutil.Process]:
+    while not (found := _at_work(job.pid)):
+        assert job.poll() is None, "it was to be killed at work"
+        time.sleep(0.1)
+    return found
 
 
 def _at_work(pid: int) -> dict[str, psutil.Process]:

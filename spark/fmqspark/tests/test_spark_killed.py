@@ -19,6 +19,8 @@ from fmqspark.tests.kit import write
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
+_JAVA = "org.apache.spark.deploy.SparkSubmit"
+
 
 @pytest.mark.parametrize(
     ("victim", "what"), [("java", "check"), ("worker", "check"), ("worker", "archive")]
@@ -93,14 +95,19 @@ def _found_at_work(job: "subprocess.Popen[str]") -> dict[str, psutil.Process]:
 
 
 def _at_work(pid: int) -> dict[str, psutil.Process]:
-    """Java and a worker of Spark's, if there is one at work; its daemon is the worker's parent."""
+    """Java and a worker of Spark's, if one reads a journal; between them is its daemon."""
     found: dict[str, psutil.Process] = {}
     for process in psutil.Process(pid).children(recursive=True):
         try:
-            line, parent = " ".join(process.cmdline()), process.parent()
-            if "org.apache.spark.deploy.SparkSubmit" in line:
+            line, parents = " ".join(process.cmdline()), process.parents()
+            if _JAVA in line:
                 found["java"] = process
-            elif "pyspark.daemon" in line and parent and "pyspark.daemon" in parent.cmdline():
+            # What a worker starts is called as it is, for a moment; its parent is no daemon.
+            elif (
+                "pyspark.daemon" in line
+                and _JAVA in " ".join(parents[1].cmdline())
+                and any(file.path.endswith(".journal") for file in process.open_files())
+            ):
                 found["worker"] = process
         except psutil.Error:
             continue  # gone meanwhile

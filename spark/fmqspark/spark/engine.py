@@ -8,6 +8,7 @@ import logging
 import re
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,7 +84,10 @@ def _no_traces() -> Iterator[None]:
     propagates, own.propagate = own.propagate, False
     root.addFilter(_not_py4js)
     try:
-        yield
+        with warnings.catch_warnings():
+            # Java was told to end, too, and was quicker.
+            warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM")
+            yield
     finally:
         root.removeFilter(_not_py4js)
         own.propagate = propagates

@@ -8,11 +8,9 @@ behind.
 
 from typing import Final
 
-from fmqcore.words import BrokerId
 from fmqoperator import facts
 from fmqoperator.resources import Json, Phase
 from fmqoperator.seen import Observation
-from fmqoperator.times import of_text
 from fmqoperator.words import Restart, Step
 
 _ASLEEP: Final = (Phase.HIBERNATING, Phase.HIBERNATED)
@@ -91,12 +89,11 @@ def _counts(seen: Observation, broker: str) -> bool:
 
 
 def _is_back(seen: Observation, broker: str) -> bool:
-    ready = facts.is_ready(seen, broker) and facts.is_live(seen, BrokerId(broker))
+    ready = facts.is_ready(seen, broker) and facts.is_live(seen, broker)
     return _counts(seen, broker) and ready
 
 
 def _lasts(seen: Observation) -> bool:
     """Somebody has not been in sync for longer than a broker takes that merely starts."""
-    known = (c for c in seen.group.status.conditions if c.type == facts.REPLICATION)
-    since = next((c.last_transition_time for c in known if c.status == "False"), "")
-    return bool(since) and seen.now_ms - of_text(since) >= facts.BEHIND_MS
+    since_ms = facts.behind_since_ms(seen)
+    return since_ms is not None and seen.now_ms - since_ms >= facts.BEHIND_MS

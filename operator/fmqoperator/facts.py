@@ -166,9 +166,14 @@ def alone_behind_since_ms(seen: Observation, broker: str) -> int | None:
     config, state = config_of(seen), state_of(seen)
     members = () if config is None else config.members
     behind = [m.id for m in members if m.id != state.master and m.id not in state.isr]
+    return behind_since_ms(seen) if behind == [broker] else None
+
+
+def behind_since_ms(seen: Observation) -> int | None:
+    """Since when some slave has not been in sync, as the status says; None: all are."""
     known = (c for c in seen.group.status.conditions if c.type == REPLICATION)
     since = next((c.last_transition_time for c in known if c.status == "False"), "")
-    return of_text(since) if since and behind == [broker] else None
+    return of_text(since) if since else None
 
 
 def has_as_much(seen: Observation, broker: str, other: str) -> bool:

@@ -34,7 +34,8 @@ from fmqcore.scan.select import Wanted
 from fmqspark.check.rows import Level
 from fmqspark.engines import Engine, open_engine
 from fmqspark.files import Throttle
-from fmqspark.source.splits import SplitReader, plan
+from fmqspark.source.planning import plan
+from fmqspark.source.splits import SplitReader
 from fmqspark.source.survey import survey
 
 _SCHEMA = "row INT, year INT, month INT, day INT, carrier STRING, distance DOUBLE"

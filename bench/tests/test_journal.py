@@ -10,7 +10,8 @@ from fmqspark.check.job import Options, run_check
 from fmqspark.check.rows import Level
 from fmqspark.engines import LocalEngine
 from fmqspark.files import Throttle
-from fmqspark.source.splits import SplitReader, plan
+from fmqspark.source.planning import plan
+from fmqspark.source.splits import SplitReader
 from fmqspark.source.survey import survey
 
 

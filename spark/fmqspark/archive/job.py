@@ -34,7 +34,7 @@ from fmqspark.archive.write import ArchiveResult, ArchiveTask, archive_unit
 from fmqspark.brokers import is_broker
 from fmqspark.engines import Engine
 from fmqspark.source.names import learn_names
-from fmqspark.source.splits import SPLIT_BYTES, plan
+from fmqspark.source.planning import SPLIT_BYTES, plan
 from fmqspark.source.survey import Survey, no_file, survey
 
 DONE: Final = 0

@@ -30,7 +30,7 @@ from fmqcore.scan.select import NO_END, Range, Wanted
 from fmqspark.brokers import brokers_of
 from fmqspark.source.fields import Field, understand_fields
 from fmqspark.source.names import learn_names
-from fmqspark.source.splits import LARGE_SPLIT_BYTES, SPLIT_BYTES, Split, plan
+from fmqspark.source.planning import LARGE_SPLIT_BYTES, SPLIT_BYTES, Task, plan, plan_tasks
 from fmqspark.source.survey import Survey, survey
 
 KNOWN: Final = (
@@ -94,13 +94,13 @@ class Request:
             return self.directories
         return brokers_of(self.connect, self.group, self.topics).sources
 
-    def cut(self, found: Survey, wanted: Wanted) -> list[Split]:
-        """The splits. Where it is not known who reads them, they fit the cores of this machine."""
+    def cut(self, found: Survey, wanted: Wanted) -> list[Task]:
+        """The tasks. Where it is not known who reads them, they fit the cores of this machine."""
         if self.split_bytes:
-            return plan(found, wanted, self.split_bytes)
+            return [(split,) for split in plan(found, wanted, self.split_bytes)]
         if self.at_once:
-            return plan(found, wanted, LARGE_SPLIT_BYTES, self.at_once)
-        return plan(found, wanted, SPLIT_BYTES, len(os.sched_getaffinity(0)))
+            return plan_tasks(found, wanted, LARGE_SPLIT_BYTES, self.at_once)
+        return plan_tasks(found, wanted, SPLIT_BYTES, len(os.sched_getaffinity(0)))
 
     def wanted_in(self, found: Survey, gone: list[str] | None = None) -> Wanted:
         """With the topics as numbers. Raises `InvalidArgument` for one that is not there (who goes

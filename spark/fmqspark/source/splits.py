@@ -1,4 +1,4 @@
-"""Splits: the ranges of segments that tasks read, and the reading of one.
+"""Splits: the ranges of segments that tasks read, and the reading of one (`planning` makes them).
 
 A split reads only batches that can match: of a full segment by its index, if that index names all
 that it must (the SNAPs on both sides say what), else by its headers. An index is derived: where it
@@ -11,7 +11,7 @@ takes them from the SNAPs.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import gt
@@ -29,9 +29,7 @@ from fmqcore.scan.select import (
     Places,
     Range,
     Wanted,
-    boundary,
     index_is_whole,
-    may_hold,
     places_in_headers,
     places_in_index,
 )
@@ -40,23 +38,12 @@ from fmqspark.brokers import Patience, gone, is_broker
 from fmqspark.files import Throttle
 from fmqspark.source.access import Bytes, index_bytes, open_bytes
 from fmqspark.source.snaps import names_told, read_snap
-from fmqspark.source.survey import SegmentView, Survey
 
-SPLIT_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of journal of one split, if nothing else is said.
-
-A task costs some 40 ms of CPU, whatever it reads."""
-LARGE_SPLIT_BYTES: Final = 3 * SPLIT_BYTES
-"""At most, where it is known how many tasks the whole of Spark runs at once."""
-_LEAST: Final = SPLIT_BYTES // 4
-"""More tasks than that makes of it are not worth what they cost, whoever would be idle."""
 _TOLD: Final = (
     *("topic_id", "queue_id", "position", "total_len"),
     *("base_offset", "record_count", "store_ms"),
 )
 """What an index says of a batch."""
-_MOST: Final = 1000
-"""Topics and queues that a split carries itself; of more it is read what is needed of them."""
 _U32: Final = 2**32 - 1
 
 
@@ -91,98 +78,6 @@ class Tally:
     bytes_read: int = 0
     batches: int = 0
     records: int = 0
-
-
-def plan(
-    found: Survey, wanted: Wanted, split_bytes: int = SPLIT_BYTES, at_once: int = 0
-) -> list[Split]:
-    """The splits of what is wanted, in journal order; segments that cannot match are left out.
-
-    Of at most `split_bytes`; smaller ones, so that `at_once` read in turn end together.
-    """
-    splits: list[Split] = []
-    untils = {view.segment.base: view.until for view in found.segments}
-    parts = list(_parts(found, wanted))
-    if at_once:
-        total = sum(here.end - here.first for _, here in parts)
-        split_bytes = even_size(total, split_bytes, at_once)
-    for view, here in parts:
-        tables = _tables(view, wanted, found.names)
-        ends = [end for _, end in view.partly]
-        splits += [
-            Split(
-                view.segment,
-                begin,
-                end,
-                view.after is None or begin == view.segment.base or begin in ends,
-                _sources(view, end),
-                wanted,
-                tables,
-                view.after is None,
-                min((each for each in ends if each >= end), default=view.until),
-                untils.get(view.segment.end, Position(0)),
-            )
-            for begin, end in _pieces(found, view, here, split_bytes)
-        ]
-    return splits
-
-
-def even_size(total: int, most: int, at_once: int) -> int:
-    """At most `most` bytes of a split, so that `total` are read in whole rounds of `at_once`.
-
-    Spark's own files are cut likewise (`FilePartition.maxSplitBytes`: a core's share, at most
-    128 MB), but not in whole rounds: 300 MB are three tasks on two cores, and one of them waits.
-    """
-    rounds = max(1, -(-total // (most * at_once)))
-    return min(most, max(_LEAST, -(-total // (rounds * at_once))))
-
-
-def _parts(found: Survey, wanted: Wanted) -> Iterator[tuple[SegmentView, Range]]:
-    """What of which segments can match."""
-    within = wanted.positions.cut(Range(found.begin, found.end))
-    for view in found.segments:
-        here = within.cut(Range(view.segment.base, view.until))
-        if here.empty or not may_hold(wanted, view.before, view.after, view.store_ms):
-            continue
-        if view.after is None:  # its headers are here
-            places = places_in_headers(found.tail, replace(wanted, positions=here))
-            if not len(places):
-                continue
-            here = Range(places.positions[0], places.positions[-1] + places.lengths[-1])
-        yield view, here
-
-
-def _pieces(
-    found: Survey, view: SegmentView, here: Range, split_bytes: int
-) -> Iterator[tuple[Position, Position]]:
-    """Of an open segment the pieces begin where batches do.
-
-    One ends where a replica does: what is before can come from it, too.
-    """
-    at, ends = here.first, [end for _, end in view.partly]
-    while at < here.end:
-        end = min(at + split_bytes, here.end, *(end for end in ends if end > at))
-        if view.after is None and end < here.end:
-            end = min(boundary(found.tail, end), here.end)
-        yield Position(at), Position(end)
-        at = end
-
-
-def _sources(view: SegmentView, end: int) -> tuple[str, ...]:
-    """Who may be asked for what begins below there; who is behind first, so the master last."""
-    return (*(path for path, reach in view.partly if reach >= end), *view.sources)
-
-
-def _tables(view: SegmentView, wanted: Wanted, names: Mapping[TopicId, str]) -> Tables | None:
-    """One for all splits of a segment."""
-    topics, ends = wanted.topics, (view.before, view.after or {})
-    there = sum(1 for each in (view.after or view.before) if wanted.takes(each))
-    if there + (len(names) if topics is None else len(topics)) > _MOST:
-        return None
-    return Tables(
-        {i: name for i, name in names.items() if topics is None or i in topics},
-        *({key: end for key, end in each.items() if wanted.takes(key)} for each in ends),
-    )
 
 
 class SplitReader:

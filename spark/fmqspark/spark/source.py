@@ -61,7 +61,8 @@ from fmqspark.files import Throttle
 from fmqspark.source.fields import Field
 from fmqspark.source.names import learn_names
 from fmqspark.source.options import Request, to_ms, understand
-from fmqspark.source.splits import Split, SplitReader
+from fmqspark.source.planning import Task
+from fmqspark.source.splits import SplitReader
 from fmqspark.source.survey import Survey
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
@@ -147,12 +148,12 @@ class FmqDataSource(DataSource):
         return FmqStreamReader(request, _columns(request, schema))
 
 
-class SplitPartition(InputPartition):
+class TaskPartition(InputPartition):
     """One task's part."""
 
-    def __init__(self, split: Split) -> None:
+    def __init__(self, task: Task) -> None:
         super().__init__(None)
-        self.split = split
+        self.task = task
 
 
 class _Push:
@@ -208,25 +209,26 @@ def tell(sentences: Iterable[str]) -> None:
         sys.stderr.write(f"fmq: {each}\n")
 
 
-def partitions(splits: Sequence[Split]) -> list[InputPartition]:
+def partitions(tasks: Sequence[Task]) -> list[InputPartition]:
     """What `partitions` returns."""
-    return [SplitPartition(split) for split in splits]
+    return [TaskPartition(task) for task in tasks]
 
 
 def read(
     partition: InputPartition, columns: tuple[str, ...], fields: tuple[Field, ...] = ()
 ) -> Iterator[Any]:
-    """Arrow record batches of a split; an empty plan is one partition that is no split."""
+    """Arrow record batches of a task's; an empty plan is one partition that is no task."""
     from fmqspark.source.arrow import record_batch, stored
 
     _spare_what_stays()
-    if not isinstance(partition, SplitPartition):
+    if not isinstance(partition, TaskPartition):
         return
     within = _within(fields, columns)
     times = _LARGE if within else 1
-    reader = SplitReader(partition.split, stored(columns), Throttle(0), times=times)
-    for slab in reader:
-        yield record_batch(slab, columns, reader.names, partition.split.wanted.offsets, within)
+    for split in partition.task:
+        reader = SplitReader(split, stored(columns), Throttle(0), times=times)
+        for slab in reader:
+            yield record_batch(slab, columns, reader.names, split.wanted.offsets, within)
 
 
 def _within(fields: tuple[Field, ...], columns: tuple[str, ...]) -> Any:

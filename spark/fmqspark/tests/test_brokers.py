@@ -30,7 +30,8 @@ from fmqspark import brokers
 from fmqspark.brokers import BrokerGone, brokers_of, listing
 from fmqspark.files import Throttle
 from fmqspark.source.options import understand
-from fmqspark.source.splits import SplitReader, Tally, plan
+from fmqspark.source.planning import plan
+from fmqspark.source.splits import SplitReader, Tally
 from fmqspark.source.survey import survey
 from fmqspark.tests.kit import data_batch, flip, journal, write
 from fmqspark.tests.test_source import ALL, WHOLE, Row, read, rows_of, truth

@@ -22,7 +22,8 @@ from fmqcore.tests.journal_writer import JournalWriter, sample
 from fmqcore.words import Position, TopicId
 from fmqspark.files import Throttle
 from fmqspark.source.options import Request, understand
-from fmqspark.source.splits import SplitReader, Tally, plan
+from fmqspark.source.planning import plan
+from fmqspark.source.splits import SplitReader, Tally
 from fmqspark.source.survey import survey
 from fmqspark.tests.kit import data_batch, file_of, flip, journal, write
 
@@ -53,8 +54,7 @@ def read(
     rows: list[Row] = []
     for split in plan(found, wanted, split_bytes):
         reader = SplitReader(split, ALL, Throttle(0), tally)
-        for slab in reader:
-            rows += rows_of(slab, reader.names)
+        rows += itertools.chain.from_iterable(rows_of(slab, reader.names) for slab in reader)
     return rows
 
 

@@ -9,7 +9,7 @@ from fmqcore.batch import BatchHeader, BatchType
 from fmqcore.errors import CorruptJournal
 from fmqcore.journal.segments import CHECKPOINT
 from fmqcore.tests.journal_writer import JournalWriter, sample
-from fmqspark.source.splits import plan
+from fmqspark.source.planning import plan
 from fmqspark.source.survey import survey
 from fmqspark.tests.kit import alike, flip, put, write
 from fmqspark.tests.test_source import WHOLE, read, truth

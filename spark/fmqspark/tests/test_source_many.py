@@ -11,9 +11,9 @@ from fmqcore.scan.select import Wanted
 from fmqcore.tests.journal_writer import JournalWriter
 from fmqcore.words import Offset, TopicId
 from fmqspark.files import Throttle
-from fmqspark.source import splits
+from fmqspark.source import planning, splits
+from fmqspark.source.planning import plan
 from fmqspark.source.snaps import Ends
-from fmqspark.source.splits import plan
 from fmqspark.source.survey import survey
 from fmqspark.tests.kit import journal, write
 from fmqspark.tests.test_source import read, truth
@@ -71,7 +71,7 @@ def test_small_journals_are_read_so_too(tmp_path: Path, monkeypatch: pytest.Monk
     from fmqspark.tests.test_topic_anew import JOURNAL as ANEW
     from fmqspark.tests.test_topic_anew import values
 
-    monkeypatch.setattr(splits, "_MOST", 0)
+    monkeypatch.setattr(planning, "_MOST", 0)
     a = write(tmp_path / "a")
     assert read([a], Wanted(), 64 * 1024) == truth(journal())[0]
     b = write(tmp_path / "b", ANEW)

@@ -1,19 +1,22 @@
 """How large splits are: whole rounds of the tasks that run at once, not too large, not too many."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fmqcore.scan.select import Wanted
-from fmqspark.source import splits as splits_module
+from fmqspark.source import planning
 from fmqspark.source.options import understand
-from fmqspark.source.splits import LARGE_SPLIT_BYTES, SPLIT_BYTES, even_size, plan
+from fmqspark.source.planning import LARGE_SPLIT_BYTES, SPLIT_BYTES, even_size, plan, plan_tasks
 from fmqspark.source.survey import survey
 from fmqspark.spark.source import FmqDataSource, register
 from fmqspark.tests.kit import write
 
 MIB = 1024 * 1024
+BATCH = 7208
+"""The one of the open segment, where a task ends where a batch does."""
 
 
 @pytest.mark.parametrize(
@@ -53,7 +56,7 @@ class _Session:
         self.registered = source
 
 
-def _splits(source: type[FmqDataSource], path: Path, **options: str) -> int:
+def _tasks(source: type[FmqDataSource], path: Path, **options: str) -> int:
     made = source({"path": str(path), **options})
     return len(made.reader(made.schema()).partitions())
 
@@ -64,16 +67,36 @@ def test_who_registers_tells_how_many_tasks_run_at_once(
     path = write(tmp_path / "a")
     found = survey([str(path)])
     total = found.end - found.begin
-    monkeypatch.setattr(splits_module, "_LEAST", 1)
-    # Whole segments, of which there are several, are not joined.
+    monkeypatch.setattr(planning, "_LEAST", 1)
     segments = len(plan(found, Wanted()))
     few, many = _Session(1), _Session(64)
     for session in (few, many):
         register(session)  # type: ignore[arg-type]
         assert session.registered.name() == "fmq"
-    assert _splits(few.registered, path) == segments
-    assert 64 <= _splits(many.registered, path) <= 64 + segments
-    assert _splits(many.registered, path, splitBytes=str(2 * total)) == segments  # as it is said
+    assert _tasks(few.registered, path) == 1 < segments
+    assert 60 <= _tasks(many.registered, path) <= 65
+    assert _tasks(many.registered, path, splitBytes=str(2 * total)) == segments  # as it is said
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 5, 7, 16, 1000])
+def test_tasks_are_as_large_as_each_other_wherever_segments_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(planning, "_LEAST", 2000)
+    found = survey([str(write(tmp_path / "a"))])
+    whole = plan(found, Wanted())
+    tasks = plan_tasks(found, Wanted(), LARGE_SPLIT_BYTES, at_once)
+    flat = [split for task in tasks for split in task]
+    assert [flat[0].begin, flat[-1].end] == [whole[0].begin, whole[-1].end]
+    for before, behind in pairwise(flat):  # nothing twice, nothing left out
+        assert behind.begin in (before.end, *(each.begin for each in whole))
+        assert before.end in (behind.begin, *(each.end for each in whole))
+    sizes = [sum(split.end - split.begin for split in task) for task in tasks]
+    share = even_size(sum(sizes), LARGE_SPLIT_BYTES, at_once)
+    fewer = -(-sum(sizes) // share) - len(sizes)
+    assert 0 <= fewer <= 1 + BATCH // share  # a small end goes along with the last
+    assert all(abs(size - share) <= share / 4 for size in sizes[:-1])
+    assert any(len(task) > 1 for task in tasks) or at_once > len(whole)
 
 
 def test_an_allocation_that_grows_is_not_taken_for_all_there_is() -> None:

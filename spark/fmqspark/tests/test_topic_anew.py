@@ -13,7 +13,8 @@ from fmqcore.tests.journal_writer import JournalWriter
 from fmqcore.words import Position
 from fmqspark.files import Throttle
 from fmqspark.source.options import understand
-from fmqspark.source.splits import SplitReader, plan
+from fmqspark.source.planning import plan
+from fmqspark.source.splits import SplitReader
 from fmqspark.source.survey import survey
 from fmqspark.tests.kit import flip, write
 from fmqspark.tests.test_source import ALL, rows_of

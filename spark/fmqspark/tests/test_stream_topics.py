@@ -26,7 +26,8 @@ def stream(path: Path, topics: str) -> Any:
 def values(reader: Any, begin: int) -> list[bytes]:
     """Of one micro-batch from there on."""
     parts = reader.partitions({"position": begin}, {"position": JOURNAL.end})
-    readers = [SplitReader(part.split, ALL, Throttle(0)) for part in parts]
+    splits = [split for part in parts for split in part.task]
+    readers = [SplitReader(split, ALL, Throttle(0)) for split in splits]
     return [row[-1] for one in readers for slab in one for row in rows_of(slab, one.names)]
 
 

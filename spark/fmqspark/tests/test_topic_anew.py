@@ -91,7 +91,8 @@ def test_a_filter_leaves_none_of_them_out(tmp_path: Path) -> None:
     request = understand({"path": str(write(tmp_path / "a", JOURNAL)), "filters": "once"})
     reader = FmqReader(request, ("value",))
     reader.narrow([ds.EqualTo(("topic",), "orders")])
-    splits: list[Any] = [part.split for part in reader.partitions()]  # type: ignore[attr-defined]
+    tasks: list[Any] = [part.task for part in reader.partitions()]  # type: ignore[attr-defined]
+    splits = [split for task in tasks for split in task]
     assert [split.wanted.topics for split in splits] == [frozenset({1, 2, 4})] * 3
 
 

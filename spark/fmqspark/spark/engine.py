@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from fmqspark.engines import AGAIN, Engine, EngineFailed
-from fmqspark.spark.session import open_session, why
+from fmqspark.spark.session import open_session, raise_interrupt, why
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -50,6 +50,7 @@ class SparkEngine:
                     self._session.sparkContext.parallelize(some, len(some)).map(work).collect()
                 )
             except (Py4JError, PySparkException, OSError) as error:
+                raise_interrupt(error)
                 raise EngineFailed(f"Spark gave up ({of_task(why(error))}): {AGAIN}") from error
 
 

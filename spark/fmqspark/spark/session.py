@@ -92,6 +92,7 @@ def _started(builder: SparkSession.Builder, java: Path, master: str) -> SparkSes
                     os.kill(pid, signal.SIGKILL)
             raise
         except (Py4JError, PySparkException, RuntimeError, OSError) as error:
+            raise_interrupt(error)
             start.failed, failed = True, error
     if isinstance(failed, OSError) and failed.filename:
         raise Unavailable(f"Spark did not start: {failed.filename}: {failed.strerror}") from failed
@@ -115,6 +116,18 @@ def _children() -> set[int]:
             if int(parent) == os.getpid():
                 found.add(int(stat.parent.name))
     return found
+
+
+def raise_interrupt(error: BaseException) -> None:
+    """Raise the interrupt in whose wake this failed, if one did.
+
+    pyspark asks Java for something more on its way out of a call, and py4j has closed the
+    connection on which the interrupt met it: the answer that is missing hides the interrupt.
+    """
+    while (before := error.__context__) is not None:
+        if isinstance(before, KeyboardInterrupt):
+            raise before
+        error = before
 
 
 def why(error: BaseException) -> str:

@@ -10,12 +10,14 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from fmqspark.engines import AGAIN
 from fmqspark.tests.kit import write
+from fmqspark.told import Terminated
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -73,6 +75,35 @@ def test_a_job_that_is_told_to_end_says_nothing(
                 process.kill()
         job.kill()
         job.communicate()
+
+
+class _Hides:
+    """A session of which the way out of an interrupted call fails, as pyspark's may."""
+
+    def __init__(self, interrupt: KeyboardInterrupt) -> None:
+        self._interrupt = interrupt
+
+    @property
+    def sparkContext(self) -> Any:  # noqa: N802
+        from py4j.protocol import Py4JNetworkError
+
+        try:
+            try:
+                raise self._interrupt
+            finally:
+                raise Py4JNetworkError("Answer from Java side is empty")
+        except Py4JNetworkError as error:
+            raise Py4JNetworkError("Error while sending or receiving") from error
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), Terminated()], ids=["INT", "TERM"])
+def test_an_interrupt_that_java_hides_is_one(interrupt: KeyboardInterrupt) -> None:
+    from fmqspark.spark.engine import SparkEngine
+
+    engine = SparkEngine(_Hides(interrupt), 1)  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt) as raised:
+        list(engine.run(str, [1]))
+    assert raised.value is interrupt
 
 
 def _slow(command: list[str], folder: Path) -> "subprocess.Popen[str]":

@@ -181,4 +181,5 @@ def arguments(job: BrokerJob, brokers: tuple[str, ...]) -> list[str]:
             source = ["--connect", names.seeds(spec.group)] if spec.live else directories
             # As on Spark: the next job of these may be one, and goes on where this one ended.
             out = ["--out", f"{_ARCHIVE}/{spec.group}", "--group", spec.group]
-            return ["job", "archive", *source, *out, *topics, *rate]
+            gone = ["--ignore-missing"] if spec.archive.ignore_missing else []
+            return ["job", "archive", *source, *out, *topics, *gone, *rate]

@@ -63,6 +63,7 @@ def arguments(job: BrokerJob, brokers: Sequence[str]) -> list[str]:
             assert spec.archive is not None, "the schema asks for it"
             given += ["--out", f"{_ARCHIVE}/{spec.group}", "--group", spec.group]
             given += [word for topic in spec.archive.topics for word in ("--topic", topic)]
+            given += ["--ignore-missing"] if spec.archive.ignore_missing else []
         case JobType.REBUILD_INDEX:
             pass
     if spec.rate_bytes_per_s:

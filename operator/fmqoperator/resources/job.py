@@ -54,6 +54,11 @@ class Archive(Part):
         description="Read from the brokers at work, slaves first, instead of a broker's volume: "
         "none is mounted, so it runs on any node, and what is read is as of now.",
     )
+    ignore_missing: bool = Field(
+        default=False,
+        description="Archived files that are gone were moved away on purpose: the verdict is not "
+        "Incomplete for them.",
+    )
 
 
 _SAME = (

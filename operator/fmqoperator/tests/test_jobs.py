@@ -59,6 +59,14 @@ def test_an_archive_is_of_the_master() -> None:
     )
 
 
+@pytest.mark.parametrize("spark", [False, True])
+def test_an_archive_is_told_that_files_were_moved_away(spark: bool) -> None:
+    what = job(type="archive", archive=ARCHIVE | {"live": True, "ignoreMissing": True})
+    (child,) = made(seen(what, spark=spark, defaults=SPARKY))
+    told = " ".join(child["spec"]["arguments"]) if spark else arguments(child)
+    assert "--topic bills --ignore-missing" in told
+
+
 @pytest.mark.parametrize("more", [{}, {"live": True}])
 def test_a_plain_archive_can_run_in_the_image_with_spark(more: dict[str, Any]) -> None:
     """It is the only one of ours with pyarrow, and what it starts by itself knows no `job ...`."""

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 from fmqcore.batch import BatchType
 from fmqcore.errors import FmqError
+from fmqcore.journal.segments import Segment
 from fmqcore.scan.headers import HeaderScan, ScanRange
 from fmqcore.scan.select import EVERYTHING, Range
-from fmqcore.words import Offset, TopicId
+from fmqcore.words import Offset, Position, TopicId
 from fmqspark.files import Throttle
 from fmqspark.source.access import open_bytes
 from fmqspark.source.snaps import names_told
@@ -36,21 +37,31 @@ def _grown(view: SegmentView) -> set[TopicId]:
 
 
 def _names_in(view: SegmentView) -> dict[TopicId, str]:
+    """Each part by one who holds that, as records are read; a slave that is behind holds some."""
+    names, begin = dict[TopicId, str](), view.segment.base
+    ends = {end for _, end in view.partly if begin < end < view.segment.end}
+    for end in (*sorted(ends), view.segment.end):
+        names |= _names_between(view, begin, end)
+        begin = end
+    return names
+
+
+def _names_between(view: SegmentView, begin: Position, end: Position) -> dict[TopicId, str]:
     failures: list[FmqError | OSError] = []
-    for source in view.sources:
+    for source in view.holders(end):
         try:
-            return _names_of(source, view)
+            return _names_of(source, view.segment, begin, end)
         except (FmqError, OSError) as error:
             failures.append(error)
     raise failures[0]
 
 
-def _names_of(source: str, view: SegmentView) -> dict[TopicId, str]:
-    segment, names = view.segment, dict[TopicId, str]()
-    with open_bytes(source, segment.base, Throttle(0), segment.end) as data:
-        scan = HeaderScan(data.read, ScanRange(segment, segment.base, segment.end))
+def _names_of(source: str, segment: Segment, begin: Position, end: Position) -> dict[TopicId, str]:
+    names = dict[TopicId, str]()
+    with open_bytes(source, segment.base, Throttle(0), end) as data:
+        scan = HeaderScan(data.read, ScanRange(segment, begin, end))
         for block in scan:
             if BatchType.CONFIG in block.column("type"):
                 names |= names_told(data.read, segment.base, block)
-    require_all(scan, segment.end, f"{source}: ")
+    require_all(scan, end, f"{source}: ")
     return names

@@ -123,18 +123,13 @@ class _Splits:
             Position(begin),
             Position(end),
             view.after is None or begin == view.segment.base or begin in ends,
-            _sources(view, end),
+            view.holders(end),
             self._wanted,
             self._tables,
             view.after is None,
             min((each for each in ends if each >= end), default=view.until),
             self._behind,
         )
-
-
-def _sources(view: SegmentView, end: int) -> tuple[str, ...]:
-    """Who may be asked for what begins below there; who is behind first, so the master last."""
-    return (*(path for path, reach in view.partly if reach >= end), *view.sources)
 
 
 def _tables(view: SegmentView, wanted: Wanted, names: Mapping[TopicId, str]) -> Tables | None:

@@ -58,6 +58,10 @@ class SegmentView:
     marks: dict[int, int]
     """Header CRCs, by position, by which its journal is known: see `Snap.marks`."""
 
+    def holders(self, end: int) -> tuple[str, ...]:
+        """Who may be asked for what begins below there; who is behind first, so the master last."""
+        return (*(path for path, reach in self.partly if reach >= end), *self.sources)
+
 
 @dataclass(slots=True)
 class Survey:

@@ -16,7 +16,7 @@ from fmqspark.source.options import understand
 from fmqspark.source.planning import plan
 from fmqspark.source.splits import SplitReader
 from fmqspark.source.survey import survey
-from fmqspark.tests.kit import flip, write
+from fmqspark.tests.kit import file_of, flip, write
 from fmqspark.tests.test_source import ALL, rows_of
 
 
@@ -80,6 +80,25 @@ def test_damage_that_hides_a_name_makes_no_other_one_up(tmp_path: Path) -> None:
     assert names == {"orders", "brief"}
     with pytest.raises(CorruptJournal, match=f"damaged at position {CONFIG.position} "):
         values(a)
+
+
+def test_a_slave_that_is_behind_tells_the_names_of_what_it_has(tmp_path: Path) -> None:
+    """Each has what the other one lacks: the one the first name, the other one the rest."""
+    a, b = write(tmp_path / "a", JOURNAL), tmp_path / "b"
+    second = [h for h in JOURNAL.headers if MIN_SEGMENT < h.position < 2 * MIN_SEGMENT]
+    end = next(h.end for h in second if h.type == BatchType.DATA)
+    write(b, JOURNAL, durable_end=end, commit_end=end)
+    file, at = file_of(b, end)
+    with file.open("r+b") as opened:
+        opened.truncate(at)
+    for gone in (2 * MIN_SEGMENT, MIN_SEGMENT):
+        (b / index_name(Position(gone))).unlink(missing_ok=True)
+    file_of(b, 2 * MIN_SEGMENT)[0].unlink()
+    flip(a, CONFIG.position + 20)
+    found = survey([str(a), str(b)])
+    assert found.segments[1].partly == ((str(b), end),)
+    assert values(a, b, topic="orders") == [b"one", b"orders", b"three"]
+    assert values(a, b, topic="brief") == [b"brief"]
 
 
 @pytest.mark.spark

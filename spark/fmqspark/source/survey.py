@@ -96,7 +96,7 @@ def survey(
     directories: Sequence[str], *, uncommitted: bool = False, since: int = 0, around: bool = False
 ) -> Survey:
     """Look at the replicas of one journal; at segments that end below `since` not, nor at a replica
-    that ends there (it is behind), if others go on.
+    that ends below the one in which that lies (it is behind), if others go on.
 
     Of brokers the last one, the master, is asked last. Damage of one replica, or one that cannot be
     read, ends it only where no other one can give the same; `around`: there is a gap there. Raises
@@ -144,7 +144,7 @@ class _Look:
                 "uncommitted data as well (option uncommitted)"
             )
         known = [r for r in known if r.end > r.begin] or known[:1]  # a fresh one holds nothing yet
-        self.known = [r for r in known if r.end > since] or known
+        self.known = _reaching(known, since)
         begin, end = min(r.begin for r in self.known), max(r.end for r in self.known)
         self.found = Survey(begin, end, told=told, left_out=list(told))  # so far nothing else
         self.found.last = directories[-1] if is_broker(directories[-1]) else ""
@@ -287,6 +287,15 @@ class _Look:
             raise why
         self.found.names |= names
         return Ends({**snap.next_offsets, **counted(headers)})
+
+
+def _reaching(known: list[Replica], since: int) -> list[Replica]:
+    """Who goes on behind there; and who ends in the segment in which that lies, as its begin says
+    what the segment is, and another one may have just that damaged.
+    """
+    beyond = [r for r in known if r.end > since] or known
+    begun = max((base for r in beyond for base in r.bases if base <= since), default=None)
+    return [r for r in known if r in beyond or (begun in r.bases and r.end > begun)]
 
 
 def _whose(part: _Part) -> FmqError | OSError:

@@ -9,12 +9,16 @@ import pytest
 
 from fmqcore.errors import CorruptJournal, InvalidArgument
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, segment_name
+from fmqcore.scan.select import Range, Wanted
 from fmqcore.tests.journal_writer import sample
 from fmqcore.words import Position
+from fmqspark.files import Throttle
 from fmqspark.source.options import Request
+from fmqspark.source.planning import plan
+from fmqspark.source.splits import SplitReader
 from fmqspark.source.survey import Survey, survey
 from fmqspark.tests.kit import flip, write
-from fmqspark.tests.test_source import read, truth
+from fmqspark.tests.test_source import ALL, read, rows_of, truth
 
 JOURNAL = sample(batches=310)
 LAST = max(JOURNAL.segments)
@@ -143,6 +147,24 @@ def test_a_replica_that_is_a_moment_behind_is_not_damaged(tmp_path: Path, behind
     for paths in both_orders(good, slow):
         assert read(paths) == ALL_ROWS
         assert surveyed(*paths).told == []
+
+
+@pytest.mark.parametrize("hurt", [LAST + 130, IN_LAST[3].position + 20])
+def test_who_is_behind_still_tells_what_the_segment_is(tmp_path: Path, hurt: int) -> None:
+    """A stream goes on behind the damage, and behind the slave that has that part good."""
+    bad = write(tmp_path / "bad", JOURNAL)
+    behind = IN_LAST[6].position
+    slow = write(tmp_path / "slow", JOURNAL, commit_end=behind, durable_end=behind)
+    flip(bad, hurt)
+    wanted = Wanted(positions=Range(behind))
+    rest = [row for row in ALL_ROWS if row not in truth(JOURNAL, until=behind)[0]]
+    for paths in both_orders(slow, bad):
+        splits = plan(surveyed(*paths, since=behind), wanted)
+        readers = [SplitReader(split, ALL, Throttle(0)) for split in splits]
+        rows = [row for one in readers for slab in one for row in rows_of(slab, one.names)]
+        assert rows == rest
+    with pytest.raises(CorruptJournal, match="damaged at position"):
+        surveyed(bad, since=behind)
 
 
 @pytest.mark.spark

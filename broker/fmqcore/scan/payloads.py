@@ -24,7 +24,7 @@ from fmqcore.batch import (
     parse_header,
 )
 from fmqcore.columns import BadColumns
-from fmqcore.errors import CorruptJournal
+from fmqcore.errors import CorruptJournal, FmqError
 from fmqcore.journal.segments import segment_name
 from fmqcore.scan.headers import HeaderBlock, Read
 from fmqcore.scan.select import Places
@@ -80,19 +80,18 @@ class Slab:
         self.records += header.record_count
 
     def add_payload(self, header: BatchHeader, payload: bytes, last: str, born: bool) -> None:
-        """Take the columns apart, up to `last`. Raises `BadColumns`."""
-        self.bytes += len(payload)
+        """Take the columns apart, up to `last`. Raises `BadColumns`, and then takes nothing."""
         view, count, at = memoryview(payload), header.record_count, 0
         attrs, columns = header.attrs, self.columns
         width = 4 * (count + 1)
+        taken: list[tuple[BytesColumn, memoryview, memoryview]] = []
         if attrs & Attrs.CODEC_MASK:
             raise BadColumns(f"codec {attrs & Attrs.CODEC_MASK} is not known")
         for name, bit in _BITS.items():
             column = columns.get(name)
             if bit and not attrs & bit:
                 if column is not None:
-                    column.offsets.append(_EMPTY[:width])
-                    column.data.append(_EMPTY[:0])
+                    taken.append((column, _EMPTY[:width], _EMPTY[:0]))
             else:
                 body = at + width
                 if body > len(payload):
@@ -101,20 +100,24 @@ class Slab:
                 if end > len(payload):
                     raise BadColumns(f"the bytes of {name} are cut")
                 if column is not None:
-                    column.offsets.append(view[at:body])
-                    column.data.append(view[body:end])
+                    taken.append((column, view[at:body], view[body:end]))
                 at += aligned(end - at)
             if name == last and not born:
-                return
+                break
         if born:
             has = attrs & Attrs.BORN
             if has and at + 8 * count > len(payload):
                 raise BadColumns("born_ms is cut")
             self.born_ms.append(view[at : at + 8 * count] if has else _EMPTY[:0])
+        for column, offsets, data in taken:
+            column.offsets.append(offsets)
+            column.data.append(data)
+        self.bytes += len(payload)
 
 
 class PayloadScan:
-    """Iterate over slabs of the wanted batches; raises `CorruptJournal` at what is not right.
+    """Iterate over slabs of the wanted batches; raises `CorruptJournal` at what is not right, and
+    what `read` does, behind a slab of what is good before.
 
     `read(length, at)` reads the segment's file. `good_to`: all wanted that begin below are in the
     slabs that came, the one in hand included. `bytes_read` is what was asked of `read`. A slab has
@@ -139,22 +142,36 @@ class PayloadScan:
     def __iter__(self) -> Iterator[Slab]:
         slab, most = Slab(self._columns), _SLAB_BYTES * self._times
         records = _SLAB_RECORDS * self._times
+        positions, lengths = self._places
         for first, end in self._runs():
-            position, last = self._places.positions[first], end - 1
-            length = self._places.positions[last] - position + HEADER_LEN
-            if self._payloads:
-                length += self._places.lengths[last] - HEADER_LEN
-            window = self._read(length, position - self._base)
-            self.bytes_read += len(window)
-            for i in range(first, end):
-                self._take(slab, window, self._places.positions[i] - position, i)
-                if slab.bytes >= most or slab.records >= records:
-                    self.good_to = Position(self._places.positions[i] + self._places.lengths[i])
+            taken = first
+            try:
+                window = self._window(first, end)
+                for i in range(first, end):
+                    self._take(slab, window, positions[i] - positions[first], i)
+                    taken = i + 1
+                    if slab.bytes >= most or slab.records >= records:
+                        self.good_to = Position(positions[i] + lengths[i])
+                        yield slab
+                        slab = Slab(self._columns)
+            except (FmqError, OSError):
+                if slab.batches:
+                    self.good_to = Position(positions[taken - 1] + lengths[taken - 1])
                     yield slab
-                    slab = Slab(self._columns)
+                raise
         if slab.batches:
-            self.good_to = Position(self._places.positions[-1] + self._places.lengths[-1])
+            self.good_to = Position(positions[-1] + lengths[-1])
             yield slab
+
+    def _window(self, first: int, end: int) -> bytes:
+        """The bytes of neighbours; of one alone its header, if no more is wanted."""
+        positions, lengths = self._places
+        length = positions[end - 1] - positions[first] + HEADER_LEN
+        if self._payloads:
+            length += lengths[end - 1] - HEADER_LEN
+        window = self._read(length, positions[first] - self._base)
+        self.bytes_read += len(window)
+        return window
 
     def _runs(self) -> Iterator[tuple[int, int]]:
         """Neighbours, as [first, end) of the places."""
@@ -183,10 +200,8 @@ class PayloadScan:
                 begin = at + HEADER_LEN
                 payload = window[begin : begin + header.payload_len]
                 check_payload(header, payload)
-                slab.add_header(raw, header)
                 slab.add_payload(header, payload, self._last, self._born)
-            else:
-                slab.add_header(raw, header)
+            slab.add_header(raw, header)
         except (BadBatch, BadColumns) as error:
             raise damaged(self._base, position, str(error)) from error
 

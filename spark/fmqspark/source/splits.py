@@ -11,7 +11,7 @@ takes them from the SNAPs.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import gt
@@ -37,7 +37,7 @@ from fmqcore.words import Offset, Position, TopicId
 from fmqspark.brokers import Patience, gone, is_broker
 from fmqspark.files import Throttle
 from fmqspark.source.access import Bytes, index_bytes, open_bytes
-from fmqspark.source.snaps import names_told, read_snap
+from fmqspark.source.snaps import Snap, names_told, read_snap
 
 _TOLD: Final = (
     *("topic_id", "queue_id", "position", "total_len"),
@@ -107,6 +107,7 @@ class SplitReader:
         patience = Patience()
         while True:
             failures: list[Exception] = []
+            began = self._good_to
             for source in self._split.sources:
                 begin = self._good_to
                 try:
@@ -117,7 +118,8 @@ class SplitReader:
                     return
                 if self._good_to > begin:
                     patience.progress()
-            if not patience.again(failures):
+            # Who failed before another one went on may have what that one lacks.
+            if self._good_to == began and not patience.again(failures):
                 raise self._failure(failures) from failures[0]
 
     def _failure(self, failures: list[Exception]) -> Exception:
@@ -208,7 +210,8 @@ class SplitReader:
         Without its own there are no names: raises what reading it does.
         """
         split, takes = self._split, self._split.wanted.takes
-        own = read_snap(source, split.segment.base, split.until)
+        others = [each for each in split.sources if each != source]
+        own = self._first_snap((source, *others))
         self.names |= own.names
         if not split.behind:
             return None
@@ -221,6 +224,16 @@ class SplitReader:
             for snap in (own, behind)
         )
         return Tables(own.names, before, after)
+
+    def _first_snap(self, sources: Sequence[str]) -> Snap:
+        """The segment's own, of whoever has it good. Raises what the first one's reading does."""
+        failures: list[FmqError | OSError] = []
+        for source in sources:
+            try:
+                return read_snap(source, self._split.segment.base, self._split.until)
+            except (FmqError, OSError) as error:
+                failures.append(error)
+        raise failures[0]
 
     def _index(self, source: str, tables: Tables) -> SegmentIndex | None:
         """The segment's index, if it can be relied upon; the headers say the same."""

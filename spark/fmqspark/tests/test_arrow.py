@@ -158,6 +158,27 @@ def test_columns_that_do_not_fit_are_an_error_not_a_crash(place: int, many: int)
         batches(writer, ("value",))
 
 
+def test_what_is_good_before_what_is_not_comes_and_whole() -> None:
+    """Also of a batch whose second column does not fit nothing is in it."""
+    from fmqspark.source.arrow import record_batch
+
+    writer = writer_of(*[{"values": [b"a", b"b"], "keys": [b"1", b"2"]}] * 2)
+    attrs, payload = encode([b"c", b"d"], [b"3", b"4"])
+    cut = payload[: len(payload) // 2 + 4]
+    writer.append(
+        BatchType.DATA, cut, attrs=attrs, record_count=2, base_offset=4, topic_id=7, queue_id=0
+    )
+    found = slabs(writer, ("value", "key"))
+    batch = record_batch(next(found), ("offset", "value", "key"), NAMES)
+    assert batch.to_pydict() == {
+        "offset": [0, 1, 2, 3],
+        "value": [b"a", b"b"] * 2,
+        "key": [b"1", b"2"] * 2,
+    }
+    with pytest.raises(CorruptJournal, match="of key are cut"):
+        next(found)
+
+
 def test_a_column_that_is_not_there_is_told() -> None:
     with pytest.raises(InvalidArgument, match="no column 'body': there are topic, queue"):
         batches(writer_of({"values": [b"x"]}), ("body",))

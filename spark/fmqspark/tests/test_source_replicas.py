@@ -13,6 +13,7 @@ from fmqcore.scan.select import Range, Wanted
 from fmqcore.tests.journal_writer import sample
 from fmqcore.words import Position
 from fmqspark.files import Throttle
+from fmqspark.source import planning
 from fmqspark.source.options import Request
 from fmqspark.source.planning import plan
 from fmqspark.source.splits import SplitReader
@@ -147,6 +148,26 @@ def test_a_replica_that_is_a_moment_behind_is_not_damaged(tmp_path: Path, behind
     for paths in both_orders(good, slow):
         assert read(paths) == ALL_ROWS
         assert surveyed(*paths).told == []
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_what_is_good_somewhere_comes_though_each_is_damaged_in_turn(
+    tmp_path: Path, many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One goes on where another one ended, and that one behind what the first one lacks."""
+    monkeypatch.setattr(planning, "_MOST", 0 if many else planning._MOST)
+    a, b = write(tmp_path / "a", JOURNAL), write(tmp_path / "b", JOURNAL)
+    middle = [h for h in JOURNAL.headers if MIN_SEGMENT <= h.position < 2 * MIN_SEGMENT]
+    for number, header in enumerate(middle):  # payloads; the SNAP is the first of them
+        if number % 4 in (0, 1):
+            flip((a, b)[number % 4], header.end - 9)
+    for paths in both_orders(a, b):
+        assert read(paths, split_bytes=10**9) == ALL_ROWS
+        assert read(paths, split_bytes=20_000) == ALL_ROWS
+    flip(b, middle[4].end - 9)
+    for paths in both_orders(a, b):
+        with pytest.raises(CorruptJournal, match=f"damaged at position {middle[4].position} "):
+            read(paths)
 
 
 @pytest.mark.parametrize("hurt", [LAST + 130, IN_LAST[3].position + 20])

@@ -43,7 +43,7 @@ _SHOWN: Final = 50
 
 app = typer.Typer(
     name="job",
-    help="Data jobs: check a journal and its replicas, rebuild indexes, archive topics.",
+    help="Data jobs: check a journal and its replicas, rebuild indexes, archive and replay.",
     no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},

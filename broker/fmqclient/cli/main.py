@@ -23,7 +23,7 @@ _ELSEWHERE: Final = {
     "cluster": "What the broker groups consist of, in your ZooKeeper: apply, show.",
     "failover": "Give a group's mastership to another of its brokers.",
     "journal": "Look at a broker's data directory: offline, read-only.",
-    "job": "Data jobs: check a journal and its replicas, rebuild indexes, archive topics.",
+    "job": "Data jobs: check a journal and its replicas, rebuild indexes, archive and replay.",
     "dev": "A cluster on this machine to write programs against.",
     "demo": "The main job on this machine: a cluster, data, a killed master, a verdict.",
 }

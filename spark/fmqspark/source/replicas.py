@@ -120,11 +120,15 @@ def _real_end(replica: Replica, limit: Position) -> Position:
     """Where what is there ends, if what is durable ends below what may be read.
 
     Damage does not end it, nor what cannot be read: that is met where it is read, and taken from
-    another replica there.
+    another replica there. What is below a newer segment is durable, whatever the checkpoint knows;
+    but a wreck (nobody says how far it went) ends with its last good batch.
     """
-    end = max(replica.durable_end, replica.begin)
+    durable = max(replica.durable_end, replica.begin)
+    if limit != NO_END and replica.bases:
+        durable = max(durable, min(replica.bases[-1], limit))
+    end = durable
     for base, behind in zip_longest(replica.bases, replica.bases[1:]):
-        if base >= limit or (behind is not None and behind <= replica.durable_end):
+        if base >= limit or (behind is not None and behind <= durable):
             continue
         try:
             with open_segment(replica.path, segment_name(base), Throttle(0), sparse=True) as data:
@@ -134,8 +138,8 @@ def _real_end(replica: Replica, limit: Position) -> Position:
             if limit == NO_END:  # nothing says how far it went
                 raise
             return limit
-        if done.position < replica.durable_end:
-            return replica.durable_end
+        if done.position < durable:
+            return durable
         end = min(done.position, limit)
         if not isinstance(done.stop, Sealed):
             break

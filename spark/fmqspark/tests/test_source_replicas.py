@@ -51,6 +51,21 @@ def test_damage_below_a_durable_end_that_lies_below_the_commit_end(
         read([bad], uncommitted=uncommitted)
 
 
+def test_damage_of_a_full_segment_above_a_durable_end_that_is_old(tmp_path: Path) -> None:
+    """All below a newer segment is durable, as recovery has it, whatever the checkpoint knows."""
+    middle = [h for h in JOURNAL.headers if h.position < LAST - MIN_SEGMENT][-9]
+    good = write(tmp_path / "good", JOURNAL)
+    bad = write(tmp_path / "bad", JOURNAL, durable_end=middle.position, commit_end=END)
+    flip(bad, middle.end + 20)
+    for paths in both_orders(good, bad):
+        assert read(paths) == ALL_ROWS
+    with pytest.raises(CorruptJournal, match=f"damaged at position {middle.end}"):
+        read([bad])
+    os.truncate(bad / segment_name(Position(LAST - MIN_SEGMENT)), 5000)
+    with pytest.raises(CorruptJournal, match="damaged at position"):
+        read([bad])
+
+
 def test_its_other_segments_make_good_the_damage_of_the_other(tmp_path: Path) -> None:
     good = write(tmp_path / "good", JOURNAL)
     bad = write(tmp_path / "bad", JOURNAL, durable_end=IN_LAST[6].position, commit_end=END)

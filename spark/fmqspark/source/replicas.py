@@ -20,7 +20,7 @@ from fmqcore.errors import (
 )
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.scan import Sealed
-from fmqcore.journal.segments import Segment, segment_base, segment_name
+from fmqcore.journal.segments import CHECKPOINT, Segment, segment_base, segment_name
 from fmqcore.scan.headers import ScanRange, scan_headers
 from fmqcore.scan.select import NO_END
 from fmqcore.words import Position
@@ -86,7 +86,7 @@ def _broker(source: str) -> Replica:
 
 
 def _replica(path: str, uncommitted: bool) -> Replica | None:
-    """How far a directory may be read; None if nothing says so."""
+    """How far a directory may be read; None if nothing says so. Raises `OSError`."""
     view = look(Path(path))
     bases = [
         base
@@ -99,6 +99,8 @@ def _replica(path: str, uncommitted: bool) -> Replica | None:
         checkpoint = decode_checkpoint(view.checkpoint or b"")
     except Malformed:
         if not uncommitted:
+            if view.unread:
+                view.read(CHECKPOINT)  # raises why: the disk's fault, or a right that is missing
             return None
     else:
         begin, limit, durable = checkpoint.log_start, checkpoint.commit_end, checkpoint.durable_end

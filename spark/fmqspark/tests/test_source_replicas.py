@@ -92,6 +92,17 @@ def test_a_segment_file_that_cannot_be_read(
             read([bad], uncommitted=uncommitted)
 
 
+def test_why_a_checkpoint_cannot_be_read_is_told_and_is_no_damage(tmp_path: Path) -> None:
+    good, bad = write(tmp_path / "good", JOURNAL), write(tmp_path / "bad", JOURNAL)
+    loop(bad / CHECKPOINT)
+    for paths in both_orders(good, bad):
+        assert read(paths) == ALL_ROWS
+        assert "symbolic links" in "".join(surveyed(*paths).told)
+    with pytest.raises(OSError, match="symbolic links"):
+        read([bad])
+    assert read([bad], uncommitted=True) == ALL_ROWS
+
+
 def refuse(patched: pytest.MonkeyPatch, victim: Path) -> None:
     real = os.open
 

@@ -25,9 +25,10 @@ from fmqcore.scan.headers import ScanRange, scan_headers
 from fmqcore.scan.select import NO_END
 from fmqcore.words import Position
 from fmqspark.brokers import BrokerGone, is_broker, listing
-from fmqspark.files import Throttle, look, open_segment
+from fmqspark.files import SegmentBytes, Throttle, look, open_segment
 
 T = TypeVar("T")
+_PIECE: Final = 1024 * 1024
 _NO_CHECKPOINT: Final = "it has no readable checkpoint, so nobody knows what of it is committed"
 
 
@@ -114,16 +115,17 @@ def _replica(path: str, uncommitted: bool) -> Replica | None:
     end = max(limit, begin)
     replica = Replica(path, begin, end, durable, tuple(bases), named=named, said=end)
     if limit > durable:
-        replica = replica._replace(end=_real_end(replica, limit))
+        replica = replica._replace(end=_real_end(replica, limit, live=view.live))
     return replica
 
 
-def _real_end(replica: Replica, limit: Position) -> Position:
+def _real_end(replica: Replica, limit: Position, *, live: bool) -> Position:
     """Where what is there ends, if what is durable ends below what may be read.
 
     Damage does not end it, nor what cannot be read: that is met where it is read, and taken from
     another replica there. What is below a newer segment is durable, whatever the checkpoint knows;
-    but a wreck (nobody says how far it went) ends with its last good batch.
+    but a wreck (nobody says how far it went) ends with its last good batch. So does what a broker
+    at work is writing; without one, bytes that are no batch are damage, or what a crash has torn.
     """
     durable = max(replica.durable_end, replica.begin)
     if limit != NO_END and replica.bases:
@@ -135,17 +137,29 @@ def _real_end(replica: Replica, limit: Position) -> Position:
         try:
             with open_segment(replica.path, segment_name(base), Throttle(0), sparse=True) as data:
                 whole = Segment(base, Position(base + len(data)))
-                _, done = scan_headers(data.read, ScanRange(whole, base, min(whole.end, limit)))
+                reach = min(whole.end, limit)
+                _, done = scan_headers(data.read, ScanRange(whole, base, reach))
+                torn = limit != NO_END and not live and _anything(data, base, done.position, reach)
         except OSError:
             if limit == NO_END:  # nothing says how far it went
                 raise
             return limit
         if done.position < durable:
             return durable
+        if torn:
+            return limit
         end = min(done.position, limit)
         if not isinstance(done.stop, Sealed):
             break
     return end
+
+
+def _anything(data: SegmentBytes, base: Position, begin: Position, end: Position) -> bool:
+    """Is something there, or has nothing ever been written?"""
+    for at in range(begin - base, end - base, _PIECE):
+        if any(data.read(min(_PIECE, end - base - at), at)):
+            return True
+    return False
 
 
 def first_good(holders: Sequence[Replica], look_at: Callable[[Replica], T], told: list[str]) -> T:

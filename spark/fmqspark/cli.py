@@ -205,11 +205,11 @@ def archive(
         list[str] | None, typer.Option(help="only this topic; may be repeated")
     ] = None,
     group: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="the broker group's name: what the journal is called there (left out: journal)"
         ),
-    ] = "",
+    ] = None,
     engine: EngineOption = EngineName.LOCAL,
     workers: Workers = 0,
     master: Master = "",
@@ -241,9 +241,11 @@ def archive(
 
 
 def _sources(
-    directories: Sequence[Path], connect: str, group: str, topics: Sequence[str] | None
+    directories: Sequence[Path], connect: str, group: str | None, topics: Sequence[str] | None
 ) -> tuple[tuple[str, ...], str]:
     """What to read, and what its journal is called."""
+    if group == "":
+        raise InvalidArgument("--group '': the broker group's name, or leave it out")
     if bool(connect) == bool(directories):
         raise InvalidArgument(
             "name data directories, or brokers (--connect fmq://...): one of both"
@@ -253,7 +255,7 @@ def _sources(
         return tuple(map(str, directories)), group or "journal"
     from fmqspark.brokers import brokers_of
 
-    found = brokers_of([connect], group, topics)
+    found = brokers_of([connect], group or "", topics)
     return found.sources, found.group
 
 

@@ -70,10 +70,18 @@ def archive_unit(task: ArchiveTask) -> ArchiveResult:
             result.files = _write(task, scratch, tally)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-    except (FmqError, OSError) as error:
+    except OSError as error:  # pyarrow does not say of which file; who reads does
+        result.failed = error if error.filename else _of(error, task.folder)
+    except FmqError as error:
         result.failed = error
     result.bytes_read = tally.bytes_read
     return result
+
+
+def _of(error: OSError, folder: str) -> OSError:
+    if error.errno is None:
+        return OSError(None, str(error), folder)
+    return OSError(error.errno, os.strerror(error.errno), folder)
 
 
 def _write(task: ArchiveTask, scratch: Path, tally: Tally) -> list[ArchivedFile]:

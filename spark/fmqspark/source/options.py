@@ -139,7 +139,7 @@ def understand(options: Mapping[str, str]) -> Request:
         _some("columns", given),
         _split_bytes(given),
         _flag(given, "uncommitted", default=False),
-        given.get("startingposition", "earliest"),
+        _starting(given.get("startingposition", "earliest")),
         size("maxBytesPerTrigger", given.get("maxbytespertrigger", "0")),
         _flag(given, "failondataloss", default=True),
         _connect(given),
@@ -212,17 +212,19 @@ def to_ms(when: datetime) -> int:
 
 def _directories(given: Mapping[str, str]) -> tuple[str, ...]:
     text = given.get("paths") or given.get("path", "")
+    found = _list(text)
     if text.startswith("["):
         try:
-            return tuple(str(path) for path in json.loads(text))
+            found = tuple(str(path) for path in json.loads(text))
         except ValueError as error:
             raise InvalidArgument(f"paths {text!r}: {error}") from None
-    found = _list(text)
     if not found:
         raise InvalidArgument(
             'no path: spark.read.format("fmq").load(DIRECTORY), or option("connect", "fmq://..."); '
             "by SQL: CREATE TEMPORARY VIEW (a table of Spark's catalog keeps no options)"
         )
+    if len({os.path.realpath(path) for path in found}) < len(found):
+        raise InvalidArgument("the same directory is named twice: name each replica once")
     return found
 
 
@@ -280,6 +282,14 @@ def _number(name: str, text: str) -> int:
     if not text.isdecimal() or len(text) > _MOST_DIGITS:
         raise InvalidArgument(f"{name} {text!r}: a number from 0 on, of 64 bits")
     return int(text)
+
+
+def _starting(text: str) -> str:
+    if text in ("earliest", "latest") or (text.isdecimal() and len(text) <= _MOST_DIGITS):
+        return text
+    raise InvalidArgument(
+        f"startingPosition {text!r}: earliest, latest, or a position of the journal"
+    )
 
 
 def _range(given: Mapping[str, str], what: str, read: Callable[[str, str], int]) -> Range:

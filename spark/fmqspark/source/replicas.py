@@ -45,6 +45,8 @@ class Replica(NamedTuple):
     """Segments that its checkpoint knows: there must be a file of each."""
     said: Position = Position(0)
     """How far by its own word; `end` is below it where its files do not hold that."""
+    live: bool = False
+    """A broker is at work there, and goes on: a slave may know of more than it holds yet."""
 
     def until(self, base: Position) -> Position:
         """How far a segment may be read here."""
@@ -113,13 +115,15 @@ def _replica(path: str, uncommitted: bool) -> Replica | None:
     if uncommitted:
         limit = Position(NO_END)
     end = max(limit, begin)
-    replica = Replica(path, begin, end, durable, tuple(bases), named=named, said=end)
+    replica = Replica(
+        path, begin, end, durable, tuple(bases), named=named, said=end, live=view.live
+    )
     if limit > durable:
-        replica = replica._replace(end=_real_end(replica, limit, live=view.live))
+        replica = replica._replace(end=_real_end(replica, limit))
     return replica
 
 
-def _real_end(replica: Replica, limit: Position, *, live: bool) -> Position:
+def _real_end(replica: Replica, limit: Position) -> Position:
     """Where what is there ends, if what is durable ends below what may be read.
 
     Damage does not end it, nor what cannot be read: that is met where it is read, and taken from
@@ -139,7 +143,8 @@ def _real_end(replica: Replica, limit: Position, *, live: bool) -> Position:
                 whole = Segment(base, Position(base + len(data)))
                 reach = min(whole.end, limit)
                 _, done = scan_headers(data.read, ScanRange(whole, base, reach))
-                torn = limit != NO_END and not live and _anything(data, base, done.position, reach)
+                still = limit != NO_END and not replica.live
+                torn = still and _anything(data, base, done.position, reach)
         except OSError:
             if limit == NO_END:  # nothing says how far it went
                 raise

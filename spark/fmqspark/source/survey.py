@@ -147,6 +147,8 @@ class _Look:
         self.known = _reaching(known, since)
         begin, end = min(r.begin for r in self.known), max(r.end for r in self.known)
         self.found = Survey(begin, end, told=told, left_out=list(told))  # so far nothing else
+        if not uncommitted:
+            self.found.told += _less_than_known(known, end)
         self.found.last = directories[-1] if is_broker(directories[-1]) else ""
         parts = self._parts(since)
         if parts and parts[-1].snap is not None:
@@ -287,6 +289,17 @@ class _Look:
             raise why
         self.found.names |= names
         return Ends({**snap.next_offsets, **counted(headers)})
+
+
+def _less_than_known(known: Sequence[Replica], end: Position) -> list[str]:
+    """What is known to be committed is on none of them. A slave at work is still to get it."""
+    most = max(known, key=lambda replica: replica.said)
+    if most.said <= end or any(replica.live for replica in known):
+        return []
+    return [
+        f"{most.path} knows that all below position {most.said} is committed, and what is named "
+        f"ends at {end}: name the group's other replicas, too"
+    ]
 
 
 def _reaching(known: list[Replica], since: int) -> list[Replica]:

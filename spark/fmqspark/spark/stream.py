@@ -48,17 +48,10 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a query without a checkpoint begins."""
         found = self._survey()
         self._request.wanted_in(found)  # an unknown topic is told before anything is read
-        match self._request.starting:
-            case "earliest":
-                return {_POSITION: found.begin}
-            case "latest":
-                return self._marked(found.end, found)
-            case text if text.isdecimal():
-                return self._marked(int(text), found)
-            case text:
-                raise InvalidArgument(
-                    f"startingPosition {text!r}: earliest, latest, or a position of the journal"
-                )
+        starting = self._request.starting
+        if starting == "earliest":
+            return {_POSITION: found.begin}
+        return self._marked(found.end if starting == "latest" else int(starting), found)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """As the option `maxBytesPerTrigger` says."""

@@ -92,6 +92,21 @@ def test_few_files_are_open_at_a_time_whatever_is_in_a_segment(
     assert joined == (most < TOPICS and at_once < 10**6)
 
 
+def test_a_full_disk_is_told_with_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyarrow import parquet
+
+    def full(*_: object) -> None:
+        raise OSError(28, "Error writing bytes to file. Detail: [errno 28] No space left on device")
+
+    monkeypatch.setattr(parquet.ParquetWriter, "write_table", full)
+    outcome = archive(tmp_path / "out", write(tmp_path / "a", many()))
+    assert outcome.exit_code == 3
+    told = {str(result.failed) for result in outcome.failed}
+    assert told == {f"[Errno 28] No space left on device: '{tmp_path / 'out'}'"}
+
+
 def names(out: Path) -> list[str]:
     return sorted(str(path.relative_to(out)) for path in out.glob("**/*.parquet"))
 

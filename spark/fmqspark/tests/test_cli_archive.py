@@ -70,6 +70,7 @@ def test_what_makes_no_sense_is_told(tmp_path: Path, capsys: pytest.CaptureFixtu
         (64, "is no directory", ("archive", tmp_path / "nowhere", "--out", out)),
         (64, "no topic 'x'", ("archive", a, "--out", out, "--topic", "x")),
         (64, "is no name for a group", ("archive", a, "--out", out, "--group", "../x")),
+        (64, "--group '': the broker", ("archive", a, "--out", out, "--group", "")),
         (64, "Missing option '--out'", ("archive", a)),
         (64, "--rate", ("archive", a, "--out", out, "--rate", "x")),
         (64, "named twice", ("archive", a, tmp_path / "b" / ".." / "a", "--out", out)),

@@ -12,13 +12,13 @@ from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, segment_name
 from fmqcore.scan.select import Range, Wanted
 from fmqcore.tests.journal_writer import sample
 from fmqcore.words import Position
-from fmqspark.files import Throttle
+from fmqspark.files import Throttle, directory_lock
 from fmqspark.source import planning
 from fmqspark.source.options import Request
 from fmqspark.source.planning import plan
 from fmqspark.source.splits import SplitReader
 from fmqspark.source.survey import Survey, survey
-from fmqspark.tests.kit import flip, write
+from fmqspark.tests.kit import file_of, flip, write
 from fmqspark.tests.test_source import ALL, read, rows_of, truth
 
 JOURNAL = sample(batches=310)
@@ -174,6 +174,35 @@ def test_a_replica_that_is_a_moment_behind_is_not_damaged(tmp_path: Path, behind
     for paths in both_orders(good, slow):
         assert read(paths) == ALL_ROWS
         assert surveyed(*paths).told == []
+
+
+def test_a_directory_that_holds_less_than_it_knows_is_told(tmp_path: Path) -> None:
+    """It is another one's to give; a slave at work is still to get it."""
+    end = IN_LAST[6].position
+    a = write(tmp_path / "a", JOURNAL, durable_end=end, commit_end=END)
+    file, at = file_of(a, end)
+    os.truncate(file, at)
+    assert read([a]) == truth(JOURNAL, until=end)[0]
+    (said,) = surveyed(a).told
+    assert said.startswith(f"{a} knows that all below position {END} is committed, and what is")
+    assert surveyed(a, uncommitted=True).told == []
+    with directory_lock(str(a)):
+        assert surveyed(a).told == []
+    whole = write(tmp_path / "b", JOURNAL)
+    assert "is committed, and" not in "".join(surveyed(a, whole).told)
+
+
+def test_what_is_no_batch_below_what_is_committed_is_an_error(tmp_path: Path) -> None:
+    """It was shown as the end, without a word; while it is being written it is one."""
+    a = write(tmp_path / "a", JOURNAL, durable_end=IN_LAST[2].position, commit_end=END)
+    flip(a, IN_LAST[6].position + 20)
+    with pytest.raises(CorruptJournal, match=f"damaged at position {IN_LAST[6].position}"):
+        read([a])
+    assert read([a], uncommitted=True) == truth(JOURNAL, until=IN_LAST[6].position)[0]
+    for paths in both_orders(write(tmp_path / "b", JOURNAL), a):
+        assert read(paths) == ALL_ROWS
+    with directory_lock(str(a)):
+        assert read([a]) == truth(JOURNAL, until=IN_LAST[6].position)[0]
 
 
 @pytest.mark.parametrize("many", [False, True])

@@ -1,0 +1,30 @@
+"""Options of the source that make no sense: told before anything is looked at."""
+
+import pytest
+
+from fmqcore.errors import InvalidArgument
+from fmqspark.source.options import understand
+
+
+@pytest.mark.parametrize("text", ["zzz", "-5", "", "9" * 20, "Latest"])
+def test_where_a_stream_begins_is_looked_at(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="earliest, latest, or a position"):
+        understand({"path": "/x", "startingPosition": text})
+
+
+@pytest.mark.parametrize("text", ["earliest", "latest", "0", "99999999"])
+def test_where_a_stream_may_begin(text: str) -> None:
+    assert understand({"path": "/x", "startingPosition": text}).starting == text
+
+
+@pytest.mark.parametrize(
+    "options", [{"path": "/x, /y/../x"}, {"paths": '["/x", "/x"]'}, {"path": "/x,/x/"}]
+)
+def test_a_directory_named_twice_is_no_other_replica(options: dict[str, str]) -> None:
+    with pytest.raises(InvalidArgument, match="the same directory is named twice"):
+        understand(options)
+
+
+def test_no_directory_at_all() -> None:
+    with pytest.raises(InvalidArgument, match="no path"):
+        understand({"paths": "[]"})

@@ -2,14 +2,15 @@
 
 1. what an earlier run planned and did not finish is done again, just as it was planned;
 2. what is new is planned, a unit a segment, and the plan is synced;
-3. the units are archived, on whichever engine; each is noted when all its files are there.
+3. the units are archived, on whichever engine; each is noted when all its files are there;
+4. one that is damaged where nobody is good is cut: what is around the damage is archived.
 
 What no replica gives now (a segment that is missing, one of which nobody reads where it begins) is
 planned, too, and left out: a later run archives it, and until then who reads the archive knows.
 """
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,19 +18,19 @@ from typing import Any, Final
 from fmqcore.errors import CorruptJournal, FmqError, InvalidArgument, Unavailable
 from fmqcore.scan.select import Range, Wanted
 from fmqcore.words import TopicId
+from fmqspark.archive.around import around, part
 from fmqspark.archive.kept import Amiss, look
 from fmqspark.archive.ledger import (
     FOLDER,
     Book,
     Ledger,
     Unit,
-    file_name,
-    groups,
     is_scratch,
     load,
     one_plans,
     open_book,
 )
+from fmqspark.archive.whose import only_here, same_journal
 from fmqspark.archive.write import ArchiveResult, ArchiveTask, archive_unit
 from fmqspark.brokers import is_broker
 from fmqspark.engines import Engine
@@ -114,13 +115,13 @@ def run_archive(
         # Later a topic may be gone from what is left of the journal; at first it is a mistake, and
         # is told before a folder is made.
         _require_topics(found, topics)
-    _only_here(options, topics, found, before)
+    only_here(options.folder, options.group, topics, found, before)
     with open_book(options.folder, options.group) as book:
-        _same_journal(book, found)
+        same_journal(book, found)
         _nothing_hidden(book, found)
         outcome.amiss = look(options.folder, book.ledger)
         with one_plans(options.folder):
-            _only_here(options, topics, found, book.ledger)
+            only_here(options.folder, options.group, topics, found, book.ledger)
             book.begin(topics)
             _tidy(book)
             units = _pending(book, found, outcome) + _new(book, found, outcome)
@@ -128,11 +129,9 @@ def run_archive(
             units = [unit for unit in units if _named(found, unit, outcome)]
         wanted = Wanted(topics=_ids(found, topics))
         rate = options.bytes_per_s / engine.workers
-        tasks = [_task(options, found, wanted, unit, rate) for unit in units]
-        tell(0, len(tasks))
-        for number, result in enumerate(engine.run(archive_unit, tasks), 1):
-            _note(book, outcome, result)
-            tell(number, len(tasks))
+        begun = {unit.begin for into in book.ledger.cut.values() for unit in into}
+        tasks = [_task(options, found, wanted, unit, rate, begun) for unit in units]
+        _run(book, outcome, engine, tasks, tell)
         outcome.failed.sort(key=lambda r: r.unit)
         outcome.end = book.ledger.end or 0
     return outcome
@@ -174,41 +173,42 @@ def _require_topics(found: Survey, topics: Sequence[str]) -> None:
         raise type(failed[0])(message) from failed[0]
 
 
-def _only_here(
-    options: ArchiveOptions, topics: list[str] | None, found: Survey, ledger: Ledger | None
+def _run(
+    book: Book,
+    outcome: Archived,
+    engine: Engine,
+    tasks: Sequence[ArchiveTask],
+    tell: Callable[[int, int], None],
 ) -> None:
-    """Under another name the same records would come twice. A journal is known by its batches,
-    wherever its directories are; raises `InvalidArgument`.
-    """
-    marks = _marks(found)
-    for name in groups(options.folder):
-        if name == options.group:
-            continue
-        try:
-            other = load(options.folder, name) or Ledger()
-        except InvalidArgument:
-            if ledger is None or not ledger.marks:
-                raise
-            continue  # it keeps nobody from going on
-        if not _same(marks, other.marks):
-            continue
-        if topics is not None and other.topics is not None and not set(topics) & set(other.topics):
-            continue
-        if ledger is not None and _same(marks, ledger.marks):
-            raise InvalidArgument(
-                f"{options.folder} holds this journal as {name!r} and as {options.group!r} (an "
-                "earlier version let it), so its records come twice: remove one of the two there, "
-                f"files topic=*/date=*/<name>-<digits>-<digits>.parquet and {FOLDER}/<name>.ledger"
-            )
-        raise InvalidArgument(
-            f"{options.folder} holds this journal already as {name!r}, under {options.group!r} "
-            f"its records would come twice: say --group {name}, or archive into another folder"
-        )
+    """Archive the units; of those that are damaged what is around the damage."""
+    damaged = list[ArchiveResult]()
+    tell(0, len(tasks))
+    for number, result in enumerate(engine.run(archive_unit, tasks), 1):
+        if result.bad and around(result.unit, result.bad):
+            damaged.append(result)
+        else:
+            _note(book, outcome, result)
+        tell(number, len(tasks))
+    rest = _around(book, outcome, tasks, damaged)
+    for number, result in enumerate(engine.run(archive_unit, rest), len(tasks) + 1):
+        _note(book, outcome, result)
+        tell(number, len(tasks) + len(rest))
 
 
-def _same(marks: dict[int, int], others: dict[int, int]) -> bool:
-    both = marks.keys() & others.keys()
-    return bool(both) and all(marks[at] == others[at] for at in both)
+def _around(
+    book: Book, outcome: Archived, tasks: Sequence[ArchiveTask], damaged: list[ArchiveResult]
+) -> list[ArchiveTask]:
+    """Cut these units: what nobody can give waits for a replica that can, alone."""
+    task_of, rest = {task.unit: task for task in tasks}, list[ArchiveTask]()
+    for result in sorted(damaged, key=lambda result: result.unit):
+        unit, bad = result.unit, result.bad
+        left = around(unit, bad)
+        book.cut(unit, sorted([*left, *(each.unit for each in bad)]))
+        outcome.bytes_read += result.bytes_read
+        outcome.failed += [ArchiveResult(each.unit, failed=each.why) for each in bad]
+        task = task_of[unit]
+        rest += [replace(task, unit=each, splits=part(task.splits, each)) for each in left]
+    return rest
 
 
 def _note(book: Book, outcome: Archived, result: ArchiveResult) -> None:
@@ -238,20 +238,6 @@ def _named(found: Survey, unit: Unit, outcome: Archived) -> bool:
         outcome.failed.append(ArchiveResult(unit, failed=error))
         return False
     return True
-
-
-def _marks(found: Survey) -> dict[int, int]:
-    return {at: crc for view in found.segments for at, crc in view.marks.items()}
-
-
-def _same_journal(book: Book, found: Survey) -> None:
-    """Positions mean nothing in another journal."""
-    for at, crc in _marks(found).items():
-        if book.ledger.marks.get(at) not in (None, crc):
-            raise InvalidArgument(
-                f"{book.folder} holds another journal as {book.group!r}: what it has at {at} "
-                "is another batch; give this one another --group"
-            )
 
 
 def _nothing_hidden(book: Book, found: Survey) -> None:
@@ -309,8 +295,7 @@ def _lost(book: Book, found: Survey, outcome: Archived, unit: Unit) -> list[Unit
     if gone.end < unit.end and (left := Unit(gone.end, unit.end)) not in book.ledger.planned:
         rest = [left]
         book.plan(rest, {})  # before the whole is not planned any more
-    for path in book.folder.glob(f"topic=*/date=*/{file_name(book.group, unit)}"):
-        path.unlink()
+    book.remove_files(unit)
     book.lose(gone)
     outcome.lost.append(gone)
     return rest
@@ -366,7 +351,7 @@ def _oldest(book: Book, found: Survey) -> int:
     """Where the archive begins, if what is older belongs to it; else 0.
 
     A replica that has more than those before is known by the segment in which the archive begins:
-    it has that one, too (`_same_journal` has looked), and what it has goes on to there.
+    it has that one, too (`same_journal` has looked), and what it has goes on to there.
     """
     begin = book.ledger.begin
     if begin is None or begin not in book.ledger.marks:
@@ -375,9 +360,18 @@ def _oldest(book: Book, found: Survey) -> int:
 
 
 def _task(
-    options: ArchiveOptions, found: Survey, wanted: Wanted, unit: Unit, rate: float
+    options: ArchiveOptions,
+    found: Survey,
+    wanted: Wanted,
+    unit: Unit,
+    rate: float,
+    begun: Container[int],
 ) -> ArchiveTask:
+    """`begun`: there a unit begins behind damage, so who reads it need not come past that."""
     within = replace(wanted, positions=Range(unit.begin, unit.end))
     size = SPLIT_BYTES if is_broker(options.directories[0]) else 2**62
-    splits = tuple(plan(found, within, size))
+    splits = tuple(
+        replace(split, exact=split.exact or (split.begin == unit.begin and unit.begin in begun))
+        for split in plan(found, within, size)
+    )
     return ArchiveTask(unit, splits, str(options.folder), options.group, rate)

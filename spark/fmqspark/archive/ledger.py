@@ -4,6 +4,8 @@
     done [begin, end)       after all its files have their names
     lost [begin, end)       retention deleted it before it was archived; if it begins like a planned
                             range and ends within, the rest of that is planned as another one
+    cut [begin, end) into   it was planned, and nobody can give a part of it: these are planned
+                            instead; before any file of them is made
 
 A range that is planned and not done is done again as it is, with the same file names: so what a
 killed run has left is replaced, and nothing comes twice. Files that the ledger does not name are
@@ -69,6 +71,7 @@ class Ledger:
     planned: list[Unit] = field(default_factory=list)
     done: dict[Unit, list[ArchivedFile]] = field(default_factory=dict)
     lost: list[Unit] = field(default_factory=list)
+    cut: dict[Unit, list[Unit]] = field(default_factory=dict)  # planned → what instead
     marks: dict[int, int] = field(default_factory=dict)  # segment base → header CRC of its SNAP
 
     @property
@@ -78,7 +81,9 @@ class Ledger:
         return [
             unit
             for unit in self.planned
-            if unit not in self.done and lost.get(unit.begin, unit.end + 1) > unit.end
+            if unit not in self.done
+            and unit not in self.cut
+            and lost.get(unit.begin, unit.end + 1) > unit.end
         ]
 
     @property
@@ -143,10 +148,22 @@ class Book:
         self._append({"done": list(unit), "files": told, "crc": [file.crc for file in files]})
         self.ledger.done[unit] = files
 
+    def cut(self, unit: Unit, into: list[Unit]) -> None:
+        """They are planned instead; what a run that died has left of the whole is removed first."""
+        self.remove_files(unit)
+        self._append({"cut": list(unit), "into": [list(each) for each in into]})
+        self.ledger.cut[unit] = into
+        self.ledger.planned += into
+
     def lose(self, unit: Unit) -> None:
         """It cannot be archived any more."""
         self._append({"lost": list(unit)})
         self.ledger.lost.append(unit)
+
+    def remove_files(self, unit: Unit) -> None:
+        """Those that a run that died has made of it."""
+        for path in self.folder.glob(f"topic=*/date=*/{file_name(self.group, unit)}"):
+            path.unlink()
 
     def _append(self, row: dict[str, Any]) -> None:
         append(self._fd, json.dumps(row).encode() + b"\n")
@@ -284,6 +301,10 @@ def _take(ledger: Ledger, row: dict[str, Any]) -> None:
         crcs = row.get("crc", [None] * len(files))
         found = [_file(told, crc) for told, crc in zip(files, crcs, strict=True)]
         ledger.done[_unit(row["done"])] = found
+    elif "cut" in row:  # an earlier version takes none of it, and refuses the archive
+        into = [_unit(told) for told in row["into"]]
+        ledger.cut[_unit(row["cut"])] = into
+        ledger.planned += into
     else:
         ledger.lost.append(_unit(row["lost"]))
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 from fmqcore.errors import CorruptJournal, FmqError
 from fmqcore.scan.payloads import Slab
 from fmqcore.words import TopicId
+from fmqspark.archive.around import Bad, Search
 from fmqspark.archive.kept import checksum
 from fmqspark.archive.ledger import FOLDER, ArchivedFile, Unit, file_name, scratch_name
 from fmqspark.brokers import connections
@@ -56,6 +58,8 @@ class ArchiveResult:
     unit: Unit
     files: list[ArchivedFile] = field(default_factory=list)
     failed: FmqError | OSError | None = None
+    bad: list[Bad] = field(default_factory=list)
+    """What of it nobody can give, if that is why it failed: the rest can be archived."""
     bytes_read: int = 0
 
 
@@ -70,7 +74,10 @@ def archive_unit(task: ArchiveTask) -> ArchiveResult:
             result.files = _write(task, scratch, tally)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-    except OSError as error:  # pyarrow does not say of which file; who reads does
+    except _Unreadable as error:
+        result.failed = error.why
+        _look_for_damage(task, result, tally)
+    except OSError as error:  # pyarrow does not say of which file
         result.failed = error if error.filename else _of(error, task.folder)
     except FmqError as error:
         result.failed = error
@@ -84,14 +91,26 @@ def _of(error: OSError, folder: str) -> OSError:
     return OSError(error.errno, os.strerror(error.errno), folder)
 
 
+class _Unreadable(Exception):
+    """The journal could not be read; what goes wrong with the archive's own files is another."""
+
+    def __init__(self, why: FmqError | OSError) -> None:
+        super().__init__(str(why))
+        self.why = why
+
+
+def _look_for_damage(task: ArchiveTask, result: ArchiveResult, tally: Tally) -> None:
+    search = Search(task.unit, COLUMNS, Throttle(task.bytes_per_s), tally)
+    with connections(), suppress(FmqError, OSError):  # then all of it is told, as it failed first
+        result.bad = search.find(task.splits)
+
+
 def _write(task: ArchiveTask, scratch: Path, tally: Tally) -> list[ArchivedFile]:
     throttle = Throttle(task.bytes_per_s)
     with connections(), _Files(scratch, task.group) as files:
         for split in task.splits:
-            reader = SplitReader(split, stored(COLUMNS), throttle, tally)
-            for slab in reader:
-                for topic, day, rows in _parted(slab, reader.names):
-                    files.add(topic, day, rows)
+            for topic, day, rows in _rows(split, throttle, tally):
+                files.add(topic, day, rows)
         made = files.close()
     found = []
     for (topic, day), (path, rows) in made.items():
@@ -115,6 +134,16 @@ def put(path: Path, target: Path) -> None:
     finally:
         os.close(fd)
     os.replace(path, target)
+
+
+def _rows(split: Split, throttle: Throttle, tally: Tally) -> Iterator[tuple[str, str, Any]]:
+    """A split's rows by topic and day. Raises `_Unreadable`."""
+    reader = SplitReader(split, stored(COLUMNS), throttle, tally)
+    try:
+        for slab in reader:
+            yield from _parted(slab, reader.names)
+    except (FmqError, OSError) as error:
+        raise _Unreadable(error) from error
 
 
 def _parted(slab: Slab, names: dict[TopicId, str]) -> Iterator[tuple[str, str, Any]]:

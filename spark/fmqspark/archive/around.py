@@ -1,0 +1,169 @@
+"""What of a unit nobody can give, batch by batch, so that what is before and behind is archived.
+
+Asked only of a unit whose reading has failed. A batch that no replica has good is found by whose
+header is: that says where the next one begins. Where the header is what is damaged an index says
+that; without one all behind it is out of reach, up to where another replica ends. Leaves nothing
+on disk.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from fmqcore.errors import CorruptJournal, FmqError
+from fmqcore.journal.index import SegmentIndex
+from fmqcore.scan.headers import HeaderScan, ScanRange
+from fmqcore.scan.select import Range, places_in_headers, places_in_index
+from fmqcore.words import Position
+from fmqspark.archive.ledger import Unit
+from fmqspark.files import Throttle
+from fmqspark.source.access import index_bytes, open_bytes
+from fmqspark.source.arrow import record_batch, stored
+from fmqspark.source.splits import Split, SplitReader, Tally
+
+MOST: Final = 100
+"""Places of one unit that are looked for at a time; what is behind them a later run looks at."""
+
+
+class Bad(NamedTuple):
+    """A range, and why nobody can give it."""
+
+    unit: Unit
+    why: FmqError | OSError
+
+
+def around(unit: Unit, bad: Sequence[Bad]) -> list[Unit]:
+    """What is left of a unit, in journal order."""
+    edges = [unit.begin, *(edge for each in bad for edge in each.unit), unit.end]
+    return [Unit(begin, end) for begin, end in list(pairwise(edges))[::2] if begin < end]
+
+
+def part(splits: Sequence[Split], unit: Unit) -> tuple[Split, ...]:
+    """What of them lies in there; where that begins, a batch does."""
+    return tuple(
+        replace(_from(split, unit.begin), end=Position(min(split.end, unit.end)))
+        for split in splits
+        if split.begin < unit.end and split.end > unit.begin
+    )
+
+
+def _from(split: Split, at: int) -> Split:
+    """What of it begins there, where a batch does, or later."""
+    return replace(split, begin=Position(at), exact=True) if at > split.begin else split
+
+
+class Search:
+    """Finds what nobody can give of a unit's splits; `find` raises what is no damage."""
+
+    def __init__(
+        self, unit: Unit, columns: tuple[str, ...], throttle: Throttle, tally: Tally
+    ) -> None:
+        self._unit = unit
+        self._columns = columns
+        self._throttle = throttle
+        self._tally = tally
+
+    def find(self, splits: Sequence[Split]) -> list[Bad]:
+        """Ascending; neighbours are one. Each is as small as somebody's headers can tell."""
+        found: list[Bad] = []
+        for number, bad in enumerate(self._each(splits)):
+            last = found[-1] if found else None
+            if number == MOST:
+                bad = Bad(Unit(bad.unit.begin, self._unit.end), _too_many(bad.why))
+            if last is not None and last.unit.end >= bad.unit.begin:
+                found[-1] = last._replace(unit=Unit(last.unit.begin, bad.unit.end))
+            else:
+                found.append(bad)
+            if number == MOST:
+                break
+        return found
+
+    def _each(self, splits: Sequence[Split]) -> Iterator[Bad]:
+        for split in splits:
+            at: int = split.begin
+            while at < split.end and (bad := self._first(_from(split, at))) is not None:
+                yield bad
+                at = bad.unit.end
+
+    def _first(self, split: Split) -> Bad | None:
+        """The first that is bad; None: all of it can be read."""
+        at, why = self._read(split)
+        if why is None:
+            return None
+        place = self._place(_from(split, at))
+        return Bad(place, why) if place.begin < place.end else None  # else it can be read by now
+
+    def _read(self, split: Split) -> tuple[int, CorruptJournal | OSError | None]:
+        """How far it can be read at least, and why not to its end."""
+        reader = SplitReader(split, stored(self._columns), self._throttle, self._tally)
+        at: int = split.begin
+        try:
+            for slab in reader:
+                record_batch(slab, self._columns, reader.names)
+                at = slab.headers.column("position")[-1] + slab.headers.column("total_len")[-1]
+        except (CorruptJournal, OSError) as error:
+            return at, error
+        return at, None
+
+    def _place(self, split: Split) -> Unit:
+        """Of the first batch that nobody gives; of several that were read as one it is any."""
+        reached: int = split.begin
+        for source in split.sources:
+            place, end = self._by_headers(split, source)
+            if place is not None:
+                return place
+            reached = max(reached, end)
+        for source in split.sources:
+            place = self._by_index(split, source, reached)
+            if place is not None:
+                return place
+        return Unit(reached, max(reached, split.end))
+
+    def _by_headers(self, split: Split, source: str) -> tuple[Unit | None, int]:
+        """Where it is, as its own header says; and how far the headers are good."""
+        base, reached = split.segment.base, split.begin
+        wanted = replace(split.wanted, positions=Range(split.begin, split.end))
+        begin = split.begin if split.exact else base
+        with (
+            suppress(FmqError, OSError),
+            open_bytes(source, base, self._throttle, split.until, split.end) as data,
+        ):
+            scan = HeaderScan(data.read, ScanRange(split.segment, begin, split.end))
+            try:
+                for block in scan:
+                    place = self._failing(
+                        split, zip(*places_in_headers(block, wanted), strict=True)
+                    )
+                    if place is not None:
+                        return place, reached
+            finally:
+                reached = max(scan.position, reached)
+                self._tally.bytes_read += data.bytes_read
+        return None, reached
+
+    def _by_index(self, split: Split, source: str, at: int) -> Unit | None:
+        """Where it is, as an index says; or what lies before the next batch that this names."""
+        try:
+            index = SegmentIndex.decode(index_bytes(source, split.segment.base) or b"")
+        except (FmqError, OSError):
+            return None
+        wanted = replace(split.wanted, positions=Range(at, split.end))
+        places = list(zip(*places_in_index(index, wanted), strict=True))
+        behind = [begin for begin, _ in places if begin > at]
+        return self._failing(split, places) or (Unit(at, behind[0]) if behind else None)
+
+    def _failing(self, split: Split, places: Iterable[tuple[int, int]]) -> Unit | None:
+        """The first of these batches that cannot be read alone."""
+        for begin, length in places:
+            end = Position(begin + length)
+            alone = replace(split, begin=Position(begin), end=end, exact=True)
+            if self._read(alone)[1] is not None:
+                return Unit(begin, end)
+        return None
+
+
+def _too_many(why: FmqError | OSError) -> FmqError | OSError:
+    message = f"{why}; before it {MOST} batches of the unit are damaged, so the next run goes on"
+    return OSError(message) if isinstance(why, OSError) else CorruptJournal(message)

@@ -4,6 +4,7 @@ from typing import Final
 
 from fmqoperator.objects import names
 from fmqoperator.objects.pod import USER, on_node
+from fmqoperator.objects.spark_application import ARCHIVE, archive_options
 from fmqoperator.resources import API_VERSION, BrokerGroup, BrokerJob, Json
 from fmqoperator.resources.job import JobType
 from fmqoperator.seen import HASH, Defaults
@@ -17,7 +18,6 @@ _MOST_S: Final = 2**31 - 1
 """Of an int32 of Kubernetes': it takes a larger one without its upper half, which may be nothing,
 and would delete a Job as soon as it ends."""
 _DATA: Final = "/data"
-_ARCHIVE: Final = "/archive"
 
 
 def brokers_of(job: Json) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ def _pod(
     if job.spec.archive is not None:
         claim = {"claimName": job.spec.archive.claim}
         volumes.append({"name": "archive", "persistentVolumeClaim": claim})
-        mounts.append({"name": "archive", "mountPath": _ARCHIVE})
+        mounts.append({"name": "archive", "mountPath": ARCHIVE})
     volumes.append({"name": "tmp", "emptyDir": {}})
     mounts.append({"name": "tmp", "mountPath": "/tmp"})
     container = {
@@ -176,10 +176,5 @@ def arguments(job: BrokerJob, brokers: tuple[str, ...]) -> list[str]:
         case JobType.REBUILD_INDEX:
             return ["job", "rebuild-index", *directories, *rate]
         case JobType.ARCHIVE:
-            assert spec.archive is not None  # a rule of the resource
-            topics = [part for topic in spec.archive.topics for part in ("--topic", topic)]
             source = ["--connect", names.seeds(spec.group)] if spec.live else directories
-            # As on Spark: the next job of these may be one, and goes on where this one ended.
-            out = ["--out", f"{_ARCHIVE}/{spec.group}", "--group", spec.group]
-            gone = ["--ignore-missing"] if spec.archive.ignore_missing else []
-            return ["job", "archive", *source, *out, *topics, *gone, *rate]
+            return ["job", "archive", *source, *archive_options(job), *rate]

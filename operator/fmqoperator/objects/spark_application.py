@@ -26,7 +26,7 @@ MAIN: Final = "local:///opt/fmq/job.py"
 SPARK_VERSION: Final = "4.3.0"
 
 _DATA: Final = "/var/lib/fmq"
-_ARCHIVE: Final = "/archive"
+ARCHIVE: Final = "/archive"
 _REPORT: Final = "/report"
 _MIB: Final = 1024 * 1024
 _HEAP: Final = 0.6  # of a pod's memory; the rest is Python's, Arrow's and the JVM's own
@@ -48,6 +48,17 @@ def application_name(job: BrokerJob) -> str:
     return f"{name[:_NAME_LEN].rstrip('-')}-{mark}"
 
 
+def archive_options(job: BrokerJob) -> list[str]:
+    """What is archived and where to, of a plain Job, too: the next one of that claim goes on there,
+    whichever it is.
+    """
+    spec = job.spec
+    assert spec.archive is not None, "the schema asks for it"
+    topics = [word for topic in spec.archive.topics for word in ("--topic", topic)]
+    gone = ["--ignore-missing"] if spec.archive.ignore_missing else []
+    return ["--out", f"{ARCHIVE}/{spec.group}", "--group", spec.group, *topics, *gone]
+
+
 def arguments(job: BrokerJob, brokers: Sequence[str]) -> list[str]:
     """The options of `python -m fmqspark`; of a plain Job, too, but for the engine."""
     spec = job.spec
@@ -60,10 +71,7 @@ def arguments(job: BrokerJob, brokers: Sequence[str]) -> list[str]:
         case JobType.CHECK:
             given += ["--level", spec.level, "--out", _REPORT]
         case JobType.ARCHIVE:
-            assert spec.archive is not None, "the schema asks for it"
-            given += ["--out", f"{_ARCHIVE}/{spec.group}", "--group", spec.group]
-            given += [word for topic in spec.archive.topics for word in ("--topic", topic)]
-            given += ["--ignore-missing"] if spec.archive.ignore_missing else []
+            given += archive_options(job)
         case JobType.REBUILD_INDEX:
             pass
     if spec.rate_bytes_per_s:
@@ -214,7 +222,7 @@ def _mounts(job: BrokerJob, brokers: Sequence[str]) -> list[Json]:
         for i, broker in enumerate(() if job.spec.live else brokers)
     ]
     if job.spec.archive is not None:
-        found.append({"name": "archive", "mountPath": _ARCHIVE})
+        found.append({"name": "archive", "mountPath": ARCHIVE})
     if job.spec.type is JobType.CHECK:
         found.append({"name": "report", "mountPath": _REPORT})
     return found

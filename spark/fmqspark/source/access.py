@@ -3,14 +3,17 @@
 A source is a path, or `fmq://host:port`. Leaves nothing on disk.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from fmqcore.errors import FmqError
 from fmqcore.journal.segments import index_name, segment_name
 from fmqcore.words import Position
 from fmqspark.brokers import Wish, broker_index, is_broker, open_broker_segment
 from fmqspark.files import Throttle, open_segment, read_small
+
+T = TypeVar("T")
 
 
 class Bytes(Protocol):
@@ -46,3 +49,14 @@ def index_bytes(source: str, base: Position) -> bytes | None:
     if is_broker(source):
         return broker_index(source, base)
     return read_small(source, index_name(base))
+
+
+def first_of(sources: Sequence[str], read: Callable[[str], T]) -> T:
+    """What the first source gives that can; raises what the first one's reading does if none."""
+    failures: list[FmqError | OSError] = []
+    for source in sources:
+        try:
+            return read(source)
+        except (FmqError, OSError) as error:
+            failures.append(error)
+    raise failures[0]

@@ -5,15 +5,15 @@ be such. Who asks for topics by name needs all of them. Leaves nothing on disk.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from fmqcore.batch import BatchType
-from fmqcore.errors import FmqError
 from fmqcore.journal.segments import Segment
 from fmqcore.scan.headers import HeaderScan, ScanRange
 from fmqcore.scan.select import EVERYTHING, Range
 from fmqcore.words import Offset, Position, TopicId
 from fmqspark.files import Throttle
-from fmqspark.source.access import open_bytes
+from fmqspark.source.access import first_of, open_bytes
 from fmqspark.source.snaps import names_told
 from fmqspark.source.splits import require_all
 from fmqspark.source.survey import SegmentView, Survey
@@ -41,22 +41,13 @@ def _names_in(view: SegmentView) -> dict[TopicId, str]:
     names, begin = dict[TopicId, str](), view.segment.base
     ends = {end for _, end in view.partly if begin < end < view.segment.end}
     for end in (*sorted(ends), view.segment.end):
-        names |= _names_between(view, begin, end)
+        part = partial(_names_of, view.segment, begin, end)
+        names |= first_of(view.holders(end), part)
         begin = end
     return names
 
 
-def _names_between(view: SegmentView, begin: Position, end: Position) -> dict[TopicId, str]:
-    failures: list[FmqError | OSError] = []
-    for source in view.holders(end):
-        try:
-            return _names_of(source, view.segment, begin, end)
-        except (FmqError, OSError) as error:
-            failures.append(error)
-    raise failures[0]
-
-
-def _names_of(source: str, segment: Segment, begin: Position, end: Position) -> dict[TopicId, str]:
+def _names_of(segment: Segment, begin: Position, end: Position, source: str) -> dict[TopicId, str]:
     names = dict[TopicId, str]()
     with open_bytes(source, segment.base, Throttle(0), end) as data:
         scan = HeaderScan(data.read, ScanRange(segment, begin, end))

@@ -11,7 +11,7 @@ takes them from the SNAPs.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import gt
@@ -36,8 +36,8 @@ from fmqcore.scan.select import (
 from fmqcore.words import Offset, Position, TopicId
 from fmqspark.brokers import Patience, gone, is_broker
 from fmqspark.files import Throttle
-from fmqspark.source.access import Bytes, index_bytes, open_bytes
-from fmqspark.source.snaps import Snap, names_told, read_snap
+from fmqspark.source.access import Bytes, first_of, index_bytes, open_bytes
+from fmqspark.source.snaps import names_told, read_snap
 
 _TOLD: Final = (
     *("topic_id", "queue_id", "position", "total_len"),
@@ -211,7 +211,9 @@ class SplitReader:
         """
         split, takes = self._split, self._split.wanted.takes
         others = [each for each in split.sources if each != source]
-        own = self._first_snap((source, *others))
+        own = first_of(
+            (source, *others), lambda each: read_snap(each, split.segment.base, split.until)
+        )
         self.names |= own.names
         if not split.behind:
             return None
@@ -224,16 +226,6 @@ class SplitReader:
             for snap in (own, behind)
         )
         return Tables(own.names, before, after)
-
-    def _first_snap(self, sources: Sequence[str]) -> Snap:
-        """The segment's own, of whoever has it good. Raises what the first one's reading does."""
-        failures: list[FmqError | OSError] = []
-        for source in sources:
-            try:
-                return read_snap(source, self._split.segment.base, self._split.until)
-            except (FmqError, OSError) as error:
-                failures.append(error)
-        raise failures[0]
 
     def _index(self, source: str, tables: Tables) -> SegmentIndex | None:
         """The segment's index, if it can be relied upon; the headers say the same."""

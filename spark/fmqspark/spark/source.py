@@ -187,7 +187,7 @@ class FmqReader(DataSourceReader):
         if APART or self._request.filters_once:
             self._filters = filters
 
-    def partitions(self) -> Sequence[InputPartition]:
+    def partitions(self) -> Sequence[TaskPartition]:
         """See `DataSourceReader`."""
         found = self._request.survey()
         tell(found.told)
@@ -209,7 +209,7 @@ def tell(sentences: Iterable[str]) -> None:
         sys.stderr.write(f"fmq: {each}\n")
 
 
-def partitions(tasks: Sequence[Task]) -> list[InputPartition]:
+def partitions(tasks: Sequence[Task]) -> list[TaskPartition]:
     """What `partitions` returns."""
     return [TaskPartition(task) for task in tasks]
 

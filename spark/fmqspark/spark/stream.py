@@ -26,7 +26,7 @@ from fmqcore.errors import CorruptJournal, FmqError, InvalidArgument, Unavailabl
 from fmqcore.scan.select import Range, Wanted
 from fmqspark.source.options import Request
 from fmqspark.source.survey import Survey
-from fmqspark.spark.source import partitions, read, tell
+from fmqspark.spark.source import TaskPartition, partitions, read, tell
 
 _POSITION: Final = "position"
 _MARKS: Final = "marks"
@@ -74,7 +74,7 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = min(end, begin + limit.max_bytes)
         return self._marked(end, found) if end > begin else start
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[TaskPartition]:
         """The splits of a micro-batch."""
         begin, until = start[_POSITION], end[_POSITION]
         if begin >= until:

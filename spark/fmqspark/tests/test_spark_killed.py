@@ -100,7 +100,8 @@ class _Hides:
 def test_an_interrupt_that_java_hides_is_one(interrupt: KeyboardInterrupt) -> None:
     from fmqspark.spark.engine import SparkEngine
 
-    engine = SparkEngine(_Hides(interrupt), 1)  # type: ignore[arg-type]
+    session: Any = _Hides(interrupt)
+    engine = SparkEngine(session, 1)
     with pytest.raises(KeyboardInterrupt) as raised:
         list(engine.run(str, [1]))
     assert raised.value is interrupt

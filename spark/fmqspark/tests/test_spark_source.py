@@ -285,6 +285,6 @@ def test_a_stream_tells_what_it_cannot_go_on_with(spark: Any, tmp_path: Path) ->
         reader.partitions({"position": 0}, end)
     go_on = FmqStreamReader(understand({"path": str(a), "failOnDataLoss": "false"}), ("value",))
     (part,) = go_on.partitions({"position": 0}, end)
-    assert len(part.task) == len(journal().segments) - 3  # type: ignore[attr-defined]
+    assert len(part.task) == len(journal().segments) - 3
     with pytest.raises(Exception, match="another journal, or a replica that is behind"):
         reader.latestOffset({"position": 10**9}, ReadAllAvailable())

@@ -1,7 +1,6 @@
 """A topic that was deleted and made anew within a segment: all its records come by its name."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -110,8 +109,7 @@ def test_a_filter_leaves_none_of_them_out(tmp_path: Path) -> None:
     request = understand({"path": str(write(tmp_path / "a", JOURNAL)), "filters": "once"})
     reader = FmqReader(request, ("value",))
     reader.narrow([ds.EqualTo(("topic",), "orders")])
-    tasks: list[Any] = [part.task for part in reader.partitions()]  # type: ignore[attr-defined]
-    splits = [split for task in tasks for split in task]
+    splits = [split for part in reader.partitions() for split in part.task]
     assert [split.wanted.topics for split in splits] == [frozenset({1, 2, 4})] * 3
 
 

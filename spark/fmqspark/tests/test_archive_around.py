@@ -13,7 +13,7 @@ from fmqcore.batch import Attrs, BatchHeader, BatchType
 from fmqcore.journal.segments import MIN_SEGMENT, index_name, segment_name
 from fmqcore.tests.journal_writer import JournalWriter
 from fmqcore.words import Position
-from fmqspark.archive import around, ledger
+from fmqspark.archive import ledger
 from fmqspark.archive.ledger import Hole, Unit
 from fmqspark.engines import open_engine
 from fmqspark.tests.kit import flip, lose, write
@@ -171,6 +171,8 @@ def test_columns_that_do_not_decode_under_a_right_crc(tmp_path: Path) -> None:
 def test_very_many_damaged_places_are_left_for_later_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from fmqspark.archive import around  # needs pyarrow, as all that runs here does
+
     monkeypatch.setattr(around, "MOST", 1)
     a, out = full(tmp_path / "a"), tmp_path / "out"
     bad = batches()[1::2]

@@ -51,6 +51,8 @@ class Operator:
     def want(self, group: str, broker: str, lost: str = "") -> None:
         """That broker shall be master; `lost`: that one is given up."""
         config = self._world.configs[group]
+        if lost:
+            self._world.person.gives_up(lost)
         self.put(replace(config, master=BrokerId(broker), lost=BrokerId(lost)))
 
     def remove(self, group: str, broker: str) -> None:

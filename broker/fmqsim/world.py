@@ -18,14 +18,11 @@ from e2e.events import (
     Delivered,
     Ends,
     Event,
-    Fault,
-    FaultKind,
     Phase,
     PhaseName,
     Serves,
     Sought,
     State,
-    Step,
     Stored,
     Up,
 )
@@ -37,7 +34,6 @@ from fmqbroker.journal import Journal
 from fmqcore import paths
 from fmqcore.cluster import GroupConfig, GroupState, Mode, state_from_json
 from fmqcore.errors import FmqError
-from fmqcore.policy import HowMany
 from fmqcore.words import GroupName, Permission
 from fmqport.coordination import Coordination
 from fmqport.zk.steady import Verb
@@ -47,6 +43,7 @@ from fmqsim.hosts import BrokerHost, ClientHost
 from fmqsim.loop import SimLoop
 from fmqsim.network import Network
 from fmqsim.node import Process, current
+from fmqsim.person import Person
 from fmqsim.scene import CLUSTER, Scene, setup_at
 from fmqsim.stand_in import NAME, Operator
 from fmqsim.watch import Watcher, watching
@@ -59,7 +56,6 @@ WHOLE_S: Final = 60.0
 ANSWER_S: Final = 60.0
 DRAIN_S: Final = 60.0
 STOP_S: Final = 30.0
-_PERSON_S: Final = 1.0
 _UNDER_WAY_S: Final = 1.0
 
 
@@ -88,6 +84,7 @@ class World:
         self.url = "fmq://" + ",".join(str(g.members[0].address) for g in scene.groups)
         self.clients: dict[str, ClientHost] = {}
         self.operator = Operator(self)
+        self.person = Person(self)
         self._states: dict[str, State] = {}
         self._ends: dict[str, tuple[int, ...]] = {}
         self._looked_ms: dict[str, float] = {}
@@ -294,27 +291,6 @@ class World:
             now = self.loop.now_ms
             self.history.add(Ends(now, now, host.name, host.group, *ends))
 
-    def refused(self, slave: str, why: str) -> None:
-        """A person empties a slave that may not follow, if reads were taken back (ADR 0025) or the
-        policy asks no slave."""
-        host = self.brokers[slave]
-        taken_back = any(
-            isinstance(e, State) and e.group == host.group and e.degraded and e.served_end
-            for e in self.history.events
-        )
-        alone = self.configs[host.group].policy.how_many is HowMany.NONE
-        if (taken_back or alone) and "would lose committed bytes" in why:
-            self.loop.at_world(_PERSON_S, self._empty, host)
-
-    def _empty(self, host: BrokerHost) -> None:
-        host.hold()
-        host.kill()
-        host.storage.files.wipe()
-        self.loop.note(f"a person empties the disk of {host.name}")
-        kind, step = FaultKind.DISK_EMPTY, Step.FIRED
-        self.history.add(Fault(self.loop.now_ms, 0, kind, host.name, step, "by a person"))
-        host.let_go()
-
     # ---- what brokers are seen to do
     def _serves(self, process: Process, permission: Permission, epoch: int) -> None:
         host = self.brokers[process.node.name]
@@ -386,7 +362,7 @@ class _Logging:
             if isinstance(error, BaseException) and not isinstance(error, FmqError):
                 self._loop.problems.append(f"{process}: {event['event']}: {error!r}")
             if event["event"] == "slave_refused":
-                self._world.refused(str(event["slave"]), str(event["why"]))
+                self._world.person.refused(str(event["slave"]), str(event["why"]))
             if process is not None and self._is_damage(event):
                 host = self._world.brokers.get(process.node.name)
                 if host is not None and not host.storage.hurt:

@@ -8,12 +8,13 @@ epoch, so the old master, wherever it may be, serves nothing.
 Only the reader can be promoted (ADR 0022). It claimed as the most advanced slave in sync, and it
 opens no term before it has heard every other member and has what they have more: so all of them
 must be there, and all that was acknowledged is among them. Nobody is named before that can be.
+Where the policy asks no slave to have anything (none, or sent) only a person can give it up.
 """
 
 from dataclasses import dataclass
 
 from fmqcore.cluster import Mode
-from fmqcore.policy import HowMany
+from fmqcore.policy import HowMany, SlaveCounts
 from fmqcore.words import BrokerId
 from fmqoperator import facts, moves
 from fmqoperator.resources.group import PromotionPolicy
@@ -100,8 +101,11 @@ def _why_not(seen: Observation) -> str:
         return f"{reader} serves the reads and was not in sync"
     if reason := moves.barred(seen, reader):
         return reason
-    if config.policy.how_many is HowMany.NONE or seen.group.spec.policy.how_many is HowMany.NONE:
+    policy, wanted = config.policy, seen.group.spec.policy
+    if HowMany.NONE in (policy.how_many, wanted.how_many):
         return "the policy asks no slave, so what it alone acknowledged would be lost"
+    if SlaveCounts.SENT in (policy.counts, wanted.slave_counts):
+        return "the policy counts what is only sent, so what it alone acknowledged would be lost"
     if state.base > live[reader].epoch:
         return "it had not heard all slaves when it went: it must return"
     missing = sorted(m.id for m in config.members if m.id not in live and m.id != state.master)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from e2e.events import Acked
+from e2e.events import Acked, Fault
 from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.words import Permission
@@ -245,3 +245,24 @@ def test_who_claims_from_a_master_that_has_not_opened_forgets_nothing_that_was_s
         master.let_go()
 
     play(trouble, slaves=2, policy=AckPolicy(), settings={"dead_after_ms": 60_000})
+
+
+def test_what_a_lost_master_had_only_sent_is_kept_there_until_a_person_empties_it() -> None:
+    """SENT: acknowledged, and no slave has it. Its place is given again, and that is read (I11)."""
+    sent = AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.SENT, HowMany.ONE)
+
+    async def trouble(stage: Stage) -> None:
+        await stage.stored(20)
+        await stage.comes(lambda: stage.in_sync(SLAVE), "in sync")
+        stage.cut(MASTER, SLAVE)
+        await stage.stored(10)
+        master = stage.down(MASTER)
+        await stage.comes(lambda: stage.now_state.mode is Mode.SLAVE_CONSUME, "is read")
+        stage.operator.want("g1", SLAVE, lost=MASTER)
+        await stage.comes(lambda: stage.now_state.master == SLAVE, "it is master")
+        stage.heal(MASTER, SLAVE)
+        master.let_go()
+        await stage.comes(lambda: stage.in_sync(MASTER), "the old one is a slave, emptied")
+        assert [f.detail for f in stage.events(Fault) if f.on == MASTER] == ["by a person"]
+
+    play(trouble, policy=sent)

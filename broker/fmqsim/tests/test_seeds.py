@@ -90,6 +90,11 @@ FOUND = [
     Found(1340006660, "a seek went to the end of a reader that had less than it asked for"),
     Found(9100897528, "what a network had lost for a moment a slave lacked when all were stopped"),
     Found(1010001957, "a calm that began while a client waited for a broker without power"),
+    Found(
+        5984570011,
+        "policy sent, a master declared lost: what was only sent is its alone, a person empties it",
+        Focus(moves=True, topics=True),
+    ),
 ]
 
 

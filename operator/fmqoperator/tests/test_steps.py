@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fmqcore.cluster import GroupState, LiveBroker, Mode
-from fmqcore.policy import HowMany
+from fmqcore.policy import HowMany, SlaveCounts
 from fmqcore.words import BrokerId, Epoch, Position
 from fmqoperator import facts, moves, wanted
 from fmqoperator.actions import PutGroupConfig, RestartPod, Tell
@@ -64,13 +64,20 @@ def annotated(seen: Observation, name: str, value: str) -> Observation:
     return replace(seen, group=seen.group.model_copy(update={"metadata": meta}))
 
 
-def with_policy(seen: Observation, how_many: HowMany) -> Observation:
+def with_policy(seen: Observation, **change: Any) -> Observation:
     assert seen.zookeeper is not None
     assert seen.zookeeper.config is not None
     config = seen.zookeeper.config.value
-    config = replace(config, policy=replace(config.policy, how_many=how_many))
+    config = replace(config, policy=replace(config.policy, **change))
     versioned = replace(seen.zookeeper.config, value=config)
     return replace(seen, zookeeper=replace(seen.zookeeper, config=versioned))
+
+
+def wants(seen: Observation, **change: Any) -> Observation:
+    """Its resource asks for another policy, which is not configured yet."""
+    policy = seen.group.spec.policy.model_copy(update=change)
+    spec = seen.group.spec.model_copy(update={"policy": policy})
+    return replace(seen, group=seen.group.model_copy(update={"spec": spec}))
 
 
 # ---- promotion
@@ -117,7 +124,10 @@ def as_state(seen: Observation, **change: Any) -> Observation:
         (lambda s: as_state(s, isr=frozenset({S2})), "g1-1 serves the reads and was not in sync"),
         (lambda s: as_state(s, base=Epoch(8)), "it had not heard all slaves when it went"),
         (lambda s: annotated(s, FENCE, "g1-1"), "g1-1 may not serve everything"),
-        (lambda s: with_policy(s, HowMany.NONE), "the policy asks no slave"),
+        (lambda s: with_policy(s, how_many=HowMany.NONE), "the policy asks no slave"),
+        (lambda s: with_policy(s, counts=SlaveCounts.SENT), "the policy counts what is only sent"),
+        (lambda s: wants(s, how_many=HowMany.NONE), "the policy asks no slave"),
+        (lambda s: wants(s, slave_counts=SlaveCounts.SENT), "the policy counts what is only sent"),
     ],
 )
 def test_nobody_is_promoted_who_may_lack_what_was_acknowledged(change: Any, why: str) -> None:

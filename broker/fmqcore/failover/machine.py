@@ -159,10 +159,14 @@ def _permission(case: Case, part: Part, rules: Rules) -> tuple[Permission, Lease
 
 
 def _narrowed(case: Case, part: Part, permission: Permission, rules: Rules) -> str:
-    """Say it if the administrator's configuration takes something away."""
+    """Say it if the administrator's configuration takes something away, now or once I take over."""
     full, _ = rules.permissions.get((case.state.mode, part), (Permission.NONE, LeaseRule.NONE))
     member = case.config.member(case.me)
-    if not g.HELD.holds(case) or permission == full or member is None:
+    if member is None:
+        return ""
+    now = g.HELD.holds(case) and permission != full
+    later = part is Part.SLAVE and member.permission is not Permission.FULL
+    if not now and not later:
         return ""
     return f" (the administrator configured {member.permission.name} for {case.me})"
 

@@ -18,6 +18,8 @@ def test_why_tells_what_is_awaited() -> None:
         assert words in check(me, mode, f).why
     masked = check(M, Mode.MASTER, {"session": True, "held": True, "reads": False})
     assert "the administrator configured WRITE for g-0" in masked.why
+    fenced = check(S, Mode.MASTER, {"session": True, "masked": True})
+    assert fenced.why == "master g-0 is there (the administrator configured READ for g-1)"
     unclean = check(M, Mode.MASTER, {"session": True, "unclean": True})
     assert "g-1, g-2, g-3" in unclean.why
 

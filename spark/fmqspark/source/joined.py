@@ -1,20 +1,23 @@
 """The headers of a segment of which no replica has all: what one lacks another goes on with.
+And whether those that have it have the same.
 
 Each stretch is of one replica, below the end up to which that one knows it to be committed, and
 its first batch names the last one before it. So all that is joined is one history; of replicas
 that contradict each other nothing is. Leaves nothing on disk.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fmqcore.batch import BatchFault
+from fmqcore.batch import HEADER_LEN, BatchFault
 from fmqcore.errors import CorruptJournal, FmqError
 from fmqcore.journal.scan import Fault
 from fmqcore.journal.segments import Segment, segment_name
 from fmqcore.scan.headers import HeaderBlock, ScanRange, scan_headers
 from fmqcore.scan.payloads import damaged
 from fmqcore.words import Position, TopicId
+from fmqspark.brokers import is_broker
 from fmqspark.files import Throttle
 from fmqspark.source.access import open_bytes
 from fmqspark.source.replicas import Replica
@@ -91,9 +94,54 @@ def _stretch(
     return _Stretch(replica, done.position, headers, names, why)
 
 
+def require_alike(segment: Segment, holders: Sequence[Replica], known: HeaderBlock) -> None:
+    """Raises `CorruptJournal` if two have not the same up to where one of them ends, if that is in
+    this segment: what the one gives, and what the other goes on with, would be no history.
+
+    Each header names the one before it, so the last one stands for all. `known`: headers that
+    somebody gave. A live broker follows its master, and is not asked.
+    """
+    for one in holders if len(holders) > 1 else ():
+        if is_broker(one.path) or not segment.base < one.end <= segment.end:
+            continue
+        if _holds(one, segment, known, one.end):
+            continue
+        own = _headers_of(one, segment, one.end)
+        for other in holders:
+            if other is one or other.end < one.end or _holds(other, segment, own, one.end):
+                continue
+            theirs = _headers_of(other, segment, one.end)
+            for i in range(min(len(own), len(theirs))):
+                if own.header_bytes(i) != theirs.header_bytes(i):
+                    raise _contradict(segment, own.column("position")[i], one, other)
+
+
+def _holds(replica: Replica, segment: Segment, headers: HeaderBlock, end: Position) -> bool:
+    """Has it, where the last of these up to there is, that very one?"""
+    positions = headers.column("position")
+    last = bisect_left(positions, end) - 1
+    if last < 0 or positions[last] + headers.column("total_len")[last] > end:
+        return False
+    try:
+        with open_bytes(replica.path, segment.base, Throttle(0), end) as data:
+            found = data.read(HEADER_LEN, positions[last] - segment.base)
+    except (FmqError, OSError):
+        return False
+    return found == headers.header_bytes(last)
+
+
+def _headers_of(replica: Replica, segment: Segment, end: Position) -> HeaderBlock:
+    """As far as they can be read: damage is told by who reads it."""
+    try:
+        with open_bytes(replica.path, segment.base, Throttle(0), end) as data:
+            return scan_headers(data.read, ScanRange(segment, segment.base, end))[0]
+    except (FmqError, OSError):
+        return HeaderBlock()
+
+
 def _contradict(segment: Segment, at: int, one: Replica, other: Replica) -> CorruptJournal:
     return CorruptJournal(
-        f"{segment_name(segment.base)}: {one.path} and {other.path} contradict each other about "
-        f"what is committed, in the batches around position {at}; run `fmq job check` on both "
-        "directories, and leave out the one that it blames"
+        f"{segment_name(segment.base)}: {one.path} and {other.path} contradict each other in the "
+        f"batches around position {at}; run `fmq job check` on both directories, and leave out "
+        "the one that it blames"
     )

@@ -27,7 +27,7 @@ from fmqcore.scan.headers import HeaderBlock
 from fmqcore.scan.select import NO_END, Range
 from fmqcore.words import Offset, Position, TopicId
 from fmqspark.brokers import connections, is_broker
-from fmqspark.source.joined import Joined, join
+from fmqspark.source.joined import Joined, join, require_alike
 from fmqspark.source.replicas import Replica, first_good, look_at_replicas
 from fmqspark.source.snaps import Ends, Snap, counted, headers_of, same_journal, snap_of
 
@@ -235,6 +235,7 @@ class _Look:
         end = min(segment.end, self.found.end)
         try:
             headers, names, part.until, why = self._headers(part, segment)
+            require_alike(segment, part.holders, headers)
             if why is not None and part.until > part.begin:
                 rest = _Part(part.until, end, part.holders)
                 self._give_up(rest, why if self.around else _nobody_has(rest, why))
@@ -265,6 +266,8 @@ class _Look:
         found = self.found
         if part.snap is not None and part.why is None:
             try:
+                if behind is not None:
+                    require_alike(part.snap.segment, part.holders, HeaderBlock())
                 after = self._after(part, part.snap, behind)
                 last_ms = behind.snap.store_ms + 1 if behind and behind.snap else NO_END
                 view = _view(found, part, part.snap, after, last_ms, number)

@@ -7,7 +7,7 @@ import pytest
 
 from fmqcore.batch import BatchHeader, BatchType
 from fmqcore.errors import CorruptJournal
-from fmqcore.journal.segments import CHECKPOINT
+from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT
 from fmqcore.tests.journal_writer import JournalWriter, sample
 from fmqspark.source.planning import plan
 from fmqspark.source.survey import survey
@@ -105,6 +105,50 @@ def test_what_another_replica_contradicts_is_not_given(tmp_path: Path, where: in
     assert "contradict" in str(found.gaps[0].why)
     with pytest.raises(CorruptJournal, match="contradict"):
         read([ahead, behind])
+
+
+@pytest.mark.parametrize("uncommitted", [False, True])
+@pytest.mark.parametrize("batches", [20, 40, 66, 100])
+def test_of_two_histories_nothing_is_given(
+    tmp_path: Path, batches: int, *, uncommitted: bool
+) -> None:
+    """A master whose term was lost, and the one behind it, each of which says it is committed: it
+    ends in the newest segment (before the other, or with it) or in one that is full there.
+    """
+    one = write(tmp_path / "one", parted(20, epoch=2))
+    other = write(tmp_path / "other", parted(batches, epoch=3))
+    for paths in itertools.permutations([one, other]):
+        with pytest.raises(CorruptJournal, match="contradict each other in the batches around"):
+            read(paths, uncommitted=uncommitted)
+        found = survey([str(path) for path in paths], around=True)
+        assert found.gaps[0].begin == 0
+        assert "contradict" in str(found.gaps[0].why)
+
+
+def test_damage_at_the_end_of_one_is_no_other_history(tmp_path: Path) -> None:
+    """Of a full segment of the other, and of the newest one."""
+    whole = parted(100, epoch=2)
+    last = [h for h in whole.headers if h.position < MIN_SEGMENT][20:23]
+    other = write(tmp_path / "other", whole)
+    expected = read([other])
+    for header in last:
+        name = f"one-{header.position}"
+        one = write(tmp_path / name, whole, commit_end=last[1].end, durable_end=last[1].end)
+        flip(one, header.position + 20)
+        for paths in itertools.permutations([one, other]):
+            assert read(paths) == expected
+
+
+def parted(batches: int, epoch: int) -> JournalWriter:
+    """The same ten batches each time, and what a term made of it."""
+    writer = JournalWriter()
+    writer.open_epoch(1)
+    writer.topic(7, "orders", 1)
+    for n in range(batches):
+        if n == 10:
+            writer.open_epoch(epoch)
+        writer.data(7, 0, [b"%d" % (epoch if n >= 10 else 1) + b"x" * 900])
+    return writer
 
 
 def differ(one: JournalWriter, other: JournalWriter) -> int:

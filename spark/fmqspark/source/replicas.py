@@ -127,9 +127,10 @@ def _real_end(replica: Replica, limit: Position) -> Position:
     """Where what is there ends, if what is durable ends below what may be read.
 
     Damage does not end it, nor what cannot be read: that is met where it is read, and taken from
-    another replica there. What is below a newer segment is durable, whatever the checkpoint knows;
-    but a wreck (nobody says how far it went) ends with its last good batch. So does what a broker
-    at work is writing; without one, bytes that are no batch are damage, or what a crash has torn.
+    another replica there; what is behind a durable end it does not hide. What is below a newer
+    segment is durable, whatever the checkpoint knows; but a wreck (nobody says how far it went)
+    ends with its last good batch. So does what a broker at work is writing; without one, bytes that
+    are no batch are damage, or what a crash has torn.
     """
     durable = max(replica.durable_end, replica.begin)
     if limit != NO_END and replica.bases:
@@ -143,14 +144,14 @@ def _real_end(replica: Replica, limit: Position) -> Position:
                 whole = Segment(base, Position(base + len(data)))
                 reach = min(whole.end, limit)
                 _, done = scan_headers(data.read, ScanRange(whole, base, reach))
+                if done.position < durable:
+                    _, done = scan_headers(data.read, ScanRange(whole, durable, reach))
                 still = limit != NO_END and not replica.live
                 torn = still and _anything(data, base, done.position, reach)
         except OSError:
             if limit == NO_END:  # nothing says how far it went
                 raise
             return limit
-        if done.position < durable:
-            return durable
         if torn:
             return limit
         end = min(done.position, limit)

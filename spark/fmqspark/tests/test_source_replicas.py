@@ -51,6 +51,16 @@ def test_damage_below_a_durable_end_that_lies_below_the_commit_end(
         read([bad], uncommitted=uncommitted)
 
 
+def test_such_damage_does_not_hide_what_is_behind_the_durable_end(tmp_path: Path) -> None:
+    """Who has what is damaged is behind, and nobody else has the rest."""
+    behind = write(tmp_path / "behind", JOURNAL, commit_end=IN_LAST[4].position)
+    bad = write(tmp_path / "bad", JOURNAL, durable_end=IN_LAST[6].position, commit_end=END)
+    flip(bad, IN_LAST[2].position + 64)
+    for paths in both_orders(behind, bad):
+        assert read(paths) == ALL_ROWS
+    assert surveyed(bad, behind).end == END
+
+
 def test_damage_of_a_full_segment_above_a_durable_end_that_is_old(tmp_path: Path) -> None:
     """All below a newer segment is durable, as recovery has it, whatever the checkpoint knows."""
     middle = [h for h in JOURNAL.headers if h.position < LAST - MIN_SEGMENT][-9]

@@ -43,7 +43,12 @@ def around(unit: Unit, bad: Sequence[Bad]) -> list[Unit]:
 def part(splits: Sequence[Split], unit: Unit) -> tuple[Split, ...]:
     """What of them lies in there; where that begins, a batch does."""
     return tuple(
-        replace(_from(split, unit.begin), end=Position(min(split.end, unit.end)))
+        replace(
+            split,
+            begin=Position(max(split.begin, unit.begin)),
+            end=Position(min(split.end, unit.end)),
+            known=Position(max(split.known, unit.begin)),
+        )
         for split in splits
         if split.begin < unit.end and split.end > unit.begin
     )
@@ -51,7 +56,8 @@ def part(splits: Sequence[Split], unit: Unit) -> tuple[Split, ...]:
 
 def _from(split: Split, at: int) -> Split:
     """What of it begins there, where a batch does, or later."""
-    return replace(split, begin=Position(at), exact=True) if at > split.begin else split
+    at = Position(at)
+    return replace(split, begin=at, known=at) if at > split.begin else split
 
 
 class Search:
@@ -125,12 +131,11 @@ class Search:
         """Where it is, as its own header says; and how far the headers are good."""
         base, reached = split.segment.base, split.begin
         wanted = replace(split.wanted, positions=Range(split.begin, split.end))
-        begin = split.begin if split.exact else base
         with (
             suppress(FmqError, OSError),
             open_bytes(source, base, self._throttle, split.until, split.end) as data,
         ):
-            scan = HeaderScan(data.read, ScanRange(split.segment, begin, split.end))
+            scan = HeaderScan(data.read, ScanRange(split.segment, split.known, split.end))
             try:
                 for block in scan:
                     place = self._failing(
@@ -157,8 +162,8 @@ class Search:
     def _failing(self, split: Split, places: Iterable[tuple[int, int]]) -> Unit | None:
         """The first of these batches that cannot be read alone."""
         for begin, length in places:
-            end = Position(begin + length)
-            alone = replace(split, begin=Position(begin), end=end, exact=True)
+            at, end = Position(begin), Position(begin + length)
+            alone = replace(split, begin=at, end=end, known=at)
             if self._read(alone)[1] is not None:
                 return Unit(begin, end)
         return None

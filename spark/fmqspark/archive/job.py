@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from fmqcore.errors import CorruptJournal, FmqError, InvalidArgument, Unavailable
 from fmqcore.scan.select import Range, Wanted
-from fmqcore.words import TopicId
+from fmqcore.words import Position, TopicId
 from fmqspark.archive.around import around, part
 from fmqspark.archive.kept import Amiss, look
 from fmqspark.archive.ledger import (
@@ -371,7 +371,9 @@ def _task(
     within = replace(wanted, positions=Range(unit.begin, unit.end))
     size = SPLIT_BYTES if is_broker(options.directories[0]) else 2**62
     splits = tuple(
-        replace(split, exact=split.exact or (split.begin == unit.begin and unit.begin in begun))
+        replace(split, known=Position(max(split.known, unit.begin)))
+        if unit.begin in begun
+        else split
         for split in plan(found, within, size)
     )
     return ArchiveTask(unit, splits, str(options.folder), options.group, rate)

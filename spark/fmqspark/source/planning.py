@@ -122,7 +122,7 @@ class _Splits:
             view.segment,
             Position(begin),
             Position(end),
-            view.after is None or begin == view.segment.base or begin in ends,
+            Position(begin if view.after is None else self._known(begin)),
             view.holders(end),
             self._wanted,
             self._tables,
@@ -130,6 +130,10 @@ class _Splits:
             min((each for each in ends if each >= end), default=view.until),
             self._behind,
         )
+
+    def _known(self, begin: int) -> int:
+        """Where a batch begins, at or before there: where the segment does, or a replica ends."""
+        return max([self._view.segment.base, *(end for end in self._ends if end <= begin)])
 
 
 def _tables(view: SegmentView, wanted: Wanted, names: Mapping[TopicId, str]) -> Tables | None:

@@ -54,7 +54,7 @@ class Split:
     segment: Segment
     begin: Position
     end: Position
-    exact: bool  # `begin` is where a batch begins
+    known: Position  # where a batch begins, at or before `begin`: from there on headers are read
     sources: tuple[str, ...]
     wanted: Wanted
     tables: "Tables | None"  # None: they are many
@@ -197,8 +197,7 @@ class SplitReader:
     def _places(self, data: Bytes) -> Iterator[Places]:
         """Where the wanted batches are that have not come yet, by the headers."""
         split, wanted = self._split, self._wanted()
-        exact = split.exact or self._good_to > split.begin
-        begin = self._good_to if exact else split.segment.base
+        begin = self._good_to if self._good_to > split.begin else split.known
         scan = HeaderScan(data.read, ScanRange(split.segment, begin, split.end))
         for block in scan:
             yield places_in_headers(block, wanted)

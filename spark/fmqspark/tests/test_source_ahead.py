@@ -7,7 +7,7 @@ import pytest
 
 from fmqcore.batch import BatchHeader, BatchType
 from fmqcore.errors import CorruptJournal
-from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT
+from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name
 from fmqcore.tests.journal_writer import JournalWriter, sample
 from fmqspark.source.planning import plan
 from fmqspark.source.survey import survey
@@ -105,6 +105,22 @@ def test_what_another_replica_contradicts_is_not_given(tmp_path: Path, where: in
     assert "contradict" in str(found.gaps[0].why)
     with pytest.raises(CorruptJournal, match="contradict"):
         read([ahead, behind])
+
+
+@pytest.mark.parametrize("size", [2_000, 10**9])
+@pytest.mark.parametrize("number", [0, 3])
+def test_damage_before_the_end_of_who_is_behind_hides_nothing(
+    tmp_path: Path, number: int, size: int
+) -> None:
+    """In a segment that is full on the other one, which has no index; of many splits or of few."""
+    base = sorted(JOURNAL.segments)[2]
+    header, *_, last = [h for h in JOURNAL.headers if h.position >= base][number : number + 9]
+    ahead = write(tmp_path / "ahead", JOURNAL)
+    (ahead / index_name(base)).unlink()
+    flip(ahead, header.position + HEADER)
+    behind = write(tmp_path / "behind", JOURNAL, commit_end=last.end, durable_end=last.end)
+    for paths in itertools.permutations([ahead, behind]):
+        assert read(paths, split_bytes=size) == truth(JOURNAL)[0]
 
 
 @pytest.mark.parametrize("uncommitted", [False, True])

@@ -129,6 +129,7 @@ class _Splits:
             view.after is None,
             min((each for each in ends if each >= end), default=view.until),
             self._behind,
+            view.partly,
         )
 
     def _known(self, begin: int) -> int:

@@ -61,6 +61,7 @@ class Split:
     open: bool  # the newest segment, which is not full
     until: Position  # how far the segment may be read, from all of the sources
     behind: Position  # and the one behind it; 0: there is none
+    partly: tuple[tuple[str, Position], ...]  # who holds it up to there, and may tell a name
 
 
 class Tables(NamedTuple):
@@ -253,14 +254,31 @@ class SplitReader:
         unknown = {TopicId(i) for i in set(slab.headers.column("topic_id"))} - self.names.keys()
         if not unknown:
             return
+        split, failed = self._split, None
+        try:
+            self._learn(data, split.end)
+        except CorruptJournal as error:
+            failed = error
+        for source, end in split.partly:
+            if unknown - self.names.keys():
+                with (
+                    suppress(FmqError, OSError),
+                    open_bytes(source, split.segment.base, self._throttle, end) as other,
+                ):
+                    self._learn(other, end)
+        for topic_id in unknown - self.names.keys():
+            if failed is not None:
+                raise failed  # another replica may tell its name
+            self.names[topic_id] = f"#{topic_id}"
+
+    def _learn(self, data: Bytes, end: Position) -> None:
+        """The topics that are named up to there, or as far as the headers are good."""
         segment = self._split.segment
-        scan = HeaderScan(data.read, ScanRange(segment, segment.base, self._split.end))
+        scan = HeaderScan(data.read, ScanRange(segment, segment.base, end))
         for block in scan:
             if BatchType.CONFIG in block.column("type"):
                 self.names |= names_told(data.read, segment.base, block)
-        for topic_id in unknown - self.names.keys():
-            require_all(scan, self._split.end)  # another replica may tell its name
-            self.names[topic_id] = f"#{topic_id}"
+        require_all(scan, end)
 
 
 def require_all(scan: HeaderScan, end: Position, of: str = "") -> None:

@@ -67,6 +67,26 @@ def test_where_nobody_can_tell_a_name_nothing_is_left_out(tmp_path: Path) -> Non
         values(a, topic="orders")
 
 
+def test_who_is_behind_tells_a_name_that_is_damaged(tmp_path: Path) -> None:
+    """Also of what only the other one has."""
+    writer = JournalWriter()
+    writer.open_epoch(1)
+    writer.roll()
+    config = writer.topic(2, "brief", 1)
+    one = writer.data(2, 0, [b"one"])
+    writer.data(2, 0, [b"two"])
+    writer.topic(2, "brief", 0)
+    writer.roll()
+    a, b = write(tmp_path / "a", writer), write(tmp_path / "b", writer, commit_end=one.end)
+    for at in (20, 100):  # its header, or its payload
+        flip(a, config.position + at)
+        for paths in ((a, b), (b, a)):
+            assert values(*paths) == values(*paths, topic="brief") == [b"one", b"two"]
+        with pytest.raises(CorruptJournal, match=f"damaged at position {config.position}"):
+            values(a)
+        flip(a, config.position + at)
+
+
 def test_damage_that_hides_a_name_makes_no_other_one_up(tmp_path: Path) -> None:
     """The records themselves are found by the index."""
     a, b = write(tmp_path / "a", JOURNAL), write(tmp_path / "b", JOURNAL)

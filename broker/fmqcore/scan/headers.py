@@ -131,6 +131,11 @@ class HeaderScan:
         self._prev = wanted.prev_header_crc
         self._window = _FIRST
 
+    @property
+    def last_crc(self) -> int | None:
+        """The header CRC of the last good batch, which the next one names; None: of none yet."""
+        return self._prev
+
     def __iter__(self) -> Iterator[HeaderBlock]:
         raw = bytearray()
         while self.stop is None and self.position < self._end:

@@ -130,6 +130,7 @@ class _Splits:
             min((each for each in ends if each >= end), default=view.until),
             self._behind,
             view.partly,
+            view.closing,
         )
 
     def _known(self, begin: int) -> int:

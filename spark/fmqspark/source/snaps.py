@@ -61,6 +61,7 @@ class Snap(NamedTuple):
 
     segment: Segment
     header_crc: int
+    prev_header_crc: int  # of the batch before it, which ends the segment before
     store_ms: int
     next_offsets: Mapping[QueueKey, Offset]
     names: dict[TopicId, str]
@@ -109,6 +110,22 @@ def counted(headers: HeaderBlock) -> dict[QueueKey, Offset]:
     }
 
 
+def goes_on(snap: Snap, behind: Snap) -> None:
+    """Nothing goes back from one segment's begin to the next one's; raises `CorruptJournal` if so.
+
+    It would be left out as one that holds nothing: a segment of another journal, or an older one.
+    """
+    if behind.store_ms < snap.store_ms:
+        back = "was stored"
+    elif any(behind.next_offsets.get(key, end) < end for key, end in snap.next_offsets.items()):
+        back = "counts the queues' messages as"
+    else:
+        return
+    base = snap.segment.base
+    why = f"the segment behind it, at {snap.segment.end}, {back} before it: one is not of here"
+    raise damaged(base, base, why)
+
+
 def same_journal(snap: Snap, holders: Sequence[Replica]) -> None:
     """What replicas know to be committed is the same bytes; raises `InvalidArgument` if not."""
     base = snap.segment.base
@@ -145,7 +162,8 @@ def read_snap(path: str, base: Position, until: Position) -> Snap:
         except (BadBatch, Malformed) as error:
             raise damaged(base, base, f"{path}: {error}") from error
     ends = Ends(next_offsets)
-    return Snap(segment, header.header_crc, header.store_ms, ends, names, second)
+    crcs = (header.header_crc, header.prev_header_crc)
+    return Snap(segment, *crcs, header.store_ms, ends, names, second)
 
 
 def _second(read: Read, first: BatchHeader, until: Position) -> tuple[Position, int] | None:

@@ -62,6 +62,7 @@ class Split:
     until: Position  # how far the segment may be read, from all of the sources
     behind: Position  # and the one behind it; 0: there is none
     partly: tuple[tuple[str, Position], ...]  # who holds it up to there, and may tell a name
+    closing: int | None = None  # the header CRC of its last batch, as the one behind it says
 
 
 class Tables(NamedTuple):
@@ -148,6 +149,7 @@ class SplitReader:
                 tables = split.tables or self._tables_of(source)
                 index = self._index(source, tables) if tables and not split.open else None
                 if index is not None:
+                    self._look_at_end(data, index)
                     with suppress(CorruptJournal):  # the segment's fault, or only its index's
                         yield from self._payloads(
                             data, places_in_index(index, self._wanted()), index
@@ -203,6 +205,29 @@ class SplitReader:
         for block in scan:
             yield places_in_headers(block, wanted)
         require_all(scan, split.end)
+        self._require_closing(scan)
+
+    def _look_at_end(self, data: Bytes, index: SegmentIndex) -> None:
+        """What an index leads to may be whole, and of another journal: its last batch tells."""
+        split = self._split
+        if split.closing is None or split.end < split.segment.end:
+            return
+        lasts = (places[-1] for key in index.queues() if (places := index.columns(key)[1]))
+        begin = Position(max(lasts, default=split.segment.base))
+        scan = HeaderScan(data.read, ScanRange(split.segment, begin, split.segment.end))
+        with suppress(FmqError, OSError):  # told by who needs what is there
+            for _ in scan:
+                pass
+        self._require_closing(scan)
+
+    def _require_closing(self, scan: HeaderScan) -> None:
+        """Raises `CorruptJournal` if the segment behind it follows another batch."""
+        closing, end = self._split.closing, self._split.segment.end
+        if scan.position < end or closing is None or scan.last_crc is None:
+            return
+        if scan.last_crc != closing:
+            why = f"it is not what the segment at {end} follows: one of them is not of here"
+            raise damaged(scan.segment.base, scan.segment.base, why)
 
     def _tables_of(self, source: str) -> Tables | None:
         """As the SNAPs say; None if the one behind the segment cannot be read here.

@@ -29,7 +29,7 @@ from fmqcore.words import Offset, Position, TopicId
 from fmqspark.brokers import connections, is_broker
 from fmqspark.source.joined import Joined, join, require_alike
 from fmqspark.source.replicas import Replica, first_good, look_at_replicas
-from fmqspark.source.snaps import Ends, Snap, counted, headers_of, same_journal, snap_of
+from fmqspark.source.snaps import Ends, Snap, counted, goes_on, headers_of, same_journal, snap_of
 
 _LOOKS: Final = 3
 _UNKNOWN: Final = "no directory has a readable checkpoint, so nobody knows what is committed"
@@ -57,6 +57,8 @@ class SegmentView:
     """Who holds it up to there, as a slave that is behind does."""
     marks: dict[int, int]
     """Header CRCs, by position, by which its journal is known: see `Snap.marks`."""
+    closing: int | None
+    """The header CRC of its last batch, if the segment behind it says that."""
 
     def holders(self, end: int) -> tuple[str, ...]:
         """Who may be asked for what begins below there; who is behind first, so the master last."""
@@ -269,8 +271,7 @@ class _Look:
                 if behind is not None:
                     require_alike(part.snap.segment, part.holders, HeaderBlock())
                 after = self._after(part, part.snap, behind)
-                last_ms = behind.snap.store_ms + 1 if behind and behind.snap else NO_END
-                view = _view(found, part, part.snap, after, last_ms, number)
+                view = _view(found, part, behind.snap if behind else None, after, number)
             except (FmqError, OSError) as error:
                 self._give_up(part, error)
             else:
@@ -286,6 +287,7 @@ class _Look:
         if behind is None:
             return None
         if behind.snap is not None:
+            goes_on(snap, behind.snap)
             return behind.snap.next_offsets
         headers, names, _, why = self._headers(part, snap.segment)
         if why is not None:
@@ -337,11 +339,12 @@ def _nobody_has(rest: _Part, error: FmqError | OSError) -> FmqError | OSError:
 def _view(
     found: Survey,
     part: _Part,
-    snap: Snap,
+    behind: Snap | None,
     after: Mapping[QueueKey, Offset] | None,
-    last_ms: int,
     number: int,
 ) -> SegmentView:
+    snap = part.snap
+    assert snap is not None, "what nobody can tell the begin of was given up"
     until = min(snap.segment.end, found.end, part.until)
     good = [r.path for r in part.holders if r.end >= until]
     if not good:
@@ -352,12 +355,13 @@ def _view(
     return SegmentView(
         snap.segment,
         until,
-        Range(snap.store_ms, last_ms),
+        Range(snap.store_ms, NO_END if behind is None else behind.store_ms + 1),
         snap.next_offsets,
         after,
         tuple(good[turn:] + good[:turn] + last),
         tuple((r.path, r.end) for r in part.holders if snap.segment.base < r.end < until),
         snap.marks,
+        None if behind is None else behind.prev_header_crc,
     )
 
 

@@ -24,6 +24,12 @@ LOST = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:1
         ),
         (f"{LOST}connection attempt timed out before receiving SETTINGS frame", "does not answer"),
         (f"{LOST}Failed to connect to remote host: No route to host", "no route to that host"),
+        (
+            f"{LOST}Failed to connect to remote host: Timeout occurred: FD Shutdown "
+            "(connect() timed out)",
+            "no connection in time",
+        ),
+        ("Stream removed (ping timeout)", "it has stopped answering"),
         ("something new", "something new (UNAVAILABLE)"),
         ("", "UNAVAILABLE"),
     ],

@@ -26,6 +26,7 @@ from fmqcore.scan.select import NO_END
 from fmqcore.words import Position
 from fmqspark.brokers import BrokerGone, is_broker, listing
 from fmqspark.files import SegmentBytes, Throttle, look, open_segment
+from fmqspark.source.claims import require_own
 
 T = TypeVar("T")
 _PIECE: Final = 1024 * 1024
@@ -89,7 +90,8 @@ def _broker(source: str) -> Replica:
 
 
 def _replica(path: str, uncommitted: bool) -> Replica | None:
-    """How far a directory may be read; None if nothing says so. Raises `OSError`."""
+    """How far a directory may be read; None if nothing says so. Raises `OSError`, and
+    `CorruptJournal` if what says so is of another journal."""
     view = look(Path(path))
     bases = [
         base
@@ -106,6 +108,8 @@ def _replica(path: str, uncommitted: bool) -> Replica | None:
                 view.read(CHECKPOINT)  # raises why: the disk's fault, or a right that is missing
             return None
     else:
+        if not view.live:  # one at work writes it anew all the time
+            require_own(path, checkpoint, bases)
         begin, limit, durable = checkpoint.log_start, checkpoint.commit_end, checkpoint.durable_end
         if checkpoint.drop_from is not None:
             limit = min(limit, checkpoint.drop_from)

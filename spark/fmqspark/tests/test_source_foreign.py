@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from fmqcore.errors import CorruptJournal
-from fmqcore.journal.segments import index_name, segment_name
+from fmqcore.journal.checkpoint import encode_checkpoint
+from fmqcore.journal.segments import CHECKPOINT, index_name, segment_name
 from fmqcore.scan.select import Wanted
 from fmqcore.tests.journal_writer import JournalWriter
 from fmqcore.words import Position, TopicId
-from fmqspark.tests.kit import alike, write
+from fmqspark.source.survey import survey
+from fmqspark.tests.kit import alike, flip, write
 from fmqspark.tests.test_source import read
 
 OWN = alike()
@@ -73,3 +75,57 @@ def test_none_of_another(tmp_path: Path) -> None:
     a = write(tmp_path / "a", OWN)
     put_in(a, alike(), BASES[1])
     assert len(read([a])) == 220
+
+
+def foreign(other: JournalWriter, end: int) -> bytes:
+    """What a checkpoint of that one says when so much of it was committed."""
+    checkpoint = other.checkpoint(durable_end=end, commit_end=end)
+    bases = tuple(base for base in checkpoint.bases if base < end)
+    return encode_checkpoint(checkpoint._replace(bases=bases))
+
+
+OTHER = alike(other=(5, 100, 180))
+UNEVEN = JournalWriter()
+for _ in range(100):
+    UNEVEN.data(7, 0, [b"x" * 700])
+UNEVEN_ENDS = [h.end for h in UNEVEN.headers if h.end not in {own.end for own in OWN.headers}]
+
+
+@pytest.mark.parametrize("uncommitted", [False, True])
+@pytest.mark.parametrize(
+    ("other", "end", "why"),
+    [
+        (OTHER, OTHER.headers[120].end, "has CRC"),
+        (OTHER, OTHER.headers[30].end, "has CRC"),
+        (OTHER, BASES[1], "has CRC"),
+        (UNEVEN, UNEVEN_ENDS[-1], "no batch ends at"),
+    ],
+    ids=["far", "near", "segment", "uneven"],
+)
+def test_a_checkpoint_of_another(
+    tmp_path: Path, other: JournalWriter, end: int, why: str, uncommitted: bool
+) -> None:
+    """It would leave out what it knows nothing of, and be missed by nobody."""
+    a = write(tmp_path / "a", OWN)
+    (a / CHECKPOINT).write_bytes(foreign(other, end))
+    with pytest.raises(CorruptJournal, match=f"a/checkpoint is not of this journal: .*{why}"):
+        read([a], uncommitted=uncommitted)
+    good = write(tmp_path / "good", OWN)
+    assert len(read([a, good])) == 220
+    assert "is left out" in "".join(survey([str(a), str(good)]).told)
+
+
+def test_a_checkpoint_of_its_own_however_old(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", OWN)
+    for header in OWN.headers:
+        (a / CHECKPOINT).write_bytes(foreign(OWN, header.end))
+        survey([str(a)])
+
+
+def test_damage_does_not_make_a_checkpoint_anothers(tmp_path: Path) -> None:
+    """Of the batch that it names, and of one before it."""
+    for at in (OWN.headers[120].position, OWN.headers[100].position):
+        a = write(tmp_path / str(at), OWN, durable_end=OWN.headers[120].end)
+        flip(a, at + 20)
+        with pytest.raises(CorruptJournal, match=f"damaged at position {at}"):
+            read([a])

@@ -1,0 +1,101 @@
+"""Whether a directory's checkpoint is of the journal that lies there.
+
+One of another journal, or of an older copy, would end it, or begin it, somewhere else, and nobody
+would miss what it leaves out. What it claims is looked at where that costs little: the batch that
+ends at its durable end. All that it may claim a check holds against it (M001). Leaves nothing on
+disk.
+"""
+
+import struct
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final
+
+from fmqcore.batch import HEADER_LEN, BadBatch, parse_header
+from fmqcore.errors import CorruptJournal
+from fmqcore.journal.checkpoint import Checkpoint
+from fmqcore.journal.segments import CHECKPOINT, Segment, segment_name
+from fmqcore.scan.headers import HeaderScan, ScanRange
+from fmqcore.words import Position
+from fmqspark.files import SegmentBytes, Throttle, open_segment
+
+_NEAR: Final = (64 * 1024, 1024 * 1024)  # a batch has less than the latter, but for an EOF
+_CRC_AT: Final = 8
+
+
+def require_own(path: str, checkpoint: Checkpoint, bases: Sequence[Position]) -> None:
+    """Raises `CorruptJournal` if the journal contradicts it; `bases`: of all its segments.
+
+    Damage contradicts nothing, and is met where it is read; nor does what cannot be read.
+    """
+    end, number = checkpoint.durable_end, bisect_left(bases, checkpoint.durable_end) - 1
+    if end <= checkpoint.log_start or checkpoint.drop_from is not None or number < 0:
+        return
+    if end in bases and _follows(path, end, end, checkpoint.last_header_crc):
+        return
+    base = bases[number]
+    try:
+        with open_segment(path, segment_name(base), Throttle(0), sparse=True) as data:
+            if _ends_near(data, base, checkpoint):
+                return
+            why = _contradicts(data, base, checkpoint)
+    except OSError:
+        return
+    if why:
+        raise CorruptJournal(
+            f"{path}/{CHECKPOINT} is not of this journal: {why}; run `fmq job check` on it, and "
+            "put its own back, or take it away: a broker that starts there makes one"
+        )
+
+
+def _follows(path: str, base: Position, at: Position, crc: int) -> bool:
+    """Does the batch there name it as the one before?"""
+    try:
+        with open_segment(path, segment_name(base), Throttle(0), sparse=True) as data:
+            header = parse_header(data.read(HEADER_LEN, at - base))
+    except (OSError, BadBatch):
+        return False
+    return header.position == at and header.prev_header_crc == crc
+
+
+def _ends_near(data: SegmentBytes, base: Position, checkpoint: Checkpoint) -> bool:
+    """Is a batch with that CRC right before the durable end?"""
+    end, crc = checkpoint.durable_end, struct.pack("<I", checkpoint.last_header_crc)
+    for length in _NEAR:
+        begin = max(base, end - length)
+        raw = data.read(end - begin, begin - base)
+        found = raw.rfind(crc)
+        while found >= 0:
+            at = found - _CRC_AT
+            if at >= 0 and _is(raw[at : at + HEADER_LEN], Position(begin + at), end):
+                return True
+            found = raw.rfind(crc, 0, found)
+    return False
+
+
+def _is(raw: bytes, position: Position, end: Position) -> bool:
+    try:
+        header = parse_header(raw)
+    except BadBatch:
+        return False
+    return header.position == position and header.end == end
+
+
+def _contradicts(data: SegmentBytes, base: Position, checkpoint: Checkpoint) -> str:
+    """What ends at the durable end instead; "" if it is that batch, or damage is before it."""
+    end = checkpoint.durable_end
+    reach = Position(base + len(data))
+    scan = HeaderScan(data.read, ScanRange(Segment(base, reach), base, reach))
+    for block in scan:
+        positions, lengths = block.column("position"), block.column("total_len")
+        last = bisect_left(positions, end) - 1
+        if last < 0 or positions[last] + lengths[last] < end:
+            continue
+        if positions[last] + lengths[last] > end:
+            return f"no batch ends at {end}, which it names: one is at {positions[last]}"
+        crc = block.column("header_crc")[last]
+        if crc != checkpoint.last_header_crc:
+            named = checkpoint.last_header_crc
+            return f"the batch before {end} has CRC {crc:#010x}, it says {named:#010x}"
+        return ""
+    return ""

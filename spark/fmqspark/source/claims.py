@@ -14,7 +14,9 @@ from typing import Final
 from fmqcore.batch import HEADER_LEN, BadBatch, parse_header
 from fmqcore.errors import CorruptJournal
 from fmqcore.journal.checkpoint import Checkpoint
+from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.segments import CHECKPOINT, Segment, segment_name
+from fmqcore.journal.verify_checkpoint import Claims
 from fmqcore.scan.headers import HeaderScan, ScanRange
 from fmqcore.words import Position
 from fmqspark.files import SegmentBytes, Throttle, open_segment
@@ -84,18 +86,11 @@ def _is(raw: bytes, position: Position, end: Position) -> bool:
 def _contradicts(data: SegmentBytes, base: Position, checkpoint: Checkpoint) -> str:
     """What ends at the durable end instead; "" if it is that batch, or damage is before it."""
     end = checkpoint.durable_end
-    reach = Position(base + len(data))
-    scan = HeaderScan(data.read, ScanRange(Segment(base, reach), base, reach))
-    for block in scan:
-        positions, lengths = block.column("position"), block.column("total_len")
-        last = bisect_left(positions, end) - 1
-        if last < 0 or positions[last] + lengths[last] < end:
-            continue
-        if positions[last] + lengths[last] > end:
-            return f"no batch ends at {end}, which it names: one is at {positions[last]}"
-        crc = block.column("header_crc")[last]
-        if crc != checkpoint.last_header_crc:
-            named = checkpoint.last_header_crc
-            return f"the batch before {end} has CRC {crc:#010x}, it says {named:#010x}"
-        return ""
-    return ""
+    claims = Claims(checkpoint._replace(commit_end=end), SegmentFile(base, len(data)))
+    segment = Segment(base, Position(base + len(data)))
+    for block in HeaderScan(data.read, ScanRange(segment, base, min(end, segment.end))):
+        last = bisect_left(block.column("position"), end) - 1
+        if last >= 0:
+            claims.see(parse_header(block.header_bytes(last)))
+    found = claims.findings(None)
+    return found[0].sentence if found else ""

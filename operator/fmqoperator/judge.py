@@ -9,7 +9,7 @@ from typing import Final
 from fmqcore.cluster import Mode
 from fmqcore.policy import can_meet
 from fmqcore.words import BrokerId, Permission
-from fmqoperator import facts, trouble, volumes
+from fmqoperator import facts, root_causes, trouble, volumes
 from fmqoperator.outlook import Outlook
 from fmqoperator.resources import FENCE, Access
 from fmqoperator.resources.job import Verdict as JobVerdict
@@ -249,7 +249,9 @@ def zookeeper(seen: Observation) -> Verdict:
         return Verdict(kind, "False", OTHER, said)
     cut = sorted(b for b, a in seen.answers.items() if not a.zookeeper_connected)
     if cut:
-        return Verdict(kind, "False", "BrokersCut", f"{', '.join(cut)} cannot reach {where}")
+        return Verdict(
+            kind, "False", root_causes.BROKERS_CUT, f"{', '.join(cut)} cannot reach {where}"
+        )
     return Verdict(kind, "True", "Connected", where)
 
 
@@ -352,7 +354,8 @@ def not_wholly(seen: Observation, found: list[Verdict]) -> list[str]:
     """What is missing although the group may serve."""
     bad = ("ReplicationHealthy", "OffsetsSynced", "ZooKeeperConnected", "StorageReady")
     out = [v.message or v.reason for v in found if v.type in bad and v.status == "False"]
-    return [*out, *trouble.of_disks(seen), *trouble.of_pods(seen)]
+    out += [*trouble.of_disks(seen), *trouble.of_pods(seen)]
+    return root_causes.first(root_causes.root_causes(seen, found), out)
 
 
 _OF_WHO_STARTS: Final = frozenset({"NotInSync", "NotEnoughReplicas", "NoVolume", "NotBound"})

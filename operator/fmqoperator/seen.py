@@ -45,6 +45,7 @@ class Pod:
     image: str = ""
     settings: str = ""  # annotation `fmq.io/settings-hash`
     exit_code: int | None = None  # of its container's last end, if it has not been ready since
+    end_reason: str = ""  # of that end, as Kubernetes names it: OOMKilled, Error, ...
     unready_since_ms: int | None = None  # None = it is ready, or that is not known
     ended_ms: int | None = None  # its container's last end, cut to the second; None = it never did
 

@@ -15,10 +15,17 @@ EXITS: Final = {
     74: "its disk fails or is full: look at the volume; storage.size may grow",
     75: "another broker works on its volume, or lives under its name",
     78: "it finds no configuration of its group in ZooKeeper, or is no member of it",
-    137: "it was killed: out of memory (resources.limits.memory), or it did not answer /livez",
+    137: "it was killed, and not for its memory limit: it did not answer /livez or did not stop in "
+    "time, or its node ran out of memory: kubectl describe pod says which",
     255: "its node, or the node's container runtime, ended with it",
 }
 """What a broker's exit status means (`fmqbroker/main.py`)."""
+_ENDS: Final = {
+    "OOMKilled": "Kubernetes reports OOMKilled: it needs more memory than its container may use: "
+    "raise spec.resources.limits.memory",
+    "ContainerStatusUnknown": "its node did not see how: it was restarted, or ended with it",
+}
+"""What Kubernetes' own reason for a container's end means. It knows more than the status."""
 
 _NO_IMAGE: Final = ("ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName")
 _NO_CONTAINER: Final = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
@@ -44,11 +51,25 @@ def of_pods(seen: Observation) -> list[str]:
     for broker in seen.group.brokers:
         pod = seen.pods.get(broker)
         if pod is None:
-            why = seen.not_made.get(broker)
-            out.append(f"{broker} has no pod" + (f": {why}" if why else ""))
+            out.append(without_pod(seen, broker))
         elif why := of_pod(pod, facts.node_of(seen, broker)):
             out.append(f"{broker}: {why}")
     return out
+
+
+def without_pod(seen: Observation, broker: str) -> str:
+    """That it has no pod; and why, if the StatefulSet's controller says so."""
+    why = seen.not_made.get(broker)
+    return f"{broker} has no pod" + (f": {why}" if why else "")
+
+
+def _no_image(pod: Pod) -> str:
+    return f"image {pod.image} cannot be pulled: look at spec.image and spec.imagePullSecrets"
+
+
+def end_of(pod: Pod) -> str:
+    """What its container's last end means, in words."""
+    return _ENDS.get(pod.end_reason) or EXITS.get(pod.exit_code or 0, "its log says why")
 
 
 def of_pod(pod: Pod, node: Node | None) -> str:
@@ -61,10 +82,11 @@ def of_pod(pod: Pod, node: Node | None) -> str:
     if pod.phase is PodPhase.RUNNING and pod.ready:
         return ""
     said = f"{pod.waiting}{f' ({pod.message})' if pod.message else ''}" if pod.waiting else ""
-    ended = ""
-    if pod.exit_code:
-        meaning = EXITS.get(pod.exit_code, "its log says why")
-        ended = f"it ended with status {pod.exit_code}: {meaning}"
+    if pod.waiting == facts.CRASHED and pod.exit_code:
+        said = pod.waiting  # its words name a pause that grows
+    if pod.waiting in _NO_IMAGE:
+        said = f"{_no_image(pod)}; {said}"
+    ended = f"it ended with status {pod.exit_code}: {end_of(pod)}" if pod.exit_code else ""
     if said or ended:
         parts = (said, ended) if pod.waiting in _NOT_MADE else (ended, said)
         return "; ".join(part for part in parts if part)
@@ -119,13 +141,12 @@ def _in_pods(seen: Observation) -> Iterator[Trouble]:
         if pod is None or pod.deleting or pod.ready:
             continue
         if pod.waiting in _NO_IMAGE:
-            remedy = "look at spec.image and spec.imagePullSecrets"
-            said = f"{broker}: image {pod.image} cannot be had: {remedy}"
-            yield Trouble("ImageUnavailable", said, tuple(f"{broker}: {r}" for r in _NO_IMAGE))
+            said = f"{broker}: {_no_image(pod)}"
+            yield Trouble("ImageUnavailable", said, (said,))
         elif pod.waiting in _NO_CONTAINER:
             said = f"{broker}: {pod.waiting}: {pod.message}"
             yield Trouble("ContainerNotMade", said, (f"{broker}: {pod.waiting}",))
         elif pod.exit_code:
             ended = f"ended with status {pod.exit_code}: "
-            said = f"{broker} {ended}{EXITS.get(pod.exit_code, 'its log says why')}"
+            said = f"{broker} {ended}{end_of(pod)}"
             yield Trouble("BrokerEnded", said, (f"{broker}: it {ended}",))

@@ -13,7 +13,8 @@ from fmqoperator.objects.quantities import amount, too_small
 from fmqoperator.seen import Claim, Observation
 from fmqoperator.words import Verdict
 
-_KIND: Final = "StorageReady"
+KIND: Final = "StorageReady"
+NOT_BOUND: Final = "NotBound"
 _WORST_FIRST: Final = (
     *("VolumeLost", "VolumeGoes", "NoVolume", "NotBound", "ResizeFails", "CannotGrow", "Growing"),
 )
@@ -72,7 +73,7 @@ def verdict(seen: Observation) -> Verdict:
     """Whether each broker has its volume, as large as declared; the worst that is not so."""
     claims = of_brokers(seen)
     if claims is None:
-        return Verdict(_KIND, "Unknown", "NotListed", "the group's volumes cannot be listed")
+        return Verdict(KIND, "Unknown", "NotListed", "the group's volumes cannot be listed")
     found: dict[str, list[str]] = {}
     for broker, claim in claims.items():
         if lack := _lack(seen, broker, claim):
@@ -82,8 +83,8 @@ def verdict(seen: Observation) -> Verdict:
         found["NoVolume"] = [f"no volume yet: {', '.join(missing)}"]
     worst = next((reason for reason in _WORST_FIRST if reason in found), None)
     if worst is None:
-        return Verdict(_KIND, "True", "Bound")
-    return Verdict(_KIND, "False", worst, "; ".join(found[worst]))
+        return Verdict(KIND, "True", "Bound")
+    return Verdict(KIND, "False", worst, "; ".join(found[worst]))
 
 
 def _lack(seen: Observation, broker: str, claim: Claim) -> tuple[str, str] | None:
@@ -96,7 +97,7 @@ def _lack(seen: Observation, broker: str, claim: Claim) -> tuple[str, str] | Non
         return "VolumeGoes", f"claim {name} is being deleted"
     if not claim.capacity:
         why = f"claim {name} has no volume yet: kubectl describe pvc {name} says why"
-        return "NotBound", why
+        return NOT_BOUND, why
     if not too_small(claim.capacity, size):
         return None
     if claim.resize:

@@ -28,6 +28,7 @@ def pod_of(body: Body, zone: str = "") -> Pod:
     meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
     labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
     waiting, message = _waiting(status)
+    ended = {} if _well_since(status) else _ended(status)
     return Pod(
         name=meta["name"],
         uid=meta.get("uid", ""),
@@ -42,7 +43,8 @@ def pod_of(body: Body, zone: str = "") -> Pod:
         message=message,
         image=next((c.get("image", "") for c in _brokers(spec.get("containers"))), ""),
         settings=notes.get("fmq.io/settings-hash", ""),
-        exit_code=None if _well_since(status) else _ended(status).get("exitCode"),
+        exit_code=ended.get("exitCode"),
+        end_reason=ended.get("reason") or "",
         unready_since_ms=_since_ms(_condition(status, "Ready")),
         ended_ms=of_text(at) if (at := _ended(status).get("finishedAt")) else None,
     )
@@ -188,7 +190,9 @@ def _condition(status: Body, kind: str) -> Mapping[str, Any]:
 
 
 def _waiting(status: Body) -> tuple[str, str]:
-    """Why it does not run: of a container, else of the scheduler."""
+    """Why it does not run: of a container, of the kubelet that evicted it, of the scheduler."""
+    if status.get("phase") == "Failed" and status.get("reason"):
+        return status["reason"], status.get("message", "")
     at_work = any(
         container.get("name") == _BROKER and "running" in (container.get("state") or {})
         for container in status.get("containerStatuses") or ()

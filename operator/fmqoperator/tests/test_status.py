@@ -223,7 +223,7 @@ def test_an_image_that_cannot_be_pulled() -> None:
         made.turn()
     found = seen_status(made)
     assert found["phase"] == "Creating"
-    assert "g1-0: ImagePullBackOff" in found["message"]
+    assert found["message"].startswith("g1-0: image bad:1 cannot be pulled")
 
 
 def test_what_the_operator_could_not_do() -> None:

@@ -264,8 +264,10 @@ def test_a_reader_that_is_fenced_is_said_to_be() -> None:
     made.round()
     found = status(made.seen())
     assert (found["phase"], found["access"]) == ("Down", "NONE")
-    assert found["message"].startswith("g1-1 may serve nothing (fmq.io/fence)")
-    assert condition(found, "WriteAvailable")["message"] == found["message"]
+    why = condition(found, "WriteAvailable")["message"]
+    assert why.startswith("g1-1 may serve nothing (fmq.io/fence)")
+    assert found["message"].startswith("g1-0: ")
+    assert found["message"].endswith(why)
 
 
 def test_a_reader_that_may_read_no_more_is_not_said_to_serve() -> None:

@@ -15,7 +15,7 @@ from fmqoperator.status import status
 from fmqoperator.tests.plan_kit import kinds, told
 from fmqoperator.tests.world import World, running
 
-IMAGE = "g1-1: image fmq-broker:test cannot be had: look at spec.image and spec.imagePullSecrets"
+IMAGE = "g1-1: image fmq-broker:test cannot be pulled: look at spec.image and spec.imagePullSecrets"
 
 
 def ill(made: World, **change: Any) -> None:
@@ -44,8 +44,15 @@ def ill(made: World, **change: Any) -> None:
         (
             {"exit_code": 137, "waiting": "CrashLoopBackOff"},
             "BrokerEnded",
-            "g1-1 ended with status 137: it was killed: out of memory (resources.limits.memory), "
-            "or it did not answer /livez",
+            "g1-1 ended with status 137: it was killed, and not for its memory limit: it did not "
+            "answer /livez or did not stop in time, or its node ran out of memory: kubectl "
+            "describe pod says which",
+        ),
+        (
+            {"exit_code": 137, "end_reason": "OOMKilled", "waiting": "CrashLoopBackOff"},
+            "BrokerEnded",
+            "g1-1 ended with status 137: Kubernetes reports OOMKilled: it needs more memory than "
+            "its container may use: raise spec.resources.limits.memory",
         ),
         ({"exit_code": 3}, "BrokerEnded", "g1-1 ended with status 3: its log says why"),
         # What passes by itself, or somebody wanted:

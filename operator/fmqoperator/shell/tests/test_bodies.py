@@ -115,6 +115,24 @@ def test_what_is_beside_the_broker_in_its_pod_is_not_the_broker() -> None:
     assert pod_of(waits).waiting == "CrashLoopBackOff", "whatever keeps it from starting"
 
 
+def test_end_by_oom_killer_then_kubernetes_reason_is_kept() -> None:
+    ended = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2027-01-01T00:00:00Z"}
+    waits = {"waiting": {"reason": "CrashLoopBackOff"}}
+    broker = {"name": "broker", "state": waits, "lastState": {"terminated": ended}}
+    seen = pod_of(pod(phase="Running", containerStatuses=[broker]))
+    assert (seen.exit_code, seen.end_reason) == (137, "OOMKilled")
+    broker["state"] = {"running": {"startedAt": "2027-01-01T00:00:05Z"}}
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2027-01-01T00:00:09Z"}
+    well = pod_of(pod(phase="Running", containerStatuses=[broker], conditions=[ready]))
+    assert (well.exit_code, well.end_reason) == (None, ""), "it has been ready since"
+
+
+def test_evicted_pod_then_kubelet_reason_is_kept() -> None:
+    why = "The node was low on resource: memory."
+    seen = pod_of(pod(phase="Failed", reason="Evicted", message=why))
+    assert (seen.waiting, seen.message) == ("Evicted", why)
+
+
 def test_nodes() -> None:
     assert node_of({"metadata": {"name": "n"}}) == Node("n", ready=None)
     silent = {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}

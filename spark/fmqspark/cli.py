@@ -70,6 +70,10 @@ def _folder(text: str) -> Path:
     """Of no text (a variable that is not set) a `Path` makes the folder one happens to be in."""
     if not text:
         raise typer.BadParameter("a folder's name is empty: name one, or . for this one")
+    if text == "-":
+        raise typer.BadParameter(
+            "a folder is needed, - is standard input or output (a folder of that name: ./-)"
+        )
     return Path(text)
 
 

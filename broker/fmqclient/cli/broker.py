@@ -3,8 +3,6 @@
 The one place where the client's command line starts a broker.
 """
 
-import json
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,8 +11,9 @@ import typer
 from pydantic import ValidationError
 
 from fmqclient.cli.cluster import Cluster, ZooKeeper, cluster_name, quietly
-from fmqclient.cli.cluster_file import differences, permission_of, unreadable
+from fmqclient.cli.cluster_file import differences, permission_of
 from fmqclient.cli.common import talk
+from fmqclient.cli.inputs import file_to_read, read_table
 from fmqclient.cli.registry import registry
 from fmqcore.cluster import GroupConfig
 from fmqcore.words import NAME_RULE, BrokerId
@@ -54,7 +53,12 @@ def run(
         str, typer.Option(help="host:port; left out: the address in the group's configuration")
     ] = "",
     config: Annotated[
-        Path | None, typer.Option(help="a .toml or .json file with any of the settings")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            parser=file_to_read,
+            help="a .toml or .json file with any of the settings; -: standard input",
+        ),
     ] = None,
     changes: Annotated[
         list[str] | None,
@@ -64,7 +68,7 @@ def run(
     """Run one broker until SIGTERM. Options win over --set, --set over --config."""
     from fmqbroker.main import run_broker
 
-    given = _file(config) if config is not None else {}
+    given = read_table(config, "settings") if config is not None else {}
     given |= dict(_pair(change) for change in changes or [])
     named = {
         "cluster": cluster,
@@ -126,22 +130,6 @@ def _settings(given: dict[str, Any]) -> Any:
             _say(given_text if name else problem)
         _say("`fmq broker settings` lists them all")
         raise typer.Exit(USAGE) from None
-
-
-def _file(path: Path) -> dict[str, Any]:
-    loads = {".toml": tomllib.loads, ".json": json.loads}.get(path.suffix)
-    if loads is None:
-        _say(f"{path}: a settings file ends in .toml or .json")
-        raise typer.Exit(USAGE)
-    try:
-        data = loads(path.read_text())
-    except (OSError, ValueError) as error:
-        _say(f"{path}: {unreadable(error)}")
-        raise typer.Exit(USAGE) from None
-    if not isinstance(data, dict):
-        _say(f"{path}: holds no table of settings")
-        raise typer.Exit(USAGE)
-    return data
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -14,6 +14,7 @@ import typer
 
 from fmqclient.cli.cluster_file import ClusterSpec, as_data, differences
 from fmqclient.cli.common import Output, OutputOption, run, show, talk
+from fmqclient.cli.inputs import file_to_read, name_of
 from fmqclient.cli.registry import Registry, changed, registry
 from fmqcore.cluster import GroupConfig, Versioned
 from fmqcore.errors import InvalidArgument
@@ -39,7 +40,16 @@ Cluster = Annotated[
 
 @app.command()
 def apply(
-    file: Annotated[Path, typer.Option("--file", "-f", help="a .toml or .json file")],
+    file: Annotated[
+        Path,
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="FILE",
+            parser=file_to_read,
+            help="a .toml or .json file; -: standard input",
+        ),
+    ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would change")] = False,
     zookeeper: ZooKeeper = "",
     cluster: Cluster = "",
@@ -56,7 +66,7 @@ def apply(
             await _apply(groups, spec, dry_run=dry_run)
 
     quietly(work)
-    talk(f"cluster {name}: {'would be' if dry_run else 'is'} as {file} says")
+    talk(f"cluster {name}: {'would be' if dry_run else 'is'} as {name_of(file)} says")
 
 
 @app.command("show")

@@ -10,20 +10,18 @@ this form too, with the `version` of each group: a file that names it is refused
 has changed.
 """
 
-import json
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fmqclient.cli.inputs import name_of, read_table
 from fmqcore.address import is_host
 from fmqcore.cluster import GroupConfig, Member
 from fmqcore.errors import InvalidArgument
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts, can_meet
 from fmqcore.words import NAME_PATTERN, NAME_RULE, BrokerId, GroupName, Permission
 
-_LOADS: Final = {".toml": tomllib.loads, ".json": json.loads}
 _PROBLEMS: Final = {
     "missing": "must be given",
     "extra_forbidden": "there is no field of that name",
@@ -75,6 +73,7 @@ class ClusterSpec:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._name = name_of(path)
         file = self._parsed()
         self.cluster, self.zookeeper = file.cluster or "", file.zookeeper
         self.versions = {
@@ -84,13 +83,7 @@ class ClusterSpec:
         self._check_apart()
 
     def _parsed(self) -> _File:
-        loads = _LOADS.get(self._path.suffix)
-        if loads is None:
-            raise InvalidArgument(f"{self._path}: a cluster file ends in .toml or .json")
-        try:
-            data = loads(self._path.read_text())
-        except (OSError, ValueError) as error:
-            raise InvalidArgument(f"{self._path}: {unreadable(error)}") from None
+        data = read_table(self._path, "cluster")
         try:
             return _File.model_validate(data)
         except ValidationError as error:
@@ -105,7 +98,7 @@ class ClusterSpec:
                 BrokerId(m.id),
                 self._address(f"groups.{name}.members.{at}.address", m.address),
                 m.zone,
-                permission_of(m.permission, f"{self._path}: groups.{name}.members.{at}.permission"),
+                permission_of(m.permission, f"{self._name}: groups.{name}.members.{at}.permission"),
             )
             for at, m in enumerate(of.members)
         )
@@ -155,14 +148,7 @@ class ClusterSpec:
                     seen[value] = config.group
 
     def _wrong(self, place: str, problem: str) -> InvalidArgument:
-        return InvalidArgument(f"{self._path}: {place}: {problem}")
-
-
-def unreadable(error: OSError | ValueError) -> str:
-    """Why a file of settings cannot be read."""
-    if isinstance(error, UnicodeDecodeError):
-        return f"is no text in UTF-8: byte {error.start} is {error.object[error.start]:#04x}"
-    return (error.strerror if isinstance(error, OSError) else "") or str(error)
+        return InvalidArgument(f"{self._name}: {place}: {problem}")
 
 
 def permission_of(text: str, where: str) -> Permission:

@@ -14,6 +14,7 @@ import structlog
 import typer
 
 from fmqclient.cli.common import UNAVAILABLE, Terminated, run, talk
+from fmqclient.cli.inputs import folder
 from fmqcore.errors import FmqError
 
 OFF: Final = 1
@@ -26,7 +27,12 @@ def demo(
     messages: Annotated[int, typer.Option(min=300, max=336_776, help="how many flights")] = 336_776,
     directory: Annotated[
         Path | None,
-        typer.Option("--dir", help="where logs and data go; an earlier run there is removed"),
+        typer.Option(
+            "--dir",
+            metavar="FOLDER",
+            parser=folder,
+            help="where logs and data go; an earlier run there is removed",
+        ),
     ] = None,
     keep: Annotated[
         bool, typer.Option("--keep/--no-keep", help="keep the data when all is well")

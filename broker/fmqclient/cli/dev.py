@@ -15,6 +15,7 @@ import structlog
 import typer
 
 from fmqclient.cli.common import Output, OutputOption, counted, run, show, talk
+from fmqclient.cli.inputs import folder
 from fmqclient.dev.cluster import ZOOKEEPER, ClusterFailed, DevCluster
 from fmqclient.dev.one_broker import BrokerStatus
 from fmqclient.dev.plan import ClusterOptions, state_folder
@@ -28,7 +29,10 @@ PORT: Final = 9876
 app = typer.Typer(no_args_is_help=True, help="A cluster on this machine to program against.")
 
 Folder = Annotated[
-    Path | None, typer.Option("--dir", help="the cluster's folder: logs, data, what runs")
+    Path | None,
+    typer.Option(
+        "--dir", metavar="FOLDER", parser=folder, help="the cluster's folder: logs, data, what runs"
+    ),
 ]
 
 

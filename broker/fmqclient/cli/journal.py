@@ -21,6 +21,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from fmqclient.cli import common
 from fmqclient.cli import journal_show as show
 from fmqclient.cli.common import USAGE, NotWritten, Output, OutputOption, talk
+from fmqclient.cli.inputs import folder
 from fmqclient.cli.journal_dump import Dump, Filter
 from fmqclient.cli.journal_files import DataDirectory, NoJournal, SegmentBytes
 from fmqclient.cli.journal_notes import Notes
@@ -52,7 +53,9 @@ app = typer.Typer(
 )
 
 
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="a broker's data directory")]
+Directory = Annotated[
+    Path, typer.Argument(metavar="DIR", parser=folder, help="a broker's data directory")
+]
 
 
 @app.command()

@@ -23,6 +23,7 @@ from fmqclient.cli.common import (
     talk,
     write,
 )
+from fmqclient.cli.inputs import STANDARD_INPUT, file_to_read, require_input
 from fmqclient.cli.lines import everything, lines
 from fmqclient.outbox import pinned_group
 from fmqclient.settings import LEVELS
@@ -31,13 +32,15 @@ from fmqcore.words import GroupName
 
 _AT_ONCE = 10_000  # messages outstanding
 _LONGEST_NAME = 65_535  # bytes of a header's name
+_FILE_HELP = "read this file; - or left out: standard input"
 _STALLED_S = 3.0  # after so long without any answer, say why
 
 
 def produce(
     topic: Annotated[str, typer.Argument(help="the topic")],
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", help="read this file, not standard input")
+        Path | None,
+        typer.Option("--file", "-f", metavar="FILE", parser=file_to_read, help=_FILE_HELP),
     ] = None,
     key: Annotated[str | None, typer.Option("--key", "-k", help="one key for all")] = None,
     key_separator: Annotated[
@@ -72,12 +75,11 @@ def produce(
     """
     if acks not in LEVELS:
         raise InvalidArgument(f"--acks {acks!r} is none of {', '.join(LEVELS)}")
-    headers = dict(_header(text) for text in header or [])
-    fixed: dict[str, Any] = {"headers": headers or None, "group": group, "queue": queue}
-    fixed["tag"] = None if tag is None else tag.encode()
+    fixed = _fixed(header or [], tag, group, queue)
     separator = None if key_separator is None else _separator(key_separator)
-    if file is None and sys.stdin is None:  # `<&-`
-        raise typer.BadParameter("standard input is closed: name a file with -f")
+    file = None if file == STANDARD_INPUT else file
+    if file is None:
+        require_input()
     job = _Job(topic, key, separator, fixed, rate, count, output, results)
 
     async def work(fd: int) -> int:
@@ -100,6 +102,18 @@ def produce(
         fd = files.enter_context(file.open("rb")).fileno() if file else sys.stdin.fileno()
         failed = run(partial(work, fd))
     raise typer.Exit(FAILED if failed else 0)
+
+
+def _fixed(
+    headers: list[str], tag: str | None, group: str | None, queue: int | None
+) -> dict[str, Any]:
+    """What is the same for all messages."""
+    return {
+        "headers": dict(map(_header, headers)) or None,
+        "group": group,
+        "queue": queue,
+        "tag": None if tag is None else tag.encode(),
+    }
 
 
 def _check_place(topic: Any, group: str | None, queue: int | None) -> None:

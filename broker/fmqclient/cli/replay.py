@@ -24,6 +24,7 @@ from fmqclient.cli.common import (
     run,
     talk,
 )
+from fmqclient.cli.inputs import folder
 from fmqclient.cli.replay_send import Lines, Plan, level_of
 from fmqclient.settings import LEVELS
 from fmqcore.cluster import TopicConfig
@@ -41,7 +42,9 @@ _INCOMPLETE = 3  # as the other jobs
 
 
 def replay(
-    archive: Annotated[Path, typer.Argument(help="the archive's folder")],
+    archive: Annotated[
+        Path, typer.Argument(metavar="FOLDER", parser=folder, help="the archive's folder")
+    ],
     topic: Annotated[str, typer.Option(help="the archived topic")],
     to: Annotated[str, typer.Option(help="the topic to send to; left out: of the same name")] = "",
     group: Annotated[

@@ -86,7 +86,7 @@ async def produce_and_consume(fmq: Fmq, tmp_path: Path) -> None:
     code, out, err = await fmq("produce", "orders", "-f", str(events), "-K", ":", "-H", "a=1")
     assert (code, out) == (0, "")
     assert "1,000 stored" in err
-    code, out, _ = await fmq("produce", "orders", "-k", "42", "--print", stdin=b"one\ntwo")
+    code, out, _ = await fmq("produce", "orders", "-k", "42", "-p", "-f", "-", stdin=b"one\ntwo")
     assert code == 0
     places = [line.split() for line in out.splitlines()]
     assert places[0][:2] == places[1][:2]  # one key, one queue

@@ -15,6 +15,7 @@ from fmqbroker.fetch import FetchService
 from fmqbroker.gate import Gate
 from fmqbroker.group_store import GroupStore
 from fmqbroker.group_table import as_error
+from fmqbroker.intake import Cause, Intake
 from fmqbroker.journal import Journal
 from fmqbroker.offset_store import OffsetStore
 from fmqbroker.replication_view import MasterReplication
@@ -53,6 +54,7 @@ class AdminService:
         fetch: FetchService,
         replication: MasterReplication,
         coordination: Coordination,
+        intake: Intake,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -65,6 +67,7 @@ class AdminService:
         self._groups = fetch.groups
         self._replication = replication
         self._coordination = coordination
+        self._intake = intake
         self._mine = GroupName(settings.group)
         self._started_ms = clock.monotonic_ms()
 
@@ -128,15 +131,18 @@ class AdminService:
     # ---- status
     def _why(self) -> str:
         """Why it serves what it serves, and what people must know beside it."""
-        damage, full, why = self._journal.damage, self._journal.full, self._gate.why
+        damage, why, refusal = self._journal.damage, self._gate.why, self._intake.refusal()
         if damage is not None:
             return f"its journal is damaged: {damage}"
-        return f"{why}; it refuses messages: {full}" if full else why
+        if refusal is None or refusal.cause is Cause.ROLE:
+            return why
+        return f"{why}; it takes no messages: {refusal.why}"
 
     async def status(self, _: admin_pb2.StatusRequest) -> admin_pb2.StatusReply:
         """This broker about itself."""
         gate, journal, state = self._gate, self._journal, self._group.state.value
         me = BrokerId(self._settings.broker)
+        refusal = self._intake.refusal()
         role = Role.MASTER if me == (state.master or self._group.config.master) else Role.SLAVE
         return admin_pb2.StatusReply(
             cluster=self._settings.cluster,
@@ -158,6 +164,7 @@ class AdminService:
             reader=state.reader,
             master=state.master,
             refuses=journal.full,
+            refusal="" if refusal is None else refusal.why,
             damage="" if journal.damage is None else str(journal.damage),
         )
 

@@ -166,9 +166,7 @@ class _Parts:
         identity: Identity,
     ) -> None:
         clock, incarnation = ports.clock, identity.incarnation
-        self._identity = identity
-        self._settings = settings
-        self._ports = ports
+        self._identity, self._settings, self._ports = identity, settings, ports
         self._journal = journal
         self._group = group
         self._view = view
@@ -221,6 +219,7 @@ class _Parts:
             self._fetch,
             self._master,
             ports.coordination,
+            self._produce.intake,
         )
         self._segments = SegmentService(settings, clock, journal, self._commit)
         self._sweep = TopicSweep(
@@ -245,6 +244,7 @@ class _Parts:
                         self._slave.run(),
                         self._retention.run(),
                         self._sweep.run(),
+                        self._produce.intake.watch(),
                         self._give_way(),
                         self._forget_promises(),
                     )
@@ -295,6 +295,7 @@ class _Parts:
             self._master,
             self._slave,
             self._segments,
+            self._produce.intake,
         )
 
     async def _listen(self) -> Server:

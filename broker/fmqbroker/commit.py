@@ -21,6 +21,7 @@ class CommitFrontier:
         self.writable = ""  # empty, or why the policy cannot be met now: NOT_ENOUGH_REPLICAS
         self.failed_below = Position(0)  # uncommitted appends below fail as DELIVERY_UNKNOWN
         self.changed = Signal()
+        self.policy_changed = Signal()  # `writable` is another
 
     def advance(self, commit_end: Position, all_end: Position) -> None:
         """Move forward; a lower value changes nothing (R4)."""
@@ -37,10 +38,12 @@ class CommitFrontier:
         """
         self.writable = why
         self.failed_below = max(self.failed_below, failed_below)
+        self.policy_changed.notify()
         self.changed.notify()
 
     def accept(self) -> None:
         """The policy can be met: new batches are welcome."""
         if self.writable:
             self.writable = ""
+            self.policy_changed.notify()
             self.changed.notify()

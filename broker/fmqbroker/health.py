@@ -6,11 +6,13 @@
 | alive | whenever the event loop turns: that is what answering proves |
 | ready | registered in ZooKeeper, in its role, and a flushed write to its disk has just returned |
 
-In its role: it serves what it was granted; or it follows a master, or waits its turn behind the
-slave that serves the reads. The write goes through the same thread as the journal's, behind what
-waits there: a disk that hangs or fails answers no to this before a client finds out. A full disk
-is no reason (reads go on, and the journal says so in its own words). Nothing here is decided by it
-but where a probe's asker sends new connections: who serves is decided by leases alone.
+In its role: it serves what it was granted (who holds WRITE takes messages, see `intake.py`); or it
+follows a master, or waits its turn behind the slave that serves the reads. Asked whether it is
+ready to serve reads at least (`/readyz?serves=reads`), one that refuses messages is ready, too: a
+probe that decides about connections must not take the reads away. The write goes through the same
+thread as the journal's, behind what waits there: a disk that hangs or fails answers no to this
+before a client finds out. Nothing here is decided by it but where a probe's asker sends new
+connections: who serves is decided by leases alone.
 
 Leaves on disk: `probe`, one page, from the first time that anybody asked.
 """
@@ -23,12 +25,13 @@ from fmqbroker.commit import CommitFrontier
 from fmqbroker.fetch import FetchService
 from fmqbroker.gate import Gate
 from fmqbroker.group_store import GroupStore
+from fmqbroker.intake import Intake
 from fmqbroker.journal import Journal
 from fmqbroker.offset_store import OffsetStore
 from fmqbroker.replication_view import MasterReplication, SlaveReplication
 from fmqbroker.segments import SegmentService
 from fmqcore.cluster import Mode
-from fmqcore.words import BrokerId
+from fmqcore.words import BrokerId, Permission
 from fmqport.clock import Clock
 from fmqport.disk import Disk, DiskFailed, DiskFile, DiskFull
 
@@ -58,6 +61,7 @@ class Running(NamedTuple):
     master: MasterReplication
     slave: SlaveReplication
     segments: SegmentService
+    intake: Intake
 
 
 class Health:
@@ -80,11 +84,11 @@ class Health:
         """The loop turns."""
         return Answer(True, "the event loop turns")
 
-    async def ready(self) -> Answer:
-        """See the table above."""
+    async def ready(self, *, reads_suffice: bool = False) -> Answer:
+        """See the table above. `reads_suffice`: a broker that serves reads may refuse messages."""
         if self.stage or self.running is None:
             return Answer(False, self.stage)
-        in_role = role_of(self.running)
+        in_role = role_of(self.running, reads_suffice=reads_suffice)
         if not in_role.well:
             return in_role
         disk = await self._flushed()
@@ -117,14 +121,19 @@ class Health:
         return self._file
 
 
-def role_of(running: Running) -> Answer:
+def role_of(running: Running, *, reads_suffice: bool = False) -> Answer:
     """Does it do what the group's state gives it to do?"""
     me, gate, group, slave = running.me, running.gate, running.group, running.slave
     if not group.standing and not gate.permission():
         return Answer(False, "not registered in ZooKeeper")
     state = group.state.value
-    if serves := gate.permission():
-        return Answer(True, f"{state.mode.value}: serves {serves.name}")
+    if granted := gate.permission():
+        serves, refusal = running.intake.serves(), running.intake.refusal()
+        does = f"{state.mode.value}: serves {serves.name}"
+        if refusal is None or not granted & Permission.WRITE:
+            return Answer(True, does)
+        well = reads_suffice and bool(serves & Permission.READ)
+        return Answer(well, f"{does}; it takes no messages: {refusal.why}")
     member = group.config.member(me)
     if member is not None and not member.permission:
         return Answer(True, "may serve nothing: its configured permission is NONE")

@@ -71,10 +71,16 @@ class BrokerCollector(Collector):
 
     # ---- what the families are of
     def _role(self, r: Running) -> Iterator[Family]:
-        state, serves = r.group.state.value, r.gate.permission()
+        state = r.group.state.value
+        kinds = (("read", Permission.READ), ("write", Permission.WRITE))
+        serves, granted = r.intake.serves(), r.gate.permission()
         yield self._by(
-            "fmq_serves", "1 if it serves that at this moment, lease included", "what",
-            [("read", bool(serves & Permission.READ)), ("write", bool(serves & Permission.WRITE))],
+            "fmq_serves", "1 if it serves that now; write: it takes messages", "what",
+            [(what, bool(serves & kind)) for what, kind in kinds],
+        )  # fmt: skip
+        yield self._by(
+            "fmq_granted", "1 if its role and its lease let it serve that at this moment", "what",
+            [(what, bool(granted & kind)) for what, kind in kinds],
         )  # fmt: skip
         yield self._gauge("fmq_master", "1 if it is its group's master", state.master == r.me)
         yield self._gauge("fmq_epoch", "The group's epoch as this broker knows it", state.epoch)

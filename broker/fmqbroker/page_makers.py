@@ -19,10 +19,19 @@ def pages_made_by(settings: BrokerSettings, health: Health) -> dict[str, MakePag
     async def ready() -> Page:
         return _page(await health.ready())
 
+    async def ready_for_reads() -> Page:
+        return _page(await health.ready(reads_suffice=True))
+
     async def measured() -> Page:
         return Page(metrics.text(), content_type=CONTENT_TYPE)
 
-    return {"/startupz": started, "/livez": alive, "/readyz": ready, "/metrics": measured}
+    return {
+        "/startupz": started,
+        "/livez": alive,
+        "/readyz": ready,
+        "/readyz?serves=reads": ready_for_reads,
+        "/metrics": measured,
+    }
 
 
 def _page(answer: Answer) -> Page:

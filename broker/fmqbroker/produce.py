@@ -24,6 +24,7 @@ import structlog
 from fmqbroker.cluster_view import ClusterView
 from fmqbroker.commit import CommitFrontier
 from fmqbroker.gate import Gate
+from fmqbroker.intake import Intake
 from fmqbroker.journal import Appended, BatchDraft, Journal
 from fmqbroker.produce_acks import FSYNCED, AckQueue, Waiting
 from fmqbroker.produce_sessions import Sessions
@@ -72,7 +73,7 @@ class ProduceService:
         self.clock = clock
         self.waiting_bytes = 0  # of all sessions: appended, not yet acknowledged
         self.released = Signal()  # `waiting_bytes` fell
-        self._draining = False
+        self.intake = Intake(gate, commit, journal)
         self._group = GroupName(settings.group)
         self.sessions = Sessions()
         self._queues: dict[int, tuple[TopicConfig, int]] = {}  # whose CONFIG is in the journal
@@ -105,7 +106,7 @@ class ProduceService:
 
     async def drain(self, timeout_s: float) -> None:
         """Before an orderly stop: refuse new batches, let those that wait be acknowledged."""
-        self._draining = True
+        self.intake.stopping = True
         try:
             async with asyncio.timeout(timeout_s):
                 while self.waiting_bytes:
@@ -153,7 +154,7 @@ class ProduceService:
 
     def require_write(self) -> None:
         """Raise `NoPermission` unless batches are taken at this moment."""
-        if self._draining:
+        if self.intake.stopping:
             raise errors.NoPermission("this broker is stopping: look at the routes")
         self.gate.require(Permission.WRITE)
 

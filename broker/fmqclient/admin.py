@@ -279,6 +279,7 @@ class Admin:
             version=reply.version,
             uptime_ms=reply.uptime_ms,
             zookeeper_connected=reply.zookeeper_connected,
+            refusal=reply.refusal or reply.refuses,  # an older broker knows of its disk alone
         )
 
     # ---- inside

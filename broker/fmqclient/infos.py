@@ -85,6 +85,17 @@ class BrokerStatus:
     uptime_ms: int = 0
     zookeeper_connected: bool = False
     error: str = ""
+    refusal: str = ""
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether a send with the policy's acknowledgement is taken; else `refusal` says why."""
+        return bool(self.permission & Permission.WRITE) and not (self.refusal or self.error)
+
+    @property
+    def serves(self) -> Permission:
+        """What it serves in fact: the granted permission, less WRITE if it takes no messages."""
+        return self.permission if self.takes_messages else self.permission & ~Permission.WRITE
 
 
 __all__ = ["BrokerStatus", "GroupInfo", "QueueOffsets", "ReplicaStatus", "TopicInfo"]

@@ -33,6 +33,9 @@ MakePage = Callable[[], Awaitable[Page]]
 async def serve_pages(address: str, pages: Mapping[str, MakePage]) -> AsyncIterator[int]:
     """Serve `pages` (path → what makes it) at `host:port` meanwhile; gives the port.
 
+    A path may go on with `?` and a query: that page is for exactly this query, the one without for
+    all others.
+
     0.0.0.0 and [::] are every address of the machine, whatever its family, as they are to gRPC: a
     pod may have IPv6 alone, and its probes come that way.
 
@@ -40,8 +43,8 @@ async def serve_pages(address: str, pages: Mapping[str, MakePage]) -> AsyncItera
     """
     host, _, port = address.rpartition(":")
     app = web.Application()
-    for path, make in pages.items():
-        app.router.add_get(path, _handler(make))
+    for path in dict.fromkeys(name.partition("?")[0] for name in pages):
+        app.router.add_get(path, _handler(path, pages))
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
     await runner.setup()
     try:
@@ -63,9 +66,11 @@ def _site(runner: web.AppRunner, host: str, port: int) -> web.BaseSite:
     )
 
 
-def _handler(make: MakePage) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def handle(_: web.Request) -> web.Response:
-        page = await make()
+def _handler(
+    path: str, pages: Mapping[str, MakePage]
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handle(request: web.Request) -> web.Response:
+        page = await pages.get(f"{path}?{request.query_string}", pages[path])()
         body = page.body.encode() if isinstance(page.body, str) else page.body
         return web.Response(
             body=body, status=page.status, headers={"Content-Type": page.content_type}

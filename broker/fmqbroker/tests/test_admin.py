@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fmqbroker.admin import AdminService
+from fmqbroker.intake import Intake
 from fmqbroker.replication_view import LinkView
 from fmqbroker.signal import Signal
 from fmqbroker.tests.consume_harness import (
@@ -65,7 +66,8 @@ def admin_of(rig: Rig, replication: Replication | None = None) -> AdminService:
         GroupName("g1"), ME, (Member(ME, "a:1"), Member(SLAVE, "b:1"))
     )
     parts: Any = (rig.settings, rig.hand, rig.journal, rig.commit, rig.gate, rig.group)
-    more: Any = (rig.cluster, rig.offsets, rig.fetch, replication or Replication(), Session())
+    more: Any = (rig.cluster, rig.offsets, rig.fetch, replication or Replication(), Session(),
+                 Intake(rig.gate, rig.commit, rig.journal))  # fmt: skip
     return AdminService(*parts, *more)
 
 
@@ -346,7 +348,7 @@ async def test_status_tells_what_is_wrong_with_the_disk(tmp_path: Path) -> None:
         space.no_data = "7 MiB are free, 64 MiB are kept"
         status = await admin.status(StatusRequest())
         free = "7 MiB are free, 64 MiB are kept"
-        assert status.why == f"the test says so; it refuses messages: {free}"
+        assert status.why == f"the test says so; it takes no messages: {free}"
         assert (status.refuses, status.damage) == (free, "")
         rig.journal.damage = CorruptJournal("0000.journal, position 7: payload CRC")
         status = await admin.status(StatusRequest())

@@ -11,7 +11,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import fmqclient
+from fmqbroker.commit import CommitFrontier
+from fmqbroker.gate import Gate
 from fmqbroker.health import Health, Running, role_of
+from fmqbroker.intake import Intake
+from fmqbroker.journal import Journal
 from fmqbroker.metrics import BrokerCollector
 from fmqbroker.replication_view import LinkView
 from fmqbroker.settings import BrokerSettings
@@ -39,11 +43,18 @@ def running(
     standing: int = 1,
     linked: bool = False,
     allowed: Permission = Permission.FULL,
+    unmet: str = "",
+    full: str = "",
 ) -> Running:
     members = tuple(Member(b, f"{b}:1", permission=allowed) for b in (A, B, C))
     found: Any = SimpleNamespace(
         me=me,
-        gate=SimpleNamespace(permission=lambda: serves, why="because"),
+        gate=(gate := SimpleNamespace(permission=lambda: serves, why="because", epoch=1)),
+        intake=Intake(
+            cast(Gate, gate),
+            cast(CommitFrontier, SimpleNamespace(writable=unmet)),
+            cast(Journal, SimpleNamespace(full=full)),
+        ),
         group=SimpleNamespace(
             standing=standing,
             state=SimpleNamespace(value=state),
@@ -128,6 +139,17 @@ def test_a_counter_does_not_fall_when_a_tail_is_cut_off() -> None:
 def test_ready_means_in_its_role(seen: Running, well: bool, says: str) -> None:
     answer = role_of(seen)
     assert (answer.well, says in answer.why) == (well, True), answer
+
+
+@pytest.mark.parametrize("why", ["needs 1 slave", "no room"])
+def test_a_master_that_refuses_messages_is_not_in_its_role(why: str) -> None:
+    kind = "full" if why == "no room" else "unmet"
+    seen = running(A, MASTER, serves=Permission.FULL, **{kind: why})  # type: ignore[arg-type]
+    said = f"MASTER: serves READ; it takes no messages: {why}"
+    assert role_of(seen) == (False, said)
+    assert role_of(seen, reads_suffice=True) == (True, said), "and reads are not taken away"
+    seen = running(B, TAKEN, serves=Permission.READ, **{kind: why})  # type: ignore[arg-type]
+    assert role_of(seen) == (True, "SLAVE_CONSUME: serves READ"), "nobody expects messages there"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
@@ -198,36 +199,14 @@ def show(output: Output, columns: Sequence[str], rows: Iterable[Sequence[Any]], 
     if output is Output.JSON:
         write(json.dumps(data, indent=2, default=str).encode() + b"\n")
         return
-    from rich.console import Console
-    from rich.table import Table
+    from fmqclient.cli.tables import table
 
     terminal = sys.stdout.isatty()
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        numbers = column.isupper() and column.lower() in _NUMBERS
-        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row))
-    # Not on a terminal: never folded, so that other programs can read it.
-    width = None if terminal else 10_000
-    console = Console(highlight=False, width=width, markup=False, emoji=False)
-    with console.capture() as captured:
-        console.print(table)
-    lines = (line.rstrip() for line in captured.get().splitlines())
-    write("".join(f"{line}\n" for line in lines).encode())
-
-
-_NUMBERS: Final = frozenset(
-    ("queues", "committed", "begin", "end", "lag", "epoch", "weight", "flight", "id", "members")
-)
-
-
-def _cell(value: Any) -> str:
-    """In one line, and nothing that a terminal obeys: a client chooses its own name."""
-    text = "-" if value in ("", None) else str(value)
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    width = shutil.get_terminal_size().columns if terminal else None
+    header, *lines = table(columns, rows, width)
+    if terminal and os.environ.get("TERM", "dumb") != "dumb":
+        header = f"\x1b[1m{header}\x1b[0m"
+    write("".join(f"{line}\n" for line in (header, *lines)).encode())
 
 
 def moment(text: str) -> Start:

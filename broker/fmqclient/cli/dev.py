@@ -207,7 +207,7 @@ def _attached(folder: Path) -> DevCluster:
 
 
 def _show(output: Output, brokers: list[BrokerStatus]) -> None:
-    columns = ("GROUP", "BROKER", "ADDRESS", "PID", "ROLE", "PERMISSION", "EPOCH", "WHY")
+    columns = ("GROUP", "BROKER", "ADDRESS", "PID", "ROLE", "SERVES", "EPOCH", "WHY")
     rows = [_row(broker) for broker in brokers]
     data = [
         {name.lower(): cell for name, cell in zip(columns, row, strict=True)}
@@ -222,7 +222,10 @@ def _row(broker: BrokerStatus) -> tuple[Any, ...]:
     if reply is None:
         said: tuple[Any, ...] = ("", "NONE", "", "does not answer" if broker.alive else "ended")
     else:
-        said = (reply.role, Permission(reply.permission).name, reply.epoch, reply.why)
+        serves = Permission(reply.permission & Permission.FULL)
+        if reply.refusal or reply.refuses:
+            serves &= ~Permission.WRITE
+        said = (reply.role, serves.name, reply.epoch, reply.why)
     return plan.group, plan.id, plan.listen, broker.pid if broker.alive else None, *said
 
 

@@ -24,6 +24,7 @@ class Admin:
 
     def __init__(self) -> None:
         self.deleted: list[str] = []
+        self.rows = [BrokerStatus("g1", "g1-0", "h:1", permission=Permission.FULL)]
 
     def admin(self) -> "Admin":
         return self
@@ -37,7 +38,7 @@ class Admin:
         return ["a queue"] if group == "orders" and topic in ("", "orders") else []
 
     async def status(self) -> list[BrokerStatus]:
-        return [BrokerStatus("g1", "g1-0", "h:1", permission=Permission.FULL)]
+        return self.rows
 
     async def topics(self) -> list[str]:
         return []
@@ -127,14 +128,45 @@ def test_what_a_broker_serves_has_one_name(capsysbinary: pytest.CaptureFixture[b
     """In both commands, as table and as JSON."""
     assert main.run(["status"]) == main.run(["status", "-o", "json"]) == 0
     table, data = capsysbinary.readouterr().out.split(b"\n[", 1)
-    assert b" PERMISSION " in table
-    assert json.loads(b"[" + data)[0]["permission"] == "FULL"
+    assert b" SERVES " in table
+    assert json.loads(b"[" + data)[0]["serves"] == "FULL"
     plan = BrokerPlan(BrokerId("g1-0"), GroupName("g1"), "", 1, "h:1", "z:1", Path("x"))
     for output in common.Output:
         dev._show(output, [DevStatus(plan, True, 1, None)])
     table, data = capsysbinary.readouterr().out.split(b"\n[", 1)
-    assert b" PERMISSION " in table
-    assert json.loads(b"[" + data)[0]["permission"] == "NONE"
+    assert b" SERVES " in table
+    assert json.loads(b"[" + data)[0]["serves"] == "NONE"
+
+
+TAKES = BrokerStatus("g1", "g1-0", "h:1", permission=Permission.FULL)
+
+
+@pytest.mark.parametrize(
+    ("row", "code", "said"),
+    [
+        (TAKES, 0, ""),
+        (replace(TAKES, refusal="needs 1 slave"), 1, "g1: takes no messages: needs 1 slave"),
+        (replace(TAKES, permission=Permission.READ), 1, "g1: takes no messages: nobody serves"),
+        (replace(TAKES, permission=Permission.WRITE), 1, "g1: nobody serves READ"),
+        (replace(TAKES, error="no answer"), 1, "g1: nobody serves READ"),
+        (None, 1, "there is no group"),
+    ],
+)
+def test_status_ends_with_whether_the_cluster_is_healthy(
+    admin: Admin, capsys: pytest.CaptureFixture[str], row: BrokerStatus | None, code: int, said: str
+) -> None:
+    admin.rows = [] if row is None else [row]
+    assert main.run(["status"]) == code
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert " FULL " not in printed.out or not code or row is None or bool(row.error)
+
+
+def test_a_slave_that_does_not_answer_leaves_a_group_healthy(admin: Admin) -> None:
+    admin.rows = [TAKES, BrokerStatus("g1", "g1-1", "h:2", error="no answer")]
+    assert main.run(["status"]) == 0
+    admin.rows.append(BrokerStatus("g2", "g2-0", "h:3", error="no answer"))
+    assert main.run(["status"]) == common.FAILED, "each group counts"
 
 
 def test_a_table_shows_what_is_there(capsysbinary: pytest.CaptureFixture[bytes]) -> None:

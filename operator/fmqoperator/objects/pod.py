@@ -122,7 +122,7 @@ def _container(group: BrokerGroup, defaults: Defaults) -> Json:
         "startupProbe": _probe("/startupz", _PROBE_S, -(-spec.startup_seconds // _PROBE_S)),
         # A minute without a turn of the loop: nothing but a restart helps.
         "livenessProbe": _probe("/livez", 10, 6),
-        "readinessProbe": _probe("/readyz", 2, 2),
+        "readinessProbe": _probe("/readyz?serves=reads", 2, 2),
         "volumeMounts": [
             {"name": "data", "mountPath": DATA},
             {"name": "settings", "mountPath": _SETTINGS, "readOnly": True},

@@ -223,9 +223,16 @@ CASES = [
         "FmqTwoMasters",
         of("fmq_serves", "1x240", "0x3 1x240", more=WRITE),
         60 + 120,
-        summary="Two brokers of group g say that they take messages",
+        summary="Two brokers of group g say that they may take messages",
     ),
     Case("FmqTwoMasters", of("fmq_serves", "1x240", "0x240", more=WRITE), None),
+    Case(  # one of the two refuses messages: it is a master all the same
+        "FmqTwoMasters",
+        of("fmq_serves", "1x240", "0x240", more=WRITE)
+        | of("fmq_granted", "1x240", "0x3 1x240", more=WRITE),
+        60 + 120,
+        summary="Two brokers of group g say that they may take messages",
+    ),
     Case(  # a move, half way for as long as a minute's scrapes may see it
         "FmqTwoMasters",
         of("fmq_serves", "1x8 0x240", "0x4 1x240", more=WRITE),

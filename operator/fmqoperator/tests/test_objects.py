@@ -143,7 +143,7 @@ def test_probes() -> None:
     assert live["periodSeconds"] * live["failureThreshold"] >= 60
     assert ready["periodSeconds"] * ready["failureThreshold"] <= 5
     paths = [p["httpGet"]["path"] for p in (startup, live, ready)]
-    assert paths == ["/startupz", "/livez", "/readyz"]
+    assert paths == ["/startupz", "/livez", "/readyz?serves=reads"]
 
 
 def test_the_broker_is_its_pod() -> None:

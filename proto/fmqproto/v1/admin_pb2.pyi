@@ -139,7 +139,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("cluster", "group", "broker", "role", "permission", "mode", "epoch", "why", "log_start", "end", "durable_end", "commit_end", "replicas", "version", "uptime_ms", "zookeeper_connected", "reader", "master", "refuses", "damage")
+    __slots__ = ("cluster", "group", "broker", "role", "permission", "mode", "epoch", "why", "log_start", "end", "durable_end", "commit_end", "replicas", "version", "uptime_ms", "zookeeper_connected", "reader", "master", "refuses", "damage", "refusal")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
@@ -160,6 +160,7 @@ class StatusReply(_message.Message):
     MASTER_FIELD_NUMBER: _ClassVar[int]
     REFUSES_FIELD_NUMBER: _ClassVar[int]
     DAMAGE_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     group: str
     broker: str
@@ -180,7 +181,8 @@ class StatusReply(_message.Message):
     master: str
     refuses: str
     damage: str
-    def __init__(self, cluster: _Optional[str] = ..., group: _Optional[str] = ..., broker: _Optional[str] = ..., role: _Optional[str] = ..., permission: _Optional[int] = ..., mode: _Optional[str] = ..., epoch: _Optional[int] = ..., why: _Optional[str] = ..., log_start: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., commit_end: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., zookeeper_connected: _Optional[bool] = ..., reader: _Optional[str] = ..., master: _Optional[str] = ..., refuses: _Optional[str] = ..., damage: _Optional[str] = ...) -> None: ...
+    refusal: str
+    def __init__(self, cluster: _Optional[str] = ..., group: _Optional[str] = ..., broker: _Optional[str] = ..., role: _Optional[str] = ..., permission: _Optional[int] = ..., mode: _Optional[str] = ..., epoch: _Optional[int] = ..., why: _Optional[str] = ..., log_start: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., commit_end: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., zookeeper_connected: _Optional[bool] = ..., reader: _Optional[str] = ..., master: _Optional[str] = ..., refuses: _Optional[str] = ..., damage: _Optional[str] = ..., refusal: _Optional[str] = ...) -> None: ...
 
 class ReplicaStatus(_message.Message):
     __slots__ = ("broker", "connected", "in_sync", "received_end", "durable_end", "lag_bytes")

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
@@ -174,21 +175,35 @@ async def test_nobody_is_named_while_all_are_treated_alike(proxies: Proxies, ech
     after.close()
 
 
-async def test_who_has_gone_before_its_turn_holds_nobody_up(proxies: Proxies, echo: str) -> None:
+async def test_who_has_gone_before_its_turn_holds_nobody_up(
+    proxies: Proxies, echo: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked, go_on = 0, threading.Event()
+    readers: list[asyncio.StreamReader] = []
+    is_welcome = Link._is_welcome
 
     def who(port: int) -> str:
         nonlocal asked
         asked += 1
-        go_on.wait(10)
+        go_on.wait(60)
         return "client"
 
+    async def noted(
+        link: Link, caller: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        readers.append(reader)
+        return await is_welcome(link, caller, reader, writer)
+
+    monkeypatch.setattr(Link, "_is_welcome", noted)
     link = proxies.link(echo, who=who)
     link.cut("slave")
     gone = [await Caller.dial(link) for _ in range(20)]
     for caller in gone:
         caller.writer.transport.abort()
     patient = await Caller.dial(link)
+    async with asyncio.timeout(30):  # the proxy accepts and reads on a thread of its own
+        while sum(reader.at_eof() for reader in list(readers)) < len(gone):
+            await asyncio.sleep(0.01)
     go_on.set()
     assert await patient.answer(b"hello") == b"hello"
     assert asked <= 2, "the first, which was asked for when it went, and the last"

@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-OWN = re.compile(r"^fmq\[(.+)\]$")
+OWN = re.compile(r"^fmq-broker\[(.+)\]$")
 
 
 def requirements(project: dict[str, Any], extra: str) -> list[str]:

@@ -16,4 +16,17 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.flush()
         os._exit(128 + signal.SIGINT)  # half of it is imported: nothing of that may run on
+    except ImportError as error:
+        from fmqcore.extras import what_is_missing
+
+        said = what_is_missing(error, "client")
+        if not said:
+            raise
+        sys.exit(_say(f"fmq: {said}"))
     command_line.main()
+
+
+def _say(text: str) -> int:
+    """One line on standard error, and sysexits' EX_UNAVAILABLE."""
+    sys.stderr.write(f"{text}\n")
+    return 69

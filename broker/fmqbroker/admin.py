@@ -6,8 +6,6 @@ or deletion is stored (`OffsetStore`) before it is answered.
 """
 
 from collections.abc import Iterable
-from importlib.metadata import version
-from typing import Final
 
 from fmqbroker.cluster_view import ClusterView
 from fmqbroker.commit import CommitFrontier
@@ -30,12 +28,11 @@ from fmqcore.errors import (
     UnknownTopic,
 )
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
+from fmqcore.version import VERSION
 from fmqcore.words import BrokerId, GroupName, Offset, Permission, Role, TopicId, require_name
 from fmqport.clock import Clock
 from fmqport.coordination import Coordination, SessionState
 from fmqproto.v1 import admin_pb2, client_pb2
-
-_VERSION: Final = version("fmq")
 
 
 class AdminService:
@@ -158,7 +155,7 @@ class AdminService:
             durable_end=journal.durable_end,
             commit_end=self._commit.commit_end,
             replicas=self._replicas() if role is Role.MASTER else [],
-            version=_VERSION,
+            version=VERSION,
             uptime_ms=self._clock.monotonic_ms() - self._started_ms,
             zookeeper_connected=self._coordination.state is SessionState.CONNECTED,
             reader=state.reader,

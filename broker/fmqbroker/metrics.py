@@ -6,7 +6,6 @@ labels `cluster`, `group`, `broker`. The list with its meanings is in docs/metri
 """
 
 from collections.abc import Iterable, Iterator
-from importlib.metadata import version
 from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -17,6 +16,7 @@ from prometheus_client.registry import Collector
 from fmqbroker.health import Health, Running
 from fmqbroker.settings import BrokerSettings
 from fmqcore.cluster import Mode
+from fmqcore.version import VERSION
 from fmqcore.words import Permission, TopicId
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
@@ -53,7 +53,7 @@ class BrokerCollector(Collector):
         """All families; before the broker has arrived, only how it is itself."""
         health = self._health
         info = InfoMetricFamily("fmq_broker", "This broker", labels=_OWN)
-        info.add_metric(self._labels, {"version": version("fmq")})
+        info.add_metric(self._labels, {"version": VERSION})
         yield info
         yield self._gauge(
             "fmq_broker_running", "1 once it has arrived in its group", not health.stage

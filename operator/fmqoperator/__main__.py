@@ -2,11 +2,19 @@
 
 import sys
 
+from fmqcore.extras import what_is_missing
+
 
 def main() -> None:
     """Run it until SIGTERM; the exit status says why it ended."""
-    from fmqoperator.shell.process import run_operator
-
+    try:
+        from fmqoperator.shell.process import run_operator
+    except ImportError as error:
+        said = what_is_missing(error, "operator")
+        if not said:
+            raise
+        sys.stderr.write(f"fmq-operator: {said}\n")
+        sys.exit(69)  # sysexits' EX_UNAVAILABLE
     sys.exit(run_operator())
 
 

@@ -20,6 +20,7 @@ from multiprocessing.process import BaseProcess
 from typing import Final, Protocol, TypeVar
 
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
+from fmqcore.extras import install
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -157,7 +158,7 @@ def _spark(workers: int, master: str) -> Iterator[Engine]:
         from fmqspark.spark.engine import spark_engine
     except ImportError as error:
         raise Unavailable(
-            f"Spark is not installed ({error}): pip install 'fmq[spark]', or use --engine pool"
+            f"Spark is not installed ({error}): {install('spark')}, or use --engine pool"
         ) from None
     with spark_engine(workers, master) as engine:
         yield engine

@@ -21,7 +21,7 @@ except ImportError as missing:
     )
     def _absent() -> None:
         """Say what to install."""
-        talk(f"the jobs are not installed ({_WHY}): pip install 'fmq[spark]'")
+        talk(f"the jobs are not installed ({_WHY}): pip install 'fmq-broker[spark]'")
         sys.exit(UNAVAILABLE)
 
 

@@ -17,6 +17,8 @@ import typer
 from fmqclient.cli import common, consume, groups, produce, status, topics
 from fmqclient.cli.common import FAILED, INTERRUPTED, NO_READER, TERMINATED, USAGE, talk
 from fmqclient.cli.streams import stand_in
+from fmqcore.extras import what_is_missing
+from fmqcore.version import VERSION
 
 _ELSEWHERE: Final = {
     "broker": "Run a broker; change what one may serve.",
@@ -28,6 +30,16 @@ _ELSEWHERE: Final = {
     "demo": "The main job on this machine: a cluster, data, a killed master, a verdict.",
 }
 """Sub-commands in `fmqclient.cli.<name>`, each with an `app`."""
+
+_EXTRAS: Final = {
+    "broker": "broker",
+    "cluster": "broker",
+    "failover": "broker",
+    "job": "spark",
+    "dev": "demo",
+    "demo": "demo",
+}
+"""The extra of a sub-command that needs more than the client."""
 
 _PYDANTICS: Final = (
     ("Input should be a valid integer, unable to parse string as an integer", "no whole number"),
@@ -97,10 +109,15 @@ def run(arguments: Sequence[str]) -> int:
         common.nobody_reads()
         return NO_READER if ended.code == 1 else int(ended.code or 0)
     except Exception as error:  # noqa: BLE001  # the last place that can tell the user
-        return _failed(error)
+        return _failed(error, wanted_of(arguments))
 
 
-def _failed(error: Exception) -> int:
+def wanted_of(arguments: Sequence[str]) -> str:
+    """The extra that the command needs: what is missing may be only a part of it."""
+    return _EXTRAS.get(next((a for a in arguments if not a.startswith("-")), ""), "")
+
+
+def _failed(error: Exception, wanted: str) -> int:
     if _debug():
         traceback.print_exc()
     usage = getattr(error, "format_message", None)  # click's own, wherever typer keeps it
@@ -116,6 +133,9 @@ def _failed(error: Exception) -> int:
     if isinstance(cause, UnicodeEncodeError):  # an argument of bytes that are no text
         talk(f"{cause.object[:99]!r} is no text in UTF-8")
         return USAGE
+    if isinstance(cause, ImportError) and (said := what_is_missing(cause, wanted)):
+        talk(said)
+        return common.UNAVAILABLE
     code = common.exit_code(cause)
     if code is None:
         talk(f"this is a bug: {cause!r}; run it again with --debug and report what it says")
@@ -172,10 +192,7 @@ def _mount(app: typer.Typer, name: str) -> None:
 
 def version(output: common.OutputOption = common.Output.TABLE) -> None:
     """Print the version."""
-    from importlib.metadata import version as version_of
-
-    found = version_of("fmq")
-    typer.echo(found if output is common.Output.TABLE else json.dumps({"version": found}))
+    typer.echo(VERSION if output is common.Output.TABLE else json.dumps({"version": VERSION}))
 
 
 if __name__ == "__main__":

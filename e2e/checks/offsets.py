@@ -1,16 +1,18 @@
 """I7: a consumer group's committed offset never goes back but by a seek, and passes nothing that
 nobody acknowledged. Held against what brokers told while they served reads, and what is stored in
-the end.
+the end. An ack of a message that was lost (I4 judges that) promises nothing: a client may say it
+after the loss, and the new reader answers OK, since nobody has the message any more.
 """
 
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from e2e.checks.facts import Facts
+from e2e.checks.content import may_be_gone
+from e2e.checks.facts import Confirmed, Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.progress import Read, read_all
 from e2e.checks.takeover import excuse
-from e2e.events import Floor, Place
+from e2e.events import Delivered, Floor, Place
 from fmqcore.cluster import Mode
 
 
@@ -37,6 +39,8 @@ def _told(facts: Facts, read: Read, look: Floor) -> Iterator[Finding]:
     if promised.by is None or look.committed >= promised.floor:
         return
     lost = read.behind(promised, look.committed)
+    if _without_message(facts, look.readers, look.place, lost, look.committed, look.at_ms):
+        return
     if not excuse(facts, look.place, lost, look.at_ms):
         text = (
             f"{look.broker} serves reads and says {look.readers} is at {look.committed}; "
@@ -57,6 +61,8 @@ def _final(facts: Facts, read: Read, readers: str, place: Place) -> Iterator[Fin
     if promised.by is None or stored >= promised.floor:
         return
     lost = read.behind(promised, stored)
+    if _without_message(facts, readers, place, lost, stored, facts.end_ms):
+        return
     if not excuse(facts, place, lost, facts.end_ms):
         text = (
             f"{readers} is stored at {stored} in the end; {promised.floor} was confirmed at "
@@ -65,6 +71,25 @@ def _final(facts: Facts, read: Read, readers: str, place: Place) -> Iterator[Fin
         )
         about = (place.group, lost.who)
         yield Finding(Check.I7, facts.end_ms, text, about, place, stored)
+
+
+def _without_message(
+    facts: Facts, readers: str, place: Place, ack: Confirmed, offset: int, by_ms: float
+) -> bool:
+    """Whether the acked message at that offset is gone, and may have been lost by then."""
+    truth = facts.truth(place)
+    if ack.offset != offset or offset < truth.begin:
+        return False
+    came = [
+        event
+        for event in facts.progress[readers, place]
+        if isinstance(event, Delivered)
+        and (event.who, event.offset) == (ack.who, offset)
+        and event.at_ms <= ack.acked_ms
+    ]
+    if not came or truth.records.get(offset) == came[-1].record:
+        return False
+    return bool(may_be_gone(facts, came[-1], by_ms))
 
 
 def _passed(facts: Facts, read: Read, readers: str, place: Place) -> Iterator[Finding]:

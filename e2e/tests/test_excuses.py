@@ -85,6 +85,51 @@ def test_a_record_that_was_lost_and_sent_again_to_the_offset_it_had_is_another_m
     assert (Check.I5 in kit.broken()) is not lost
 
 
+@pytest.mark.parametrize("seen", [True, False])
+@pytest.mark.parametrize(("lost", "broken"), [(True, set()), (False, {Check.I7})])
+def test_an_ack_said_after_its_message_was_lost_promises_nothing(
+    lost: bool, broken: set[Check], seen: bool
+) -> None:
+    """The member says it to the next reader, which answers OK; one message below is there still."""
+    kit = Kit(CACHE_ALONE)
+    kit.produce(2)
+    kit.deliver([0, 1])
+    (record,) = kit.send(1)
+    kit.ends(MASTER, int(kit.writer.end) + 400)
+    kit.add(Delivered(kit.at(), MEMBER, READERS, place(), 2, record, 1, "k"))
+    kit.add(Unsure(kit.at(), "p", record, "no answer"))
+    kit.fault(FaultKind.POWER, MASTER)
+    kit.end(MASTER, Ending.POWER, 0)
+    kit.up(MASTER)
+    kit.wait(5000)
+    kit.ack([0, 1, 2])
+    kit.commit(2 if lost else 1)
+    if seen:
+        kit.floor_seen(2 if lost else 1)
+    assert kit.broken() == broken
+
+
+@pytest.mark.parametrize("power", ["before it was seen", "after that"])
+def test_what_is_lost_later_excuses_no_offset_seen_before(power: str) -> None:
+    kit = Kit(CACHE_ALONE)
+    kit.produce(2)
+    kit.deliver([0, 1])
+    (record,) = kit.send(1)
+    kit.ends(MASTER, int(kit.writer.end) + 400)
+    kit.add(Delivered(kit.at(), MEMBER, READERS, place(), 2, record, 1, "k"))
+    kit.add(Unsure(kit.at(), "p", record, "no answer"))
+    kit.ack([0, 1, 2])
+    kit.commit(2)
+    if power == "after that":
+        kit.floor_seen(2)
+    kit.fault(FaultKind.POWER, MASTER)
+    kit.end(MASTER, Ending.POWER, 0)
+    kit.up(MASTER)
+    if power == "before it was seen":
+        kit.floor_seen(2)
+    assert kit.broken() == ({Check.I7} if power == "after that" else set())
+
+
 def test_what_is_delivered_at_an_offset_that_was_given_again_must_stay_too() -> None:
     """The first record at offset 1 was lost with the power; the second was lost by nothing."""
     kit = Kit(CACHE_ALONE)

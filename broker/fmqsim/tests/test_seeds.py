@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from e2e.checks.verdict import Outcome
+from fmqsim.mutants.mutant import POWER
 from fmqsim.run import Result, forked, simulate
 from fmqsim.scene import Focus
 
@@ -94,6 +95,11 @@ FOUND = [
         5984570011,
         "policy sent, a master declared lost: what was only sent is its alone, a person empties it",
         Focus(moves=True, topics=True),
+    ),
+    Found(
+        7710044264,
+        "the check of offsets counted acks that were said after their messages were lost",
+        Focus(1, None, (), (*POWER, "set clock")),
     ),
 ]
 

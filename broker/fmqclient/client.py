@@ -14,6 +14,7 @@ from fmqclient.admin import Admin
 from fmqclient.arguments import check_seconds, check_text
 from fmqclient.connections import Backoff, Connections
 from fmqclient.consumer import Consumer
+from fmqclient.loop_turns import LoopWatch
 from fmqclient.producer import Producer
 from fmqclient.routes import Routes
 from fmqclient.settings import ConsumerSettings, ProducerSettings, Start
@@ -64,7 +65,8 @@ class Client:
         self._name = name
         self._connections = Connections(transport)
         self._routes = Routes(self._connections, clock, tuple(seeds))
-        self._refreshing: asyncio.Task[None] | None = None
+        self._watch = LoopWatch(clock)
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     async def __aenter__(self) -> "Client":
         try:
@@ -72,7 +74,8 @@ class Client:
         except BaseException:
             await self._connections.close()
             raise
-        self._refreshing = asyncio.create_task(self._routes.run())
+        works = (self._routes.run(), self._watch.run())
+        self._tasks = tuple(asyncio.create_task(work) for work in works)
         return self
 
     async def __aexit__(
@@ -85,10 +88,11 @@ class Client:
 
     async def close(self) -> None:
         """Close the connections. Close producers and consumers first (`async with` does)."""
-        task, self._refreshing = self._refreshing, None
-        if task is not None:
+        tasks, self._tasks = self._tasks, ()
+        for task in tasks:
             task.cancel()
-            await asyncio.wait([task])
+        if tasks:
+            await asyncio.wait(tasks)
         await self._connections.close()
 
     async def _first_routes(self) -> None:
@@ -130,7 +134,7 @@ class Client:
             born_time=born_time,
             client_name=self._name,
         )
-        return Producer(self._connections, self._routes, self._clock, settings)
+        return Producer(self._connections, self._routes, self._clock, settings, self._watch)
 
     def consumer(
         self,
@@ -158,7 +162,7 @@ class Client:
             close_timeout_s=close_timeout_s,
             client_name=self._name,
         )
-        return Consumer(self._connections, self._routes, self._clock, settings)
+        return Consumer(self._connections, self._routes, self._clock, settings, self._watch)
 
     @property
     def wire(self) -> tuple[Connections, Routes, Clock]:

@@ -5,19 +5,22 @@ live as long as the client.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from google.protobuf.message import Message
 
+from fmqclient.loop_turns import LoopWatch
 from fmqcore.errors import NoPermission, error_of
 from fmqcore.routing import BrokerRoute
 from fmqport.clock import Clock
+from fmqport.methods import ROUTES
 from fmqport.transport import Connection, Method, Stream, Transport, TransportError
 from fmqproto.v1 import client_pb2
 
 DIAL_TIMEOUT_S = 2.0
 """To connect, and again to be answered: a broker that needs longer is passed over for now."""
+_TRIES = 3
 HEDGE_S = 0.3
 """Silent for so long: the next broker is tried beside it."""
 
@@ -41,6 +44,31 @@ class Connections:
         connections, self._by_address = list(self._by_address.values()), {}
         for connection in connections:
             await connection.close()
+
+
+async def ask_whether_alive(
+    connection: Connection,
+    clock: Clock,
+    watch: LoopWatch,
+    heard_ms: Callable[[], int],
+    timeout_s: float,
+) -> None:
+    """Raise `TransportError` if a silent broker does not answer within `timeout_s`.
+
+    A try during which the program blocked the loop proves nothing, nor does one during which the
+    broker was heard after all.
+    """
+    for left in reversed(range(_TRIES)):
+        began_ms = clock.monotonic_ms()
+        try:
+            await connection.call(ROUTES, client_pb2.RouteRequest(), timeout_s)
+        except TransportError:
+            if heard_ms() > began_ms:
+                return
+            if not left or not watch.blocked_since(began_ms):
+                raise
+        else:
+            return
 
 
 class Backoff:

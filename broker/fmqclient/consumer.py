@@ -6,7 +6,6 @@ ack timed out, or it was nacked. What was acked is remembered through a failover
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -16,27 +15,31 @@ from fmqclient.admin import Admin
 from fmqclient.arguments import as_places, check_fetch, check_seconds
 from fmqclient.commits import Committing, all_leave
 from fmqclient.connections import Connections
+from fmqclient.handout import Handout
+from fmqclient.loop_turns import LoopTurns, LoopWatch
 from fmqclient.message import Chunk, Message
 from fmqclient.routes import Routes
 from fmqclient.session import Session
 from fmqclient.settings import ConsumerSettings, Start
 from fmqclient.track import Track
-from fmqcore.consume.ranges import Range, RangeSet
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
 from fmqcore.routing import Place
-from fmqcore.words import GroupName, Offset
+from fmqcore.words import GroupName
 from fmqport.clock import Clock
 
 _CLOSED: Final = "the consumer was closed: acks that were not stored by then may not be"
-_FAIR: Final = 256
-"""Messages after which others on the loop get their turn, although more are there."""
 
 
 class Consumer:
     """A member of a consumer group. Use it as `async with client.consumer(...) as sub`."""
 
     def __init__(
-        self, connections: Connections, routes: Routes, clock: Clock, settings: ConsumerSettings
+        self,
+        connections: Connections,
+        routes: Routes,
+        clock: Clock,
+        settings: ConsumerSettings,
+        watch: LoopWatch | None = None,
     ) -> None:
         self._connections = connections
         self._routes = routes
@@ -45,14 +48,12 @@ class Consumer:
         self._auto = settings.ack == "auto"
         self._session_id = f"{settings.client_name or 'fmq'}-{clock.random_id():016x}"
         self._sessions: dict[GroupName, Session] = {}
-        self._chunks: deque[Chunk] = deque()
-        self._chunk: Chunk | None = None  # being handed out
-        self._next = self._end = 0  # the range of it being handed out
-        self._rest: list[Range] = []  # further ranges of it
-        self._copy = False  # it may hold what was handed out before
-        self._waiting: dict[Track, RangeSet] = {}  # what waits here, as long as none is handed out
+        self._handout = Handout()
+        self._take_now = self._handout.take
+        self._refine = self._handout.refine
+        self._turns = LoopTurns(clock)
+        self._watch = watch or LoopWatch(clock)
         self._given: list[Message] = []  # ack="auto": handed out and not yet acked
-        self._turn = 0
         self._there = asyncio.Event()  # a chunk is there, or the end is
         self._tasks: asyncio.TaskGroup | None = None
         self._main: asyncio.Task[None] | None = None
@@ -150,6 +151,8 @@ class Consumer:
                     self._drop,
                     self._refine,
                     elsewhere=lambda: any(s.may_serve for s in self._sessions.values()),
+                    turns=self._turns,
+                    watch=self._watch,
                 )
                 work = session.run()
                 try:
@@ -178,12 +181,11 @@ class Consumer:
         An empty list: none came in time, or the consumer was closed.
         """
         check_fetch(max_messages, timeout)
-        if self._turn >= _FAIR - 1:  # before the time runs: it would end what is there already
-            self._turn = 0
-            await asyncio.sleep(0)
+        if self._turns.due():  # before the time runs: it would end what is there already
+            await self._turns.give()
         try:
             async with asyncio.timeout(timeout):
-                first = await self._take()
+                first = await self._first()
         except TimeoutError:
             return []
         found = [] if first is None else [first]
@@ -194,12 +196,13 @@ class Consumer:
         return found
 
     async def _take(self) -> Message | None:
+        if self._turns.due():
+            await self._turns.give()
+        return await self._first()
+
+    async def _first(self) -> Message | None:
         if self._auto:
             self._ack_given()
-        self._turn += 1
-        if self._turn >= _FAIR:
-            self._turn = 0
-            await asyncio.sleep(0)
         while (message := self._take_now()) is None:
             if self._error is not None:
                 raise self._error
@@ -207,41 +210,11 @@ class Consumer:
                 return None
             if self._main is None:
                 raise Unavailable("open the consumer first: async with ... as consumer")
-            self._turn = 0
             self._there.clear()
             await self._there.wait()
         if self._auto:
             self._given.append(message)
         return message
-
-    def _take_now(self) -> Message | None:
-        self._waiting.clear()
-        while True:
-            chunk = self._chunk
-            if chunk is not None and self._next < self._end:
-                offset = self._next
-                self._next = offset + 1
-                if self._copy and chunk.is_done(offset):  # by now
-                    continue
-                return Message(chunk, offset)
-            if not self._advance():
-                return None
-
-    def _advance(self) -> bool:
-        """The next range to hand out, of this chunk or of the next."""
-        if self._rest:
-            self._next, self._end = self._rest.pop(0)
-            return True
-        if self._chunk is not None:
-            chunk, self._chunk = self._chunk, None
-            chunk.session.give_credit(chunk.bytes)
-        if not self._chunks:
-            return False
-        chunk = self._chunk = self._chunks.popleft()
-        self._rest = chunk.refine()
-        self._copy = chunk.may_be_a_copy
-        self._next = self._end = 0
-        return True
 
     def _ack_given(self) -> None:
         for message in self._given:
@@ -252,69 +225,14 @@ class Consumer:
     # ---- from the sessions
 
     def _deliver(self, chunk: Chunk) -> None:
-        if chunk.delivery_count > 1:
-            chunk.say_again()
-            self._leave_out_waiting(chunk)
-        elif (waiting := self._waiting.get(chunk.track)) is not None:
-            for first, end in chunk.ranges:
-                waiting.add(first, end)
-        self._chunks.append(chunk)
+        self._handout.deliver(chunk)
         self._there.set()
 
-    def _leave_out_waiting(self, chunk: Chunk) -> None:
-        """It was overdue while it waited here: the first copy is shown, not both."""
-        waiting = self._waiting.get(chunk.track)
-        if waiting is None:  # made once for all that comes at once
-            waiting = self._waiting[chunk.track] = RangeSet()
-            now = self._chunk
-            if now is not None and now.track is chunk.track and now.term == chunk.term:
-                for first, end in ((self._next, self._end), *self._rest):
-                    waiting.add(Offset(first), Offset(end))
-            for each in self._chunks:
-                if each.track is chunk.track and each.term == chunk.term:
-                    for first, end in each.ranges:
-                        waiting.add(first, end)
-        chunk.ranges = [gap for piece in chunk.ranges for gap in waiting.gaps(*piece)]
-        for first, end in chunk.ranges:
-            waiting.add(first, end)
-
-    def _refine(self, session: Session) -> None:
-        """Acks are about to be forgotten, as stored: leave out of copies what they were for."""
-        for chunk in self._chunks:
-            if chunk.session is session and chunk.may_be_a_copy:
-                chunk.refine()
-        if self._chunk is not None and self._chunk.session is session and self._copy:
-            rest = [(Offset(self._next), Offset(self._end)), *self._rest]
-            self._next = self._end = 0
-            self._chunk.ranges = [(first, end) for first, end in rest if first < end]
-            self._rest = self._chunk.refine()
-
     def _drop(self, session: Session, track: Track | None) -> None:
-        """Forget what was not handed out of one queue, or of all of a session: it comes again."""
-        self._waiting.clear()
-        if self.on_drop is not None:  # what was taken for a program, and not given to it
+        """See `Handout.drop`; what was taken for a program and not given to it goes first."""
+        if self.on_drop is not None:
             self.on_drop(session, track)
-        kept: deque[Chunk] = deque()
-        for chunk in self._chunks:
-            if chunk.session is session and (track is None or chunk.track is track):
-                for first, end in chunk.ranges:
-                    session.nacked(chunk, first, end, 0)
-                session.give_credit(chunk.bytes)
-            else:
-                kept.append(chunk)
-        self._chunks = kept
-        chunk_now = self._chunk
-        if chunk_now is None or chunk_now.session is not session:
-            return
-        if track is None or chunk_now.track is track:
-            left: list[tuple[int, int]] = [(self._next, self._end), *self._rest]
-            for begin, until in left:
-                if begin < until:
-                    session.nacked(chunk_now, begin, until, 0)
-            self._next = self._end = 0
-            self._rest = []
-        if track is None:
-            self._chunk = None  # a new session has its own credit
+        self._handout.drop(session, track)
 
     # ---- control
 

@@ -15,8 +15,9 @@ from collections import deque
 from contextlib import suppress
 from typing import Final
 
-from fmqclient.connections import Backoff, Connections, open_at_first
+from fmqclient.connections import Backoff, Connections, ask_whether_alive, open_at_first
 from fmqclient.lane import Lane
+from fmqclient.loop_turns import LoopWatch
 from fmqclient.outbox import Outbox
 from fmqclient.records import Flight, resolve, resolve_unanswered
 from fmqclient.refusals import Refusals
@@ -28,7 +29,7 @@ from fmqcore.errors import FmqError, Unavailable, error_of
 from fmqcore.routing import candidates, grants
 from fmqcore.words import Epoch, GroupName, Permission
 from fmqport.clock import Clock
-from fmqport.methods import PRODUCE, ROUTES
+from fmqport.methods import PRODUCE
 from fmqport.transport import Stream, TransportError
 from fmqproto.v1 import client_pb2
 
@@ -58,6 +59,7 @@ class Link:
         clock: Clock,
         outbox: Outbox,
         settings: ProducerSettings,
+        watch: LoopWatch | None = None,
     ) -> None:
         self.group = group
         self.why = "connecting"
@@ -67,6 +69,7 @@ class Link:
         self._clock = clock
         self._outbox = outbox
         self._settings = settings
+        self._loop_watch = watch or LoopWatch(clock)
         self._refusals = Refusals(clock, outbox, self.avoid, self.renew, routes.want)
         self._one_way = settings.level == client_pb2.ONE_WAY
         self._up = grants(routes.table.groups.get(group), Permission.WRITE)
@@ -371,8 +374,9 @@ class Link:
 
     async def _watch(self) -> None:
         """Ask a silent broker whether it lives; leave it if it does not, or may write no more."""
+        watch = self._loop_watch
         while True:
-            await self._clock.sleep(PROBE_AFTER_MS / 2000)
+            self._heard_ms += await watch.sleep(PROBE_AFTER_MS / 2000)  # deaf is not silent
             if self._leaving is not None and self._clock.monotonic_ms() >= self._leave_by_ms:
                 raise self._leaving
             if not self._sent:
@@ -380,8 +384,9 @@ class Link:
                 continue
             if self._clock.monotonic_ms() - self._heard_ms < PROBE_AFTER_MS:
                 continue
-            await self._connections.to(self._address).call(
-                ROUTES, client_pb2.RouteRequest(), PROBE_TIMEOUT_S
+            connection = self._connections.to(self._address)
+            await ask_whether_alive(
+                connection, self._clock, watch, lambda: self._heard_ms, PROBE_TIMEOUT_S
             )
             self._heard_ms = self._clock.monotonic_ms()
 

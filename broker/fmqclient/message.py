@@ -1,9 +1,11 @@
 """What a consumer gets: messages, each made when it is asked for, from a delivered batch."""
 
+import logging
 from array import array
 from collections.abc import Iterable
 from copy import copy
 
+from fmqclient.loop_turns import LoopTurns
 from fmqclient.track import Track
 from fmqcore.batch import HEADER_LEN, BadBatch, BatchType, check_payload, parse_header
 from fmqcore.columns import BadColumns, decode, decode_headers
@@ -11,6 +13,8 @@ from fmqcore.consume.ranges import Range
 from fmqcore.errors import BadCrc, InvalidArgument, Malformed
 from fmqcore.words import Epoch, Offset
 from fmqproto.v1 import client_pb2
+
+_log = logging.getLogger("fmqclient")
 
 
 class Chunk:
@@ -120,6 +124,8 @@ class Acker:
 
     epoch: Epoch
     """The term of the group in which its broker serves."""
+    turns: LoopTurns
+    """When a call that need not wait must let the loop turn."""
 
     def acked(self) -> None:
         """Some track has news."""
@@ -166,6 +172,16 @@ def control_of(track: Track) -> client_pb2.QueueControl:
         generation=track.generation,
         pause=track.paused,
         resume=not track.paused,
+    )
+
+
+def warn_of_skipped(topic: str, group: str, broker_group: str, what: client_pb2.Skipped) -> None:
+    """Retention was faster than the consumer group."""
+    _log.warning(
+        "%s: group %s queue %d: %d messages from offset %d on were deleted by retention before "
+        "consumer group %s had acked them",
+        *(topic, broker_group, what.queue_id, what.end_offset - what.first_offset),
+        *(what.first_offset, group),
     )
 
 
@@ -231,8 +247,14 @@ class Message:
         return self._chunk.delivery_count
 
     async def ack(self) -> None:
-        """Done with it. Sent soon, together with others; `Consumer.commit` waits until stored."""
+        """Done with it. Sent soon, together with others; `Consumer.commit` waits until stored.
+
+        Waits for nothing, but lets the event loop turn if the program has long held it.
+        """
         self.ack_now()
+        turns = self._chunk.session.turns
+        if turns.due():
+            await turns.give()
 
     def ack_now(self) -> None:
         """The same without `await`."""
@@ -250,6 +272,8 @@ class Message:
         chunk.nacked.add(self.offset)
         if chunk.term == chunk.track.term:
             chunk.session.nacked(chunk, self.offset, self.offset + 1, delay_ms)
+        if chunk.session.turns.due():
+            await chunk.session.turns.give()
 
     def is_of(self, session: Acker, track: Track | None) -> bool:
         """Whether it came by that session, of that queue (None: of any)."""

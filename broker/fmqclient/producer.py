@@ -9,6 +9,7 @@ the record was not stored. Retries are made here and are idempotent: nothing is 
 """
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Sequence
 from functools import partial
 from types import TracebackType
@@ -24,7 +25,9 @@ from fmqclient.arguments import (
 )
 from fmqclient.connections import Connections
 from fmqclient.link import Link
+from fmqclient.loop_turns import LoopWatch
 from fmqclient.outbox import Outbox
+from fmqclient.producer_topics import KnownTopics
 from fmqclient.records import RECORD_OVERHEAD, Record, SendResult
 from fmqclient.routes import Routes
 from fmqclient.settings import ProducerSettings
@@ -32,19 +35,18 @@ from fmqclient.tasks import all_done
 from fmqclient.topic import Topic
 from fmqclient.turns import Turns
 from fmqcore.batch import MAX_PAYLOAD
-from fmqcore.cluster import TopicConfig
 from fmqcore.errors import (
-    FmqError,
     InvalidArgument,
     Overloaded,
     TooLarge,
     Unavailable,
-    UnknownTopic,
 )
 from fmqcore.words import GroupName, require_name
 from fmqport.clock import Clock
 
+_log = logging.getLogger("fmqclient")
 _TICK_S: Final = 0.1
+_READ_FIRST_MS: Final = 1000
 _MAX_RECORD: Final = MAX_PAYLOAD - 64
 """Bytes of one record at most, its key and headers included."""
 
@@ -53,19 +55,25 @@ class Producer:
     """Sends records. Use it as `async with client.producer(...) as p`."""
 
     def __init__(
-        self, connections: Connections, routes: Routes, clock: Clock, settings: ProducerSettings
+        self,
+        connections: Connections,
+        routes: Routes,
+        clock: Clock,
+        settings: ProducerSettings,
+        watch: LoopWatch | None = None,
     ) -> None:
         self._connections = connections
         self._routes = routes
         self._clock = clock
         self._settings = settings
+        self._watch = watch or LoopWatch(clock)
         self._turns: Turns[asyncio.Future[SendResult]] = Turns()
         self._box = Outbox(settings, clock, self._new_link, self._turns.look)
         self._links: dict[GroupName, Link] = {}
         self._busy = asyncio.Event()  # something is outstanding
         self._tasks: asyncio.TaskGroup | None = None
         self._main: asyncio.Task[None] | None = None
-        self._doubted: set[str] = set()  # topics that an answer of late did not know
+        self._topics = KnownTopics(self._box, routes, clock, settings, self._begin)
         self._number = 0  # of records handed in
         self._closed = ""  # why nothing more is taken
 
@@ -104,10 +112,20 @@ class Producer:
             try:
                 await asyncio.wait([main])
             finally:
+                self._warn_of_pending("closed")
                 self._box.close()
 
+    def _warn_of_pending(self, how: str) -> None:
+        if pending := self._box.outstanding_records:
+            _log.warning(
+                "a producer was %s with %d records pending: each ends with an error, "
+                "DeliveryUnknown if it may be stored; flush() before, or raise close_timeout_s",
+                how,
+                pending,
+            )
+
     async def _run(self, ready: "asyncio.Future[None]") -> None:
-        forget = self._routes.on_change(self._learn)
+        forget = self._routes.on_change(self._topics.learn)
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -124,12 +142,19 @@ class Producer:
             self._box.close()
 
     async def _tick(self) -> None:
-        """Deadlines, and what was put off."""
+        """Deadlines, and what was put off.
+
+        What the brokers have answered while the program blocked the loop is read first.
+        """
+        expire_from_ms = 0
         while True:
             await self._busy.wait()
-            await self._clock.sleep(_TICK_S)
+            late_ms = await self._watch.sleep(_TICK_S)
             now_ms = self._clock.monotonic_ms()
-            self._box.tick(now_ms)
+            if late_ms:
+                expire_from_ms = now_ms + _READ_FIRST_MS
+            if now_ms >= expire_from_ms:
+                self._box.tick(now_ms)
             for link in list(self._links.values()):
                 link.tick(now_ms)
             if not self._box.outstanding_records:
@@ -327,66 +352,14 @@ class Producer:
     def _new_topic(self, name: str) -> Topic:
         require_name("topic", name)
         topic = self._box.new_topic(name)
-        self._begin(self._resolve(topic))
+        self._begin(self._topics.resolve(topic))
         return topic
 
-    async def _resolve(self, topic: Topic) -> None:
-        """Learn the groups and queues of a topic, for as long as its first record may wait."""
-        until_ms = self._clock.monotonic_ms() + int(self._settings.delivery_timeout_s * 1000)
-        while True:
-            try:
-                config = await self._routes.topic(topic.name)
-            except Unavailable as error:
-                if self._clock.monotonic_ms() >= until_ms:
-                    self._box.forget(topic, error)
-                    return
-                await self._clock.sleep(self._clock.uniform(_TICK_S, 3 * _TICK_S))
-            except FmqError as error:
-                self._box.forget(topic, error)
-                return
-            else:
-                self._box.know(topic, config)
-                return
-
-    def _learn(self) -> None:
-        """The routes were refreshed: topics may have other groups, or be gone."""
-        for topic in list(self._box.topics.values()):
-            if topic.config is None:
-                continue
-            config = self._routes.table.topics.get(topic.name)
-            if config is not None:
-                self._take_config(topic, config)
-            elif topic.name not in self._doubted:
-                self._doubted.add(topic.name)
-                self._begin(self._doubt(topic))
-
-    async def _doubt(self, topic: Topic) -> None:
-        """Who answered does not know it, and may be cut from ZooKeeper: ask everybody."""
-        try:
-            config = await self._routes.topic(topic.name)
-        except Unavailable:
-            return  # nobody can tell: the next answer may
-        except UnknownTopic:
-            if self._box.topics.get(topic.name) is topic:
-                self._forget(topic)
-        else:
-            if self._box.topics.get(topic.name) is topic:
-                self._take_config(topic, config)
-        finally:
-            self._doubted.discard(topic.name)
-
-    def _take_config(self, topic: Topic, config: TopicConfig) -> None:
-        assert topic.config is not None, "it was known before"
-        if config.id == topic.config.id:
-            self._box.know(topic, config)
-        else:
-            self._forget(topic)
-
-    def _forget(self, topic: Topic) -> None:
-        self._box.forget(topic, UnknownTopic(f"topic {topic.name} was deleted"))
-
     def _new_link(self, group: GroupName) -> Link:
-        link = Link(group, self._connections, self._routes, self._clock, self._box, self._settings)
+        link = Link(
+            *(group, self._connections, self._routes, self._clock, self._box, self._settings),
+            self._watch,
+        )
         self._links[group] = link
         self._begin(link.run())
         return link

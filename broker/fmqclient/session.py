@@ -9,14 +9,14 @@ the program has taken a delivery. Acks are gathered for a moment and said in one
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 from fmqclient.commits import Commits
-from fmqclient.connections import Backoff, Connections, open_at_first
-from fmqclient.message import Acker, Chunk, acks_of, control_of, nack_of
+from fmqclient.connections import Backoff, Connections, ask_whether_alive, open_at_first
+from fmqclient.loop_turns import LoopTurns, LoopWatch
+from fmqclient.message import Acker, Chunk, acks_of, control_of, nack_of, warn_of_skipped
 from fmqclient.routes import STRANGE_MS, Routes
 from fmqclient.settings import ConsumerSettings
 from fmqclient.tasks import until_one_fails
@@ -32,7 +32,7 @@ from fmqcore.errors import (
 from fmqcore.routing import candidates
 from fmqcore.words import Epoch, GroupName, Permission
 from fmqport.clock import Clock
-from fmqport.methods import CONSUME, ROUTES
+from fmqport.methods import CONSUME
 from fmqport.transport import Stream, TransportError
 from fmqproto.v1 import client_pb2
 
@@ -43,8 +43,6 @@ BUSY_LINGER_MS: Final = 25
 PROBE_TIMEOUT_S: Final = 1.5
 _STEADY_MS: Final = 1000
 _FATAL: Final = (InvalidArgument, Unsupported)
-
-_log = logging.getLogger("fmqclient")
 
 
 class Session(Acker):
@@ -63,6 +61,8 @@ class Session(Acker):
         refine: Callable[["Session"], None],
         *,
         elsewhere: Callable[[], bool] = lambda: False,
+        turns: LoopTurns | None = None,
+        watch: LoopWatch | None = None,
     ) -> None:
         self.group = group
         self.why = "connecting"
@@ -78,6 +78,8 @@ class Session(Acker):
         self._dropped = dropped
         self._refine = refine
         self._elsewhere = elsewhere  # another group may serve it
+        self.turns = turns or LoopTurns(clock)
+        self._loop_watch = watch or LoopWatch(clock)
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()  # do not gather: somebody waits for a token, or we leave
         self._said_ms = 0  # when we last said something
@@ -303,12 +305,7 @@ class Session(Acker):
     def _note_skipped(self, what: client_pb2.Skipped) -> None:
         count = what.end_offset - what.first_offset
         self.skipped[what.queue_id] = self.skipped.get(what.queue_id, 0) + count
-        _log.warning(
-            "%s: group %s queue %d: %d messages from offset %d on were deleted by retention before "
-            "consumer group %s had acked them",
-            *(self._settings.topic, self.group, what.queue_id, count, what.first_offset),
-            self._settings.group,
-        )
+        warn_of_skipped(self._settings.topic, self._settings.group, self.group, what)
 
     def _stored(self, token: int) -> None:
         if self.commits.waiting:  # for acks that came after it
@@ -391,10 +388,12 @@ class Session(Acker):
 
     async def _watch(self) -> None:
         """Ask a silent broker whether it lives."""
+        watch = self._loop_watch
         while True:
-            await self._clock.sleep(self._beat_ms / 4000)
+            self._heard_ms += await watch.sleep(self._beat_ms / 4000)  # deaf is not silent
             if self._clock.monotonic_ms() - self._heard_ms > self._beat_ms * 1.3:
-                await self._connections.to(self._address).call(
-                    ROUTES, client_pb2.RouteRequest(), PROBE_TIMEOUT_S
+                connection = self._connections.to(self._address)
+                await ask_whether_alive(
+                    connection, self._clock, watch, lambda: self._heard_ms, PROBE_TIMEOUT_S
                 )
                 self._heard_ms = self._clock.monotonic_ms()

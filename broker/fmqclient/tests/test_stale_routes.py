@@ -335,7 +335,6 @@ def test_routes_that_change_while_a_producer_is_closed_harm_nobody(turns: int) -
                     for listener in list(listeners):
                         listener()
                     await closing
-                assert c._refreshing is not None
-                assert not c._refreshing.done()
+                assert not c._tasks[0].done()
 
     run(work())

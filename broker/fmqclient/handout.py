@@ -1,0 +1,119 @@
+"""What was delivered to one consumer and waits to be handed to its program, in order. No I/O."""
+
+from collections import deque
+
+from fmqclient.message import Acker, Chunk, Message
+from fmqclient.track import Track
+from fmqcore.consume.ranges import Range, RangeSet
+from fmqcore.words import Offset
+
+
+class Handout:
+    """Chunks of all sessions of a consumer, merged; `take` makes one message after the other."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[Chunk] = deque()
+        self._chunk: Chunk | None = None  # being handed out
+        self._next = self._end = 0  # the range of it being handed out
+        self._rest: list[Range] = []  # further ranges of it
+        self._copy = False  # it may hold what was handed out before
+        self._waiting: dict[Track, RangeSet] = {}  # what waits here, as long as none is handed out
+
+    def __len__(self) -> int:
+        """How many messages wait, copies included."""
+        now = [(self._next, self._end), *self._rest] if self._chunk is not None else []
+        waiting = [piece for chunk in self._chunks for piece in chunk.ranges]
+        return sum(end - first for first, end in (*now, *waiting))
+
+    def take(self) -> Message | None:
+        """The next message; None if none is there."""
+        self._waiting.clear()
+        while True:
+            chunk = self._chunk
+            if chunk is not None and self._next < self._end:
+                offset = self._next
+                self._next = offset + 1
+                if self._copy and chunk.is_done(offset):  # by now
+                    continue
+                return Message(chunk, offset)
+            if not self._advance():
+                return None
+
+    def _advance(self) -> bool:
+        """The next range to hand out, of this chunk or of the next."""
+        if self._rest:
+            self._next, self._end = self._rest.pop(0)
+            return True
+        if self._chunk is not None:
+            chunk, self._chunk = self._chunk, None
+            chunk.session.give_credit(chunk.bytes)
+        if not self._chunks:
+            return False
+        chunk = self._chunk = self._chunks.popleft()
+        self._rest = chunk.refine()
+        self._copy = chunk.may_be_a_copy
+        self._next = self._end = 0
+        return True
+
+    def deliver(self, chunk: Chunk) -> None:
+        """A delivery came: to the end of the line."""
+        if chunk.delivery_count > 1:
+            chunk.say_again()
+            self._leave_out_waiting(chunk)
+        elif (waiting := self._waiting.get(chunk.track)) is not None:
+            for first, end in chunk.ranges:
+                waiting.add(first, end)
+        self._chunks.append(chunk)
+
+    def _leave_out_waiting(self, chunk: Chunk) -> None:
+        """It was overdue while it waited here: the first copy is shown, not both."""
+        waiting = self._waiting.get(chunk.track)
+        if waiting is None:  # made once for all that comes at once
+            waiting = self._waiting[chunk.track] = RangeSet()
+            now = self._chunk
+            if now is not None and now.track is chunk.track and now.term == chunk.term:
+                for first, end in ((self._next, self._end), *self._rest):
+                    waiting.add(Offset(first), Offset(end))
+            for each in self._chunks:
+                if each.track is chunk.track and each.term == chunk.term:
+                    for first, end in each.ranges:
+                        waiting.add(first, end)
+        chunk.ranges = [gap for piece in chunk.ranges for gap in waiting.gaps(*piece)]
+        for first, end in chunk.ranges:
+            waiting.add(first, end)
+
+    def refine(self, session: Acker) -> None:
+        """Acks are about to be forgotten, as stored: leave out of copies what they were for."""
+        for chunk in self._chunks:
+            if chunk.session is session and chunk.may_be_a_copy:
+                chunk.refine()
+        if self._chunk is not None and self._chunk.session is session and self._copy:
+            rest = [(Offset(self._next), Offset(self._end)), *self._rest]
+            self._next = self._end = 0
+            self._chunk.ranges = [(first, end) for first, end in rest if first < end]
+            self._rest = self._chunk.refine()
+
+    def drop(self, session: Acker, track: Track | None) -> None:
+        """Forget what was not handed out of one queue, or of all of a session: it comes again."""
+        self._waiting.clear()
+        kept: deque[Chunk] = deque()
+        for chunk in self._chunks:
+            if chunk.session is session and (track is None or chunk.track is track):
+                for first, end in chunk.ranges:
+                    session.nacked(chunk, first, end, 0)
+                session.give_credit(chunk.bytes)
+            else:
+                kept.append(chunk)
+        self._chunks = kept
+        chunk_now = self._chunk
+        if chunk_now is None or chunk_now.session is not session:
+            return
+        if track is None or chunk_now.track is track:
+            left: list[tuple[int, int]] = [(self._next, self._end), *self._rest]
+            for begin, until in left:
+                if begin < until:
+                    session.nacked(chunk_now, begin, until, 0)
+            self._next = self._end = 0
+            self._rest = []
+        if track is None:
+            self._chunk = None  # a new session has its own credit

@@ -1,0 +1,112 @@
+"""A program that does not give the event loop its turns: turns given for it, and stalls noticed.
+
+Heartbeats and acks leave by the loop on which the program runs. A handler that blocks and then
+awaits something that is there already (`ack`, the next buffered message) would never let them
+leave; the broker would give its queues to another member, and its messages would come twice.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from fmqport.clock import Clock
+
+TURN_EVERY: Final = 256
+"""Calls after which the loop gets a turn, however quick they were."""
+TURN_MS: Final = 10
+"""After so long without a turn the next call gives one."""
+_LONG_MS: Final = 50
+"""After so long a bare turn is not enough: answers must be read, and theirs be written."""
+_SHARE: Final = 50
+"""Of the time that the program held the loop, this part is given to the client."""
+_LONGEST_MS: Final = 20
+
+_PERIOD_MS: Final = 250
+STALL_MS: Final = 300
+"""So late, a timer shows that the loop was blocked: what was not heard meanwhile is no silence."""
+_WARN_MS: Final = 1000
+_WARN_EVERY_MS: Final = 10_000
+
+_log = logging.getLogger("fmqclient")
+
+
+class LoopTurns:
+    """When calls that need not wait must let the loop turn all the same. One per consumer."""
+
+    __slots__ = ("_armed", "_calls", "_clock", "_since_ms")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._armed = False  # the loop has not turned since `_since_ms`
+        self._calls = 0
+        self._since_ms = 0
+
+    def due(self) -> bool:
+        """Whether this call must give the loop a turn."""
+        if not self._armed:
+            self._armed = True
+            self._calls = 0
+            self._since_ms = self._clock.monotonic_ms()
+            asyncio.get_running_loop().call_soon(self._turned)
+            return False
+        self._calls += 1
+        return self._calls >= TURN_EVERY or self._clock.monotonic_ms() - self._since_ms >= TURN_MS
+
+    async def give(self) -> None:
+        """Let the loop turn: the longer, the longer it was held."""
+        held_ms = self._clock.monotonic_ms() - self._since_ms
+        if held_ms >= _LONG_MS:
+            await self._clock.sleep(min(held_ms / _SHARE, _LONGEST_MS) / 1000)
+            return
+        await asyncio.sleep(0)
+        if held_ms >= TURN_MS:
+            await asyncio.sleep(0)  # what the first turn woke up runs in the second
+
+    def _turned(self) -> None:
+        self._armed = False
+
+
+class LoopWatch:
+    """Notices when the program blocks the loop, and says how long. One per client."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._blocked_until_ms: int | None = None
+        self._warned_ms: int | None = None
+        self._warned_length_ms = 0
+
+    async def run(self) -> None:
+        """Watch, until cancelled."""
+        while True:
+            late_ms = await self.sleep(_PERIOD_MS / 1000)
+            if late_ms >= _WARN_MS:
+                self._warn(late_ms)
+
+    async def sleep(self, seconds: float) -> int:
+        """Sleep; return how much too late it ended, if the loop was blocked, else 0."""
+        before_ms = self._clock.monotonic_ms()
+        await self._clock.sleep(seconds)
+        now_ms = self._clock.monotonic_ms()
+        late_ms = now_ms - before_ms - int(seconds * 1000)
+        if late_ms < STALL_MS:
+            return 0
+        self._blocked_until_ms = now_ms
+        return late_ms
+
+    def blocked_since(self, moment_ms: int) -> bool:
+        """Whether the loop was blocked for a while after that moment."""
+        return self._blocked_until_ms is not None and self._blocked_until_ms > moment_ms
+
+    def _warn(self, length_ms: int) -> None:
+        """Not every stall of a program that blocks again and again, but each longer kind."""
+        now_ms = self._clock.monotonic_ms()
+        recent = self._warned_ms is not None and now_ms - self._warned_ms < _WARN_EVERY_MS
+        if recent and length_ms < 2 * self._warned_length_ms:
+            return
+        self._warned_ms, self._warned_length_ms = now_ms, length_ms
+        _log.warning(
+            "the event loop was blocked for %.1f s: no heartbeat and no ack left meanwhile, and a "
+            "broker gives the queues of a silent consumer to others; run blocking work in "
+            "asyncio.to_thread(), or use fmqclient.sync",
+            length_ms / 1000,
+        )

@@ -1,0 +1,88 @@
+"""What a producer knows of its topics: learned for the first record, and kept up to date."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from fmqclient.outbox import Outbox
+from fmqclient.routes import Routes
+from fmqclient.settings import ProducerSettings
+from fmqclient.topic import Topic
+from fmqcore.cluster import TopicConfig
+from fmqcore.errors import FmqError, Unavailable, UnknownTopic
+from fmqport.clock import Clock
+
+_TICK_S: Final = 0.1
+
+
+class KnownTopics:
+    """The topics of one producer. `begin` runs work as one of the producer's tasks."""
+
+    def __init__(
+        self,
+        box: Outbox,
+        routes: Routes,
+        clock: Clock,
+        settings: ProducerSettings,
+        begin: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        self._box = box
+        self._routes = routes
+        self._clock = clock
+        self._timeout_s = settings.delivery_timeout_s
+        self._begin = begin
+        self._doubted: set[str] = set()  # topics that an answer of late did not know
+
+    async def resolve(self, topic: Topic) -> None:
+        """Learn the groups and queues of a topic, for as long as its first record may wait."""
+        until_ms = self._clock.monotonic_ms() + int(self._timeout_s * 1000)
+        while True:
+            try:
+                config = await self._routes.topic(topic.name)
+            except Unavailable as error:
+                if self._clock.monotonic_ms() >= until_ms:
+                    self._box.forget(topic, error)
+                    return
+                await self._clock.sleep(self._clock.uniform(_TICK_S, 3 * _TICK_S))
+            except FmqError as error:
+                self._box.forget(topic, error)
+                return
+            else:
+                self._box.know(topic, config)
+                return
+
+    def learn(self) -> None:
+        """The routes were refreshed: topics may have other groups, or be gone."""
+        for topic in list(self._box.topics.values()):
+            if topic.config is None:
+                continue
+            config = self._routes.table.topics.get(topic.name)
+            if config is not None:
+                self._take_config(topic, config)
+            elif topic.name not in self._doubted:
+                self._doubted.add(topic.name)
+                self._begin(self._doubt(topic))
+
+    async def _doubt(self, topic: Topic) -> None:
+        """Who answered does not know it, and may be cut from ZooKeeper: ask everybody."""
+        try:
+            config = await self._routes.topic(topic.name)
+        except Unavailable:
+            return  # nobody can tell: the next answer may
+        except UnknownTopic:
+            if self._box.topics.get(topic.name) is topic:
+                self._forget(topic)
+        else:
+            if self._box.topics.get(topic.name) is topic:
+                self._take_config(topic, config)
+        finally:
+            self._doubted.discard(topic.name)
+
+    def _take_config(self, topic: Topic, config: TopicConfig) -> None:
+        assert topic.config is not None, "it was known before"
+        if config.id == topic.config.id:
+            self._box.know(topic, config)
+        else:
+            self._forget(topic)
+
+    def _forget(self, topic: Topic) -> None:
+        self._box.forget(topic, UnknownTopic(f"topic {topic.name} was deleted"))

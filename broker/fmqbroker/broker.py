@@ -40,6 +40,7 @@ from fmqbroker.server import calls_of, streams_of
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import wait_any
 from fmqbroker.takeover import SideDisk
+from fmqbroker.topic_numbers import TopicClaims
 from fmqbroker.topic_sweep import TopicSweep
 from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.words import BrokerId
@@ -95,22 +96,25 @@ class Broker:
                 BrokerId(settings.broker),
             )
             view = ClusterView(ports.coordination, settings.cluster)
-            if identity := await self._unless_stopped(self._arrive(group, view)):
-                parts = _Parts(settings, ports, journal, group, view, identity)
+            claims = TopicClaims(journal, view, ports.coordination, settings.cluster, ports.clock)
+            if identity := await self._unless_stopped(self._arrive(group, view, claims)):
+                parts = _Parts(settings, ports, journal, group, view, claims, identity)
                 await parts.run(self.health)
             if journal.damage is not None:
                 raise journal.damage  # after all has ended in order: not as if nothing were wrong
 
-    async def _arrive(self, group: GroupStore, view: ClusterView) -> Identity:
+    async def _arrive(self, group: GroupStore, view: ClusterView, claims: TopicClaims) -> Identity:
         """Read the cluster, and see that my name is free; who I am from now on."""
-        await self._read_cluster(group, view)
+        await self._read_cluster(group, view, claims)
         settings, ports = self._settings, self._ports
         me = BrokerId(settings.broker)
         identity = await begin(me, group, ports.disk, ports.clock, settings.grant_ms)
         group.replaces(identity.earlier)
         return identity
 
-    async def _read_cluster(self, group: GroupStore, view: ClusterView) -> None:
+    async def _read_cluster(
+        self, group: GroupStore, view: ClusterView, claims: TopicClaims
+    ) -> None:
         """First contact: wait for ZooKeeper as long as it takes, then read what it holds of us."""
         async with asyncio.TaskGroup() as tasks:
             telling = tasks.create_task(self._tell_that_we_wait())
@@ -120,6 +124,7 @@ class Broker:
             try:
                 await group.load()
                 await view.load()
+                await claims.claim()
                 break
             except Unavailable as error:
                 _log.warning("waiting_for_zookeeper", why=str(error))
@@ -163,13 +168,14 @@ class _Parts:
         journal: Journal,
         group: GroupStore,
         view: ClusterView,
+        claims: TopicClaims,
         identity: Identity,
     ) -> None:
         clock, incarnation = ports.clock, identity.incarnation
         self._identity, self._settings, self._ports = identity, settings, ports
         self._journal = journal
         self._group = group
-        self._view = view
+        self._view, self._claims = view, claims
         self._departure = _Departure(ports.lifecycle)
         self._gate, self._commit = Gate(clock), CommitFrontier()
         side = SideDisk(ports.disk, ports.lifecycle)
@@ -238,6 +244,7 @@ class _Parts:
                         self._journal.run(),
                         self._group.run(),
                         self._view.run(),
+                        self._claims.run(),
                         self._offsets.run(),
                         self._fetch.run(),
                         self._master.run(),

@@ -3,7 +3,7 @@
 Read from ZooKeeper, followed by watches; a node that does not decode keeps what was known before.
 Answers `Routes`, so that any broker can tell any client about the whole cluster; creates and
 deletes topics. Never decides who serves: that is `failover.py`, for the own group alone.
-Leaves in ZooKeeper: `topics` (the next id) and `topics/<t>`.
+Leaves in ZooKeeper: `topics` (the numbers) and `topics/<t>`.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from fmqcore.cluster import (
     topic_to_json,
 )
 from fmqcore.errors import AlreadyExists, InvalidArgument, Malformed, NotFound, Unavailable
+from fmqcore.topic_numbers import TopicNumbers, numbers_from_json
 from fmqcore.words import (
     MAX_QUEUES,
     BrokerId,
@@ -37,7 +38,7 @@ from fmqcore.words import (
     require_name,
 )
 from fmqport.coordination import BadVersion, Coordination, NodeExists
-from fmqport.topic_ids import next_id, next_topic_id
+from fmqport.topic_ids import forget_topic_id, next_topic_id, topic_numbers
 from fmqproto.v1 import client_pb2
 
 _log = structlog.get_logger()
@@ -54,11 +55,13 @@ class ClusterView:
     live: dict[GroupName, frozenset[BrokerId]]
     topics: dict[str, TopicConfig]
     topics_by_id: dict[TopicId, TopicConfig]
+    numbers: TopicNumbers | None  # as last read; None: they do not decode
     changed: Signal
 
     def __init__(self, coordination: Coordination, cluster: str) -> None:
         self.configs, self.states, self.live = {}, {}, {}
         self.topics, self.topics_by_id = {}, {}
+        self.numbers = TopicNumbers()
         self.changed = Signal()
         self._coordination = coordination
         self._cluster = cluster
@@ -180,6 +183,12 @@ class ClusterView:
         self.states[group] = state_from_json(state.data) if state else GroupState()
 
     async def _read_topics(self, _: str) -> None:
+        numbers = await self._coordination.get(paths.topics_node(self._cluster))
+        try:
+            self.numbers = TopicNumbers() if numbers is None else numbers_from_json(numbers.data)
+        except Malformed as error:
+            self.numbers = None
+            _log.error("cluster view: not known", of="topic numbers", why=str(error))
         present = await self._coordination.children(paths.topics_node(self._cluster))
         for gone in sorted(self.topics.keys() - set(present)):
             self._forget_topic(gone)
@@ -261,7 +270,9 @@ class ClusterView:
         chosen = self._checked(name, queues, groups)
         node = paths.topic_node(self._cluster, name)
         if await self._coordination.get(node) is None:
-            number = await next_topic_id(self._coordination, paths.topics_node(self._cluster))
+            await self._require_all_claimed(name)
+            topics = paths.topics_node(self._cluster)
+            number = await next_topic_id(self._coordination, topics, name)
             topic = TopicConfig(name, number, chosen)
             try:
                 await self._coordination.create(node, topic_to_json(topic))
@@ -288,8 +299,11 @@ class ClusterView:
         there = await self._coordination.get(node) if is_name(name) else None
         if there is None:
             raise NotFound(f"there is no topic {name!r} in cluster {self._cluster}")
-        if number and topic_from_json(there.data).id != number:
+        topic = topic_from_json(there.data)
+        if number and topic.id != number:
             raise NotFound(f"topic {name!r} is another one by now: it has not the id {number}")
+        topics = paths.topics_node(self._cluster)
+        await forget_topic_id(self._coordination, topics, name, topic.id)
         try:
             await self._coordination.delete(node, there.version)
         except BadVersion:
@@ -309,12 +323,30 @@ class ClusterView:
             return frozenset()
         node = paths.topics_node(self._cluster)
         await self._coordination.sync(node)
-        given = await next_id(self._coordination, node)  # before the topics: they are made after
+        # Before the topics: they are made after. What ZooKeeper lost is not gone.
+        numbers = await topic_numbers(self._coordination, node)
         for name in await self._coordination.children(node):
             found = await self._coordination.get(paths.topic_node(self._cluster, name))
             if found is not None:
                 strange.discard(topic_from_json(found.data).id)
-        return frozenset(topic for topic in strange if topic < given)
+        lost = set(numbers.lost.values())
+        return frozenset(t for t in strange - lost if numbers.was_given(t))
+
+    async def _require_all_claimed(self, name: str) -> None:
+        """Where ZooKeeper lost topics, no new number before every group has claimed its own.
+
+        A group claims before it opens its first term. Raises `Unavailable`.
+        """
+        numbers = await topic_numbers(self._coordination, paths.topics_node(self._cluster))
+        if not (numbers.lost or numbers.skipped) or name in numbers.lost:
+            return
+        silent = [g for g in sorted(self.configs) if not self.states.get(g, GroupState()).epoch]
+        if silent:
+            raise Unavailable(
+                f"ZooKeeper has lost topics of cluster {self._cluster}, and group "
+                f"{', '.join(silent)} has not said yet which topic numbers its journals hold: "
+                f"topic {name!r} might get one of them; start a broker of it, then try again"
+            )
 
     def _checked(
         self, name: str, queues: int, groups: Sequence[TopicGroup]

@@ -43,6 +43,7 @@ from fmqcore.errors import (
     Unavailable,
     UnknownTopic,
 )
+from fmqcore.topic_numbers import conflict
 from fmqcore.words import GroupName, Offset, require_name
 from fmqport.clock import Clock
 from fmqport.transport import Stream, TransportError
@@ -73,6 +74,7 @@ class FetchService:
     ) -> None:
         self._settings = settings
         self._clock = clock
+        self._journal = journal
         self._gate = gate
         self._cluster = cluster
         self._mine = GroupName(settings.group)
@@ -167,6 +169,8 @@ class FetchService:
             raise UnknownTopic(f"no topic called {name}: create it first")
         if not topic.queues_in(self._mine):
             raise UnknownTopic(f"topic {name} has no queue in group {self._mine}")
+        if (why := conflict(topic, self._journal.state.topics)) is not None:
+            raise why
         return topic
 
     # ---- what the consumer says

@@ -26,6 +26,7 @@ from fmqcore.cluster import TopicConfig
 from fmqcore.consume.inflight import Limits, QueueProgress
 from fmqcore.errors import FmqError, NoPermission, UnknownTopic
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey
+from fmqcore.topic_numbers import conflict
 from fmqcore.words import Epoch, GroupName, Offset, Permission, TopicId
 from fmqport.clock import Clock
 from fmqproto.v1 import client_pb2
@@ -340,10 +341,12 @@ class GroupTable:
         """
         topic = self._cluster.topics_by_id.get(group.topic_id)
         queues = topic.queues_in(self._mine) if topic else 0
-        if topic is None or not queues:
+        other = conflict(topic, self._journal.state.topics) if topic else None
+        if topic is None or not queues or other is not None:
             self._left = self._left | self._entries_of(group)
             del self._groups[group.name, group.topic_id]
-            error = UnknownTopic(f"topic {group.topic} is no longer in group {self._mine}")
+            gone = UnknownTopic(f"topic {group.topic} is no longer in group {self._mine}")
+            error = other or gone
             for session in group.sessions.values():
                 session.finish(error)
             return error

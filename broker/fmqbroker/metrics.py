@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from fmqbroker.health import Health, Running
 from fmqbroker.settings import BrokerSettings
 from fmqcore.cluster import Mode
+from fmqcore.topic_numbers import conflict
 from fmqcore.version import VERSION
 from fmqcore.words import Permission, TopicId
 
@@ -152,7 +153,12 @@ class BrokerCollector(Collector):
         total = CounterMetricFamily(
             "fmq_topic_messages", "Messages ever stored here", labels=(*_OWN, "topic")
         )
-        topics = sorted((topic.name, of) for of, topic in r.view.topics_by_id.items())
+        noted = r.journal.state.topics
+        topics = sorted(
+            (topic.name, of)
+            for of, topic in r.view.topics_by_id.items()
+            if conflict(topic, noted) is None
+        )
         for name, of in topics:
             if of in self._stored:
                 total.add_metric((*self._labels, name), self._stored[of])
@@ -164,7 +170,7 @@ class BrokerCollector(Collector):
         lags: dict[tuple[str, str], int] = {}
         for key in r.offsets.known():
             topic, entry = r.view.topics_by_id.get(key.topic_id), r.offsets.get(key)
-            if topic is None or entry is None:
+            if topic is None or entry is None or conflict(topic, r.journal.state.topics):
                 continue
             end = r.fetch.groups.committed(key.topic_id, key.queue_id)
             of = (topic.name, key.group)

@@ -37,6 +37,7 @@ from fmqcore.crc import crc32c
 from fmqcore.errors import FmqError
 from fmqcore.journal.control import encode_topic
 from fmqcore.journal.state import ProducedBatch
+from fmqcore.topic_numbers import conflict
 from fmqcore.words import GroupName, Permission, Position, TopicId
 from fmqport.clock import Clock
 from fmqport.transport import Stream, TransportError
@@ -140,7 +141,10 @@ class ProduceService:
         for name in opening.topics:
             if name not in self.view.topics:
                 raise errors.UnknownTopic(f"no topic called {name}: create it first")
-            self._queues_here(self.view.topics[name])
+            topic = self.view.topics[name]
+            self._queues_here(topic)
+            if (why := conflict(topic, self.journal.state.topics)) is not None:
+                raise why
 
     async def learn(self, known: Callable[[], bool]) -> None:
         """Unless `known()`, ask ZooKeeper what is new."""
@@ -177,11 +181,8 @@ class ProduceService:
             raise errors.UnknownTopic(f"no topic with id {topic_id}: it may have been deleted")
         queues = self._queues_here(topic)
         noted = self.journal.state.topics.get(topic_id)
-        if noted is not None and noted[0] != topic.name:
-            raise errors.UnknownTopic(
-                f"topic {topic.name} has the number {topic_id}, under which this journal holds "
-                f"messages of topic {noted[0]}: was ZooKeeper lost? Set next_id, make it anew"
-            )
+        if (why := conflict(topic, self.journal.state.topics)) is not None:
+            raise why
         if noted != (topic.name, queues):
             payload = encode_topic(topic_id, topic.name, queues)
             self.journal.append(BatchDraft(BatchType.CONFIG, payload, crc32c(payload)))

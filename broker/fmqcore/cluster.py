@@ -3,7 +3,7 @@
     /fmq/<cluster>/groups/<g>/config     GroupConfig   written by the operator or `fmq`
     /fmq/<cluster>/groups/<g>/state      GroupState    PERSISTENT, compare-and-set by version
     /fmq/<cluster>/groups/<g>/live/<id>  LiveBroker    EPHEMERAL: evidence, never truth
-    /fmq/<cluster>/topics                {"next_id": n}
+    /fmq/<cluster>/topics                TopicNumbers  (`topic_numbers.py`)
     /fmq/<cluster>/topics/<t>            TopicConfig
 
 Unknown JSON fields are ignored, so that a newer writer does not stop an older reader.

@@ -1,49 +1,79 @@
-"""Topic ids: numbers that are never given twice, counted in the topics node (`{"next_id": n}`).
+"""Topic numbers in the topics node: never given twice (`fmqcore.topic_numbers` decides).
 
-Whoever makes a topic takes one first, by compare-and-set: brokers, and the operator. An id whose
-topic was not made after all is lost. Not the topic's own node. Leaves the count in ZooKeeper.
+Whoever makes a topic takes its number first, by compare-and-set: brokers, and the operator. A
+number whose topic was not made after all is lost. Not the topic's own node. Leaves the count in
+ZooKeeper.
 """
 
-import json
+from collections.abc import Callable
 
-from fmqcore.errors import Unavailable
+from fmqcore.errors import Malformed, Unavailable
+from fmqcore.topic_numbers import Noted, TopicNumbers, numbers_from_json, numbers_to_json
 from fmqcore.words import TopicId
 from fmqport.coordination import BadVersion, Coordination, NodeExists
 
 
-async def next_topic_id(coordination: Coordination, node: str) -> TopicId:
-    """Take the next one of the topics node at this path. Raises `Unavailable`."""
+async def next_topic_id(
+    coordination: Coordination, node: str, name: str, wanted: int = 0
+) -> TopicId:
+    """Take the number for a topic of that name: its own if it was lost, else the next one.
+
+    `wanted`: the number that it is known to have had. Raises `Unavailable`.
+    """
+    taken = TopicId(0)
+
+    def take(numbers: TopicNumbers) -> TopicNumbers:
+        nonlocal taken
+        taken, after = numbers.take(name, wanted)
+        return after
+
+    await _change(coordination, node, take)
+    return taken
+
+
+async def claim_topic_ids(coordination: Coordination, node: str, noted: Noted) -> TopicNumbers:
+    """Note the topics of a journal that this ZooKeeper does not know. Raises `Unavailable`."""
+    return await _change(coordination, node, lambda numbers: numbers.claim(noted))
+
+
+async def forget_topic_id(
+    coordination: Coordination, node: str, name: str, number: TopicId
+) -> None:
+    """Before that topic is deleted: one of its name that is made later gets another number."""
+    await _change(coordination, node, lambda numbers: numbers.forget(name, number))
+
+
+async def topic_numbers(coordination: Coordination, node: str) -> TopicNumbers:
+    """What the node says now. Raises `Unavailable`."""
+    found = await coordination.get(node)
+    return TopicNumbers() if found is None else _decoded(node, found.data)
+
+
+async def _change(
+    coordination: Coordination, node: str, edit: Callable[[TopicNumbers], TopicNumbers]
+) -> TopicNumbers:
+    """Compare-and-set, again if somebody else was quicker; writes only a difference."""
     while True:
         found = await coordination.get(node)
+        before = TopicNumbers() if found is None else _decoded(node, found.data)
+        after = edit(before)
+        if after == before:
+            return after
         try:
             if found is None:
-                await coordination.create(node, _encoded(2), make_parents=True)
-                return TopicId(1)
-            taken = _decoded(node, found.data)
-            await coordination.set(node, _encoded(taken + 1), found.version)
+                await coordination.create(node, numbers_to_json(after), make_parents=True)
+            else:
+                await coordination.set(node, numbers_to_json(after), found.version)
         except (BadVersion, NodeExists):
-            continue  # somebody else took it
-        return TopicId(taken)
+            continue
+        return after
 
 
-async def next_id(coordination: Coordination, node: str) -> int:
-    """All numbers below it have been given. Raises `Unavailable`."""
-    found = await coordination.get(node)
-    return 1 if found is None else _decoded(node, found.data)
-
-
-def _encoded(next_id: int) -> bytes:
-    return json.dumps({"next_id": next_id}).encode()
-
-
-def _decoded(node: str, raw: bytes) -> int:
-    """An empty node (made as a parent) counts from 1."""
-    if not raw:
-        return 1
+def _decoded(node: str, raw: bytes) -> TopicNumbers:
     try:
-        return int(json.loads(raw)["next_id"])
-    except (ValueError, KeyError, TypeError) as error:
+        return numbers_from_json(raw)
+    except Malformed as error:
         raise Unavailable(
-            f"{node} in ZooKeeper does not decode, so no topic can be made: {error!r}; "
+            f"{node} in ZooKeeper does not decode, so no topic can be made: {error}; "
             'it says {"next_id": N}, N above every topic\'s id'
         ) from error

@@ -50,7 +50,8 @@ class TopicSeen:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic:
-    """Create the node. `config.id` is 0: the shell takes the next one, which is never given twice.
+    """Create the node. `config.id`: the number that it had, 0 if none is known: the shell gives it
+    back if ZooKeeper lost it, and else takes the next one, which is never given twice.
 
     One that is there meanwhile is no error: the next look sees it.
     """
@@ -147,7 +148,11 @@ def _to_do(seen: TopicSeen) -> list[TopicAction]:
     if seen.there is None:
         queues = sum(g.queues for g in wanted)
         told = Tell("Normal", "TopicCreated", f"{name}: {queues} queues in {len(wanted)} groups")
-        return [CreateTopic(TopicConfig(name, TopicId(0), wanted)), told, Requeue(BUSY_MS)]
+        return [
+            CreateTopic(TopicConfig(name, TopicId(seen.topic.status.id), wanted)),
+            told,
+            Requeue(BUSY_MS),
+        ]
     now = seen.there.value
     if _by_name(now.groups) == _by_name(wanted):
         return [Requeue(CALM_MS)]
@@ -176,7 +181,6 @@ def topic_status(seen: TopicSeen) -> Json:
     topic, older = seen.topic, _older(seen)
     now = None if seen.there is None or older is not None else seen.there.value
     status, reason, message = _ready(seen)
-    known = seen.groups is not None
     generation = topic.metadata.generation
     before = next((c for c in topic.status.conditions if c.type == "Ready"), None)
     since = before.last_transition_time if before is not None and before.status == status else ""
@@ -190,7 +194,7 @@ def topic_status(seen: TopicSeen) -> Json:
     }
     return TopicStatus(
         observed_generation=generation,
-        id=now.id if now is not None else (0 if known else topic.status.id),
+        id=now.id if now is not None else topic.status.id,  # if ZooKeeper lost it, it comes back
         queues=sum(g.queues for g in now.groups) if now is not None else 0,
         message=message[:1024],
         conditions=(Condition.model_validate(condition),),

@@ -62,6 +62,10 @@ class Process:
             )
         return self
 
+    def cut_log(self) -> None:
+        """What is said from now on is alone in it."""
+        self._log.write_text("")
+
     async def says(self, text: str) -> None:
         async with asyncio.timeout(30):
             while text not in self.log:

@@ -101,8 +101,8 @@ def test_a_counter_does_not_fall_when_a_tail_is_cut_off() -> None:
     """Prometheus takes that for a start at 0: all messages ever stored came at once."""
     seen: Any = running(B, MASTER)
     offsets = {(TopicId(1), 0): 50, (TopicId(1), 1): 50, (TopicId(2), 0): 9}
-    seen.journal = SimpleNamespace(state=SimpleNamespace(next_offsets=offsets))
-    seen.view = SimpleNamespace(topics_by_id={TopicId(1): SimpleNamespace(name="t")})
+    seen.journal = SimpleNamespace(state=SimpleNamespace(next_offsets=offsets, topics={}))
+    seen.view = SimpleNamespace(topics_by_id={TopicId(1): SimpleNamespace(name="t", id=TopicId(1))})
     collector = a_collector()
 
     def counted() -> dict[str, float]:
@@ -114,7 +114,9 @@ def test_a_counter_does_not_fall_when_a_tail_is_cut_off() -> None:
     assert counted() == {"t": 100}
     offsets[TopicId(1), 0] = 60
     assert counted() == {"t": 110}
-    seen.view.topics_by_id = {TopicId(2): SimpleNamespace(name="t")}  # deleted, and made anew
+    seen.view.topics_by_id = {
+        TopicId(2): SimpleNamespace(name="t", id=TopicId(2))
+    }  # deleted, and made anew
     assert counted() == {"t": 9}
 
 

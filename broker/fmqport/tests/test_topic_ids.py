@@ -15,7 +15,7 @@ NODE = "/fmq/dev/topics"
 async def test_many_takers_get_different_ids(harness: Harness) -> None:
     sessions = [await harness.session() for _ in range(3)]
     taken = await asyncio.gather(
-        *(next_topic_id(session, NODE) for session in sessions for _ in range(4))
+        *(next_topic_id(session, NODE, f"t{n}") for session in sessions for n in range(4))
     )
     assert sorted(taken) == list(range(1, 13))
 
@@ -23,7 +23,7 @@ async def test_many_takers_get_different_ids(harness: Harness) -> None:
 async def test_a_node_that_was_made_as_a_parent_counts_from_one(harness: Harness) -> None:
     one = await harness.session()
     await one.create(f"{NODE}/orders", b"", make_parents=True)
-    assert [await next_topic_id(one, NODE) for _ in range(2)] == [1, 2]
+    assert [await next_topic_id(one, NODE, "audit") for _ in range(2)] == [1, 2]
 
 
 @pytest.mark.parametrize("garbage", [b"7", b"{", b'{"next": 3}', b'{"next_id": null}', b"\xff"])
@@ -31,7 +31,7 @@ async def test_garbage_is_told_and_left_as_it_is(harness: Harness, garbage: byte
     one = await harness.session()
     await one.create(NODE, garbage, make_parents=True)
     with pytest.raises(Unavailable, match="/fmq/dev/topics in ZooKeeper does not decode"):
-        await next_topic_id(one, NODE)
+        await next_topic_id(one, NODE, "audit")
     node = await one.get(NODE)
     assert node is not None
     assert node.data == garbage

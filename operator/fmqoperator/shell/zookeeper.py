@@ -31,7 +31,7 @@ from fmqcore.errors import FmqError, Malformed, Unavailable
 from fmqcore.words import BrokerId, GroupName, TopicId
 from fmqoperator.seen import InZooKeeper
 from fmqport.coordination import BadVersion, NodeExists, NoNode, SessionState
-from fmqport.topic_ids import next_topic_id
+from fmqport.topic_ids import forget_topic_id, next_topic_id
 from fmqport.zk.hosts import nobody_answers
 from fmqport.zk.session import ZooKeeperSession
 
@@ -126,9 +126,13 @@ class Ensemble:
         return frozenset(groups), there
 
     async def create_topic(self, cluster: str, topic: TopicConfig) -> None:
-        """With the next id, which is never given twice. One that is there meanwhile stays."""
+        """With its own number if ZooKeeper lost it, else the next one: none is given twice.
+
+        `topic.id`: the number that it is known to have had. One that is there meanwhile stays.
+        """
         await self._connected()
-        number = await next_topic_id(self._session, paths.topics_node(cluster))
+        topics = paths.topics_node(cluster)
+        number = await next_topic_id(self._session, topics, topic.name, topic.id)
         numbered = replace(topic, id=number)
         with suppress(NodeExists):
             node = paths.topic_node(cluster, topic.name)
@@ -151,6 +155,7 @@ class Ensemble:
         """If it is still that very one."""
         _, there = await self.look_at_topic(cluster, topic)
         if there is not None and there.value.id == number:
+            await forget_topic_id(self._session, paths.topics_node(cluster), topic, number)
             with suppress(BadVersion):
                 await self._session.delete(paths.topic_node(cluster, topic), there.version)
 

@@ -73,6 +73,16 @@ def test_it_is_created_once_its_groups_are_there() -> None:
     assert isinstance(told, Tell)
 
 
+def test_a_topic_that_zookeeper_lost_asks_for_its_own_number() -> None:
+    lost = seen(topic(status={"id": 7}))
+    assert topic_status(lost)["id"] == 7
+    create, *_ = plan_topic(lost)
+    assert isinstance(create, CreateTopic)
+    assert create.config.id == 7
+    back = seen(topic(status=topic_status(lost)), there(("g1", 8, 1), number=9))
+    assert topic_status(back)["id"] == 9
+
+
 def test_who_waits_for_a_group_in_vain_is_told_once_and_not_at_once() -> None:
     first = seen(topic(G1, G2), groups=("g1",))
     waiting = replace(first, topic=topic(G1, G2, status=topic_status(first)))

@@ -201,14 +201,42 @@ def test_the_notes_group_is_made_when_it_is_pasted(tmp_path: Path) -> None:
     assert made.spec.image_pull_secrets == ("a", "b")
 
 
-def notes(folder: Path, value: str) -> str:
+@helm
+@pytest.mark.parametrize("upgrade", [False, True], ids=["install", "upgrade"])
+@pytest.mark.parametrize("values", combinations(), ids=lambda v: "-".join(v.values()))
+def test_notes_render_for_install_and_for_upgrade(
+    values: dict[str, str], upgrade: bool, tmp_path: Path
+) -> None:
+    """A helper returns a string, also where a template wants a bool: only rendering shows it."""
+    given = [f"{name}={value}" for name, value in values.items()
+             if value != "null" and name != "monitoring"]  # fmt: skip
+    if values["quickstart.zookeeper.enabled"] == "false":
+        given.append("quickstart.group.zookeeper=zk:2181")
+    text = notes(tmp_path, ",".join(given), *(["--is-upgrade"] if upgrade else []))
+    made = not upgrade and values["quickstart.group.enabled"] == "true"
+    assert ("helm -n fmq-system test fmq" in text) is made
+    assert ("kind: BrokerGroup" in text) is not made
+
+
+def test_no_helpers_text_is_taken_for_a_bool() -> None:
+    """Without helm: what goes to `ternary` is made of values and of comparisons alone."""
+    text = (CHART / "templates" / "NOTES.txt").read_text()
+    assigned = dict(re.findall(r"\{\{- (\$\w+) := (.*?) \}\}", text))
+    chosen = re.findall(r"(\$\w+) \| ternary", text)
+    assert chosen
+    for name in chosen:
+        compared = re.sub(r"\((eq|ne|empty) \(include [^()]*\)[^()]*\)", "", assigned[name])
+        assert "include" not in compared, f"{name} := {assigned[name]}"
+
+
+def notes(folder: Path, value: str, *options: str) -> str:
     """What a person is told to type, where there is no cluster to show it."""
     chart = folder / "fmq"
     shutil.copytree(CHART, chart)
     shutil.copy(chart / "templates" / "NOTES.txt", chart / "NOTES")
     text = 'notes: |\n{{ tpl (.Files.Get "NOTES") . | indent 2 }}\n'
     (chart / "templates" / "told.yaml").write_text(text)
-    given = ["--set", value, "--show-only", "templates/told.yaml"]
+    given = ["--set", value, "--show-only", "templates/told.yaml", *options]
     done = run("template", "fmq", str(chart), "-n", "fmq-system", *KUBE, *given)
     assert done.returncode == 0, done.stderr
     return str(yaml.safe_load(done.stdout)["notes"].partition("The next three commands:")[2])

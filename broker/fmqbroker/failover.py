@@ -25,6 +25,7 @@ from fmqbroker.offset_store import OffsetStore
 from fmqbroker.replication_view import MasterReplication, SlaveReplication
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal, wait_any
+from fmqbroker.state_log import StateLog
 from fmqbroker.terms import Frozen, Parts, Received, Terms
 from fmqcore.cluster import GroupState, LiveBroker
 from fmqcore.errors import FmqError, Malformed, Unavailable
@@ -104,6 +105,7 @@ class Failover:
         self._sending: asyncio.Task[None] | None = None
         self._handed_over = Epoch(0)  # the slave-consume term whose record its master has installed
         self._complained = ""
+        self._state_log = StateLog()
         self._checks = 0
         self._next_check_ms = 0
         self._next_move_ms = 0
@@ -262,6 +264,7 @@ class Failover:
         by_grants = decision.lease is LeaseRule.ZOOKEEPER_OR_GRANTS
         self._gate.count_grants(self._gatherer.granted_until if by_grants else None)
         self._gate.grant(decision.permission, decision.why)
+        self._state_log.note(decision, state.epoch)
         self._slave.upstream.claiming = not decision.may_grant or self._group.unsettled
         frozen = self._terms.frozen
         if frozen is not None and (frozen.term, self._me) != (record_term(state), state.reader):

@@ -5,6 +5,7 @@ What it is not: the broker itself (`broker.py`), nor the command line (`fmqclien
 
 import asyncio
 import gc
+import platform
 from typing import Final
 
 import structlog
@@ -15,6 +16,7 @@ from fmqbroker.pages import pages_of
 from fmqbroker.settings import BrokerSettings
 from fmqcore import errors
 from fmqcore.errors import FmqError
+from fmqcore.version import VERSION
 from fmqport.disk import DiskFailed
 from fmqport.files import FileDisk
 from fmqport.logs import log_to_stderr
@@ -70,6 +72,15 @@ def _run_to_its_end(settings: BrokerSettings) -> int:
 
 
 async def _run(settings: BrokerSettings) -> None:
+    _log.info(
+        "broker_starts",
+        version=VERSION,
+        python=platform.python_version(),
+        cluster=settings.cluster,
+        group=settings.group,
+        broker=settings.broker,
+        data_dir=str(settings.data_dir),
+    )
     disk = FileDisk(settings.data_dir)
     try:
         coordination = ZooKeeperSession(settings.zookeeper, timeout_ms=settings.session_timeout_ms)

@@ -74,6 +74,7 @@ class InSyncSet:
         self._opened_ms = 0
         self._pending: Isr | None = None  # asked for, not yet known to stand
         self._joining: _Joining | None = None
+        self._failed_change: tuple[Isr, Isr, str] | None = None  # logged since the last success
 
     # ---- what stands
     def open_for(self, epoch: Epoch) -> None:
@@ -182,12 +183,18 @@ class InSyncSet:
         except DeliveryUnknown:  # the journal was cut: this term is over
             return
         except Unavailable as error:  # in doubt until the group store has settled it
-            _log.warning("in_sync_set_unchanged", why=why, error=str(error))
+            # One line for each change and kind of failure: both texts may carry figures.
+            failed = (out, joining, type(error).__name__)
+            if failed != self._failed_change:
+                self._failed_change = failed
+                _log.warning("in_sync_set_unchanged", why=why, error=str(error))
             await self._clock.sleep(self._pause_ms / 1000)
             return
         self._pending = None
+        self._failed_change = None
         if stands is not None:
-            _log.info("in_sync_set", epoch=epoch, isr=sorted(stands.isr), why=why)
+            log = _log.info if stands.isr else _log.warning
+            log("in_sync_set", epoch=epoch, isr=sorted(stands.isr), why=why)
         self._moved()
         self._tell()
 
@@ -207,6 +214,9 @@ class InSyncSet:
         me = config.member(self._me)
         why = can_meet(config.policy, zones, "" if me is None else me.zone, current)
         if not why:
+            if self._commit.writable:
+                _log.info("writes_accepted", epoch=self._epoch, isr=sorted(current))
             self._commit.accept()
         elif why != self._commit.writable:
+            _log.warning("writes_refused", epoch=self._epoch, isr=sorted(current), why=why)
             self._commit.refuse(why, self._journal.end)

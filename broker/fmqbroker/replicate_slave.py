@@ -23,7 +23,7 @@ from fmqcore.cluster import Member
 from fmqcore.errors import FmqError
 from fmqcore.failover.claims import promise_ms
 from fmqcore.policy import NOTHING, flush_mode
-from fmqcore.words import BrokerId, Epoch
+from fmqcore.words import BrokerId, Epoch, Position
 from fmqport.clock import Clock
 from fmqport.methods import HAND_OVER
 from fmqport.transport import Transport
@@ -68,7 +68,8 @@ class SlaveReplication:
         self._dials = 0
         self._me = BrokerId(settings.broker)
         self._delay_ms = settings.redial_min_ms
-        self._complained: set[str] = set()  # since the last welcome
+        self._complained: set[str] = set()  # since the last stream that lasted
+        self._reported: set[tuple[str, BrokerId]] = set()  # since the log said that it broke
         self._dialed: str | None = None  # who had announced itself as my master at the last dial
         commit.advance(min(journal.known_commit_end, journal.end), NOTHING)
         group.on_master(self._forget)
@@ -119,8 +120,15 @@ class SlaveReplication:
                 if len(self._complained) >= _REASONS:
                     self._complained.clear()
                 self._complained.add(why)
+                self._reported.clear()
                 _log.info("master_not_followed", master=master.id, address=master.address, why=why)
             await self._pause(self._next_delay_ms())
+
+    def _report(self, event: str, master: BrokerId, position: Position) -> None:
+        """One line for each event, until a line says that the stream broke."""
+        if (event, master) not in self._reported:
+            self._reported.add((event, master))
+            _log.info(event, master=master, position=position)
 
     async def _one_stream(self, master: Member) -> str:
         """Dial, follow until it breaks, leave nothing open; say why it broke."""
@@ -138,9 +146,11 @@ class SlaveReplication:
             incarnation=self._incarnation,
             dial=self._dials,
             cutting=self._cutting,
+            report=self._report,
         )
         self._stream = upstream
         connection = self._transport.connect(master.address)
+        begun_ms = self._clock.monotonic_ms()
         try:
             return await upstream.follow(connection)
         except (FmqError, BadBatch) as error:
@@ -149,7 +159,8 @@ class SlaveReplication:
             self._stream = None
             if upstream.welcomed:
                 self._delay_ms = self._settings.redial_min_ms
-                self._complained.clear()
+                if self._clock.monotonic_ms() - begun_ms >= self._settings.dead_after_ms:
+                    self._complained.clear()
             await connection.close()
 
     async def _pause(self, delay_ms: float) -> None:

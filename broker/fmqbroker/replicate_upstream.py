@@ -10,6 +10,7 @@ disk what the journal appends.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import assert_never
 
 import structlog
@@ -56,7 +57,9 @@ class Upstream:
         incarnation: str,
         dial: int,
         cutting: asyncio.Lock,
+        report: Callable[[str, BrokerId, Position], None],
     ) -> None:
+        self._report = report  # a line for the log: what, of which master, at which position
         self.welcomed = False
         self._cutting = cutting
         self._left = False
@@ -89,6 +92,7 @@ class Upstream:
             self._require_master()
             self.welcomed = self._view.connected = True
             self._journal.follow()
+            self._report("master_followed", self._master.id, self._journal.end)
             self._note()
             return await until_broken(
                 self._receive(stream), self._acknowledge(stream), self._watch()
@@ -237,6 +241,8 @@ class Upstream:
                 self._commit.advance(commit_end, NOTHING)
                 self._journal.note_commit_end(commit_end)
             self._view.caught_up = self._journal.end >= message.end
+            if self._view.caught_up:
+                self._report("caught_up", self._master.id, self._journal.end)
             self._look_whole(message.in_sync)
             if self._view.caught_up and not self._noted[1]:
                 self._note()

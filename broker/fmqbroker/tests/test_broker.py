@@ -14,6 +14,7 @@ import fmqclient
 from fmqclient.dev.groups import Groups
 from fmqcore.cluster import GroupConfig, Member
 from fmqcore.policy import AckPolicy, HowMany
+from fmqcore.version import VERSION
 from fmqcore.words import BrokerId, GroupName
 from fmqport import methods
 from fmqport.free_ports import free_port
@@ -114,6 +115,17 @@ async def test_it_serves_stops_in_order_and_comes_back_with_what_it_had(broker: 
             got = [await anext(aiter(subscription)) for _ in range(10)]
     assert [m.value for m in got] == [b"%d" % n for n in range(10)]
     assert [m.offset for m in got] == [s.offset for s in sent]
+
+
+async def test_its_log_says_its_version_and_each_state(broker: Process) -> None:
+    """What a person asks first: which version, which part, what it may do, and why."""
+    await (await broker.start()).says("permission=FULL")
+    lines = broker.log.splitlines()
+    (starts,) = [line for line in lines if "broker_starts" in line]
+    assert f"version={VERSION} " in f"{starts} "
+    parts = [line for line in lines if "event=part" in line]
+    assert "part=master permission=FULL epoch=1" in parts[-1]
+    assert "why=" in parts[-1]
 
 
 async def test_what_is_under_way_at_an_orderly_stop_is_acknowledged(broker: Process) -> None:

@@ -67,6 +67,7 @@ def upstream_of(journal: Journal, cutting: asyncio.Lock) -> Upstream:
         "incarnation": "i",
         "dial": 1,
         "cutting": cutting,
+        "report": lambda *_: None,
     }
     return Upstream(**parts)
 

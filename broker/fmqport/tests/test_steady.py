@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from structlog.testing import capture_logs
 
 from fmqport.coordination import ConnectionLost, Node, SessionExpired, SessionState
 from fmqport.zk import steady
@@ -135,3 +136,19 @@ async def test_a_watch_is_armed_before_it_tells_and_silent_when_it_was_stopped()
     await asyncio.sleep(0)
     running.cancel()
     assert steps[2:] in (["armed", "told", "armed"], ["armed", "armed", "told"])
+
+
+@pytest.mark.parametrize(
+    ("state", "level"),
+    [
+        (SessionState.CONNECTED, "info"),
+        (SessionState.SUSPENDED, "warning"),
+        (SessionState.LOST, "warning"),
+    ],
+)
+async def test_a_session_that_breaks_is_logged_as_warning(
+    session: SteadySession, link: FakeLink, state: SessionState, level: str
+) -> None:
+    with capture_logs() as lines:
+        link.tell(state)
+    assert [(line["event"], line["log_level"]) for line in lines] == [("zookeeper", level)]

@@ -301,7 +301,8 @@ class SteadySession:
         if not self._open:
             return
         self._state = state
-        _log.info("zookeeper", session=state.value, server=self._server)
+        log = _log.info if state is SessionState.CONNECTED else _log.warning
+        log("zookeeper", session=state.value, server=self._server)
         match state:
             case SessionState.CONNECTED:
                 self._session_id = self._link.session_id

@@ -5,12 +5,17 @@ every wanted field as the server has it (somebody changed it by hand). What the 
 asked.
 """
 
+import json
+import re
 from typing import Any, Final
 
 from fmqoperator.objects.quantities import equal_quantities
 from fmqoperator.resources import Json
 from fmqoperator.seen import HASH
 
+_INDEX: Final = re.compile(r"\[(\d+)\]\.?")
+_SHOWN: Final = 120
+"""Characters of a value in a sentence."""
 _QUANTITIES: Final = frozenset({"requests", "limits", "sizeLimit"})
 
 
@@ -21,9 +26,27 @@ def drifted(wanted: Json, there: Json | None) -> str:
     hashes = [o["metadata"].get("annotations", {}).get(HASH) for o in (wanted, there)]
     if hashes[0] != hashes[1]:
         path = _differs(_bare(wanted), there, "")
-        return f"{path} is to be another" if path else "something in it is not wanted any more"
+        if not path:
+            return "something in it is not wanted any more"
+        return f"{path} changes from {_shown(there, path)} to {_shown(wanted, path)}"
     path = _differs(wanted, there, "")
     return f"{path} was changed by somebody else" if path else ""
+
+
+def _shown(value: Any, path: str) -> str:
+    """The value at that path of an object, short; a key may itself have dots in it."""
+    while path:
+        if found := _INDEX.match(path):
+            at = int(found[1])
+            value = value[at] if isinstance(value, list) and at < len(value) else None
+            path = path[found.end() :]
+            continue
+        keys = value if isinstance(value, dict) else {}
+        fits = [k for k in keys if path == k or path.startswith((f"{k}.", f"{k}["))]
+        key = max(fits, key=len, default=path)
+        value, path = keys.get(key), path[len(key) :].removeprefix(".")
+    text = "nothing" if value is None else json.dumps(value, sort_keys=True)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _bare(wanted: Json) -> Json:

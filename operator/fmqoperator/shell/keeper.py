@@ -277,12 +277,25 @@ class Worker:
             self._keeper.know(self._key, None, _uid(self._body))  # nobody may have seen it go
             return
         self._keeper.counts.status_writes += 1
+        if changes := _state_changes(old, new):
+            _log.info("status", of=str(self._key), **changes, why=new.get("message") or "")
         self._status_ms = now_ms
         self._written = new, written.get("status") or {}
         older = old_definition(self._key.kind, sent, self._written[1])
         self._old = self._old if self._old and older else older  # told once, however much it drops
         meta = {k: v for k, v in written["metadata"].items() if k != "managedFields"}
         self.learn({**written, "metadata": meta})
+
+
+_STATE: Final = ("phase", "access", "master", "reader", "verdict")
+"""What of a status is a state that people ask about afterwards: its changes are in the log."""
+
+
+def _state_changes(old: Json, new: Json) -> dict[str, str]:
+    """The changed ones of these: what they were and are."""
+    pairs = {name: (old.get(name) or "", new.get(name) or "") for name in _STATE}
+    return {name: f"{was or 'none'}->{now or 'none'}" for name, (was, now) in pairs.items()
+            if was != now}  # fmt: skip
 
 
 def _uid(body: Json) -> str:

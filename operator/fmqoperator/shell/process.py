@@ -18,6 +18,7 @@ import kopf
 import structlog
 
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
+from fmqcore.version import VERSION
 from fmqoperator.seen import Defaults
 from fmqoperator.shell.apply import Applier
 from fmqoperator.shell.blind import Blindness
@@ -123,7 +124,7 @@ async def _run(options: Options) -> None:
     lease = Lease(apart, options.defaults.operator_namespace, LEASE, options.me)
     try:
         async with serve_pages(options.listen, pages.all()):
-            _log.info("operator_starts", me=options.me, pages=options.listen)
+            _log.info("operator_starts", version=VERSION, me=options.me, pages=options.listen)
             blindness = Blindness(kube, events, cache, options.namespaces, patience.blind_s)
             works = (keeper.run, ensembles.tidy, blindness.watch)
             await _until(stopping, _work(lease, pages, works, watch))

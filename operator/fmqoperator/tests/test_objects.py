@@ -343,7 +343,7 @@ def test_what_is_missing_changed_or_made_from_something_else_is_not() -> None:
     there["metadata"]["annotations"][HASH] = "other"
     assert drifted(wanted, there) == "something in it is not wanted any more"
     there["spec"]["replicas"] = 7
-    assert drifted(wanted, there) == "spec.replicas is to be another"
+    assert drifted(wanted, there) == "spec.replicas changes from 7 to 2"
 
 
 def test_a_quantity_may_be_written_in_another_way() -> None:

@@ -7,6 +7,7 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
+from structlog.testing import capture_logs
 
 from fmqoperator.seen import Failure
 from fmqoperator.shell import keeper
@@ -134,7 +135,8 @@ async def test_where_everything_is_being_deleted_nothing_is_tried_again(
         await settled(world)
     assert world.rounds.rounds("a") == 1
     assert world.keeper.counts.failed == 0
-    assert [call.args[0] for call in log.info.call_args_list] == ["namespace_ends"]
+    of_a = [call.args[0] for call in log.info.call_args_list if call.kwargs["of"] == str(A)]
+    assert of_a == ["namespace_ends"]
     assert log.warning.call_args_list == []
     world.keeper.know(A, None)
     await world.rounds.until(lambda: world.rounds.farewells == ["a"])
@@ -358,3 +360,26 @@ async def test_one_that_is_made_again_is_not_taken_for_the_one_that_went(world: 
     world.keeper.know(A, None, "v")
     await world.rounds.until(lambda: world.rounds.farewells == ["a", "a"])
     assert world.keeper.count("BrokerGroup") == 0
+
+
+async def test_a_change_of_state_is_one_line_with_its_reason(world: World) -> None:
+    """Not each write: what only counts on, as a lag, is in the status alone."""
+    steps = iter(
+        (
+            {"phase": "Running", "access": "FULL", "master": "g1-0", "message": ""},
+            {"phase": "Running", "access": "FULL", "master": "g1-0", "lag": 7},
+            {"phase": "Degraded", "access": "READ", "master": "g1-0", "message": "g1-1 is away"},
+        )
+    )
+    world.rounds.does["a"] = lambda: Outcome(next(steps))
+    with capture_logs() as lines:
+        world.keeper.know(A, body())
+        for number in (1, 2, 3):
+            await world.rounds.until(lambda at=number: world.rounds.rounds("a") >= at)  # type: ignore[misc]
+            await settled(world)
+            if number < 3:
+                world.rounds.wakes["a"]()
+    states = [line for line in lines if line["event"] == "status"]
+    assert [line.get("phase") for line in states] == ["none->Running", "Running->Degraded"]
+    assert [line["why"] for line in states] == ["", "g1-1 is away"]
+    assert "master" not in states[1], "it is the same"

@@ -1,0 +1,26 @@
+"""What the operator says of a field that it changes."""
+
+import json
+
+from fmqoperator.objects.drift import drifted
+from fmqoperator.seen import HASH
+from fmqoperator.tests.test_objects import made
+
+
+def test_drift_names_the_value_and_the_wish() -> None:
+    """Down to the field, also in lists and under keys with dots; a long value is cut."""
+    wanted = made()["StatefulSet", "g1"]
+    there = json.loads(json.dumps(wanted))
+    there["metadata"]["annotations"][HASH] = "other"
+    container = there["spec"]["template"]["spec"]["containers"][0]
+    image = container["image"]
+    container["image"] = "fmq/broker:old"
+    path = "spec.template.spec.containers[0].image"
+    assert drifted(wanted, there) == f'{path} changes from "fmq/broker:old" to "{image}"'
+    container["image"] = image
+    del there["metadata"]["labels"]["app.kubernetes.io/instance"]
+    field = "metadata.labels.app.kubernetes.io/instance"
+    assert drifted(wanted, there) == f'{field} changes from nothing to "g1"'
+    container["args"] = ["x" * 500]
+    there["metadata"]["labels"]["app.kubernetes.io/instance"] = "g1"
+    assert len(drifted(wanted, there)) < 400

@@ -270,6 +270,9 @@ class AdminService:
         if live is not None and (gone := self._groups.fit(live)):  # it may not have heard yet
             raise gone
         if live is None:
+            if not self._groups.has_begun(group, topic):
+                limits = self._groups.state_limits
+                limits.require_progress(group, topic.name, len(targets))
             keys = {OffsetKey(group, topic.id, q): offset for q, offset in targets.items()}
             versions = {key: self._offsets.next_version(key) for key in keys}
             await self._offsets.put(

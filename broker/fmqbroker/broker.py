@@ -29,6 +29,7 @@ from fmqbroker.gate import Gate
 from fmqbroker.group_store import GroupStore
 from fmqbroker.health import Health, Running
 from fmqbroker.identity import Identity, begin, forget_promises
+from fmqbroker.idle_groups import IdleGroups
 from fmqbroker.journal import Journal
 from fmqbroker.offset_store import OffsetStore
 from fmqbroker.produce import ProduceService
@@ -228,9 +229,14 @@ class _Parts:
             self._produce.intake,
         )
         self._segments = SegmentService(settings, clock, journal, self._commit)
-        self._sweep = TopicSweep(
-            journal, self._gate, view, self._offsets, self._fetch.groups, clock
-        )
+        self._idle_groups, self._sweep = self._make_sweeps()
+
+    def _make_sweeps(self) -> tuple[IdleGroups, TopicSweep]:
+        """What deletes consumer progress."""
+        journal, gate, offsets, clock = self._journal, self._gate, self._offsets, self._ports.clock
+        groups, retention_ms = self._fetch.groups, self._settings.offsets_retention_ms
+        idle_groups = IdleGroups(journal, gate, offsets, groups, clock, retention_ms)
+        return idle_groups, TopicSweep(journal, gate, self._view, offsets, groups, clock)
 
     async def run(self, health: Health) -> None:
         """Open the port, run all duties, and end them in order when we are asked to stop."""
@@ -252,6 +258,8 @@ class _Parts:
                         self._retention.run(),
                         self._sweep.run(),
                         self._produce.intake.watch(),
+                        self._idle_groups.run(),
+                        self._fetch.groups.state_limits.run(self._ports.clock),
                         self._give_way(),
                         self._forget_promises(),
                     )
@@ -303,6 +311,7 @@ class _Parts:
             self._slave,
             self._segments,
             self._produce.intake,
+            self._idle_groups,
         )
 
     async def _listen(self) -> Server:

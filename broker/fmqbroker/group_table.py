@@ -21,6 +21,7 @@ from fmqbroker.journal import Journal
 from fmqbroker.offset_store import OffsetStore
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal
+from fmqbroker.state_limits import StateLimits
 from fmqbroker.timers import Timers
 from fmqcore.cluster import TopicConfig
 from fmqcore.consume.inflight import Limits, QueueProgress
@@ -70,6 +71,7 @@ class GroupTable:
         self._limits = limits._replace(most_acked=most)
         self._mine = GroupName(settings.group)
         self._groups: dict[GroupKey, ConsumerGroup] = {}
+        self.state_limits = StateLimits(settings, journal)
         self._epoch = Epoch(0)  # in which they were made
         self._left: dict[OffsetKey, OffsetEntry] = {}  # to be stored, of groups that are gone
         self._waiters: list[Waiter] = []
@@ -94,8 +96,11 @@ class GroupTable:
         self.require()
         key = (name, topic.id)
         if key not in self._groups:
-            if self._has_begun(name, topic):  # a queue that it has not begun came after it
+            if self.has_begun(name, topic):  # a queue that it has not begun came after it
                 start = client_pb2.START_EARLIEST
+            else:
+                queues = topic.queues_in(self._mine)
+                self.state_limits.require_progress(name, topic.name, queues)
             begins = await self._starts(topic, start, start_ms)
             self.require()
         if key not in self._groups:
@@ -306,7 +311,8 @@ class GroupTable:
                 progress.append(stored)
         return progress
 
-    def _has_begun(self, name: str, topic: TopicConfig) -> bool:
+    def has_begun(self, name: str, topic: TopicConfig) -> bool:
+        """Whether the group has progress on that topic."""
         keys = [OffsetKey(name, topic.id, q) for q in range(topic.queues_in(self._mine))]
         known = [e for k in keys for e in (self._left.get(k), self._offsets.get(k)) if e]
         return any(not entry.deleted for entry in known)

@@ -25,6 +25,7 @@ from fmqbroker.commit import CommitFrontier
 from fmqbroker.fetch import FetchService
 from fmqbroker.gate import Gate
 from fmqbroker.group_store import GroupStore
+from fmqbroker.idle_groups import IdleGroups
 from fmqbroker.intake import Intake
 from fmqbroker.journal import Journal
 from fmqbroker.offset_store import OffsetStore
@@ -62,6 +63,7 @@ class Running(NamedTuple):
     slave: SlaveReplication
     segments: SegmentService
     intake: Intake
+    idle_groups: IdleGroups
 
 
 class Health:

@@ -68,6 +68,7 @@ class BrokerCollector(Collector):
             yield from self._role(health.running)
             yield from self._journal(health.running)
             yield from self._replication(health.running)
+            yield from self._tables(health.running)
             yield from self._topics(health.running)
 
     # ---- what the families are of
@@ -142,6 +143,29 @@ class BrokerCollector(Collector):
             ("lag_bytes", "Behind the master's end, durably", lags),
         ):
             yield self._by(f"fmq_slave_{name}", f"Of each slave: {text}", "slave", pairs)
+
+    def _tables(self, r: Running) -> Iterator[Family]:
+        limits, state = r.fetch.groups.state_limits, r.journal.state
+        used = (("progress", limits.progress_bytes), ("producers", limits.producers))
+        most = (("progress", limits.progress_room), ("producers", limits.producer_limit))
+        text = "What a table of the journal's state holds: bytes of progress, entries of producers"
+        yield self._by("fmq_state_used", text, "table", used)
+        yield self._by("fmq_state_limit", "What it can hold at most", "table", most)
+        for name, help_text, count in (
+            (
+                "fmq_producers_forgotten",
+                "Producers of a queue that had to go within a day: their retries are not known",
+                state.forgotten_producers,
+            ),
+            (
+                "fmq_idle_groups_forgotten",
+                "Consumer groups of a topic whose progress went as they had no members for long",
+                r.idle_groups.forgotten,
+            ),
+        ):
+            family = CounterMetricFamily(name, help_text, labels=_OWN)
+            family.add_metric(self._labels, count)
+            yield family
 
     def _topics(self, r: Running) -> Iterator[Family]:
         stored: dict[TopicId, int] = {}

@@ -30,6 +30,7 @@ from fmqbroker.produce_acks import FSYNCED, AckQueue, Waiting
 from fmqbroker.produce_sessions import Sessions
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal, wait_any
+from fmqbroker.state_limits import StateLimits
 from fmqcore import errors
 from fmqcore.batch import KNOWN_ATTRS, MAX_PRODUCER_EPOCH, Attrs, BatchType
 from fmqcore.cluster import TopicConfig
@@ -77,6 +78,7 @@ class ProduceService:
         self.intake = Intake(gate, commit, journal)
         self._group = GroupName(settings.group)
         self.sessions = Sessions()
+        self.limits = StateLimits(settings, journal)
         self._queues: dict[int, tuple[TopicConfig, int]] = {}  # whose CONFIG is in the journal
         self._queues_of_epoch = journal.epoch  # a journal is only ever cut between two epochs
 
@@ -310,6 +312,10 @@ class ProduceSession:
                 count,
             )
         if done is None:
+            if producer_id:
+                self._service.limits.require_producer(
+                    producer_id, (topic_id, queue_id), self._clock.wall_ms()
+                )
             if self._commit.writable and level in _BY_POLICY:
                 raise errors.NotEnoughReplicas(self._commit.writable)
             draft = BatchDraft(

@@ -83,6 +83,8 @@ class BrokerSettings(BaseModel):
         default=1000, ge=1
     )  # acked ahead of the committed offset, per queue
     offsets_interval_ms: int = Field(default=50, ge=1)  # offset commits are gathered so long
+    # progress of a consumer group without members is kept so long; 0 = for ever
+    offsets_retention_ms: int = Field(default=7 * 24 * 3600 * 1000, ge=0)
     takeover_checkpoint_ms: int = Field(default=1000, ge=10)
 
     @field_validator("listen", "http_listen")

@@ -18,6 +18,8 @@ from fmqport.free_ports import free_ports
 TOPIC: Final = "orders"
 READERS: Final = "billing"
 _HOST: Final = "127.0.0.1"
+_GROUPS: Final = 63
+"""So many consumer groups with names of 30 letters and 4 queues fill a room of 16 KiB."""
 _BURST: Final = 20
 _PAUSE_S: Final = 0.05
 _PROBE_S: Final = 2.0
@@ -88,6 +90,13 @@ async def join(cluster: DevCluster) -> None:
         async for message in consumer:
             await message.ack()
             return
+
+
+async def begin_groups(cluster: DevCluster, share: float) -> None:
+    """So many consumer groups begin that they take that share of the room in small segments."""
+    async with fmqclient.connect(cluster.url) as client:
+        for number in range(round(share * _GROUPS)):
+            await client.admin().seek(f"{number:030}", TOPIC, "earliest")
 
 
 async def _send(client: Client) -> None:

@@ -28,8 +28,16 @@ from fmqcore.batch import (
 from fmqcore.errors import Malformed, StorageFull, TooLarge
 from fmqcore.journal.control import decode_epoch, decode_offsets, decode_topic
 from fmqcore.journal.scan import Cursor, check_batches
-from fmqcore.journal.segments import NO_TERM, Segment, eof_batch, max_payload, max_snap, snap_batch
-from fmqcore.journal.state import MAX_SNAP, JournalState, Snapshot
+from fmqcore.journal.segments import (
+    NO_TERM,
+    Segment,
+    eof_batch,
+    max_payload,
+    snap_batch,
+    snap_room,
+    usual_snap,
+)
+from fmqcore.journal.state import JournalState, Snapshot
 from fmqcore.words import Epoch, Offset, Position, TopicId
 from fmqport.clock import Clock
 
@@ -172,7 +180,9 @@ class Head:
                 self._require_lent()
                 self._roll(payload_len, Claim.TERM, term)
         elif not fits or rest < KEPT_FOR_TERMS:
-            if not space.affords(control_segment(MAX_SNAP, self._segment_bytes)):
+            if not space.affords(
+                control_segment(usual_snap(self._segment_bytes), self._segment_bytes)
+            ):
                 raise StorageFull(space.tight)
             self._roll(payload_len, Claim.CONTROL, term)
 
@@ -182,7 +192,7 @@ class Head:
         Unlike its EPOCH it is appended again at the next try, which then finds what came free.
         """
         size = self._segment_bytes
-        snap = self.state.snapshot(self._now_ms(), max_snap(size)).payload
+        snap = self.state.snapshot(self._now_ms(), *snap_room(size)).payload
         if not self._space.lends(control_segment(len(snap), size)):
             raise StorageFull(self._space.tight)
 
@@ -192,7 +202,7 @@ class Head:
         now_ms = self._now_ms()
         # The first SNAP of all comes before any epoch, whoever writes it.
         framed_for = term if self.epoch else NO_TERM
-        snapshot = self.state.snapshot(now_ms, max_snap(size))
+        snapshot = self.state.snapshot(now_ms, *snap_room(size))
         snap = snapshot.payload
         if claim is not Claim.DATA:
             size = control_segment(len(snap), size)
@@ -204,7 +214,7 @@ class Head:
         if self.end < self._segment_end:
             self._close_segment(framed_for, now_ms)
             if framed_for:  # the EOF began a term
-                snapshot = self.state.snapshot(now_ms, max_snap(self._segment_bytes))
+                snapshot = self.state.snapshot(now_ms, *snap_room(self._segment_bytes))
         raw, _ = snap_batch(
             base=self.end,
             segment_bytes=size,
@@ -275,7 +285,7 @@ class Head:
         if not headers or headers[0].type != BatchType.SNAP or not self._chained:
             return None
         snap = headers[0]
-        own = self.state.snapshot(snap.store_ms, max_snap(snap.base_offset))
+        own = self.state.snapshot(snap.store_ms, *snap_room(snap.base_offset))
         same = own.payload == data[HEADER_LEN : HEADER_LEN + snap.payload_len]
         return own if same else None
 

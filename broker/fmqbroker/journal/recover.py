@@ -98,8 +98,8 @@ async def recover(disk: Disk, store: SegmentStore) -> Recovered:
     store.log_start = found.log_start
     for file in found.segments:
         store.add(file.base, file.end, on_disk=True)
-    if RESERVE in dict(listing):
-        store.space.adopt_reserve()
+    if (reserved := dict(listing).get(RESERVE)) is not None:
+        store.space.adopt_reserve(reserved)
     clean = checkpoint is not None and checkpoint.clean
     suspect = await noted(disk, store)
     if suspect is not None and suspect is not store.last:

@@ -24,7 +24,7 @@ import structlog
 
 from fmqbroker.signal import Signal
 from fmqcore.batch import batch_len
-from fmqcore.journal.segments import max_snap
+from fmqcore.journal.segments import usual_snap
 from fmqport.disk import Disk, DiskFull
 
 RESERVE: Final = "reserve"
@@ -47,7 +47,7 @@ class Claim(IntEnum):
 
 def reserve_bytes(segment_bytes: int) -> int:
     """Of the reserve: a segment with the largest SNAP, and a checkpoint."""
-    segment = control_segment(max_snap(segment_bytes), segment_bytes)
+    segment = control_segment(usual_snap(segment_bytes), segment_bytes)
     return segment + min(CONTROL_BYTES, segment_bytes)
 
 
@@ -73,6 +73,7 @@ class Space:
         self._no_room = ""  # something derived found no room
         self._reserve_bytes = reserve_bytes(segment_bytes) if min_free_bytes else 0
         self._reserve = not min_free_bytes  # the file is there (or not wanted)
+        self._held_bytes = self._reserve_bytes  # what it has; an older version's has less
         self._missed = False
 
     @property
@@ -96,7 +97,7 @@ class Space:
 
     def lends(self, size: int) -> bool:
         """Is there room for a term's segment of that size, the reserve counted?"""
-        return self._free + (self._reserve_bytes if self._reserve else 0) >= size
+        return self._free + (self._held_bytes if self._reserve else 0) >= size
 
     def spend(self, size: int) -> None:
         """A segment was begun in memory; its file will follow."""
@@ -149,9 +150,9 @@ class Space:
         self._free = min(self._free, free - size)
 
     # ---- the reserve
-    def adopt_reserve(self) -> None:
+    def adopt_reserve(self, size: int) -> None:
         """At start: an earlier run left it."""
-        self._reserve = True
+        self._reserve, self._held_bytes = True, size
 
     async def keep_reserve(self) -> None:
         """Make it if it is not there; without room for it, do without."""
@@ -161,6 +162,7 @@ class Space:
             await self.require(self._reserve_bytes, Claim.DATA)
             await (await self._disk.create(RESERVE, self._reserve_bytes)).close()
             self._reserve, self._missed = True, False
+            self._held_bytes = self._reserve_bytes
         except DiskFull as error:
             if not self._missed:
                 log.warning("journal: no room for a reserve", why=str(error))
@@ -170,7 +172,7 @@ class Space:
         """Give its space to whoever needs it now; False if there is none."""
         if not self._reserve:
             return False
-        log.warning("journal: the reserve is used", bytes=self._reserve_bytes)
+        log.warning("journal: the reserve is used", bytes=self._held_bytes)
         await self._disk.remove(RESERVE)
         self._reserve = False
         return True

@@ -363,3 +363,23 @@ async def test_no_ok_over_an_epochs_end(tmp_path: Path) -> None:
         b.journal.append(journal_kit.epoch(3))
         b.commit_all()
         assert (await s.ack()).code == ErrorCode.DELIVERY_UNKNOWN
+
+
+async def test_a_producer_too_many_is_refused_and_pushes_none_out(tmp_path: Path) -> None:
+    """64 KiB segments: a quarter of one holds 91 producers."""
+    async with bench(tmp_path, segment_bytes=64 * 1024) as b:
+        b.clock.wall_ms = journal_kit.Clock().wall_ms  # type: ignore[method-assign]
+        for producer in range(1, 92):
+            first = {"producer_id": producer, "base_sequence": 0}
+            b.journal.append(journal_kit.data(b"v", queue=2, **first))
+        stored = b.journal.next_offset(journal_kit.TOPIC, 2)
+        async with b.session(500) as s:
+            await s.send(batch())
+            ack = await s.ack()
+            assert ack.code is ErrorCode.OVERLOADED
+            assert "at most 91 are remembered" in ack.message
+        async with b.session(91) as s:
+            await s.send(batch(sequence=7, topic_id=1))
+            b.commit_all()
+            assert (await s.ack()).code is ErrorCode.OVERLOADED, "the queue of another topic"
+            assert b.journal.next_offset(journal_kit.TOPIC, 2) == stored

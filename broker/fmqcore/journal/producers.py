@@ -3,7 +3,8 @@
 It makes a retry idempotent (P5): a batch sent again gets the offset it got the first time; and what
 comes late of an older session of a producer is refused (P7). It is a function of the journal alone,
 so master and slaves hold the same one. At most `MAX_PRODUCERS` entries; over it the one idle for
-longest (in journal order) goes.
+longest (in journal order) goes, which counts as `forgotten` if it was idle for less than a day. A
+master refuses a new producer (`require_room`) that would push out one that wrote a moment ago.
 
 Batches are kept as the bytes that SNAP holds: an entry costs some 400 bytes and no decoding.
 """
@@ -13,7 +14,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from fmqcore.batch import BatchHeader
-from fmqcore.errors import OutOfSequence, ProducerFenced
+from fmqcore.errors import OutOfSequence, Overloaded, ProducerFenced
 from fmqcore.journal.fields import Fields
 from fmqcore.journal.offsets import QueueKey
 from fmqcore.words import Offset, Position, TopicId
@@ -27,6 +28,8 @@ IDLE_MS: Final = 24 * 3600 * 1000
 IDLE_KEPT: Final = 1024
 """But so many stay, however long they seem to be idle: somebody may have set the clock ahead, and
 then those at work are idle too. Their retries would be stored twice (seeds 40, 7512206767)."""
+RETRY_MS: Final = 5 * 60 * 1000
+"""A producer that wrote within this time may still retry: no new one may push it out."""
 
 _SEQUENCES: Final = 2**32
 _BATCH: Final = Struct("<IIQQQ")
@@ -36,6 +39,7 @@ _EPOCH_AT: Final = 14
 _STORE_MS: Final = Struct("<Q")
 _FULL: Final = _ENTRY.size + KEPT_BATCHES * _BATCH.size
 _COUNT: Final = Struct("<I")
+_NEVER: Final = bytes(_FULL)
 
 
 class ProducedBatch(NamedTuple):
@@ -51,10 +55,11 @@ class ProducedBatch(NamedTuple):
 class ProducerTable:
     """Who produced what last, in the order of who was idle for longest."""
 
-    __slots__ = ("_entries", "_limit")
+    __slots__ = ("_entries", "_limit", "forgotten")
 
     def __init__(self, limit: int = MAX_PRODUCERS) -> None:
         self._limit = limit
+        self.forgotten = 0  # entries that had to go within a day of their last batch
         # As SNAP holds them: a header, then the batches, oldest first.
         self._entries: OrderedDict[tuple[int, int, int], bytes] = OrderedDict()
 
@@ -94,7 +99,28 @@ class ProducerTable:
             entries[key] = _ENTRY.pack(*key, epoch, len(kept) // _BATCH.size) + kept
         entries.move_to_end(key)
         if len(entries) > self._limit:
-            entries.popitem(last=False)
+            self._drop_first(header.store_ms)
+
+    def limit(self, max_bytes: int) -> int:
+        """Entries at most, of which `max_bytes` hold as many for sure."""
+        return min(self._limit, max_bytes // _FULL)
+
+    def require_room(self, producer_id: int, key: QueueKey, now_ms: int, max_bytes: int) -> None:
+        """Raise `Overloaded` if a new entry would push out one that may still be retried.
+
+        `max_bytes`: room for the table in a SNAP.
+        """
+        entries, limit = self._entries, self.limit(max_bytes)
+        if len(entries) < limit or not producer_id or (producer_id, *key) in entries:
+            return
+        idle_ms = now_ms - _store_ms(next(iter(entries.values()), _NEVER))
+        if 0 <= idle_ms < RETRY_MS:  # less than 0: the clock was set back, so it tells nothing
+            raise Overloaded(
+                f"the producer table is full: {len(entries)} producers (one for each queue that "
+                f"it writes to) wrote here within {idle_ms // 1000} s, at most {limit} are "
+                "remembered, and without it a retry would be stored twice: send again later, use "
+                "fewer producers, or spread the topic over more groups"
+            )
 
     def check(
         self, producer_id: int, producer_epoch: int, key: QueueKey, base_sequence: int, count: int
@@ -135,8 +161,7 @@ class ProducerTable:
         room = max_bytes - _COUNT.size
         # Store times never fall in a journal, so whoever is idle stands in front.
         for entry in entries:
-            (store_ms,) = _STORE_MS.unpack_from(entry, len(entry) - _STORE_MS.size)
-            at_work = now_ms - store_ms <= IDLE_MS or len(entries) - out <= IDLE_KEPT
+            at_work = now_ms - _store_ms(entry) <= IDLE_MS or len(entries) - out <= IDLE_KEPT
             if total <= room and at_work:
                 break
             total -= len(entry)
@@ -144,10 +169,14 @@ class ProducerTable:
         kept = entries[out:]
         return _COUNT.pack(len(kept)) + b"".join(kept), out
 
-    def drop_oldest(self, count: int) -> None:
+    def drop_oldest(self, count: int, now_ms: int) -> None:
         """Forget so many of those idle for longest."""
         for _ in range(count):
-            self._entries.popitem(last=False)
+            self._drop_first(now_ms)
+
+    def _drop_first(self, now_ms: int) -> None:
+        _, entry = self._entries.popitem(last=False)
+        self.forgotten += now_ms - _store_ms(entry) <= IDLE_MS
 
     @classmethod
     def decode(cls, fields: Fields) -> "ProducerTable":
@@ -164,3 +193,9 @@ class ProducerTable:
         if len(table) != count:
             raise fields.malformed("a producer occurs twice")
         return table
+
+
+def _store_ms(entry: bytes) -> int:
+    """When the newest batch of an entry was stored."""
+    (store_ms,) = _STORE_MS.unpack_from(entry, len(entry) - _STORE_MS.size)
+    return int(store_ms)

@@ -22,13 +22,14 @@ from fmqcore.batch import (
     padding,
 )
 from fmqcore.crc import crc32c
-from fmqcore.journal.state import MAX_SNAP
 from fmqcore.words import Epoch, Position
 
 CHECKPOINT: Final = "checkpoint"
 """The checkpoint's file name."""
 MIN_SEGMENT: Final = 64 * 1024
 """Bytes of a segment at least."""
+_MAX_PRODUCER_ROOM: Final = 3 * 1024 * 1024  # all of `MAX_PRODUCERS`
+_MAX_PROGRESS_ROOM: Final = 16 * 1024 * 1024  # some 200,000 entries
 MAX_SEGMENT: Final = 4096 * 1024 * 1024
 """Bytes of a segment at most: an EOF's `total_len` is a u32 and never spans all of it."""
 _LAST_BASE: Final = 2**64 - 1 - MAX_SEGMENT  # 20 digits may say more than a position can be
@@ -71,9 +72,28 @@ def fits(position: int, length: int, segment_end: int) -> bool:
     return rest == 0 or rest >= HEADER_LEN
 
 
-def max_snap(segment_bytes: int) -> int:
-    """What a SNAP payload should have at most in such a segment (`JournalState.to_snap`)."""
-    return min(MAX_SNAP, segment_bytes // 4)
+def producer_room(segment_bytes: int) -> int:
+    """Bytes of the producer table in such a segment's SNAP at most: its own, nobody else's."""
+    return min(_MAX_PRODUCER_ROOM, segment_bytes // 4)
+
+
+def progress_room(segment_bytes: int) -> int:
+    """Bytes of consumer progress in such a segment's SNAP at which no new group is taken in."""
+    return min(_MAX_PROGRESS_ROOM, segment_bytes // 4)
+
+
+def snap_room(segment_bytes: int) -> tuple[int, int]:
+    """A SNAP payload in such a segment: bytes at most, as far as leaving out producers can make
+    it so, and bytes of its producers at most (`JournalState.to_snap`).
+
+    Half of the segment is for batches, whatever grows beyond its room.
+    """
+    return segment_bytes // 2, producer_room(segment_bytes)
+
+
+def usual_snap(segment_bytes: int) -> int:
+    """Bytes of a SNAP payload whose tables keep to their rooms."""
+    return producer_room(segment_bytes) + progress_room(segment_bytes)
 
 
 def max_payload(segment_bytes: int, snap_payload_len: int) -> int:

@@ -30,8 +30,16 @@ MAX_EPOCHS: Final = 1000
 """Epochs remembered: the newest."""
 TOMBSTONE_MS: Final = 24 * 3600 * 1000
 """So long a deleted progress entry stays in SNAP."""
-MAX_SNAP: Final = 3 * 1024 * 1024
-"""A SNAP payload at most, as far as leaving out producers can make it so."""
+PRESENCE_QUEUE: Final = 0xFFFF
+"""No queue: a tombstone under this number says when a consumer group last had members on a topic.
+
+Its `deleted_ms` is the moment. A tombstone is nothing but that to an older version, which also
+drops it from SNAP after a day; this one keeps it as long as the group has progress there.
+"""
+TEMPORARY_QUEUE: Final = 0xFFFE
+"""As `PRESENCE_QUEUE`, of a group that nobody named: it goes some minutes after its members."""
+_NOTES: Final = (PRESENCE_QUEUE, TEMPORARY_QUEUE)
+_NO_LIMIT: Final = 1 << 62
 
 _SNAP_VERSION: Final = 1
 _SNAP: Final = Struct("<HHIIII")
@@ -47,6 +55,7 @@ class Snapshot(NamedTuple):
     payload: bytes
     tombstones: tuple[OffsetKey, ...]
     producers: int  # so many of those idle for longest
+    now_ms: int
 
 
 @dataclass(slots=True)
@@ -64,6 +73,7 @@ class JournalState:
     producers: ProducerTable = field(default_factory=ProducerTable)
     deleted_ms: dict[OffsetKey, int] = field(default_factory=dict)  # when a tombstone came
     _packed: PackedOffsets = field(default_factory=PackedOffsets, compare=False, repr=False)
+    _forgotten: int = field(default=0, compare=False, repr=False)  # by tables that were replaced
 
     def apply(self, header: BatchHeader, payload: Buffer) -> None:
         """Take in one batch, in journal order. DATA, EPOCH, EOF need no payload: pass b"".
@@ -105,19 +115,43 @@ class JournalState:
         entry = self.offsets.get(key)
         return None if entry is None or entry.deleted else entry
 
-    def to_snap(self, now_ms: int, max_bytes: int = MAX_SNAP) -> bytes:
-        """Encode as a SNAP payload: see `snapshot`."""
-        return self.snapshot(now_ms, max_bytes).payload
+    @property
+    def progress_bytes(self) -> int:
+        """Bytes that consumer progress takes in a SNAP."""
+        return self._packed.size
 
-    def snapshot(self, now_ms: int, max_bytes: int = MAX_SNAP) -> Snapshot:
+    @property
+    def forgotten_producers(self) -> int:
+        """Producer entries that had to go within a day of their last batch (P5)."""
+        return self._forgotten + self.producers.forgotten
+
+    def present_ms(self, group: str, topic_id: TopicId) -> int | None:
+        """When the consumer group was last noted to have members on the topic."""
+        times = (self.deleted_ms.get(OffsetKey(group, topic_id, queue)) for queue in _NOTES)
+        return max((ms for ms in times if ms is not None), default=None)
+
+    def is_temporary(self, group: str, topic_id: TopicId) -> bool:
+        """Is the consumer group one that nobody named?"""
+        temporary = OffsetKey(group, topic_id, TEMPORARY_QUEUE) in self.deleted_ms
+        return temporary and OffsetKey(group, topic_id, PRESENCE_QUEUE) not in self.deleted_ms
+
+    def to_snap(
+        self, now_ms: int, max_bytes: int = _NO_LIMIT, max_producers: int = _NO_LIMIT
+    ) -> bytes:
+        """Encode as a SNAP payload: see `snapshot`."""
+        return self.snapshot(now_ms, max_bytes, max_producers).payload
+
+    def snapshot(
+        self, now_ms: int, max_bytes: int = _NO_LIMIT, max_producers: int = _NO_LIMIT
+    ) -> Snapshot:
         """Encode as a SNAP payload; producers idle for a day and old tombstones are left out.
 
-        Producers idle for longest are left out too until it has at most `max_bytes`
-        (`segments.max_snap`); nothing else is. It is a pause between two appends: all that is
-        many is kept as bytes, and joined here.
+        Producers idle for longest are left out too until they take at most `max_producers` bytes
+        and all at most `max_bytes` (`segments.snap_room`); nothing else is. It is a pause between
+        two appends: all that is many is kept as bytes, and joined here.
         """
         deleted = self.deleted_ms
-        old = [key for key, ms in deleted.items() if now_ms - ms > TOMBSTONE_MS]
+        old = self._old_tombstones(now_ms)
         parts = [
             _SNAP.pack(
                 _SNAP_VERSION,
@@ -145,9 +179,10 @@ class JournalState:
                     parts.append(raw + _MS.pack(deleted[key]) if key in deleted else raw)
         else:
             parts += [raw for _, raw in packed]
-        producers, idle = self.producers.encode(now_ms, max_bytes - sum(map(len, parts)))
+        room = min(max_producers, max_bytes - sum(map(len, parts)))
+        producers, idle = self.producers.encode(now_ms, room)
         parts.append(producers)
-        return Snapshot(b"".join(parts), tuple(old), idle)
+        return Snapshot(b"".join(parts), tuple(old), idle, now_ms)
 
     def settle(self, snapshot: Snapshot) -> None:
         """The snapshot, taken just now, is stored: what it left out is gone here too.
@@ -156,7 +191,8 @@ class JournalState:
         """
         for key in snapshot.tombstones:
             del self.offsets[key], self.deleted_ms[key]
-        self.producers.drop_oldest(snapshot.producers)
+        self._packed.remove(snapshot.tombstones)
+        self.producers.drop_oldest(snapshot.producers, snapshot.now_ms)
 
     def note_frame(self, frame: BatchHeader) -> None:
         """A term whose EPOCH batch found no room begins with the frames written for it (ADR 0020).
@@ -192,6 +228,19 @@ class JournalState:
         state._check(fields)
         return state
 
+    def _old_tombstones(self, now_ms: int) -> list[OffsetKey]:
+        """Those that leave SNAP; of presence only where no progress is left."""
+        old = [key for key, ms in self.deleted_ms.items() if now_ms - ms > TOMBSTONE_MS]
+        if not any(key.queue_id in _NOTES for key in old):
+            return old
+        deleted = self.deleted_ms
+        kept = {(key.group, key.topic_id) for key in self.offsets if key not in deleted}
+        return [
+            key
+            for key in old
+            if key.queue_id not in _NOTES or (key.group, key.topic_id) not in kept
+        ]
+
     def _check(self, fields: Fields) -> None:
         if self.epochs != sorted(set(self.epochs)):
             raise fields.malformed("the epochs do not rise")
@@ -221,15 +270,18 @@ class JournalState:
             self.topics[topic_id] = (name, queues)
             return
         self.topics.pop(topic_id, None)
-        for key in [k for k in self.offsets if k.topic_id == topic_id]:
+        keys = [k for k in self.offsets if k.topic_id == topic_id]
+        for key in keys:
             del self.offsets[key]
             self.deleted_ms.pop(key, None)
+        self._packed.remove(keys)
 
     def _replace(self, other: "JournalState") -> None:
         self.next_offsets = other.next_offsets
         self.offsets = other.offsets
         self.topics = other.topics
         self.epochs = other.epochs
+        self._forgotten = self.forgotten_producers
         self.producers = other.producers
         self.deleted_ms = other.deleted_ms
         self._packed = other._packed

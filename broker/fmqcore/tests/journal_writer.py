@@ -23,9 +23,9 @@ from fmqcore.journal.segments import (
     eof_batch,
     fits,
     index_name,
-    max_snap,
     segment_name,
     snap_batch,
+    snap_room,
 )
 from fmqcore.journal.state import JournalState, OffsetEntry, OffsetKey
 from fmqcore.words import BrokerId, Epoch, Position, TopicId
@@ -164,7 +164,7 @@ class JournalWriter:
             segment_bytes=self.segment_bytes,
             epoch=self.epoch,
             prev_header_crc=self._prev_crc,
-            payload=self.state.to_snap(self.now_ms, max_snap(self.segment_bytes)),
+            payload=self.state.to_snap(self.now_ms, *snap_room(self.segment_bytes)),
             store_ms=self.now_ms,
             framed_for=framed_for,
         )

@@ -3,9 +3,16 @@ must be what a replica that decodes it holds. Each test is about a line that not
 
 import pytest
 
-from fmqcore.errors import Malformed, OutOfSequence, ProducerFenced
+from fmqcore.errors import Malformed, OutOfSequence, Overloaded, ProducerFenced
 from fmqcore.journal.offsets import MAX_RANGES, OffsetEntry, OffsetKey, encode_entry, tombstone
-from fmqcore.journal.producers import IDLE_MS
+from fmqcore.journal.producers import (
+    IDLE_MS,
+    KEPT_BATCHES,
+    MAX_PRODUCERS,
+    RETRY_MS,
+    ProducerTable,
+)
+from fmqcore.journal.segments import producer_room, snap_room
 from fmqcore.journal.state import TOMBSTONE_MS, JournalState
 from fmqcore.tests.journal_writer import JournalWriter
 from fmqcore.words import Epoch, Offset, Position, TopicId
@@ -138,3 +145,90 @@ def test_progress_has_no_more_ranges_than_every_reader_takes() -> None:
 def test_a_snap_that_says_what_cannot_be_is_malformed(state: JournalState, why: str) -> None:
     with pytest.raises(Malformed, match=why):
         JournalState.from_snap(state.to_snap(0))
+
+
+# ---- each table has its own room
+def test_progress_does_not_push_producers_out_of_snap() -> None:
+    """50 services read 50 topics of 16 queues each."""
+    state = JournalState()
+    writer = JournalWriter(state=state)
+    for producer in (1, 2):
+        writer.data(7, 0, [b"v"], producer_id=producer, base_sequence=0)
+    state.offsets = {
+        OffsetKey(f"{service:050}", TopicId(topic), queue): OffsetEntry(1, Offset(9), (), 1)
+        for service in range(50)
+        for topic in range(50)
+        for queue in range(16)
+    }
+    segment_bytes = 128 * 1024 * 1024
+    again = JournalState.from_snap(state.to_snap(writer.now_ms, *snap_room(segment_bytes)))
+    assert again.progress_bytes == state.progress_bytes > 3 << 20
+    for producer in (1, 2):
+        assert again.check_sequence(producer, 0, (TopicId(7), 0), 0, 1) is not None
+
+
+def test_a_full_table_of_producers_fits_its_room() -> None:
+    writer, state = JournalWriter(1 << 26), JournalState()
+    header = writer.data(7, 0, [b"v"], producer_id=1, base_sequence=0)
+    for producer in range(1, MAX_PRODUCERS + 1):
+        for sequence in range(KEPT_BATCHES):
+            state.producers.note(header._replace(producer_id=producer, base_sequence=sequence))
+    segment_bytes = 128 * 1024 * 1024
+    state.settle(state.snapshot(writer.now_ms, *snap_room(segment_bytes)))
+    assert (
+        len(state.producers) == MAX_PRODUCERS == state.producers.limit(producer_room(segment_bytes))
+    )
+    assert state.forgotten_producers == 0
+
+
+def test_a_new_producer_never_pushes_out_one_that_may_retry() -> None:
+    writer, table = JournalWriter(), ProducerTable(limit=3)
+    first, *_ = [
+        writer.data(7, 0, [b"v"], producer_id=producer, base_sequence=0) for producer in (1, 2, 3)
+    ]
+    for header in writer.headers[1:]:
+        table.note(header)
+    queue, now_ms, room = (TopicId(7), 0), first.store_ms, 1 << 20
+    with pytest.raises(Overloaded, match="at most 3 are remembered"):
+        table.require_room(4, queue, now_ms + RETRY_MS - 1, room)
+    table.require_room(3, queue, now_ms, room)  # it is known
+    table.require_room(0, queue, now_ms, room)  # it is not idempotent
+    table.require_room(4, queue, now_ms + RETRY_MS, room)
+    with pytest.raises(Overloaded, match="at most 2 are remembered"):
+        table.require_room(4, queue, now_ms, 2 * 180)
+    writer.now_ms += RETRY_MS
+    table.note(writer.data(7, 0, [b"v"], producer_id=4, base_sequence=0))
+    assert (len(table), table.forgotten) == (3, 1)
+    writer.now_ms += 2 * IDLE_MS
+    table.note(writer.data(7, 0, [b"v"], producer_id=5, base_sequence=0))
+    assert table.forgotten == 1, "one that is idle for a day is not missed"
+
+
+def test_what_a_snap_leaves_out_of_a_day_is_counted() -> None:
+    writer = JournalWriter()
+    for producer in range(1, 9):
+        writer.data(7, 0, [b"v"], producer_id=producer, base_sequence=0)
+    state = writer.state
+    state.settle(state.snapshot(writer.now_ms, 1 << 20, 300))
+    assert state.forgotten_producers == 8 - len(state.producers) > 0
+    forgotten = state.forgotten_producers
+    writer.roll()
+    assert state.forgotten_producers == forgotten, "a counter does not fall at a roll"
+
+
+def test_bytes_of_progress_follow_the_table() -> None:
+    state = JournalState()
+    writer = JournalWriter(state=state)
+    keys = [OffsetKey("billing", TopicId(topic), 0) for topic in (7, 8)]
+    writer.topic(7, "orders", 1)
+    writer.offsets(dict.fromkeys(keys, OffsetEntry(1, Offset(5), ((Offset(7), Offset(8)),))))
+    one = len(encode_entry(keys[0], state.offsets[keys[0]]))
+    assert state.progress_bytes == 2 * one
+    writer.offsets({keys[0]: OffsetEntry(2, Offset(9))})
+    assert state.progress_bytes == 2 * one - 16
+    writer.topic(7, "orders", 0)
+    assert state.progress_bytes == one
+    writer.offsets({keys[1]: tombstone(3)})
+    assert 0 < state.progress_bytes < one
+    state.settle(state.snapshot(writer.now_ms + 2 * IDLE_MS))
+    assert state.progress_bytes == 0

@@ -18,7 +18,7 @@ from e2e.seeing.causing import causes
 from e2e.seeing.chart import OF_BROKERS, eager_rules, panels
 from e2e.seeing.drawing import draw, series
 from e2e.seeing.prometheus import NEEDED, Prometheus, Target, available, prometheus
-from e2e.seeing.watched import fill, join, load, watched
+from e2e.seeing.watched import begin_groups, fill, join, load, watched
 from fmqclient.dev.plan import ClusterOptions
 from fmqcore.policy import AckPolicy, HowMany
 
@@ -157,6 +157,18 @@ async def test_a_disk_is_full(tmp_path: Path) -> None:
             plan.under = (*plan.under[:2], script, *plan.under[3:])
             await cluster.restart("g1-0")
             wanted = partial(fires, found, "FmqDiskFull", group="g1", broker="g1-0")
+            await found.until(wanted, "it is seen")
+
+
+@causes("FmqStateNearlyFull")
+async def test_many_consumer_groups_fill_their_room(tmp_path: Path) -> None:
+    """A quarter of a small segment."""
+    small = replace(ALONE, settings={"segment_bytes": 65536})
+    async with watched(tmp_path / "c", small) as cluster:
+        async with scraped(tmp_path, cluster.targets()) as found:
+            await silent(found, "FmqStateNearlyFull")
+            await begin_groups(cluster, 0.9)
+            wanted = partial(fires, found, "FmqStateNearlyFull", group="g1", table="progress")
             await found.until(wanted, "it is seen")
 
 

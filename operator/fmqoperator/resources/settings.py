@@ -164,6 +164,11 @@ class BrokerTuning(Part):
     offsets_interval_ms: int | None = Field(
         default=None, ge=1, description="Progress of consumers is gathered so long, then stored."
     )
+    offsets_retention_ms: int | None = Field(
+        default=None,
+        ge=0,
+        description="Progress of a consumer group without members is kept so long; 0 = for ever.",
+    )
     takeover_checkpoint_ms: int | None = Field(
         default=None, ge=10, description="Between two checkpoints of a slave that serves reads."
     )

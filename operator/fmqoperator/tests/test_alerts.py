@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fmqoperator.tests.alert_cases import CASES, STEP_S, Case
+from fmqoperator.tests.alert_cases import CASES
+from fmqoperator.tests.alert_samples import STEP_S, Case
 
 ROOT = Path(__file__).resolve().parents[3]
 RULES = ROOT / "charts" / "fmq" / "files" / "rules.yaml"

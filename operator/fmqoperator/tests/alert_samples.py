@@ -1,0 +1,63 @@
+"""What the samples of `alert_cases.py` are made of."""
+
+from typing import NamedTuple
+
+STEP_S = 15
+
+BROKERS = ('cluster="c",group="g",broker="g-0"', 'cluster="c",group="g",broker="g-1"')
+GROUP = {"cluster": "c", "group": "g"}
+BROKER = GROUP | {"broker": "g-0"}
+
+
+def of(name: str, *values: str, more: str = "") -> dict[str, str]:
+    """A series of a metric for each broker, in promtool's words: `0x40` is 0 and 40 times 0."""
+    return {
+        f"{name}{{{labels}{more}}}": series for labels, series in zip(BROKERS, values, strict=False)
+    }
+
+
+class Case(NamedTuple):
+    """Samples, and when the alert is first seen (None: never, within an hour)."""
+
+    alert: str
+    series: dict[str, str]
+    fires_s: int | None
+    labels: dict[str, str] = GROUP
+    summary: str = ""
+
+
+def seen(name: str, more: str) -> str:
+    """A series of the group, by the operator."""
+    return f'fmq_operator_group_{name}{{cluster="c",group="g"{more}}}'
+
+
+WRITE, READ = ',what="write"', ',what="read"'
+SLAVE = ',slave="g-1"'
+PROGRESS = ',table="progress"'
+MUCH = 64 * 1024 * 1024
+WORKS = 'fmq_operator_works{instance="%s"}'
+OPERATOR = 'fmq_operator_stalled_seconds{instance="o"}'
+LAG = 'fmq_consumer_lag_messages{cluster="c",group="%s",broker="%s",topic="t",consumer_group="r"}'
+
+TOPIC = 'fmq_operator_topic_ready{cluster="c",topic="t"}'
+JOB = 'fmq_operator_job_failed{job_namespace="n",group="g",broker_job="j"}'
+BLIND = 'fmq_operator_blind_seconds{namespace="n",job="o",pod="%s"}'
+NEGLECTED = (
+    'fmq_operator_group_neglected_seconds{cluster="c",group="%s",namespace="n",job="o",pod="a"}'
+)
+RELEASE = {"namespace": "n", "job": "o"}
+
+NEW, ITS = ',mode="NEW"', ',mode="MASTER"'
+OTHER = 'cluster="d",group="g",broker="g-0"'
+"""Of the same name, in another cluster: what is said of it says nothing of this one."""
+
+
+def slave_alone(linked: str, mode: str = ITS, **values: str) -> dict[str, str]:
+    """The samples of a slave whose master is not scraped. It serves nothing."""
+    names = {f'fmq_serves{{{BROKERS[1]},what="{what}"}}': "0x240" for what in ("read", "write")}
+    of_slave = {"broker_info": "1x240", "master": "0x240", "upstream_connected": linked} | values
+    return (
+        names
+        | {f"fmq_{name}{{{BROKERS[1]}}}": value for name, value in of_slave.items()}
+        | {f"fmq_mode{{{BROKERS[1]}{mode}}}": "1x240"}
+    )

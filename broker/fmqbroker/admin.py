@@ -18,6 +18,7 @@ from fmqbroker.journal import Journal
 from fmqbroker.offset_store import OffsetStore
 from fmqbroker.replication_view import MasterReplication
 from fmqbroker.settings import BrokerSettings
+from fmqbroker.topic_alter import alter_topic
 from fmqcore.cluster import TopicConfig, TopicGroup
 from fmqcore.errors import (
     FmqError,
@@ -28,6 +29,7 @@ from fmqcore.errors import (
     UnknownTopic,
 )
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
+from fmqcore.topic_changes import GroupChange
 from fmqcore.topic_numbers import conflict
 from fmqcore.version import VERSION
 from fmqcore.words import BrokerId, GroupName, Offset, Permission, Role, TopicId, require_name
@@ -82,6 +84,28 @@ class AdminService:
         except FmqError as error:
             return admin_pb2.CreateTopicReply(error=as_error(error))
         return admin_pb2.CreateTopicReply(topic=_route_of(topic))
+
+    async def alter_topic(self, request: admin_pb2.AlterTopicRequest) -> admin_pb2.AlterTopicReply:
+        """Give a topic more queues, more groups, other weights."""
+        changes = [
+            GroupChange(
+                GroupName(g.group),
+                g.queues if g.HasField("queues") else None,
+                g.weight if g.HasField("weight") else None,
+            )
+            for g in request.groups
+        ]
+        view, named = self._cluster, {change.group for change in changes}
+        if request.all_groups:
+            changes += [GroupChange(g) for g in sorted(view.configs) if g not in named]
+        try:
+            topic = await alter_topic(
+                self._coordination, self._settings.cluster, view, request.name,
+                request.queues, changes,
+            )  # fmt: skip
+        except FmqError as error:
+            return admin_pb2.AlterTopicReply(error=as_error(error))
+        return admin_pb2.AlterTopicReply(topic=_route_of(topic))
 
     async def delete_topic(
         self, request: admin_pb2.DeleteTopicRequest

@@ -290,6 +290,11 @@ class ClusterView:
             raise Unavailable(f"topic {name!r} was deleted by somebody else meanwhile: try again")
         return found
 
+    async def reread_topic(self, name: str) -> None:
+        """Take what ZooKeeper has of it now into the view."""
+        async with self._reading:
+            await self._read([("topic", name)])
+
     async def delete_topic(self, name: str, number: TopicId | None = None) -> None:
         """Delete it, if it is still the one of that number (None: whichever has the name).
 

@@ -44,6 +44,7 @@ def calls_of(
         methods.ROUTES: routes,
         methods.HAND_OVER: failover.on_hand_over,
         methods.CREATE_TOPIC: admin.create_topic,
+        methods.ALTER_TOPIC: admin.alter_topic,
         methods.DELETE_TOPIC: admin.delete_topic,
         methods.OFFSETS: admin.offsets,
         methods.SEEK: admin.seek,

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from fmqclient.arguments import as_places, check_text
 from fmqclient.connections import Backoff, Connections
-from fmqclient.infos import BrokerStatus, GroupInfo, QueueOffsets, ReplicaStatus, TopicInfo
+from fmqclient.infos import BrokerStatus, GroupInfo, QueueOffsets, TopicInfo, status_of
 from fmqclient.outbox import pinned_group
 from fmqclient.routes import Routes, topic_of
 from fmqclient.settings import Start, start_at
+from fmqclient.topic_changes import alter_request
 from fmqcore.errors import (
     AlreadyExists,
     FmqError,
@@ -27,7 +28,15 @@ from fmqcore.errors import (
 from fmqcore.routing import GroupRoute, candidates
 from fmqcore.words import GroupName, Permission, require_name
 from fmqport.clock import Clock
-from fmqport.methods import CREATE_TOPIC, DELETE_GROUP, DELETE_TOPIC, OFFSETS, SEEK, STATUS
+from fmqport.methods import (
+    ALTER_TOPIC,
+    CREATE_TOPIC,
+    DELETE_GROUP,
+    DELETE_TOPIC,
+    OFFSETS,
+    SEEK,
+    STATUS,
+)
 from fmqport.transport import Method, TransportError
 from fmqproto.v1 import admin_pb2, client_pb2
 
@@ -84,6 +93,24 @@ class Admin:
             if there or not _tried_before(refused):
                 raise
             topic = await self._as_asked(request, refused)
+        await self._routes.refresh()
+        self._routes.know(topic)
+        return topic
+
+    async def alter_topic(
+        self,
+        name: str,
+        *,
+        queues: int | None = None,
+        groups: Sequence[str] | Mapping[str, int | None] | None = None,
+        all_groups: bool = False,
+    ) -> TopicInfo:
+        """Give a topic more queues (in each group), more groups, other weights; 0: no new messages.
+
+        Nothing that holds messages goes. Raises `UnknownTopic`, `InvalidArgument`.
+        """
+        request = alter_request(name, queues, groups, all_groups=all_groups)
+        topic = topic_of((await self._ask_any(ALTER_TOPIC, request)).topic)
         await self._routes.refresh()
         self._routes.know(topic)
         return topic
@@ -254,33 +281,7 @@ class Admin:
                 epoch=int(route.epoch),
                 error=str(error),
             )
-        return BrokerStatus(
-            group=reply.group,
-            broker=reply.broker,
-            address=address,
-            cluster=reply.cluster,
-            role=reply.role,
-            permission=Permission(reply.permission & Permission.FULL),
-            mode=reply.mode,
-            epoch=reply.epoch,
-            master=reply.master,
-            reader=reply.reader,
-            why=reply.why,
-            log_start=reply.log_start,
-            end=reply.end,
-            durable_end=reply.durable_end,
-            commit_end=reply.commit_end,
-            replicas=tuple(
-                ReplicaStatus(
-                    r.broker, r.connected, r.in_sync, r.received_end, r.durable_end, r.lag_bytes
-                )
-                for r in reply.replicas
-            ),
-            version=reply.version,
-            uptime_ms=reply.uptime_ms,
-            zookeeper_connected=reply.zookeeper_connected,
-            refusal=reply.refusal or reply.refuses,  # an older broker knows of its disk alone
-        )
+        return status_of(reply, address)
 
     # ---- inside
 

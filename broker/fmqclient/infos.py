@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from fmqcore.cluster import TopicConfig as TopicInfo
 from fmqcore.words import Permission
+from fmqproto.v1 import admin_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,4 +99,35 @@ class BrokerStatus:
         return self.permission if self.takes_messages else self.permission & ~Permission.WRITE
 
 
-__all__ = ["BrokerStatus", "GroupInfo", "QueueOffsets", "ReplicaStatus", "TopicInfo"]
+def status_of(reply: admin_pb2.StatusReply, address: str) -> BrokerStatus:
+    """What a broker said about itself."""
+    return BrokerStatus(
+        group=reply.group,
+        broker=reply.broker,
+        address=address,
+        cluster=reply.cluster,
+        role=reply.role,
+        permission=Permission(reply.permission & Permission.FULL),
+        mode=reply.mode,
+        epoch=reply.epoch,
+        master=reply.master,
+        reader=reply.reader,
+        why=reply.why,
+        log_start=reply.log_start,
+        end=reply.end,
+        durable_end=reply.durable_end,
+        commit_end=reply.commit_end,
+        replicas=tuple(
+            ReplicaStatus(
+                r.broker, r.connected, r.in_sync, r.received_end, r.durable_end, r.lag_bytes
+            )
+            for r in reply.replicas
+        ),
+        version=reply.version,
+        uptime_ms=reply.uptime_ms,
+        zookeeper_connected=reply.zookeeper_connected,
+        refusal=reply.refusal or reply.refuses,  # an older broker knows of its disk alone
+    )
+
+
+__all__ = ["BrokerStatus", "GroupInfo", "QueueOffsets", "ReplicaStatus", "TopicInfo", "status_of"]

@@ -35,6 +35,7 @@ REPLICATE: Final = _REPLICATION["Replicate"]
 HAND_OVER: Final = replace(_REPLICATION["HandOver"], max_request_bytes=MAX_MESSAGE_BYTES)
 """It carries the offsets of all consumer groups."""
 CREATE_TOPIC: Final = _ADMIN["CreateTopic"]
+ALTER_TOPIC: Final = _ADMIN["AlterTopic"]
 DELETE_TOPIC: Final = _ADMIN["DeleteTopic"]
 OFFSETS: Final = _ADMIN["Offsets"]
 SEEK: Final = _ADMIN["Seek"]

@@ -1,4 +1,4 @@
-"""`fmq topic`: create, list, describe, delete."""
+"""`fmq topic`: create, list, describe, alter, delete."""
 
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ from fmqclient.infos import TopicInfo
 from fmqcore.errors import InvalidArgument
 from fmqcore.words import MAX_QUEUES
 
-app = typer.Typer(help="Topics: create, list, describe, delete.", no_args_is_help=True)
+app = typer.Typer(help="Topics: create, list, describe, alter, delete.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="the topic")]
 
@@ -77,6 +77,50 @@ def describe(name: Name, output: OutputOption = Output.TABLE, brokers: Brokers =
     names = ("group", "queue", "weight", "begin", "end")
     data = _json(topic) | {"offsets": [dict(zip(names, row, strict=True)) for row in rows]}
     show(output, [n.upper() for n in names], rows, data)
+
+
+@app.command()
+def alter(
+    name: Name,
+    queues: Annotated[
+        int | None,
+        typer.Option("--queues", "-q", min=1, max=MAX_QUEUES, help="in each group; never fewer"),
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="GROUP[:WEIGHT]",
+            help="it comes to this group, or gets this weight there; 0: no new messages",
+        ),
+    ] = None,
+    all_groups: Annotated[
+        bool, typer.Option("--all-groups", help="it comes to every group that lacks it")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+    brokers: Brokers = BROKERS,
+) -> None:
+    """Give a topic more queues, more groups, other weights. Nothing that holds messages goes.
+
+    With more queues a key may have another one from now on: what was sent before stays where it
+    is, and between two queues there is no order. (How long messages are kept is not a topic's but
+    the brokers' matter: their settings retention_ms and retention_bytes.)
+    """
+    given = [_weighted(text) for text in group or []]
+    groups = {each: weight if ":" in text else None for text, (each, weight) in
+              zip(group or [], given, strict=True)}  # fmt: skip
+    if len(groups) < len(given):
+        raise InvalidArgument("--group: a group is given twice")
+
+    async def work() -> TopicInfo:
+        async with client(brokers) as connected:
+            topic: TopicInfo = await connected.admin().alter_topic(
+                name, queues=queues, groups=groups or None, all_groups=all_groups
+            )
+            return topic
+
+    _show(output, [run(work)])
 
 
 @app.command()

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from fmqproto.v1 import client_pb2 as fmqproto_dot_v1_dot_client__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x66mqproto/v1/admin.proto\x12\x0b\x66mqproto.v1\x1a\x18\x66mqproto/v1/client.proto\"r\n\x12\x43reateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06queues\x18\x02 \x01(\r\x12\'\n\x06groups\x18\x03 \x03(\x0b\x32\x17.fmqproto.v1.TopicGroup\x12\x15\n\rif_not_exists\x18\x04 \x01(\x08\"]\n\x10\x43reateTopicReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12&\n\x05topic\x18\x02 \x01(\x0b\x32\x17.fmqproto.v1.TopicRoute\".\n\x12\x44\x65leteTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\r\"5\n\x10\x44\x65leteTopicReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\".\n\x0eOffsetsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\"\\\n\x0cOffsetsReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12)\n\x06queues\x18\x02 \x03(\x0b\x32\x19.fmqproto.v1.QueueOffsets\"\xc7\x01\n\x0cQueueOffsets\x12\x14\n\x0c\x62roker_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\r\x12\r\n\x05group\x18\x04 \x01(\t\x12\x11\n\tcommitted\x18\x05 \x01(\x04\x12\r\n\x05\x62\x65gin\x18\x06 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x07 \x01(\x04\x12\x0f\n\x07session\x18\x08 \x01(\t\x12\x11\n\tin_flight\x18\t \x01(\r\x12\x0e\n\x06\x63lient\x18\n \x01(\t\x12\x0e\n\x06sought\x18\x0b \x01(\x04\"\xf4\x01\n\x0bSeekRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12 \n\x02to\x18\x03 \x01(\x0e\x32\x14.fmqproto.v1.StartAt\x12\r\n\x05to_ms\x18\x04 \x01(\x04\x12\x11\n\tby_offset\x18\x05 \x01(\x08\x12\x0e\n\x06offset\x18\x06 \x01(\x04\x12\x0e\n\x06queues\x18\x07 \x03(\r\x12\x34\n\x06sought\x18\x08 \x03(\x0b\x32$.fmqproto.v1.SeekRequest.SoughtEntry\x1a-\n\x0bSoughtEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"Y\n\tSeekReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12)\n\x06queues\x18\x02 \x03(\x0b\x32\x19.fmqproto.v1.QueueOffsets\"2\n\x12\x44\x65leteGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\"F\n\x10\x44\x65leteGroupReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12\x0f\n\x07\x64\x65leted\x18\x02 \x01(\r\"\x0f\n\rStatusRequest\"\x93\x03\n\x0bStatusReply\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0e\n\x06\x62roker\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x12\n\npermission\x18\x05 \x01(\r\x12\x0c\n\x04mode\x18\x06 \x01(\t\x12\r\n\x05\x65poch\x18\x07 \x01(\r\x12\x0b\n\x03why\x18\x08 \x01(\t\x12\x11\n\tlog_start\x18\t \x01(\x04\x12\x0b\n\x03\x65nd\x18\n \x01(\x04\x12\x13\n\x0b\x64urable_end\x18\x0b \x01(\x04\x12\x12\n\ncommit_end\x18\x0c \x01(\x04\x12,\n\x08replicas\x18\r \x03(\x0b\x32\x1a.fmqproto.v1.ReplicaStatus\x12\x0f\n\x07version\x18\x0e \x01(\t\x12\x11\n\tuptime_ms\x18\x0f \x01(\x04\x12\x1b\n\x13zookeeper_connected\x18\x10 \x01(\x08\x12\x0e\n\x06reader\x18\x11 \x01(\t\x12\x0e\n\x06master\x18\x12 \x01(\t\x12\x0f\n\x07refuses\x18\x13 \x01(\t\x12\x0e\n\x06\x64\x61mage\x18\x14 \x01(\t\x12\x0f\n\x07refusal\x18\x15 \x01(\t\"\x81\x01\n\rReplicaStatus\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\x0f\n\x07in_sync\x18\x03 \x01(\x08\x12\x14\n\x0creceived_end\x18\x04 \x01(\x04\x12\x13\n\x0b\x64urable_end\x18\x05 \x01(\x04\x12\x11\n\tlag_bytes\x18\x06 \x01(\x04\x32\xb1\x03\n\x05\x41\x64min\x12M\n\x0b\x43reateTopic\x12\x1f.fmqproto.v1.CreateTopicRequest\x1a\x1d.fmqproto.v1.CreateTopicReply\x12M\n\x0b\x44\x65leteTopic\x12\x1f.fmqproto.v1.DeleteTopicRequest\x1a\x1d.fmqproto.v1.DeleteTopicReply\x12\x41\n\x07Offsets\x12\x1b.fmqproto.v1.OffsetsRequest\x1a\x19.fmqproto.v1.OffsetsReply\x12\x38\n\x04Seek\x12\x18.fmqproto.v1.SeekRequest\x1a\x16.fmqproto.v1.SeekReply\x12M\n\x0b\x44\x65leteGroup\x12\x1f.fmqproto.v1.DeleteGroupRequest\x1a\x1d.fmqproto.v1.DeleteGroupReply\x12>\n\x06Status\x12\x1a.fmqproto.v1.StatusRequest\x1a\x18.fmqproto.v1.StatusReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x66mqproto/v1/admin.proto\x12\x0b\x66mqproto.v1\x1a\x18\x66mqproto/v1/client.proto\"r\n\x12\x43reateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06queues\x18\x02 \x01(\r\x12\'\n\x06groups\x18\x03 \x03(\x0b\x32\x17.fmqproto.v1.TopicGroup\x12\x15\n\rif_not_exists\x18\x04 \x01(\x08\"]\n\x10\x43reateTopicReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12&\n\x05topic\x18\x02 \x01(\x0b\x32\x17.fmqproto.v1.TopicRoute\"o\n\x11\x41lterTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06queues\x18\x02 \x01(\r\x12(\n\x06groups\x18\x03 \x03(\x0b\x32\x18.fmqproto.v1.GroupChange\x12\x12\n\nall_groups\x18\x04 \x01(\x08\"\\\n\x0bGroupChange\x12\r\n\x05group\x18\x01 \x01(\t\x12\x13\n\x06queues\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x13\n\x06weight\x18\x03 \x01(\rH\x01\x88\x01\x01\x42\t\n\x07_queuesB\t\n\x07_weight\"\\\n\x0f\x41lterTopicReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12&\n\x05topic\x18\x02 \x01(\x0b\x32\x17.fmqproto.v1.TopicRoute\".\n\x12\x44\x65leteTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\r\"5\n\x10\x44\x65leteTopicReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\".\n\x0eOffsetsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\"\\\n\x0cOffsetsReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12)\n\x06queues\x18\x02 \x03(\x0b\x32\x19.fmqproto.v1.QueueOffsets\"\xc7\x01\n\x0cQueueOffsets\x12\x14\n\x0c\x62roker_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\r\x12\r\n\x05group\x18\x04 \x01(\t\x12\x11\n\tcommitted\x18\x05 \x01(\x04\x12\r\n\x05\x62\x65gin\x18\x06 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x07 \x01(\x04\x12\x0f\n\x07session\x18\x08 \x01(\t\x12\x11\n\tin_flight\x18\t \x01(\r\x12\x0e\n\x06\x63lient\x18\n \x01(\t\x12\x0e\n\x06sought\x18\x0b \x01(\x04\"\xf4\x01\n\x0bSeekRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12 \n\x02to\x18\x03 \x01(\x0e\x32\x14.fmqproto.v1.StartAt\x12\r\n\x05to_ms\x18\x04 \x01(\x04\x12\x11\n\tby_offset\x18\x05 \x01(\x08\x12\x0e\n\x06offset\x18\x06 \x01(\x04\x12\x0e\n\x06queues\x18\x07 \x03(\r\x12\x34\n\x06sought\x18\x08 \x03(\x0b\x32$.fmqproto.v1.SeekRequest.SoughtEntry\x1a-\n\x0bSoughtEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"Y\n\tSeekReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12)\n\x06queues\x18\x02 \x03(\x0b\x32\x19.fmqproto.v1.QueueOffsets\"2\n\x12\x44\x65leteGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\"F\n\x10\x44\x65leteGroupReply\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.fmqproto.v1.Error\x12\x0f\n\x07\x64\x65leted\x18\x02 \x01(\r\"\x0f\n\rStatusRequest\"\x93\x03\n\x0bStatusReply\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0e\n\x06\x62roker\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x12\n\npermission\x18\x05 \x01(\r\x12\x0c\n\x04mode\x18\x06 \x01(\t\x12\r\n\x05\x65poch\x18\x07 \x01(\r\x12\x0b\n\x03why\x18\x08 \x01(\t\x12\x11\n\tlog_start\x18\t \x01(\x04\x12\x0b\n\x03\x65nd\x18\n \x01(\x04\x12\x13\n\x0b\x64urable_end\x18\x0b \x01(\x04\x12\x12\n\ncommit_end\x18\x0c \x01(\x04\x12,\n\x08replicas\x18\r \x03(\x0b\x32\x1a.fmqproto.v1.ReplicaStatus\x12\x0f\n\x07version\x18\x0e \x01(\t\x12\x11\n\tuptime_ms\x18\x0f \x01(\x04\x12\x1b\n\x13zookeeper_connected\x18\x10 \x01(\x08\x12\x0e\n\x06reader\x18\x11 \x01(\t\x12\x0e\n\x06master\x18\x12 \x01(\t\x12\x0f\n\x07refuses\x18\x13 \x01(\t\x12\x0e\n\x06\x64\x61mage\x18\x14 \x01(\t\x12\x0f\n\x07refusal\x18\x15 \x01(\t\"\x81\x01\n\rReplicaStatus\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\x0f\n\x07in_sync\x18\x03 \x01(\x08\x12\x14\n\x0creceived_end\x18\x04 \x01(\x04\x12\x13\n\x0b\x64urable_end\x18\x05 \x01(\x04\x12\x11\n\tlag_bytes\x18\x06 \x01(\x04\x32\xfd\x03\n\x05\x41\x64min\x12M\n\x0b\x43reateTopic\x12\x1f.fmqproto.v1.CreateTopicRequest\x1a\x1d.fmqproto.v1.CreateTopicReply\x12J\n\nAlterTopic\x12\x1e.fmqproto.v1.AlterTopicRequest\x1a\x1c.fmqproto.v1.AlterTopicReply\x12M\n\x0b\x44\x65leteTopic\x12\x1f.fmqproto.v1.DeleteTopicRequest\x1a\x1d.fmqproto.v1.DeleteTopicReply\x12\x41\n\x07Offsets\x12\x1b.fmqproto.v1.OffsetsRequest\x1a\x19.fmqproto.v1.OffsetsReply\x12\x38\n\x04Seek\x12\x18.fmqproto.v1.SeekRequest\x1a\x16.fmqproto.v1.SeekReply\x12M\n\x0b\x44\x65leteGroup\x12\x1f.fmqproto.v1.DeleteGroupRequest\x1a\x1d.fmqproto.v1.DeleteGroupReply\x12>\n\x06Status\x12\x1a.fmqproto.v1.StatusRequest\x1a\x18.fmqproto.v1.StatusReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,32 +38,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATETOPICREQUEST']._serialized_end=180
   _globals['_CREATETOPICREPLY']._serialized_start=182
   _globals['_CREATETOPICREPLY']._serialized_end=275
-  _globals['_DELETETOPICREQUEST']._serialized_start=277
-  _globals['_DELETETOPICREQUEST']._serialized_end=323
-  _globals['_DELETETOPICREPLY']._serialized_start=325
-  _globals['_DELETETOPICREPLY']._serialized_end=378
-  _globals['_OFFSETSREQUEST']._serialized_start=380
-  _globals['_OFFSETSREQUEST']._serialized_end=426
-  _globals['_OFFSETSREPLY']._serialized_start=428
-  _globals['_OFFSETSREPLY']._serialized_end=520
-  _globals['_QUEUEOFFSETS']._serialized_start=523
-  _globals['_QUEUEOFFSETS']._serialized_end=722
-  _globals['_SEEKREQUEST']._serialized_start=725
-  _globals['_SEEKREQUEST']._serialized_end=969
-  _globals['_SEEKREQUEST_SOUGHTENTRY']._serialized_start=924
-  _globals['_SEEKREQUEST_SOUGHTENTRY']._serialized_end=969
-  _globals['_SEEKREPLY']._serialized_start=971
-  _globals['_SEEKREPLY']._serialized_end=1060
-  _globals['_DELETEGROUPREQUEST']._serialized_start=1062
-  _globals['_DELETEGROUPREQUEST']._serialized_end=1112
-  _globals['_DELETEGROUPREPLY']._serialized_start=1114
-  _globals['_DELETEGROUPREPLY']._serialized_end=1184
-  _globals['_STATUSREQUEST']._serialized_start=1186
-  _globals['_STATUSREQUEST']._serialized_end=1201
-  _globals['_STATUSREPLY']._serialized_start=1204
-  _globals['_STATUSREPLY']._serialized_end=1607
-  _globals['_REPLICASTATUS']._serialized_start=1610
-  _globals['_REPLICASTATUS']._serialized_end=1739
-  _globals['_ADMIN']._serialized_start=1742
-  _globals['_ADMIN']._serialized_end=2175
+  _globals['_ALTERTOPICREQUEST']._serialized_start=277
+  _globals['_ALTERTOPICREQUEST']._serialized_end=388
+  _globals['_GROUPCHANGE']._serialized_start=390
+  _globals['_GROUPCHANGE']._serialized_end=482
+  _globals['_ALTERTOPICREPLY']._serialized_start=484
+  _globals['_ALTERTOPICREPLY']._serialized_end=576
+  _globals['_DELETETOPICREQUEST']._serialized_start=578
+  _globals['_DELETETOPICREQUEST']._serialized_end=624
+  _globals['_DELETETOPICREPLY']._serialized_start=626
+  _globals['_DELETETOPICREPLY']._serialized_end=679
+  _globals['_OFFSETSREQUEST']._serialized_start=681
+  _globals['_OFFSETSREQUEST']._serialized_end=727
+  _globals['_OFFSETSREPLY']._serialized_start=729
+  _globals['_OFFSETSREPLY']._serialized_end=821
+  _globals['_QUEUEOFFSETS']._serialized_start=824
+  _globals['_QUEUEOFFSETS']._serialized_end=1023
+  _globals['_SEEKREQUEST']._serialized_start=1026
+  _globals['_SEEKREQUEST']._serialized_end=1270
+  _globals['_SEEKREQUEST_SOUGHTENTRY']._serialized_start=1225
+  _globals['_SEEKREQUEST_SOUGHTENTRY']._serialized_end=1270
+  _globals['_SEEKREPLY']._serialized_start=1272
+  _globals['_SEEKREPLY']._serialized_end=1361
+  _globals['_DELETEGROUPREQUEST']._serialized_start=1363
+  _globals['_DELETEGROUPREQUEST']._serialized_end=1413
+  _globals['_DELETEGROUPREPLY']._serialized_start=1415
+  _globals['_DELETEGROUPREPLY']._serialized_end=1485
+  _globals['_STATUSREQUEST']._serialized_start=1487
+  _globals['_STATUSREQUEST']._serialized_end=1502
+  _globals['_STATUSREPLY']._serialized_start=1505
+  _globals['_STATUSREPLY']._serialized_end=1908
+  _globals['_REPLICASTATUS']._serialized_start=1911
+  _globals['_REPLICASTATUS']._serialized_end=2040
+  _globals['_ADMIN']._serialized_start=2043
+  _globals['_ADMIN']._serialized_end=2552
 # @@protoc_insertion_point(module_scope)

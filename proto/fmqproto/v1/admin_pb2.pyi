@@ -27,6 +27,36 @@ class CreateTopicReply(_message.Message):
     topic: _client_pb2.TopicRoute
     def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., topic: _Optional[_Union[_client_pb2.TopicRoute, _Mapping]] = ...) -> None: ...
 
+class AlterTopicRequest(_message.Message):
+    __slots__ = ("name", "queues", "groups", "all_groups")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    ALL_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    queues: int
+    groups: _containers.RepeatedCompositeFieldContainer[GroupChange]
+    all_groups: bool
+    def __init__(self, name: _Optional[str] = ..., queues: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupChange, _Mapping]]] = ..., all_groups: _Optional[bool] = ...) -> None: ...
+
+class GroupChange(_message.Message):
+    __slots__ = ("group", "queues", "weight")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    queues: int
+    weight: int
+    def __init__(self, group: _Optional[str] = ..., queues: _Optional[int] = ..., weight: _Optional[int] = ...) -> None: ...
+
+class AlterTopicReply(_message.Message):
+    __slots__ = ("error", "topic")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    error: _client_pb2.Error
+    topic: _client_pb2.TopicRoute
+    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., topic: _Optional[_Union[_client_pb2.TopicRoute, _Mapping]] = ...) -> None: ...
+
 class DeleteTopicRequest(_message.Message):
     __slots__ = ("name", "id")
     NAME_FIELD_NUMBER: _ClassVar[int]

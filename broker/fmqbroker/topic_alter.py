@@ -1,0 +1,52 @@
+"""Changes a topic in ZooKeeper, as `fmqcore.topic_changes` allows it. Any broker can.
+
+Compare-and-set on the topic's node: what somebody else changed meanwhile is looked at again. Leaves
+in ZooKeeper: `topics/<t>`.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from fmqbroker.cluster_view import ClusterView
+from fmqcore import paths
+from fmqcore.cluster import TopicConfig, topic_from_json, topic_to_json
+from fmqcore.errors import Unavailable, UnknownTopic
+from fmqcore.topic_changes import GroupChange, altered
+from fmqcore.words import is_name
+from fmqport.coordination import BadVersion, Coordination, NoNode
+
+_log = structlog.get_logger()
+_TRIES: Final = 10
+
+
+async def alter_topic(
+    coordination: Coordination,
+    cluster: str,
+    view: ClusterView,
+    name: str,
+    queues: int,
+    changes: Sequence[GroupChange],
+) -> TopicConfig:
+    """Raises `UnknownTopic`, `InvalidArgument`, `Unavailable`."""
+    node = paths.topic_node(cluster, name)
+    for _ in range(_TRIES):
+        there = await coordination.get(node) if is_name(name) else None
+        if there is None:
+            raise UnknownTopic(f"there is no topic {name!r}")
+        before = topic_from_json(there.data)
+        after = altered(before, queues, changes, view.configs.keys())
+        if after != before:
+            try:
+                await coordination.set(node, topic_to_json(after), there.version)
+            except (BadVersion, NoNode):
+                continue
+            _log.info("topic altered", topic=name, id=after.id, groups=_text(after))
+        await view.reread_topic(name)
+        return after
+    raise Unavailable(f"topic {name!r} is being changed all the time: try again")
+
+
+def _text(topic: TopicConfig) -> str:
+    return ", ".join(f"{g.group}: {g.queues} queues, weight {g.weight}" for g in topic.groups)

@@ -1,0 +1,70 @@
+"""How a topic may change: more queues, more groups, other weights. What holds messages stays.
+
+Queues of a group never get fewer and a group never leaves: consumers would lose what is in them. A
+group of weight 0 gets no new messages and is read to its end. Pure.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from fmqcore.cluster import TopicConfig, TopicGroup
+from fmqcore.errors import InvalidArgument
+from fmqcore.words import MAX_QUEUES, GroupName
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """What a group shall have of a topic. None: as it is; of a new group, as in the others."""
+
+    group: GroupName
+    queues: int | None = None
+    weight: int | None = None
+
+
+def altered(
+    topic: TopicConfig,
+    queues: int,
+    changes: Sequence[GroupChange],
+    known: Collection[GroupName],
+) -> TopicConfig:
+    """The topic with these changes. `queues`: in each of its groups then; 0: as they are.
+
+    Raises `InvalidArgument` naming what cannot be.
+    """
+    groups = {g.group: g for g in topic.groups}
+    if len({change.group for change in changes}) < len(changes):
+        raise InvalidArgument("a group is named twice")
+    for change in changes:
+        groups[change.group] = _changed(topic, change, known)
+    if queues:
+        groups = {name: _grown(topic.name, g, queues) for name, g in groups.items()}
+    if not any(g.weight > 0 for g in groups.values()):
+        raise InvalidArgument("at least one group needs a weight above 0, to take messages")
+    return replace(topic, groups=tuple(groups.values()))
+
+
+def _changed(topic: TopicConfig, change: GroupChange, known: Collection[GroupName]) -> TopicGroup:
+    if change.group not in known:
+        names = ", ".join(sorted(known)) or "none"
+        raise InvalidArgument(f"there is no group {change.group!r}; there are: {names}")
+    most = max((g.queues for g in topic.groups), default=1)
+    was = next((g for g in topic.groups if g.group == change.group), None)
+    now = was or TopicGroup(change.group, most)
+    if change.weight is not None:
+        now = replace(now, weight=change.weight)
+    if change.queues is None:
+        return now
+    if was is None:
+        now = replace(now, queues=0)
+    return _grown(topic.name, now, change.queues)
+
+
+def _grown(topic: str, group: TopicGroup, queues: int) -> TopicGroup:
+    if queues < group.queues:
+        raise InvalidArgument(
+            f"topic {topic} has {group.queues} queues in group {group.group}, and never fewer: "
+            "they hold messages"
+        )
+    if not 1 <= queues <= MAX_QUEUES:
+        raise InvalidArgument(f"a topic has 1 to {MAX_QUEUES} queues in a group, not {queues}")
+    return replace(group, queues=queues)

@@ -45,7 +45,6 @@ def children(
             names.account(group.name),
             {"automountServiceAccountToken": False},
         ),
-        *_role(group),
         *_services(group, master, reader),
         *_disruption(group, serving, count, evictable=evictable),
     ]
@@ -90,27 +89,6 @@ def stateful_set(
 
 def _settings(group: BrokerGroup) -> Json:
     return {"data": pod.config_data(group), "immutable": True}
-
-
-def _role(group: BrokerGroup) -> list[Json]:
-    """A broker needs nothing of Kubernetes; its account may read its own settings and no more."""
-    name = names.account(group.name)
-    rule = {
-        "apiGroups": [""],
-        "resources": ["configmaps"],
-        "resourceNames": [pod.config_map(group)],
-        "verbs": ["get"],
-    }
-    api = "rbac.authorization.k8s.io"
-    account = {"kind": "ServiceAccount", "name": name, "namespace": group.metadata.namespace}
-    binding = {
-        "roleRef": {"apiGroup": api, "kind": "Role", "name": name},
-        "subjects": [account],
-    }
-    return [
-        child(group, f"{api}/v1", "Role", name, {"rules": [rule]}),
-        child(group, f"{api}/v1", "RoleBinding", name, binding),
-    ]
 
 
 def _services(group: BrokerGroup, master: str, reader: str) -> list[Json]:
@@ -178,10 +156,12 @@ def _disruption(
 
 def _network_policy(group: BrokerGroup, defaults: Defaults) -> Json:
     brokers: Json = {"podSelector": {"matchLabels": names.selector(group.name)}}
+    # Its namespace may hold anything else: only the operator's own pods are let in.
     operator: Json = {
         "namespaceSelector": {
             "matchLabels": {"kubernetes.io/metadata.name": defaults.operator_namespace}
-        }
+        },
+        "podSelector": {"matchLabels": dict(names.OPERATOR_LABELS)},
     }
     match group.spec.network_policy.clients:
         case Clients.ANYWHERE:

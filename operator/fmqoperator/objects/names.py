@@ -22,6 +22,11 @@ LAST_WORDS: Final = {"name": "FMQ_LAST_WORDS", "value": "/dev/termination-log"}
 failed, and of a pod that Spark makes not even that."""
 SETTINGS_HASH: Final = "fmq.io/settings-hash"
 APP: Final = "fmq-broker"
+OPERATOR_LABELS: Final = {
+    "app.kubernetes.io/name": "fmq",
+    "app.kubernetes.io/component": "operator",
+}
+"""On the operator's own pods, whatever release the chart makes them of."""
 
 
 def headless(group: str) -> str:
@@ -46,7 +51,7 @@ def config_map(group: str, settings_hash: str) -> str:
 
 
 def account(group: str) -> str:
-    """The brokers' ServiceAccount, its Role and RoleBinding."""
+    """The brokers' ServiceAccount. It has no role: a broker asks nothing of Kubernetes."""
     return f"{group}-broker"
 
 

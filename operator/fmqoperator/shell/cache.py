@@ -23,8 +23,6 @@ CHILDREN: Final = (
     ("", "v1", "configmaps", "ConfigMap"),
     ("", "v1", "serviceaccounts", "ServiceAccount"),
     ("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"),
-    ("rbac.authorization.k8s.io", "v1", "roles", "Role"),
-    ("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
     ("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
 )
 """API group, version, plural and kind of what a group consists of."""

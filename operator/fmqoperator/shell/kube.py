@@ -39,8 +39,6 @@ PLURALS: Final[Mapping[str, tuple[str, str]]] = {
     "PersistentVolumeClaim": ("v1", "persistentvolumeclaims"),
     "Pod": ("v1", "pods"),
     "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets"),
-    "Role": ("rbac.authorization.k8s.io/v1", "roles"),
-    "RoleBinding": ("rbac.authorization.k8s.io/v1", "rolebindings"),
     "Service": ("v1", "services"),
     "ServiceAccount": ("v1", "serviceaccounts"),
     "SparkApplication": ("sparkoperator.k8s.io/v1beta2", "sparkapplications"),

@@ -1,9 +1,11 @@
 """What a group's children mean, not how they are written."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from fmqbroker.settings import BrokerSettings
 from fmqcore.words import BrokerId
@@ -72,8 +74,6 @@ def test_all_that_there_is_in_the_order_of_need() -> None:
     assert list(made()) == [
         ("ConfigMap", settings_name()),
         ("ServiceAccount", "g1-broker"),
-        ("Role", "g1-broker"),
-        ("RoleBinding", "g1-broker"),
         ("Service", "g1-brokers"),
         ("Service", "g1-rw"),
         ("Service", "g1-ro"),
@@ -250,12 +250,24 @@ def test_a_drain_may_take_the_master_where_that_is_all_right() -> None:
     assert opened["PodDisruptionBudget", "g1-master"]["spec"]["minAvailable"] == 0
 
 
-def test_a_role_of_its_own_and_no_more() -> None:
+def test_brokers_have_no_role_and_no_token() -> None:
     found = made()
-    (rule,) = found["Role", "g1-broker"]["rules"]
-    assert rule["resourceNames"] == [settings_name()]
-    assert rule["verbs"] == ["get"]
-    assert found["RoleBinding", "g1-broker"]["roleRef"]["name"] == "g1-broker"
+    assert {kind for kind, _ in found} & {"Role", "RoleBinding"} == set()
+    assert found["ServiceAccount", "g1-broker"]["automountServiceAccountToken"] is False
+    assert pod()["spec"]["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("clients", ["namespace", "labelled"])
+def test_of_the_operators_namespace_only_its_pods_connect(clients: str) -> None:
+    """With the labels that the chart gives them: what else runs there is a client as any."""
+    policy = made(networkPolicy={"clients": clients})["NetworkPolicy", "g1"]["spec"]
+    namespaced = {"matchLabels": {"kubernetes.io/metadata.name": DEFAULTS.operator_namespace}}
+    peers = policy["ingress"][0]["from"]
+    (peer,) = [p for p in peers if p.get("namespaceSelector") == namespaced]
+    assert not selects(peer["podSelector"], {"app": "anything"})
+    file = Path(__file__).parents[3] / "manifests" / "operator" / "operator.yaml"
+    found = [o for o in yaml.safe_load_all(file.read_text()) if o["kind"] == "Deployment"]
+    assert selects(peer["podSelector"], found[0]["spec"]["template"]["metadata"]["labels"])
 
 
 @pytest.mark.parametrize(("clients", "peers"), [("anywhere", 0), ("namespace", 3), ("labelled", 3)])

@@ -34,6 +34,21 @@ def access(seen: Observation) -> Access:
     return Access.UNKNOWN if facts.is_live(seen, server) else Access.NONE
 
 
+def reader(seen: Observation) -> str:
+    """Which broker serves reads, as READER says: "" while it is known that none does."""
+    state, now, last = facts.state_of(seen), access(seen), seen.group.status.reader
+    if seen.zookeeper is None:
+        said = said_without_zookeeper(seen)
+        if said is None or said[0] is Access.UNKNOWN:
+            return last
+        return said[1] if Permission[said[0].value] & Permission.READ else ""
+    if elsewhere := facts.serve_elsewhere(seen):
+        return elsewhere[0]
+    if now is Access.UNKNOWN:
+        return facts.server_of(state)
+    return facts.server_of(state) if Permission[now.value] & Permission.READ else ""
+
+
 def served(seen: Observation, writes: Verdict) -> Access:
     """What clients get, which is ACCESS: a master that can acknowledge no send serves reads alone.
 

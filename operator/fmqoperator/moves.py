@@ -6,6 +6,7 @@ anew goes on from the wish and from who is master. Brokers that do not know such
 given one (`facts.moves`); a master of theirs is restarted in good order instead.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from fmqcore.cluster import Mode
@@ -37,8 +38,18 @@ def why_not(seen: Observation, broker: str) -> str:
     if not facts.is_in_sync(seen, broker):
         return f"{broker} is not there, or not linked to its master"
     if not facts.may_stay(seen, broker):
-        return f"the node of {broker} is being drained"
+        node = facts.node_of(seen, broker)
+        return f"{broker} is in sync, but its node {node.name if node else ''} takes no pods either"
     return ""
+
+
+def why_nobody(seen: Observation, among: Iterable[str] | None = None) -> str:
+    """Why no slave can become master now: the reason of each of them."""
+    config, master = facts.config_of(seen), facts.state_of(seen).master
+    slaves = [str(m.id) for m in ([] if config is None else config.members) if m.id != master]
+    able = [b for b in slaves if among is None or b in among]
+    reasons = (why_not(seen, broker) for broker in able)
+    return "; ".join(reason for reason in reasons if reason) or "there is no slave"
 
 
 def barred(seen: Observation, broker: str) -> str:
@@ -232,7 +243,7 @@ def asked_for(seen: Observation) -> Move | Hold | None:
     if asked in ANYBODY:
         if reason := unable(seen):
             return Hold("MoveUnsupported", f"a switchover was asked for: {reason}")
-        reason = unsettled(seen) or "no slave is in sync"
+        reason = unsettled(seen) or why_nobody(seen)
         return Hold("MoveWaits", f"a switchover was asked for: {reason}")
     return move(seen, asked, f"a switchover to {asked} was asked for")
 
@@ -257,10 +268,10 @@ def drain(seen: Observation) -> Move | Hold | None:
     if pod is None or pod.deleting:
         return None
     node = facts.node_of(seen, master)
-    why = f"node {node.name if node else ''} is being drained, master {master} is on it"
+    why = f"node {node.name if node else ''} takes no pods, and master {master} is on it"
     able = successors(seen)
     if not able:
-        return Hold("DrainWaits", f"{why}: no slave elsewhere is in sync")
+        return Hold("DrainWaits", f"{why}: {why_nobody(seen)}")
     if facts.moves(seen):
         return move(seen, able[0], why)
     if may_be_evicted(seen):

@@ -126,9 +126,10 @@ def serving(seen: Observation) -> tuple[str, str]:
     ZooKeeper may have forgotten a group, or be another one than its brokers still look to: who
     served last then serves on, or is the first to do so again.
     """
+    last = seen.group.status.memory.served.partition(" ")[0]
     if seen.zookeeper is None:
-        return seen.group.status.master, seen.group.status.reader
-    state, last = facts.state_of(seen), seen.group.status.memory.served.partition(" ")[0]
+        return seen.group.status.master, seen.group.status.reader or last
+    state = facts.state_of(seen)
     return (last, last) if state.mode is Mode.NEW else (state.master, state.reader)
 
 

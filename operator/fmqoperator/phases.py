@@ -9,6 +9,7 @@ from typing import Final
 from fmqcore.cluster import Mode
 from fmqoperator import awaited, facts, judge, moves, root_causes, trouble
 from fmqoperator.outlook import Outlook
+from fmqoperator.promotion import AWAY
 from fmqoperator.resources import Access, Phase
 from fmqoperator.seen import Observation
 from fmqoperator.words import Hold, Leave, Move, Restart, Run, Verdict
@@ -42,6 +43,7 @@ def _phase(
     if doing and not hangs and not _is_hidden_by(seen, what, doing[0]):
         return doing[0], [doing[1]]
     waits = [doing[1]] if doing and hangs else []
+    waits += [hold.message for hold in what.holds if hold.reason == AWAY]
     by_type, state = {v.type: v for v in found}, facts.state_of(seen)
     match now:
         case Access.UNKNOWN:

@@ -12,6 +12,7 @@ Where the policy asks no slave to have anything (none, or sent) only a person ca
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from fmqcore.cluster import Mode
 from fmqcore.policy import HowMany, SlaveCounts
@@ -20,6 +21,9 @@ from fmqoperator import facts, moves
 from fmqoperator.resources.group import PromotionPolicy
 from fmqoperator.seen import Observation, PodPhase
 from fmqoperator.words import Move
+
+AWAY: Final = "MasterAway"
+"""It may be restarted, or deleted in good order: nothing says yet that it does not come back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +65,13 @@ def promotion(seen: Observation) -> Move | Wait | None:
         return None
     if not is_lost(seen):
         return None
+    since, after_s = gone_since_ms(seen), policy.after_seconds
+    due_ms = None if since is None else since + after_s * 1000
+    if due_ms is None or seen.now_ms < due_ms:
+        unless = "if it is not back by then"
+        then = f"a slave becomes master {after_s} s after it was seen last, {unless}"
+        return Wait(AWAY, f"master {state.master} is away: {then}", due_ms)
     why = f"master {state.master} is lost"
-    since = gone_since_ms(seen)
-    if since is None:
-        return Wait("PromotionWaits", f"{why}: since just now")
-    due_ms = since + policy.after_seconds * 1000
-    if seen.now_ms < due_ms:
-        after = f"{policy.after_seconds} s after it was seen last"
-        return Wait("PromotionWaits", f"{why}: a slave becomes master {after}", due_ms)
     if reason := moves.unable(seen):
         return Wait("MoveUnsupported", f"{why}: {reason}")
     return _reader(seen, why)

@@ -180,4 +180,5 @@ class Observation:
     check: Check | None = None  # None: there is none, or it is not known
     failures: tuple[Failure, ...] = ()  # of the round before
     updating: tuple[str, ...] = ()  # other groups that are being given the operator's new image
+    rolling: tuple[str, ...] = ()  # other groups of the cluster whose turn it is to be restarted
     watched: bool = True  # this operator saw it at its look before, and was woken since by changes

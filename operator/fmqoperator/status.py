@@ -53,7 +53,7 @@ def status(seen: Observation) -> Json:
         phase=phase,
         message=message[:1024],
         master=_master(seen),
-        reader=state.reader if known else group.status.reader,
+        reader=judge.reader(seen),
         access=judge.served(seen, next(v for v in found if v.type == "WriteAvailable")),
         mode=state.mode.value if known else "UNKNOWN",
         epoch=state.epoch if known and not elsewhere else group.status.epoch,
@@ -263,7 +263,8 @@ def _conditions(
 ) -> tuple[Condition, ...]:
     by_type = {v.type: v for v in found}
     applied = by_type["ConfigApplied"]
-    queued = any(h.reason == "UpdateQueued" for h in what.holds) and turns.is_brought(seen)
+    queued = any(h.reason == "UpdateQueued" for h in what.holds)
+    queued = queued and bool(turns.brought(seen)) and turns.is_brought(seen)
     # Who waits in the queue is as its own spec says, unless that has changed since.
     as_asked = applied.status == "True" or (queued and applied.reason == "RestartsDue")
     match phase:

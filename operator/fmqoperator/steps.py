@@ -14,8 +14,8 @@ after all is settled again, and none on what is not known for certain. Asked in 
 | fewer replicas         | stop the highest number;     | the others in sync, the policy holds    |
 |                        | move first, if it is master  |                                         |
 | an outdated template   | restart slaves; then move,   | all others in sync and ready, or this   |
-|                        | and restart who was master   | one is a slave that is not; of a new    |
-|                        |                              | default image it is this group's turn   |
+|                        | and restart who was master   | one is a slave that is not; it is this  |
+|                        |                              | group's turn in its cluster             |
 | spec.switchover        | move                         | target in sync and up to date           |
 | spec.hibernated        | stop slaves, then the master | the group is settled, or serves nothing |
 
@@ -120,7 +120,7 @@ def _leave(seen: Observation) -> Step | Hold | None:
         able = [b for b in moves.successors(seen) if b in seen.group.brokers]
         why = f"{broker} is to be taken out and is master"
         if not able:
-            return Hold("ScaleDownRefused", f"{why}: no slave that stays is in sync")
+            return Hold("ScaleDownRefused", f"{why}: {moves.why_nobody(seen, seen.group.brokers)}")
         found = moves.move(seen, able[0], why)
         return Hold("ScaleDownRefused", found.message) if isinstance(found, Hold) else found
     if reason := moves.unsettled(seen):
@@ -171,7 +171,7 @@ def _roll(seen: Observation) -> Step | Hold | None:
     loose = [p for p in loose if not bounded or _is_off(seen, p)]
     pod = (loose or slaves or list(stale))[0]
     why = reason_of(seen, pod)
-    spreads = not loose and bool(brought)
+    spreads = not loose
     if spreads and (reason := turns.waits_for(seen)):
         return Hold("UpdateQueued", f"{pod.name} is to be restarted ({why}): {reason}")
     if reason := moves.unsettled(seen):
@@ -181,7 +181,8 @@ def _roll(seen: Observation) -> Step | Hold | None:
     assert config is not None
     others = [str(m.id) for m in config.members if m.id not in (pod.name, master)]
     # Who is not whole takes no turn: it might hold it for ever.
-    begins = spreads and bounded and not seen.group.status.memory.updating and pod.name != master
+    has_turn = bool(seen.group.status.memory.updating)
+    begins = spreads and (bounded or not brought) and not has_turn and pod.name != master
     counted = [*others, pod.name] if begins else others
     behind = [b for b in counted if not facts.is_in_sync(seen, b)]
     if behind and not loose:
@@ -193,7 +194,7 @@ def _roll(seen: Observation) -> Step | Hold | None:
         able = moves.successors(seen)
         said = f"master {master} is to be restarted ({why})"
         if not able:
-            reasons = "; ".join(moves.why_not(seen, b) for b in others)
+            reasons = moves.why_nobody(seen)
             return Hold("UpdateWaits", f"{said}, another must be master first: {reasons}")
         found = moves.move(seen, able[0], said)
         return replace(found, spreads=spreads) if isinstance(found, Move) else found
@@ -203,7 +204,7 @@ def _roll(seen: Observation) -> Step | Hold | None:
 
 
 def _declared(seen: Observation) -> Step | Hold | None:
-    queued = bool(turns.brought(seen)) and bool(turns.waits_for(seen))
+    queued = bool(facts.outdated(seen)) and bool(turns.waits_for(seen))
     return moves.declared(seen, updates_wait=queued)
 
 

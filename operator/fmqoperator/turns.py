@@ -1,10 +1,15 @@
-"""Whose turn it is when the operator itself brings something new to many groups. Pure.
+"""Whose turn it is when the brokers of several groups are to be restarted. Pure.
+
+Groups of one cluster share topics: their brokers are restarted group by group, whatever the reason.
+A change that came to two groups at once would stop a slave of each, and a topic over both takes no
+message meanwhile. Paused groups hold nobody up; nor does a group wait with a broker that runs
+nothing, or is not in sync: its restart takes nothing away.
 
 A new default image (`Defaults.broker_image`, of an upgrade of the operator) makes the pods of every
 group outdated that names no image of its own, and a new template of an operator those of all. They
 are updated group by group: one that has begun holds its turn until all its brokers run what is new
 and are in sync, so that what does not work stops at the first group. What a group's own resource
-asks for waits for nobody, nor does anybody wait for it; nor for one that is asked to restart.
+asks for does not wait for groups of other clusters, nor do they wait for it.
 
 The turn is in the group's status (`memory.updating`), so that the next operator knows of it. Two
 rounds of one operator never take the same turn (`shell/groups.py`).
@@ -22,6 +27,8 @@ from fmqoperator.seen import Observation
 from fmqoperator.words import Move, Restart, Step
 
 TEMPLATE: Final = "template"
+OWN: Final = "own"
+"""What a group's turn is about that its own resource asks for: image, settings, a restart."""
 _NAMED: Final = 3
 
 
@@ -65,15 +72,36 @@ def noted(seen: Observation, due: Iterable[tuple[Json, str]], *, known: bool) ->
 
 def waits_for(seen: Observation) -> str:
     """Why it is not this group's turn; "" = it is, or it has it already."""
-    most, others = seen.defaults.updates_at_once, seen.updating
-    if seen.group.status.memory.updating or not most or len(others) < most:
+    if seen.group.status.memory.updating:
         return ""
-    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    if seen.rolling:
+        return f"{_some(seen.rolling)} first: groups of one cluster are restarted one after another"
+    most, others = seen.defaults.updates_at_once, seen.updating
+    if not brought(seen) or not most or len(others) < most:
+        return ""
     what = "pod template" if brought(seen) == TEMPLATE else "image"
     return (
-        f"{', '.join(others[:_NAMED])}{more} first: the operator's new {what} comes to "
+        f"{_some(others)} first: the operator's new {what} comes to "
         f"{most} group{'s' if most > 1 else ''} at a time"
     )
+
+
+def _some(groups: tuple[str, ...]) -> str:
+    more = f" and {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
+    return f"{', '.join(groups[:_NAMED])}{more}"
+
+
+def place_of(body: Json) -> tuple[str, frozenset[str], str]:
+    """Where a BrokerGroup's cluster is: its name, the servers of its ZooKeeper, the path there."""
+    spec, namespace = body.get("spec") or {}, body["metadata"].get("namespace", "")
+    hosts, _, path = str((spec.get("zookeeper") or {}).get("connect", "")).partition("/")
+    return spec.get("cluster") or namespace, frozenset(hosts.split(",")), path.strip("/")
+
+
+def is_same_cluster(one: Json, other: Json) -> bool:
+    """Two BrokerGroups share topics. (One may name fewer servers of the ensemble.)"""
+    first, second = place_of(one), place_of(other)
+    return (first[0], first[2]) == (second[0], second[2]) and bool(first[1] & second[1])
 
 
 def holding(seen: Observation, held: str) -> Observation:
@@ -87,9 +115,9 @@ def holding(seen: Observation, held: str) -> Observation:
 def updating(seen: Observation, step: Step | None) -> str:
     """What this group's turn is about, as `brought`; "" = it has none."""
     if isinstance(step, Move | Restart) and step.spreads:
-        return brought(seen)
+        return brought(seen) or OWN
     spec, held = seen.group.spec, seen.group.status.memory.updating
-    own = bool(spec.image) and held != TEMPLATE
+    own = bool(spec.image) and held not in (TEMPLATE, OWN)
     over = spec.paused or spec.hibernated or own or _is_whole(seen)
     return "" if over else held
 

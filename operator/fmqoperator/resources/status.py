@@ -111,8 +111,8 @@ class Memory(Part):
     move: Words = Field(default="", description="Why the move on its way was asked for.")
     updating: Words = Field(
         default="",
-        description="What this group is being given that the operator itself brings: its new "
-        "image, or template.",
+        description="Its turn to be restarted, while it has it: what the operator itself brings "
+        "(its new image, or template), or own: what this resource asks for.",
     )
     joining: Annotated[tuple[BrokerName, ...], Field(max_length=MAX_BROKERS)] = Field(
         default=(), description="Brokers that were added and have never been in sync."

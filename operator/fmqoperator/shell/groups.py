@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.words import BrokerId
 from fmqoperator.actions import Requeue
+from fmqoperator.facts import outdated
 from fmqoperator.objects import names
 from fmqoperator.outlook import outlook
 from fmqoperator.plan import plan
@@ -28,7 +29,7 @@ from fmqoperator.shell.unreadable import told_unreadable
 from fmqoperator.shell.zookeeper import Ensemble
 from fmqoperator.status import status
 from fmqoperator.told import OLD_DEFINITION
-from fmqoperator.turns import brought, holding, updating
+from fmqoperator.turns import OWN, holding, is_same_cluster, updating
 from fmqoperator.wanted import conflict
 
 _log = structlog.get_logger()
@@ -60,7 +61,7 @@ class Groups:
             self._seen.discard(key)
             return await told_unreadable(self._applier.events, body, error)
         self._watch(key, group, wake)
-        seen = self._with_turn(key, await self._look(key, group, failures))
+        seen = self._with_turn(key, body, await self._look(key, group, failures))
         pause_s, failed = await self._act(group, body, seen)
         if not failed:
             self._applier.events.round_ended(body)
@@ -127,17 +128,23 @@ class Groups:
             self._seen.add(key)
         return replace(seen, watched=watched)
 
-    def _with_turn(self, key: Key, seen: Observation) -> Observation:
+    def _shares_topics(self, body: Json, other: Key) -> bool:
+        there = self._observer.cache.group((other.namespace, other.name))
+        return there is not None and is_same_cluster(body, there)
+
+    def _with_turn(self, key: Key, body: Json, seen: Observation) -> Observation:
         """Knowing who else is being updated; its turn is taken at once, before anything waits."""
         held = self._turns.get(key) or seen.group.status.memory.updating
         self._turns[key] = held
-        if not held and not brought(seen):
+        if not held and not outdated(seen):
             return seen
         if held != seen.group.status.memory.updating:  # the status could not be written
             seen = holding(seen, held)
         known = {Key(key.kind, *other): now for other, now in self._observer.cache.updating()}
-        others = sorted(str(k) for k, now in (known | self._turns).items() if now and k != key)
-        seen = replace(seen, updating=tuple(others))
+        turns = {k: now for k, now in (known | self._turns).items() if now and k != key}
+        others = sorted(str(k) for k, now in turns.items() if now != OWN)
+        rolling = sorted(str(k) for k in turns if self._shares_topics(body, k))
+        seen = replace(seen, updating=tuple(others), rolling=tuple(rolling))
         idle = seen.group.spec.paused or seen.group.metadata.deletion_timestamp is not None
         self._turns[key] = updating(seen, None if idle else outlook(seen).step)
         return seen

@@ -69,6 +69,7 @@ class World:
     failures: tuple[Failure, ...] = ()
     image: str = "fmq-broker:test"  # the operator's default
     updating: tuple[str, ...] = ()  # other groups that have their turn
+    rolling: tuple[str, ...] = ()  # those of this cluster that have theirs
     events: list[Tell] = field(default_factory=list)
     done: list[Action] = field(default_factory=list)
     made: int = 0
@@ -139,6 +140,7 @@ class World:
             answers=self.answers(),
             failures=self.failures,
             updating=self.updating,
+            rolling=self.rolling,
         )
 
     # ---- what the operator does

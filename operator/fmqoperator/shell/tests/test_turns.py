@@ -1,13 +1,17 @@
 """Rounds of many groups at a time: a turn is taken once, and outlives what goes wrong."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
+from fmqcore.cluster import Mode
+from fmqoperator.resources import RESTART
 from fmqoperator.seen import Failure, Observation
 from fmqoperator.shell.apply import Applier
 from fmqoperator.shell.cache import Cache
@@ -48,6 +52,10 @@ class Fleet:
     def updating(self) -> Iterator[tuple[tuple[str, str], str]]:
         for key, world in self.worlds.items():
             yield (key.namespace, key.name), held(world)
+
+    def group(self, key: tuple[str, str]) -> Any:
+        world = self.worlds.get(Key("BrokerGroup", *key))
+        return None if world is None else world.body
 
     async def look(self, _group: Any, failures: tuple[Failure, ...]) -> Observation:
         await asyncio.sleep(0)
@@ -148,6 +156,58 @@ async def test_who_is_deleted_has_no_turn() -> None:
     for _ in range(5):
         await fleet.rounds()
     assert len(fleet.begun()) == 1
+
+
+def _image(world: World) -> None:
+    world.spec(image="fmq-broker:mine")
+
+
+def _resources(world: World) -> None:
+    world.spec(resources={"limits": {"memory": "2Gi"}})
+
+
+def _settings(world: World) -> None:
+    world.spec(settings={"sessionTimeoutMs": 3000})
+
+
+def _restart(world: World) -> None:
+    world.annotate(RESTART, "now")
+
+
+def away(world: World) -> bool:
+    return world.state.mode is not Mode.MASTER or any(not p.ready for p in world.pods.values())
+
+
+@pytest.mark.parametrize("change", [_image, _resources, _settings, _restart])
+async def test_one_change_in_all_groups_then_one_rolls_at_a_time(
+    change: Callable[[World], None],
+) -> None:
+    """A topic lies in all groups of a cluster: in one of them at most a broker is away."""
+    fleet = Fleet(3)
+    for world in fleet.worlds.values():
+        world.image = "fmq-broker:test"
+        change(world)
+    for _ in range(300):
+        await fleet.rounds()
+        assert sum(map(away, fleet.worlds.values())) <= 1
+        if all(len(restarts(w)) == 2 for w in fleet.worlds.values()):
+            break
+    assert [len(restarts(w)) for w in fleet.worlds.values()] == [2, 2, 2]
+    for _ in range(10):
+        await fleet.rounds()
+    assert [held(w) for w in fleet.worlds.values()] == ["", "", ""]
+
+
+async def test_groups_of_two_clusters_roll_at_the_same_time() -> None:
+    fleet = Fleet(2)
+    other = fleet.worlds[Key("BrokerGroup", "shop", "g1")]
+    for world in fleet.worlds.values():
+        world.image = "fmq-broker:test"
+        _restart(world)
+    other.body["spec"]["zookeeper"] = {"connect": "elsewhere:2181"}
+    for _ in range(3):
+        await fleet.rounds()
+    assert len(fleet.begun()) == 2
 
 
 def test_what_statuses_say_of_turns() -> None:

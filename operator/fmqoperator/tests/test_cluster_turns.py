@@ -1,0 +1,63 @@
+"""Groups of one cluster are restarted one after another; how a group that waits looks."""
+
+import pytest
+
+from fmqoperator.resources import RESTART, Json
+from fmqoperator.tests.plan_kit import restarts
+from fmqoperator.tests.world import running
+from fmqoperator.turns import is_same_cluster
+
+
+def test_group_waits_for_its_cluster_and_says_for_whom() -> None:
+    world = running(moves=True)
+    world.rolling = ("shop/g9",)
+    world.annotate(RESTART, "now")
+    for _ in range(5):
+        world.round()
+        world.turn()
+    assert restarts(world) == []
+    assert "shop/g9 first: groups of one cluster are restarted one after another" in world.said()
+    assert world.condition("Ready")["status"] == "False", "what was asked for is not done yet"
+    world.rolling = ()
+    world.run()
+    assert restarts(world) == ["g1-1", "g1-0"]
+    assert not world.body["status"].get("memory", {}).get("updating")
+
+
+def test_broken_group_is_mended_while_another_has_the_turn() -> None:
+    """Its slave runs nothing: to restart it takes nothing away, and waits for no group."""
+    world = running(moves=True)
+    world.bad_images.add("bad")
+    world.spec(image="bad")
+    for _ in range(8):
+        world.round()
+        world.turn()
+    world.rolling, world.done = ("shop/g9",), []
+    world.body["status"]["memory"].pop("updating")
+    world.spec(image="fmq-broker:test")
+    for _ in range(2):  # the template, then the pod
+        world.round()
+    assert restarts(world) == ["g1-1"]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "connect", "same"),
+    [
+        (None, "zk-0:2181,zk-1:2181", True),
+        ("shop", "zk-1:2181", True),
+        (None, "zk-0:2181,zk-1:2181/", True),
+        (None, "zk-0:2181/fmq", False),
+        (None, "other:2181", False),
+        ("prod", "zk-0:2181", False),
+    ],
+)
+def test_groups_of_one_cluster_are_known(cluster: str | None, connect: str, same: bool) -> None:
+    def body(connect: str, cluster: str | None) -> Json:
+        own = {} if cluster is None else {"cluster": cluster}
+        return {
+            "metadata": {"namespace": "shop"},
+            "spec": {"zookeeper": {"connect": connect}, **own},
+        }
+
+    one = body("zk-0:2181,zk-1:2181", None)
+    assert is_same_cluster(one, body(connect, cluster)) is same

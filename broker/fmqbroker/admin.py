@@ -5,20 +5,23 @@ served by whoever holds READ: the master, or the slave in slave-consume. Order o
 or deletion is stored (`OffsetStore`) before it is answered.
 """
 
-from collections.abc import Iterable
+import asyncio
+from typing import Final
 
 from fmqbroker.cluster_view import ClusterView
 from fmqbroker.commit import CommitFrontier
 from fmqbroker.fetch import FetchService
 from fmqbroker.gate import Gate
 from fmqbroker.group_store import GroupStore
-from fmqbroker.group_table import as_error
 from fmqbroker.intake import Cause, Intake
 from fmqbroker.journal import Journal
+from fmqbroker.offset_rows import OffsetRows
 from fmqbroker.offset_store import OffsetStore
 from fmqbroker.replication_view import MasterReplication
 from fmqbroker.settings import BrokerSettings
+from fmqbroker.slices import Slices
 from fmqbroker.topic_alter import alter_topic
+from fmqbroker.wire_errors import as_error
 from fmqcore.cluster import TopicConfig, TopicGroup
 from fmqcore.errors import (
     FmqError,
@@ -36,6 +39,11 @@ from fmqcore.words import BrokerId, GroupName, Offset, Permission, Role, TopicId
 from fmqport.clock import Clock
 from fmqport.coordination import Coordination, SessionState
 from fmqproto.v1 import admin_pb2, client_pb2
+
+_DELETED_AT_ONCE: Final = 500
+"""Entries that one write deletes, or all of one topic."""
+_MOVED_AT_ONCE: Final = 200
+"""Queues that a seek moves in one turn of the loop."""
 
 
 class AdminService:
@@ -69,6 +77,7 @@ class AdminService:
         self._coordination = coordination
         self._intake = intake
         self._mine = GroupName(settings.group)
+        self._rows = OffsetRows(self._mine, journal, offsets, fetch.groups)
         self._started_ms = clock.monotonic_ms()
 
     # ---- topics
@@ -120,25 +129,22 @@ class AdminService:
 
     # ---- consumer groups
     async def offsets(self, request: admin_pb2.OffsetsRequest) -> admin_pb2.OffsetsReply:
-        """Progress per queue and consumer group; lag is end - committed."""
+        """Progress per queue and consumer group; what lag is, see `fmqcore.consume.lag`."""
+        reply = admin_pb2.OffsetsReply()
         try:
             self._gate.require(Permission.READ)
-            rows = [
-                self._row(topic, queue, group)
-                for topic in self._topics(request.topic)
-                for queue, group in self._pairs(topic, request.group)
-            ]
+            await self._rows.fill(reply, self._topics(request.topic), request)
+            self._gate.require(Permission.READ)  # rows take many turns of the loop
         except FmqError as error:
             return admin_pb2.OffsetsReply(error=as_error(error))
-        return admin_pb2.OffsetsReply(queues=rows)
+        return reply
 
     async def seek(self, request: admin_pb2.SeekRequest) -> admin_pb2.SeekReply:
         """Move a consumer group; a live session goes on from there."""
         try:
-            rows = await self._seek(request)
+            return await self._seek(request)
         except FmqError as error:
             return admin_pb2.SeekReply(error=as_error(error))
-        return admin_pb2.SeekReply(queues=rows)
 
     async def delete_group(
         self, request: admin_pb2.DeleteGroupRequest
@@ -218,39 +224,7 @@ class AdminService:
                 raise why
         return sorted(found, key=lambda topic: topic.name)
 
-    def _pairs(self, topic: TopicConfig, group: str) -> Iterable[tuple[int, str]]:
-        """(queue, consumer group) to list; group "" stands for a queue that nobody has read."""
-        keys = [k for k in self._offsets.known() if k.topic_id == topic.id]
-        for queue in range(topic.queues_in(self._mine)):
-            names = [k.group for k in keys if k.queue_id == queue and group in ("", k.group)]
-            yield from ((queue, name) for name in names)
-            if not names and not group:
-                yield queue, ""
-
-    def _row(self, topic: TopicConfig, queue: int, group: str) -> admin_pb2.QueueOffsets:
-        begin = self._journal.begin_offset(topic.id, queue)
-        row = admin_pb2.QueueOffsets(
-            broker_group=self._mine,
-            topic=topic.name,
-            queue_id=queue,
-            group=group,
-            committed=begin,
-            begin=begin,
-            end=self._groups.committed(topic.id, queue),
-            sought=self._sought(topic, queue, group),
-        )
-        entry = self._offsets.get(OffsetKey(group, topic.id, queue))
-        if entry is not None and not entry.deleted:
-            row.committed = entry.floor
-        live = self._groups.get(group, topic.id)
-        if live is not None and queue < len(live.progress):
-            row.in_flight = live.progress[queue].in_flight_records
-            holder = live.holder(queue)
-            if holder is not None:
-                row.session, row.client = holder.id, holder.client
-        return row
-
-    async def _seek(self, request: admin_pb2.SeekRequest) -> list[admin_pb2.QueueOffsets]:
+    async def _seek(self, request: admin_pb2.SeekRequest) -> admin_pb2.SeekReply:
         self._gate.require(Permission.READ)
         require_name("consumer group", request.group)
         if request.to not in client_pb2.StartAt.values():
@@ -262,10 +236,17 @@ class AdminService:
         queues = sorted(set(request.queues)) or list(range(count))
         if queues[-1] >= count:
             raise UnknownQueue(f"topic {topic.name} has queues 0 to {count - 1} here")
-        targets = {q: await self._target(topic, q, request) for q in queues}
+        slices, targets = Slices(), dict[int, Offset]()
+        for queue in queues:
+            await slices.step()
+            targets[queue] = await self._target(topic, queue, request)
         self._gate.require(Permission.READ)
         await self._move(topic, request, targets)
-        return [self._row(topic, queue, request.group) for queue in queues]
+        reply = admin_pb2.SeekReply()
+        for queue in queues:
+            await slices.step()
+            self._rows.add(reply.queues, topic, queue, request.group)
+        return reply
 
     async def _target(
         self, topic: TopicConfig, queue: int, request: admin_pb2.SeekRequest
@@ -280,12 +261,25 @@ class AdminService:
     async def _move(
         self, topic: TopicConfig, request: admin_pb2.SeekRequest, targets: dict[int, Offset]
     ) -> None:
-        group = request.group
-        if self._groups.get(group, topic.id) is None:
+        if self._groups.get(request.group, topic.id) is None:
             await self._groups.stored()  # what it had acked before it was dropped comes first
+            if not self._groups.has_begun(request.group, topic):
+                limits = self._groups.state_limits
+                limits.require_progress(request.group, topic.name, len(targets))
+        queues = list(targets)
+        for at in range(0, len(queues), _MOVED_AT_ONCE):
             self._gate.require(Permission.READ)
-        for queue in targets:
-            if request.sought.get(queue, now := self._sought(topic, queue, group)) != now:
+            part = {queue: targets[queue] for queue in queues[at : at + _MOVED_AT_ONCE]}
+            await self._move_some(topic, request, part)
+        await self._groups.stored()
+
+    async def _move_some(
+        self, topic: TopicConfig, request: admin_pb2.SeekRequest, targets: dict[int, Offset]
+    ) -> None:
+        """Looked at and moved in one turn of the loop."""
+        group = request.group
+        for queue, now in self._rows.sought_in(topic, group, targets).items():
+            if request.sought.get(queue, now) != now:
                 raise StaleAssignment(
                     f"consumer group {group} was moved in queue {queue} of topic {topic.name} "
                     "meanwhile: look where it is, and ask again"
@@ -293,53 +287,57 @@ class AdminService:
         live = self._groups.get(group, topic.id)
         if live is not None and (gone := self._groups.fit(live)):  # it may not have heard yet
             raise gone
+        versions = self._offsets.next_versions([OffsetKey(group, topic.id, q) for q in targets])
         if live is None:
-            if not self._groups.has_begun(group, topic):
-                limits = self._groups.state_limits
-                limits.require_progress(group, topic.name, len(targets))
-            keys = {OffsetKey(group, topic.id, q): offset for q, offset in targets.items()}
-            versions = {key: self._offsets.next_version(key) for key in keys}
             await self._offsets.put(
-                {k: OffsetEntry(versions[k], at, (), versions[k]) for k, at in keys.items()}
+                {k: OffsetEntry(v, targets[k.queue_id], (), v) for k, v in versions.items()}
             )
             return
         now_ms = self._clock.monotonic_ms()
-        for queue, offset in targets.items():
-            version = self._offsets.next_version(OffsetKey(group, topic.id, queue))
-            live.seek(queue, offset, now_ms, version)
+        live.seek_all(targets, now_ms, {k.queue_id: v for k, v in versions.items()})
         self._groups.changed(live)
-        await self._groups.stored()
-
-    def _sought(self, topic: TopicConfig, queue: int, group: str) -> int:
-        """The seek since which its progress counts; 0 = none so far."""
-        live = self._groups.get(group, topic.id)
-        if live is not None and queue < len(live.progress):
-            return live.progress[queue].sought
-        entry = self._offsets.get(OffsetKey(group, topic.id, queue))
-        return 0 if entry is None else entry.version if entry.deleted else entry.sought
+        await asyncio.sleep(0)
 
     async def _delete_group(self, group: str, topic: str) -> int:
         self._gate.require(Permission.READ)
-        ids = {t.id: t for t in self._topics(topic)} if topic else None
-        keys = [
-            key
-            for key in self._offsets.known()
-            if key.group == group and (ids is None or key.topic_id in ids)
-        ]
-        if not keys:
+        slices, found = Slices(), list[tuple[TopicId, list[int]]]()
+        for topic_id in [t.id for t in self._topics(topic)] if topic else self._offsets.topics():
+            queues = self._offsets.queues_of(group, topic_id)
+            await slices.step(1 + len(queues))
+            if queues:
+                found.append((topic_id, queues))
+        if not found:
             raise NotFound(f"consumer group {group} has no progress in group {self._mine}")
-        topic_ids = sorted({key.topic_id for key in keys})
-        for topic_id in topic_ids:
-            live = self._groups.get(group, topic_id)
-            if live is not None and live.sessions:
-                raise InvalidArgument(
-                    f"consumer group {group} has {len(live.sessions)} live sessions on topic "
-                    f"{live.topic}: stop them first"
-                )
-        for topic_id in topic_ids:
+        for topic_id, _ in found:
+            self._require_unused(group, topic_id)
+        deleted = 0
+        while found:
+            topics = [found.pop()]
+            entries = len(topics[0][1])
+            while found and entries + len(found[-1][1]) <= _DELETED_AT_ONCE:
+                topics.append(found.pop())
+                entries += len(topics[-1][1])
+            await self._forget(group, topics)
+            deleted += entries
+        return deleted
+
+    async def _forget(self, group: str, topics: list[tuple[TopicId, list[int]]]) -> None:
+        """One write, and no turn of the loop before it: a session must not join in between."""
+        self._gate.require(Permission.READ)
+        for topic_id, _ in topics:
+            self._require_unused(group, topic_id)
             self._groups.forget(group, topic_id)
-        await self._offsets.put({k: tombstone(self._offsets.next_version(k)) for k in keys})
-        return len(keys)
+        keys = [OffsetKey(group, topic_id, q) for topic_id, queues in topics for q in queues]
+        versions = self._offsets.next_versions(keys)
+        await self._offsets.put({key: tombstone(version) for key, version in versions.items()})
+
+    def _require_unused(self, group: str, topic_id: TopicId) -> None:
+        live = self._groups.get(group, topic_id)
+        if live is not None and live.sessions:
+            raise InvalidArgument(
+                f"consumer group {group} has {len(live.sessions)} live sessions on topic "
+                f"{live.topic}: stop them first"
+            )
 
 
 def _route_of(topic: TopicConfig) -> client_pb2.TopicRoute:

@@ -4,7 +4,7 @@ No I/O and no waiting in here: `fetch.py` drives it, `group_table.py` stores wha
 Lost with the broker or its READ permission; what is stored (`OffsetStore`) begins it again.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from fmqbroker.signal import Signal
 from fmqcore.consume.assign import Assignments, Move, Moves
@@ -28,7 +28,8 @@ class Session:
         self.credit_bytes = 0
         self.ready: dict[int, None] = {}  # queues that may have something for it, in turn
         self.resting = False  # it was just sent a little: more leaves in a moment (`pace.py`)
-        self.assigned: list[tuple[Move, Offset, int]] = []  # where it begins, since which seek
+        # By queue: where it begins, since which seek.
+        self.assigned: dict[int, tuple[Move, Offset, int]] = {}
         self.revoked: list[Move] = []
         self._told: dict[int, int] = {}  # the queues that it takes for its own -> generation
         self.ignored: set[tuple[int, int]] = set()  # (queue, generation) of acks that came too late
@@ -72,7 +73,7 @@ class Session:
 
     def forget_assigned(self, queue: int) -> None:
         """If it was not told yet that the queue is its own (anew), it need not hear of that."""
-        self.assigned = [each for each in self.assigned if each[0].queue_id != queue]
+        self.assigned.pop(queue, None)
 
     def revoke(self, move: Move) -> None:
         """It loses a queue; it is told if it takes it for its own, by the generation it knows."""
@@ -85,8 +86,8 @@ class Session:
 
     def take_moves(self) -> tuple[list[Move], list[tuple[Move, Offset, int]]]:
         """What to tell it now: queues that it lost, and then what is its own (anew)."""
-        revoked, assigned = self.revoked, self.assigned
-        self.revoked, self.assigned = [], []
+        revoked, assigned = self.revoked, list(self.assigned.values())
+        self.revoked, self.assigned = [], {}
         self._told.update((move.queue_id, move.generation) for move, *_ in assigned)
         return revoked, assigned
 
@@ -117,7 +118,8 @@ class ConsumerGroup:
         self.sessions: dict[str, Session] = {}
         # All that is committed has been delivered: queue -> (its key, the offset it waits for).
         self.starved: dict[int, tuple[QueueKey, Offset]] = {}
-        self.dirty: dict[int, None] = {}  # changed since it was last stored
+        self.dirty: dict[int, None] = {}  # changed since it was last stored: see `mark`
+        self.on_dirty: Callable[[ConsumerGroup], None] = lambda _: None
         self._assignments = Assignments(len(progress), drain_ms)
         self.before: int | None = None  # see `grow`
         self._paused: set[int] = set()
@@ -132,6 +134,11 @@ class ConsumerGroup:
         self.timer_ms: int | None = None  # when `group_table.py` will call `on_time`
         self.timers: set[int] = set()  # all moments at which it will
         self.idle_since_ms = 0  # its last session went then
+
+    def mark(self, queue: int) -> None:
+        """Its progress has changed: it is to be stored."""
+        self.dirty[queue] = None
+        self.on_dirty(self)
 
     def key(self, queue: int) -> OffsetKey:
         """Under which the queue's progress is stored."""
@@ -213,7 +220,7 @@ class ConsumerGroup:
             return
         progress = self._touch(session, queue, first, end, now_ms)
         if progress.ack(first, end, appended):
-            self.dirty[queue] = None
+            self.mark(queue)
             self._eased(queue, now_ms)
         elif progress.is_full:
             session.uncounted = True
@@ -272,14 +279,23 @@ class ConsumerGroup:
         return min((m for m in moments if m is not None), default=None)
 
     def seek(self, queue: int, offset: Offset, now_ms: int, version: int = 0) -> None:
-        """Begin again at `offset`; a live session goes on from there under a new generation.
+        """Begin again at `offset` in one queue; see `seek_all`."""
+        self.seek_all({queue: offset}, now_ms, {queue: version})
 
-        `version`: that of a change of this queue's progress made now (`OffsetStore.next_version`).
+    def seek_all(
+        self, targets: Mapping[int, Offset], now_ms: int, versions: Mapping[int, int]
+    ) -> None:
+        """Begin again there, by queue; live sessions go on from there under new generations.
+
+        `versions`: of a change of each queue's progress made now (`OffsetStore.next_version`).
         """
-        self.progress[queue].seek(offset, version)
-        self.dirty[queue] = None
-        move = self._assignments.bump(queue)
-        self._apply(Moves([], [move] if move else [], []))
+        bumped = Moves([], [], [])
+        for queue, offset in targets.items():
+            self.progress[queue].seek(offset, versions[queue])
+            self.mark(queue)
+            if move := self._assignments.bump(queue):
+                bumped.assigned.append(move)
+        self._apply(bumped)
         self._apply(self._assignments.settle(self._busy(), now_ms))
 
     def offer(self, queue: int) -> None:
@@ -334,6 +350,6 @@ class ConsumerGroup:
             session = self.sessions[move.session]
             session.forget_assigned(move.queue_id)
             progress = self.progress[move.queue_id]
-            session.assigned.append((move, progress.floor, progress.sought))
+            session.assigned[move.queue_id] = (move, progress.floor, progress.sought)
             self.offer(move.queue_id)
             session.stir()

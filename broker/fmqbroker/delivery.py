@@ -161,7 +161,7 @@ class Puller:
                 why="retention has deleted what was not consumed",
             )
             session.skipped += [(queue, left) for left in progress.skip_to(begin)]
-            group.dirty[queue] = None
+            group.mark(queue)
         commit_end = self._commit.commit_end
         up_to = self._journal.committed_offset(group.topic_id, queue, commit_end)
         if progress.waits_for >= up_to:

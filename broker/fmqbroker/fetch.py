@@ -27,12 +27,13 @@ from fmqbroker.commit import CommitFrontier
 from fmqbroker.consumer_groups import ConsumerGroup, Session
 from fmqbroker.delivery import Puller
 from fmqbroker.gate import Gate
-from fmqbroker.group_table import GroupTable, as_error
+from fmqbroker.group_table import GroupTable
 from fmqbroker.journal import Journal
 from fmqbroker.offset_store import OffsetStore
 from fmqbroker.pace import Pace
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.timers import Timers
+from fmqbroker.wire_errors import as_error
 from fmqcore.cluster import Mode, TopicConfig
 from fmqcore.errors import (
     FmqError,
@@ -220,8 +221,6 @@ class FetchService:
             session.leaving = True
             group.leave(session, now_ms)
             self.groups.changed(group)
-        if group.dirty:
-            self.groups.save_soon()
         if session.leaving or (request.credit_bytes and session.hungry):
             session.stir()
 
@@ -304,8 +303,6 @@ class FetchService:
         if sent:
             self._pace.sent(session, sent)
             self.groups.wake_at(group, self._clock.monotonic_ms() + session.ack_timeout_ms)
-        if group.dirty:
-            self.groups.save_soon()
         return sent > 0
 
     def _add_news(self, session: Session, reply: client_pb2.ConsumeReply) -> None:

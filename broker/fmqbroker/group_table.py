@@ -9,6 +9,7 @@ in flight has been delivered.
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import islice
 from typing import Final
 
 import structlog
@@ -21,12 +22,13 @@ from fmqbroker.journal import Journal
 from fmqbroker.offset_store import OffsetStore
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal
+from fmqbroker.slices import Slices
 from fmqbroker.state_limits import StateLimits
 from fmqbroker.timers import Timers
 from fmqcore.cluster import TopicConfig
 from fmqcore.consume.inflight import Limits, QueueProgress
 from fmqcore.errors import FmqError, NoPermission, UnknownTopic
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge
 from fmqcore.topic_numbers import conflict
 from fmqcore.words import Epoch, GroupName, Offset, Permission, TopicId
 from fmqport.clock import Clock
@@ -38,6 +40,8 @@ _RETRY_S: Final = 1.0
 _RANGE_SHARE: Final = 32
 """Bytes of a segment for each acked range of a queue: 16 in its entry, which must fit."""
 _MOST_EPOCH_ENDS: Final = 10_000
+_A_TURN: Final = 200
+"""Entries made in one turn of the loop."""
 
 _log = structlog.get_logger()
 GroupKey = tuple[str, TopicId]
@@ -73,6 +77,7 @@ class GroupTable:
         self._groups: dict[GroupKey, ConsumerGroup] = {}
         self.state_limits = StateLimits(settings, journal)
         self._epoch = Epoch(0)  # in which they were made
+        self._dirty: dict[GroupKey, ConsumerGroup] = {}  # those with something to be stored
         self._left: dict[OffsetKey, OffsetEntry] = {}  # to be stored, of groups that are gone
         self._waiters: list[Waiter] = []
         self._storing = False
@@ -138,6 +143,7 @@ class GroupTable:
     def forget(self, name: str, topic_id: TopicId) -> None:
         """Drop it and what it has not stored (it is being deleted)."""
         self._groups.pop((name, topic_id), None)
+        self._dirty.pop((name, topic_id), None)
 
     def require(self) -> None:
         """Raise `NoPermission` unless READ is held now, in the epoch of what is in memory."""
@@ -160,20 +166,23 @@ class GroupTable:
                 session.finish(error)
         _log.info("consumer_groups_dropped", groups=len(self._groups), why=str(error))
         self._groups.clear()
+        self._dirty.clear()
         self._unsaved.notify()
 
     # ---- storing
     def changed(self, group: ConsumerGroup) -> None:
         """It may have changed: store what is dirty soon, call when its next moment comes."""
-        if group.dirty:
-            self._unsaved.notify()
+        if group.dirty:  # also what was so before it came into the table
+            self._mark(group)
         due_ms = group.next_due_ms()
         if due_ms is not None:
             self.wake_at(group, due_ms)
 
-    def save_soon(self) -> None:
-        """Something is dirty."""
-        self._unsaved.notify()
+    def _mark(self, group: ConsumerGroup) -> None:
+        key = (group.name, group.topic_id)
+        if self._groups.get(key) is group:
+            self._dirty[key] = group
+            self._unsaved.notify()
 
     def wake_at(self, group: ConsumerGroup, due_ms: int) -> None:
         """Something in it is due then."""
@@ -190,21 +199,12 @@ class GroupTable:
 
     async def stored(self) -> None:
         """Until all that is dirty now is stored, if anything is; raises why it cannot be."""
-        dirty = self._left or any(group.dirty for group in self._groups.values())
-        if not (dirty or self._storing or self._waiters):
+        if not (self._left or self._dirty or self._storing or self._waiters):
             return
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def settle(error: FmqError | None) -> None:
-            if done.done():
-                return
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
-
-        self.when_stored(settle)
-        await done
+        done: asyncio.Future[FmqError | None] = asyncio.get_running_loop().create_future()
+        self.when_stored(lambda error: None if done.done() else done.set_result(error))
+        if (error := await done) is not None:
+            raise error
 
     def idle(self, group: ConsumerGroup) -> None:
         """Its last session is gone: forget it after a while, unless one joins."""
@@ -248,8 +248,9 @@ class GroupTable:
 
     async def _store(self) -> None:
         while True:
-            while not (self._waiters or self._left or any(g.dirty for g in self._groups.values())):
+            while not (self._waiters or self._left or self._dirty):
                 await self._unsaved.wait()
+            await self._collect_most()
             entries = self._collect()
             waiters, self._waiters = self._waiters, []
             error: FmqError | None = None
@@ -273,17 +274,28 @@ class GroupTable:
     def _collect(self) -> dict[OffsetKey, OffsetEntry]:
         """Take what is dirty, as entries."""
         entries, self._left = self._left, {}
-        for group in self._groups.values():
+        for group in list(self._dirty.values()):
             entries |= self._entries_of(group)
         return entries
 
-    def _entries_of(self, group: ConsumerGroup) -> dict[OffsetKey, OffsetEntry]:
-        entries = {}
-        for queue in group.dirty:
-            progress, key = group.progress[queue], group.key(queue)
-            version = max(self._offsets.next_version(key), progress.sought)
+    async def _collect_most(self) -> None:
+        """Take what is dirty but for a rest, in short turns of the loop: it waits in `_left`."""
+        while sum(len(group.dirty) for group in islice(self._dirty.values(), _A_TURN)) > _A_TURN:
+            group = next(iter(self._dirty.values()))
+            self._left |= self._entries_of(group, _A_TURN)
+            await asyncio.sleep(0)
+
+    def _entries_of(
+        self, group: ConsumerGroup, most: int | None = None
+    ) -> dict[OffsetKey, OffsetEntry]:
+        entries, queues = {}, list(islice(group.dirty, most))
+        for key, version in self._offsets.next_versions([group.key(q) for q in queues]).items():
+            progress = group.progress[key.queue_id]
+            version = max(version, progress.sought)
             entries[key] = OffsetEntry(version, progress.floor, progress.acked, progress.sought)
-        group.dirty.clear()
+            del group.dirty[key.queue_id]
+        if not group.dirty:
+            self._dirty.pop((group.name, group.topic_id), None)
         return entries
 
     # ---- inside
@@ -291,6 +303,7 @@ class GroupTable:
         drain_ms = self._settings.consumer_drain_ms
         appended, newest = self._journal.next_offset, lambda: self._journal.epoch
         group = ConsumerGroup(name, topic.name, topic.id, [], drain_ms, appended, newest)
+        group.on_dirty = self._mark
         before = topic.queues_before(self._mine)
         group.grow(self._progress(group, begins), self._clock.monotonic_ms(), before)
         return group
@@ -298,14 +311,16 @@ class GroupTable:
     def _progress(self, group: ConsumerGroup, begins: Iterable[Offset]) -> list[QueueProgress]:
         """Of its next queues, as known here; what is not begins there, and is to be stored."""
         progress: list[QueueProgress] = []
-        for queue, begin in enumerate(begins, len(group.progress)):
-            key = group.key(queue)
-            known = (self._left.get(key), self._offsets.get(key))
-            entry = max((each for each in known if each is not None), default=None)
+        keys = {group.key(q): at for q, at in enumerate(begins, len(group.progress))}
+        known = self._offsets.get_all(keys)
+        if self._left:
+            merge(known, {key: self._left[key] for key in keys if key in self._left})
+        for key, begin in keys.items():
+            queue, entry = key.queue_id, known.get(key)
             if entry is None or entry.deleted:
                 sought = 0 if entry is None else entry.version  # acks from before count no more
                 progress.append(QueueProgress(begin, (), self._limits, sought))
-                group.dirty[queue] = None
+                group.mark(queue)
             else:
                 stored = QueueProgress(entry.floor, entry.ranges, self._limits, entry.sought)
                 progress.append(stored)
@@ -313,15 +328,16 @@ class GroupTable:
 
     def has_begun(self, name: str, topic: TopicConfig) -> bool:
         """Whether the group has progress on that topic."""
-        keys = [OffsetKey(name, topic.id, q) for q in range(topic.queues_in(self._mine))]
-        known = [e for k in keys for e in (self._left.get(k), self._offsets.get(k)) if e]
+        keys = (OffsetKey(name, topic.id, q) for q in range(topic.queues_in(self._mine)))
+        known = (e for k in keys for e in (self._left.get(k), self._offsets.get(k)) if e)
         return any(not entry.deleted for entry in known)
 
     async def _starts(self, topic: TopicConfig, start: int, start_ms: int) -> list[Offset]:
-        return [
-            await self.position(topic.id, queue, start, start_ms)
-            for queue in range(topic.queues_in(self._mine))
-        ]
+        slices, begins = Slices(), list[Offset]()
+        for queue in range(topic.queues_in(self._mine)):
+            await slices.step()
+            begins.append(await self.position(topic.id, queue, start, start_ms))
+        return begins
 
     def committed(self, topic_id: TopicId, queue: int) -> Offset:
         """One past the newest offset that may be read."""
@@ -380,11 +396,3 @@ class GroupTable:
                 self.idle(group)
             else:
                 del self._groups[key]
-
-
-def as_error(error: FmqError) -> client_pb2.Error:
-    """An error as it travels."""
-    return client_pb2.Error(
-        code=client_pb2.ErrorCode.Name(int(error.code)),
-        message=str(error),
-    )

@@ -1,21 +1,27 @@
 """What a broker tells Prometheus. The one door to prometheus-client here.
 
-A collector over what the parts know anyway: nothing is counted on the hot path, and what grows
-with the number of queues is summed per topic, so that a scrape stays short. Everything carries the
-labels `cluster`, `group`, `broker`. The list with its meanings is in docs/metrics.md.
+Read from what the parts know anyway: nothing is counted on the hot path. What grows with the number
+of queues is summed per topic, and both the sums and the text are made in short turns of the loop.
+Everything carries the labels `cluster`, `group`, `broker`. The list with its meanings is in
+docs/metrics.md.
 """
 
-from collections.abc import Iterable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from fmqbroker.health import Health, Running
 from fmqbroker.settings import BrokerSettings
+from fmqbroker.slices import STEPS, Slices
 from fmqcore.cluster import Mode
+from fmqcore.consume.lag import acked_above, lag
+from fmqcore.journal.offsets import OffsetKey
 from fmqcore.topic_numbers import conflict
 from fmqcore.version import VERSION
 from fmqcore.words import Permission, TopicId
@@ -29,16 +35,44 @@ class Metrics:
     """Of one broker, as text."""
 
     def __init__(self, settings: BrokerSettings, health: Health) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(BrokerCollector(settings, health))
-        ProcessCollector(registry=self._registry)
+        self._broker = BrokerCollector(settings, health)
+        self._process = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self._process)
 
-    def text(self) -> bytes:
+    async def text(self) -> bytes:
         """As of now, in Prometheus' text form."""
-        return generate_latest(self._registry)
+        parts = [generate_latest(self._process)]
+        async for family in self._broker.families():
+            for part in _parts(family):
+                parts.append(part)
+                await asyncio.sleep(0)
+        return b"".join(parts)
 
 
-class BrokerCollector(Collector):
+class _Of(Collector):
+    """One family, as `generate_latest` wants it."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterator[Metric]:
+        """That one."""
+        yield self._family
+
+
+def _parts(family: Family) -> Iterator[bytes]:
+    """Its text in parts of some milliseconds each; comments stand in the first one only."""
+    for at in range(0, max(len(family.samples), 1), STEPS):
+        part = Metric(family.name, family.documentation, family.type)
+        part.samples = family.samples[at : at + STEPS]
+        text = generate_latest(_Of(part))
+        if at:
+            lines = text.splitlines(keepends=True)
+            text = b"".join(line for line in lines if not line.startswith(b"# "))
+        yield text
+
+
+class BrokerCollector:
     """Looks at the parts when it is asked."""
 
     def __init__(self, settings: BrokerSettings, health: Health) -> None:
@@ -46,11 +80,7 @@ class BrokerCollector(Collector):
         self._health = health
         self._stored: dict[TopicId, int] = {}  # the most ever seen
 
-    def describe(self) -> Iterable[Family]:
-        """Nothing in advance: what there is depends on how far the broker has come."""
-        return ()
-
-    def collect(self) -> Iterator[Family]:
+    async def families(self) -> AsyncIterator[Family]:
         """All families; before the broker has arrived, only how it is itself."""
         health = self._health
         info = InfoMetricFamily("fmq_broker", "This broker", labels=_OWN)
@@ -65,11 +95,11 @@ class BrokerCollector(Collector):
                 health.probe_ms / 1000,
             )  # fmt: skip
         if health.running is not None:
-            yield from self._role(health.running)
-            yield from self._journal(health.running)
-            yield from self._replication(health.running)
-            yield from self._tables(health.running)
-            yield from self._topics(health.running)
+            for families in (self._role, self._journal, self._replication, self._tables):
+                for family in families(health.running):
+                    yield family
+            async for family in self._topics(health.running):
+                yield family
 
     # ---- what the families are of
     def _role(self, r: Running) -> Iterator[Family]:
@@ -167,9 +197,10 @@ class BrokerCollector(Collector):
             family.add_metric(self._labels, count)
             yield family
 
-    def _topics(self, r: Running) -> Iterator[Family]:
-        stored: dict[TopicId, int] = {}
-        for (topic_id, _), offset in r.journal.state.next_offsets.items():
+    async def _topics(self, r: Running) -> AsyncIterator[Family]:
+        stored, slices = dict[TopicId, int](), Slices()
+        for (topic_id, _), offset in list(r.journal.state.next_offsets.items()):
+            await slices.step()
             stored[topic_id] = stored.get(topic_id, 0) + offset
         # A tail that was never acknowledged may be cut off a journal. To Prometheus a counter that
         # falls began anew: it would add all messages ever stored to the rate.
@@ -184,29 +215,50 @@ class BrokerCollector(Collector):
             if conflict(topic, noted) is None
         )
         for name, of in topics:
+            await slices.step()
             if of in self._stored:
                 total.add_metric((*self._labels, name), self._stored[of])
         yield total
         if r.gate.permission() & Permission.READ:
-            yield self._lag(r)
+            for family in await self._consumers(r):
+                yield family
 
-    def _lag(self, r: Running) -> Family:
-        lags: dict[tuple[str, str], int] = {}
-        for key in r.offsets.known():
-            topic, entry = r.view.topics_by_id.get(key.topic_id), r.offsets.get(key)
-            if topic is None or entry is None or conflict(topic, r.journal.state.topics):
-                continue
-            end = r.fetch.groups.committed(key.topic_id, key.queue_id)
-            of = (topic.name, key.group)
-            lags[of] = lags.get(of, 0) + max(end - entry.floor, 0)
-        family = GaugeMetricFamily(
+    async def _consumers(self, r: Running) -> tuple[Family, ...]:
+        labels = (*_OWN, "topic", "consumer_group")
+        behind = GaugeMetricFamily(
             "fmq_consumer_lag_messages",
-            "Messages here that a consumer group has not acknowledged",
-            labels=(*_OWN, "topic", "consumer_group"),
+            "Messages stored here that are still to come to a consumer group",
+            labels=labels,
         )
-        for of, lag in sorted(lags.items()):
-            family.add_metric((*self._labels, *of), lag)
-        return family
+        members = GaugeMetricFamily(
+            "fmq_consumer_members", "Sessions of a consumer group here", labels=labels
+        )
+        slices = Slices()
+        for topic_id in r.offsets.topics():
+            for group in r.offsets.groups_in(topic_id):
+                topic = r.view.topics_by_id.get(topic_id)
+                here = topic.queues_in(r.group.config.group) if topic is not None else 0
+                queues = [q for q in r.offsets.queues_of(group, topic_id) if q < here]
+                await slices.step(1 + len(queues) // 4)
+                if topic is None or not queues or conflict(topic, r.journal.state.topics):
+                    continue
+                total = 0
+                for queue in queues:
+                    await slices.step()
+                    total += self._lag(r, OffsetKey(group, topic_id, queue))
+                of = (*self._labels, topic.name, group)
+                live = r.fetch.groups.get(group, topic_id)
+                behind.add_metric(of, total)
+                members.add_metric(of, 0 if live is None else len(live.sessions))
+        return behind, members
+
+    def _lag(self, r: Running, key: OffsetKey) -> int:
+        entry = r.offsets.get(key)
+        if entry is None or entry.deleted:
+            return 0
+        begin = r.journal.begin_offset(key.topic_id, key.queue_id)
+        end = r.fetch.groups.committed(key.topic_id, key.queue_id)
+        return lag(entry.floor, begin, end, acked_above(entry, begin, end))
 
     # ---- how
     def _gauge(self, name: str, text: str, value: float) -> Family:

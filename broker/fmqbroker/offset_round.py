@@ -2,27 +2,31 @@
 
 from fmqbroker.signal import Signal
 from fmqcore.errors import FmqError
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey
+from fmqcore.journal.progress import ProgressTable
 
 
 class Round:
     """One write to be; `settle` it once."""
 
     def __init__(self) -> None:
-        self.entries: dict[OffsetKey, OffsetEntry] = {}
+        self.entries = ProgressTable()
         self._stored = Signal()
-        self._settled = False
+        self.settled = False
         self._error: FmqError | None = None
 
     def settle(self, error: FmqError | None = None) -> None:
         """Stored, or failed."""
-        if not self._settled:
-            self._settled, self._error = True, error
+        if not self.settled:
+            self.settled, self._error = True, error
             self._stored.notify()
+
+    def check(self) -> None:
+        """Raise what it failed with, if it has."""
+        if self._error is not None:
+            raise self._error
 
     async def wait(self) -> None:
         """Until it is settled; raises what it failed with."""
-        while not self._settled:
+        while not self.settled:
             await self._stored.wait()
-        if self._error is not None:
-            raise self._error
+        self.check()

@@ -15,7 +15,7 @@ leaves the master only when its term stands. Of two entries the higher version w
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Final, assert_never
@@ -24,26 +24,26 @@ import structlog
 
 from fmqbroker.commit import CommitFrontier
 from fmqbroker.group_store import GroupStore
-from fmqbroker.journal import BatchDraft, Journal
+from fmqbroker.journal import Journal
+from fmqbroker.offset_append import append_offsets
+from fmqbroker.offset_known import KnownProgress
 from fmqbroker.offset_round import Round
 from fmqbroker.offset_tail import offsets_above
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal, wait_any
 from fmqbroker.takeover import SideDisk, SideJournal, checkpoint_of
-from fmqcore.batch import BatchType
 from fmqcore.cluster import GroupState, Mode
-from fmqcore.consume.merge import cut_up, merged, news_for, within
+from fmqcore.consume.merge import merged, news_for, within
 from fmqcore.consume.record import MAX_RECORD_CHARS, decode_record
-from fmqcore.crc import crc32c
 from fmqcore.errors import FmqError, NoPermission, StorageFull, Unavailable
 from fmqcore.journal.control import decode_offsets, encode_offsets
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge, next_version
+from fmqcore.journal.progress import ProgressTable
 from fmqcore.words import BrokerId, Epoch, Position
 from fmqport.clock import Clock
 
 MAX_CHECKPOINT_CHARS: Final = MAX_RECORD_CHARS
 """Of the takeover record in the group's state."""
-_BATCH_BYTES: Final = 512 * 1024
 
 _log = structlog.get_logger()
 _Table = dict[OffsetKey, OffsetEntry]
@@ -56,7 +56,7 @@ class _Keeping(Enum):
     RETIRED = "neither master nor taker"
 
 
-class OffsetStore:
+class OffsetStore(KnownProgress):
     """The one place where consumer progress is read and written."""
 
     def __init__(
@@ -78,8 +78,9 @@ class OffsetStore:
         self._epoch = Epoch(0)  # of the term in which I keep them
         self._installed_end = Position(0)  # master: what was installed lies below
         self._round = Round()
+        self._writing = Round()  # what is being appended now, part by part
         self._appended: deque[tuple[Position, Round]] = deque()  # master: not yet committed
-        self._takeover: _Table = {}  # taker: what changed since the claim
+        self._takeover = ProgressTable()  # taker: what changed since the claim
         self._taken_in = Epoch(0)  # the term in which `_takeover` was last begun; 0 = it is empty
         self._side: SideJournal | None = None
         self._checkpointed = True
@@ -90,20 +91,18 @@ class OffsetStore:
         self._unsaved = Signal()  # the taker's entries have changed since the checkpoint
 
     # ---- reading
-    def get(self, key: OffsetKey) -> OffsetEntry | None:
-        """The newest entry known here, stored or about to be; a tombstone too (`deleted`)."""
-        tables = (self._round.entries, self._takeover, self._journal.state.offsets)
-        return max((t[key] for t in tables if key in t), default=None)
-
-    def known(self) -> list[OffsetKey]:
-        """Whose progress is known here, sorted; deleted ones left out."""
-        tables = (self._journal.state.offsets, self._takeover, self._round.entries)
-        found = sorted({key for table in tables for key in table})
-        return [key for key in found if (entry := self.get(key)) and not entry.deleted]
+    def _tables(self) -> Sequence[ProgressTable]:
+        stored = self._journal.state.offsets
+        return (self._round.entries, self._writing.entries, self._takeover, stored)
 
     def next_version(self, key: OffsetKey) -> int:
         """The version for a change made now."""
         return next_version(self.get(key), self._epoch)
+
+    def next_versions(self, keys: Collection[OffsetKey]) -> dict[OffsetKey, int]:
+        """As `next_version`, of many."""
+        entries, epoch = self.get_all(keys), self._epoch
+        return {key: next_version(entries.get(key), epoch) for key in keys}
 
     # ---- writing
     async def put(self, entries: Mapping[OffsetKey, OffsetEntry]) -> None:
@@ -119,7 +118,7 @@ class OffsetStore:
         if entries or self._round.entries:
             await self._take_in(entries).wait()
         elif self._keeping is _Keeping.MASTER:
-            await self._written().wait()
+            await (self._writing if self._writing.entries else self._written()).wait()
 
     def add_source(self, source: Callable[[], Mapping[OffsetKey, OffsetEntry]]) -> None:
         """`freeze` asks it for entries that were accepted and have not been `put` yet."""
@@ -163,7 +162,7 @@ class OffsetStore:
                 mine = news_for(self._journal.state.offsets, mine)
             tail = await offsets_above(self._journal, committed)
             # `earlier` stays whole: a slave with less of the journal may have to go on from mine.
-            self._takeover = merged(mine, tail, earlier)
+            self._takeover = ProgressTable(merged(mine, tail, earlier))
             self._taken_in = self._term()
             await self._start_side()
             self._enter(_Keeping.TAKER)
@@ -198,7 +197,7 @@ class OffsetStore:
         if lacking:
             told = within(merged(state.offsets, told), state.next_offsets, self._journal.epoch)
         entries = news_for(state.offsets, told)
-        end = self._append(entries, for_term=True)
+        end = await append_offsets(self._journal, entries, for_term=True)
         if entries:
             await self._journal.wait_durable(end)
         _log.info("offsets_installed", entries=len(entries), end=end)
@@ -242,6 +241,7 @@ class OffsetStore:
         self._keeping = keeping
         self._epoch = self._term()
         left.settle(self._refusal())
+        self._writing.settle(self._refusal())
         while self._appended:
             self._appended.popleft()[1].settle(self._refusal())
         self._moved.notify()
@@ -261,7 +261,7 @@ class OffsetStore:
             async with self._lock:
                 match self._keeping:
                     case _Keeping.MASTER:
-                        self._write_journal()
+                        await self._write_journal()
                     case _Keeping.TAKER | _Keeping.FROZEN:
                         await self._write_side()
                     case _Keeping.RETIRED:
@@ -269,25 +269,23 @@ class OffsetStore:
                     case _:
                         assert_never(self._keeping)
 
-    def _write_journal(self) -> None:
+    async def _write_journal(self) -> None:
         if not self._round.entries:
             return  # who waited was told: their term is over, this is the next one
         full, self._round = self._round, Round()
+        self._writing = full
         try:
-            end = self._append(full.entries)
-        except FmqError as error:  # a full disk, a closed journal
+            end = await append_offsets(self._journal, full.entries, full.check)
+        except FmqError as error:  # a full disk, a closed journal, a term that is over
             full.settle(error)
-            return
-        self._appended.append((end, full))
-        self._moved.notify()
-
-    def _append(self, entries: _Table, *, for_term: bool = False) -> Position:
-        end = Position(0)
-        for part in cut_up(entries.items(), _BATCH_BYTES):
-            payload = encode_offsets(part)
-            draft = BatchDraft(type=BatchType.OFFSETS, payload=payload, payload_crc=crc32c(payload))
-            end = self._journal.append(draft, for_term=for_term).end
-        return end
+        except asyncio.CancelledError:
+            full.settle(self._refusal())
+            raise
+        else:
+            self._appended.append((end, full))
+            self._moved.notify()
+        finally:
+            self._writing = Round()
 
     async def _start_side(self) -> None:
         try:
@@ -396,4 +394,4 @@ class OffsetStore:
             await side.close()
         if remove:
             await SideJournal.remove(self._disk)
-            self._takeover, self._taken_in = {}, Epoch(0)
+            self._takeover, self._taken_in = ProgressTable(), Epoch(0)

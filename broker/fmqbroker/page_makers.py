@@ -23,7 +23,7 @@ def pages_made_by(settings: BrokerSettings, health: Health) -> dict[str, MakePag
         return _page(await health.ready(reads_suffice=True))
 
     async def measured() -> Page:
-        return Page(metrics.text(), content_type=CONTENT_TYPE)
+        return Page(await metrics.text(), content_type=CONTENT_TYPE)
 
     return {
         "/startupz": started,

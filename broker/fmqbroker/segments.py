@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from fmqbroker.commit import CommitFrontier
-from fmqbroker.group_table import as_error
 from fmqbroker.journal import Journal
 from fmqbroker.settings import BrokerSettings
+from fmqbroker.wire_errors import as_error
 from fmqcore.errors import FmqError, InvalidArgument, NotFound, Overloaded
 from fmqcore.words import Position
 from fmqport.clock import Clock

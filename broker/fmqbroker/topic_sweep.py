@@ -20,6 +20,7 @@ from fmqbroker.gate import Gate
 from fmqbroker.group_table import GroupTable
 from fmqbroker.journal import Journal
 from fmqbroker.offset_store import OffsetStore
+from fmqbroker.slices import Slices
 from fmqcore.errors import FmqError
 from fmqcore.journal.offsets import OffsetKey, tombstone
 from fmqcore.words import Permission, TopicId
@@ -30,7 +31,8 @@ EVERY_S: Final = 3600.0
 GONE_S: Final = 24 * 3600.0
 """So long a topic must have been gone, in the eyes of one master."""
 AT_ONCE: Final = 5_000
-"""Entries made tombstones in one look at most: they are one append."""
+"""Entries made tombstones in one look at most."""
+_A_WRITE: Final = 500
 
 _log = structlog.get_logger()
 
@@ -74,27 +76,41 @@ class TopicSweep:
             return 0
 
     async def _long_gone(self) -> frozenset[TopicId]:
-        offsets = self._journal.state.offsets
-        kept = {key.topic_id for key, entry in offsets.items() if not entry.deleted}
-        gone = await self._view.gone_topics(kept)
+        gone = await self._view.gone_topics(self._journal.state.offsets.topics())
         now_ms = self._clock.monotonic_ms()
         since = {topic: self._gone_since_ms.get(topic, now_ms) for topic in gone}
         self._gone_since_ms = since
         return frozenset(topic for topic in gone if now_ms - since[topic] >= GONE_S * 1000)
 
     async def _sweep(self, topics: frozenset[TopicId]) -> int:
-        offsets = self._journal.state.offsets
-        gone = [k for k, e in offsets.items() if k.topic_id in topics and not e.deleted]
-        keys = [key for key in gone if not self._is_read(key)][:AT_ONCE]
-        if not keys:
-            return 0
-        for group, topic_id in {(key.group, key.topic_id) for key in keys}:
-            self._groups.forget(group, topic_id)
-        await self._offsets.put({k: tombstone(self._offsets.next_version(k)) for k in keys})
-        some = sorted({key.topic_id for key in keys})[:10]
-        _log.info("progress_in_deleted_topics_dropped", entries=len(keys), topics=some)
-        return len(keys)
+        found, dropped = await self._entries(topics), list[OffsetKey]()
+        for at in range(0, len(found), _A_WRITE):
+            # Asked and forgotten in one turn of the loop: a session must not join in between.
+            part = found[at : at + _A_WRITE]
+            keys = [k for k in part if not self._is_read(k.group, k.topic_id)]
+            for group, topic_id in {(key.group, key.topic_id) for key in keys}:
+                self._groups.forget(group, topic_id)
+            versions = self._offsets.next_versions(keys)
+            await self._offsets.put({key: tombstone(v) for key, v in versions.items()})
+            dropped += keys
+        if dropped:
+            some = sorted({key.topic_id for key in dropped})[:10]
+            _log.info("progress_in_deleted_topics_dropped", entries=len(dropped), topics=some)
+        return len(dropped)
 
-    def _is_read(self, key: OffsetKey) -> bool:
-        live = self._groups.get(key.group, key.topic_id)
+    async def _entries(self, topics: frozenset[TopicId]) -> list[OffsetKey]:
+        """Of groups that nobody is in, so many as may go now."""
+        slices, found = Slices(), list[OffsetKey]()
+        for topic_id in sorted(topics):
+            for group in self._offsets.groups_in(topic_id):
+                queues = self._offsets.queues_of(group, topic_id)
+                await slices.step(1 + len(queues))
+                if not self._is_read(group, topic_id):
+                    found += [OffsetKey(group, topic_id, queue) for queue in queues]
+                if len(found) >= AT_ONCE:
+                    return found[:AT_ONCE]
+        return found
+
+    def _is_read(self, group: str, topic_id: TopicId) -> bool:
+        live = self._groups.get(group, topic_id)
         return live is not None and bool(live.sessions)

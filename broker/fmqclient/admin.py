@@ -44,6 +44,8 @@ CALL_TIMEOUT_S: Final = 10.0
 STATUS_TIMEOUT_S: Final = 2.0
 _SEEKS: Final = 5
 _UINT32: Final = 2**32
+_PAGE: Final = 1000
+"""Rows in one reply."""
 
 
 class Admin:
@@ -174,13 +176,24 @@ class Admin:
         """
         check_text("group", group)
         check_text("topic", topic)
-        request = admin_pb2.OffsetsRequest(topic=topic, group=group)
-        names = await self._groups_of(topic)
         rows: list[QueueOffsets] = []
-        for name in names:
-            reply = await self._ask_reader(name, OFFSETS, request)
-            rows += [_offsets(row) for row in reply.queues]
+        for name in await self._groups_of(topic):
+            rows += [_offsets(row) for row in await self._rows(name, topic, group)]
         return sorted(rows, key=lambda r: (r.group, r.topic, r.broker_group, r.queue))
+
+    async def _rows(self, name: GroupName, topic: str, group: str) -> list[admin_pb2.QueueOffsets]:
+        """Of one broker group, asked for page by page: a broker has other things to do, too."""
+        request = admin_pb2.OffsetsRequest(topic=topic, group=group, most=_PAGE)
+        rows: list[admin_pb2.QueueOffsets] = []
+        more = True
+        while more:
+            reply = await self._ask_reader(name, OFFSETS, request)
+            rows += reply.queues
+            if more := reply.more:
+                last = rows[-1]
+                request.after.topic, request.after.queue_id = last.topic, last.queue_id
+                request.after.group = last.group
+        return rows
 
     async def lag(self, group: str) -> list[QueueOffsets]:
         """Progress of one consumer group in every queue it has read. Raises `NotFound`."""
@@ -222,11 +235,10 @@ class Admin:
     async def _seek(self, name: GroupName, request: admin_pb2.SeekRequest) -> list[QueueOffsets]:
         """A try that the network holds up must not undo what is sought later: each tells which
         seek it follows, and is refused after another one."""
-        ask = admin_pb2.OffsetsRequest(topic=request.topic, group=request.group)
         queues = request.queues or range((await self._routes.topic(request.topic)).queues_in(name))
         backoff, why = Backoff(self._clock), ""
         for _ in range(_SEEKS):
-            known = (await self._ask_reader(name, OFFSETS, ask)).queues
+            known = await self._rows(name, request.topic, request.group)
             request.sought.clear()
             request.sought.update(dict.fromkeys(queues, 0))
             request.sought.update({row.queue_id: row.sought for row in known})
@@ -245,10 +257,9 @@ class Admin:
         require_name("consumer group", group)
         check_text("topic", topic)
         request = admin_pb2.DeleteGroupRequest(group=group, topic=topic)
-        ask = admin_pb2.OffsetsRequest(topic=topic, group=group)
         deleted = 0
         for name in await self._groups_of(topic):
-            there = len((await self._ask_reader(name, OFFSETS, ask)).queues)
+            there = len(await self._rows(name, topic, group))
             try:
                 deleted += (await self._ask_reader(name, DELETE_GROUP, request)).deleted
             except NotFound as refused:
@@ -378,6 +389,7 @@ def _offsets(row: admin_pb2.QueueOffsets) -> QueueOffsets:
         in_flight=row.in_flight,
         session=row.session,
         client=row.client,
+        acked=row.acked,
     )
 
 

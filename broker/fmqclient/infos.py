@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from fmqcore.cluster import TopicConfig as TopicInfo
+from fmqcore.consume.lag import lag
 from fmqcore.words import Permission
 from fmqproto.v1 import admin_pb2
 
@@ -21,11 +22,12 @@ class QueueOffsets:
     in_flight: int = 0
     session: str = ""  # who holds it now
     client: str = ""
+    acked: int = 0  # done out of order, above `committed` and stored still
 
     @property
     def lag(self) -> int:
-        """Messages not done yet."""
-        return max(0, self.end - max(self.committed, self.begin))
+        """Messages stored and still to come: neither deleted ones nor those done out of order."""
+        return lag(self.committed, self.begin, self.end, self.acked)
 
 
 @dataclass(frozen=True, slots=True)

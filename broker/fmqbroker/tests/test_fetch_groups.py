@@ -74,7 +74,7 @@ def test_a_session_hears_nothing_of_a_queue_that_it_lost_before_it_was_told() ->
     assert told(a) == ([2, 3], [])
     group.seek(0, Offset(3), 0)
     group.seek(0, Offset(5), 0)
-    ((move, begins, sought),) = a.assigned
+    ((move, begins, sought),) = a.assigned.values()
     assert (move.queue_id, move.generation, begins, sought) == (0, 3, 5, 2)
 
 

@@ -12,6 +12,7 @@ from fmqcore.batch import BatchType
 from fmqcore.crc import crc32c
 from fmqcore.journal.control import encode_offsets
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
+from fmqcore.journal.progress import ProgressTable
 from fmqcore.journal.state import PRESENCE_QUEUE, TEMPORARY_QUEUE, TOMBSTONE_MS, JournalState
 from fmqcore.words import Offset, Permission
 from fmqport.system import SystemClock
@@ -111,7 +112,7 @@ async def test_the_note_survives_snap_and_restart(tmp_path: Path) -> None:
 def test_notes_stay_in_snap_while_there_is_progress() -> None:
     state, at_ms = JournalState(), 10**12
     note = key(0)._replace(queue_id=PRESENCE_QUEUE)
-    state.offsets = {key(0): ENTRY, note: tombstone(2)}
+    state.offsets = ProgressTable({key(0): ENTRY, note: tombstone(2)})
     state.deleted_ms = {note: at_ms}
     kept = JournalState.from_snap(state.to_snap(at_ms + 100 * TOMBSTONE_MS))
     assert kept.present_ms(note.group, note.topic_id) == at_ms

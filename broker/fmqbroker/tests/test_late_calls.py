@@ -6,9 +6,9 @@ from typing import Any
 import fmqclient
 from fmqbroker.admin import AdminService
 from fmqbroker.cluster_view import ClusterView
-from fmqbroker.group_table import as_error
 from fmqbroker.tests.consume_harness import Rig, consuming, key, running, until
 from fmqbroker.tests.test_admin import admin_of
+from fmqbroker.wire_errors import as_error
 from fmqclient.tests.memory import MemoryConnection, MemoryTransport
 from fmqcore import paths
 from fmqcore.cluster import GroupConfig, Member, config_to_json

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fmqbroker import offset_store
+from fmqbroker import offset_append
 from fmqbroker.takeover import SideJournal
 from fmqbroker.tests.consume_harness import (
     ME,
@@ -20,6 +20,7 @@ from fmqbroker.tests.consume_harness import (
     take_over,
     until,
 )
+from fmqbroker.tests.seen_harness import known
 from fmqcore.cluster import Mode, Versioned
 from fmqcore.consume.sidefile import NAME
 from fmqcore.errors import FmqError, NoPermission, StorageFull
@@ -111,7 +112,7 @@ async def test_entries_put_together_make_one_batch_and_survive_a_restart(tmp_pat
     async with running(Rig(tmp_path), epoch=2) as rig:
         assert rig.journal.state.offsets == kept
         assert rig.offsets.next_version(key(3)) == 2 << 32, "a later term begins higher"
-        assert rig.offsets.known() == sorted(kept)
+        assert known(rig) == sorted(kept)
 
 
 async def test_an_older_entry_never_overwrites_a_newer_one(tmp_path: Path) -> None:
@@ -128,7 +129,7 @@ async def test_deleted_progress_is_not_listed_and_its_version_goes_on(tmp_path: 
     async with running(Rig(tmp_path)) as rig:
         await rig.offsets.put(at(rig, 5))
         await rig.offsets.put({key(): tombstone(rig.offsets.next_version(key()))})
-        assert rig.offsets.known() == []
+        assert known(rig) == []
         entry = rig.offsets.get(key())
         assert entry is not None
         assert entry.deleted
@@ -155,7 +156,7 @@ async def test_who_keeps_no_offsets_refuses_and_whoever_waits_is_told(tmp_path: 
 async def test_a_large_table_is_cut_into_several_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offset_store, "_BATCH_BYTES", 1000)
+    monkeypatch.setattr(offset_append, "BATCH_BYTES", 1000)
     async with running(Rig(tmp_path)) as rig:
         entries = {key(q): OffsetEntry(1, Offset(q)) for q in range(50)}
         await rig.offsets.put(entries)

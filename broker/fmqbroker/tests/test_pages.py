@@ -97,7 +97,7 @@ def test_how_far_a_slave_is_behind_is_told_when_it_is_known() -> None:
     assert told["fmq_slave_connected", B] == 0
 
 
-def test_a_counter_does_not_fall_when_a_tail_is_cut_off() -> None:
+async def test_a_counter_does_not_fall_when_a_tail_is_cut_off() -> None:
     """Prometheus takes that for a start at 0: all messages ever stored came at once."""
     seen: Any = running(B, MASTER)
     offsets = {(TopicId(1), 0): 50, (TopicId(1), 1): 50, (TopicId(2), 0): 9}
@@ -105,19 +105,19 @@ def test_a_counter_does_not_fall_when_a_tail_is_cut_off() -> None:
     seen.view = SimpleNamespace(topics_by_id={TopicId(1): SimpleNamespace(name="t", id=TopicId(1))})
     collector = a_collector()
 
-    def counted() -> dict[str, float]:
-        (family,) = collector._topics(seen)
+    async def counted() -> dict[str, float]:
+        (family,) = [family async for family in collector._topics(seen)]
         return {sample.labels["topic"]: sample.value for sample in family.samples}
 
-    assert counted() == {"t": 100}
+    assert await counted() == {"t": 100}
     offsets[TopicId(1), 0] = 40
-    assert counted() == {"t": 100}
+    assert await counted() == {"t": 100}
     offsets[TopicId(1), 0] = 60
-    assert counted() == {"t": 110}
+    assert await counted() == {"t": 110}
     seen.view.topics_by_id = {
         TopicId(2): SimpleNamespace(name="t", id=TopicId(2))
     }  # deleted, and made anew
-    assert counted() == {"t": 9}
+    assert await counted() == {"t": 9}
 
 
 @pytest.mark.parametrize(

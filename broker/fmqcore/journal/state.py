@@ -22,6 +22,7 @@ from fmqcore.journal.offsets import (
 )
 from fmqcore.journal.packed import PackedOffsets
 from fmqcore.journal.producers import ProducedBatch, ProducerTable
+from fmqcore.journal.progress import ProgressTable
 from fmqcore.words import MAX_QUEUES, Epoch, Offset, Position, TopicId
 
 __all__ = ["JournalState", "OffsetEntry", "OffsetKey", "ProducedBatch", "QueueKey"]
@@ -67,7 +68,7 @@ class JournalState:
     """
 
     next_offsets: dict[QueueKey, Offset] = field(default_factory=dict)
-    offsets: dict[OffsetKey, OffsetEntry] = field(default_factory=dict)  # tombstones too
+    offsets: ProgressTable = field(default_factory=ProgressTable)  # tombstones too
     topics: dict[TopicId, tuple[str, int]] = field(default_factory=dict)  # name, queues (> 0)
     epochs: list[tuple[Epoch, Position]] = field(default_factory=list)  # ascending; first bytes
     producers: ProducerTable = field(default_factory=ProducerTable)

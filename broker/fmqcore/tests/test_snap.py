@@ -12,6 +12,7 @@ from fmqcore.journal.producers import (
     RETRY_MS,
     ProducerTable,
 )
+from fmqcore.journal.progress import ProgressTable
 from fmqcore.journal.segments import producer_room, snap_room
 from fmqcore.journal.state import TOMBSTONE_MS, JournalState
 from fmqcore.tests.journal_writer import JournalWriter
@@ -154,12 +155,14 @@ def test_progress_does_not_push_producers_out_of_snap() -> None:
     writer = JournalWriter(state=state)
     for producer in (1, 2):
         writer.data(7, 0, [b"v"], producer_id=producer, base_sequence=0)
-    state.offsets = {
-        OffsetKey(f"{service:050}", TopicId(topic), queue): OffsetEntry(1, Offset(9), (), 1)
-        for service in range(50)
-        for topic in range(50)
-        for queue in range(16)
-    }
+    state.offsets = ProgressTable(
+        {
+            OffsetKey(f"{service:050}", TopicId(topic), queue): OffsetEntry(1, Offset(9), (), 1)
+            for service in range(50)
+            for topic in range(50)
+            for queue in range(16)
+        }
+    )
     segment_bytes = 128 * 1024 * 1024
     again = JournalState.from_snap(state.to_snap(writer.now_ms, *snap_room(segment_bytes)))
     assert again.progress_bytes == state.progress_bytes > 3 << 20

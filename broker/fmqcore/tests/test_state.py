@@ -8,6 +8,7 @@ from fmqcore.batch import BatchType
 from fmqcore.errors import Malformed, OutOfSequence, ProducerFenced
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
 from fmqcore.journal.producers import IDLE_KEPT, IDLE_MS, KEPT_BATCHES, ProducerTable
+from fmqcore.journal.progress import ProgressTable
 from fmqcore.journal.scan import Cursor, Scan
 from fmqcore.journal.state import MAX_EPOCHS, TOMBSTONE_MS, JournalState, snap_next_offsets
 from fmqcore.tests.journal_writer import JournalWriter, sample
@@ -299,7 +300,7 @@ def test_the_bytes_of_a_snap_are_those_of_the_file_format() -> None:
     """Pinned: a change here is a new version of the format."""
     state = JournalState(
         next_offsets={QUEUE: Offset(9)},
-        offsets={OffsetKey("b", T7, 1): tombstone(2)},
+        offsets=ProgressTable({OffsetKey("b", T7, 1): tombstone(2)}),
         topics={T7: ("t", 4)},
         epochs=[(Epoch(3), Position(120))],
         deleted_ms={OffsetKey("b", T7, 1): 1000},

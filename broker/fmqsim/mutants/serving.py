@@ -273,9 +273,8 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "which of them stands is chance: a seek may be lost",
         (
             OFFSETS,
-            "tables = (self._round.entries, self._takeover, self._journal.state.offsets)\n"
-            "        return max",
-            "tables = (self._takeover, self._journal.state.offsets)\n        return max",
+            "return (self._round.entries, self._writing.entries, self._takeover, stored)",
+            "return (self._writing.entries, self._takeover, stored)",
         ),
         tests=(
             "broker/fmqbroker/tests/test_offset_store.py::test_what_is_being_stored_is_known_already",

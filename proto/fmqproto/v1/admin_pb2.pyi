@@ -72,23 +72,39 @@ class DeleteTopicReply(_message.Message):
     def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ...) -> None: ...
 
 class OffsetsRequest(_message.Message):
-    __slots__ = ("topic", "group")
+    __slots__ = ("topic", "group", "most", "after")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
+    most: int
+    after: OffsetsAfter
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., most: _Optional[int] = ..., after: _Optional[_Union[OffsetsAfter, _Mapping]] = ...) -> None: ...
+
+class OffsetsAfter(_message.Message):
+    __slots__ = ("topic", "queue_id", "group")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    group: str
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., group: _Optional[str] = ...) -> None: ...
 
 class OffsetsReply(_message.Message):
-    __slots__ = ("error", "queues")
+    __slots__ = ("error", "queues", "more")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     error: _client_pb2.Error
     queues: _containers.RepeatedCompositeFieldContainer[QueueOffsets]
-    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., queues: _Optional[_Iterable[_Union[QueueOffsets, _Mapping]]] = ...) -> None: ...
+    more: bool
+    def __init__(self, error: _Optional[_Union[_client_pb2.Error, _Mapping]] = ..., queues: _Optional[_Iterable[_Union[QueueOffsets, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class QueueOffsets(_message.Message):
-    __slots__ = ("broker_group", "topic", "queue_id", "group", "committed", "begin", "end", "session", "in_flight", "client", "sought")
+    __slots__ = ("broker_group", "topic", "queue_id", "group", "committed", "begin", "end", "session", "in_flight", "client", "sought", "acked")
     BROKER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +116,7 @@ class QueueOffsets(_message.Message):
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     SOUGHT_FIELD_NUMBER: _ClassVar[int]
+    ACKED_FIELD_NUMBER: _ClassVar[int]
     broker_group: str
     topic: str
     queue_id: int
@@ -111,7 +128,8 @@ class QueueOffsets(_message.Message):
     in_flight: int
     client: str
     sought: int
-    def __init__(self, broker_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., group: _Optional[str] = ..., committed: _Optional[int] = ..., begin: _Optional[int] = ..., end: _Optional[int] = ..., session: _Optional[str] = ..., in_flight: _Optional[int] = ..., client: _Optional[str] = ..., sought: _Optional[int] = ...) -> None: ...
+    acked: int
+    def __init__(self, broker_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., group: _Optional[str] = ..., committed: _Optional[int] = ..., begin: _Optional[int] = ..., end: _Optional[int] = ..., session: _Optional[str] = ..., in_flight: _Optional[int] = ..., client: _Optional[str] = ..., sought: _Optional[int] = ..., acked: _Optional[int] = ...) -> None: ...
 
 class SeekRequest(_message.Message):
     __slots__ = ("topic", "group", "to", "to_ms", "by_offset", "offset", "queues", "sought")

@@ -1,0 +1,43 @@
+"""What is known of consumers' progress, wherever it lies now. No I/O."""
+
+from collections.abc import Collection, Sequence
+
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey
+from fmqcore.journal.progress import ProgressTable
+from fmqcore.words import TopicId
+
+
+class KnownProgress:
+    """Several tables seen as one: of two entries the higher version counts."""
+
+    def _tables(self) -> Sequence[ProgressTable]:
+        raise NotImplementedError
+
+    def get(self, key: OffsetKey) -> OffsetEntry | None:
+        """The newest entry known here, stored or about to be; a tombstone too (`deleted`)."""
+        return self.get_all((key,)).get(key)
+
+    def get_all(self, keys: Collection[OffsetKey]) -> dict[OffsetKey, OffsetEntry]:
+        """As `get`, of many; those that have no entry are left out."""
+        found: dict[OffsetKey, OffsetEntry] = {}
+        for table in self._tables():
+            if table:
+                for key in keys:
+                    entry = table.get(key)
+                    if entry is not None and (key not in found or entry > found[key]):
+                        found[key] = entry
+        return found
+
+    def groups_in(self, topic: TopicId) -> list[str]:
+        """The consumer groups with progress or a tombstone in that topic, sorted."""
+        return sorted({name for table in self._tables() for name in table.groups_in(topic)})
+
+    def topics(self) -> list[TopicId]:
+        """The topics in which a group has progress or a tombstone, sorted."""
+        return sorted({topic for table in self._tables() for topic in table.topics()})
+
+    def queues_of(self, group: str, topic: TopicId) -> list[int]:
+        """The queues of that topic in which the group has progress, sorted; not deleted ones."""
+        queues = {queue for table in self._tables() for queue in table.queues_of(group, topic)}
+        found = self.get_all([OffsetKey(group, topic, queue) for queue in queues])
+        return sorted(key.queue_id for key, entry in found.items() if not entry.deleted)

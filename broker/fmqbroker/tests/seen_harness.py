@@ -1,0 +1,43 @@
+"""What a rig's parts look like from outside: to metrics, and to who asks for all progress."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from fmqbroker.health import Running
+from fmqbroker.intake import Intake
+from fmqbroker.tests.consume_harness import ME, Rig
+from fmqcore.cluster import GroupConfig, Member
+from fmqcore.journal.offsets import OffsetKey
+from fmqcore.words import GroupName
+
+
+def running_of(rig: Rig) -> Running:
+    """What metrics look at; nothing of replication."""
+    nothing: Any = SimpleNamespace(links={}, sent_bytes=0, refused=0, forgotten=0)
+    group: Any = rig.group
+    group.connected = True
+    group.config = GroupConfig(GroupName("g1"), ME, (Member(ME, "a:1"),))
+    view: Any = rig.cluster
+    intake = Intake(rig.gate, rig.commit, rig.journal)
+    return Running(
+        me=ME,
+        gate=rig.gate,
+        group=group,
+        journal=rig.journal,
+        commit=rig.commit,
+        view=view,
+        offsets=rig.offsets,
+        fetch=rig.fetch,
+        master=nothing,
+        slave=nothing,
+        segments=nothing,
+        intake=intake,
+        idle_groups=nothing,
+    )
+
+
+def known(rig: Rig) -> list[OffsetKey]:
+    """Whose progress the store knows, sorted; deleted ones left out."""
+    offsets = rig.offsets
+    found = [(g, t) for t in offsets.topics() for g in offsets.groups_in(t)]
+    return sorted(OffsetKey(g, t, q) for g, t in found for q in offsets.queues_of(g, t))

@@ -1,0 +1,154 @@
+"""With 10,000 queues and 20 consumer groups no call holds the loop for long."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from fmqbroker.admin import AdminService
+from fmqbroker.health import Health
+from fmqbroker.metrics import Metrics
+from fmqbroker.tests.consume_harness import ME, Rig, running
+from fmqbroker.tests.longest_turn import MOST_LINES, turns_counted
+from fmqbroker.tests.seen_harness import running_of
+from fmqbroker.tests.test_admin import admin_of
+from fmqcore.cluster import TopicConfig, TopicGroup
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey
+from fmqcore.words import GroupName, Offset, TopicId
+from fmqproto.v1 import client_pb2
+from fmqproto.v1.admin_pb2 import (
+    DeleteGroupRequest,
+    OffsetsAfter,
+    OffsetsRequest,
+    SeekRequest,
+    StatusRequest,
+)
+
+QUEUES, GROUPS, WIDE = 10_000, 20, 1000
+"""One topic in ten is a wide one: 4 of 1,000 queues, and 750 of 8."""
+
+
+class Full(NamedTuple):
+    """A broker with all of that."""
+
+    rig: Rig
+    admin: AdminService
+    metrics: Metrics
+    topics: list[TopicConfig]
+
+
+def topics_of() -> list[TopicConfig]:
+    sizes = [WIDE] * 4 + [8] * ((QUEUES - 4 * WIDE) // 8)
+    return [
+        TopicConfig(f"t{n:04}", TopicId(n), (TopicGroup(GroupName("g1"), size),))
+        for n, size in enumerate(sizes, 1)
+    ]
+
+
+@pytest.fixture(scope="module")
+def entries() -> dict[OffsetKey, OffsetEntry]:
+    return {
+        OffsetKey(f"group-{g:02}", topic.id, queue): OffsetEntry(1 << 32, Offset(0))
+        for topic in topics_of()
+        for queue in range(topic.queues_in(GroupName("g1")))
+        for g in range(GROUPS)
+    }
+
+
+@pytest.fixture
+async def full(tmp_path: Path, entries: dict[OffsetKey, OffsetEntry]) -> AsyncIterator[Full]:
+    async with running(Rig(tmp_path, segment_bytes=64 * 1024 * 1024)) as rig:
+        topics = topics_of()
+        rig.cluster.set(*topics)
+        for key, entry in entries.items():
+            rig.journal.state.offsets[key] = entry
+        for topic in topics:
+            for queue in range(topic.queues_in(GroupName("g1"))):
+                rig.journal.state.next_offsets[topic.id, queue] = Offset(0)
+        health = Health(rig.disk, rig.clock)
+        health.stage, health.running = "", running_of(rig)
+        admin = admin_of(rig)
+        yield Full(rig, admin, Metrics(rig.settings, health), topics)
+
+
+async def all_rows(full: Full) -> None:
+    reply = await full.admin.offsets(OffsetsRequest())
+    assert len(reply.queues) == QUEUES * GROUPS
+
+
+async def a_page(full: Full) -> None:
+    last = full.topics[-1]
+    after = OffsetsAfter(topic=last.name, queue_id=7, group="group-18")
+    reply = await full.admin.offsets(OffsetsRequest(most=5, after=after))
+    assert [row.group for row in reply.queues] == ["group-19"]
+
+
+async def one_group(full: Full) -> None:
+    reply = await full.admin.offsets(OffsetsRequest(group="group-07"))
+    assert len(reply.queues) == QUEUES
+
+
+async def one_topic(full: Full) -> None:
+    reply = await full.admin.offsets(OffsetsRequest(topic="t0001"))
+    assert len(reply.queues) == WIDE * GROUPS
+
+
+async def a_group_on_a_topic(full: Full) -> None:
+    reply = await full.admin.offsets(OffsetsRequest(topic="t0001", group="group-07"))
+    assert len(reply.queues) == WIDE
+
+
+async def a_seek(full: Full) -> None:
+    reply = await full.admin.seek(SeekRequest(topic="t0001", group="group-07", by_offset=True))
+    assert len(reply.queues) == WIDE
+
+
+async def a_seek_of_a_live_group(full: Full) -> None:
+    assert full.rig.fetch.groups.get("group-07", full.topics[0].id)
+    await a_seek(full)
+
+
+async def a_deletion(full: Full) -> None:
+    reply = await full.admin.delete_group(DeleteGroupRequest(group="group-07"))
+    assert reply.deleted == QUEUES
+
+
+async def a_status(full: Full) -> None:
+    assert (await full.admin.status(StatusRequest())).broker == ME
+
+
+async def a_scrape(full: Full) -> None:
+    text = await full.metrics.text()
+    assert text.count(b"\nfmq_consumer_lag_messages{") == len(full.topics) * GROUPS
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        all_rows,
+        a_page,
+        one_group,
+        one_topic,
+        a_group_on_a_topic,
+        a_seek,
+        a_seek_of_a_live_group,
+        a_deletion,
+        a_status,
+        a_scrape,
+    ],
+)
+async def test_no_call_holds_the_loop_for_long(
+    full: Full, call: Callable[[Full], Awaitable[None]]
+) -> None:
+    async def made() -> None:
+        await call(full)
+
+    if call is a_seek_of_a_live_group:
+        groups, begin = full.rig.fetch.groups, client_pb2.START_EARLIEST
+        await groups.ensure("group-07", full.topics[0], begin, 0)
+        await groups.stored()
+    with turns_counted() as turns:
+        await asyncio.create_task(made())
+    assert 0 < turns.longest <= MOST_LINES, turns.where

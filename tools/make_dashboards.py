@@ -18,17 +18,19 @@ BOARDS: Final[dict[str, tuple[str, tuple[Panel, ...]]]] = {
         "FMQ: overview",
         (
             ("Groups that take messages", "short", "{{cluster}}",
-             'sum by (cluster) (fmq_serves{$c, what="write"})'),
+             'sum by (cluster) (max by (cluster, group) (fmq_serves{$c, what="write"}))'),
             ("Groups that serve reads", "short", "{{cluster}}",
-             'sum by (cluster) (fmq_serves{$c, what="read"})'),
+             'sum by (cluster) (max by (cluster, group) (fmq_serves{$c, what="read"}))'),
             ("Messages stored a second", "short", "{{cluster}} {{topic}}",
              "sum by (cluster, topic) (rate(fmq_topic_messages_total{$c}" + RATE + ")"
              " and on (cluster, group, broker) fmq_master == 1)"),
-            ("Messages not acknowledged", "short", "{{cluster}} {{topic}} {{consumer_group}}",
+            ("Messages still to come", "short", "{{cluster}} {{topic}} {{consumer_group}}",
              "sum by (cluster, topic, consumer_group) (fmq_consumer_lag_messages{$c})"),
             ("Slaves in sync", "short", "{{cluster}} {{group}}",
              "max by (cluster, group) (fmq_in_sync_slaves{$c}"
-                " and on (cluster, group, broker) fmq_master == 1)"),
+                " and on (cluster, group, broker) fmq_master == 1)"
+             # With no master there nobody is in sync with one: what the others remember is 0.
+             " or 0 * max by (cluster, group) (fmq_in_sync_slaves{$c})"),
             ("Slaves behind", "bytes", "{{cluster}} {{slave}}",
              "max by (cluster, group, slave) (fmq_slave_lag_bytes{$c})"),
         ),

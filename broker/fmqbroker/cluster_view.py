@@ -365,7 +365,7 @@ class ClusterView:
         for group in chosen:
             if group.group not in self.configs:
                 known = ", ".join(sorted(self.configs)) or "none"
-                raise InvalidArgument(f"there is no group {group.group!r}; there are: {known}")
+                raise NotFound(f"there is no group {group.group!r}; there are: {known}")
             if not 1 <= group.queues <= MAX_QUEUES:
                 raise InvalidArgument(
                     f"a topic has 1 to {MAX_QUEUES} queues in a group, not {group.queues}"

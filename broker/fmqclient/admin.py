@@ -69,8 +69,8 @@ class Admin:
         """Create a topic with `queues` queues in each of its groups.
 
         `groups`: names, or names with weights; None means every group of the cluster. Raises
-        `AlreadyExists`, `InvalidArgument`. One that was not there before, and is just as asked
-        for after a try without an answer, was made by that try.
+        `AlreadyExists`, `InvalidArgument`, `NotFound` (a group). One that was not there before, and
+        is just as asked for after a try without an answer, was made by that try.
         """
         require_name("topic", name)
         if isinstance(groups, str) or not isinstance(groups, Iterable | None):
@@ -109,7 +109,7 @@ class Admin:
     ) -> TopicInfo:
         """Give a topic more queues (in each group), more groups, other weights; 0: no new messages.
 
-        Nothing that holds messages goes. Raises `UnknownTopic`, `InvalidArgument`.
+        Nothing that holds messages goes. Raises `UnknownTopic`, `NotFound`, `InvalidArgument`.
         """
         request = alter_request(name, queues, groups, all_groups=all_groups)
         topic = topic_of((await self._ask_any(ALTER_TOPIC, request)).topic)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from fmqcore.cluster import TopicConfig, TopicGroup
-from fmqcore.errors import InvalidArgument
+from fmqcore.errors import InvalidArgument, NotFound
 from fmqcore.words import MAX_QUEUES, GroupName
 
 
@@ -29,7 +29,7 @@ def altered(
 ) -> TopicConfig:
     """The topic with these changes. `queues`: in each of its groups then; 0: as they are.
 
-    Raises `InvalidArgument` naming what cannot be.
+    Raises `InvalidArgument` naming what cannot be, `NotFound` a group that is not there.
     """
     groups = {g.group: g for g in topic.groups}
     if len({change.group for change in changes}) < len(changes):
@@ -46,7 +46,7 @@ def altered(
 def _changed(topic: TopicConfig, change: GroupChange, known: Collection[GroupName]) -> TopicGroup:
     if change.group not in known:
         names = ", ".join(sorted(known)) or "none"
-        raise InvalidArgument(f"there is no group {change.group!r}; there are: {names}")
+        raise NotFound(f"there is no group {change.group!r}; there are: {names}")
     most = max((g.queues for g in topic.groups), default=1)
     was = next((g for g in topic.groups if g.group == change.group), None)
     now = was or TopicGroup(change.group, most)

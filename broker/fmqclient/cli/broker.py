@@ -3,6 +3,7 @@
 The one place where the client's command line starts a broker.
 """
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ from fmqclient.cli.common import talk
 from fmqclient.cli.inputs import file_to_read, read_table
 from fmqclient.cli.registry import registry
 from fmqcore.cluster import GroupConfig
+from fmqcore.errors import InvalidArgument
 from fmqcore.words import NAME_RULE, BrokerId
 
 app = typer.Typer(no_args_is_help=True, help="Run a broker; change what one may serve.")
@@ -65,7 +67,15 @@ def run(
         typer.Option("--set", metavar="NAME=VALUE", help="any setting; `fmq broker settings`"),
     ] = None,
 ) -> None:
-    """Run one broker until SIGTERM. Options win over --set, --set over --config."""
+    """Run one broker until SIGTERM. Options win over --set, --set over --config.
+
+    FMQ_CLUSTER and FMQ_ZOOKEEPER are taken where nothing else says cluster or zookeeper.
+
+    Exit status: 0 stopped in order, 64 settings that cannot be, 65 the journal is damaged, 69 the
+    address to listen on is taken, 70 it cannot go on (its log says why), 74 the disk fails or is
+    full, 75 another broker works on the data directory or lives under this id, 78 the group's
+    configuration in ZooKeeper does not fit.
+    """
     from fmqbroker.main import run_broker
 
     given = read_table(config, "settings") if config is not None else {}
@@ -79,7 +89,25 @@ def run(
         "listen": listen,
     }
     given |= {name: value for name, value in named.items() if value}
+    _take_environment(given, named)
     raise typer.Exit(run_broker(_settings(given)))
+
+
+def _take_environment(given: dict[str, Any], named: dict[str, str]) -> None:
+    """FMQ_CLUSTER and FMQ_ZOOKEEPER, for what nothing else says. Raises `InvalidArgument`.
+
+    A file that says another cluster than the environment is no broker to start: one of both is a
+    mistake. An option on the command line is meant.
+    """
+    for setting, variable in (("cluster", "FMQ_CLUSTER"), ("zookeeper", "FMQ_ZOOKEEPER")):
+        value = os.environ.get(variable, "")
+        if value and setting not in given:
+            given[setting] = value
+        elif value and not named[setting] and given[setting] != value:
+            raise InvalidArgument(
+                f"{setting} is {given[setting]!r} in the settings and {value!r} in {variable}: "
+                f"take one away, or say which with --{setting}"
+            )
 
 
 @app.command()

@@ -25,7 +25,7 @@ from fmqclient.cli.common import (
 )
 from fmqclient.cli.formats import DEFAULT, as_json, formatter
 from fmqclient.cli.writer import Writer
-from fmqcore.errors import FmqError, Unavailable
+from fmqcore.errors import FmqError, InvalidArgument, Unavailable
 from fmqcore.words import require_name
 
 _FETCH = 1000
@@ -73,10 +73,7 @@ def consume(
     at (ms, ISO), %h headers, %a tag, %c delivery count, %K %V lengths, %% and \n \t \xHH.
     Without --group, a consumer group of our own is made, and deleted at the end.
     """
-    if sys.__stdout__ is None:  # `>&-`
-        raise typer.BadParameter(
-            "standard output is closed: messages would be acknowledged that nobody can see"
-        )
+    _check_options(group, format, output, ack=ack)
     name = group if group is not None else f"fmq-{random.getrandbits(48):012x}"
     require_name("consumer group", name)
     to_bytes = as_json if output is Output.JSON else formatter(format)
@@ -109,6 +106,18 @@ def consume(
         raise typer.Exit(FAILED)
 
 
+def _check_options(group: str | None, format: str, output: Output, *, ack: bool) -> None:
+    """Raise what says which of them do not go together."""
+    if sys.__stdout__ is None:  # `>&-`
+        raise typer.BadParameter(
+            "standard output is closed: messages would be acknowledged that nobody can see"
+        )
+    if output is Output.JSON and format != DEFAULT:
+        raise InvalidArgument("--format and -o json: one of both")
+    if not ack and group is None:
+        raise InvalidArgument("--no-ack is for --group: a group of our own is deleted anyway")
+
+
 @dataclass(slots=True)
 class _Printer:
     """Prints what comes, acknowledges what is printed, and knows when to stop."""
@@ -124,7 +133,8 @@ class _Printer:
 
     def say(self) -> None:
         """How many there were."""
-        talk(counted(self.printed, "message"))
+        again = "" if self.ack or not self.printed else ", not acknowledged: they come again"
+        talk(f"{counted(self.printed, 'message')}{again}")
 
     async def run(self, writer: Writer, connected: Any, sub: Any, group: str, topic: str) -> None:
         """Until enough was printed, nothing comes any more, or the end is reached."""

@@ -18,7 +18,7 @@ from fmqclient.cli.common import Output, OutputOption, counted, run, show, talk
 from fmqclient.cli.inputs import folder
 from fmqclient.dev.cluster import ZOOKEEPER, ClusterFailed, DevCluster
 from fmqclient.dev.one_broker import BrokerStatus
-from fmqclient.dev.plan import ClusterOptions, state_folder
+from fmqclient.dev.plan import ClusterOptions, broker_names, state_folder
 from fmqcore.errors import InvalidArgument
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.words import Permission
@@ -154,6 +154,12 @@ def _refuse_foreign(cluster: DevCluster) -> None:
 
 
 async def _up(folder: Path, options: ClusterOptions) -> None:
+    if (there := _there(folder, options)) is not None:
+        talk(f"it is up already, in {folder}; another one beside it: fmq dev up --dir FOLDER")
+        if (there.options.policy, there.options.settings) != (options.policy, options.settings):
+            talk("its policy or settings are as it was started, not as asked for now")
+        typer.echo(there.url)
+        return
     talk(f"starting ZooKeeper and {counted(options.groups, 'group')} in {folder}")
     cluster = DevCluster(folder, options, detach=True)
     await cluster.start()
@@ -163,6 +169,15 @@ async def _up(folder: Path, options: ClusterOptions) -> None:
         talk(f"port {options.first_port} is taken: the first broker listens on {first.port}")
     talk(f"logs and data are in {folder}; it runs until: fmq dev down{_where(folder)}")
     typer.echo(cluster.url)
+
+
+def _there(folder: Path, options: ClusterOptions) -> DevCluster | None:
+    """The cluster in this folder, if all of it runs and it has the groups and slaves asked for."""
+    there = DevCluster.attach(folder)
+    if there is None or broker_names(there.options) != broker_names(options):
+        return None
+    runs = (*there.brokers, *(() if there.options.zookeeper else (ZOOKEEPER,)))
+    return there if all(map(there.alive, runs)) else None
 
 
 async def _down(folder: Path, *, wipe: bool) -> None:
@@ -211,6 +226,7 @@ def _show(output: Output, brokers: list[BrokerStatus]) -> None:
     rows = [_row(broker) for broker in brokers]
     data = [
         {name.lower(): cell for name, cell in zip(columns, row, strict=True)}
+        | {"permission": _permission(broker).name}
         | {"log": str(broker.plan.log), "data": str(broker.plan.data)}
         for row, broker in zip(rows, brokers, strict=True)
     ]
@@ -222,11 +238,16 @@ def _row(broker: BrokerStatus) -> tuple[Any, ...]:
     if reply is None:
         said: tuple[Any, ...] = ("", "NONE", "", "does not answer" if broker.alive else "ended")
     else:
-        serves = Permission(reply.permission & Permission.FULL)
+        serves = _permission(broker)
         if reply.refusal or reply.refuses:
             serves &= ~Permission.WRITE
         said = (reply.role, serves.name, reply.epoch, reply.why)
     return plan.group, plan.id, plan.listen, broker.pid if broker.alive else None, *said
+
+
+def _permission(broker: BrokerStatus) -> Permission:
+    """What it may serve."""
+    return Permission((broker.reply.permission if broker.reply else 0) & Permission.FULL)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -70,10 +70,14 @@ def seek(
         list[str] | None,
         typer.Option("--queue", "-q", metavar="GROUP/QUEUE", help="only there; left out: all"),
     ] = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="a group that is not there yet: make it, there")
+    ] = False,
     output: OutputOption = Output.TABLE,
     brokers: Brokers = BROKERS,
 ) -> None:
     """Move a consumer group to a moment or an offset; its members go on from there."""
+    require_name("consumer group", name)
     if (to is None) == (offset is None):
         raise InvalidArgument("give either --to or --offset")
     start = None if to is None else moment(to)
@@ -81,7 +85,12 @@ def seek(
 
     async def work() -> list[QueueOffsets]:
         async with client(brokers) as connected:
-            rows: list[QueueOffsets] = await connected.admin().seek(
+            admin = connected.admin()
+            if not create and not await admin.offsets(name, topic):
+                raise NotFound(
+                    f"there is no consumer group {name!r} on topic {topic}; to make it: --create"
+                )
+            rows: list[QueueOffsets] = await admin.seek(
                 name, topic, start, offset=offset, queues=queues
             )
             return rows

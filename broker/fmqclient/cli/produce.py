@@ -27,7 +27,7 @@ from fmqclient.cli.inputs import STANDARD_INPUT, file_to_read, require_input
 from fmqclient.cli.lines import everything, lines
 from fmqclient.outbox import pinned_group
 from fmqclient.settings import LEVELS
-from fmqcore.errors import FmqError, InvalidArgument
+from fmqcore.errors import FmqError, InvalidArgument, NotFound
 from fmqcore.words import GroupName
 
 _AT_ONCE = 10_000  # messages outstanding
@@ -75,7 +75,10 @@ def produce(
     """
     if acks not in LEVELS:
         raise InvalidArgument(f"--acks {acks!r} is none of {', '.join(LEVELS)}")
+    if output is Output.JSON and not results:
+        raise InvalidArgument("-o json is how --print prints: give that, too")
     fixed = _fixed(header or [], tag, group, queue)
+    fixed["unanswered"] = acks == "one_way"
     separator = None if key_separator is None else _separator(key_separator)
     file = None if file == STANDARD_INPUT else file
     if file is None:
@@ -117,12 +120,15 @@ def _fixed(
 
 
 def _check_place(topic: Any, group: str | None, queue: int | None) -> None:
-    """There is such a queue. Raises `InvalidArgument`, `UnknownQueue`."""
+    """There is such a queue. Raises `InvalidArgument`, `NotFound`, `UnknownQueue`."""
     if group is None and queue is None:
         return
     if group is None and len(topic.groups) != 1:
         names = ", ".join(sorted(g.group for g in topic.groups))
         raise InvalidArgument(f"--queue {queue} needs --group, too: {topic.name} is in {names}")
+    if group is not None and not topic.queues_in(group):
+        names = ", ".join(sorted(g.group for g in topic.groups))
+        raise NotFound(f"topic {topic.name} has no queue in group {group!r}; it is in: {names}")
     pinned_group(topic, None if group is None else GroupName(group), queue)
 
 
@@ -148,6 +154,7 @@ class _Job:
         self._count = count
         self._output = output
         self._results = results
+        self._unanswered = fixed.pop("unanswered", False)
         self._sent = 0
         self._stored = 0
         self._told = False
@@ -261,7 +268,8 @@ class _Job:
     def _say(self, seconds: float) -> None:
         rate = f", {self._sent / seconds:,.0f} a second" if seconds > 0.1 else ""
         lost = f", {self.failed:,} not" if self.failed else ""
-        talk(f"{self._stored:,} stored{lost} in {seconds:.2f} s{rate}")
+        done = "sent, nobody says whether it is stored" if self._unanswered else "stored"
+        talk(f"{self._stored:,} {done}{lost} in {seconds:.2f} s{rate}")
 
 
 def _separator(text: str) -> bytes:

@@ -95,7 +95,7 @@ async def produce_and_consume(fmq: Fmq, tmp_path: Path) -> None:
         code, _, err = await fmq("produce", "nope", stdin=lines)
         assert (code, "there is no topic 'nope'" in err) == (1, True)
         for wanted, *place in (
-            (64, "--group=g9"),
+            (1, "--group=g9"),  # unknown, as the queue and the topic
             (1, "--group=g1", "--queue=99"),
             (64, "--queue=0"),
         ):

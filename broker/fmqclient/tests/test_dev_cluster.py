@@ -106,8 +106,11 @@ def test_up_status_down_and_up_again(tmp_path: Path) -> None:
     try:
         assert asyncio.run(send_and_read(url)) == b"hello"
         again = fmq("dev", "up", "--groups", "1", *here)
-        assert again.returncode == 69
-        assert "runs in" in again.stderr
+        assert (again.returncode, again.stdout.strip()) == (0, url), "what was wanted is there"
+        assert "is up already" in again.stderr
+        other = fmq("dev", "up", "--groups", "2", *here)
+        assert (other.returncode, other.stdout) == (69, "")
+        assert "runs in" in other.stderr
 
         status = json.loads(fmq("dev", "status", "-o", "json", *here).stdout)
         assert [(b["broker"], b["role"], b["permission"]) for b in status] == [

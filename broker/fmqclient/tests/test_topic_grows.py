@@ -13,7 +13,7 @@ from fmqclient.dev.cluster import DevCluster
 from fmqclient.dev.plan import ClusterOptions
 from fmqclient.topic_changes import alter_request
 from fmqcore.cluster import TopicConfig
-from fmqcore.errors import InvalidArgument, UnknownTopic
+from fmqcore.errors import InvalidArgument, NotFound, UnknownTopic
 from fmqcore.policy import AckPolicy, HowMany
 from fmqcore.words import TopicId
 from fmqproto.v1 import admin_pb2
@@ -52,9 +52,13 @@ async def test_who_is_at_work_finds_what_is_new(tmp_path: Path, zookeeper: str) 
             await admin.alter_topic("grows", groups={"g1": 0})
             sent = [await producer.send("grows", b"x") for _ in range(4)]
             assert {result.group for result in sent} == {"g2"}, "weight 0: no new messages"
-            for change in ({"queues": 2}, {"groups": ["g9"]}, {"groups": {"g2": 0}}):
+            for change in ({"queues": 2}, {"groups": {"g2": 0}}):
                 with pytest.raises(InvalidArgument):
                     await admin.alter_topic("grows", **change)
+            with pytest.raises(NotFound, match="there is no group 'g9'"):
+                await admin.alter_topic("grows", groups=["g9"])
+            with pytest.raises(NotFound, match="there is no group 'g9'"):
+                await admin.create_topic("other", groups=["g9"])
             with pytest.raises(UnknownTopic):
                 await admin.alter_topic("nope", queues=9)
             assert (await admin.topic("grows")).groups[0].weight == 0

@@ -113,6 +113,16 @@ class GroupState:
     opened: Epoch = Epoch(0)
 
 
+def begun_again(state: GroupState) -> GroupState:
+    """A person decides to go on with what the journals hold now.
+
+    As if no term had been opened, but that the epochs go on, and the acting master stays: it opens
+    the next term once it has heard every member, if anybody's journal holds anything.
+    """
+    why = "a person let the group begin again with what its journals hold"
+    return GroupState(epoch=state.epoch, master=state.master, why=why)
+
+
 def acting(config: GroupConfig, state: GroupState) -> GroupConfig:
     """The configuration with the acting master in the place of the wanted one."""
     if state.master in ("", config.master):

@@ -59,6 +59,11 @@ def apply(
     A file looks like what `fmq cluster show -o json` prints, or like the one in README.md.
     """
     spec = ClusterSpec(file)
+    if cluster and spec.cluster and cluster != spec.cluster:
+        raise InvalidArgument(
+            f"{file} is of cluster {spec.cluster}, and --cluster or FMQ_CLUSTER says {cluster}: "
+            "which one is meant?"
+        )
     name = cluster_name(cluster or spec.cluster)
 
     async def work() -> None:
@@ -97,10 +102,41 @@ def show_cluster(
         )
 
 
+@app.command("begin-again")
+def begin_again(
+    group: Annotated[str, typer.Argument(help="the group")],
+    epoch: Annotated[
+        int, typer.Option("--epoch", min=0, help="the epoch it is in; 0: only say what would be")
+    ] = 0,
+    zookeeper: ZooKeeper = "",
+    cluster: Cluster = "",
+) -> None:
+    """Let a group go on without journals that are lost, or above a state that is too old.
+
+    Its master opens a new term with what the journals of its members hold now: run all that are
+    left. What only lost journals held is given up by that, and so is progress that a slave keeps
+    for a master which is away.
+    """
+    name = cluster_name(cluster)
+    require_name("group", group)
+
+    async def work() -> None:
+        async with registry(zookeeper, name) as groups:
+            state = await groups.state(GroupName(group))
+            if not epoch:
+                talk(f"group {group} is in epoch {state.epoch}, {state.mode.value}: {state.why}")
+                raise InvalidArgument(f"if its journals are lost for good: --epoch {state.epoch}")
+            after = await groups.begin_again(GroupName(group), at=epoch)
+            talk(f"group {group}: {after.why}; fmq status says when it serves")
+
+    quietly(work)
+
+
 async def _apply(groups: Registry, spec: ClusterSpec, *, dry_run: bool) -> None:
     now = await groups.groups()
     for group, version in spec.versions.items():
-        if version != (now[group].version if group in now else -1):
+        # In an ensemble without any group it is no change since: ZooKeeper is new, or was lost.
+        if now and version != (now[group].version if group in now else -1):
             raise changed(group)
     _check_apart(spec, now)
     for config in spec.groups:

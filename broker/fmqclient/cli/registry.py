@@ -13,9 +13,11 @@ from fmqcore.cluster import (
     GroupConfig,
     GroupState,
     Versioned,
+    begun_again,
     config_from_json,
     config_to_json,
     state_from_json,
+    state_to_json,
 )
 from fmqcore.errors import InvalidArgument, NotFound, Unavailable
 from fmqcore.words import BrokerId, GroupName
@@ -93,6 +95,27 @@ class Registry:
             except Changed:
                 continue
         raise Unavailable(f"the group of {broker} is being changed all the time: try again")
+
+    async def begin_again(self, name: GroupName, *, at: int) -> GroupState:
+        """Let the group begin again with what its journals hold, if its epoch is still `at`.
+
+        Returns the new state; raises `InvalidArgument`, `NotFound`.
+        """
+        node = paths.state_node(self._cluster, name)
+        found = await self._coordination.get(node)
+        if found is None:
+            raise NotFound(f"group {name} of cluster {self._cluster} has no state: it is new")
+        state = state_from_json(found.data)
+        if state.epoch != at:
+            raise InvalidArgument(
+                f"group {name} is in epoch {state.epoch}, not {at}: look again (fmq status)"
+            )
+        after = begun_again(state)
+        try:
+            await self._coordination.set(node, state_to_json(after), found.version)
+        except (BadVersion, NoNode):
+            raise changed(name) from None
+        return after
 
     async def want(self, group: GroupName, master: BrokerId, lost: BrokerId) -> GroupState:
         """That member shall be master (and `lost` is lost for good, "" = nobody).

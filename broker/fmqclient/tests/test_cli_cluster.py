@@ -230,3 +230,56 @@ async def test_what_a_group_in_service_cannot_follow(zookeeper: str, tmp_path: P
         await groups.write(alone, 0)
 
     await with_registry(zookeeper, tmp_path, work)
+
+
+@pytest.mark.processes
+def test_what_show_prints_makes_a_new_ensemble(
+    tmp_path: Path, zookeeper: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ZooKeeper lost its data: what was printed before is applied, versions and all."""
+    lost, new = ("-z", zookeeper, "-c", "prod"), ("-z", f"{zookeeper}b", "-c", "prod")
+    file, printed = tmp_path / "cluster.toml", tmp_path / "shown.json"
+    file.write_text(TOML)
+    assert main.run(("cluster", "apply", "-f", str(file), *lost)) == 0
+    assert main.run(("broker", "permit", "g1-1", "FULL", *lost)) == 0
+    capsys.readouterr()
+    assert main.run(("cluster", "show", "-o", "json", *lost)) == 0
+    printed.write_text(capsys.readouterr().out)
+    assert json.loads(printed.read_text())["groups"]["g1"]["version"] == 1
+    code = main.run(("cluster", "apply", "-f", str(printed), *new))
+    assert code == 0, capsys.readouterr().err
+    capsys.readouterr()
+    assert main.run(("cluster", "show", "-o", "json", *new)) == 0
+    assert list(json.loads(capsys.readouterr().out)["groups"]) == ["g1", "g2"]
+
+
+def test_a_file_of_another_cluster_than_asked_for_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is asked: there is no ZooKeeper at that address."""
+    (file := tmp_path / "staging.toml").write_text(TOML.replace('"prod"', '"staging"'))
+    monkeypatch.setenv("FMQ_CLUSTER", "prod")
+    code = main.run(("cluster", "apply", "-f", str(file), "-z", "127.0.0.1:1"))
+    said = capsys.readouterr().err
+    assert (code, "of cluster staging, and --cluster or FMQ_CLUSTER says prod" in said) == (
+        common.USAGE,
+        True,
+    )
+
+
+@pytest.mark.processes
+async def test_a_group_begins_again_above_its_epoch(zookeeper: str) -> None:
+    session = ZooKeeperSession(zookeeper, timeout_ms=10_000)
+    await session.start(30)
+    state = GroupState(Mode.MASTER, Epoch(7), BrokerId("g1-1"), isr=frozenset({BrokerId("g1-0")}))
+    await session.create(state_node("prod", G1), state_to_json(state), make_parents=True)
+    await session.close()
+    async with registry(zookeeper, "prod") as groups:
+        with pytest.raises(InvalidArgument, match="is in epoch 7, not 6"):
+            await groups.begin_again(G1, at=6)
+        assert await groups.state(G1) == state
+        after = await groups.begin_again(G1, at=7)
+        assert await groups.state(G1) == after
+        assert (after.mode, after.epoch, after.master) == (Mode.NEW, 7, "g1-1")
+        with pytest.raises(NotFound, match="it is new"):
+            await groups.begin_again(GroupName("g2"), at=1)

@@ -20,6 +20,7 @@ from fmqbroker.offset_store import OffsetStore
 from fmqbroker.replication_view import MasterReplication
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.slices import Slices
+from fmqbroker.steady_clock import clock_doubt
 from fmqbroker.topic_alter import alter_topic
 from fmqbroker.wire_errors import as_error
 from fmqcore.cluster import TopicConfig, TopicGroup
@@ -162,6 +163,8 @@ class AdminService:
         damage, why, refusal = self._journal.damage, self._gate.why, self._intake.refusal()
         if damage is not None:
             return f"its journal is damaged: {damage}"
+        if doubt := clock_doubt(self._clock):
+            why = f"{why}; nothing is deleted by age: {doubt}"
         if refusal is None or refusal.cause is Cause.ROLE:
             return why
         return f"{why}; it takes no messages: {refusal.why}"

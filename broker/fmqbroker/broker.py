@@ -15,7 +15,7 @@ What it is not: any decision. Five ports in, no other door to the world (DESIGN 
 import asyncio
 from collections.abc import Awaitable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NoReturn, TypeVar
 
 import structlog
@@ -40,6 +40,7 @@ from fmqbroker.segments import SegmentService
 from fmqbroker.server import calls_of, streams_of
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import wait_any
+from fmqbroker.steady_clock import SteadyClock, clock_doubt
 from fmqbroker.takeover import SideDisk
 from fmqbroker.topic_numbers import TopicClaims
 from fmqbroker.topic_sweep import TopicSweep
@@ -76,9 +77,10 @@ class Broker:
     """One broker of one group. `run` is its life."""
 
     def __init__(self, settings: BrokerSettings, ports: Ports) -> None:
-        self.health = Health(ports.disk, ports.clock)  # of use before, while and after it runs
+        self._clock = SteadyClock(ports.clock)
+        self._ports = replace(ports, clock=self._clock)
+        self.health = Health(ports.disk, self._clock)  # of use before, while and after it runs
         self._settings = settings
-        self._ports = ports
 
     async def run(self) -> None:
         """Until an orderly stop was asked for. Raises a `FmqError` that says why it cannot be."""
@@ -86,6 +88,7 @@ class Broker:
         async with AsyncExitStack() as stack:
             journal = await Journal.open(ports.disk, settings, ports.clock, ports.lifecycle)
             stack.push_async_callback(journal.close)
+            self._clock.note_newest(journal.last_ms)
             _log.info("journal_open", end=journal.end, epoch=journal.epoch, clean=journal.clean)
             self.health.stage = "waiting for ZooKeeper"
             stack.push_async_callback(ports.coordination.close)
@@ -195,7 +198,7 @@ class _Parts:
         )
         me = BrokerId(settings.broker)
         self._retention = Retention(
-            me, journal, self._commit, group, self._master, self._slave, clock
+            me, journal, self._commit, group, self._master, self._slave, clock, self._clock_doubt
         )
         self._failover = Failover(
             self._gate,
@@ -231,11 +234,15 @@ class _Parts:
         self._segments = SegmentService(settings, clock, journal, self._commit)
         self._idle_groups, self._sweep = self._make_sweeps()
 
+    def _clock_doubt(self) -> str:
+        return clock_doubt(self._ports.clock)
+
     def _make_sweeps(self) -> tuple[IdleGroups, TopicSweep]:
         """What deletes consumer progress."""
         journal, gate, offsets, clock = self._journal, self._gate, self._offsets, self._ports.clock
         groups, retention_ms = self._fetch.groups, self._settings.offsets_retention_ms
-        idle_groups = IdleGroups(journal, gate, offsets, groups, clock, retention_ms)
+        doubt = self._clock_doubt
+        idle_groups = IdleGroups(journal, gate, offsets, groups, clock, retention_ms, doubt)
         return idle_groups, TopicSweep(journal, gate, self._view, offsets, groups, clock)
 
     async def run(self, health: Health) -> None:
@@ -310,6 +317,7 @@ class _Parts:
             self._master,
             self._slave,
             self._segments,
+            self._ports.clock,
             self._produce.intake,
             self._idle_groups,
         )

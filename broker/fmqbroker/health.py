@@ -62,6 +62,7 @@ class Running(NamedTuple):
     master: MasterReplication
     slave: SlaveReplication
     segments: SegmentService
+    clock: Clock
     intake: Intake
     idle_groups: IdleGroups
 

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from fmqbroker.health import Health, Running
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.slices import STEPS, Slices
+from fmqbroker.steady_clock import clock_doubt
 from fmqcore.cluster import Mode
 from fmqcore.consume.lag import acked_above, lag
 from fmqcore.journal.offsets import OffsetKey
@@ -95,7 +96,8 @@ class BrokerCollector:
                 health.probe_ms / 1000,
             )  # fmt: skip
         if health.running is not None:
-            for families in (self._role, self._journal, self._replication, self._tables):
+            tables = (self._role, self._journal, self._replication, self._clock, self._tables)
+            for families in tables:
                 for family in families(health.running):
                     yield family
             async for family in self._topics(health.running):
@@ -173,6 +175,19 @@ class BrokerCollector:
             ("lag_bytes", "Behind the master's end, durably", lags),
         ):
             yield self._by(f"fmq_slave_{name}", f"Of each slave: {text}", "slave", pairs)
+
+    def _clock(self, r: Running) -> Iterator[Family]:
+        doubt = bool(clock_doubt(r.clock))
+        yield self._gauge(
+            "fmq_clock_in_doubt",
+            "1 while nothing is deleted by age, as the clock may be wrong",
+            doubt,
+        )
+        ahead_ms = max(r.journal.last_ms - r.clock.wall_ms(), 0)
+        yield self._gauge(
+            "fmq_store_time_ahead_seconds", "How far the newest store time is in the future",
+            ahead_ms / 1000,
+        )  # fmt: skip
 
     def _tables(self, r: Running) -> Iterator[Family]:
         limits, state = r.fetch.groups.state_limits, r.journal.state

@@ -12,6 +12,7 @@ the in-sync set, and is then told RESET_TO. A person is told at once, by a log l
 Leaves on disk what `Journal.retire` does.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -42,6 +43,7 @@ class Retention:
         master: MasterReplication,
         slave: SlaveReplication,
         clock: Clock,
+        clock_doubt: Callable[[], str] = lambda: "",
     ) -> None:
         self.left_behind: dict[BrokerId, int] = {}
         self._me = me
@@ -51,6 +53,7 @@ class Retention:
         self._master = master
         self._slave = slave
         self._clock = clock
+        self._clock_doubt = clock_doubt
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -65,9 +68,10 @@ class Retention:
         masters = self._group.state.value.master == self._me
         keep_from = min(ours, self._master.keep_from() if masters else self._others_hold())
         try:
-            freed = await journal.retire(keep_from, self._clock.wall_ms())
+            by_age = not self._clock_doubt()
+            freed = await journal.retire(keep_from, self._clock.wall_ms(), by_age=by_age)
             if not freed and masters and journal.full and keep_from < ours:
-                freed = await journal.retire(ours, self._clock.wall_ms())
+                freed = await journal.retire(ours, self._clock.wall_ms(), by_age=by_age)
                 self._tell_left_behind(journal.log_start if freed else Position(0))
         except FmqError as error:
             _log.warning("retention_failed", error=str(error))

@@ -5,15 +5,22 @@ import urllib.request
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import fmqclient
 from e2e.seeing.prometheus import Target
+from fmqbroker.journal import BatchDraft, Journal
+from fmqbroker.settings import BrokerSettings
 from fmqclient.client import Client
 from fmqclient.dev.cluster import DevCluster
 from fmqclient.dev.plan import ClusterOptions
+from fmqcore.batch import BatchType
+from fmqcore.crc import crc32c
 from fmqcore.errors import FmqError
+from fmqcore.journal.control import encode_offsets
+from fmqport.files import FileDisk
 from fmqport.free_ports import free_ports
+from fmqport.system import SystemClock
 
 TOPIC: Final = "orders"
 READERS: Final = "billing"
@@ -90,6 +97,36 @@ async def join(cluster: DevCluster) -> None:
         async for message in consumer:
             await message.ack()
             return
+
+
+class _Ahead(SystemClock):
+    def wall_ms(self) -> int:
+        return super().wall_ms() + 24 * 3600 * 1000
+
+
+class _Life:
+    def __init__(self) -> None:
+        self.stopping = asyncio.Event()
+
+    def fatal(self, reason: str) -> NoReturn:
+        raise AssertionError(reason)
+
+
+async def append_in_the_future(data_dir: Path) -> None:
+    """To the journal of a broker that is down, with a clock that is a day ahead."""
+    settings = BrokerSettings(
+        cluster="dev", group="g1", broker="g1-0", data_dir=str(data_dir), zookeeper="-"
+    )
+    disk = FileDisk(str(data_dir))
+    journal = await Journal.open(disk, settings, _Ahead(), _Life())
+    running = asyncio.create_task(journal.run())
+    payload = encode_offsets({})
+    journal.append(BatchDraft(BatchType.OFFSETS, payload, crc32c(payload)))
+    await journal.wait_durable(journal.end)
+    running.cancel()
+    await asyncio.wait((running,))
+    await journal.close()
+    await disk.close()
 
 
 async def begin_groups(cluster: DevCluster, share: float) -> None:

@@ -86,17 +86,29 @@ async def reset(parts: Parts, position: Position, adopt: Adopt) -> None:
 
 
 async def retire(
-    parts: Parts, keep_from: Position, now_ms: int, retention_ms: int, retention_bytes: int
+    parts: Parts,
+    keep_from: Position,
+    now_ms: int,
+    retention_ms: int,
+    retention_bytes: int,
+    seen_ms: dict[Position, int],
 ) -> int:
-    """See `Journal.retire`. The newest segment always stays."""
+    """See `Journal.retire`. The newest segment always stays.
+
+    `seen_ms`: when a segment was first seen here. A store time after that is of a clock that was
+    ahead, so the segment is as old as that.
+    """
     store = parts.store
     keep_from = min(keep_from, parts.flusher.durable_end)
+    for each in store.segments:
+        seen_ms.setdefault(each.base, now_ms)
     count = 0
     for segment, following in zip(store.segments, store.segments[1:], strict=False):
         if segment.end > keep_from:
             break
         # Nothing in a segment is younger than the SNAP of the one behind it.
-        age_ms = now_ms - (await parts.catalog.start_of(following)).store_ms
+        store_ms = (await parts.catalog.start_of(following)).store_ms
+        age_ms = now_ms - min(store_ms, seen_ms.get(following.base, now_ms))
         held = parts.tail.end - segment.base
         if not (retention_ms and age_ms > retention_ms) and not (
             retention_bytes and held > retention_bytes

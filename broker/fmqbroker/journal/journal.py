@@ -73,6 +73,7 @@ class Journal:
         self._clock = clock
         self._lifecycle = lifecycle
         self._lock = lock
+        self._segments_seen_ms: dict[Position, int] = {}
         self._reshaping = asyncio.Lock()
         store, catalog, loaded = recovered.store, recovered.catalog, recovered.loaded
         tail = Tail(loaded.end if loaded else store.log_start, settings.tail_cache_bytes)
@@ -154,6 +155,11 @@ class Journal:
     def last_header_crc(self) -> int:
         """Of the batch that ends at `end`."""
         return self._head.last_header_crc
+
+    @property
+    def last_ms(self) -> int:
+        """Newest store time; 0 = none is known."""
+        return self._head.last_ms
 
     @property
     def log_start(self) -> Position:
@@ -338,12 +344,13 @@ class Journal:
         return self.next_offset(topic_id, queue_id) if found is None else found
 
     # ---- retention
-    async def retire(self, keep_from: Position, now_ms: int) -> int:
+    async def retire(self, keep_from: Position, now_ms: int, *, by_age: bool = True) -> int:
         """Delete whole old segments by time and size, none at or past `keep_from`; bytes freed."""
-        settings = self._settings
+        retention_ms = self._settings.retention_ms if by_age else 0
+        most = self._settings.retention_bytes
         async with self._reshaping:
             work = cutting.retire(
-                self._parts, keep_from, now_ms, settings.retention_ms, settings.retention_bytes
+                self._parts, keep_from, now_ms, retention_ms, most, self._segments_seen_ms
             )
             return await cutting.uninterrupted(self._or_die(work))
 

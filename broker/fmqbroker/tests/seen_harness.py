@@ -31,6 +31,7 @@ def running_of(rig: Rig) -> Running:
         master=nothing,
         slave=nothing,
         segments=nothing,
+        clock=rig.clock,
         intake=intake,
         idle_groups=nothing,
     )

@@ -12,6 +12,7 @@ from fmqbroker.journal.checkpoints import Checkpoints
 from fmqbroker.tests.fault_disk import Loss
 from fmqbroker.tests.journal_kit import (
     TOPIC,
+    Clock,
     data,
     epoch,
     everything,
@@ -276,3 +277,17 @@ async def test_what_a_producer_sent_segments_ago_is_known_after_a_restart(
         (tmp_path / RESUME).unlink()
     async with running(tmp_path) as journal:
         assert journal.state.check_sequence(9, 1, (TOPIC, 0), 5, 1) == known
+
+
+async def test_a_start_from_the_resume_file_keeps_the_newest_store_time(tmp_path: Path) -> None:
+    """Nothing follows the resume file, so it alone knows; the clock was set back meanwhile."""
+    clock = Clock()
+    async with running(tmp_path, clock=clock, segment_bytes=LARGE) as journal:
+        journal.append(epoch(1))
+        fill(journal, 400)
+        clock.now_ms += 1000
+        newest = journal.append(data(b"the newest"))
+    assert resume_of(tmp_path).position == newest.end
+    earlier = Clock()
+    async with running(tmp_path, clock=earlier, segment_bytes=LARGE) as journal:
+        assert journal.append(data(b"after")).store_ms == newest.store_ms > earlier.now_ms

@@ -18,7 +18,7 @@ from e2e.seeing.causing import causes
 from e2e.seeing.chart import OF_BROKERS, eager_rules, panels
 from e2e.seeing.drawing import draw, series
 from e2e.seeing.prometheus import NEEDED, Prometheus, Target, available, prometheus
-from e2e.seeing.watched import begin_groups, fill, join, load, watched
+from e2e.seeing.watched import append_in_the_future, begin_groups, fill, join, load, watched
 from fmqclient.dev.plan import ClusterOptions
 from fmqcore.policy import AckPolicy, HowMany
 
@@ -157,6 +157,18 @@ async def test_a_disk_is_full(tmp_path: Path) -> None:
             plan.under = (*plan.under[:2], script, *plan.under[3:])
             await cluster.restart("g1-0")
             wanted = partial(fires, found, "FmqDiskFull", group="g1", broker="g1-0")
+            await found.until(wanted, "it is seen")
+
+
+@causes("FmqClockInDoubt")
+async def test_a_journal_holds_store_times_of_the_future(tmp_path: Path) -> None:
+    async with watched(tmp_path / "c", ALONE) as cluster:
+        async with scraped(tmp_path, cluster.targets()) as found:
+            await silent(found, "FmqClockInDoubt")
+            await cluster.stop_broker("g1-0")
+            await append_in_the_future(cluster.brokers["g1-0"].data)
+            await cluster.restart("g1-0")
+            wanted = partial(fires, found, "FmqClockInDoubt", group="g1", broker="g1-0")
             await found.until(wanted, "it is seen")
 
 

@@ -327,6 +327,19 @@ CASES = [
     ),
     Case("FmqDiskFull", of("fmq_journal_refuses", "0x240", "0x240"), None),
     Case(
+        "FmqClockInDoubt",
+        of("fmq_clock_in_doubt", "0x3 1x240", "0x240"),
+        60 + 60,
+        BROKER,
+        "The clock of broker g-0 jumped, or its journal holds times of the future",
+    ),
+    Case("FmqClockInDoubt", of("fmq_store_time_ahead_seconds", "61x240"), 60, BROKER),
+    Case(
+        "FmqClockInDoubt",
+        of("fmq_clock_in_doubt", "0x240") | of("fmq_store_time_ahead_seconds", "60x240"),
+        None,
+    ),
+    Case(
         "FmqStateNearlyFull",
         of("fmq_state_used", "70x3 81x240", "0x240", more=PROGRESS)
         | of("fmq_state_limit", "100x240", "100x240", more=PROGRESS),

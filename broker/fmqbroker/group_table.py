@@ -179,8 +179,7 @@ class GroupTable:
             self.wake_at(group, due_ms)
 
     def _mark(self, group: ConsumerGroup) -> None:
-        key = (group.name, group.topic_id)
-        if self._groups.get(key) is group:
+        if self._groups.get(key := (group.name, group.topic_id)) is group:
             self._dirty[key] = group
             self._unsaved.notify()
 
@@ -201,7 +200,7 @@ class GroupTable:
         """Until all that is dirty now is stored, if anything is; raises why it cannot be."""
         if not (self._left or self._dirty or self._storing or self._waiters):
             return
-        done: asyncio.Future[FmqError | None] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[FmqError | None] = asyncio.Future()
         self.when_stored(lambda error: None if done.done() else done.set_result(error))
         if (error := await done) is not None:
             raise error
@@ -223,15 +222,18 @@ class GroupTable:
 
     async def _follow_commit(self) -> None:
         """Offer a queue again when something new in it is committed: only starved ones look."""
+        slices = Slices()
         while True:
-            ends = self._journal.state.next_offsets
-            for group in self._groups.values():
-                # Nothing was appended: the usual case, at the cost of a look-up.
+            seen = self._commit.commit_end
+            for group in list(self._groups.values()):
+                await slices.step(1 + len(group.starved) // 8)
+                ends = self._journal.state.next_offsets  # most often nothing was appended
                 news = [q for q, (key, at) in group.starved.items() if ends.get(key, 0) > at]
                 for queue in news:
                     if self.committed(group.topic_id, queue) > group.starved[queue][1]:
                         group.offer(queue)
-            await self._commit.changed.wait()
+            if self._commit.commit_end == seen:  # else it moved in one of those turns
+                await self._commit.changed.wait()
 
     async def _follow_gate(self) -> None:
         while True:

@@ -152,3 +152,27 @@ async def test_no_call_holds_the_loop_for_long(
     with turns_counted() as turns:
         await asyncio.create_task(made())
     assert 0 < turns.longest <= MOST_LINES, turns.where
+
+
+async def test_a_commit_wakes_starved_queues_in_short_turns(full: Full) -> None:
+    """80,000 queues of consumer groups wait for something new; one gets it."""
+    groups, commit = full.rig.fetch.groups, full.rig.commit
+    for topic in full.topics[:4]:
+        for g in range(GROUPS):
+            begin = client_pb2.START_EARLIEST
+            group = await groups.ensure(f"group-{g:02}", topic, begin, 0)
+            group.starved = {q: ((topic.id, q), Offset(0)) for q in range(WIDE)}
+    full.rig.produce(WIDE - 1, b"x", topic=full.topics[3].id)
+    waiting = groups.get("group-19", full.topics[3].id)
+    assert waiting is not None
+
+    async def woken() -> None:
+        end = full.rig.journal.end
+        commit.advance(end, end)
+        while WIDE - 1 in waiting.starved:
+            await asyncio.sleep(0)
+
+    with turns_counted() as turns:
+        await asyncio.create_task(woken())
+    assert len(waiting.starved) == WIDE - 1
+    assert 0 < turns.longest <= MOST_LINES, turns.where

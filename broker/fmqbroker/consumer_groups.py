@@ -26,6 +26,10 @@ class Session:
         self.client = client
         self.ack_timeout_ms = ack_timeout_ms
         self.credit_bytes = 0
+        self.hand_overs = False  # it reports what its program got, and gives credit by count
+        self.credit_records = 0
+        self.overshoot = 0  # records beyond that credit, rather than split a batch
+        self.leases = 0
         self.ready: dict[int, None] = {}  # queues that may have something for it, in turn
         self.resting = False  # it was just sent a little: more leaves in a moment (`pace.py`)
         # By queue: where it begins, since which seek.
@@ -64,7 +68,8 @@ class Session:
     @property
     def hungry(self) -> bool:
         """Whether something may leave for it now."""
-        return bool(self.ready) and self.credit_bytes > 0 and not self.resting
+        credit = self.credit_bytes > 0 and (self.credit_records > 0 or not self.hand_overs)
+        return bool(self.ready) and credit and not self.resting
 
     def stir(self) -> None:
         """Its deliverer shall look again."""
@@ -177,8 +182,25 @@ class ConsumerGroup:
     def leave(self, session: Session, now_ms: int) -> None:
         """Give its queues to others at once; what it had in flight is due again at once."""
         if self.sessions.get(session.id) is session:
+            if not session.leaving:
+                self._count_last(session)
             del self.sessions[session.id]
             self._apply(self._assignments.leave(session.id, self._busy(), now_ms))
+
+    def _count_last(self, session: Session) -> None:
+        """It ended without a farewell, perhaps by a message that its program got and never acked.
+
+        What its program works on is reported soon, but not at once. If nothing is, the next message
+        in its line counts: else one that kills every program would always count as the first time.
+        """
+        held = [(q, self.progress[q]) for q in range(len(self.progress))]
+        held = [(q, p) for q, p in held if p.in_flight_records and self.holder(q) is session]
+        if not session.hand_overs or any(p.has_seen for _, p in held):
+            return
+        firsts = [(*first, p) for _, p in held if (first := p.first_unseen()) is not None]
+        if firsts:
+            _, offset, progress = min(firsts, key=lambda found: found[0])
+            progress.handed(offset, Offset(offset + 1))
 
     def grow(self, more: Iterable[QueueProgress], now_ms: int, before: int | None = None) -> None:
         """The topic has more queues now, here or in the broker groups `before` (see `assign`)."""
@@ -236,13 +258,22 @@ class ConsumerGroup:
         end: Offset,
         delay_ms: int,
         now_ms: int,
+        *,
+        unseen: bool = False,
     ) -> None:
         """Not done: again after the delay."""
         if not self._current(session, queue, generation):
             return
         progress = self._touch(session, queue, first, end, now_ms)
-        if progress.nack(first, end, now_ms + delay_ms, now_ms):
+        if progress.nack(first, end, now_ms + delay_ms, now_ms, unseen=unseen):
             self._came_back(queue, now_ms)
+
+    def handed(
+        self, session: Session, queue: int, generation: int, first: Offset, end: Offset
+    ) -> None:
+        """Its program got a range."""
+        if self._current(session, queue, generation):
+            self.progress[queue].handed(first, end)
 
     def pause(self, session: Session, queue: int, generation: int, paused: bool) -> None:
         """Deliver nothing of a queue for a while, or go on."""

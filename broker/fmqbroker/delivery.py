@@ -70,6 +70,7 @@ class Puller:
             if batch is None or group.delivering(session, pick.queue) != pick.generation:
                 now_ms = self._clock.monotonic_ms()
                 group.give_back(pick.queue, pick.generation, first, end, now_ms)
+                session.credit_records += end - first
                 continue
             if session.batch_once and pick.position == before:
                 batch = b""
@@ -118,6 +119,8 @@ class Puller:
         size = 0
         before: Sequence[Found] = ()  # the batch of the last pick, if it need not be sent again
         while generation:
+            if session.hand_overs and session.credit_records <= 0:
+                break  # it stays in line
             want = self._wanted(group, session, queue)
             if want is None:
                 return picks
@@ -167,7 +170,11 @@ class Puller:
         if progress.waits_for >= up_to:
             group.starved[queue] = ((group.topic_id, queue), progress.waits_for)
             return None
-        return progress.peek(up_to)  # None: no room, acks will make some
+        want = progress.peek(up_to)  # None: no room, acks will make some
+        if want is not None and session.hand_overs:
+            most = session.credit_records + session.overshoot
+            want = want[0], Offset(min(want[1], want[0] + most))
+        return want
 
     def _lease(
         self,
@@ -184,10 +191,19 @@ class Puller:
         # R4, R7, C4: nothing above the commit end is ever delivered.
         assert last.position + last.total_len <= self._commit.commit_end, "R4: above the commit end"
         self._batch_len[group.topic_id, queue] = last.total_len
-        stop = Offset(min(want[1], last.base_offset + last.record_count))
+        batch_end = last.base_offset + last.record_count
+        stop = Offset(min(want[1], batch_end))
+        if session.hand_overs and stop < batch_end:  # split anyway: within the credit, then
+            stop = Offset(min(stop, want[0] + session.credit_records))
         now_ms, timeout_ms = self._clock.monotonic_ms(), session.ack_timeout_ms
         latest_ms = now_ms + UNTOUCHED * timeout_ms
-        leases = group.progress[queue].lease(want[0], stop, now_ms + timeout_ms, latest_ms)
+        session.leases += 1
+        leases = group.progress[queue].lease(
+            *(want[0], stop, now_ms + timeout_ms, latest_ms),
+            seen=not session.hand_overs,
+            number=session.leases,
+        )
+        session.credit_records -= sum(end - first for first, end, _ in leases)
         return [
             Pick(queue, generation, lease, entry.position, entry.total_len)
             for lease, entry in _split(leases, chosen)

@@ -151,6 +151,8 @@ class FetchService:
         client = wanted.client[:_MAX_ID]
         session = Session(wanted.session_id, client, timeout_ms, now_ms, stream.cancel)
         session.batch_once = wanted.batch_once
+        session.hand_overs = wanted.hand_overs
+        session.overshoot = opening.credit_records // 4
         older = group.join(session, now_ms, wanted.held)
         if older is not None:
             older.finish(StaleAssignment(f"session {session.id} has opened a newer stream"))
@@ -200,15 +202,20 @@ class FetchService:
     ) -> None:
         now_ms = session.received_ms = self._clock.monotonic_ms()
         session.credit_bytes += request.credit_bytes
-        if request.acks or request.nacks or request.controls:
+        session.credit_records += request.credit_records
+        if request.acks or request.nacks or request.controls or request.handed:
             self.groups.require()
         for ack in request.acks:
             first, end = Offset(ack.first_offset), Offset(ack.end_offset)
             group.ack(session, ack.queue_id, ack.generation, first, end, now_ms, ack.epoch)
+        for handed in request.handed:
+            first, end = Offset(handed.first_offset), Offset(handed.end_offset)
+            group.handed(session, handed.queue_id, handed.generation, first, end)
         for nack in request.nacks:
             first, end = Offset(nack.first_offset), Offset(nack.end_offset)
             delay_ms = nack.delay_ms
-            group.nack(session, nack.queue_id, nack.generation, first, end, delay_ms, now_ms)
+            place = (session, nack.queue_id, nack.generation)
+            group.nack(*place, first, end, delay_ms, now_ms, unseen=nack.unseen)
             if delay_ms:
                 self.groups.wake_at(group, now_ms + delay_ms)
         for control in request.controls:
@@ -221,7 +228,8 @@ class FetchService:
             session.leaving = True
             group.leave(session, now_ms)
             self.groups.changed(group)
-        if session.leaving or (request.credit_bytes and session.hungry):
+        credit = request.credit_bytes or request.credit_records
+        if session.leaving or (credit and session.hungry):
             session.stir()
 
     def _answer_when_stored(self, session: Session, token: int) -> None:

@@ -144,6 +144,7 @@ class Client:
         start: Start = "earliest",
         ack: str = "manual",
         buffer_bytes: int = 4 * MIB,
+        prefetch: int = 10_000,
         ack_timeout_s: float = 0,
         close_timeout_s: float = 5.0,
     ) -> Consumer:
@@ -158,6 +159,7 @@ class Client:
             start=start,
             ack=ack,
             buffer_bytes=buffer_bytes,
+            prefetch=prefetch,
             ack_timeout_s=ack_timeout_s,
             close_timeout_s=close_timeout_s,
             client_name=self._name,

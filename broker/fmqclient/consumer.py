@@ -28,6 +28,10 @@ from fmqcore.words import GroupName
 from fmqport.clock import Clock
 
 _CLOSED: Final = "the consumer was closed: acks that were not stored by then may not be"
+CONSUMER_CLOSED: Final = (
+    "the consumer is closed: an ack or nack reaches no broker, and the message comes again to its "
+    "group; ack before you leave `async with` (or `with`)"
+)
 
 
 class Consumer:
@@ -48,7 +52,7 @@ class Consumer:
         self._auto = settings.ack == "auto"
         self._session_id = f"{settings.client_name or 'fmq'}-{clock.random_id():016x}"
         self._sessions: dict[GroupName, Session] = {}
-        self._handout = Handout()
+        self._handout = Handout(settings.prefetch)
         self._take_now = self._handout.take
         self._refine = self._handout.refine
         self._turns = LoopTurns(clock)
@@ -108,6 +112,8 @@ class Consumer:
         finally:
             main.cancel()
             await asyncio.wait([main])
+            for session in self._sessions.values():
+                session.over = Unavailable(CONSUMER_CLOSED)
 
     async def _run(self, ready: "asyncio.Future[None]") -> None:
         forget = self._routes.on_change(self._learn)
@@ -151,6 +157,7 @@ class Consumer:
                     self._drop,
                     self._refine,
                     elsewhere=lambda: any(s.may_serve for s in self._sessions.values()),
+                    note=self._handout.note,
                     turns=self._turns,
                     watch=self._watch,
                 )
@@ -164,12 +171,17 @@ class Consumer:
         if self._settings.start == "latest":
             self._beginning = replace(self._settings, start="earliest")
 
+    def hands_over_later(self) -> None:
+        """What is fetched is not the program's yet: `hand_over` reports it (`sync_consumer.py`)."""
+        self._handout.reports = False
+
     # ---- taking
 
     def __aiter__(self) -> "Consumer":
         return self
 
     async def __anext__(self) -> Message:
+        self._turns.listed = False
         message = await self._take()
         if message is None:
             raise StopAsyncIteration
@@ -181,6 +193,7 @@ class Consumer:
         An empty list: none came in time, or the consumer was closed.
         """
         check_fetch(max_messages, timeout)
+        self._turns.listed = True
         if self._turns.due():  # before the time runs: it would end what is there already
             await self._turns.give()
         try:

@@ -1,6 +1,7 @@
 """What was delivered to one consumer and waits to be handed to its program, in order. No I/O."""
 
 from collections import deque
+from collections.abc import Iterable
 
 from fmqclient.message import Acker, Chunk, Message
 from fmqclient.track import Track
@@ -11,10 +12,13 @@ from fmqcore.words import Offset
 class Handout:
     """Chunks of all sessions of a consumer, merged; `take` makes one message after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefetch: int) -> None:
+        self._quarter = max(1, prefetch // 4)  # ranges are no longer: so often credit is given back
+        self.reports = True  # what is taken is handed over (else `hand_over` reports it)
         self._chunks: deque[Chunk] = deque()
         self._chunk: Chunk | None = None  # being handed out
         self._next = self._end = 0  # the range of it being handed out
+        self._noted = 0  # reported up to here
         self._rest: list[Range] = []  # further ranges of it
         self._copy = False  # it may hold what was handed out before
         self._waiting: dict[Track, RangeSet] = {}  # what waits here, as long as none is handed out
@@ -23,7 +27,7 @@ class Handout:
         """How many messages wait, copies included."""
         now = [(self._next, self._end), *self._rest] if self._chunk is not None else []
         waiting = [piece for chunk in self._chunks for piece in chunk.ranges]
-        return sum(end - first for first, end in (*now, *waiting))
+        return _count((*now, *waiting))
 
     def take(self) -> Message | None:
         """The next message; None if none is there."""
@@ -34,6 +38,7 @@ class Handout:
                 offset = self._next
                 self._next = offset + 1
                 if self._copy and chunk.is_done(offset):  # by now
+                    self._skip(chunk)
                     continue
                 return Message(chunk, offset)
             if not self._advance():
@@ -41,19 +46,47 @@ class Handout:
 
     def _advance(self) -> bool:
         """The next range to hand out, of this chunk or of the next."""
+        self.note()
         if self._rest:
-            self._next, self._end = self._rest.pop(0)
+            first, end = self._rest[0]
+            if end - first > self._quarter:
+                end = Offset(first + self._quarter)
+                self._rest[0] = (end, self._rest[0][1])
+            else:
+                self._rest.pop(0)
+            self._next, self._end, self._noted = first, end, first
+            if self.reports and self._chunk is not None:
+                self._chunk.session.handing()
             return True
         if self._chunk is not None:
             chunk, self._chunk = self._chunk, None
-            chunk.session.give_credit(chunk.bytes)
+            _release(chunk, kept=0 if self.reports else chunk.credit)
         if not self._chunks:
             return False
         chunk = self._chunk = self._chunks.popleft()
         self._rest = chunk.refine()
+        chunk.leave_out(chunk.credit - _count(self._rest))
         self._copy = chunk.may_be_a_copy
-        self._next = self._end = 0
+        self._next = self._end = self._noted = 0
         return True
+
+    def _skip(self, chunk: Chunk) -> None:
+        """The message just passed is done already: not handed over, and not reported as that."""
+        upto = self._next
+        self._next = upto - 1
+        self.note()
+        self._next = self._noted = upto
+        chunk.leave_out(1)
+
+    def note(self) -> None:
+        """Report what the program got of the chunk that is being handed out."""
+        chunk, first, end = self._chunk, self._noted, self._next
+        if chunk is None or first >= end:
+            return
+        self._noted = end
+        if self.reports:
+            chunk.credit -= end - first
+            chunk.session.handed(chunk, first, end)
 
     def deliver(self, chunk: Chunk) -> None:
         """A delivery came: to the end of the line."""
@@ -87,21 +120,25 @@ class Handout:
         for chunk in self._chunks:
             if chunk.session is session and chunk.may_be_a_copy:
                 chunk.refine()
+        self.note()
         if self._chunk is not None and self._chunk.session is session and self._copy:
             rest = [(Offset(self._next), Offset(self._end)), *self._rest]
-            self._next = self._end = 0
+            self._next = self._end = self._noted = 0
             self._chunk.ranges = [(first, end) for first, end in rest if first < end]
             self._rest = self._chunk.refine()
+            waited, wait = _count(rest), _count(self._rest)
+            self._chunk.leave_out(waited - wait)
 
     def drop(self, session: Acker, track: Track | None) -> None:
         """Forget what was not handed out of one queue, or of all of a session: it comes again."""
+        self.note()
         self._waiting.clear()
         kept: deque[Chunk] = deque()
         for chunk in self._chunks:
             if chunk.session is session and (track is None or chunk.track is track):
                 for first, end in chunk.ranges:
-                    session.nacked(chunk, first, end, 0)
-                session.give_credit(chunk.bytes)
+                    session.nacked(chunk, first, end, 0, unseen=True)
+                _release(chunk)
             else:
                 kept.append(chunk)
         self._chunks = kept
@@ -112,8 +149,18 @@ class Handout:
             left: list[tuple[int, int]] = [(self._next, self._end), *self._rest]
             for begin, until in left:
                 if begin < until:
-                    session.nacked(chunk_now, begin, until, 0)
-            self._next = self._end = 0
+                    session.nacked(chunk_now, begin, until, 0, unseen=True)
+            self._next = self._end = self._noted = 0
             self._rest = []
         if track is None:
             self._chunk = None  # a new session has its own credit
+
+
+def _count(ranges: Iterable[tuple[int, int]]) -> int:
+    return sum(end - first for first, end in ranges if first < end)
+
+
+def _release(chunk: Chunk, kept: int = 0) -> None:
+    """It waits here no longer: its credit goes back, but for `kept` messages."""
+    records, chunk.credit = chunk.credit - kept, kept
+    chunk.session.give_credit(chunk.bytes, records)

@@ -15,6 +15,8 @@ TURN_EVERY: Final = 256
 """Calls after which the loop gets a turn, however quick they were."""
 TURN_MS: Final = 10
 """After so long without a turn the next call gives one."""
+_QUICK_CALLS: Final = 4
+"""Of calls in quick succession, one in so many looks at the clock."""
 _LONG_MS: Final = 50
 """After so long a bare turn is not enough: answers must be read, and theirs be written."""
 _SHARE: Final = 50
@@ -33,24 +35,32 @@ _log = logging.getLogger("fmqclient")
 class LoopTurns:
     """When calls that need not wait must let the loop turn all the same. One per consumer."""
 
-    __slots__ = ("_armed", "_calls", "_clock", "_since_ms")
+    __slots__ = ("_armed", "_calls", "_clock", "_look_at", "_looked_ms", "_since_ms", "listed")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._armed = False  # the loop has not turned since `_since_ms`
         self._calls = 0
-        self._since_ms = 0
+        self._since_ms = self._looked_ms = 0
+        self._look_at = 0  # the call that looks at the clock
+        self.listed = False  # the program works on a list: `ack` must ask, too
 
     def due(self) -> bool:
         """Whether this call must give the loop a turn."""
         if not self._armed:
             self._armed = True
-            self._calls = 0
-            self._since_ms = self._clock.monotonic_ms()
+            self._calls = self._look_at = 0
+            self._since_ms = self._looked_ms = self._clock.monotonic_ms()
             asyncio.get_running_loop().call_soon(self._turned)
             return False
-        self._calls += 1
-        return self._calls >= TURN_EVERY or self._clock.monotonic_ms() - self._since_ms >= TURN_MS
+        self._calls = calls = self._calls + 1
+        if calls < self._look_at:
+            return False
+        now_ms = self._clock.monotonic_ms()
+        quick = now_ms - self._looked_ms <= 1
+        self._look_at = calls + (_QUICK_CALLS if quick else 1)
+        self._looked_ms = now_ms
+        return calls >= TURN_EVERY or now_ms - self._since_ms >= TURN_MS
 
     async def give(self) -> None:
         """Let the loop turn: the longer, the longer it was held."""

@@ -10,7 +10,7 @@ from fmqclient.track import Track
 from fmqcore.batch import HEADER_LEN, BadBatch, BatchType, check_payload, parse_header
 from fmqcore.columns import BadColumns, decode, decode_headers
 from fmqcore.consume.ranges import Range
-from fmqcore.errors import BadCrc, InvalidArgument, Malformed
+from fmqcore.errors import BadCrc, FmqError, InvalidArgument, Malformed
 from fmqcore.words import Epoch, Offset
 from fmqproto.v1 import client_pb2
 
@@ -24,6 +24,7 @@ class Chunk:
         "base",
         "born_ms",
         "bytes",
+        "credit",
         "delivery_count",
         "epoch",
         "generation",
@@ -34,6 +35,7 @@ class Chunk:
         "read_epoch",
         "session",
         "store_ms",
+        "stream",
         "tags",
         "term",
         "topic",
@@ -72,8 +74,10 @@ class Chunk:
         self.ranges: list[Range] = [(Offset(first), Offset(end))]  # to be handed out
         self.generation = delivery.generation
         self.term = track.term
+        self.stream = session.stream
         self.nacked: set[int] = set()  # offsets that the program gave back
         self.bytes = len(raw)
+        self.credit = end - first  # messages of it that count as buffered
         self.delivery_count = delivery.delivery_count
         self.store_ms = header.store_ms
         self.values, self.keys, self.tags, self.headers, self.born_ms = records
@@ -87,6 +91,7 @@ class Chunk:
         chunk.ranges = [(Offset(first), Offset(end))]
         chunk.nacked = set()
         chunk.bytes = 0
+        chunk.credit = end - first
         chunk.delivery_count = delivery.delivery_count
         return chunk
 
@@ -108,6 +113,12 @@ class Chunk:
             if self.track.came_again(first, end, self.epoch):
                 self.session.acked()
 
+    def leave_out(self, records: int) -> None:
+        """So many of it wait no longer, and the program does not get them."""
+        self.credit -= records
+        if records and self.stream == self.session.stream:
+            self.session.give_credit(0, records)
+
     def refine(self) -> list[Range]:
         """Leave out what is done already; what remains is to be handed out."""
         track, term, epoch = self.track, self.term, self.epoch
@@ -124,6 +135,10 @@ class Acker:
 
     epoch: Epoch
     """The term of the group in which its broker serves."""
+    over: FmqError | None = None
+    """Why it takes no ack any more: its consumer is closed, or has failed."""
+    stream = 0
+    """How many streams it has opened: each has its own credit."""
     turns: LoopTurns
     """When a call that need not wait must let the loop turn."""
 
@@ -131,16 +146,26 @@ class Acker:
         """Some track has news."""
         raise NotImplementedError
 
-    def nacked(self, chunk: Chunk, first: int, end: int, delay_ms: int) -> None:
-        """Give a range back."""
+    def nacked(
+        self, chunk: Chunk, first: int, end: int, delay_ms: int, *, unseen: bool = False
+    ) -> None:
+        """Give a range back. `unseen`: the program never got it."""
         raise NotImplementedError
 
-    def give_credit(self, size: int) -> None:
-        """The program has taken so many bytes."""
+    def give_credit(self, size: int, records: int = 0) -> None:
+        """So many bytes and messages wait no longer."""
         raise NotImplementedError
 
+    def handing(self) -> None:
+        """The program is about to get something of a chunk."""
 
-def nack_of(track: Track, first: int, end: int, delay_ms: int = 0) -> client_pb2.NackRange:
+    def handed(self, chunk: Chunk, first: int, end: int) -> None:
+        """The program got a range of a chunk."""
+
+
+def nack_of(
+    track: Track, first: int, end: int, delay_ms: int = 0, *, unseen: bool = False
+) -> client_pb2.NackRange:
     """These are given back."""
     return client_pb2.NackRange(
         queue_id=track.queue,
@@ -148,6 +173,7 @@ def nack_of(track: Track, first: int, end: int, delay_ms: int = 0) -> client_pb2
         first_offset=first,
         end_offset=end,
         delay_ms=delay_ms,
+        unseen=unseen,
     )
 
 
@@ -243,7 +269,7 @@ class Message:
 
     @property
     def delivery_count(self) -> int:
-        """1 = the first time, as far as this broker knows."""
+        """How often a program got it, this time included, as far as this broker knows."""
         return self._chunk.delivery_count
 
     async def ack(self) -> None:
@@ -253,12 +279,14 @@ class Message:
         """
         self.ack_now()
         turns = self._chunk.session.turns
-        if turns.due():
+        if turns.listed and turns.due():
             await turns.give()
 
     def ack_now(self) -> None:
         """The same without `await`."""
         chunk = self._chunk
+        if chunk.session.over is not None:
+            raise chunk.session.over
         if chunk.track.ack(self.offset, chunk.term, chunk.epoch):
             chunk.session.acked()
 
@@ -269,10 +297,12 @@ class Message:
                 f"delay_ms={delay_ms!r} must be a whole number from 0, below 2**32"
             )
         chunk = self._chunk
+        if chunk.session.over is not None:
+            raise chunk.session.over
         chunk.nacked.add(self.offset)
         if chunk.term == chunk.track.term:
             chunk.session.nacked(chunk, self.offset, self.offset + 1, delay_ms)
-        if chunk.session.turns.due():
+        if chunk.session.turns.listed and chunk.session.turns.due():
             await chunk.session.turns.give()
 
     def is_of(self, session: Acker, track: Track | None) -> bool:
@@ -294,11 +324,23 @@ class Message:
 
 def give_back(messages: Iterable[Message]) -> None:
     """The program has not seen them: again at once. What lies together is one range."""
+    for chunk, first, end in _runs(messages):
+        chunk.session.nacked(chunk, first, end, 0, unseen=True)
+        chunk.leave_out(end - first)
+
+
+def hand_over(messages: Iterable[Message]) -> None:
+    """The program got them. What lies together is one range."""
+    for chunk, first, end in _runs(messages):
+        chunk.credit -= end - first
+        chunk.session.handed(chunk, first, end)
+
+
+def _runs(messages: Iterable[Message]) -> list[tuple[Chunk, int, int]]:
     runs: list[tuple[Chunk, int, int]] = []
     for message in messages:
         chunk, first, offset = message._chunk, message.offset, message.offset
         if runs and runs[-1][0] is chunk and runs[-1][2] == offset:
             first = runs.pop()[1]
         runs.append((chunk, first, offset + 1))
-    for chunk, first, end in runs:
-        chunk.session.nacked(chunk, first, end, 0)
+    return runs

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from fmqclient.commits import Commits
 from fmqclient.connections import Backoff, Connections, ask_whether_alive, open_at_first
 from fmqclient.loop_turns import LoopTurns, LoopWatch
-from fmqclient.message import Acker, Chunk, acks_of, control_of, nack_of, warn_of_skipped
+from fmqclient.message import Chunk, nack_of, warn_of_skipped
 from fmqclient.routes import STRANGE_MS, Routes
+from fmqclient.session_speaker import BUSY_LINGER_MS, Speaker
 from fmqclient.settings import ConsumerSettings
 from fmqclient.tasks import until_one_fails
 from fmqclient.track import Track
@@ -38,14 +38,12 @@ from fmqproto.v1 import client_pb2
 
 LINGER_MS: Final = 5
 """So long is gathered what is to be said."""
-BUSY_LINGER_MS: Final = 25
-"""So long after the last message, if it is nothing but acks: each message has its price."""
 PROBE_TIMEOUT_S: Final = 1.5
 _STEADY_MS: Final = 1000
 _FATAL: Final = (InvalidArgument, Unsupported)
 
 
-class Session(Acker):
+class Session(Speaker):
     """One group's session of one consumer. `run` until cancelled."""
 
     def __init__(
@@ -61,68 +59,31 @@ class Session(Acker):
         refine: Callable[["Session"], None],
         *,
         elsewhere: Callable[[], bool] = lambda: False,
+        note: Callable[[], None] = lambda: None,
         turns: LoopTurns | None = None,
         watch: LoopWatch | None = None,
     ) -> None:
+        super().__init__(clock, settings, note, turns or LoopTurns(clock))
         self.group = group
         self.why = "connecting"
         self.open = False
-        self.tracks: dict[int, Track] = {}
         self.skipped: dict[int, int] = {}  # queue -> messages deleted before they were acked
         self._session_id = session_id
         self._connections = connections
         self._routes = routes
-        self._clock = clock
-        self._settings = settings
         self._deliver = deliver
         self._dropped = dropped
         self._refine = refine
         self._elsewhere = elsewhere  # another group may serve it
-        self.turns = turns or LoopTurns(clock)
         self._loop_watch = watch or LoopWatch(clock)
-        self._wake = asyncio.Event()
-        self._hurry = asyncio.Event()  # do not gather: somebody waits for a token, or we leave
-        self._said_ms = 0  # when we last said something
         self._topic_id = 0
-        self._credit = 0  # to give back
-        self._nacks: list[client_pb2.NackRange] = []
-        self._controls: list[client_pb2.QueueControl] = []
-        self._news = False  # some track has acks to say
-        self.commits = Commits(clock)
-        self._leaving = False  # to be said
         self._gone = False  # we want to leave, or have left: do not open again
-        self.left = asyncio.Event()
         self._heard_ms = 0
         self._beat_ms = 3000
         self._address, self.epoch = "", Epoch(0)
         self._strange_since_ms = 0
 
     # ---- for the consumer
-
-    def acked(self) -> None:
-        """See `Acker`."""
-        self._news = True
-        self._wake.set()
-
-    def nacked(self, chunk: Chunk, first: int, end: int, delay_ms: int) -> None:
-        """See `Acker`."""
-        track = chunk.track
-        if chunk.generation == track.generation and (track.held or track.revoked):
-            self._nacks.append(nack_of(track, first, end, delay_ms))
-            self._wake.set()
-
-    def give_credit(self, size: int) -> None:
-        """See `Acker`."""
-        self._credit += size
-        if self._credit * 4 >= self._settings.buffer_bytes:
-            self._wake.set()
-
-    def control(self, track: Track, *, pause: bool) -> None:
-        """Deliver nothing of a queue for a while, or go on."""
-        track.paused = pause
-        if track.held:
-            self._controls.append(control_of(track))
-            self._wake.set()
 
     def commit(self) -> "asyncio.Future[None]":
         """Ends when all acks so far are stored; goes on through a lost session."""
@@ -199,13 +160,20 @@ class Session(Acker):
             ack_timeout_ms=int(settings.ack_timeout_s * 1000),
             held=[track.queue for track in self.tracks.values() if track.ours],
             batch_once=True,
+            hand_overs=True,
         )
         self._credit = 0
+        self._hands.reset()
+        self.stream += 1
         broker, stream, answer = await open_at_first(
             self._connections,
             candidates(route, Permission.READ),
             CONSUME,
-            client_pb2.ConsumeRequest(open=opening, credit_bytes=settings.buffer_bytes),
+            client_pb2.ConsumeRequest(
+                open=opening,
+                credit_bytes=settings.buffer_bytes,
+                credit_records=self._hands.credit,
+            ),
         )
         if self._routes.knows_newer(settings.topic, answer.opened.topic_id):
             stream.cancel()
@@ -288,12 +256,13 @@ class Session(Acker):
     def _take(self, delivery: client_pb2.Delivery, before: Chunk | None) -> Chunk | None:
         track = self.tracks.get(delivery.queue_id)
         if track is None or not track.held or track.generation != delivery.generation:
-            self.give_credit(len(delivery.batch))
+            self.give_credit(len(delivery.batch), delivery.end_offset - delivery.first_offset)
             return None
         if track.paused:  # sent before the broker heard of it: given back, to come in its order
-            self._nacks.append(nack_of(track, delivery.first_offset, delivery.end_offset))
+            first, end = delivery.first_offset, delivery.end_offset
+            self._nacks.append(nack_of(track, first, end, unseen=True))
             self._wake.set()
-            self.give_credit(len(delivery.batch))
+            self.give_credit(len(delivery.batch), end - first)
             return None
         if not delivery.batch and before is not None and before.track is track:
             chunk = before.another(delivery)
@@ -340,40 +309,6 @@ class Session(Acker):
         with suppress(TimeoutError):
             async with asyncio.timeout(linger_ms / 1000):
                 await self._hurry.wait()
-
-    @property
-    def _short_of_credit(self) -> bool:
-        """The broker may have to wait soon."""
-        return self._credit * 2 >= self._settings.buffer_bytes
-
-    def _pending(self) -> client_pb2.ConsumeRequest | None:
-        """Everything there is to say."""
-        request = client_pb2.ConsumeRequest(
-            credit_bytes=self._credit, nacks=self._nacks, controls=self._controls
-        )
-        something = bool(
-            self._nacks or self._controls or self._credit * 4 >= self._settings.buffer_bytes
-        )
-        if self._news:
-            self._news = False
-            something |= self._add_acks(request)
-        tracks = self.tracks.values()
-        if self.commits.wanted(tracks, now=self._leaving):
-            request.commit_token = self.commits.next(tracks)
-            something = True
-        if self._leaving and not self.left.is_set():
-            request.leave = something = True
-            self._leaving = False
-        self._hurry.clear()
-        if not something:
-            return None
-        self._credit, self._nacks, self._controls = 0, [], []
-        return request
-
-    def _add_acks(self, request: client_pb2.ConsumeRequest) -> bool:
-        for track in self.tracks.values():
-            request.acks.extend(acks_of(track))
-        return len(request.acks) > 0
 
     # ---- silence
 

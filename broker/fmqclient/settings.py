@@ -86,6 +86,7 @@ class ConsumerSettings:
     start: Start = "earliest"
     ack: str = "manual"  # or "auto": acknowledged when the next message is asked for
     buffer_bytes: int = 4 * MIB  # delivered and not yet taken by the program, per broker group
+    prefetch: int = 10_000  # messages, in the same way
     ack_timeout_s: float = 0.0  # delivered again if not acked in time; 0 = the broker's default
     close_timeout_s: float = 5.0
     client_name: str = ""
@@ -96,6 +97,7 @@ class ConsumerSettings:
         if self.ack not in ("manual", "auto"):
             raise InvalidArgument(f"ack={self.ack!r} is neither 'manual' nor 'auto'")
         _whole(self, 1024, "buffer_bytes")
+        _whole(self, 1, "prefetch")
         _at_least(self, 0, "ack_timeout_s", "close_timeout_s")
         start_at(self.start)
 

@@ -8,15 +8,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fmqclient.arguments import as_places, check_fetch
+from fmqclient.consumer import CONSUMER_CLOSED
 from fmqclient.consumer import Consumer as AsyncConsumer
 from fmqclient.message import Message as AsyncMessage
-from fmqclient.message import give_back
+from fmqclient.message import give_back, hand_over
 from fmqclient.session import Session
 from fmqclient.settings import Start
 from fmqclient.sync_ahead import Ahead
 from fmqclient.sync_loop import LoopThread
 from fmqclient.sync_part import Part
 from fmqclient.track import Track
+from fmqcore.errors import Unavailable
 from fmqcore.routing import Place
 
 
@@ -39,10 +41,12 @@ class Message:
 
     def ack(self) -> None:
         """Done with it; said within a moment, together with others."""
+        self._consumer._check()
         self._consumer._ack(self._message)
 
     def nack(self, *, delay_ms: int = 0) -> None:
         """Not done: deliver it again after the delay."""
+        self._consumer._check()
         self._consumer._given.pop(self._message, None)
         self._consumer._loop.run(self._message.nack(delay_ms=delay_ms))
 
@@ -66,9 +70,11 @@ class Consumer(Part):
         self._auto = auto
         self._given: dict[AsyncMessage, None] = {}  # ack="auto": given out, not yet acked
         self._acked: deque[AsyncMessage] = deque()
+        self._handed: deque[AsyncMessage] = deque()  # given to the program, and not reported yet
         self._saying = False  # they will be said in a moment
         self._ahead: Ahead[Message] = Ahead()
         consumer.on_drop = self._dropped
+        consumer.hands_over_later()
         super().__init__(loop)
 
     def __iter__(self) -> Iterator[Message]:
@@ -94,6 +100,9 @@ class Consumer(Part):
         found = self._ahead.take(count)
         if self._auto:
             self._given.update(dict.fromkeys(m._message for m in found))
+        if found:
+            self._handed.extend(m._message for m in found)
+            self._say_soon()
         return found
 
     def _fetch(self, max_messages: int, timeout: float | None) -> None:
@@ -174,14 +183,27 @@ class Consumer(Part):
         for message in list(given):  # another thread may be about to add to it
             self._ack(message)
 
+    def _check(self) -> None:
+        """Raise if an ack would reach nobody."""
+        self._loop.check_there()
+        if self._closed:
+            raise Unavailable(CONSUMER_CLOSED)
+
     def _ack(self, message: AsyncMessage) -> None:
         """Not at the next fetch only: that may be hours of work away."""
         self._acked.append(message)
+        self._say_soon()
+
+    def _say_soon(self) -> None:
         if not self._saying:  # not by what is there: another thread may have added to it since
             self._saying = True
             self._loop.later(self._ACKS_WITHIN_S, self._say_acks)
 
     def _say_acks(self) -> None:
         self._saying = False  # before it looks: what comes now is seen, or said by a later call
+        handed: list[AsyncMessage] = []
+        while self._handed:
+            handed.append(self._handed.popleft())
+        hand_over(handed)
         while self._acked:
             self._acked.popleft().ack_now()

@@ -59,6 +59,11 @@ class LoopThread:
         """It was, or is about to be: nothing more is taken."""
         return self._stopped
 
+    def check_there(self) -> None:
+        """Raise if nothing runs here any more."""
+        if self.gone:
+            raise Unavailable(_CLOSED if self._stopped else _FORKED)
+
     def check(self) -> None:
         """Raise if to wait for the loop would be to wait for ourselves."""
         if threading.current_thread() is self._thread:

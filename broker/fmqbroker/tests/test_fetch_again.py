@@ -1,6 +1,7 @@
 """Pieces of one batch that come again: the bytes once, for those who know of that."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ async def _scatter(rig: Rig, consumer: Consumer) -> int:
     rig.produce(0, *[b"%0*d" % (_BYTES, number) for number in range(_RECORDS)])
     rig.produce(0, b"after it")
     await until(lambda: len(consumer.got) == 2)
-    fields = {"queue_id": 0, "generation": consumer.held[0]}
+    fields: dict[str, Any] = {"queue_id": 0, "generation": consumer.held[0]}
     said = [
         (fields | {"first_offset": number, "end_offset": number + 1}) for number in range(_RECORDS)
     ]

@@ -1,5 +1,7 @@
 """What a consumer hands out, and what it gives back instead: nothing twice that need not be."""
 
+import pytest
+
 import fmqclient
 from fmqclient.tests.double import ClusterDouble, until
 from fmqclient.tests.test_consumer import fill, one
@@ -35,6 +37,8 @@ async def test_what_waits_when_a_queue_is_paused_is_given_back() -> None:
     request = rig.session._pending()
     assert request is not None
     assert {(n.first_offset, n.end_offset) for n in request.nacks} == {(1, 4), (4, 6)}
+    assert all(n.unseen for n in request.nacks), "the program got none of them"
+    assert [(h.first_offset, h.end_offset) for h in request.handed] == [(0, 1)]
 
 
 async def test_what_waits_from_before_a_seek_is_not_shown_after_it() -> None:
@@ -101,3 +105,30 @@ async def test_what_lies_behind_a_hole_goes_with_its_queue() -> None:
     rig = await with_a_hole()
     await rig.told(ConsumeReply(revoked=[Assignment(queue_id=0, generation=1)]))
     assert rig.take() == []
+
+
+async def test_what_the_program_got_is_reported_and_gives_credit() -> None:
+    rig = Rig(prefetch=8)
+    waits = [piece(0, 4, RAW, count=1), piece(4, 6, batch(4, b"e", b"f"), count=1)]
+    await rig.told(assigned(1), ConsumeReply(deliveries=waits))
+    rig.take(5)
+    request = rig.session._pending()
+    assert request is not None
+    assert [(h.first_offset, h.end_offset) for h in request.handed] == [(0, 5)]
+    assert request.credit_records == 5
+    rig.take(1)
+    await rig.told(delivery(1))
+    rig.session._lost()
+    assert rig.take() == []
+
+
+async def test_an_ack_after_the_consumer_closed_is_refused(one: ClusterDouble) -> None:
+    await fill(one, 2)
+    async with fmqclient.connect(one.url) as c:
+        async with c.consumer("orders", group="billing") as sub:
+            acked, late = await sub.fetch(2)
+            await acked.ack()
+        for call in (late.ack, late.nack):
+            with pytest.raises(fmqclient.Unavailable, match="the consumer is closed"):
+                await call()
+    assert sum(end - first for _, first, end in one.brokers["g1-0"].acks) == 1

@@ -23,8 +23,8 @@ RAW = batch(0, b"a", b"b", b"c", b"d")
 class Rig:
     """One consumer with one session; what the broker says is taken in at once."""
 
-    def __init__(self) -> None:
-        settings = ConsumerSettings("orders", "billing")
+    def __init__(self, prefetch: int = 10_000) -> None:
+        settings = ConsumerSettings("orders", "billing", prefetch=prefetch)
         self.consumer = Consumer(cast(Any, None), cast(Any, _Routes()), SystemClock(), settings)
         self.session = Session(
             GroupName("g1"),
@@ -36,6 +36,7 @@ class Rig:
             self.consumer._deliver,
             self.consumer._drop,
             self.consumer._refine,
+            note=self.consumer._handout.note,
         )
         self._told = 0
 

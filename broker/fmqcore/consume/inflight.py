@@ -45,7 +45,7 @@ class Limits(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """A range to send; `deliveries` counts this one too."""
+    """A range to send; `deliveries`: how often a program got it, this time included."""
 
     first: Offset
     end: Offset
@@ -55,7 +55,14 @@ class Lease(NamedTuple):
 class _Flying(NamedTuple):
     deadline_ms: int
     latest_ms: int  # overdue then even if it is untouched
-    deliveries: int
+    deliveries: int  # this one included
+    seen: bool = True  # its holder's program got it, or its holder does not tell
+    number: int = 0  # of the lease: its holder hands out in this order
+
+    @property
+    def counted(self) -> int:
+        """How often a program got it, if its holder goes now."""
+        return self.deliveries if self.seen else self.deliveries - 1
 
 
 class _Delayed(NamedTuple):
@@ -146,9 +153,20 @@ class QueueProgress:
 
     # ---- moving
     def lease(
-        self, first: Offset, end: Offset, deadline_ms: int, latest_ms: int = 0
+        self,
+        first: Offset,
+        end: Offset,
+        deadline_ms: int,
+        latest_ms: int = 0,
+        *,
+        seen: bool = True,
+        number: int = 0,
     ) -> list[Lease]:
-        """Put into flight what may be delivered of [first, end); what was acked since is not."""
+        """Put into flight what may be delivered of [first, end); what was acked since is not.
+
+        `seen=False`: its holder reports what it hands to its program (`handed`), and only that
+        counts as a delivery. `number` rises from lease to lease of one holder.
+        """
         leased = [Lease(p.first, p.end, p.value + 1) for p in self._due.take(first, end)]
         fresh = max(first, self.next)
         if fresh < end:
@@ -156,7 +174,8 @@ class QueueProgress:
             leased.append(Lease(fresh, end, 1))
             self.next = end
         for piece in leased:
-            flying = _Flying(deadline_ms, max(deadline_ms, latest_ms), piece.deliveries)
+            latest = max(deadline_ms, latest_ms)
+            flying = _Flying(deadline_ms, latest, piece.deliveries, seen, number)
             self._flying.put(piece.first, piece.end, flying)
         if leased:
             self._wake_ms = min(self._wake_ms, deadline_ms)
@@ -166,6 +185,21 @@ class QueueProgress:
         """It was leased but not sent: as if it had not been leased; only due instead of fresh."""
         for piece in self._flying.take(first, end):
             self._due.put(piece.first, piece.end, piece.value.deliveries - 1)
+
+    def handed(self, first: Offset, end: Offset) -> None:
+        """The holder's program got what is in flight of a range: that delivery counts."""
+        for piece in self._flying.take(first, end):
+            self._flying.put(piece.first, piece.end, piece.value._replace(seen=True))
+
+    def first_unseen(self) -> tuple[int, Offset] | None:
+        """The number and the first offset of the oldest lease with something unseen."""
+        unseen = ((p.value.number, p.first) for p in self._flying if not p.value.seen)
+        return min(unseen, default=None)
+
+    @property
+    def has_seen(self) -> bool:
+        """Whether a program works on something of it now."""
+        return any(piece.value.seen for piece in self._flying)
 
     def touch(self, first: Offset, end: Offset, deadline_ms: int) -> None:
         """Before the holder's ack or nack of a range: what it passed over is due by then."""
@@ -200,14 +234,20 @@ class QueueProgress:
             self._raise_floor()
         return news
 
-    def nack(self, first: Offset, end: Offset, due_ms: int, now_ms: int) -> bool:
-        """Back at `due_ms`: only what is in flight. True if news."""
+    def nack(
+        self, first: Offset, end: Offset, due_ms: int, now_ms: int, *, unseen: bool = False
+    ) -> bool:
+        """Back at `due_ms`: only what is in flight. True if news.
+
+        `unseen`: the holder gives back what its program never got.
+        """
         back = self._flying.take(first, end)
         for piece in back:
+            count = piece.value.deliveries - unseen
             if due_ms <= now_ms:
-                self._due.put(piece.first, piece.end, piece.value.deliveries)
+                self._due.put(piece.first, piece.end, count)
             else:
-                self._delayed.put(piece.first, piece.end, _Delayed(due_ms, piece.value.deliveries))
+                self._delayed.put(piece.first, piece.end, _Delayed(due_ms, count))
                 self._wake_ms = min(self._wake_ms, due_ms)
         return bool(back)
 
@@ -221,7 +261,7 @@ class QueueProgress:
         late: list[Piece[_Flying]] = []
         moments: list[int] = []
         for flying in self._flying:
-            deadline_ms, latest_ms, _ = flying.value
+            deadline_ms, latest_ms = flying.value[:2]
             if flying.first >= self._touched:
                 deadline_ms = max(deadline_ms, min(alive_until_ms, latest_ms))
             if deadline_ms <= now_ms:
@@ -231,7 +271,7 @@ class QueueProgress:
         ripe = [p for p in self._delayed if p.value.due_ms <= now_ms]
         for flying in late:
             self._flying.take(flying.first, flying.end)
-            self._due.put(flying.first, flying.end, flying.value.deliveries)
+            self._due.put(flying.first, flying.end, flying.value.counted)
         for delayed in ripe:
             self._delayed.take(delayed.first, delayed.end)
             self._due.put(delayed.first, delayed.end, delayed.value.deliveries)
@@ -244,7 +284,7 @@ class QueueProgress:
         self._touched = self.floor
         back = self._flying.take_all()
         for piece in back:
-            self._due.put(piece.first, piece.end, piece.value.deliveries)
+            self._due.put(piece.first, piece.end, piece.value.counted)
         return bool(back)
 
     def seek(self, offset: Offset, sought: int = 0) -> None:

@@ -165,7 +165,7 @@ class ProduceAck(_message.Message):
     def __init__(self, correlation: _Optional[int] = ..., code: _Optional[_Union[ErrorCode, str]] = ..., message: _Optional[str] = ..., base_offset: _Optional[int] = ..., store_ms: _Optional[int] = ...) -> None: ...
 
 class ConsumeRequest(_message.Message):
-    __slots__ = ("open", "credit_bytes", "acks", "nacks", "controls", "commit_token", "leave")
+    __slots__ = ("open", "credit_bytes", "acks", "nacks", "controls", "commit_token", "leave", "credit_records", "handed")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     CREDIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     ACKS_FIELD_NUMBER: _ClassVar[int]
@@ -173,6 +173,8 @@ class ConsumeRequest(_message.Message):
     CONTROLS_FIELD_NUMBER: _ClassVar[int]
     COMMIT_TOKEN_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    HANDED_FIELD_NUMBER: _ClassVar[int]
     open: ConsumeOpen
     credit_bytes: int
     acks: _containers.RepeatedCompositeFieldContainer[AckRange]
@@ -180,10 +182,12 @@ class ConsumeRequest(_message.Message):
     controls: _containers.RepeatedCompositeFieldContainer[QueueControl]
     commit_token: int
     leave: bool
-    def __init__(self, open: _Optional[_Union[ConsumeOpen, _Mapping]] = ..., credit_bytes: _Optional[int] = ..., acks: _Optional[_Iterable[_Union[AckRange, _Mapping]]] = ..., nacks: _Optional[_Iterable[_Union[NackRange, _Mapping]]] = ..., controls: _Optional[_Iterable[_Union[QueueControl, _Mapping]]] = ..., commit_token: _Optional[int] = ..., leave: _Optional[bool] = ...) -> None: ...
+    credit_records: int
+    handed: _containers.RepeatedCompositeFieldContainer[HandedRange]
+    def __init__(self, open: _Optional[_Union[ConsumeOpen, _Mapping]] = ..., credit_bytes: _Optional[int] = ..., acks: _Optional[_Iterable[_Union[AckRange, _Mapping]]] = ..., nacks: _Optional[_Iterable[_Union[NackRange, _Mapping]]] = ..., controls: _Optional[_Iterable[_Union[QueueControl, _Mapping]]] = ..., commit_token: _Optional[int] = ..., leave: _Optional[bool] = ..., credit_records: _Optional[int] = ..., handed: _Optional[_Iterable[_Union[HandedRange, _Mapping]]] = ...) -> None: ...
 
 class ConsumeOpen(_message.Message):
-    __slots__ = ("topic", "group", "session_id", "client", "start", "start_ms", "ack_timeout_ms", "held", "batch_once")
+    __slots__ = ("topic", "group", "session_id", "client", "start", "start_ms", "ack_timeout_ms", "held", "batch_once", "hand_overs")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -193,6 +197,7 @@ class ConsumeOpen(_message.Message):
     ACK_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     BATCH_ONCE_FIELD_NUMBER: _ClassVar[int]
+    HAND_OVERS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     session_id: str
@@ -202,7 +207,20 @@ class ConsumeOpen(_message.Message):
     ack_timeout_ms: int
     held: _containers.RepeatedScalarFieldContainer[int]
     batch_once: bool
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., session_id: _Optional[str] = ..., client: _Optional[str] = ..., start: _Optional[_Union[StartAt, str]] = ..., start_ms: _Optional[int] = ..., ack_timeout_ms: _Optional[int] = ..., held: _Optional[_Iterable[int]] = ..., batch_once: _Optional[bool] = ...) -> None: ...
+    hand_overs: bool
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., session_id: _Optional[str] = ..., client: _Optional[str] = ..., start: _Optional[_Union[StartAt, str]] = ..., start_ms: _Optional[int] = ..., ack_timeout_ms: _Optional[int] = ..., held: _Optional[_Iterable[int]] = ..., batch_once: _Optional[bool] = ..., hand_overs: _Optional[bool] = ...) -> None: ...
+
+class HandedRange(_message.Message):
+    __slots__ = ("queue_id", "generation", "first_offset", "end_offset")
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    queue_id: int
+    generation: int
+    first_offset: int
+    end_offset: int
+    def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., first_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
 class AckRange(_message.Message):
     __slots__ = ("queue_id", "generation", "first_offset", "end_offset", "epoch")
@@ -219,18 +237,20 @@ class AckRange(_message.Message):
     def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., first_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class NackRange(_message.Message):
-    __slots__ = ("queue_id", "generation", "first_offset", "end_offset", "delay_ms")
+    __slots__ = ("queue_id", "generation", "first_offset", "end_offset", "delay_ms", "unseen")
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    UNSEEN_FIELD_NUMBER: _ClassVar[int]
     queue_id: int
     generation: int
     first_offset: int
     end_offset: int
     delay_ms: int
-    def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., first_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., delay_ms: _Optional[int] = ...) -> None: ...
+    unseen: bool
+    def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., first_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., delay_ms: _Optional[int] = ..., unseen: _Optional[bool] = ...) -> None: ...
 
 class QueueControl(_message.Message):
     __slots__ = ("queue_id", "generation", "pause", "resume")

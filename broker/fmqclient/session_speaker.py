@@ -1,0 +1,121 @@
+"""What a session has to send to its broker, gathered until it is sent. No I/O."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from fmqclient.commits import Commits
+from fmqclient.hand_overs import HandOvers
+from fmqclient.loop_turns import LoopTurns
+from fmqclient.message import Acker, Chunk, acks_of, control_of, nack_of
+from fmqclient.settings import ConsumerSettings
+from fmqclient.track import Track
+from fmqport.clock import Clock
+from fmqproto.v1 import client_pb2
+
+BUSY_LINGER_MS: Final = 25
+"""So long after the last message, if it is nothing but acks: each message has its price."""
+
+
+class Speaker(Acker):
+    """The outgoing half of a session: acks, nacks, credit, hand-overs, controls, tokens."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        settings: ConsumerSettings,
+        note: Callable[[], None],
+        turns: LoopTurns,
+    ) -> None:
+        self.tracks: dict[int, Track] = {}
+        self.turns = turns
+        self.commits = Commits(clock)
+        self.left = asyncio.Event()
+        self._settings = settings
+        self._wake = asyncio.Event()
+        self._hurry = asyncio.Event()  # do not gather: somebody waits for a token, or we leave
+        self._credit = 0  # to give back
+        self._hands = HandOvers(settings.prefetch)
+        self._note = note  # what was handed out so far is reported
+        self._nacks: list[client_pb2.NackRange] = []
+        self._controls: list[client_pb2.QueueControl] = []
+        self._news = False  # some track has acks to say
+        self._leaving = False  # to be said
+        self._clock = clock
+        self._said_ms = 0  # when we last said something
+
+    def acked(self) -> None:
+        """See `Acker`."""
+        self._news = True
+        self._wake.set()
+
+    def nacked(
+        self, chunk: Chunk, first: int, end: int, delay_ms: int, *, unseen: bool = False
+    ) -> None:
+        """See `Acker`."""
+        track = chunk.track
+        if chunk.generation == track.generation and (track.held or track.revoked):
+            self._nacks.append(nack_of(track, first, end, delay_ms, unseen=unseen))
+            self._wake.set()
+
+    def give_credit(self, size: int, records: int = 0) -> None:
+        """See `Acker`."""
+        self._credit += size
+        self._hands.give_credit(records)
+        if self._hands.due or self._credit * 4 >= self._settings.buffer_bytes:
+            self._wake.set()
+
+    def handing(self) -> None:
+        """See `Acker`."""
+        self._hands.begun = True
+        self._wake.set()
+
+    def handed(self, chunk: Chunk, first: int, end: int) -> None:
+        """See `Acker`."""
+        if chunk.stream == self.stream:  # a later stream has its own credit
+            self._hands.note(chunk, first, end)
+            self.give_credit(0, end - first)
+
+    def control(self, track: Track, *, pause: bool) -> None:
+        """Deliver nothing of a queue for a while, or go on."""
+        track.paused = pause
+        if track.held:
+            self._controls.append(control_of(track))
+            self._wake.set()
+
+    @property
+    def _short_of_credit(self) -> bool:
+        """The broker may have to wait soon."""
+        return self._hands.urgent or self._credit * 2 >= self._settings.buffer_bytes
+
+    def _pending(self) -> client_pb2.ConsumeRequest | None:
+        """Everything there is to say."""
+        self._note()
+        quiet = self._clock.monotonic_ms() - self._said_ms >= BUSY_LINGER_MS or self._leaving
+        request = client_pb2.ConsumeRequest(
+            credit_bytes=self._credit, nacks=self._nacks, controls=self._controls
+        )
+        something = bool(
+            self._nacks or self._controls or self._credit * 4 >= self._settings.buffer_bytes
+        )
+        if self._news:
+            self._news = False
+            something |= self._add_acks(request)
+        tracks = self.tracks.values()
+        if self.commits.wanted(tracks, now=self._leaving):
+            request.commit_token = self.commits.next(tracks)
+            something = True
+        if self._leaving and not self.left.is_set():
+            request.leave = something = True
+            self._leaving = False
+        self._hurry.clear()
+        if not (something or self._hands.worth(quiet=quiet)):
+            return None
+        self._hands.fill(request)
+        self._credit, self._nacks, self._controls = 0, [], []
+        return request
+
+    def _add_acks(self, request: client_pb2.ConsumeRequest) -> bool:
+        for track in self.tracks.values():
+            request.acks.extend(acks_of(track))
+        return len(request.acks) > 0

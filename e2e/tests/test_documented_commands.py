@@ -35,6 +35,7 @@ PLACEHOLDERS = {
     "BROKER": "g1-0",
     "READER": "g1-1",
     "NAMESPACE": SYSTEM,
+    "NODE": "n1",
     "NAME": "orders",
 }
 

@@ -339,18 +339,13 @@ def _told(
     exit_code: int | None = None,
     verdict: Verdict = Verdict.UNKNOWN,
 ) -> Json:
-    """With the condition Consistent: it is about the data, not the job."""
-    job, status = seen.job, _CONSISTENT[verdict]
-    before = next((c for c in job.status.conditions if c.type == "Consistent"), None)
-    since = before.last_transition_time if before is not None and before.status == status else ""
-    condition = {
-        "type": "Consistent",
-        "status": status,
-        "reason": reason,
-        "message": message[:2048],
-        "observedGeneration": job.metadata.generation,
-        "lastTransitionTime": since or as_text(seen.now_ms),
-    }
+    """With the conditions Consistent, which is about the data, and, once the job has ended,
+    Complete or Failed, as a Job of Kubernetes has them (for `kubectl wait`)."""
+    job = seen.job
+    states = {"Consistent": _CONSISTENT[verdict]}
+    if phase in _ENDED:
+        states["Complete" if phase is JobPhase.SUCCEEDED else "Failed"] = "True"
+    conditions = tuple(_condition(seen, t, s, reason, message) for t, s in states.items())
     began_ms = job.status.started_ms or (seen.now_ms if seen.children else None)
     return BrokerJobStatus(
         observed_generation=job.metadata.generation,
@@ -362,5 +357,20 @@ def _told(
         started_ms=began_ms,
         started_at="" if began_ms is None else as_text(began_ms),
         finished_at=as_text(seen.now_ms) if phase in _ENDED else "",
-        conditions=(Condition.model_validate(condition),),
+        conditions=conditions,
     ).as_json()
+
+
+def _condition(seen: JobSeen, kind: str, status: str, reason: str, message: str) -> Condition:
+    before = next((c for c in seen.job.status.conditions if c.type == kind), None)
+    since = before.last_transition_time if before is not None and before.status == status else ""
+    return Condition.model_validate(
+        {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message[:2048],
+            "observedGeneration": seen.job.metadata.generation,
+            "lastTransitionTime": since or as_text(seen.now_ms),
+        }
+    )

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
+from fmqcore.version import VERSION
 from fmqoperator.resources import API_VERSION, BrokerGroup, Json
 from fmqoperator.seen import HASH, Defaults
 
@@ -94,11 +95,12 @@ def selector(group: str) -> dict[str, str]:
 
 
 def labels(group: BrokerGroup) -> dict[str, str]:
-    """Labels of every child."""
+    """Labels of every child, and of pods: none that another version changes."""
     return selector(group.name) | {
         "app.kubernetes.io/instance": group.name,
         "app.kubernetes.io/managed-by": "fmq-operator",
         "app.kubernetes.io/part-of": "fmq",
+        "app.kubernetes.io/component": "broker",
         "fmq.io/cluster": group.cluster,
     }
 
@@ -126,7 +128,7 @@ def child(
     metadata: Json = {
         "name": name,
         "namespace": group.metadata.namespace,
-        "labels": labels(group),
+        "labels": labels(group) | {"app.kubernetes.io/version": VERSION},
         "annotations": dict(annotations or {}),
         "ownerReferences": [owner(group) | {"controller": True}],
     }

@@ -130,7 +130,9 @@ class Service(Part):
     """The Services -rw and -ro. Clients are then told the brokers' own names in the cluster."""
 
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
-        default="ClusterIP", description="How they are reached."
+        default="ClusterIP",
+        description="How they are reached. NodePort and LoadBalancer serve only clients that also "
+        "resolve and reach the brokers' own names in the cluster: clients are told those.",
     )
     annotations: StringMap = Field(default={}, description="For a load balancer's controller.")
 

@@ -37,6 +37,7 @@ from fmqoperator.shell.pages import Pages
 from fmqoperator.shell.relist import notice_who_is_missing
 from fmqoperator.shell.topics import Topics
 from fmqoperator.shell.zookeeper import Ensembles
+from fmqport.logs import LEVELS, set_log_level
 from fmqport.rpc import GrpcTransport
 from fmqport.web import serve_pages
 
@@ -54,6 +55,7 @@ class Options:
     me: str
     listen: str
     namespaces: tuple[str, ...]  # () = all
+    log_level: str = "info"
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "Options":
@@ -72,6 +74,7 @@ class Options:
             me=environment.get("FMQ_POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
             listen=environment.get("FMQ_LISTEN", "0.0.0.0:8080"),
             namespaces=tuple(name.strip() for name in listed if name.strip()),
+            log_level=_log_level(environment),
         )
 
 
@@ -81,6 +84,13 @@ def _switch(environment: Mapping[str, str], name: str) -> bool:
     if given not in ("true", "false"):
         raise InvalidArgument(f"{name} is {given!r}: it must be true or false")
     return given == "true"
+
+
+def _log_level(environment: Mapping[str, str]) -> str:
+    given = environment.get("FMQ_LOG_LEVEL") or "info"
+    if given not in LEVELS:
+        raise InvalidArgument(f"FMQ_LOG_LEVEL is {given!r}: it must be one of {', '.join(LEVELS)}")
+    return given
 
 
 def _count(environment: Mapping[str, str], name: str, default: int) -> int:
@@ -95,7 +105,9 @@ def run_operator() -> int:
     log_everything()
     status = 0
     try:
-        asyncio.run(_run(Options.read(os.environ)))
+        options = Options.read(os.environ)
+        set_log_level(options.log_level)
+        asyncio.run(_run(options))
     except* FmqError as group:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):

@@ -160,6 +160,9 @@ def test_a_namespace_that_is_not_watched_gets_no_rights() -> None:
         ("quickstart.group.storage=10K", "storage"),
         ("quickstart.group.zookeeper=zk", "zookeeper"),
         ("operator.sparkServiceAccount=", "sparkServiceAccount"),
+        ("operator.logLevel=loud", "logLevel"),
+        ("operator.priorityClassName=High Class", "priorityClassName"),
+        ("operator.env[0].name=FMQ_LISTEN", "env"),  # the chart gives it: one of two would count
         # Names that no broker would be found by.
         ("operator.clusterDomain=.cluster.local", "clusterDomain"),
         ("operator.clusterDomain=svc.cluster.local", "clusterDomain"),
@@ -247,6 +250,21 @@ def environment(**values: str) -> dict[str, str]:
     (deployment,) = [o for o in render(**values) if o["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     return {e["name"]: e["value"] for e in container["env"] if "value" in e}
+
+
+@helm
+def test_pods_of_the_operator_take_what_a_cluster_asks_for() -> None:
+    values = {
+        "operator.priorityClassName": "high",
+        "operator.logLevel": "warning",
+        "operator.env[0].name": "HTTPS_PROXY",
+        "operator.env[0].value": "http://proxy:3128",
+    }
+    (deployment,) = [o for o in render(**values) if o["kind"] == "Deployment"]
+    assert deployment["spec"]["template"]["spec"]["priorityClassName"] == "high"
+    given = environment(**values)
+    assert given["HTTPS_PROXY"] == "http://proxy:3128"
+    assert Options.read(given).log_level == "warning"
 
 
 @helm

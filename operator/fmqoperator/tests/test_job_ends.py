@@ -32,7 +32,7 @@ def after(what: JobSeen, **ends: Any) -> JobSeen:
 
 def verdict(what: JobSeen) -> tuple[str, str, int | None, str]:
     found = job_status(what)
-    (condition,) = found["conditions"]
+    condition = found["conditions"][0]
     return found["phase"], found["verdict"], found.get("exitCode"), condition["status"]
 
 
@@ -256,3 +256,14 @@ def test_an_application_is_ended_when_its_time_is_over() -> None:
     early = replace(on_time, children={})
     assert "was taken away before it ended" in job_status(early)["message"]
     assert plan_job(replace(gone, job=job(status=job_status(gone)))) == []
+
+
+@pytest.mark.parametrize(("code", "kind"), [(0, "Complete"), (2, "Complete"), (70, "Failed")])
+def test_a_job_that_ended_can_be_waited_for(code: int, kind: str) -> None:
+    """As `kubectl wait --for=condition=Complete` does with a Job of Kubernetes."""
+    begun = seen(job(), ("n0", "n0"))
+    assert [c["type"] for c in job_status(begun)["conditions"]] == ["Consistent"]
+    ended = job_status(after(begun, g1_1=code))
+    conditions = {c["type"]: c["status"] for c in ended["conditions"]}
+    assert conditions.keys() == {"Consistent", kind}
+    assert conditions[kind] == "True"

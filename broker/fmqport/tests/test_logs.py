@@ -1,0 +1,33 @@
+"""Which events a server process logs."""
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import sys, structlog
+from fmqport.logs import log_to_stderr, set_log_level
+log_to_stderr()
+log = structlog.get_logger()
+log.info("before")
+set_log_level(sys.argv[1])
+for level in ("debug", "info", "warning", "error", "critical"):
+    getattr(log, level)("a_" + level)
+"""
+
+
+@pytest.mark.parametrize(
+    ("level", "logged"),
+    [
+        ("debug", ["debug", "info", "warning", "error", "critical"]),
+        ("info", ["info", "warning", "error", "critical"]),
+        ("error", ["error", "critical"]),
+    ],
+)
+def test_a_level_drops_what_is_less_severe(level: str, logged: list[str]) -> None:
+    """Also of a logger that was used before."""
+    command = [sys.executable, "-c", PROGRAM, level]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    events = [line.partition("event=")[2].split()[0] for line in done.stderr.splitlines()]
+    assert events == ["before", *(f"a_{name}" for name in logged)]

@@ -54,6 +54,8 @@ class SmallDisk(FaultDisk):
     def _used(self) -> int:
         used = 0
         for path in Path(self.path).iterdir():
+            if path.suffix == ".tmp":  # half a step: it takes the place of a file that counts
+                continue
             with suppress(FileNotFoundError):  # renamed, or removed, meanwhile
                 used += path.stat().st_size
         return used
@@ -245,8 +247,9 @@ async def test_retention_works_on_a_full_disk(tmp_path: Path, reserve: bool) -> 
         fill(journal, 300)
         await journal.wait_durable(journal.end)
         await until(lambda: journal._parts.store.space.reserved)
-        disk.total = disk.total - disk.left  # others took all that was left
+        disk.total -= disk.left  # others took all that was left
         if not reserve:
+            disk.total = 1  # and all that a step under way may give back
             with pytest.raises(StorageFull):
                 await journal.retire(journal.end, 0)
             assert journal.log_start == 0, "nothing went"

@@ -312,3 +312,25 @@ async def test_a_record_above_the_bound_keeps_its_floors_or_stays_what_it_was(
         await rig.offsets.put({key(q): OffsetEntry(2 << 32, Offset(q)) for q in range(1, 9)})
         await until(lambda: rig.offsets._checkpointed)
         assert rig.group.state.value.offsets == kept
+
+
+async def test_every_field_of_an_entry_survives_a_hand_over(tmp_path: Path) -> None:
+    """Without the ranges acked messages come again, without `sought` a seek counts twice."""
+    ranges = ((Offset(20), Offset(25)), (Offset(30), Offset(31)))
+    sent, late = (
+        OffsetEntry((2 << 32) + n, Offset(15), ranges, sought=(2 << 32) + n - 1) for n in (8, 9)
+    )
+    assert all(all(entry) for entry in (sent, late)), "every field is set"
+    async with running(Rig(tmp_path / "s", offsets_interval_ms=60_000), lead=False) as taker:
+        await take_over(taker, 2)
+        taker.offsets.add_source(lambda: {key(1): late})
+        putting = asyncio.create_task(taker.offsets.put({key(0): sent}))
+        await asyncio.sleep(0)
+        payload = await taker.offsets.freeze()
+        await putting
+        assert await SideJournal.load(taker.side) == {key(0): sent, key(1): late}
+    assert decode_offsets(payload) == {key(0): sent, key(1): late}
+    async with running(Rig(tmp_path / "m")) as master:
+        await master.offsets.install(payload)
+        await master.lead(3)
+        assert (master.offsets.get(key(0)), master.offsets.get(key(1))) == (sent, late)

@@ -80,6 +80,21 @@ async def test_over_the_brokers_window_nobody_is_read_and_a_dead_producer_gives_
 # ---- the rest
 
 
+async def test_what_waits_for_the_disk_alone_stops_reading_too(tmp_path: Path) -> None:
+    """One-way batches wait for no ack: with a stalled disk they would fill the memory."""
+    async with bench(tmp_path, total_window_bytes=WINDOW) as b, b.session() as s:
+        async with b.journal._flusher.turn:  # one write that takes its time
+            before = b.journal.end
+            for sequence in range(20):
+                await s.send(batch(sequence=sequence, size=WINDOW // 4, ack=wire.ONE_WAY))
+            await until(b.service.is_full)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert b.service.waiting_bytes == 0, "no ack is waited for"
+            assert b.journal.end - before < 2 * WINDOW, "no more was taken in"
+        await until(lambda: b.journal.end - before > 20 * (WINDOW // 4))
+
+
 async def test_a_topics_config_is_in_the_journal_before_its_first_batch(tmp_path: Path) -> None:
     async with bench(tmp_path) as b, b.session() as s:
         await s.send(batch(), batch(sequence=1))

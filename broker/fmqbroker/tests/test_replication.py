@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -306,6 +307,28 @@ async def test_a_member_that_dials_before_its_master_is_told_of_it_comes_in_sync
 
 async def grants(c: Cluster) -> int:
     return c.master.master.links[c.slaves[0].name].lease_until_ms
+
+
+async def test_a_grant_is_noted_when_it_leaves_and_not_after(tmp_path: Path) -> None:
+    """F3: between the two the slave might claim, while its master serves by the grant."""
+    async with cluster(tmp_path, heartbeat_ms=20, grant_ms=500) as c:
+        slave = c.slaves[0]
+        upstream = slave.slave.upstream
+        kept: list[bool] = []
+
+        class Sent(list[Any]):
+            def append(self, message: Any) -> None:
+                grant_ms = message.ack.grant_ms
+                if grant_ms:
+                    now_ms = slave.clock.monotonic_ms()
+                    # It was made a moment ago: half of it is what must be noted by now at least.
+                    kept.append(upstream.promised_until_ms - now_ms >= grant_ms // 2)
+                super().append(message)
+
+        slave.tap.sent = Sent()
+        upstream.promised_until_ms = 0
+        await until(lambda: len(kept) > 3)
+        assert all(kept)
 
 
 async def test_grants_are_promised_before_they_are_told(tmp_path: Path) -> None:

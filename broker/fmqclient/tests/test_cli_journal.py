@@ -315,6 +315,29 @@ def test_what_cannot_be_read_is_incomplete(
     assert found["coverage"]["segments"] == len(writer.segments) - 1
 
 
+def test_damage_counts_more_than_what_was_not_read(
+    directory: Path, writer: JournalWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who sees "incomplete" runs it again; who sees "inconsistent" must act."""
+
+    def failing(fd: int, length: int, at: int) -> bytes:
+        data = real(fd, length, at)
+        if data[:96] == head:
+            raise OSError(5, "Input/output error")
+        return data
+
+    real = journal_files._pread
+    head = (directory / FIRST).read_bytes()[:96]
+    victim = next(
+        h for h in writer.headers if h.position >= writer.last_base and h.type == BatchType.DATA
+    )
+    flip(directory / segment_name(writer.last_base), victim.position + 96 - writer.last_base)
+    monkeypatch.setattr(journal_files, "_pread", failing)
+    code, found = verify(directory)
+    assert FIRST in found["coverage"]["unreadable"][0]
+    assert (code, found["verdict"]) == (2, "inconsistent")
+
+
 def test_usage(tmp_path: Path) -> None:
     for command in ("ls", "dump", "verify"):
         code, out, err = run(command, tmp_path / "nowhere")

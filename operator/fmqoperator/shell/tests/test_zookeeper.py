@@ -7,9 +7,9 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from fmqcore.cluster import TopicConfig, TopicGroup
+from fmqcore.cluster import GroupConfig, Member, TopicConfig, TopicGroup
 from fmqcore.errors import InvalidArgument, Malformed, Unavailable
-from fmqcore.words import GroupName, TopicId
+from fmqcore.words import BrokerId, GroupName, TopicId
 from fmqoperator.shell import zookeeper
 from fmqoperator.shell.zookeeper import Ensemble, Ensembles
 from fmqport.coordination import Node, SessionState
@@ -170,6 +170,34 @@ async def test_a_topic_that_was_made_anew_meanwhile_keeps_its_number(zookeeper: 
         with pytest.raises(Unavailable, match="somebody else"):
             await ensemble.put_topic("c", grown, there.version)
         await ensemble.put_topic("c", replace(grown, id=anew.value.id), anew.version)
+    finally:
+        await ensemble.close()
+
+
+@pytest.mark.processes
+async def test_a_config_that_somebody_else_wrote_is_not_overwritten(zookeeper: str) -> None:
+    """An operator that hung writes by an old look; a person or a newer one was quicker."""
+    ensemble = Ensemble(zookeeper)
+    members = tuple(Member(BrokerId(name), "") for name in ("g1-0", "g1-1"))
+    mine = GroupConfig(GroupName("g1"), BrokerId("g1-0"), members)
+    theirs = replace(mine, master=BrokerId("g1-1"))
+
+    async def stands() -> tuple[int, GroupConfig]:
+        config = (await ensemble.look("c", "g1")).config
+        assert config is not None
+        return config.version, config.value
+
+    try:
+        async with asyncio.timeout(_LONG_S):
+            await ensemble.put_config("c", mine, -1)
+            version, _ = await stands()
+            await ensemble.put_config("c", theirs, version)
+            newer = await stands()
+            assert newer[1] == theirs
+            for looked_at in (version, -1):
+                with pytest.raises(Unavailable, match="somebody else"):
+                    await ensemble.put_config("c", mine, looked_at)
+                assert await stands() == newer
     finally:
         await ensemble.close()
 

@@ -8,6 +8,8 @@ Ports (transport, clock) are arguments with the real ones as defaults.
 import asyncio
 from collections.abc import Sequence
 from types import TracebackType
+from typing import TypeVar
+from weakref import WeakSet
 
 from fmqclient.address import DEFAULT_URL, parse_url
 from fmqclient.admin import Admin
@@ -18,12 +20,14 @@ from fmqclient.loop_turns import LoopWatch
 from fmqclient.producer import Producer
 from fmqclient.routes import Routes
 from fmqclient.settings import ConsumerSettings, ProducerSettings, Start
+from fmqclient.tasks import CANCELLED
 from fmqcore.batch import MAX_PAYLOAD, MAX_RECORDS
 from fmqcore.errors import Unavailable
 from fmqport.clock import Clock
 from fmqport.system import SystemClock
 from fmqport.transport import Transport
 
+P = TypeVar("P", Producer, Consumer)
 MIB = 1024 * 1024
 
 
@@ -66,6 +70,8 @@ class Client:
         self._connections = Connections(transport)
         self._routes = Routes(self._connections, clock, tuple(seeds))
         self._watch = LoopWatch(clock)
+        self._failed = ""
+        self._parts: WeakSet[Producer | Consumer] = WeakSet()
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     async def __aenter__(self) -> "Client":
@@ -76,6 +82,8 @@ class Client:
             raise
         works = (self._routes.run(), self._watch.run())
         self._tasks = tuple(asyncio.create_task(work) for work in works)
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
         return self
 
     async def __aexit__(
@@ -94,6 +102,21 @@ class Client:
         if tasks:
             await asyncio.wait(tasks)
         await self._connections.close()
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """Without routes nothing that was made here would hear of another master."""
+        if task not in self._tasks:
+            return  # it is being closed
+        error = None if task.cancelled() else task.exception()
+        self._failed = f"this client has failed: {error or CANCELLED}"
+        for part in list(self._parts):
+            part.fail(self._failed)
+
+    def _keep(self, part: P) -> P:
+        if self._failed:
+            raise Unavailable(self._failed)
+        self._parts.add(part)
+        return part
 
     async def _first_routes(self) -> None:
         until_ms = self._clock.monotonic_ms() + int(self._timeout_s * 1000)
@@ -134,7 +157,9 @@ class Client:
             born_time=born_time,
             client_name=self._name,
         )
-        return Producer(self._connections, self._routes, self._clock, settings, self._watch)
+        return self._keep(
+            Producer(self._connections, self._routes, self._clock, settings, self._watch)
+        )
 
     def consumer(
         self,
@@ -164,7 +189,9 @@ class Client:
             close_timeout_s=close_timeout_s,
             client_name=self._name,
         )
-        return Consumer(self._connections, self._routes, self._clock, settings, self._watch)
+        return self._keep(
+            Consumer(self._connections, self._routes, self._clock, settings, self._watch)
+        )
 
     @property
     def wire(self) -> tuple[Connections, Routes, Clock]:

@@ -129,6 +129,9 @@ async def open_at_first(
             )
             for task in [t for t in trying if t.done()]:
                 broker = trying.pop(task)
+                if task.cancelled():  # by the program, which cancels what is not its own
+                    said.append(f"{broker.id}: the attempt was cancelled")
+                    continue
                 try:
                     stream, answer = task.result()
                 except (TransportError, NoPermission) as error:

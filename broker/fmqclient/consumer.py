@@ -21,6 +21,7 @@ from fmqclient.message import Chunk, Message
 from fmqclient.routes import Routes
 from fmqclient.session import Session
 from fmqclient.settings import ConsumerSettings, Start
+from fmqclient.tasks import CANCELLED
 from fmqclient.track import Track
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
 from fmqcore.routing import Place
@@ -74,6 +75,7 @@ class Consumer:
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._main = asyncio.create_task(self._run(ready))
         self._main.add_done_callback(self._ended)
+        self._main.add_done_callback(lambda _: None if ready.done() else ready.set_result(None))
         try:
             await ready
         except BaseException:
@@ -104,9 +106,10 @@ class Consumer:
         try:
             self._ack_given()
             async with asyncio.timeout(self._settings.close_timeout_s):
-                await all_leave(
-                    list(self._sessions.values()), lambda session: self._drop(session, None)
-                )
+                if self._error is None:  # else no session is left that could leave
+                    await all_leave(
+                        list(self._sessions.values()), lambda session: self._drop(session, None)
+                    )
         except TimeoutError:
             pass  # the brokers notice by themselves; unsaid acks mean: delivered again
         finally:
@@ -134,10 +137,27 @@ class Consumer:
             if not ready.done():
                 ready.set_result(None)
 
-    def _ended(self, main: "asyncio.Task[None]") -> None:
-        if not main.cancelled() and main.exception() is not None:  # a bug of ours
-            self._error = main.exception()
-            self._there.set()
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """A task ended: by an error or by the program's cancellation, nobody may wait for ever."""
+        if task.cancelled():
+            self._fail(Unavailable(f"this consumer has failed: {CANCELLED}"))
+        elif (error := task.exception()) is not None:
+            self._fail(error)
+
+    def fail(self, why: str) -> None:
+        """End every waiter with an error, and hand out nothing more."""
+        self._fail(Unavailable(why))
+
+    def _fail(self, error: BaseException) -> None:
+        if self._closed or self._error is not None:
+            return
+        self._error = error
+        for session in self._sessions.values():
+            session.commits.give_up(error)
+            session.why = str(error)
+        if self._main is not None:
+            self._main.cancel()
+        self._there.set()
 
     def _learn(self) -> None:
         """The routes are known or were refreshed: a session for every group with the topic."""
@@ -163,7 +183,7 @@ class Consumer:
                 )
                 work = session.run()
                 try:
-                    self._tasks.create_task(work)
+                    self._tasks.create_task(work).add_done_callback(self._ended)
                 except RuntimeError:  # one of the others has ended us: all are being cancelled
                     work.close()
                     del self._sessions[group.group]

@@ -31,7 +31,7 @@ from fmqclient.producer_topics import KnownTopics
 from fmqclient.records import RECORD_OVERHEAD, Record, SendResult
 from fmqclient.routes import Routes
 from fmqclient.settings import ProducerSettings
-from fmqclient.tasks import all_done
+from fmqclient.tasks import CANCELLED, all_done
 from fmqclient.topic import Topic
 from fmqclient.turns import Turns
 from fmqcore.batch import MAX_PAYLOAD
@@ -76,6 +76,7 @@ class Producer:
         self._topics = KnownTopics(self._box, routes, clock, settings, self._begin)
         self._number = 0  # of records handed in
         self._closed = ""  # why nothing more is taken
+        self._failed = False
 
     # ---- life
 
@@ -84,7 +85,10 @@ class Producer:
         ready: asyncio.Future[None] = self._loop.create_future()
         self._main = asyncio.create_task(self._run(ready))
         self._main.add_done_callback(self._ended)
+        self._main.add_done_callback(lambda _: None if ready.done() else ready.set_result(None))
         await ready
+        if self._failed:
+            raise Unavailable(self._closed)
         return self
 
     async def __aexit__(
@@ -135,11 +139,24 @@ class Producer:
             self._tasks = None
             forget()
 
-    def _ended(self, main: "asyncio.Task[None]") -> None:
-        error = None if main.cancelled() else main.exception()
-        if error is not None:  # a bug of ours: nobody may wait for ever
-            self._closed = f"this producer has failed: {error!r}"
-            self._box.close()
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """A task ended: by an error or by the program's cancellation, nobody may wait for ever."""
+        if task.cancelled():
+            self.fail(CANCELLED)
+        elif (error := task.exception()) is not None:
+            self.fail(repr(error))
+
+    def fail(self, why: str) -> None:
+        """End every waiter with an error, and take nothing more."""
+        if self._closed:
+            return
+        self._failed = True
+        self._closed = f"this producer has failed: {why}"
+        if self._main is not None:
+            self._main.cancel()
+        self._warn_of_pending("lost")
+        self._box.close()
+        self._turns.look()
 
     async def _tick(self) -> None:
         """Deadlines, and what was put off.
@@ -302,7 +319,7 @@ class Producer:
     def connected(self) -> dict[str, str]:
         """Per group: "" while it takes messages, else why it does not."""
         return {
-            str(group): "" if link.usable else str(link.why or link.error or "")
+            str(group): self._closed or ("" if link.usable else str(link.why or link.error or ""))
             for group, link in list(self._links.items())  # another thread may ask (`sync.py`)
         }
 
@@ -365,8 +382,10 @@ class Producer:
         return link
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
-        assert self._tasks is not None, "the producer is open"
+        if self._tasks is None:  # it has failed: what is held ends with it
+            work.close()
+            return
         try:
-            self._tasks.create_task(work)
+            self._tasks.create_task(work).add_done_callback(self._ended)
         except RuntimeError:  # we are being closed: what is held ends with it
             work.close()

@@ -83,6 +83,8 @@ class LoopThread:
             future.cancel()
             if isinstance(error, CancelledError) and self._stopped:
                 raise Unavailable(_CLOSED) from None
+            if isinstance(error, CancelledError):
+                raise Unavailable("the call was cancelled in the client's thread") from None
             raise
 
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":

@@ -7,7 +7,12 @@ comes out as one.
 
 import asyncio
 from collections.abc import Coroutine, Iterable
-from typing import Any
+from typing import Any, Final
+
+CANCELLED: Final = (
+    "its inner tasks were cancelled from outside (does the program cancel all of "
+    "asyncio.all_tasks()?); close it, and open another"
+)
 
 
 async def until_one_fails(*works: Coroutine[Any, Any, None]) -> None:

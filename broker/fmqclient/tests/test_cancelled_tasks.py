@@ -1,0 +1,72 @@
+"""Foreign code cancels every task of the loop: nobody waits for ever, all errors are typed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+import fmqclient
+from fmqclient.tests.double import ClusterDouble, cluster
+from fmqclient.tests.test_consumer import fill
+
+LONG_S = 15
+
+
+@pytest.fixture
+async def one() -> AsyncIterator[ClusterDouble]:
+    async with cluster(1) as double:
+        yield double
+
+
+def inner() -> set["asyncio.Task[object]"]:
+    """The tasks of the client: in this process the double has some of its own."""
+    names = ("Producer.", "Consumer.", "Link.", "Session.", "Routes.", "LoopWatch.", "KnownTopics.")
+    return {
+        task
+        for task in asyncio.all_tasks()
+        if getattr(task.get_coro(), "__qualname__", "").startswith(names)
+    }
+
+
+async def cancel_all(*keep: "asyncio.Task[object]") -> None:
+    cancelled = inner() - set(keep)
+    assert cancelled
+    for task in cancelled:
+        task.cancel()
+    await asyncio.wait(cancelled)
+
+
+async def test_cancelled_inner_tasks_end_waiters_of_a_producer(one: ClusterDouble) -> None:
+    one.brokers["g1-0"].script = lambda batch: "hang"
+    async with asyncio.timeout(LONG_S), fmqclient.connect(one.url) as c:
+        async with c.producer(close_timeout_s=LONG_S * 2) as p:
+            waits = p.send_nowait("orders", b"v")
+            await asyncio.sleep(0.05)
+            await cancel_all()
+            with pytest.raises(fmqclient.FmqError):
+                await waits
+            for topic in ("orders", "another"):
+                with pytest.raises(fmqclient.Unavailable, match="cancelled"):
+                    await p.send(topic, b"w")
+            assert all(p.connected.values())
+        with pytest.raises(fmqclient.Unavailable, match="cancelled"):
+            c.producer()
+
+
+async def test_cancelled_inner_tasks_end_waiters_of_a_consumer(one: ClusterDouble) -> None:
+    await fill(one, 1)
+    async with asyncio.timeout(LONG_S), fmqclient.connect(one.url) as c:
+        async with c.consumer("orders", group="billing", close_timeout_s=LONG_S * 2) as sub:
+            (m,) = await sub.fetch(1)
+            one.brokers["g1-0"].tokens = False
+            await m.ack()
+            waits = asyncio.create_task(sub.fetch(1))
+            commits = asyncio.create_task(sub.commit(LONG_S * 2))
+            await asyncio.sleep(0.05)
+            await cancel_all(waits, commits)
+            for task in (waits, commits):
+                with pytest.raises(fmqclient.Unavailable, match="cancelled"):
+                    await task
+            with pytest.raises(fmqclient.Unavailable, match="cancelled"):
+                await anext(sub)
+            assert all(sub.connected.values())

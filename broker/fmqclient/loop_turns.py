@@ -54,13 +54,15 @@ class LoopTurns:
             asyncio.get_running_loop().call_soon(self._turned)
             return False
         self._calls = calls = self._calls + 1
+        if calls >= TURN_EVERY:
+            return True
         if calls < self._look_at:
             return False
         now_ms = self._clock.monotonic_ms()
         quick = now_ms - self._looked_ms <= 1
         self._look_at = calls + (_QUICK_CALLS if quick else 1)
         self._looked_ms = now_ms
-        return calls >= TURN_EVERY or now_ms - self._since_ms >= TURN_MS
+        return now_ms - self._since_ms >= TURN_MS
 
     async def give(self) -> None:
         """Let the loop turn: the longer, the longer it was held."""

@@ -42,6 +42,19 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.fixture(autouse=True)
+def logging_configuration() -> Iterator[None]:
+    """Commands configure structlog for their process: a test leaves it as it was.
+
+    A command that silences its log would silence it for each later test of the same process.
+    """
+    import structlog
+
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
+
 @pytest.fixture(scope="session")
 def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[EmbeddedZooKeeper]":
     """A real ZooKeeper process, ended with the run."""

@@ -50,7 +50,6 @@ def log_to_stderr() -> None:
             ),
         ],
         logger_factory=_Lines(),
-        cache_logger_on_first_use=True,
     )
 
 

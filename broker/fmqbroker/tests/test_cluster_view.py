@@ -208,7 +208,6 @@ async def test_a_topic_has_all_groups_unless_some_are_named(view: ClusterView) -
         ("", 1, [], "is no name for a topic"),
         ("a", 0, [], "not 0"),
         ("a", 1025, [], "not 1025"),
-        ("a", 1, [TopicGroup(GroupName("gx"), 1)], "no group 'gx'; there are: g1, g2"),
         ("a", 1, [TopicGroup(G1, 1), TopicGroup(G1, 1)], "named twice"),
         ("a", 1, [TopicGroup(G1, 1, weight=0)], "weight above 0"),
     ],
@@ -218,6 +217,12 @@ async def test_bad_topics_are_refused_by_name_of_the_fault(
 ) -> None:
     with pytest.raises(InvalidArgument, match=said):
         await view.create_topic(name, queues, groups, if_not_exists=True)
+    assert not view.topics
+
+
+async def test_a_topic_in_an_unknown_group_is_not_found(view: ClusterView) -> None:
+    with pytest.raises(NotFound, match="no group 'gx'; there are: g1, g2"):
+        await view.create_topic("a", 1, [TopicGroup(GroupName("gx"), 1)], if_not_exists=True)
     assert not view.topics
 
 

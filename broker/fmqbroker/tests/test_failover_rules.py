@@ -12,6 +12,7 @@ from fmqbroker.commit import CommitFrontier
 from fmqbroker.failover import Failover
 from fmqbroker.failover_evidence import Gatherer
 from fmqbroker.gate import Gate
+from fmqbroker.state_log import StateLog
 from fmqcore.cluster import GroupState, Mode, Versioned
 from fmqcore.failover import Action, Decision, LeaseRule, Part
 from fmqcore.failover.claims import Tenure
@@ -51,6 +52,7 @@ def driver(
         "_group": SimpleNamespace(state=Versioned(state, 1), unsettled=unsettled, standing=2),
         "_terms": terms,
         "_gatherer": SimpleNamespace(granted_until=lambda: 0),
+        "_state_log": StateLog(),
         "_slave": SimpleNamespace(upstream=SimpleNamespace(claiming=None)),
     }
     for name, part in (parts | more).items():

@@ -44,7 +44,7 @@ class Sub:
 
 @pytest.mark.parametrize(
     ("options", "acks"),
-    [(["-g", "g"], 1), (["-g", "g", "--no-ack"], 0), ([], 1), (["--no-ack"], 1)],
+    [(["-g", "g"], 1), (["-g", "g", "--no-ack"], 0), ([], 1)],
 )
 def test_only_the_progress_of_a_named_group_may_be_left_as_it_was(
     capfd: pytest.CaptureFixture[str],

@@ -44,13 +44,13 @@ def test_the_packaged_one_if_there_is_no_other_or_it_is_asked_for(tmp_path: Path
 
 def test_no_java_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "find_spec", lambda name: None)
-    with pytest.raises(java.NoJava, match=r"pip install 'fmq\[demo\]'"):
+    with pytest.raises(java.NoJava, match=r"pip install 'fmq-broker\[demo\]'"):
         java.find_java({"PATH": "/nowhere"})
 
 
 def test_no_pyspark_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "find_spec", lambda name: None)
-    with pytest.raises(embedded.ZooKeeperFailed, match=r"pip install 'fmq\[demo\]'"):
+    with pytest.raises(embedded.ZooKeeperFailed, match=r"pip install 'fmq-broker\[demo\]'"):
         embedded.find_jars()
 
 

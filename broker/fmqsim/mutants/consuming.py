@@ -129,8 +129,8 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
         "who has dialled again holds nothing, hears nothing of that, and waits for ever",
         (
             "fmqbroker/consumer_groups.py",
-            "        if self.sessions.get(session.id) is session:\n            del",
-            "        if session.id in self.sessions:\n            del",
+            "        if self.sessions.get(session.id) is session:\n            if not",
+            "        if session.id in self.sessions:\n            if not",
         ),
         tests=(
             "broker/fmqbroker/tests/test_fetch_groups.py::test_an_older_stream_of_a_session_takes_nothing_along_when_it_ends",

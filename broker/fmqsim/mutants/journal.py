@@ -162,8 +162,8 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "on a full disk its master opens no term, and its reader has stopped",
         (
             "fmqbroker/offset_store.py",
-            "        end = self._append(entries, for_term=True)\n",
-            "        end = self._append(entries)\n",
+            "        end = await append_offsets(self._journal, entries, for_term=True)\n",
+            "        end = await append_offsets(self._journal, entries)\n",
         ),
         tests=(
             "broker/fmqbroker/tests/test_journal_full_terms.py::"

@@ -333,7 +333,13 @@ CASES = [
         BROKER,
         "The clock of broker g-0 jumped, or its journal holds times of the future",
     ),
-    Case("FmqClockInDoubt", of("fmq_store_time_ahead_seconds", "61x240"), 60, BROKER),
+    Case(
+        "FmqClockInDoubt",
+        of("fmq_store_time_ahead_seconds", "61x240"),
+        60,
+        BROKER,
+        "The clock of broker g-0 jumped, or its journal holds times of the future",
+    ),
     Case(
         "FmqClockInDoubt",
         of("fmq_clock_in_doubt", "0x240") | of("fmq_store_time_ahead_seconds", "60x240"),

@@ -70,6 +70,13 @@ class Brokers:
         self.closed += addresses.values()
 
 
+class Alone:
+    """The cache of a cluster in which no other group is being updated."""
+
+    def updating(self) -> list[tuple[Key, str]]:
+        return []
+
+
 class World:
     def __init__(self, ensemble: Ensemble, cache: Cache) -> None:
         self.ensemble, self.brokers = ensemble, Brokers()
@@ -204,7 +211,7 @@ async def a_round(
     async def look(_group: Any, failures: tuple[Failure, ...]) -> Observation:
         return replace(made.seen(), failures=failures)
 
-    observer = SimpleNamespace(look=look, ensembles=Ensemble())
+    observer = SimpleNamespace(look=look, ensembles=Ensemble(), cache=Alone())
     groups = Groups(cast(Observer, observer), cast(Applier, applier))
     return await groups.round(KEY, body or made.body, before, lambda: None)
 
@@ -278,7 +285,7 @@ async def test_what_was_not_seen_at_the_look_before_was_not_watched() -> None:
     async def look(_group: Any, _failures: tuple[Failure, ...]) -> Observation:
         return made.seen()
 
-    observer = SimpleNamespace(look=look, ensembles=Ensemble())
+    observer = SimpleNamespace(look=look, ensembles=Ensemble(), cache=Alone())
     rounds = Groups(cast(Observer, observer), cast(Applier, applier))
     for away in (False, False, True, True, False, False):
         made.zookeeper_away = away

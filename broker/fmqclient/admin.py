@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from fmqclient.arguments import as_places, check_text
 from fmqclient.connections import Backoff, Connections
-from fmqclient.infos import BrokerStatus, GroupInfo, QueueOffsets, TopicInfo, status_of
+from fmqclient.infos import BrokerStatus, GroupInfo, QueueOffsets, TopicInfo, offsets_of, status_of
 from fmqclient.outbox import pinned_group
-from fmqclient.routes import Routes, topic_of
+from fmqclient.routes import STRANGE_MS, Routes, topic_of
 from fmqclient.settings import Start, start_at
 from fmqclient.topic_changes import alter_request
 from fmqcore.errors import (
@@ -144,6 +144,7 @@ class Admin:
         except NotFound as refused:
             if known is None or not _tried_before(refused):
                 raise
+        self._routes.forget(name)
         await self._routes.refresh()
 
     async def topics(self) -> list[TopicInfo]:
@@ -153,10 +154,8 @@ class Admin:
 
     async def topic(self, name: str) -> TopicInfo:
         """One topic. Raises `UnknownTopic`."""
-        found = next((t for t in await self.topics() if t.name == name), None)
-        if found is None:
-            raise UnknownTopic(f"there is no topic {name!r}")
-        return found
+        found = {topic.name: topic for topic in await self.topics()}
+        return found.get(name) or await self._routes.topic(name)
 
     # ---- consumer groups
 
@@ -178,7 +177,7 @@ class Admin:
         check_text("topic", topic)
         rows: list[QueueOffsets] = []
         for name in await self._groups_of(topic):
-            rows += [_offsets(row) for row in await self._rows(name, topic, group)]
+            rows += [offsets_of(row) for row in await self._rows(name, topic, group)]
         return sorted(rows, key=lambda r: (r.group, r.topic, r.broker_group, r.queue))
 
     async def _rows(self, name: GroupName, topic: str, group: str) -> list[admin_pb2.QueueOffsets]:
@@ -247,7 +246,7 @@ class Admin:
             except StaleAssignment as stale:
                 why = str(stale)  # also if an earlier try of ours was heard after all
             else:
-                return [_offsets(row) for row in reply.queues]
+                return [offsets_of(row) for row in reply.queues]
             await backoff.wait()
         raise Unavailable(f"somebody else moves it again and again: {why}")
 
@@ -322,9 +321,26 @@ class Admin:
         raise Unavailable(f"no broker answers: {'; '.join(said) or 'the routes are empty'}")
 
     async def _ask_reader(self, group: GroupName, method: Method, request: Any) -> Any:
-        """The broker of a group that serves its reads. What is raised has a cause as above."""
+        """The broker of a group that serves its reads. It may hear of a topic later than others,
+        so `UnknownTopic` counts after `STRANGE_MS` only, or once no broker knows the topic."""
+        until_ms = self._clock.monotonic_ms() + STRANGE_MS
+        backoff, lost = Backoff(self._clock), None
+        while True:
+            try:
+                return await self._ask_reader_once(group, method, request, lost)
+            except UnknownTopic as unknown:
+                if self._clock.monotonic_ms() >= until_ms:
+                    raise
+                lost = unknown.__cause__
+            await backoff.wait()
+            await self._routes.refresh()
+            await self._routes.topic(request.topic)
+
+    async def _ask_reader_once(
+        self, group: GroupName, method: Method, request: Any, lost: BaseException | None
+    ) -> Any:
+        """Ask the reader; `lost` is an earlier try without an answer, the cause as above."""
         said: list[str] = []
-        lost: FmqError | None = None
         for again in (False, True):
             if again:
                 await self._routes.refresh()
@@ -366,7 +382,7 @@ class Admin:
         ]
 
 
-def _raise(reply: Any, cause: FmqError | None = None) -> None:
+def _raise(reply: Any, cause: BaseException | None = None) -> None:
     if reply.HasField("error"):
         error: FmqError = error_of(reply.error.code, reply.error.message)
         raise error from cause
@@ -375,22 +391,6 @@ def _raise(reply: Any, cause: FmqError | None = None) -> None:
 def _tried_before(refused: FmqError) -> bool:
     """Whether an earlier try may have done what this one was refused for."""
     return refused.__cause__ is not None
-
-
-def _offsets(row: admin_pb2.QueueOffsets) -> QueueOffsets:
-    return QueueOffsets(
-        group=row.group,
-        topic=row.topic,
-        broker_group=row.broker_group,
-        queue=row.queue_id,
-        committed=row.committed,
-        begin=row.begin,
-        end=row.end,
-        in_flight=row.in_flight,
-        session=row.session,
-        client=row.client,
-        acked=row.acked,
-    )
 
 
 def _number(what: str, value: int, below: int = 2**63) -> int:

@@ -133,3 +133,20 @@ def status_of(reply: admin_pb2.StatusReply, address: str) -> BrokerStatus:
 
 
 __all__ = ["BrokerStatus", "GroupInfo", "QueueOffsets", "ReplicaStatus", "TopicInfo", "status_of"]
+
+
+def offsets_of(row: admin_pb2.QueueOffsets) -> QueueOffsets:
+    """Progress in one queue as the wire has it."""
+    return QueueOffsets(
+        group=row.group,
+        topic=row.topic,
+        broker_group=row.broker_group,
+        queue=row.queue_id,
+        committed=row.committed,
+        begin=row.begin,
+        end=row.end,
+        in_flight=row.in_flight,
+        session=row.session,
+        client=row.client,
+        acked=row.acked,
+    )

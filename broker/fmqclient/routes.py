@@ -38,6 +38,7 @@ class Routes:
         self._asked_last = ""  # who answered last: asked first
         self._silent: dict[str, None] = {}  # who did not: asked last
         self._topics: dict[str, None] = {}  # those of interest; none = all
+        self._made: dict[str, tuple[TopicConfig, int]] = {}  # by this client, and until when
         self._lock = asyncio.Lock()
         self._started = self._ended = 0
         self._failed: Unavailable | None = None  # how the newest that ended did
@@ -83,9 +84,25 @@ class Routes:
         return known
 
     def know(self, topic: TopicConfig) -> None:
-        """It was made just now: who answers next may not have heard of it."""
+        """Keep a topic that was made just now for `STRANGE_MS`, whatever other brokers answer:
+        they may not have heard of it yet."""
+        self._made[topic.name] = (topic, self._clock.monotonic_ms() + STRANGE_MS)
         self.table = merge(self.table, (), (topic,), (topic.name,))
         self._tell()
+
+    def forget(self, name: str) -> None:
+        """Keep a topic no longer: this client has deleted it."""
+        self._made.pop(name, None)
+
+    def _with_made(self, table: RouteTable) -> RouteTable:
+        """The table with what this client made and the answering broker has not heard of."""
+        now_ms = self._clock.monotonic_ms()
+        self._made = {name: made for name, made in self._made.items() if now_ms < made[1]}
+        for name, (made, _) in self._made.items():
+            found = table.topics.get(name)
+            if found is None or (found.id == made.id and _lacks_queues(found, made)):
+                table = merge(table, (), (made,), (name,))
+        return table
 
     def knows_newer(self, name: str, number: int) -> bool:
         """Whether that topic had the name before the one that has it now."""
@@ -135,6 +152,7 @@ class Routes:
             )
             if asked:  # what is not asked for grows old
                 self.table = self.table.of_topics(self._topics)
+            self.table = self._with_made(self.table)
         self._tell()
 
     def _tell(self) -> None:
@@ -167,6 +185,11 @@ class Routes:
         names = (self._asked_last, *(a for _, a in sorted(known)), *self._seeds)
         unique = [name for name in dict.fromkeys(names) if name]
         return sorted(unique, key=self._silent.__contains__)
+
+
+def _lacks_queues(found: TopicConfig, made: TopicConfig) -> bool:
+    """Whether `found` is older than `made`: a topic gains queues and groups, and loses none."""
+    return any(found.queues_in(group.group) < group.queues for group in made.groups)
 
 
 def _group(route: client_pb2.GroupRoute) -> GroupRoute:

@@ -14,11 +14,21 @@ from pathlib import Path
 
 import pytest
 
+import fmqclient
 from e2e.seeing.causing import causes
 from e2e.seeing.chart import OF_BROKERS, eager_rules, panels
 from e2e.seeing.drawing import draw, series
 from e2e.seeing.prometheus import NEEDED, Prometheus, Target, available, prometheus
-from e2e.seeing.watched import append_in_the_future, begin_groups, fill, join, load, watched
+from e2e.seeing.watched import (
+    READERS,
+    TOPIC,
+    append_in_the_future,
+    begin_groups,
+    fill,
+    join,
+    load,
+    watched,
+)
 from fmqclient.dev.plan import ClusterOptions
 from fmqcore.policy import AckPolicy, HowMany
 
@@ -190,6 +200,12 @@ async def test_consumers_are_far_behind(tmp_path: Path) -> None:
         await join(cluster)
         async with scraped(tmp_path, cluster.targets()) as found:
             await silent(found, "FmqConsumersLag")
+            async with (  # the alert counts groups that had members only
+                fmqclient.connect(cluster.url) as client,
+                client.consumer(TOPIC, group=READERS, start="earliest"),
+            ):
+                members = partial(found.query, "fmq_consumer_members > 0")
+                await found.until(members, "a member is scraped")
             await fill(cluster, 1_000_100, 1)
             wanted = partial(fires, found, "FmqConsumersLag", topic="orders")
             await found.until(wanted, "they are seen to be behind")

@@ -6,6 +6,7 @@ from fmqoperator.tests.alert_samples import (
     GROUP,
     JOB,
     LAG,
+    MEMBERS,
     MUCH,
     NEGLECTED,
     NEW,
@@ -369,12 +370,22 @@ CASES = [
     Case("FmqZooKeeperAway", of("fmq_zookeeper_connected", "1x240", "1x240"), None),
     Case(  # of two groups together
         "FmqConsumersLag",
-        {LAG % ("g", "g-0"): "600000x240", LAG % ("h", "h-0"): "600000x240"},
+        {LAG % ("g", "g-0"): "600000x240", LAG % ("h", "h-0"): "600000x240"}
+        | {MEMBERS % ("g", "g-0"): "1 0x239", MEMBERS % ("h", "h-0"): "0x240"},
         600,
         {"cluster": "c", "topic": "t", "consumer_group": "r"},
         "Consumers r are 1.2M messages behind on t",
     ),
-    Case("FmqConsumersLag", {LAG % ("g", "g-0"): "1000000x240"}, None),
+    Case(
+        "FmqConsumersLag",
+        {LAG % ("g", "g-0"): "1000000x240", MEMBERS % ("g", "g-0"): "1x240"},
+        None,
+    ),
+    Case(  # nobody has read for a day: the group is gone, its progress is kept for a while
+        "FmqConsumersLag",
+        {LAG % ("g", "g-0"): "2000000x240", MEMBERS % ("g", "g-0"): "0x240"},
+        None,
+    ),
     Case(
         "FmqOperatorStalls",
         {OPERATOR: "0x3 75x240"},

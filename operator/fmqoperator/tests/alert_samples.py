@@ -38,6 +38,7 @@ MUCH = 64 * 1024 * 1024
 WORKS = 'fmq_operator_works{instance="%s"}'
 OPERATOR = 'fmq_operator_stalled_seconds{instance="o"}'
 LAG = 'fmq_consumer_lag_messages{cluster="c",group="%s",broker="%s",topic="t",consumer_group="r"}'
+MEMBERS = LAG.replace("lag_messages", "members")
 
 TOPIC = 'fmq_operator_topic_ready{cluster="c",topic="t"}'
 JOB = 'fmq_operator_job_failed{job_namespace="n",group="g",broker_job="j"}'

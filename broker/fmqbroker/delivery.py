@@ -44,6 +44,7 @@ class Pick(NamedTuple):
     lease: Lease
     position: Position
     total_len: int
+    again: bool  # it may have been sent before, whether or not a program got it
 
 
 class Puller:
@@ -80,6 +81,7 @@ class Puller:
                 first_offset=first,
                 end_offset=end,
                 delivery_count=deliveries,
+                again=pick.again,
                 batch=batch,
             )
             sent, before = sent + len(batch), pick.position
@@ -198,14 +200,16 @@ class Puller:
         now_ms, timeout_ms = self._clock.monotonic_ms(), session.ack_timeout_ms
         latest_ms = now_ms + UNTOUCHED * timeout_ms
         session.leases += 1
-        leases = group.progress[queue].lease(
+        progress = group.progress[queue]
+        fresh = progress.next
+        leases = progress.lease(
             *(want[0], stop, now_ms + timeout_ms, latest_ms),
             seen=not session.hand_overs,
             number=session.leases,
         )
         session.credit_records -= sum(end - first for first, end, _ in leases)
         return [
-            Pick(queue, generation, lease, entry.position, entry.total_len)
+            Pick(queue, generation, lease, entry.position, entry.total_len, lease.first < fresh)
             for lease, entry in _split(leases, chosen)
         ]
 

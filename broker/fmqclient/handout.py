@@ -90,7 +90,7 @@ class Handout:
 
     def deliver(self, chunk: Chunk) -> None:
         """A delivery came: to the end of the line."""
-        if chunk.delivery_count > 1:
+        if chunk.again:
             chunk.say_again()
             self._leave_out_waiting(chunk)
         elif (waiting := self._waiting.get(chunk.track)) is not None:

@@ -21,6 +21,7 @@ class Chunk:
     """One delivery: a range of one batch, its columns taken apart."""
 
     __slots__ = (
+        "again",
         "base",
         "born_ms",
         "bytes",
@@ -79,6 +80,7 @@ class Chunk:
         self.bytes = len(raw)
         self.credit = end - first  # messages of it that count as buffered
         self.delivery_count = delivery.delivery_count
+        self.again = _again(delivery)
         self.store_ms = header.store_ms
         self.values, self.keys, self.tags, self.headers, self.born_ms = records
 
@@ -93,12 +95,13 @@ class Chunk:
         chunk.bytes = 0
         chunk.credit = end - first
         chunk.delivery_count = delivery.delivery_count
+        chunk.again = _again(delivery)
         return chunk
 
     @property
     def may_be_a_copy(self) -> bool:
         """Whether the program may have got some of it before."""
-        return self.delivery_count > 1 or self.track.renewed
+        return self.again or self.track.renewed
 
     def is_done(self, offset: int) -> bool:
         """Whether the program has acked it meanwhile: another copy of it."""
@@ -126,6 +129,11 @@ class Chunk:
             gap for first, end in self.ranges for gap in track.not_done(first, end, term, epoch)
         ]
         return self.ranges
+
+
+def _again(delivery: client_pb2.Delivery) -> bool:
+    """Whether a copy may have come before. An older broker counts copies instead."""
+    return delivery.again or delivery.delivery_count > 1
 
 
 class Acker:

@@ -181,6 +181,7 @@ class ConsumeDouble:
                 peeked = progress.peek(Offset(batch.header.end_offset))
                 if peeked is None or self.credit <= 0 or peeked[0] < batch.base_offset:
                     continue
+                fresh = progress.next
                 for lease in progress.lease(*peeked, deadline_ms=1 << 60):
                     self.credit -= len(batch.raw)
                     replies.append(
@@ -192,6 +193,7 @@ class ConsumeDouble:
                                     first_offset=lease.first,
                                     end_offset=lease.end,
                                     delivery_count=lease.deliveries,
+                                    again=lease.first < fresh,
                                     batch=batch.raw,
                                 )
                             ]

@@ -90,6 +90,20 @@ async def test_a_copy_that_waits_while_its_acks_are_stored_is_not_shown() -> Non
     assert rig.take() == []
 
 
+async def test_a_copy_with_count_one_is_left_out_once_acked() -> None:
+    """Its count is 1: no hand-over was reported yet when the broker sent it again."""
+    rig = Rig()
+    await rig.told(assigned(1), delivery(1))
+    messages = rig.take()
+    copy = piece(0, 4, RAW, count=1)
+    copy.again = True
+    await rig.told(ConsumeReply(deliveries=[copy]))
+    assert [message.offset for message in rig.take(1)] == [0], "not acked yet: overdue"
+    for message in messages:
+        message.ack_now()
+    assert rig.take() == []
+
+
 async def test_what_waits_here_while_it_is_overdue_is_shown_once() -> None:
     """The program was busy for longer than the broker waits."""
     rig = Rig()

@@ -325,20 +325,22 @@ class Skipped(_message.Message):
     def __init__(self, queue_id: _Optional[int] = ..., first_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
 class Delivery(_message.Message):
-    __slots__ = ("queue_id", "generation", "first_offset", "end_offset", "delivery_count", "batch")
+    __slots__ = ("queue_id", "generation", "first_offset", "end_offset", "delivery_count", "batch", "again")
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
     queue_id: int
     generation: int
     first_offset: int
     end_offset: int
     delivery_count: int
     batch: bytes
-    def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., first_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., delivery_count: _Optional[int] = ..., batch: _Optional[bytes] = ...) -> None: ...
+    again: bool
+    def __init__(self, queue_id: _Optional[int] = ..., generation: _Optional[int] = ..., first_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., delivery_count: _Optional[int] = ..., batch: _Optional[bytes] = ..., again: _Optional[bool] = ...) -> None: ...
 
 class RouteRequest(_message.Message):
     __slots__ = ("topics",)

@@ -11,6 +11,7 @@ group come back to a new master one after another.
 Leaves on disk: OFFSETS batches.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -20,6 +21,7 @@ from fmqbroker.gate import Gate
 from fmqbroker.group_table import GroupTable
 from fmqbroker.journal import Journal
 from fmqbroker.offset_store import OffsetStore
+from fmqbroker.slices import Slices
 from fmqcore.errors import FmqError
 from fmqcore.journal.offsets import OffsetKey, tombstone
 from fmqcore.journal.state import PRESENCE_QUEUE, TEMPORARY_QUEUE
@@ -33,9 +35,9 @@ TEMPORARY_MS: Final = 10 * 60 * 1000
 _GRACE_MS: Final = 10 * 60 * 1000
 """A new master waits so long at most before anything goes."""
 _AT_ONCE: Final = 5_000
-"""Entries in one OFFSETS append."""
-_SLICE: Final = 1_000
-"""Entries between two turns of the loop."""
+"""Entries that may go in one look, but for the rest of the last group."""
+_A_WRITE: Final = 500
+"""Entries in one write and one turn of the loop, but for the rest of the last group."""
 
 _log = structlog.get_logger()
 _GroupKey = tuple[str, TopicId]
@@ -91,26 +93,27 @@ class IdleGroups:
 
     async def _progress(self) -> dict[_GroupKey, list[OffsetKey]]:
         """Progress entries by group and topic."""
-        found: dict[_GroupKey, list[OffsetKey]] = {}
-        for number, (key, entry) in enumerate(list(self._journal.state.offsets.items()), 1):
-            if not entry.deleted:
-                found.setdefault((key.group, key.topic_id), []).append(key)
-            if not number % _SLICE:
-                await self._clock.sleep(0)
+        slices, found = Slices(), dict[_GroupKey, list[OffsetKey]]()
+        for topic_id in self._journal.state.offsets.topics():
+            for group in list(self._journal.state.offsets.groups_in(topic_id)):
+                table = self._journal.state.offsets
+                keys = [OffsetKey(group, topic_id, q) for q in table.queues_of(group, topic_id)]
+                if kept := [key for key in keys if not table[key].deleted]:
+                    found[group, topic_id] = kept
+                await slices.step(1 + len(keys))
         return found
 
     async def _sorted_out(
         self, progress: Iterable[_GroupKey]
     ) -> tuple[list[_GroupKey], list[_GroupKey]]:
         """Groups whose note is to be written, and those whose time is over."""
-        unnoted, over = [], []
-        for number, key in enumerate(progress, 1):
+        slices, unnoted, over = Slices(), list[_GroupKey](), list[_GroupKey]()
+        for key in progress:
             if self._is_to_be_noted(key):
                 unnoted.append(key)
             elif self._is_over(key):
                 over.append(key)
-            if not number % _SLICE:
-                await self._clock.sleep(0)
+            await slices.step()
         return unnoted, over
 
     # ---- who has members
@@ -124,26 +127,33 @@ class IdleGroups:
 
     async def _note(self, keys: Iterable[_GroupKey]) -> None:
         notes = [OffsetKey(*key, self._note_queue(key)) for key in keys]
-        for at in range(0, len(notes), _AT_ONCE):
-            part = notes[at : at + _AT_ONCE]
-            await self._offsets.put({k: tombstone(self._offsets.next_version(k)) for k in part})
+        for at in range(0, len(notes), _A_WRITE):
+            await self._store_tombstones(notes[at : at + _A_WRITE])
+
+    async def _store_tombstones(self, keys: list[OffsetKey]) -> None:
+        versions = self._offsets.next_versions(keys)
+        await self._offsets.put({key: tombstone(version) for key, version in versions.items()})
 
     # ---- who goes
     async def _forget(self, progress: dict[_GroupKey, list[OffsetKey]]) -> int:
-        gone: list[_GroupKey] = []
-        keys: list[OffsetKey] = []
-        for group, entries in progress.items():
-            if len(keys) < _AT_ONCE and self._is_over(group):  # a member may have come
-                self._groups.forget(*group)
-                gone.append(group)
-                keys += entries
-        if not keys:
-            return 0
-        await self._offsets.put({k: tombstone(self._offsets.next_version(k)) for k in keys})
-        self.forgotten += len(gone)
-        some = [f"{name} on topic {topic_id}" for name, topic_id in sorted(gone)[:10]]
-        _log.info("idle_groups_forgotten", groups=len(gone), entries=len(keys), names=some)
-        return len(keys)
+        waiting, gone, entries = deque(progress.items()), list[_GroupKey](), 0
+        while waiting and entries < _AT_ONCE:
+            keys: list[OffsetKey] = []
+            # Asked and forgotten in one turn of the loop: a session must not join in between.
+            while waiting and len(keys) < _A_WRITE:
+                group, of_group = waiting.popleft()
+                if self._is_over(group):
+                    self._groups.forget(*group)
+                    gone.append(group)
+                    keys += of_group
+            if keys:
+                await self._store_tombstones(keys)
+                entries += len(keys)
+        if gone:
+            self.forgotten += len(gone)
+            names = [f"{name} on topic {topic_id}" for name, topic_id in sorted(gone)[:10]]
+            _log.info("idle_groups_forgotten", groups=len(gone), entries=entries, names=names)
+        return entries
 
     def _is_over(self, key: _GroupKey) -> bool:
         noted_ms, retention_ms = self._journal.state.present_ms(*key), self._kept_ms(key)

@@ -232,15 +232,12 @@ class JournalState:
     def _old_tombstones(self, now_ms: int) -> list[OffsetKey]:
         """Those that leave SNAP; of presence only where no progress is left."""
         old = [key for key, ms in self.deleted_ms.items() if now_ms - ms > TOMBSTONE_MS]
-        if not any(key.queue_id in _NOTES for key in old):
-            return old
-        deleted = self.deleted_ms
-        kept = {(key.group, key.topic_id) for key in self.offsets if key not in deleted}
-        return [
-            key
-            for key in old
-            if key.queue_id not in _NOTES or (key.group, key.topic_id) not in kept
-        ]
+        return [key for key in old if key.queue_id not in _NOTES or not self._has_progress(key)]
+
+    def _has_progress(self, note: OffsetKey) -> bool:
+        group, topic_id, _ = note
+        queues = self.offsets.queues_of(group, topic_id)
+        return any(OffsetKey(group, topic_id, q) not in self.deleted_ms for q in queues)
 
     def _check(self, fields: Fields) -> None:
         if self.epochs != sorted(set(self.epochs)):
@@ -271,7 +268,12 @@ class JournalState:
             self.topics[topic_id] = (name, queues)
             return
         self.topics.pop(topic_id, None)
-        keys = [k for k in self.offsets if k.topic_id == topic_id]
+        table = self.offsets
+        keys = [
+            OffsetKey(group, topic_id, queue)
+            for group in table.groups_in(topic_id)
+            for queue in table.queues_of(group, topic_id)
+        ]
         for key in keys:
             del self.offsets[key]
             self.deleted_ms.pop(key, None)

@@ -329,7 +329,7 @@ class Admin:
             try:
                 return await self._ask_reader_once(group, method, request, lost)
             except UnknownTopic as unknown:
-                if self._clock.monotonic_ms() >= until_ms:
+                if not request.topic or self._clock.monotonic_ms() >= until_ms:
                     raise
                 lost = unknown.__cause__
             await backoff.wait()

@@ -145,7 +145,7 @@ class Space:
         """Raise `DiskFull` if a file of that size leaves less than is kept from such a claim."""
         free = await self._disk.free_bytes()
         kept = self._kept if claim is Claim.DATA else 0
-        if low := self._too_low(free - size, kept):
+        if low := self._too_low(free, kept, size):
             raise DiskFull(f"a file of {size} bytes is wanted: {low}")
         self._free = min(self._free, free - size)
 
@@ -187,10 +187,10 @@ class Space:
         if self.no_data:
             self.changed.notify()
 
-    def _too_low(self, free: int, kept: int) -> str:
-        if free >= kept:
+    def _too_low(self, free: int, kept: int, wanted: int = 0) -> str:
+        if free - wanted >= kept:
             return ""
         return (
-            f"{max(free, 0)} bytes are free at {self._disk.path}, min_free_bytes keeps "
+            f"{free} bytes are free at {self._disk.path}, min_free_bytes keeps "
             f"{kept}: make room, or shorten the retention"
         )

@@ -135,6 +135,11 @@ def answer_of(seen: Observation, broker: str) -> Answer | None:
     return seen.answers.get(BrokerId(broker))
 
 
+def reaching(seen: Observation) -> list[str]:
+    """Brokers that say that they are connected to ZooKeeper."""
+    return sorted(b for b, answer in seen.answers.items() if answer.zookeeper_connected)
+
+
 def master_serves(seen: Observation) -> bool:
     """The group is in mode MASTER, and its master says so itself, in that very epoch."""
     state = state_of(seen)

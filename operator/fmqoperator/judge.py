@@ -9,7 +9,7 @@ from typing import Final
 from fmqcore.cluster import Mode
 from fmqcore.policy import can_meet
 from fmqcore.words import BrokerId, Permission
-from fmqoperator import facts, root_causes, trouble, volumes
+from fmqoperator import facts, redundancy, root_causes, trouble, volumes
 from fmqoperator.outlook import Outlook
 from fmqoperator.resources import FENCE, Access
 from fmqoperator.resources.job import Verdict as JobVerdict
@@ -95,6 +95,7 @@ def verdicts(seen: Observation, what: Outlook) -> list[Verdict]:
         volumes.verdict(seen),
         fenced(seen),
         _paused(seen),
+        redundancy.verdict(seen),
         *_index(seen),
     ]
 
@@ -247,6 +248,10 @@ def _not_asked(seen: Observation) -> str:
     return _UNASKED if seen.zookeeper is None else ""
 
 
+_REMEDY: Final = "look at spec.zookeeper.connect"
+_AS_OF_LAST: Final = "master, epoch and inSync are as the operator read them last"
+
+
 def zookeeper(seen: Observation) -> Verdict:
     """Whether the operator and the brokers reach it."""
     kind, where = "ZooKeeperConnected", seen.group.spec.zookeeper.connect
@@ -254,7 +259,10 @@ def zookeeper(seen: Observation) -> Verdict:
         why = seen.zookeeper_why or f"{where} does not answer"
         if seen.zookeeper_bad:
             return Verdict(kind, "False", UNREADABLE, f"{where} answers, but {why}")
-        return Verdict(kind, "False", "Unreachable", f"{why}: look at spec.zookeeper.connect")
+        if reach := facts.reaching(seen):
+            said = f"{why}, but {', '.join(reach)} can reach it: brokers fail over by themselves"
+            return Verdict(kind, "False", "OperatorCut", f"{said}; {_AS_OF_LAST}; {_REMEDY}")
+        return Verdict(kind, "False", "Unreachable", f"{why}: {_REMEDY}")
     if elsewhere := facts.serve_elsewhere(seen):
         said = (
             f"{where} knows nothing of this group, and {', '.join(elsewhere)} serve it by what "

@@ -275,10 +275,18 @@ def _zookeeper(seen: Observation) -> Iterator[Action]:
         if before == "False" and _has_been_ms(seen, "ZooKeeperConnected") >= _AT_FIRST_MS:
             yield Tell("Warning", "ZooKeeperUnreachable", now.message)
     elif now.status == "False" != before:
-        why = "masters serve on while their slaves are linked to them, and nobody fails over"
-        yield Tell("Warning", "ZooKeeperAway", f"{now.message}; {why}")
+        yield Tell("Warning", "ZooKeeperAway", f"{now.message}{_what_follows(seen)}")
     elif now.status == "True" and before == "False" and _was_told_away(seen):
         yield Tell("Normal", "ZooKeeperBack", f"{now.message} answers again")
+
+
+def _what_follows(seen: Observation) -> str:
+    """What it means for the group that its ZooKeeper is away, as far as brokers say."""
+    if facts.reaching(seen):
+        return ""  # the message says it
+    if not seen.answers:
+        return "; no broker answers the operator: whether they reach ZooKeeper is not known"
+    return "; masters serve on while their slaves are linked to them, and nobody fails over"
 
 
 def _storage(seen: Observation) -> Iterator[Action]:

@@ -25,11 +25,15 @@ from fmqoperator.resources import (
 from fmqoperator.resources.base import MAX_BROKERS
 from fmqoperator.resources.status import Memory
 from fmqoperator.seen import Observation, Replica
-from fmqoperator.times import as_text
+from fmqoperator.times import as_text, of_text
 from fmqoperator.words import Move, Verdict
 
 COALESCE_MS: Final = 10_000
 """What changes with the traffic is written at most so often."""
+
+SEEN_MS: Final = 60_000
+"""If nothing else changes, `seenAt` is written at most so often: 200 groups at rest cost the API
+server 3 writes per second."""
 
 _NOBODY: Final = "nobody"
 _NO_OUTLOOK: Final = Outlook(None, None, False, (), None, ())
@@ -48,13 +52,18 @@ def status(seen: Observation) -> Json:
     brokers = _brokers(seen)
     lags = [b.lag_bytes for b in brokers if b.lag_bytes is not None]
     known, elsewhere = seen.zookeeper is not None, facts.serve_elsewhere(seen)
+    served = judge.served(seen, next(v for v in found if v.type == "WriteAvailable"))
+    memory = _memory(seen, what, served)
     made = BrokerGroupStatus(
         observed_generation=group.metadata.generation,
         phase=phase,
         message=message[:1024],
         master=_master(seen),
         reader=judge.reader(seen),
-        access=judge.served(seen, next(v for v in found if v.type == "WriteAvailable")),
+        access=served,
+        seen_at=as_text(seen.now_ms),
+        no_reads_since=_since_text(memory.no_reads_since_ms),
+        no_writes_since=_since_text(memory.no_writes_since_ms),
         mode=state.mode.value if known else "UNKNOWN",
         epoch=state.epoch if known and not elsewhere else group.status.epoch,
         replicas=len(pods),
@@ -65,8 +74,8 @@ def status(seen: Observation) -> Json:
         in_sync=_in_sync(seen),
         volume_size=volumes.largest(seen),
         brokers=brokers,
-        last_transition=_transition(seen),
-        memory=_memory(seen, what),
+        last_transition=_transition(seen, served),
+        memory=memory,
         conditions=_conditions(seen, what, found, phase, message),
     )
     return made.as_json()
@@ -88,15 +97,23 @@ def patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
 def worth_writing(
     old: Mapping[str, Any], new: Mapping[str, Any], last_write_ms: int, now_ms: int
 ) -> bool:
-    """Something is different; if only what goes with the traffic, not too soon after the last."""
+    """Something is different; if only the traffic or the time, not too soon after the last."""
     if not patch(old, new):
         return False
-    return bool(patch(_steady(old), _steady(new))) or now_ms - last_write_ms >= COALESCE_MS
+    if patch(_steady(old), _steady(new)):
+        return True
+    traffic = patch(undated(old), undated(new))
+    return now_ms - last_write_ms >= (COALESCE_MS if traffic else SEEN_MS)
+
+
+def undated(value: Mapping[str, Any]) -> Json:
+    """Without the time of the look, which is another each time."""
+    return {k: v for k, v in value.items() if k != "seenAt"}
 
 
 def _steady(value: Mapping[str, Any]) -> Json:
-    """Without what changes with the traffic."""
-    out = {k: v for k, v in value.items() if k != "lag"}
+    """Without what changes with the traffic, or with time alone."""
+    out = {k: v for k, v in undated(value).items() if k != "lag"}
     out["brokers"] = [
         {k: v for k, v in b.items() if k not in ("journalEnd", "lagBytes")}
         for b in value.get("brokers", ())
@@ -179,8 +196,16 @@ def _serving(seen: Observation) -> str:
     return f"{facts.server_of(state)} {now.value}"
 
 
-def _memory(seen: Observation, what: Outlook) -> Memory:
-    """What the next round, and the next operator, must know of this one."""
+def _since_text(since_ms: int | None) -> str | None:
+    """For people; None: it is not so, or the operator did not see it begin."""
+    return as_text(since_ms) if since_ms else None
+
+
+def _memory(seen: Observation, what: Outlook, served: Access) -> Memory:
+    """What the next round, and the next operator, must know of this one.
+
+    `served`: what clients get. A master that can acknowledge nothing takes no writes.
+    """
     old, state, now = seen.group.status.memory, facts.state_of(seen), judge.access(seen)
     made = turns.noted(seen, what.children, known=what.config is not None)
     made |= awaited.noted(seen, what.step)
@@ -194,7 +219,7 @@ def _memory(seen: Observation, what: Outlook) -> Memory:
     def since(before: int | None, bit: Permission) -> int | None:
         if unheard:
             return before
-        if not opened or Permission[now.value] & bit:
+        if not opened or Permission[served.value] & bit:
             return None
         return outages.since(seen, before)
 
@@ -221,14 +246,15 @@ def _move(seen: Observation, what: Outlook) -> str:
     return seen.group.status.memory.move
 
 
-def _transition(seen: Observation) -> LastTransition | None:
+def _transition(seen: Observation, served: Access) -> LastTransition | None:
     """The last one, or a new one: another serves, or the same in another epoch."""
     old, memory = seen.group.status.last_transition, seen.group.status.memory
     serving, state = _serving(seen), facts.state_of(seen)
-    if not serving or (old is not None and (old.to, old.epoch) == (serving, state.epoch)):
+    if not serving:
         return old
-    writes = Permission[judge.access(seen).value] & Permission.WRITE
-
+    if old is not None and (old.to, old.epoch) == (serving, state.epoch):
+        return _completed(seen, old, served)
+    bits = Permission[served.value]
     return LastTransition.model_validate(
         {
             "from": memory.served or _NOBODY,
@@ -236,12 +262,31 @@ def _transition(seen: Observation) -> LastTransition | None:
             "cause": _cause(seen)[:1024],
             "at": as_text(seen.now_ms),
             "epoch": state.epoch,
-            "readOutageMs": outages.length_ms(seen, memory.no_reads_since_ms),
+            "readOutageMs": (
+                outages.length_ms(seen, memory.no_reads_since_ms)
+                if bits & Permission.READ
+                else None
+            ),
             "writeOutageMs": (
-                outages.length_ms(seen, memory.no_writes_since_ms) if writes else None
+                outages.length_ms(seen, memory.no_writes_since_ms)
+                if bits & Permission.WRITE
+                else None
             ),
         }
     )
+
+
+def _completed(seen: Observation, old: LastTransition, served: Access) -> LastTransition:
+    """With the length of an outage that outlasted the transition and is over now: a master that
+    was promoted acknowledges nothing before as many slaves are in sync as the policy asks for."""
+    memory, ends_ms = seen.group.status.memory, of_text(old.at) + 999  # `at` is cut to the second
+    since_ms, bits = memory.no_writes_since_ms, Permission[served.value]
+    if old.write_outage_ms is not None or not since_ms or not bits & Permission.WRITE:
+        return old
+    if since_ms > ends_ms:  # another one, which began later
+        return old
+    length_ms = outages.length_ms(seen, since_ms)
+    return old.model_copy(update={"write_outage_ms": length_ms})
 
 
 def _cause(seen: Observation) -> str:

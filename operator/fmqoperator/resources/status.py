@@ -78,14 +78,15 @@ class LastTransition(Part):
     epoch: int = Field(description="The epoch that it opened.")
     read_outage_ms: int | None = Field(
         default=None,
-        description="So long nobody served reads, as the operator saw it; after the end of a "
-        "container to half a second. Left out: not known, the operator did not see it begin, or "
-        "end.",
+        description="How long no broker served reads, measured as a client would: from the end of "
+        "the container or the last answer of the broker that served. Left out: it lasts "
+        "(noReadsSince), or the operator did not see it begin or end.",
     )
     write_outage_ms: int | None = Field(
         default=None,
-        description="So long nobody took writes, as the operator saw it; left out: still so, or "
-        "not known, as the operator did not see it begin, or end.",
+        description="How long no message could be acknowledged, measured as a client would: until "
+        "the policy can be met again, not only until there is a master. Left out: it lasts "
+        "(noWritesSince), or the operator did not see it begin or end.",
     )
 
 
@@ -132,6 +133,21 @@ class BrokerGroupStatus(Part):
 
     observed_generation: int = Field(
         default=0, description="The generation that this status is about."
+    )
+    seen_at: Annotated[str, Field(max_length=32)] = Field(
+        default="",
+        description="When the operator looked last: what stands here is as old as that. Written "
+        "with every other change, and at least every two minutes while an operator works.",
+    )
+    no_reads_since: Annotated[str, Field(max_length=32)] | None = Field(
+        default=None,
+        description="Since when no broker serves reads; left out: one does, or the operator did "
+        "not see it begin.",
+    )
+    no_writes_since: Annotated[str, Field(max_length=32)] | None = Field(
+        default=None,
+        description="Since when no message can be acknowledged; left out: it can be, or the "
+        "operator did not see it begin.",
     )
     phase: Phase = Field(default=Phase.PENDING, description="One word for what goes on.")
     message: Words = Field(default="", description="The same in a sentence.")

@@ -17,7 +17,7 @@ from fmqcore.errors import FmqError
 from fmqoperator.seen import Failure
 from fmqoperator.shell.kube import NAMESPACE_ENDS, Json, Kube, KubeError, Ref
 from fmqoperator.shell.times import wall_ms
-from fmqoperator.status import patch, worth_writing
+from fmqoperator.status import patch, undated, worth_writing
 from fmqoperator.told import counted, old_definition
 
 _log = structlog.get_logger()
@@ -264,7 +264,7 @@ class Worker:
     async def _write(self, new: Json) -> None:
         """The status, if it says anything new."""
         old, now_ms = self._body.get("status") or {}, wall_ms()
-        same = (new, old) == self._written and bool(self._old)
+        same = (undated(new), old) == self._written and bool(self._old)
         tried = same and now_ms - self._status_ms < _ANEW_MS
         if tried or not worth_writing(old, new, self._status_ms, now_ms):
             return
@@ -280,7 +280,7 @@ class Worker:
         if changes := _state_changes(old, new):
             _log.info("status", of=str(self._key), **changes, why=new.get("message") or "")
         self._status_ms = now_ms
-        self._written = new, written.get("status") or {}
+        self._written = undated(new), written.get("status") or {}
         older = old_definition(self._key.kind, sent, self._written[1])
         self._old = self._old if self._old and older else older  # told once, however much it drops
         meta = {k: v for k, v in written["metadata"].items() if k != "managedFields"}

@@ -41,6 +41,7 @@ class ApiServer:
 
     def __init__(self, port: int) -> None:
         self._url = f"https://127.0.0.1:{port}"
+        self.warnings: tuple[str, ...] = ()  # of the last answer
         self._tls = ssl.create_default_context()
         self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
 
@@ -52,6 +53,7 @@ class ApiServer:
         try:
             with urllib.request.urlopen(request, context=self._tls, timeout=30) as answer:
                 text = answer.read()
+                self.warnings = tuple(answer.headers.get_all("Warning") or ())
         except urllib.error.HTTPError as error:
             with error:
                 text = error.read().decode()

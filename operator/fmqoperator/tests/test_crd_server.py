@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from fmqcore.words import BrokerId
 from fmqoperator import crd
@@ -20,6 +21,7 @@ from fmqoperator.tests.apiserver import ApiServer, Refused, api_server, programs
 from fmqoperator.tests.crd_cases import CASES, Case, body
 from fmqoperator.tests.plan_kit import lose_master
 from fmqoperator.tests.samples import DEFAULTS, group
+from fmqoperator.tests.test_chart import CHART
 from fmqoperator.tests.world import running
 from fmqoperator.told import old_definition
 
@@ -29,6 +31,7 @@ pytestmark = [
 ]
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1/validatingadmission"
 _PLURALS = {kind.model.__name__: kind.plural for kind in crd.KINDS}
 
 
@@ -222,3 +225,42 @@ CHILD_SPECS: tuple[dict[str, Any], ...] = (
     },
     {"networkPolicy": {"clients": "namespace"}, "replicas": 1, "policy": {"howMany": "none"}},
 )
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"replicas": 2}, "writes pause while a slave is away"),
+        ({"replicas": 2, "promotion": {"policy": "after"}}, "brings no writes back"),
+        ({"replicas": 3, "promotion": {"policy": "after"}}, ""),
+        ({"replicas": 2, "policy": {"howMany": "none"}}, ""),
+        ({"replicas": 3, "policy": {"howMany": "zones"}}, "writes pause while a slave is away"),
+        ({"replicas": 3, "policy": {"howMany": "all", "strict": True}}, "writes pause"),
+    ],
+)
+def test_policy_that_pauses_writes_then_a_warning(
+    warned: ApiServer, spec: dict[str, Any], said: str
+) -> None:
+    assert said in _warning(warned, spec)
+    assert bool(said) == bool(_warning(warned, spec))
+
+
+def _warning(api: ApiServer, spec: dict[str, Any]) -> str:
+    """What who applies such a group reads; nothing is kept."""
+    made = body("BrokerGroup", {})
+    made["spec"] |= spec
+    api.call("POST", f"{_path('brokergroups')}?dryRun=All", made)
+    return "; ".join(api.warnings)
+
+
+@pytest.fixture(scope="module")
+def warned(api: ApiServer) -> ApiServer:
+    """With the chart's policy, which the server takes up after a moment."""
+    path = CHART / "files" / "admission" / "write-redundancy.yaml"
+    for each in yaml.safe_load_all(path.read_text()):
+        kind = "policies" if each["kind"].endswith("Policy") else "policybindings"
+        api.call("POST", f"{_ADMISSION}{kind}", each)
+    for _ in range(1000):
+        if _warning(api, {"replicas": 2}):
+            return api
+    raise AssertionError("the server does not warn")

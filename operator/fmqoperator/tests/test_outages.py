@@ -12,6 +12,7 @@ from fmqoperator.resources import SWITCHOVER
 from fmqoperator.seen import Answer
 from fmqoperator.status import status
 from fmqoperator.tests.world import World, running
+from fmqoperator.times import as_text
 
 
 def kill_master(made: World) -> None:
@@ -124,3 +125,61 @@ def test_a_move_that_ends_while_it_is_looked_at_is_told_whole() -> None:
     last = made.body["status"]["lastTransition"]
     assert (last["from"], last["to"]) == ("g1-0 FULL", "g1-1 FULL")
     assert "in place of g1-0" in last["cause"]
+
+
+def promoted(made: World) -> None:
+    """The reader is master now, and no slave is left that the policy could count."""
+    made.state = replace(
+        made.state,
+        mode=Mode.MASTER,
+        epoch=Epoch(4),
+        master=BrokerId("g1-1"),
+        reader=BrokerId("g1-1"),
+        isr=frozenset(),
+        why="g1-1 becomes master",
+    )
+
+
+def test_master_without_slave_then_write_outage_lasts() -> None:
+    """A promotion with two brokers: a client measures until the lost one is back in sync."""
+    made = running()
+    kill_master(made)
+    made.round()
+    began_ms = made.now_ms
+    made.now_ms += 40_000
+    promoted(made)
+    made.round()
+    found = made.body["status"]
+    assert (found["access"], found["lastTransition"]["to"]) == ("READ", "g1-1 FULL")
+    assert found["lastTransition"]["readOutageMs"] == 40_000
+    assert "writeOutageMs" not in found["lastTransition"], "it lasts"
+    assert found["noWritesSince"] == as_text(began_ms)
+    assert "noReadsSince" not in found
+    made.now_ms += 95_000
+    made.state = replace(made.state, isr=frozenset({BrokerId("g1-0")}))
+    made.round()
+    found = made.body["status"]
+    assert found["lastTransition"]["writeOutageMs"] == 135_000
+    assert "noWritesSince" not in found
+
+
+def test_later_pause_then_transition_keeps_its_figure_unknown() -> None:
+    """What a transition did not measure, a pause of a later day does not fill in."""
+    made = running()
+    made.body["status"]["lastTransition"].pop("writeOutageMs", None)
+    made.now_ms += 86_400_000
+    made.state = replace(made.state, isr=frozenset())
+    made.round()
+    assert made.body["status"]["noWritesSince"] == as_text(made.now_ms)
+    made.now_ms += 3_000
+    made.state = replace(made.state, isr=frozenset({BrokerId("g1-1")}))
+    made.round()
+    assert "writeOutageMs" not in made.body["status"]["lastTransition"]
+
+
+def test_outage_that_began_unseen_then_no_time_is_shown() -> None:
+    made = running()
+    kill_master(made)
+    found = status(replace(made.seen(), watched=False))
+    assert "noReadsSince" not in found
+    assert "noWritesSince" not in found

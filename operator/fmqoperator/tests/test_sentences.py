@@ -6,11 +6,14 @@ import pytest
 
 from fmqcore.cluster import Mode
 from fmqcore.words import BrokerId
+from fmqoperator.actions import Tell
+from fmqoperator.plan import plan
 from fmqoperator.resources import FENCE, SWITCHOVER
 from fmqoperator.seen import Observation
 from fmqoperator.status import status
 from fmqoperator.tests.plan_kit import lose_master
 from fmqoperator.tests.world import World, running
+from fmqoperator.times import as_text
 
 
 def progress(made: World) -> str:
@@ -116,3 +119,41 @@ def test_no_zookeeper_and_nobody_serves_then_no_reader(why: str) -> None:
     found = status(replace(seen, answers=answers))
     expected = {"nobody": ("NONE", ""), "no broker": ("FULL", "g1-0")}
     assert (found["access"], found.get("reader", "")) == expected[why]
+
+
+def zookeeper_away(made: World, *, brokers_reach_it: bool, silent: bool = False) -> Observation:
+    """The operator cannot ask it."""
+    seen = without_zookeeper(made)
+    answers = {
+        b: replace(answer, zookeeper_connected=brokers_reach_it)
+        for b, answer in seen.answers.items()
+    }
+    return replace(seen, answers={} if silent else answers)
+
+
+def test_operator_cut_off_alone_then_failover_is_not_denied() -> None:
+    made = running()
+    made.round()
+    seen = zookeeper_away(made, brokers_reach_it=True)
+    found = status(seen)
+    connected = next(c for c in found["conditions"] if c["type"] == "ZooKeeperConnected")
+    assert connected["reason"] == "OperatorCut"
+    assert "g1-0, g1-1 can reach it: brokers fail over by themselves" in connected["message"]
+    assert connected["message"].endswith("look at spec.zookeeper.connect")
+    (event,) = [a for a in plan(seen) if isinstance(a, Tell) and a.reason == "ZooKeeperAway"]
+    assert "nobody fails over" not in event.message
+
+
+@pytest.mark.parametrize(("silent", "said"), [(False, "nobody fails over"), (True, "is not known")])
+def test_zookeeper_gone_then_only_what_brokers_say(silent: bool, said: str) -> None:
+    made = running()
+    made.round()
+    seen = zookeeper_away(made, brokers_reach_it=False, silent=silent)
+    (event,) = [a for a in plan(seen) if isinstance(a, Tell) and a.reason == "ZooKeeperAway"]
+    assert event.message.endswith(said)
+
+
+def test_status_says_when_the_operator_looked_last() -> None:
+    made = running()
+    made.now_ms += 30_000
+    assert status(made.seen())["seenAt"] == as_text(made.now_ms)

@@ -14,6 +14,7 @@ from fmqoperator.resources import BrokerGroup
 from fmqoperator.seen import Answer, Failure, PodPhase, Replica
 from fmqoperator.status import (
     COALESCE_MS,
+    SEEN_MS,
     patch,
     status,
     worth_writing,
@@ -47,6 +48,7 @@ def test_a_group_as_declared() -> None:
     assert found["inSync"] == ["g1-1", "g1-2"]
     good = {"Ready", "WriteAvailable", "ReadAvailable", "ReplicationHealthy", "FailoverSafe",
             "OffsetsSynced", "ZooKeeperConnected", "ConfigApplied", "StorageReady"}  # fmt: skip
+    good |= {"WriteRedundancy"}
     bad = {"Progressing", "Degraded", "Fenced", "Paused"}
     by_status = {c["type"]: c["status"] for c in found["conditions"]}
     assert by_status == dict.fromkeys(good, "True") | dict.fromkeys(bad, "False")
@@ -300,12 +302,16 @@ def test_a_patch_makes_the_new_of_the_old() -> None:
 
 
 def test_a_status_that_says_the_same_is_not_written() -> None:
+    """But for its age, which is bounded: nothing else of it changes in an hour."""
     made = running()
     old = made.body["status"]
     new = seen_status(made)
-    made.now_ms += 3_600_000
     assert not worth_writing(old, new, 0, 10**15)
-    assert not worth_writing(old, seen_status(made), 0, 10**15)
+    made.now_ms += 3_600_000
+    later = seen_status(made)
+    assert list(patch(old, later)) == ["seenAt"]
+    assert not worth_writing(old, later, 1000, 1000 + SEEN_MS - 1)
+    assert worth_writing(old, later, 1000, 1000 + SEEN_MS)
 
 
 def test_what_goes_with_the_traffic_is_written_now_and_then() -> None:

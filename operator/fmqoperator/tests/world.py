@@ -118,6 +118,7 @@ class World:
                 self.state.epoch,
                 Position(1000),
                 replicas=links if b == self.state.master else (),
+                zookeeper_connected=not self.zookeeper_away,
             )
             for b in self.live
             if b not in self.silent

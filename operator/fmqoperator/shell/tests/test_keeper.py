@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock
@@ -300,7 +301,10 @@ async def test_a_definition_that_drops_a_part_of_the_status_is_told_and_written_
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.kube.drops = {"volumeSize"}
-    world.rounds.does["a"] = lambda: Outcome({"phase": "Running", "volumeSize": "10Gi"})
+    looks = count()
+    world.rounds.does["a"] = lambda: Outcome(
+        {"phase": "Running", "volumeSize": "10Gi", "seenAt": f"look {next(looks)}"}
+    )
     world.keeper.know(A, body())
     for rounds in (1, 2, 3):
         world.keeper.wake(A)

@@ -37,7 +37,7 @@ class Ensemble:
 @pytest.mark.parametrize(
     ("raw", "reason", "event", "words"),
     [
-        (None, "Unreachable", "ZooKeeperAway", "nobody fails over"),
+        (None, "Unreachable", "ZooKeeperAway", "whether they reach ZooKeeper is not known"),
         (b"{", "Unreadable", "ZooKeeperUnreadable", "zk:2181 answers, but group state does not"),
     ],
     ids=["away", "garbage"],

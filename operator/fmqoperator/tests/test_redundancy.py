@@ -1,0 +1,57 @@
+"""WriteRedundancy: what a restart, or a promotion, means for writes is said before it comes."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from fmqoperator.status import status
+from fmqoperator.tests.test_chart import CHART
+from fmqoperator.tests.world import running
+
+AFTER = {"policy": "after"}
+
+
+def redundancy(**spec: Any) -> tuple[str, str, str]:
+    found = status(running(True, **spec).seen())
+    mine = next(c for c in found["conditions"] if c["type"] == "WriteRedundancy")
+    return mine["status"], mine["reason"], mine["message"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"replicas": 2}, "PausesInUpdates"),
+        ({"replicas": 2, "promotion": AFTER}, "PromotionBringsNoWrites"),
+        ({"replicas": 2, "policy": {"howMany": "majority"}}, "PausesInUpdates"),
+        ({"replicas": 2, "policy": {"howMany": "all"}}, "PausesInUpdates"),
+        ({"replicas": 2, "policy": {"howMany": "none"}}, "SlaveMayBeAway"),
+        ({"replicas": 1, "policy": {"howMany": "none"}}, "Alone"),
+        ({"replicas": 3}, "SlaveMayBeAway"),
+        ({"replicas": 3, "promotion": AFTER}, "SlaveMayBeAway"),
+        ({"replicas": 3, "policy": {"howMany": "majority"}}, "SlaveMayBeAway"),
+        ({"replicas": 3, "policy": {"howMany": "all"}}, "SlaveMayBeAway"),
+        ({"replicas": 3, "policy": {"howMany": "all", "strict": True}}, "PausesInUpdates"),
+        ({"replicas": 3, "policy": {"howMany": "zones"}}, "PausesInUpdates"),
+    ],
+)
+def test_policy_and_brokers_then_what_a_restart_means(spec: Any, reason: str) -> None:
+    found = redundancy(**spec)
+    assert found[:2] == ("True" if reason == "SlaveMayBeAway" else "False", reason)
+
+
+def test_promotion_without_writes_then_the_condition_says_so() -> None:
+    said = redundancy(replicas=2, promotion=AFTER)[2]
+    assert "the policy needs one in-sync slave" in said
+    assert "after a promotion no message is taken before" in said
+    assert "set spec.replicas to 3 or more" in said
+
+
+def test_admission_warnings_never_refuse() -> None:
+    """An API server that knows them says them to whoever applies; it takes the group."""
+    text = (CHART / "files" / "admission" / "write-redundancy.yaml").read_text()
+    policy, binding = yaml.safe_load_all(text)
+    assert policy["spec"]["failurePolicy"] == "Ignore"
+    assert binding["spec"]["validationActions"] == ["Warn"]
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+    assert len(policy["spec"]["validations"]) == 2

@@ -292,9 +292,9 @@ class AdminService:
             raise gone
         versions = self._offsets.next_versions([OffsetKey(group, topic.id, q) for q in targets])
         if live is None:
-            await self._offsets.put(
-                {k: OffsetEntry(v, targets[k.queue_id], (), v) for k, v in versions.items()}
-            )
+            moved = {k: OffsetEntry(v, targets[k.queue_id], (), v) for k, v in versions.items()}
+            note = self._groups.opening_note(group, topic, temporary=False)
+            await self._offsets.put(note | moved)
             return
         now_ms = self._clock.monotonic_ms()
         live.seek_all(targets, now_ms, {k.queue_id: v for k, v in versions.items()})

@@ -145,7 +145,8 @@ class FetchService:
         if wanted.start not in client_pb2.StartAt.values():
             raise InvalidArgument(f"start {wanted.start} is not known")
         topic = await self._topic(wanted.topic)
-        group = await self.groups.ensure(wanted.group, topic, wanted.start, wanted.start_ms)
+        begin = (wanted.start, wanted.start_ms)
+        group = await self.groups.ensure(wanted.group, topic, *begin, temporary=wanted.temporary)
         now_ms = self._clock.monotonic_ms()
         timeout_ms = wanted.ack_timeout_ms or self._settings.consumer_ack_timeout_ms
         client = wanted.client[:_MAX_ID]

@@ -18,8 +18,10 @@ from fmqbroker.cluster_view import ClusterView
 from fmqbroker.commit import CommitFrontier
 from fmqbroker.consumer_groups import ConsumerGroup
 from fmqbroker.gate import Gate
+from fmqbroker.group_notes import opening_note
 from fmqbroker.journal import Journal
 from fmqbroker.offset_store import OffsetStore
+from fmqbroker.queue_moments import QueueMoments
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal
 from fmqbroker.slices import Slices
@@ -45,10 +47,11 @@ _A_TURN: Final = 200
 
 _log = structlog.get_logger()
 GroupKey = tuple[str, TopicId]
+Entries = dict[OffsetKey, OffsetEntry]
 Waiter = Callable[[FmqError | None], None]
 
 
-class GroupTable:
+class GroupTable(QueueMoments):
     """The consumer groups of one broker."""
 
     def __init__(
@@ -62,10 +65,9 @@ class GroupTable:
         offsets: OffsetStore,
         timers: Timers,
     ) -> None:
+        super().__init__(journal, commit)
         self._settings = settings
         self._clock = clock
-        self._journal = journal
-        self._commit = commit
         self._gate = gate
         self._cluster = cluster
         self._offsets = offsets
@@ -90,24 +92,29 @@ class GroupTable:
         return self._groups.get((name, topic_id))
 
     async def ensure(
-        self, name: str, topic: TopicConfig, start: int, start_ms: int
+        self, name: str, topic: TopicConfig, start: int, start_ms: int, *, temporary: bool = False
     ) -> ConsumerGroup:
         """The group on that topic; made, with what is stored, if it does not live yet.
 
         Where nothing is stored it begins at `start`, which is stored at once: whoever joins later
         begins there too. Where that is not the oldest message it is stored at return: else the next
-        reader began at its own end, and what lay between came to nobody. Raises `NoPermission`.
+        reader began at its own end, and what lay between came to nobody. `temporary`: nobody named
+        it, and if it is new it goes soon after its members (`idle_groups.py`). Raises
+        `NoPermission`.
         """
         self.require()
         key = (name, topic.id)
+        queues = topic.queues_in(self._mine)
         if key not in self._groups:
             if self.has_begun(name, topic):  # a queue that it has not begun came after it
                 start = client_pb2.START_EARLIEST
             else:
-                queues = topic.queues_in(self._mine)
                 self.state_limits.require_progress(name, topic.name, queues)
-            begins = await self._starts(topic, start, start_ms)
+            begins = await self.positions(topic.id, queues, start, start_ms)
             self.require()
+        if note := self.opening_note(name, topic, temporary=temporary):
+            self._left = self._left | note
+            self._unsaved.notify()
         if key not in self._groups:
             group = self._groups[key] = self._make(name, topic, begins)
             gone = self.fit(group)  # the topic may have changed while we looked
@@ -119,6 +126,12 @@ class GroupTable:
         if group.beginning:
             await self._begun(group)
         return group
+
+    def opening_note(self, name: str, topic: TopicConfig, *, temporary: bool) -> Entries:
+        """To be stored in one write with where it begins (see `group_notes.py`)."""
+        new = (name, topic.id) not in self._groups and not self.has_begun(name, topic)
+        known = (self._offsets, self._left)
+        return opening_note(*known, name, topic.id, new=new, temporary=temporary)
 
     async def _begun(self, group: ConsumerGroup) -> None:
         try:
@@ -333,30 +346,6 @@ class GroupTable:
         keys = (OffsetKey(name, topic.id, q) for q in range(topic.queues_in(self._mine)))
         known = (e for k in keys for e in (self._left.get(k), self._offsets.get(k)) if e)
         return any(not entry.deleted for entry in known)
-
-    async def _starts(self, topic: TopicConfig, start: int, start_ms: int) -> list[Offset]:
-        slices, begins = Slices(), list[Offset]()
-        for queue in range(topic.queues_in(self._mine)):
-            await slices.step()
-            begins.append(await self.position(topic.id, queue, start, start_ms))
-        return begins
-
-    def committed(self, topic_id: TopicId, queue: int) -> Offset:
-        """One past the newest offset that may be read."""
-        return self._journal.committed_offset(topic_id, queue, self._commit.commit_end)
-
-    async def position(self, topic_id: TopicId, queue: int, start: int, start_ms: int) -> Offset:
-        """Where in a queue `start` is now, within what is stored and committed."""
-        begin = self._journal.begin_offset(topic_id, queue)
-        end = self.committed(topic_id, queue)
-        match start:
-            case client_pb2.START_LATEST:
-                wanted = end
-            case client_pb2.START_TIME:
-                wanted = await self._journal.find_time(topic_id, queue, start_ms)
-            case _:
-                wanted = begin
-        return max(begin, min(wanted, end))
 
     def fit(self, group: ConsumerGroup) -> UnknownTopic | None:
         """To its topic as it is now: end it if that is gone (and say so), else let it grow.

@@ -126,9 +126,10 @@ class IdleGroups:
         return bool(old) and self._has_members(key)
 
     async def _note(self, keys: Iterable[_GroupKey]) -> None:
-        notes = [OffsetKey(*key, self._note_queue(key)) for key in keys]
-        for at in range(0, len(notes), _A_WRITE):
-            await self._store_tombstones(notes[at : at + _A_WRITE])
+        waiting = list(keys)
+        for at in range(0, len(waiting), _A_WRITE):
+            part = waiting[at : at + _A_WRITE]  # its kind is asked now: it may have begun again
+            await self._store_tombstones([OffsetKey(*key, self._note_queue(key)) for key in part])
 
     async def _store_tombstones(self, keys: list[OffsetKey]) -> None:
         versions = self._offsets.next_versions(keys)
@@ -175,4 +176,4 @@ class IdleGroups:
         return TEMPORARY_QUEUE if self._is_temporary(key) else PRESENCE_QUEUE
 
     def _is_temporary(self, key: _GroupKey) -> bool:
-        return self._journal.state.is_temporary(*key)
+        return self._offsets.is_temporary(*key)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 
 from fmqcore.journal.offsets import OffsetEntry, OffsetKey
 from fmqcore.journal.progress import ProgressTable
+from fmqcore.journal.state import PRESENCE_QUEUE, TEMPORARY_QUEUE
 from fmqcore.words import TopicId
 
 
@@ -27,6 +28,12 @@ class KnownProgress:
                     if entry is not None and (key not in found or entry > found[key]):
                         found[key] = entry
         return found
+
+    def is_temporary(self, group: str, topic: TopicId) -> bool:
+        """Is the consumer group one that nobody named?"""
+        notes = [OffsetKey(group, topic, queue) for queue in (TEMPORARY_QUEUE, PRESENCE_QUEUE)]
+        known = self.get_all(notes)
+        return notes[0] in known and notes[1] not in known
 
     def groups_in(self, topic: TopicId) -> list[str]:
         """The consumer groups with progress or a tombstone in that topic, sorted."""

@@ -172,6 +172,7 @@ class Client:
         prefetch: int = 10_000,
         ack_timeout_s: float = 0,
         close_timeout_s: float = 5.0,
+        temporary: bool = False,
     ) -> Consumer:
         """A member of a consumer group; see `ConsumerSettings` for what each setting does.
 
@@ -187,6 +188,7 @@ class Client:
             prefetch=prefetch,
             ack_timeout_s=ack_timeout_s,
             close_timeout_s=close_timeout_s,
+            temporary=temporary,
             client_name=self._name,
         )
         return self._keep(

@@ -161,6 +161,7 @@ class Session(Speaker):
             held=[track.queue for track in self.tracks.values() if track.ours],
             batch_once=True,
             hand_overs=True,
+            temporary=settings.temporary,
         )
         self._credit = 0
         self._hands.reset()

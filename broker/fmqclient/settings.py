@@ -89,6 +89,7 @@ class ConsumerSettings:
     prefetch: int = 10_000  # messages, in the same way
     ack_timeout_s: float = 0.0  # delivered again if not acked in time; 0 = the broker's default
     close_timeout_s: float = 5.0
+    temporary: bool = False  # a new group, and its progress, go some minutes after its members
     client_name: str = ""
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ class Lifecycle(Protocol):
 
     @property
     def stopping(self) -> asyncio.Event:
-        """Set when an orderly stop was asked for (SIGTERM, SIGINT)."""
+        """Set when an orderly stop was asked for (SIGTERM, SIGINT, SIGHUP)."""
         ...
 
     def fatal(self, reason: str) -> NoReturn:

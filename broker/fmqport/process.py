@@ -16,7 +16,10 @@ class ProcessLifecycle:
     def __init__(self) -> None:
         self.stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup` ignores it for us
+            numbers.append(signal.SIGHUP)
+        for number in numbers:
             loop.add_signal_handler(number, self.stopping.set)
 
     def fatal(self, reason: str) -> NoReturn:

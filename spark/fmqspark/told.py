@@ -27,26 +27,36 @@ from fmqspark.check.job import INCOMPLETE, INCONSISTENT
 USAGE: Final = 64
 UNAVAILABLE: Final = 69
 INTERRUPTED: Final = 130
-TERMINATED: Final = 143
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came: a job ends as by Ctrl-C, with an exit code of its own."""
+    """SIGTERM or SIGHUP came: a job ends as by Ctrl-C, with an exit code of its own."""
+
+    def __init__(self, number: int = signal.SIGTERM) -> None:
+        super().__init__()
+        self.code = 128 + number
 
 
 @contextmanager
 def ends_in_order() -> Iterator[None]:
-    """Let SIGTERM meanwhile raise `Terminated` in the main thread. By itself it would end this
-    process at once, and its pool's semaphores and folders stay for somebody to complain of."""
+    """Let SIGTERM and SIGHUP meanwhile raise `Terminated` in the main thread. By themselves they
+    would end this process at once, and its pool's semaphores and folders stay for somebody to
+    complain of. An inherited `nohup` stays."""
 
-    def end(*_: object) -> None:
-        raise Terminated
+    def end(number: int, _: object) -> None:
+        if number == signal.SIGHUP:  # kernel and shell both send it: once is enough
+            signal.signal(number, signal.SIG_IGN)
+        raise Terminated(number)
 
-    before = signal.signal(signal.SIGTERM, end)
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = [(number, signal.signal(number, end)) for number in numbers]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -54,8 +64,8 @@ def told() -> Iterator[None]:
     """Every failure is one line and an exit code, here and under `fmq`."""
     try:
         yield
-    except Terminated:
-        raise typer.Exit(TERMINATED) from None
+    except Terminated as ended:
+        raise typer.Exit(ended.code) from None
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(INCOMPLETE) from None

@@ -10,7 +10,8 @@ from fmqbroker.tests.consume_harness import TOPIC, Rig, key, running
 from fmqbroker.tests.seen_harness import running_of
 from fmqbroker.tests.test_admin import OTHER, admin_of
 from fmqcore.consume.lag import lag
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
+from fmqcore.journal.state import TEMPORARY_QUEUE
 from fmqcore.words import Offset
 from fmqproto.v1.admin_pb2 import (
     DeleteGroupRequest,
@@ -37,6 +38,22 @@ async def test_lag_is_without_what_is_acked_out_of_order(tmp_path: Path) -> None
         found = {s.name: s.value for f in text_string_to_metric_families(text) for s in f.samples
                  if s.labels.get("consumer_group") == "billing"}  # fmt: skip
         assert found == {"fmq_consumer_lag_messages": 1, "fmq_consumer_members": 0}
+
+
+async def test_a_temporary_group_has_no_lag_metric(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, *[b"x"] * 100)
+        await rig.committed()
+        note = key(0)._replace(queue_id=TEMPORARY_QUEUE)
+        named = OffsetKey("named", TOPIC.id, 0)
+        entry = OffsetEntry(1, Offset(0))
+        await rig.offsets.put({key(0): entry, note: tombstone(1), named: entry})
+        health = Health(rig.disk, rig.clock)
+        health.stage, health.running = "", running_of(rig)
+        text = (await Metrics(rig.settings, health).text()).decode()
+        found = {s.labels.get("consumer_group") for f in text_string_to_metric_families(text)
+                 for s in f.samples if f.name == "fmq_consumer_lag_messages"}  # fmt: skip
+        assert found == {"named"}
 
 
 async def test_rows_come_page_by_page_all_and_in_order(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ Data goes to standard output, talk to standard error. A user never sees a stack 
 `--debug` (or FMQ_DEBUG=1): every failure is one line, and an exit code:
 
     0 done   1 it did not work, or its output could not be written   64 wrong usage
-    69 no broker answers   130 interrupted   141 nobody reads our output   143 terminated
+    69 no broker answers   129 its terminal closed   130 interrupted   141 nobody reads our output
+    143 terminated
 """
 
 import asyncio
@@ -37,6 +38,7 @@ UNAVAILABLE: Final = 69
 INTERRUPTED: Final = 130
 NO_READER: Final = 141
 TERMINATED: Final = 143
+HUNG_UP: Final = 129
 
 
 class NotWritten(OSError):
@@ -78,7 +80,11 @@ OutputOption = Annotated[Output, typer.Option("--output", "-o", help="how to pri
 
 
 class Terminated(BaseException):
-    """SIGTERM came."""
+    """SIGTERM came, or SIGHUP: the terminal was closed."""
+
+    def __init__(self, code: int = TERMINATED) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 class NobodyReads(Exception):
@@ -102,7 +108,9 @@ def exit_code(error: BaseException) -> int | None:
 
 
 def run(work: Callable[[], Coroutine[Any, Any, T]], *, while_read: bool = False) -> T:
-    """Run a command's coroutine. Ctrl-C and SIGTERM cancel it, so that it ends in order.
+    """Run a command's coroutine. Ctrl-C, SIGTERM and SIGHUP cancel it, so that it ends in order.
+
+    SIGHUP is left alone if it was ignored when we started: `nohup` does that.
 
     `while_read`: so does the end of the last reader of our output; then `NobodyReads` is raised.
     """
@@ -117,8 +125,15 @@ async def _terminable(work: Callable[[], Coroutine[Any, Any, T]], *, while_read:
         why.append(reason)
         task.cancel()
 
+    def hang_up() -> None:
+        if not why:  # the kernel and the shell both send it: the second must not end the clean-up
+            end(Terminated(HUNG_UP))
+
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, end, Terminated())
+    hears_hangup = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    if hears_hangup:
+        loop.add_signal_handler(signal.SIGHUP, hang_up)
     reader = ReaderWatch(sys.stdout.fileno(), partial(end, NobodyReads())) if while_read else None
     try:
         return await task
@@ -130,6 +145,8 @@ async def _terminable(work: Callable[[], Coroutine[Any, Any, T]], *, while_read:
         raise
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
+        if hears_hangup:
+            loop.remove_signal_handler(signal.SIGHUP)
         if reader is not None:
             reader.stop()
 

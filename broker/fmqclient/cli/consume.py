@@ -85,7 +85,9 @@ def consume(
         async with client(brokers) as connected:
             writer = Writer(sys.stdout.fileno())
             try:
-                async with connected.consumer(topic, group=name, start=begin) as sub:
+                async with connected.consumer(
+                    topic, group=name, start=begin, temporary=group is None
+                ) as sub:
                     await printer.run(writer, connected, sub, name, topic)
             finally:
                 writer.close()

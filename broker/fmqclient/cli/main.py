@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from fmqclient.cli import common, consume, groups, produce, status, topics
-from fmqclient.cli.common import FAILED, INTERRUPTED, NO_READER, TERMINATED, USAGE, talk
+from fmqclient.cli.common import FAILED, INTERRUPTED, NO_READER, USAGE, talk
 from fmqclient.cli.streams import stand_in
 from fmqcore.extras import what_is_missing
 from fmqcore.version import VERSION
@@ -100,8 +100,8 @@ def run(arguments: Sequence[str]) -> int:
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
         return INTERRUPTED
-    except common.Terminated:
-        return TERMINATED
+    except common.Terminated as ended:
+        return ended.code
     except common.NobodyReads:
         common.nobody_reads()
         return NO_READER

@@ -14,7 +14,6 @@ import typer
 from fmqclient.cli.common import (
     BROKERS,
     INTERRUPTED,
-    TERMINATED,
     UNAVAILABLE,
     USAGE,
     Brokers,
@@ -96,8 +95,8 @@ def replay(
             run(work)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
-    except Terminated:
-        raise typer.Exit(TERMINATED) from None
+    except Terminated as ended:
+        raise typer.Exit(ended.code) from None
     except (FmqError, OSError, TransportError) as error:
         code = exit_code(error)
         if isinstance(error, DirectoryLocked | UnknownTopic):

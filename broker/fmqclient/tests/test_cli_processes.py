@@ -154,6 +154,7 @@ async def ends(fmq: Fmq) -> None:
         _, err = await process.communicate()
         assert process.returncode == wanted
         assert "Traceback" not in err.decode()
+    await hang_ups(fmq)
     process = await fmq.start("produce", "orders", "-p")
     assert process.stdin is not None
     assert process.stdout is not None
@@ -168,6 +169,42 @@ async def ends(fmq: Fmq) -> None:
     assert (await fmq("produce", "small", stdin=b"1\n2\n3\n"))[0] == 0
     for topic in ("orders", "small"):
         await one_line_of(fmq, topic)
+
+
+async def hang_ups(fmq: Fmq) -> None:
+    """A closed terminal ends it in order: its group is deleted. Under nohup it goes on."""
+    before = await group_names(fmq)
+    process = await fmq.start("consume", "orders")
+    assert process.stdout is not None
+    await process.stdout.readline()
+    for _ in range(2):  # the kernel's and the shell's
+        process.send_signal(signal.SIGHUP)
+    _, err = await process.communicate()
+    assert (process.returncode, "Traceback" in err.decode()) == (129, False)
+    assert await group_names(fmq) == before
+    ignored = await asyncio.create_subprocess_exec(
+        "nohup",
+        *FMQ,
+        "consume",
+        "orders",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=fmq.environment,
+    )
+    assert ignored.stdout is not None
+    await ignored.stdout.readline()
+    ignored.send_signal(signal.SIGHUP)
+    assert await group_names(fmq) != before
+    ignored.terminate()
+    await ignored.communicate()
+    assert ignored.returncode == 143
+    assert await group_names(fmq) == before
+
+
+async def group_names(fmq: Fmq) -> set[str]:
+    _, out, _ = await fmq("group", "list", "-o", "json")
+    return {g["group"] for g in json.loads(out)}
 
 
 async def one_line_of(fmq: Fmq, topic: str) -> None:

@@ -53,7 +53,7 @@ def test_a_short_demo_ends_well_and_leaves_no_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
     folder = tmp_path / "demo"
     with a_demo(folder, 300_000) as demo:

@@ -131,11 +131,6 @@ class JournalState:
         times = (self.deleted_ms.get(OffsetKey(group, topic_id, queue)) for queue in _NOTES)
         return max((ms for ms in times if ms is not None), default=None)
 
-    def is_temporary(self, group: str, topic_id: TopicId) -> bool:
-        """Is the consumer group one that nobody named?"""
-        temporary = OffsetKey(group, topic_id, TEMPORARY_QUEUE) in self.deleted_ms
-        return temporary and OffsetKey(group, topic_id, PRESENCE_QUEUE) not in self.deleted_ms
-
     def to_snap(
         self, now_ms: int, max_bytes: int = _NO_LIMIT, max_producers: int = _NO_LIMIT
     ) -> bytes:

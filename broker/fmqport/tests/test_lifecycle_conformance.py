@@ -8,7 +8,7 @@ import pytest
 from fmqport.tests.lifecycle_kit import REASON, Life, RealLife
 
 
-@pytest.fixture(params=[signal.SIGTERM, signal.SIGINT])
+@pytest.fixture(params=[signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def life(request: pytest.FixtureRequest) -> AsyncIterator[Life]:
     life = RealLife(request.param)
     yield life

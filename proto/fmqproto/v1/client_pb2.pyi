@@ -187,7 +187,7 @@ class ConsumeRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[ConsumeOpen, _Mapping]] = ..., credit_bytes: _Optional[int] = ..., acks: _Optional[_Iterable[_Union[AckRange, _Mapping]]] = ..., nacks: _Optional[_Iterable[_Union[NackRange, _Mapping]]] = ..., controls: _Optional[_Iterable[_Union[QueueControl, _Mapping]]] = ..., commit_token: _Optional[int] = ..., leave: _Optional[bool] = ..., credit_records: _Optional[int] = ..., handed: _Optional[_Iterable[_Union[HandedRange, _Mapping]]] = ...) -> None: ...
 
 class ConsumeOpen(_message.Message):
-    __slots__ = ("topic", "group", "session_id", "client", "start", "start_ms", "ack_timeout_ms", "held", "batch_once", "hand_overs")
+    __slots__ = ("topic", "group", "session_id", "client", "start", "start_ms", "ack_timeout_ms", "held", "batch_once", "hand_overs", "temporary")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -198,6 +198,7 @@ class ConsumeOpen(_message.Message):
     HELD_FIELD_NUMBER: _ClassVar[int]
     BATCH_ONCE_FIELD_NUMBER: _ClassVar[int]
     HAND_OVERS_FIELD_NUMBER: _ClassVar[int]
+    TEMPORARY_FIELD_NUMBER: _ClassVar[int]
     topic: str
     group: str
     session_id: str
@@ -208,7 +209,8 @@ class ConsumeOpen(_message.Message):
     held: _containers.RepeatedScalarFieldContainer[int]
     batch_once: bool
     hand_overs: bool
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., session_id: _Optional[str] = ..., client: _Optional[str] = ..., start: _Optional[_Union[StartAt, str]] = ..., start_ms: _Optional[int] = ..., ack_timeout_ms: _Optional[int] = ..., held: _Optional[_Iterable[int]] = ..., batch_once: _Optional[bool] = ..., hand_overs: _Optional[bool] = ...) -> None: ...
+    temporary: bool
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., session_id: _Optional[str] = ..., client: _Optional[str] = ..., start: _Optional[_Union[StartAt, str]] = ..., start_ms: _Optional[int] = ..., ack_timeout_ms: _Optional[int] = ..., held: _Optional[_Iterable[int]] = ..., batch_once: _Optional[bool] = ..., hand_overs: _Optional[bool] = ..., temporary: _Optional[bool] = ...) -> None: ...
 
 class HandedRange(_message.Message):
     __slots__ = ("queue_id", "generation", "first_offset", "end_offset")

@@ -117,7 +117,9 @@ def test_ctrl_c_ends_a_pool_without_a_word(tmp_path: Path, when: str, sign: str)
 
 @pytest.mark.spark  # what a check writes is Parquet
 @pytest.mark.processes
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
 def test_a_job_that_is_told_to_stop_ends_without_a_word(
     tmp_path: Path, sent: signal.Signals, code: int
 ) -> None:

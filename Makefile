@@ -41,7 +41,7 @@ $(SPARK_STAMP): $(STAMP)
 test-spark: $(SPARK_STAMP) ## the tests that start Spark
 	$(BIN)/python -m pytest -m spark spark operator
 
-check: $(STAMP) ## lint, format, types, layers, sizes, ports, generated stubs and CRDs
+check: $(STAMP) ## lint, format, types, layers, sizes, ports, generated stubs, CRDs and settings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(PACKAGES) tools bench e2e conftest.py
@@ -50,6 +50,7 @@ check: $(STAMP) ## lint, format, types, layers, sizes, ports, generated stubs an
 	$(BIN)/python tools/check_ports.py
 	$(BIN)/python tools/generate_proto.py --check
 	$(BIN)/python -m fmqoperator.crd --check
+	$(BIN)/python tools/make_settings.py --check
 
 format: $(STAMP) ## let ruff put the code in shape
 	$(BIN)/ruff check --fix .

@@ -27,15 +27,21 @@ class BrokerSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    cluster: str = Field(pattern=_NAME)
-    group: str = Field(pattern=_NAME)
-    broker: str = Field(pattern=_NAME)
-    data_dir: str = Field(min_length=1)
-    zookeeper: str  # host:port[,host:port...][/root]
-    # host:port; empty = the member's address in the group's configuration
-    listen: str = Field(default="", pattern=_LISTEN)
-    # host:port of /livez, /readyz, /startupz, /metrics; empty = not served
-    http_listen: str = Field(default="", pattern=_LISTEN)
+    cluster: str = Field(pattern=_NAME, description="Name of the cluster; its root in ZooKeeper.")
+    group: str = Field(pattern=_NAME, description="Broker group that this broker belongs to.")
+    broker: str = Field(pattern=_NAME, description="Id of this broker in its group.")
+    data_dir: str = Field(min_length=1, description="Directory of the journal, for it alone.")
+    zookeeper: str = Field(description="Where ZooKeeper is: `host:port[,host:port...][/root]`.")
+    listen: str = Field(
+        default="",
+        pattern=_LISTEN,
+        description="`host:port` for clients and brokers; empty: its address in the group.",
+    )
+    http_listen: str = Field(
+        default="",
+        pattern=_LISTEN,
+        description="`host:port` of /livez, /readyz, /startupz, /metrics; empty: not served.",
+    )
 
     # journal
     segment_bytes: int = Field(default=128 * MIB, ge=MIB // 16, le=4096 * MIB, multiple_of=4096)

@@ -1,8 +1,8 @@
 """What a producer or a consumer may be told: every limit stated, with its default and unit."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeVar
 
 from fmqcore.batch import MAX_PAYLOAD, MAX_RECORDS
 from fmqcore.errors import InvalidArgument
@@ -18,6 +18,7 @@ LEVELS: Final = {
 }
 """What `acks=` may say."""
 
+T = TypeVar("T")
 MIB: Final = 1024 * 1024
 _LONGEST: Final = 1_000_000
 """Seconds (or, to linger, milliseconds) that anything may take."""
@@ -25,21 +26,26 @@ _MOST: Final = 2**40
 """Bytes or records that anything may hold."""
 
 
+def _setting(default: T, meaning: str) -> T:
+    """A field whose meaning is in its metadata: `docs/settings.md` is made of it."""
+    return field(default=default, metadata={"meaning": meaning})
+
+
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
     """One producer."""
 
-    acks: str = "replicated"
-    linger_ms: float = 0.0  # 0: as soon as the loop turns
-    max_outstanding_bytes: int = 32 * MIB
-    max_outstanding_records: int = 100_000
-    max_batch_bytes: int = MAX_PAYLOAD
-    max_batch_records: int = MAX_RECORDS
-    pipeline: int = 4  # unanswered messages per group
-    delivery_timeout_s: float = 120.0
-    close_timeout_s: float = 30.0
-    born_time: bool = False  # store when each record was handed in (8 bytes a record)
-    client_name: str = ""  # for people, in a broker's lists
+    acks: str = _setting("replicated", f"When a send is answered: {', '.join(LEVELS)}.")
+    linger_ms: float = _setting(0.0, "Records are gathered so long; 0: as soon as the loop turns.")
+    max_outstanding_bytes: int = _setting(32 * MIB, "Without an outcome; over it, `send` waits.")
+    max_outstanding_records: int = _setting(100_000, "Without an outcome; over it, `send` waits.")
+    max_batch_bytes: int = _setting(MAX_PAYLOAD, "Of one queue's records in one message.")
+    max_batch_records: int = _setting(MAX_RECORDS, "Of one queue's records in one message.")
+    pipeline: int = _setting(4, "Unanswered messages per broker group.")
+    delivery_timeout_s: float = _setting(120.0, "A record without an outcome is then given up.")
+    close_timeout_s: float = _setting(30.0, "The last flush takes so long at most.")
+    born_time: bool = _setting(False, "Store when each record was handed in: 8 bytes a record.")
+    client_name: str = _setting("", "For people, in a broker's lists: `connect(name=)`.")
 
     def __post_init__(self) -> None:
         if self.acks not in LEVELS:
@@ -81,16 +87,18 @@ Start = str | int | datetime
 class ConsumerSettings:
     """One consumer."""
 
-    topic: str
-    group: str
-    start: Start = "earliest"
-    ack: str = "manual"  # or "auto": acknowledged when the next message is asked for
-    buffer_bytes: int = 4 * MIB  # delivered and not yet taken by the program, per broker group
-    prefetch: int = 10_000  # messages, in the same way
-    ack_timeout_s: float = 0.0  # delivered again if not acked in time; 0 = the broker's default
-    close_timeout_s: float = 5.0
-    temporary: bool = False  # a new group, and its progress, go some minutes after its members
-    client_name: str = ""
+    topic: str = field(metadata={"meaning": "The topic."})
+    group: str = field(metadata={"meaning": "The consumer group."})
+    start: Start = _setting(
+        "earliest", "Where the group begins: earliest, latest, a datetime, ms since 1970 UTC."
+    )
+    ack: str = _setting("manual", "Or auto: acknowledged when the next message is asked for.")
+    buffer_bytes: int = _setting(4 * MIB, "Delivered and not yet taken, per broker group.")
+    prefetch: int = _setting(10_000, "Messages delivered and not yet taken, per broker group.")
+    ack_timeout_s: float = _setting(0.0, "Not acknowledged by then: again; 0: the broker's time.")
+    close_timeout_s: float = _setting(5.0, "The last acknowledgements take so long at most.")
+    temporary: bool = _setting(False, "A new group goes some minutes after its last member.")
+    client_name: str = _setting("", "For people, in a broker's lists: `connect(name=)`.")
 
     def __post_init__(self) -> None:
         for what, name in (("topic", self.topic), ("consumer group", self.group)):

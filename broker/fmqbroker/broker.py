@@ -100,7 +100,14 @@ class Broker:
                 BrokerId(settings.broker),
             )
             view = ClusterView(ports.coordination, settings.cluster)
-            claims = TopicClaims(journal, view, ports.coordination, settings.cluster, ports.clock)
+            claims = TopicClaims(
+                journal,
+                view,
+                ports.coordination,
+                settings.cluster,
+                ports.clock,
+                settings.group,
+            )
             if identity := await self._unless_stopped(self._arrive(group, view, claims)):
                 parts = _Parts(settings, ports, journal, group, view, claims, identity)
                 await parts.run(self.health)

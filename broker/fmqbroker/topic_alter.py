@@ -1,10 +1,12 @@
 """Changes a topic in ZooKeeper, as `fmqcore.topic_changes` allows it. Any broker can.
 
+A person asks for a change, or a journal holds queues that ZooKeeper does not know.
+
 Compare-and-set on the topic's node: what somebody else changed meanwhile is looked at again. Leaves
 in ZooKeeper: `topics/<t>`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
@@ -13,8 +15,8 @@ from fmqbroker.cluster_view import ClusterView
 from fmqcore import paths
 from fmqcore.cluster import TopicConfig, topic_from_json, topic_to_json
 from fmqcore.errors import Unavailable, UnknownTopic
-from fmqcore.topic_changes import GroupChange, altered
-from fmqcore.words import is_name
+from fmqcore.topic_changes import GroupChange, altered, restored
+from fmqcore.words import GroupName, is_name
 from fmqport.coordination import BadVersion, Coordination, NoNode
 
 _log = structlog.get_logger()
@@ -30,13 +32,55 @@ async def alter_topic(
     changes: Sequence[GroupChange],
 ) -> TopicConfig:
     """Raises `UnknownTopic`, `InvalidArgument`, `Unavailable`."""
+
+    def edit(topic: TopicConfig) -> TopicConfig:
+        return altered(topic, queues, changes, view.configs.keys())
+
+    return await _alter(coordination, cluster, view, name, edit)
+
+
+async def restore_queues(
+    coordination: Coordination,
+    cluster: str,
+    view: ClusterView,
+    topic: TopicConfig,
+    group: GroupName,
+    queues: int,
+) -> None:
+    """Give a topic back the queues that a journal of this group holds, if it is still that topic.
+
+    Raises `UnknownTopic`, `Unavailable`.
+    """
+
+    def edit(found: TopicConfig) -> TopicConfig:
+        return restored(found, group, queues) if found.id == topic.id else found
+
+    after = await _alter(coordination, cluster, view, topic.name, edit)
+    if after.id == topic.id:
+        _log.error(
+            "zookeeper_lost_queues",
+            topic=topic.name,
+            group=group,
+            queues=queues,
+            known=topic.queues_in(group),
+            remedy="they are given back; compare the topic's groups and weights: fmq topic list",
+        )
+
+
+async def _alter(
+    coordination: Coordination,
+    cluster: str,
+    view: ClusterView,
+    name: str,
+    edit: Callable[[TopicConfig], TopicConfig],
+) -> TopicConfig:
     node = paths.topic_node(cluster, name)
     for _ in range(_TRIES):
         there = await coordination.get(node) if is_name(name) else None
         if there is None:
             raise UnknownTopic(f"there is no topic {name!r}")
         before = topic_from_json(there.data)
-        after = altered(before, queues, changes, view.configs.keys())
+        after = edit(before)
         if after != before:
             try:
                 await coordination.set(node, topic_to_json(after), there.version)

@@ -6,6 +6,9 @@ before it takes part in its group, and again whenever the topics change. What Zo
 given is claimed (`fmqcore.topic_numbers`): the count goes past it, and a topic of that name that is
 made again gets its own number back.
 
+A topic that has fewer queues there than this journal holds gets them back, too: an older backup, or
+a lost topic that was made again with fewer. Nobody would read what is in them.
+
 What it is not: the refusal of topics whose number contradicts the journal (`conflict`; every path
 asks it). Leaves the claims in ZooKeeper's topics node.
 """
@@ -16,10 +19,12 @@ import structlog
 
 from fmqbroker.cluster_view import ClusterView
 from fmqbroker.journal import Journal
+from fmqbroker.topic_alter import restore_queues
 from fmqcore import paths
 from fmqcore.cluster import TopicConfig
-from fmqcore.errors import FmqError
+from fmqcore.errors import FmqError, UnknownTopic
 from fmqcore.topic_numbers import conflict
+from fmqcore.words import GroupName
 from fmqport.clock import Clock
 from fmqport.coordination import Coordination
 from fmqport.topic_ids import claim_topic_ids
@@ -39,8 +44,11 @@ class TopicClaims:
         coordination: Coordination,
         cluster: str,
         clock: Clock,
+        group: str,
     ) -> None:
         self._journal = journal
+        self._cluster = cluster
+        self._group = GroupName(group)
         self._view = view
         self._coordination = coordination
         self._node = paths.topics_node(cluster)
@@ -60,8 +68,30 @@ class TopicClaims:
 
     async def claim(self) -> None:
         """Claim what ZooKeeper has not given. Raises `Unavailable`."""
-        noted, known = self._journal.state.topics, self._view.numbers
         self._complain()
+        await self._claim_numbers()
+        await self._restore_queues()
+
+    async def _restore_queues(self) -> None:
+        for topic in self._topics_with_fewer_queues():
+            _, queues = self._journal.state.topics[topic.id]
+            group, coordination = self._group, self._coordination
+            await coordination.sync(self._node)  # an old answer would look like a loss
+            try:
+                await restore_queues(coordination, self._cluster, self._view, topic, group, queues)
+            except UnknownTopic:
+                continue  # it was deleted meanwhile
+
+    def _topics_with_fewer_queues(self) -> list[TopicConfig]:
+        known, found = self._view.topics_by_id, []
+        for number, (name, queues) in self._journal.state.topics.items():
+            topic = known.get(number)
+            if topic and topic.name == name and topic.queues_in(self._group) < queues:
+                found.append(topic)
+        return found
+
+    async def _claim_numbers(self) -> None:
+        noted, known = self._journal.state.topics, self._view.numbers
         if known is None or all(map(known.was_given, noted)):
             return
         await self._coordination.sync(self._node)  # an old answer would look like a loss

@@ -43,6 +43,19 @@ def altered(
     return replace(topic, groups=tuple(groups.values()))
 
 
+def restored(topic: TopicConfig, group: GroupName, queues: int) -> TopicConfig:
+    """The topic with at least the queues that a journal of the group holds.
+
+    Queues never get fewer, so a topic that has fewer is from an older backup of ZooKeeper. A group
+    that it lacks comes back with weight 0: its messages are read, and it gets no new ones.
+    """
+    if queues <= topic.queues_in(group):
+        return topic
+    groups = {g.group: g for g in topic.groups}
+    known = groups.get(group, TopicGroup(group, 0, weight=0))
+    return replace(topic, groups=(*(groups | {group: replace(known, queues=queues)}).values(),))
+
+
 def _changed(topic: TopicConfig, change: GroupChange, known: Collection[GroupName]) -> TopicGroup:
     if change.group not in known:
         names = ", ".join(sorted(known)) or "none"

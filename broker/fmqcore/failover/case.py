@@ -37,3 +37,10 @@ def next_epoch(case: Case) -> Epoch:
     if case.state.mode is Mode.NEW and case.evidence.has_records:
         return Epoch(max(case.state.epoch, case.evidence.journal_epoch) + 1)
     return Epoch(case.state.epoch + 1)
+
+
+def newer_members(case: Case) -> list[BrokerId]:
+    """Other members that are there, and whose journals have an epoch above the state's."""
+    live, epoch = case.evidence.live, case.state.epoch
+    others = (m.id for m in case.config.members if m.id != case.me)
+    return [b for b in others if b in live and live[b].epoch > epoch]

@@ -1,7 +1,7 @@
 """The named guards of the failover table: each one question about a case, and what its "no" means.
 
 Pure. `unmet` is the sentence that people read in `why` while the guard does not hold; it may name
-{me}, {master}, {reader}, {wanted}, {lost} and {isr}.
+{me}, {group}, {master}, {reader}, {wanted}, {lost}, {newer} and {isr}.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from fmqcore.cluster import Mode
-from fmqcore.failover.case import Case, Guard, next_epoch
+from fmqcore.failover.case import Case, Guard, newer_members, next_epoch
 from fmqcore.failover.claims import is_best, reads, record_term
 from fmqcore.policy import Flush, HowMany, SlaveCounts, slaves_to_hear
 from fmqcore.words import BrokerId, Epoch
@@ -29,6 +29,11 @@ def successor(case: Case) -> BrokerId | None:
 
 # ---- me and ZooKeeper
 
+_OLDER_STATE: Final = (
+    "that state was restored from an older backup, or is another group's; with all members "
+    "running, fmq cluster begin-again {group} says how to go on above it"
+)
+
 SESSION: Final = Guard(
     "my session is live and announced",
     lambda c: c.evidence.session_live,
@@ -47,8 +52,20 @@ HELD: Final = Guard(
 JOURNAL_FITS: Final = Guard(
     "my journal is not ahead of the state",
     lambda c: c.evidence.journal_epoch <= next_epoch(c),
-    "the journal of {me} holds a newer epoch than the group's state in ZooKeeper: that state was "
-    "lost or belongs to another group; put it back, or give {me} its own data directory",
+    "the journal of {me} holds a newer epoch than the group's state in ZooKeeper: " + _OLDER_STATE,
+)
+STATE_CURRENT: Final = Guard(
+    # A claim would give a number again, and show readers an epoch below one that they have seen.
+    "the state has every term that my journal has",
+    lambda c: c.evidence.journal_epoch <= c.state.epoch,
+    "{me} does not take over: its journal holds a newer epoch than the group's state in "
+    "ZooKeeper: " + _OLDER_STATE,
+)
+MEMBERS_FIT: Final = Guard(
+    # A term opened beside it would have a number that it knows, and part from its journal.
+    "no member that is there has a term that the state lacks",
+    lambda c: not newer_members(c),
+    "{newer} holds a newer epoch than the group's state in ZooKeeper: " + _OLDER_STATE,
 )
 
 # ---- as master: what must be in before a term is opened

@@ -10,21 +10,21 @@ than the state it is judged with).
 | mode             | part   | guards                                                  | step      |
 |------------------|--------|---------------------------------------------------------|-----------|
 | NEW              | master | session; with records: every slave heard                | OPEN (1)  |
-| MASTER(e)        | master | not held (restart, session lost); session; journal fits | OPEN      |
-|                  |        | and is whole; enough in-sync slaves heard after an      |           |
-|                  |        | unclean start                                           |           |
+| MASTER(e)        | master | not held (restart, session lost); session; no journal   | OPEN      |
+|                  |        | is ahead of the state; mine is whole; enough in-sync    |           |
+|                  |        | slaves heard after an unclean start                     |           |
 |                  |        | stopping; held; session; a slave in sync, linked and    | YIELD     |
 |                  |        | caught up; READ configured for both                     |           |
 |                  |        | held; session; another wanted, in sync, caught up, live | MOVE      |
 | MASTER(e)        | slave  | master gone; READ configured for both; in isr, with a   | CHECK x K |
-|                  |        | journal; stream down; promise over; session; (last      | CLAIM     |
-|                  |        | check) best                                             |           |
-| SLAVE_CONSUME(e) | master | session; journal fits; record in (the reader froze but  | OPEN      |
+|                  |        | journal; stream down; promise over; session; the state  | CLAIM     |
+|                  |        | is not older than the journal; (last check) best        |           |
+| SLAVE_CONSUME(e) | master | session; journals fit; record in (the reader froze but  | OPEN      |
 |                  |        | cannot reach ZooKeeper); reader and enough slaves heard |           |
 |                  |        | session; reader gone for the bound; lenient; the        | OPEN      |
 |                  |        | journal has the term opened last; the linked slaves     | degraded  |
 |                  |        | heard, and enough after an unclean start                |           |
-|                  |        | session; journal fits; the heir gone before it claimed  | OPEN      |
+|                  |        | session; journals fit; the heir gone before it claimed  | OPEN      |
 | SLAVE_CONSUME(e) | reader | session; wanted; heir                                   | TAKE OVER |
 |                  |        | frozen; session; wanted; promotable (declared lost and | TAKE OVER |
 |                  |        | gone, in isr, not behind, slaves asked, all others live)|           |
@@ -34,10 +34,11 @@ than the state it is judged with).
 |                  |        | held; cut off; linked                                   | FREEZE    |
 |                  |        | held; session; wanted; promotable                       | FREEZE    |
 |                  |        | not serving (restart, session lost, master gone again); | CLAIM     |
-|                  |        | its journal is not one that was emptied since           |           |
+|                  |        | its journal is not one that was emptied since; session; |           |
+|                  |        | the state is not older than the journal                 |           |
 | SLAVE_CONSUME(e) | slave  | reader gone; READ configured; in isr, with a journal;   | CHECK x K |
-|                  |        | session; best                                           | CLAIM     |
-| HANDOVER(e)      | master | session; journal fits; record in; reader and enough     | OPEN      |
+|                  |        | session; the state is not older; best                   | CLAIM     |
+| HANDOVER(e)      | master | session; journals fit; record in; reader and enough     | OPEN      |
 |                  |        | slaves heard                                            |           |
 |                  |        | the same, reader gone but the state holds its record    | OPEN      |
 |                  |        | session; reader gone for the bound; lenient; the        | OPEN      |
@@ -46,7 +47,7 @@ than the state it is judged with).
 | HANDOVER(e)      | reader | frozen; linked                                          | SEND      |
 |                  |        | not frozen (restart); linked                            | FREEZE    |
 |                  |        | master gone; READ configured for both; not emptied;     | CHECK x K |
-|                  |        | session                                                 | CLAIM     |
+|                  |        | session; the state is not older                         | CLAIM     |
 | HANDOVER(e)      | slave  | as the reader, and the reader gone; in isr, with a      | CLAIM     |
 |                  |        | journal; best                                           |           |
 
@@ -75,7 +76,7 @@ from typing import Final
 from fmqcore.cluster import GroupConfig, GroupState, Mode
 from fmqcore.failover import guards as g
 from fmqcore.failover import moves as m
-from fmqcore.failover.case import Case, next_epoch
+from fmqcore.failover.case import Case, newer_members, next_epoch
 from fmqcore.failover.evidence import Action, Decision, Evidence, LeaseRule, Params, Part
 from fmqcore.failover.rows import RULES, Key, Row, Rules
 from fmqcore.words import BrokerId, Permission
@@ -183,10 +184,12 @@ def _waiting_for(case: Case, part: Part, rows: tuple[Row, ...]) -> str:
 def _say(case: Case, text: str) -> str:
     return text.format(
         me=case.me,
+        group=case.config.group,
         master=case.state.master or case.config.master,
         reader=case.state.reader or "(none)",
         wanted=case.evidence.wanted,
         lost=case.state.lost or "(none)",
+        newer=", ".join(newer_members(case)) or "(none)",
         isr=", ".join(sorted(case.state.isr)) or "none",
     )
 

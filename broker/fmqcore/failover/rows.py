@@ -40,14 +40,14 @@ class Rules:
 
 def _claim(mode: Mode, part: Part, *guards: Guard, last: tuple[Guard, ...] = ()) -> list[Row]:
     """K checks, then the claim."""
-    due = (*guards, g.CHECK_DUE)
+    due = (*guards, g.STATE_CURRENT, g.CHECK_DUE)
     return [
         Row(mode, part, (*due, g.CHECKS_DONE, *last), Action.CLAIM, edits.claim),
         Row(mode, part, due, Action.CHECK),
     ]
 
 
-_OPEN: Final = (g.SESSION, g.JOURNAL_FITS, g.GATHERED)
+_OPEN: Final = (g.SESSION, g.JOURNAL_FITS, g.MEMBERS_FIT, g.GATHERED)
 _PROMOTABLE: Final = (
     m.GIVEN_UP,
     g.MASTER_GONE,
@@ -168,7 +168,7 @@ _ROWS: Final[tuple[Row, ...]] = (
     Row(
         Mode.SLAVE_CONSUME,
         Part.READER,
-        (g.NOT_SERVING, g.SHOWS_ALL, g.SESSION),
+        (g.NOT_SERVING, g.SHOWS_ALL, g.SESSION, g.STATE_CURRENT),
         Action.CLAIM,
         edits.claim,
     ),

@@ -84,7 +84,15 @@ def evidence(mode: Mode, f: Facts) -> Evidence:
         session_live=f.get("session", False),
         fresh=f.get("fresh", False),
         lease_out=f.get("lease_out", False),
-        live={b: live(b, end=99 if b == U and f.get("rival") else 0) for b in there if there[b]},
+        live={
+            b: live(
+                b,
+                epoch=EPOCH + int(b == T and f.get("newer", False)),
+                end=99 if b == U and f.get("rival") else 0,
+            )
+            for b in there
+            if there[b]
+        },
         wanted=S if f.get("wish") else M,
         incarnation="j" if f.get("reborn") else "i",
         held=state(mode, f).epoch if f.get("held") and mode is not Mode.NEW else Epoch(0),
@@ -122,7 +130,7 @@ def check(me: BrokerId, mode: Mode, f: Facts) -> Decision:
 
 
 def _claims(f: Facts, may: bool, best: bool) -> Action:
-    if not may or f.get("not_due"):
+    if not may or f.get("not_due") or not f.get("fits", True):
         return Action.WAIT
     last = f.get("checked") or f.get("patient")
     return Action.CLAIM if last and best else Action.CHECK
@@ -158,7 +166,7 @@ def master_master(f: Facts) -> Action:
     heir = s_able and not f.get("masked") and not f.get("other_life")
     if f.get("held") and f.get("session") and f.get("wish") and heir and not f.get("slow"):
         return Action.MOVE
-    fits = bool(fits and (not f.get("gathering") or given_back))
+    fits = bool(fits and (not f.get("gathering") or given_back) and not f.get("newer"))
     good = not f.get("held") and f.get("session") and fits and heard and (whole or given_back)
     return Action.OPEN if good else Action.WAIT
 
@@ -177,7 +185,7 @@ def _gathered(f: Facts) -> bool:
 
 
 def _returns(f: Facts, mode: Mode) -> Action:
-    fits = f.get("fits", True) or f.get("hollow")
+    fits = (f.get("fits", True) or f.get("hollow")) and not f.get("newer")
     if not f.get("session") or not fits or not _gathered(f):
         return Action.WAIT
     unclean = f.get("unclean")
@@ -227,7 +235,8 @@ def consume_reader(f: Facts) -> Action:
         return Action.FREEZE
     if serving and ((session and back) or (cut_off and stream)):
         return Action.FREEZE
-    return Action.CLAIM if not serving and session and _has_what_it_showed(f) else Action.WAIT
+    may = session and _has_what_it_showed(f) and f.get("fits", True)
+    return Action.CLAIM if may and not serving else Action.WAIT
 
 
 def consume_slave(f: Facts) -> Action:
@@ -243,6 +252,7 @@ def hand_over_reader(f: Facts) -> Action:
     if f.get("stream"):
         return Action.SEND_RECORD if f.get("frozen") else Action.FREEZE
     may = f.get("session") and f.get("master_gone") and f.get("reads", True)
+    may = may and f.get("fits", True)
     if not may or f.get("not_due") or not _has_what_it_showed(f):
         return Action.WAIT
     return Action.CLAIM if f.get("checked") or f.get("patient") else Action.CHECK
@@ -293,4 +303,16 @@ TABLE: list[tuple[Mode, BrokerId, Callable[[Facts], Action], tuple[str, ...]]] =
     (Mode.HANDOVER, S, hand_over_reader,
      (*CLAIMING[:5], "stream", "master_gone", "emptied", "anew", "lacks")),
     (Mode.HANDOVER, T, hand_over_slave, (*CLAIMING, *OTHER_SLAVE)),
+    # A state that is older than my journal, or than that of another member.
+    (Mode.MASTER, M, master_master, ("held", "session", "fresh", "newer")),
+    (Mode.SLAVE_CONSUME, M, consume_master,
+     ("session", "fresh", "newer", "record", "reader_heard", "t", "reader_gone", "long", "heir")),
+    (Mode.HANDOVER, M, hand_over_master,
+     ("session", "fresh", "newer", "record", "reader_heard", "t", "reader_gone", "long", "sealed")),
+    (Mode.MASTER, S, master_slave, (*CLAIMING, "master_gone", "fits")),
+    (Mode.SLAVE_CONSUME, S, consume_reader,
+     ("held", "frozen", "session", "fresh", "stream", "master_gone", "fits")),
+    (Mode.SLAVE_CONSUME, T, consume_slave, (*CLAIMING, "reader_gone", "fits")),
+    (Mode.HANDOVER, S, hand_over_reader, (*CLAIMING, "stream", "master_gone", "fits")),
+    (Mode.HANDOVER, T, hand_over_slave, (*CLAIMING, "reader_gone", "master_gone", "fits")),
 ]  # fmt: skip

@@ -28,8 +28,8 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         "consumers begin at 0 there, and that counts more than what they had (C2)",
         (
             "fmqcore/failover/rows.py",
-            "        (g.NOT_SERVING, g.SHOWS_ALL, g.SESSION),\n",
-            "        (g.NOT_SERVING, g.SESSION),\n",
+            "        (g.NOT_SERVING, g.SHOWS_ALL, g.SESSION, g.STATE_CURRENT),\n",
+            "        (g.NOT_SERVING, g.SESSION, g.STATE_CURRENT),\n",
         ),
         tests=(
             _EMPTIED + "test_an_emptied_reader_shows_nothing_before_its_master_has_filled_it[1]",

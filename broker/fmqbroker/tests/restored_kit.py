@@ -1,0 +1,167 @@
+"""A group of real brokers on a real ZooKeeper server whose data is put back to an older state."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import fmqclient
+from fmqbroker.tests.test_broker import Process
+from fmqclient.dev.groups import Groups
+from fmqcore.cluster import GroupConfig, GroupState, Member
+from fmqcore.errors import FmqError
+from fmqcore.words import BrokerId, GroupName
+from fmqport import methods
+from fmqport.free_ports import free_port
+from fmqport.rpc import GrpcTransport
+from fmqport.zk.embedded import EmbeddedZooKeeper
+from fmqproto.v1 import admin_pb2
+
+G1 = GroupName("g1")
+M, S, T = (BrokerId(f"g1-{number}") for number in range(3))
+
+
+class Restorable:
+    """Brokers `g1-0`, `g1-1`, ... and a ZooKeeper with one server; `backup`, later `restore`."""
+
+    def __init__(self, folder: Path, brokers: int = 2) -> None:
+        self._folder = folder
+        self._server = EmbeddedZooKeeper(folder / "zookeeper", free_port())
+        self.brokers: dict[BrokerId, Process] = {}
+        for broker in (M, S, T)[:brokers]:
+            (folder / broker).mkdir()
+            self.brokers[broker] = Process(folder / broker, self.zookeeper)
+        self._groups: Groups | None = None
+
+    @property
+    def zookeeper(self) -> str:
+        return self._server.address
+
+    @property
+    def url(self) -> str:
+        return "fmq://" + ",".join(broker.address for broker in self.brokers.values())
+
+    @property
+    def groups(self) -> Groups:
+        assert self._groups is not None
+        return self._groups
+
+    @property
+    def config(self) -> GroupConfig:
+        members = tuple(Member(name, broker.address) for name, broker in self.brokers.items())
+        return GroupConfig(G1, M, members)
+
+    async def start_zookeeper(self) -> None:
+        self._server.start()
+        await asyncio.to_thread(self._server.wait_ready)
+        self._groups = Groups(self.zookeeper, "c")
+
+    async def stop_zookeeper(self) -> None:
+        await self.groups.close()
+        await asyncio.to_thread(self._server.stop)
+
+    async def start(self, *brokers: BrokerId) -> None:
+        for broker in brokers or self.brokers:
+            self.brokers[broker].cut_log()
+            await self.brokers[broker].start(id=broker)
+
+    async def stop(self, *brokers: BrokerId) -> None:
+        for broker in brokers or self.brokers:
+            if self.brokers[broker].alive:
+                assert await self.brokers[broker].stop() == 0, self.brokers[broker].log
+
+    async def backup(self) -> Path:
+        """All stop; a copy of ZooKeeper's data; all start."""
+        copy = self._folder / "backup"
+        await self.stop()
+        await self.stop_zookeeper()
+        shutil.copytree(self._server.directory / "data", copy)
+        await self.start_zookeeper()
+        await self.start()
+        return copy
+
+    async def restore(self, copy: Path | None) -> None:
+        """ZooKeeper starts with that data (None: with none); brokers must be stopped."""
+        await self.stop_zookeeper()
+        shutil.rmtree(self._server.directory / "data")
+        if copy is not None:
+            shutil.copytree(copy, self._server.directory / "data")
+        await self.start_zookeeper()
+
+    async def kill(self) -> None:
+        for broker in self.brokers.values():
+            if broker.alive:
+                await broker.stop(9)  # type: ignore[arg-type]
+        await asyncio.to_thread(self._server.stop)
+
+    async def until_state(self, condition: Callable[[GroupState], bool]) -> GroupState:
+        async with asyncio.timeout(60):
+            while not condition(state := await self.groups.state(G1)):
+                await asyncio.sleep(0.05)
+        return state
+
+    async def status(self, broker: BrokerId) -> admin_pb2.StatusReply | None:
+        connection = GrpcTransport().connect(self.brokers[broker].address)
+        try:
+            reply: admin_pb2.StatusReply = await connection.call(
+                methods.STATUS, admin_pb2.StatusRequest(), 5
+            )
+        except FmqError:
+            return None
+        finally:
+            await connection.close()
+        return reply
+
+    async def until_status(
+        self, broker: BrokerId, condition: Callable[[admin_pb2.StatusReply], bool]
+    ) -> admin_pb2.StatusReply:
+        last = None
+        try:
+            async with asyncio.timeout(60):
+                while (last := await self.status(broker)) is None or not condition(last):
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(f"{broker} says {last}; {self.brokers[broker].log}") from None
+        return last
+
+    async def whole(self) -> GroupState:
+        """The master serves, and all slaves are in sync."""
+        others = self.brokers.keys() - {M}
+        state = await self.until_state(
+            lambda s: s.mode.value == "MASTER" and not s.base and s.isr == others | {M} - {s.master}
+        )
+        await self.until_status(state.master, lambda s: s.permission == 3)
+        return state
+
+    async def send(self, topic: str, *values: bytes) -> list[fmqclient.SendResult]:
+        async with fmqclient.connect(self.url) as client, client.producer() as producer:
+            return [await producer.send(topic, value, key=value) for value in values]
+
+    async def read(self, topic: str, count: int, group: str) -> dict[bytes, tuple[int, int]]:
+        """So many messages, acked: value → (queue, offset)."""
+        found: dict[bytes, tuple[int, int]] = {}
+        async with (
+            fmqclient.connect(self.url) as client,
+            client.consumer(topic, group=group) as consumer,
+        ):
+            async with asyncio.timeout(60):
+                while len(found) < count:
+                    for message in await consumer.fetch(100, 0.5):
+                        found[message.value] = (message.queue, message.offset)
+                        await message.ack()
+        return found
+
+
+@asynccontextmanager
+async def restorable(folder: Path, brokers: int = 2) -> AsyncIterator[Restorable]:
+    """Started, and whole."""
+    cluster = Restorable(folder, brokers)
+    try:
+        await cluster.start_zookeeper()
+        await cluster.groups.put_config(cluster.config)
+        await cluster.start()
+        await cluster.whole()
+        yield cluster
+    finally:
+        await cluster.kill()

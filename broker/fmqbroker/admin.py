@@ -18,6 +18,7 @@ from fmqbroker.journal import Journal
 from fmqbroker.offset_rows import OffsetRows
 from fmqbroker.offset_store import OffsetStore
 from fmqbroker.replication_view import MasterReplication
+from fmqbroker.served_periods import ServedPeriods
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.slices import Slices
 from fmqbroker.steady_clock import clock_doubt
@@ -64,6 +65,7 @@ class AdminService:
         replication: MasterReplication,
         coordination: Coordination,
         intake: Intake,
+        periods: ServedPeriods,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -77,6 +79,7 @@ class AdminService:
         self._replication = replication
         self._coordination = coordination
         self._intake = intake
+        self._periods = periods
         self._mine = GroupName(settings.group)
         self._rows = OffsetRows(self._mine, journal, offsets, fetch.groups)
         self._started_ms = clock.monotonic_ms()
@@ -197,6 +200,7 @@ class AdminService:
             refuses=journal.full,
             refusal="" if refusal is None else refusal.why,
             damage="" if journal.damage is None else str(journal.damage),
+            periods=self._periods.report(),
         )
 
     def _replicas(self) -> list[admin_pb2.ReplicaStatus]:

@@ -37,6 +37,7 @@ from fmqbroker.replicate_master import MasterReplication
 from fmqbroker.replicate_slave import SlaveReplication
 from fmqbroker.retention import Retention
 from fmqbroker.segments import SegmentService
+from fmqbroker.served_periods import ServedPeriods
 from fmqbroker.server import calls_of, streams_of
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import wait_any
@@ -224,22 +225,32 @@ class _Parts:
         self._fetch = FetchService(
             settings, clock, journal, self._commit, self._gate, view, self._offsets
         )
-        self._admin = AdminService(
-            settings,
+        self._periods, self._admin = self._make_admin(me, ports)
+        self._segments = SegmentService(settings, clock, journal, self._commit)
+        self._idle_groups, self._sweep = self._make_sweeps()
+
+    def _make_admin(self, me: BrokerId, ports: Ports) -> tuple[ServedPeriods, AdminService]:
+        """What answers people and the operator."""
+        clock, intake = ports.clock, self._produce.intake
+        periods = ServedPeriods(
+            me, clock, self._gate, intake, self._group, self._master, self._slave
+        )
+        admin = AdminService(
+            self._settings,
             clock,
-            journal,
+            self._journal,
             self._commit,
             self._gate,
-            group,
-            view,
+            self._group,
+            self._view,
             self._offsets,
             self._fetch,
             self._master,
             ports.coordination,
-            self._produce.intake,
+            intake,
+            periods,
         )
-        self._segments = SegmentService(settings, clock, journal, self._commit)
-        self._idle_groups, self._sweep = self._make_sweeps()
+        return periods, admin
 
     def _clock_doubt(self) -> str:
         return clock_doubt(self._ports.clock)
@@ -271,7 +282,7 @@ class _Parts:
                         self._slave.run(),
                         self._retention.run(),
                         self._sweep.run(),
-                        self._produce.intake.watch(),
+                        self._produce.intake.watch(self._periods.note),
                         self._idle_groups.run(),
                         self._fetch.groups.state_limits.run(self._ports.clock),
                         self._give_way(),

@@ -7,6 +7,7 @@ group's policy. `produce.py` refuses by the same four facts, each with its own e
 Each change is one line in the log, with its reason. Leaves nothing on disk.
 """
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -66,10 +67,11 @@ class Intake:
         granted = self._gate.permission()
         return granted if self.refusal() is None else granted & ~Permission.WRITE
 
-    async def watch(self) -> None:
-        """Log each change until cancelled."""
+    async def watch(self, note: Callable[[], None] = lambda: None) -> None:
+        """Log each change until cancelled; `note` is called at each look."""
         before: Cause | None = Cause.ROLE
         while True:
+            note()
             refusal = self.refusal()
             cause = refusal.cause if refusal is not None else None
             if cause is not before:

@@ -272,6 +272,7 @@ class Upstream:
             # Told before the newer term was: it extends no lease and shows no life.
         self._epoch = max(self._epoch, Epoch(message.epoch))
         self._echo_ms, self._heard_ms = message.sent_ms, self._clock.monotonic_ms()
+        self._view.heard_master, self._view.heard_ms = self._master.id, self._heard_ms
         return message
 
     def _append(self, append: wire.Append) -> None:

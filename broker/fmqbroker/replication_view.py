@@ -52,6 +52,8 @@ class UpstreamView:
     promised_until_ms: int = 0  # my monotonic clock: I claim nothing before
     claiming: bool = False  # set by failover alone: I am about to claim, grant nothing
     held: Held = Held()  # R8: what others than I have for sure; it outlives the stream
+    heard_master: BrokerId = BrokerId("")  # whom the last message came from; it outlives the stream
+    heard_ms: int = 0  # my monotonic clock: when that message came
 
 
 class MasterReplication(Protocol):

@@ -117,8 +117,8 @@ def _writes(seen: Observation) -> Verdict:
         zones = {m.id: m.zone for m in config.members if m.id != master.id}
         if why := can_meet(config.policy, zones, master.zone, state.isr):
             return Verdict(kind, "False", "NotEnoughReplicas", why)
-    if why := trouble.refuses(seen, state.master):
-        return Verdict(kind, "False", "DiskFull", why)
+    if refusal := trouble.refusal(seen, state.master):
+        return Verdict(kind, "False", *refusal)
     return Verdict(kind, "True", "Serving", f"{_server(seen)} takes writes")
 
 

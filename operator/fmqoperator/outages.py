@@ -1,9 +1,14 @@
-"""How long nobody served: since when, as far as somebody saw it begin, until a look finds it over.
-Pure.
+"""How long nobody served: from the last moment at which clients were served to the first one after.
+
+The operator notices both ends later than clients do, so brokers report them: a server when it began
+and ended to serve, a slave when its master was last heard. Without their word (of older brokers, of
+a server that nobody followed) the operator's own look counts. Pure.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
+from fmqcore.words import Permission
 from fmqoperator import facts
 from fmqoperator.seen import Observation
 from fmqoperator.times import of_text
@@ -16,23 +21,27 @@ UNSEEN: Final = 0
 """Since then: it was so already when the operator began to look, or could look again. To count from
 that look would make minutes without ZooKeeper a second."""
 
+_JITTER_MS: Final = 200
+"""An age on its way from the broker: the moment that it makes differs a little at each look."""
 
-def since(seen: Observation, before: int | None) -> int:
+
+def since(seen: Observation, before: int | None, bit: Permission) -> int:
     """Of what nobody serves now; `before`: as it was remembered."""
     if before == UNSEEN:
         return UNSEEN
     noticed_ms = before or _unheard_since(seen)
     if noticed_ms is None and not seen.watched:
         return UNSEEN
-    return _began(seen, noticed_ms or seen.now_ms)
+    return _began(seen, noticed_ms or seen.now_ms, bit)
 
 
-def length_ms(seen: Observation, since_ms: int | None) -> int | None:
+def length_ms(seen: Observation, since_ms: int | None, bit: Permission) -> int | None:
     """Of one that is over now; None: it began, ended, or was, while nobody looked."""
     if not seen.watched or since_ms == UNSEEN:
         return None
-    noticed_ms = since_ms or _unheard_since(seen)
-    return 0 if noticed_ms is None else max(0, seen.now_ms - _began(seen, noticed_ms))
+    ended_ms = _ended(seen, bit)
+    noticed_ms = since_ms or _unheard_since(seen) or ended_ms
+    return max(0, ended_ms - _began(seen, min(noticed_ms, ended_ms), bit))
 
 
 def _unheard_since(seen: Observation) -> int | None:
@@ -41,14 +50,48 @@ def _unheard_since(seen: Observation) -> int | None:
     return since_ms if since_ms is not None and seen.now_ms - since_ms <= UNHEARD_MS else None
 
 
-def _began(seen: Observation, noticed_ms: int) -> int:
-    """When an outage began: as it was noticed, or when the container of who served had ended.
+def _ended(seen: Observation, bit: Permission) -> int:
+    """When the server of now began to serve, as it reports; else now."""
+    answer = facts.answer_of(seen, facts.server_of(facts.state_of(seen)))
+    periods = None if answer is None else answer.periods
+    if periods is None:
+        return seen.now_ms
+    read = bit is Permission.READ
+    began_ms = periods.reads_since_ms if read else periods.writes_since_ms
+    return seen.now_ms if began_ms is None else min(began_ms, seen.now_ms)
 
-    The kubelet cuts that to the second, so it was then or up to a second later: the middle.
-    """
+
+def _began(seen: Observation, noticed_ms: int, bit: Permission) -> int:
+    """When an outage began: the last sign that who served before did so still, or as noticed."""
     last, broker = seen.group.status.last_transition, seen.group.status.memory.served.split(" ")[0]
+    if last is None:
+        return noticed_ms
+    earliest_ms = of_text(last.at)  # an earlier end was before it served
+    own_ms = _own_end(seen, broker, bit)
+    signs = [own_ms] if own_ms is not None else list(_signs(seen, broker, noticed_ms))
+    fitting = [at_ms for at_ms in signs if earliest_ms <= at_ms < noticed_ms + _JITTER_MS]
+    return min(max(fitting, default=noticed_ms), noticed_ms)
+
+
+def _own_end(seen: Observation, broker: str, bit: Permission) -> int | None:
+    """When who served before stopped, in its own words; None: it does not answer, or began anew."""
+    answer = facts.answer_of(seen, broker)
+    if answer is None or answer.periods is None:
+        return None
+    read = bit is Permission.READ
+    return answer.periods.reads_until_ms if read else answer.periods.writes_until_ms
+
+
+def _signs(seen: Observation, broker: str, noticed_ms: int) -> Iterator[int]:
+    """Moments at which who served before was alive, if it cannot report itself.
+
+    The kubelet cuts a container's end to the second, so it was then or up to a second later: the
+    middle.
+    """
     pod = facts.pod_of(seen, broker)
-    ended_ms = None if pod is None else pod.ended_ms
-    if ended_ms is None or last is None or not of_text(last.at) <= ended_ms < noticed_ms:
-        return noticed_ms  # that end was before it served, or is a later one
-    return min(ended_ms + 500, noticed_ms)
+    if pod is not None and pod.ended_ms is not None and pod.ended_ms < noticed_ms:
+        yield min(pod.ended_ms + 500, noticed_ms)
+    for other, answer in sorted(seen.answers.items()):
+        periods = answer.periods
+        if other != broker and periods is not None and periods.heard_master == broker:
+            yield periods.heard_at_ms

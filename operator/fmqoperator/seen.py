@@ -100,6 +100,19 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True)
+class Periods:
+    """When a broker served clients, as it reports itself. Unix time by the operator's clock."""
+
+    reads_since_ms: int | None = None  # reads are served since then; None: they are not
+    writes_since_ms: int | None = None  # a send is acknowledged since then; None: none is
+    reads_until_ms: int | None = None  # the last moment, if they are not served now
+    writes_until_ms: int | None = None
+    heard_master: str = ""  # which master it has followed last
+    heard_at_ms: int = 0  # and when the last message of that one came
+    unanswered: str = ""  # why this master acknowledges no send
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """A broker's answer to `Admin.Status`. One that did not answer is absent."""
 
@@ -115,6 +128,7 @@ class Answer:
     version: str = ""
     refuses: str = ""  # why it takes no messages: its disk has no room
     damage: str = ""  # of its journal
+    periods: Periods | None = None  # None: an older broker
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,7 +221,7 @@ def _memory(seen: Observation, what: Outlook, served: Access) -> Memory:
             return before
         if not opened or Permission[served.value] & bit:
             return None
-        return outages.since(seen, before)
+        return outages.since(seen, before, bit)
 
     return Memory(
         master_gone_since_ms=(since_ms or seen.now_ms) if gone else None,
@@ -263,12 +263,12 @@ def _transition(seen: Observation, served: Access) -> LastTransition | None:
             "at": as_text(seen.now_ms),
             "epoch": state.epoch,
             "readOutageMs": (
-                outages.length_ms(seen, memory.no_reads_since_ms)
+                outages.length_ms(seen, memory.no_reads_since_ms, Permission.READ)
                 if bits & Permission.READ
                 else None
             ),
             "writeOutageMs": (
-                outages.length_ms(seen, memory.no_writes_since_ms)
+                outages.length_ms(seen, memory.no_writes_since_ms, Permission.WRITE)
                 if bits & Permission.WRITE
                 else None
             ),
@@ -285,7 +285,7 @@ def _completed(seen: Observation, old: LastTransition, served: Access) -> LastTr
         return old
     if since_ms > ends_ms:  # another one, which began later
         return old
-    length_ms = outages.length_ms(seen, since_ms)
+    length_ms = outages.length_ms(seen, since_ms, Permission.WRITE)
     return old.model_copy(update={"write_outage_ms": length_ms})
 
 

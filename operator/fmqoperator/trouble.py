@@ -104,6 +104,22 @@ def refuses(seen: Observation, broker: str) -> str:
     return f"{broker} refuses messages: its disk is full: {remedy}"
 
 
+def refusal(seen: Observation, broker: str) -> tuple[str, str] | None:
+    """Why a master that serves writes acknowledges no send: reason and message. None: it does."""
+    if why := refuses(seen, broker):
+        return "DiskFull", why
+    why = _unacknowledged(seen)
+    return ("NotAcknowledged", why) if why else None
+
+
+def _unacknowledged(seen: Observation) -> str:
+    """What the server reports itself; "" = it acknowledges, or is an older version."""
+    answer = facts.answer_of(seen, facts.server_of(facts.state_of(seen)))
+    if answer is None or answer.periods is None or answer.periods.writes_since_ms is not None:
+        return ""
+    return answer.periods.unanswered
+
+
 def of_disks(seen: Observation) -> list[str]:
     """What is wrong with journals of brokers that answer, one sentence each."""
     return [sentence for _, sentence in _on_disks(seen)]

@@ -2,13 +2,15 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fmqbroker.admin import AdminService
 from fmqbroker.intake import Intake
-from fmqbroker.replication_view import LinkView
+from fmqbroker.replication_view import LinkView, UpstreamView
+from fmqbroker.served_periods import ServedPeriods
 from fmqbroker.signal import Signal
 from fmqbroker.tests.consume_harness import (
     ME,
@@ -67,8 +69,11 @@ def admin_of(rig: Rig, replication: Replication | None = None) -> AdminService:
         GroupName("g1"), ME, (Member(ME, "a:1"), Member(SLAVE, "b:1"))
     )
     parts: Any = (rig.settings, rig.hand, rig.journal, rig.commit, rig.gate, rig.group)
-    more: Any = (rig.cluster, rig.offsets, rig.fetch, replication or Replication(), Session(),
-                 Intake(rig.gate, rig.commit, rig.journal))  # fmt: skip
+    linked: Any = replication or Replication()
+    slave: Any = SimpleNamespace(upstream=UpstreamView())
+    group, intake = rig.group, Intake(rig.gate, rig.commit, rig.journal)
+    periods = ServedPeriods(ME, rig.hand, rig.gate, intake, group, linked, slave)  # type: ignore[arg-type]
+    more: Any = (rig.cluster, rig.offsets, rig.fetch, linked, Session(), intake, periods)
     return AdminService(*parts, *more)
 
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from fmqcore.words import BrokerId, Epoch, Permission, Position
-from fmqoperator.seen import Answer, Replica
+from fmqoperator.seen import Answer, Periods, Replica
+from fmqoperator.shell.times import wall_ms
 from fmqport.methods import STATUS
 from fmqport.transport import Connection, Transport, TransportError
 from fmqproto.v1 import admin_pb2
@@ -44,11 +45,11 @@ class Brokers:
             reply = await self._open[address].call(STATUS, admin_pb2.StatusRequest(), _TIMEOUT_S)
         except TransportError:
             return None
-        return answer_of(reply) if reply.broker == broker else None
+        return answer_of(reply, wall_ms()) if reply.broker == broker else None
 
 
-def answer_of(reply: admin_pb2.StatusReply) -> Answer:
-    """A broker's reply as the planner knows it."""
+def answer_of(reply: admin_pb2.StatusReply, now_ms: int) -> Answer:
+    """A broker's reply, which came at `now_ms`, as the planner knows it."""
     return Answer(
         broker=BrokerId(reply.broker),
         permission=Permission(reply.permission & Permission.FULL),
@@ -70,4 +71,22 @@ def answer_of(reply: admin_pb2.StatusReply) -> Answer:
         version=reply.version,
         refuses=reply.refuses,
         damage=reply.damage,
+        periods=_periods_of(reply.periods, now_ms) if reply.HasField("periods") else None,
+    )
+
+
+def _periods_of(found: admin_pb2.ServedPeriods, now_ms: int) -> Periods:
+    """Ages become times of our own clock; those of brokers may differ."""
+
+    def at_ms(kind: str) -> int | None:
+        return now_ms - int(getattr(found, kind)) if found.HasField(kind) else None
+
+    return Periods(
+        reads_since_ms=at_ms("reads_for_ms"),
+        writes_since_ms=at_ms("writes_for_ms"),
+        reads_until_ms=at_ms("reads_ended_ms"),
+        writes_until_ms=at_ms("writes_ended_ms"),
+        heard_master=found.heard_master,
+        heard_at_ms=now_ms - found.heard_ms,
+        unanswered=found.unanswered,
     )

@@ -37,14 +37,13 @@ from fmqoperator.seen import (
     InZooKeeper,
     Node,
     Observation,
+    Periods,
     Pod,
     PodPhase,
     Replica,
 )
 from fmqoperator.status import status
 from fmqoperator.tests.samples import group
-
-_QUIET_TURNS = 6
 
 
 @dataclass
@@ -62,6 +61,7 @@ class World:
     config: Versioned[GroupConfig] | None = None
     state: GroupState = GroupState()
     silent: set[str] = field(default_factory=set)  # brokers that do not answer the operator
+    periods: dict[str, Periods] = field(default_factory=dict)  # what brokers report
     broken: set[str] = field(default_factory=set)  # brokers that cannot run
     bad_images: set[str] = field(default_factory=set)
     zookeeper_away: bool = False
@@ -119,6 +119,7 @@ class World:
                 Position(1000),
                 replicas=links if b == self.state.master else (),
                 zookeeper_connected=not self.zookeeper_away,
+                periods=self.periods.get(b),
             )
             for b in self.live
             if b not in self.silent
@@ -359,7 +360,7 @@ class World:
             quiet = quiet + 1 if calm else 0
             if until is not None and until(self):
                 return
-            if until is None and quiet == _QUIET_TURNS:
+            if until is None and quiet == 6:
                 return
             self.turn()
         raise AssertionError(f"never: {self.body['status']['phase']}: {self.said()}")

@@ -187,7 +187,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("cluster", "group", "broker", "role", "permission", "mode", "epoch", "why", "log_start", "end", "durable_end", "commit_end", "replicas", "version", "uptime_ms", "zookeeper_connected", "reader", "master", "refuses", "damage", "refusal")
+    __slots__ = ("cluster", "group", "broker", "role", "permission", "mode", "epoch", "why", "log_start", "end", "durable_end", "commit_end", "replicas", "version", "uptime_ms", "zookeeper_connected", "reader", "master", "refuses", "damage", "refusal", "periods")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
@@ -209,6 +209,7 @@ class StatusReply(_message.Message):
     REFUSES_FIELD_NUMBER: _ClassVar[int]
     DAMAGE_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    PERIODS_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     group: str
     broker: str
@@ -230,7 +231,26 @@ class StatusReply(_message.Message):
     refuses: str
     damage: str
     refusal: str
-    def __init__(self, cluster: _Optional[str] = ..., group: _Optional[str] = ..., broker: _Optional[str] = ..., role: _Optional[str] = ..., permission: _Optional[int] = ..., mode: _Optional[str] = ..., epoch: _Optional[int] = ..., why: _Optional[str] = ..., log_start: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., commit_end: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., zookeeper_connected: _Optional[bool] = ..., reader: _Optional[str] = ..., master: _Optional[str] = ..., refuses: _Optional[str] = ..., damage: _Optional[str] = ..., refusal: _Optional[str] = ...) -> None: ...
+    periods: ServedPeriods
+    def __init__(self, cluster: _Optional[str] = ..., group: _Optional[str] = ..., broker: _Optional[str] = ..., role: _Optional[str] = ..., permission: _Optional[int] = ..., mode: _Optional[str] = ..., epoch: _Optional[int] = ..., why: _Optional[str] = ..., log_start: _Optional[int] = ..., end: _Optional[int] = ..., durable_end: _Optional[int] = ..., commit_end: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., zookeeper_connected: _Optional[bool] = ..., reader: _Optional[str] = ..., master: _Optional[str] = ..., refuses: _Optional[str] = ..., damage: _Optional[str] = ..., refusal: _Optional[str] = ..., periods: _Optional[_Union[ServedPeriods, _Mapping]] = ...) -> None: ...
+
+class ServedPeriods(_message.Message):
+    __slots__ = ("reads_for_ms", "writes_for_ms", "reads_ended_ms", "writes_ended_ms", "heard_master", "heard_ms", "unanswered")
+    READS_FOR_MS_FIELD_NUMBER: _ClassVar[int]
+    WRITES_FOR_MS_FIELD_NUMBER: _ClassVar[int]
+    READS_ENDED_MS_FIELD_NUMBER: _ClassVar[int]
+    WRITES_ENDED_MS_FIELD_NUMBER: _ClassVar[int]
+    HEARD_MASTER_FIELD_NUMBER: _ClassVar[int]
+    HEARD_MS_FIELD_NUMBER: _ClassVar[int]
+    UNANSWERED_FIELD_NUMBER: _ClassVar[int]
+    reads_for_ms: int
+    writes_for_ms: int
+    reads_ended_ms: int
+    writes_ended_ms: int
+    heard_master: str
+    heard_ms: int
+    unanswered: str
+    def __init__(self, reads_for_ms: _Optional[int] = ..., writes_for_ms: _Optional[int] = ..., reads_ended_ms: _Optional[int] = ..., writes_ended_ms: _Optional[int] = ..., heard_master: _Optional[str] = ..., heard_ms: _Optional[int] = ..., unanswered: _Optional[str] = ...) -> None: ...
 
 class ReplicaStatus(_message.Message):
     __slots__ = ("broker", "connected", "in_sync", "received_end", "durable_end", "lag_bytes")

@@ -1,9 +1,9 @@
 """What a broker says of itself, as the planner knows it."""
 
 from fmqcore.words import BrokerId, Epoch, Permission, Position
-from fmqoperator.seen import Answer, Replica
+from fmqoperator.seen import Answer, Periods, Replica
 from fmqoperator.shell.brokers import answer_of
-from fmqproto.v1.admin_pb2 import ReplicaStatus, StatusReply
+from fmqproto.v1.admin_pb2 import ReplicaStatus, ServedPeriods, StatusReply
 
 
 def test_every_word_of_it() -> None:
@@ -19,12 +19,19 @@ def test_every_word_of_it() -> None:
         version="1.2",
         refuses="7 MiB are free",
         damage="0000.journal, position 7",
+        periods=ServedPeriods(
+            reads_for_ms=500,
+            writes_ended_ms=70,
+            heard_master="g1-1",
+            heard_ms=9,
+            unanswered="alone",
+        ),
         replicas=[
             ReplicaStatus(broker="g1-1", connected=True, durable_end=295, lag_bytes=5),
             ReplicaStatus(broker="g1-2", connected=True, lag_bytes=300),  # it said nothing yet
         ],
     )
-    assert answer_of(reply) == Answer(
+    assert answer_of(reply, 1_000_000) == Answer(
         BrokerId("g1-0"),
         Permission.FULL,
         Epoch(7),
@@ -40,9 +47,11 @@ def test_every_word_of_it() -> None:
         version="1.2",
         refuses="7 MiB are free",
         damage="0000.journal, position 7",
+        periods=Periods(999_500, None, None, 999_930, "g1-1", 999_991, "alone"),
     )
 
 
 def test_an_older_broker_says_nothing_of_its_disk() -> None:
-    found = answer_of(StatusReply(broker="g1-0"))
+    found = answer_of(StatusReply(broker="g1-0"), 1_000_000)
+    assert found.periods is None
     assert (found.refuses, found.damage, found.permission) == ("", "", Permission.NONE)

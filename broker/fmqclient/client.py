@@ -16,6 +16,7 @@ from fmqclient.admin import Admin
 from fmqclient.arguments import check_seconds, check_text
 from fmqclient.connections import Backoff, Connections
 from fmqclient.consumer import Consumer
+from fmqclient.forgotten import MustBeClosed
 from fmqclient.loop_turns import LoopWatch
 from fmqclient.producer import Producer
 from fmqclient.routes import Routes
@@ -53,7 +54,7 @@ def connect(
     return Client(parse_url(url), transport, clock or SystemClock(), timeout_s, name)
 
 
-class Client:
+class Client(MustBeClosed):
     """A cluster's client: makes producers, consumers, and an admin."""
 
     def __init__(
@@ -66,9 +67,10 @@ class Client:
     ) -> None:
         self._clock = clock
         self._timeout_s = timeout_s
+        self._seeds = tuple(seeds)
         self._name = name
         self._connections = Connections(transport)
-        self._routes = Routes(self._connections, clock, tuple(seeds))
+        self._routes = Routes(self._connections, clock, self._seeds)
         self._watch = LoopWatch(clock)
         self._failed = ""
         self._parts: WeakSet[Producer | Consumer] = WeakSet()
@@ -84,7 +86,11 @@ class Client:
         self._tasks = tuple(asyncio.create_task(work) for work in works)
         for task in self._tasks:
             task.add_done_callback(self._ended)
+        self._unclosed = True
         return self
+
+    def _described(self) -> str:
+        return f"a client of fmq://{','.join(self._seeds)}"
 
     async def __aexit__(
         self,
@@ -96,6 +102,9 @@ class Client:
 
     async def close(self) -> None:
         """Close the connections. Close producers and consumers first (`async with` does)."""
+        self._unclosed = False
+        for part in list(self._parts):
+            part.warn_if_unclosed()
         tasks, self._tasks = self._tasks, ()
         for task in tasks:
             task.cancel()

@@ -15,6 +15,7 @@ from fmqclient.admin import Admin
 from fmqclient.arguments import as_places, check_fetch, check_seconds
 from fmqclient.commits import Committing, all_leave
 from fmqclient.connections import Connections
+from fmqclient.forgotten import MustBeClosed
 from fmqclient.handout import Handout
 from fmqclient.loop_turns import LoopTurns, LoopWatch
 from fmqclient.message import Chunk, Message
@@ -35,7 +36,7 @@ CONSUMER_CLOSED: Final = (
 )
 
 
-class Consumer:
+class Consumer(MustBeClosed):
     """A member of a consumer group. Use it as `async with client.consumer(...) as sub`."""
 
     def __init__(
@@ -84,7 +85,12 @@ class Consumer:
             raise
         if self._error is not None:
             raise self._error
+        self._unclosed = True
         return self
+
+    def _described(self) -> str:
+        topic, group = self._settings.topic, self._settings.group
+        return f"a consumer of topic {topic!r} in group {group!r}"
 
     async def __aexit__(
         self,
@@ -98,6 +104,7 @@ class Consumer:
 
     async def close(self) -> None:
         """Say the acks, give back what was not taken, leave; for `close_timeout_s` at most."""
+        self._unclosed = False
         main, self._main = self._main, None
         self._closed = True
         self._there.set()

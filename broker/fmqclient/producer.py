@@ -24,6 +24,7 @@ from fmqclient.arguments import (
     check_place,
 )
 from fmqclient.connections import Connections
+from fmqclient.forgotten import MustBeClosed
 from fmqclient.link import Link
 from fmqclient.loop_turns import LoopWatch
 from fmqclient.outbox import Outbox
@@ -51,7 +52,7 @@ _MAX_RECORD: Final = MAX_PAYLOAD - 64
 """Bytes of one record at most, its key and headers included."""
 
 
-class Producer:
+class Producer(MustBeClosed):
     """Sends records. Use it as `async with client.producer(...) as p`."""
 
     def __init__(
@@ -75,6 +76,7 @@ class Producer:
         self._main: asyncio.Task[None] | None = None
         self._topics = KnownTopics(self._box, routes, clock, settings, self._begin)
         self._number = 0  # of records handed in
+        self._named: dict[str, None] = {}  # topics, for what is said of us
         self._closed = ""  # why nothing more is taken
         self._failed = False
 
@@ -89,7 +91,11 @@ class Producer:
         await ready
         if self._failed:
             raise Unavailable(self._closed)
+        self._unclosed = True
         return self
+
+    def _described(self) -> str:
+        return f"a producer to {', '.join(map(repr, self._named)) or 'no topic yet'}"
 
     async def __aexit__(
         self,
@@ -101,6 +107,7 @@ class Producer:
 
     async def close(self) -> None:
         """Send what is there, for `close_timeout_s` at most; what is left ends with an error."""
+        self._unclosed = False
         main, self._main = self._main, None
         if main is None:
             return
@@ -368,6 +375,7 @@ class Producer:
 
     def _new_topic(self, name: str) -> Topic:
         require_name("topic", name)
+        self._named[name] = None
         topic = self._box.new_topic(name)
         self._begin(self._topics.resolve(topic))
         return topic

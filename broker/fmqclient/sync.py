@@ -38,19 +38,28 @@ def connect(url: str = DEFAULT_URL, **options: Any) -> "Client":
 class Client:
     """See `fmqclient.Client`."""
 
+    _closed = True
+
     def __init__(self, client: asynchronous.Client) -> None:
         self._client = client
         self._open: list[Producer | Consumer] = []
         self._loop = LoopThread()
-        self._closed = False
         try:
             self._loop.run(client.__aenter__())
         except BaseException:
             self._loop.stop()
             raise
+        self._closed = False
 
     def __enter__(self) -> Self:
         return self
+
+    def __del__(self) -> None:
+        if not self._closed and not self._loop.gone:  # gone: it is the process's that forked us
+            self._closed = True
+            for part in self._open:
+                part._part.warn_if_unclosed()
+            self._client.warn_if_unclosed()
 
     def __exit__(
         self,

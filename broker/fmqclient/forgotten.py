@@ -1,0 +1,40 @@
+"""What must be closed and was not: a line in the log, and a `ResourceWarning` as Python gives it.
+
+An unclosed producer may lose what it holds; an unclosed consumer keeps its queues from the other
+members of its group until the brokers miss it. Neither raises an error anywhere.
+"""
+
+import logging
+import sys
+import warnings
+
+_log = logging.getLogger("fmqclient")
+
+
+def warn_of_forgotten(what: str, source: object) -> None:
+    """Warn that this was never closed. `__del__` calls it: it never raises."""
+    text = f"{what} was never closed: use `async with` (or `with`), or call close()"
+    try:
+        _log.warning("%s", text)
+        warnings.warn(text, ResourceWarning, stacklevel=3, source=source)
+    except Exception as error:  # noqa: BLE001 - logging is half gone when the interpreter ends
+        if not sys.is_finalizing():
+            _log.debug("a warning was not given: %r", error)
+
+
+class MustBeClosed:
+    """Warns, once, when it is collected, or its client closed, before anybody closed it."""
+
+    _unclosed = False
+
+    def __del__(self) -> None:
+        self.warn_if_unclosed()
+
+    def _described(self) -> str:
+        raise NotImplementedError
+
+    def warn_if_unclosed(self) -> None:
+        """Nobody will close it any more."""
+        if self._unclosed:
+            self._unclosed = False
+            warn_of_forgotten(self._described(), self)

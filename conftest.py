@@ -26,11 +26,12 @@ _BYTECODE = pytest.StashKey[str]()
 def pytest_configure(config: pytest.Config) -> None:
     """What the processes that tests start get from this one.
 
-    A run started in the background of a script ignores SIGINT, and so would its children. Where
-    Python may not leave bytecode beside its sources, each of a hundred processes would compile all
-    of them anew: they get a folder for it, which goes with the run.
+    A run started in the background of a script ignores SIGINT, and one under `nohup` SIGHUP, and so
+    would its children. Where Python may not leave bytecode beside its sources, each of a hundred
+    processes would compile all of them: they get a folder for it, which goes with the run.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         config.stash[_BYTECODE] = tempfile.mkdtemp(prefix="fmq-bytecode-")
         os.environ["PYTHONPYCACHEPREFIX"] = config.stash[_BYTECODE]

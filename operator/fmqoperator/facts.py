@@ -10,7 +10,7 @@ from fmqcore.cluster import GroupConfig, GroupState, Mode
 from fmqcore.words import BrokerId, Permission
 from fmqoperator.objects import names
 from fmqoperator.resources import FENCE, Json
-from fmqoperator.seen import Answer, Node, Observation, Pod, PodPhase
+from fmqoperator.seen import Answer, Node, Observation, Periods, Pod, PodPhase
 from fmqoperator.times import of_text
 
 CRASHED: Final = "CrashLoopBackOff"
@@ -133,6 +133,12 @@ def may_stay(seen: Observation, broker: str) -> bool:
 def answer_of(seen: Observation, broker: str) -> Answer | None:
     """What it said of itself."""
     return seen.answers.get(BrokerId(broker))
+
+
+def periods_of(seen: Observation, broker: str) -> Periods | None:
+    """When a broker served clients; None: it does not answer, or is of an older version."""
+    answer = answer_of(seen, broker)
+    return None if answer is None else answer.periods
 
 
 def reaching(seen: Observation) -> list[str]:

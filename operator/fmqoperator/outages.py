@@ -52,8 +52,7 @@ def _unheard_since(seen: Observation) -> int | None:
 
 def _ended(seen: Observation, bit: Permission) -> int:
     """When the server of now began to serve, as it reports; else now."""
-    answer = facts.answer_of(seen, facts.server_of(facts.state_of(seen)))
-    periods = None if answer is None else answer.periods
+    periods = facts.periods_of(seen, facts.server_of(facts.state_of(seen)))
     if periods is None:
         return seen.now_ms
     read = bit is Permission.READ
@@ -74,12 +73,11 @@ def _began(seen: Observation, noticed_ms: int, bit: Permission) -> int:
 
 
 def _own_end(seen: Observation, broker: str, bit: Permission) -> int | None:
-    """When who served before stopped, in its own words; None: it does not answer, or began anew."""
-    answer = facts.answer_of(seen, broker)
-    if answer is None or answer.periods is None:
+    """When the broker that served before stopped, as it reports; None: it does not report it."""
+    periods = facts.periods_of(seen, broker)
+    if periods is None:
         return None
-    read = bit is Permission.READ
-    return answer.periods.reads_until_ms if read else answer.periods.writes_until_ms
+    return periods.reads_until_ms if bit is Permission.READ else periods.writes_until_ms
 
 
 def _signs(seen: Observation, broker: str, noticed_ms: int) -> Iterator[int]:
@@ -91,7 +89,7 @@ def _signs(seen: Observation, broker: str, noticed_ms: int) -> Iterator[int]:
     pod = facts.pod_of(seen, broker)
     if pod is not None and pod.ended_ms is not None and pod.ended_ms < noticed_ms:
         yield min(pod.ended_ms + 500, noticed_ms)
-    for other, answer in sorted(seen.answers.items()):
-        periods = answer.periods
+    for other in sorted(seen.answers):
+        periods = facts.periods_of(seen, other)
         if other != broker and periods is not None and periods.heard_master == broker:
             yield periods.heard_at_ms

@@ -114,10 +114,8 @@ def refusal(seen: Observation, broker: str) -> tuple[str, str] | None:
 
 def _unacknowledged(seen: Observation) -> str:
     """What the server reports itself; "" = it acknowledges, or is an older version."""
-    answer = facts.answer_of(seen, facts.server_of(facts.state_of(seen)))
-    if answer is None or answer.periods is None or answer.periods.writes_since_ms is not None:
-        return ""
-    return answer.periods.unanswered
+    periods = facts.periods_of(seen, facts.server_of(facts.state_of(seen)))
+    return periods.unanswered if periods is not None and periods.writes_since_ms is None else ""
 
 
 def of_disks(seen: Observation) -> list[str]:

@@ -112,6 +112,42 @@ async def test_who_hears_of_a_state_may_stop_to_hear(
     assert heard == ["once", "ever", "ever"]
 
 
+@pytest.mark.parametrize("state", [SessionState.SUSPENDED, SessionState.LOST])
+async def test_a_start_goes_on_when_the_connection_breaks_meanwhile(
+    link: FakeLink, state: SessionState
+) -> None:
+    session = SteadySession(link, "zk:2181", "/fmq/test")
+    starting = asyncio.ensure_future(session.start(5))
+    async with asyncio.timeout(5):
+        while not link.asked:
+            await asyncio.sleep(0)
+        link.tell(state)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not starting.done(), "it waits for the connection"
+        link.tell(SessionState.CONNECTED)
+        while not starting.done():
+            if len(link.asked) > 1:
+                request, answer = link.asked.pop()
+                answer(None, None)
+            await asyncio.sleep(0)
+    await starting
+    assert request.path == "/fmq/test"
+    await session.close()
+
+
+async def test_a_start_ends_at_its_time_out_when_the_connection_stays_away(
+    link: FakeLink,
+) -> None:
+    session = SteadySession(link, "zk:2181", "/fmq/test")
+    starting = asyncio.ensure_future(session.start(0.05))
+    while not link.asked:
+        await asyncio.sleep(0)
+    link.tell(SessionState.SUSPENDED)
+    with pytest.raises(ConnectionLost, match="no ZooKeeper answers at zk:2181"):
+        await starting
+
+
 async def test_a_watch_is_armed_before_it_tells_and_silent_when_it_was_stopped() -> None:
     """Told first, a change between the look and the arming would be missed."""
     watches, steps = Watches(), list[str]()

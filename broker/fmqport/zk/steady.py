@@ -165,7 +165,7 @@ class SteadySession:
             async with asyncio.timeout(timeout_s):
                 await self._connected.wait()
                 if self._root and self._make_root:
-                    await self._make_path(self._root)
+                    await self._make_own_root()
         except TimeoutError:
             await self.close()
             raise ConnectionLost(
@@ -250,6 +250,17 @@ class SteadySession:
             now_ms = int(asyncio.get_running_loop().time() * 1000)
             await asyncio.sleep(together_s(now_ms, every_ms))
 
+    async def _make_own_root(self) -> None:
+        """Create the root, however often the connection breaks meanwhile.
+
+        Creating it again is harmless: a node that exists is left as it is.
+        """
+        while True:
+            try:
+                return await self._make_path(self._root)
+            except (ConnectionLost, SessionExpired):
+                await self._connected.wait()
+
     async def _make_path(self, full: str) -> None:
         """Make each missing node down to `full` (a path with its root).
 
@@ -301,6 +312,8 @@ class SteadySession:
         if not self._open:
             return
         self._state = state
+        if state is not SessionState.CONNECTED:
+            self._connected.clear()
         log = _log.info if state is SessionState.CONNECTED else _log.warning
         log("zookeeper", session=state.value, server=self._server)
         match state:

@@ -6,13 +6,20 @@ before there is one. Data on standard output, talk on standard error.
 
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import structlog
 import typer
 
-from fmqclient.cli.cluster_file import ClusterSpec, as_data, differences
+from fmqclient.cli.cluster_file import (
+    ClusterSpec,
+    as_data,
+    differences,
+    is_current,
+    version_of,
+)
 from fmqclient.cli.common import Output, OutputOption, run, show, talk
 from fmqclient.cli.inputs import file_to_read, name_of
 from fmqclient.cli.registry import Registry, changed, registry
@@ -57,6 +64,10 @@ def apply(
     """Bring the groups in ZooKeeper to what a file says. Groups that it does not name stay.
 
     A file looks like what `fmq cluster show -o json` prints, or like the one in README.md.
+
+    Members, policy and strict_takeover are wishes: the group becomes what the file says. The
+    master is a wish until the group is in service for the first time; from then on it is a fact
+    that only `fmq failover` changes, and apply keeps it.
     """
     spec = ClusterSpec(file)
     if cluster and spec.cluster and cluster != spec.cluster:
@@ -93,7 +104,8 @@ def show_cluster(
         for g, c in found.items()
         for m in c.value.members
     ]  # fmt: skip
-    data = {"cluster": name, "groups": {g: as_data(c.value, c.version) for g, c in found.items()}}
+    groups = {g: {"version": version_of(c.value), **as_data(c.value)} for g, c in found.items()}
+    data = {"cluster": name, "groups": groups}
     show(output, columns, rows, data)
     if not found:
         talk(
@@ -134,13 +146,18 @@ def begin_again(
 
 async def _apply(groups: Registry, spec: ClusterSpec, *, dry_run: bool) -> None:
     now = await groups.groups()
+    states = {group: await groups.state(group) for group in now}
+    in_service = {group for group, state in states.items() if state.epoch > 0}
     for group, version in spec.versions.items():
         # In an ensemble without any group it is no change since: ZooKeeper is new, or was lost.
-        if now and version != (now[group].version if group in now else -1):
+        known = group in now and is_current(version, now[group], in_service=group in in_service)
+        if now and not known:
             raise changed(group)
     _check_apart(spec, now)
-    for config in spec.groups:
-        before = now.get(config.group)
+    for said in spec.groups:
+        config, before = said, now.get(said.group)
+        if before is not None and said.group in in_service:
+            config = _with_facts(spec, before.value, said)
         changes = ["new"] if before is None else differences(before.value, config)
         await groups.check(config)
         if changes and not dry_run:
@@ -149,6 +166,26 @@ async def _apply(groups: Registry, spec: ClusterSpec, *, dry_run: bool) -> None:
             talk(f"group {config.group}: {change}")
     for other in now.keys() - {config.group for config in spec.groups}:
         talk(f"group {other} is not in the file and stays as it is")
+
+
+def _with_facts(spec: ClusterSpec, now: GroupConfig, said: GroupConfig) -> GroupConfig:
+    """The wishes of the file with the facts of a group in service: who is wanted as master, and
+    who is lost for good. Only `fmq failover` changes these. Raises `InvalidArgument`."""
+    group = now.group
+    if said.member(now.master) is None:
+        raise InvalidArgument(
+            f"group {group} is in service and {now.master}, which the file does not have, is "
+            f"wanted as its master: fmq failover {group} --to another one first, or put "
+            f"{now.master} into the file"
+        )
+    config = replace(said, master=now.master, lost=now.lost)
+    spec.check_policy(config)
+    if spec.masters.get(group, now.master) != now.master:
+        talk(
+            f"group {group} is in service and keeps {now.master} as its master, not the file's "
+            f"{said.master}: to change it, fmq failover {group} --to {said.master}"
+        )
+    return config
 
 
 def _check_apart(spec: ClusterSpec, now: dict[GroupName, Versioned[GroupConfig]]) -> None:

@@ -6,10 +6,14 @@
     [groups.g1.policy]                # left out: the file's [policy]; that left out: the defaults
 
 Every mistake is told with the place where it stands. What `fmq cluster show -o json` prints has
-this form too, with the `version` of each group: a file that names it is refused once the group
-has changed.
+this form too, with the `version` of each group: a file that names it is refused once the wishes
+of that group (members, policy, strict_takeover) have changed.
 """
 
+import json
+import re
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -17,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fmqclient.cli.inputs import name_of, read_table
 from fmqcore.address import is_host
-from fmqcore.cluster import GroupConfig, Member
+from fmqcore.cluster import GroupConfig, Member, Versioned
 from fmqcore.errors import InvalidArgument
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts, can_meet
 from fmqcore.words import NAME_PATTERN, NAME_RULE, BrokerId, GroupName, Permission
@@ -30,6 +34,8 @@ _PROBLEMS: Final = {
     "model_type": "must be a table",
     "dict_type": "must be a table",
 }
+
+_VERSION: Final = re.compile("wishes-[0-9a-f]{16}")
 
 Name = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
 
@@ -58,7 +64,7 @@ class _Group(_Part):
     members: Annotated[tuple[_Member, ...], Field(min_length=1)]
     policy: _Policy | None = None
     strict_takeover: bool = False
-    version: int | None = None
+    version: int | str | None = None  # a number: of the node, as older versions printed it
 
 
 class _File(_Part):
@@ -69,7 +75,10 @@ class _File(_Part):
 
 
 class ClusterSpec:
-    """What a file says. `versions`: of groups that must not have changed since."""
+    """What a file says.
+
+    `versions`: of groups that must not have changed since. `masters`: those that the file names.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -78,6 +87,9 @@ class ClusterSpec:
         self.cluster, self.zookeeper = file.cluster or "", file.zookeeper
         self.versions = {
             GroupName(g): of.version for g, of in file.groups.items() if of.version is not None
+        }
+        self.masters = {
+            GroupName(g): BrokerId(of.master) for g, of in file.groups.items() if of.master
         }
         self.groups = [self._group(name, of, file.policy) for name, of in file.groups.items()]
         self._check_apart()
@@ -102,6 +114,12 @@ class ClusterSpec:
             )
             for at, m in enumerate(of.members)
         )
+        if isinstance(of.version, str) and not _VERSION.fullmatch(of.version):
+            raise self._wrong(
+                f"groups.{name}.version",
+                f"{of.version!r} is none that fmq cluster show prints: take it from there, or "
+                "leave it out",
+            )
         ids = [m.id for m in members]
         if twice := next((i for i in ids if ids.count(i) > 1), None):
             raise self._wrong(f"groups.{name}.members", f"{twice} is there twice")
@@ -116,14 +134,19 @@ class ClusterSpec:
         if master is None:
             known = ", ".join(m.id for m in members)
             raise self._wrong(f"groups.{name}.master", f"{of.master!r} is no member; {known} are")
+        self.check_policy(config)
+        return config
+
+    def check_policy(self, config: GroupConfig) -> None:
+        """Raise `InvalidArgument` if its policy can never be met with this master."""
+        master = next(m for m in config.members if m.id == config.master)
         zones = {m.id: m.zone for m in config.slaves}
         if why := can_meet(config.policy, zones, master.zone, frozenset(zones)):
             raise self._wrong(
-                f"groups.{name}.policy",
-                f"can never be met, not even with all slaves in sync ({why.partition(';')[0]}): "
-                "add slaves, or ask for less",
+                f"groups.{config.group}.policy",
+                f"can never be met with {master.id} as master, not even with all slaves in sync "
+                f"({why.partition(';')[0]}): add slaves, or ask for less",
             )
-        return config
 
     def _address(self, place: str, text: str) -> str:
         host, _, port = text.rpartition(":")
@@ -159,11 +182,28 @@ def permission_of(text: str, where: str) -> Permission:
         raise InvalidArgument(f"{where}: {text!r} is none of FULL, WRITE, READ, NONE") from None
 
 
-def as_data(config: GroupConfig, version: int) -> dict[str, Any]:
-    """One group, in the file's form."""
+def version_of(config: GroupConfig) -> str:
+    """The version of its wishes: a failover, which changes only a fact, leaves it current."""
+    text = json.dumps(as_data(config), sort_keys=True, separators=(",", ":"))
+    return f"wishes-{sha256(text.encode()).hexdigest()[:16]}"
+
+
+def is_current(version: int | str, found: Versioned[GroupConfig], *, in_service: bool) -> bool:
+    """Whether a file with this version was made from the wishes that stand now.
+
+    In a group that was never in service the master is a wish, too.
+    """
+    if isinstance(version, int):
+        return version == found.version
+    config = found.value
+    masters = [m.id for m in config.members] if in_service else [config.master]
+    return any(version == version_of(replace(config, master=master)) for master in masters)
+
+
+def as_data(config: GroupConfig) -> dict[str, Any]:
+    """One group, in the file's form, without its version."""
     policy = config.policy
     return {
-        "version": version,
         "master": config.master,
         "members": [
             {"id": m.id, "address": m.address, "zone": m.zone, "permission": m.permission.name}
@@ -182,7 +222,7 @@ def as_data(config: GroupConfig, version: int) -> dict[str, Any]:
 
 def differences(old: GroupConfig, new: GroupConfig) -> list[str]:
     """What changes, for people."""
-    before, after = as_data(old, 0), as_data(new, 0)
+    before, after = as_data(old), as_data(new)
     names = {m["id"]: m for m in before.pop("members")}
     found = []
     for member in after.pop("members"):

@@ -141,7 +141,8 @@ class GroupStore:
         if node is None:
             raise NotFound(
                 f"ZooKeeper has no node {path}: create the group first "
-                "(or start this broker with the group and cluster names it was given there)"
+                "(or start this broker with the group and cluster names it was given there); "
+                "if this broker served before, the group may have been removed from the cluster"
             )
         self._configured = self.config = config_from_json(node.data)
         await self.refresh()
@@ -227,7 +228,7 @@ class GroupStore:
 
         With `version`, the edit is made to that version or not at all. Settles a lost connection
         by `txn`. Returns what now stands, or None if left alone. Raises `ConnectionLost` if it
-        cannot know, `Unavailable` if the state there does not decode.
+        cannot know, `Unavailable` if the state there does not decode, or the group is gone.
         """
         async with self._changing:
             while True:
@@ -271,8 +272,16 @@ class GroupStore:
                 else:
                     version = await self._coordination.set(path, data, version)
                 self._see(Versioned(new, version))
-        except (BadVersion, NodeExists, NoNode):
+        except (BadVersion, NodeExists):
             self._settled()
+            return False
+        except NoNode:
+            self._settled()
+            if version < 0:  # no lost race: to try again at once would never end
+                raise Unavailable(
+                    f"{self._root} is gone from ZooKeeper: the group may have been removed from "
+                    "the cluster; stop this broker, or put the group's configuration back"
+                ) from None
             return False
         except Unavailable:
             return await self._settle(new.txn)

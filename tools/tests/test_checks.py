@@ -31,23 +31,31 @@ def a_function(lines: int) -> str:
     return "def f():\n" + "    x = 1\n" * (lines - 1)
 
 
-def test_sizes_within_the_limits_are_fine(
+def test_sizes_within_limits_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    write(tmp_path, "good.py", a_function(70) + "\n" * 330)
+    write(tmp_path, "made_pb2.py", a_function(800))
+    assert tool("check_sizes", tmp_path).main() == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_long_file_is_advised_to_be_split(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
-    write(tmp_path, "good.py", a_function(70) + "\n" * 330)
-    write(tmp_path, "made_pb2.py", a_function(500))
+    write(tmp_path, "long.py", "\n" * 700)
     assert tool("check_sizes", tmp_path).main() == 0
-    assert capsys.readouterr().err == ""
+    out, err = capsys.readouterr()
+    assert (out, err) == ("advice: long.py has 700 lines; consider a split above 400\n", "")
 
 
-def test_what_is_too_long_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sizes_above_limits_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     write(tmp_path, "function.py", "\n" + a_function(71))
-    write(tmp_path, "file.py", "\n" * 401)
+    write(tmp_path, "file.py", "\n" * 701)
     assert tool("check_sizes", tmp_path).main() == 1
     assert capsys.readouterr().err.splitlines() == [
-        "file.py: 401 lines, at most 400",
+        "file.py: 701 lines, at most 700",
         "function.py:2: f has 71 lines, at most 70",
     ]
 

@@ -36,6 +36,7 @@ class Process:
         self._zookeeper = zookeeper
         self._log = folder / "broker.log"
         self._process: asyncio.subprocess.Process | None = None
+        self._log_start = 0  # of this run
 
     @property
     def address(self) -> str:
@@ -58,6 +59,7 @@ class Process:
         for name, value in options.items():
             command += [f"--{name}", value]
         with self._log.open("ab") as output:
+            self._log_start = output.tell()
             self._process = await asyncio.create_subprocess_exec(
                 *command, stdout=output, stderr=output
             )
@@ -66,12 +68,18 @@ class Process:
     def cut_log(self) -> None:
         """What is said from now on is alone in it."""
         self._log.write_text("")
+        self._log_start = 0
 
     async def says(self, text: str) -> None:
+        """Wait until the log of this run contains the text."""
         async with asyncio.timeout(30):
-            while text not in self.log:
+            while text.encode() not in self._log.read_bytes()[self._log_start :]:
                 assert self.alive, self.log
                 await asyncio.sleep(0.02)
+
+    async def serves(self) -> None:
+        """Wait until it may serve reads and writes, which is later than `master_opened`."""
+        await self.says("permission=FULL")
 
     @property
     def alive(self) -> bool:
@@ -103,13 +111,14 @@ async def broker(tmp_path: Path, zookeeper: str) -> AsyncIterator[Process]:
 
 
 async def test_it_serves_stops_in_order_and_comes_back_with_what_it_had(broker: Process) -> None:
-    await (await broker.start()).says("master_opened")
+    await (await broker.start()).serves()
     async with fmqclient.connect(f"fmq://{broker.address}") as client:
         await client.admin().create_topic("orders", queues=2)
         async with client.producer() as producer:
             sent = [await producer.send("orders", b"%d" % n, key=b"k") for n in range(10)]
     assert await broker.stop() == 0
-    await (await broker.start()).says("clean=true")
+    await (await broker.start()).serves()
+    await broker.says("clean=true")
     async with fmqclient.connect(f"fmq://{broker.address}") as client:
         async with client.consumer("orders", group="billing") as subscription:
             got = [await anext(aiter(subscription)) for _ in range(10)]
@@ -119,7 +128,7 @@ async def test_it_serves_stops_in_order_and_comes_back_with_what_it_had(broker: 
 
 async def test_its_log_says_its_version_and_each_state(broker: Process) -> None:
     """What a person asks first: which version, which part, what it may do, and why."""
-    await (await broker.start()).says("permission=FULL")
+    await (await broker.start()).serves()
     lines = broker.log.splitlines()
     (starts,) = [line for line in lines if "broker_starts" in line]
     assert f"version={VERSION} " in f"{starts} "
@@ -129,7 +138,7 @@ async def test_its_log_says_its_version_and_each_state(broker: Process) -> None:
 
 
 async def test_what_is_under_way_at_an_orderly_stop_is_acknowledged(broker: Process) -> None:
-    await (await broker.start()).says("master_opened")
+    await (await broker.start()).serves()
     async with fmqclient.connect(f"fmq://{broker.address}") as client:
         await client.admin().create_topic("orders", queues=1)
         async with client.producer(delivery_timeout_s=20) as producer:
@@ -153,7 +162,7 @@ async def test_a_taken_port_is_a_clear_refusal(broker: Process) -> None:
 
 
 async def test_a_second_broker_on_the_directory_refuses(broker: Process, tmp_path: Path) -> None:
-    await (await broker.start()).says("master_opened")
+    await (await broker.start()).serves()
     (tmp_path / "other").mkdir()
     other = Process(tmp_path / "other", broker._zookeeper)
     other.data = broker.data
@@ -164,7 +173,7 @@ async def test_a_second_broker_on_the_directory_refuses(broker: Process, tmp_pat
 
 async def test_a_second_broker_of_the_same_id_refuses(broker: Process, tmp_path: Path) -> None:
     """On another directory and port; it names who has the id, and that one serves on."""
-    await (await broker.start()).says("master_opened")
+    await (await broker.start()).serves()
     (tmp_path / "other").mkdir()
     other = Process(tmp_path / "other", broker._zookeeper)
     await (await other.start(listen=other.address)).says("name_in_use")
@@ -179,14 +188,14 @@ async def test_a_second_broker_of_the_same_id_refuses(broker: Process, tmp_path:
 
 async def test_after_a_crash_it_is_back_at_once(broker: Process) -> None:
     """Its old session has not run out: the node under its name is its own."""
-    await (await broker.start()).says("master_opened")
+    await (await broker.start()).serves()
     await broker.stop(signal.SIGKILL)
     await (await broker.start()).says("nobody had taken over")
     assert "name_in_use" not in broker.log
 
 
 async def test_a_damaged_journal_is_a_clear_refusal(broker: Process) -> None:
-    await (await broker.start()).says("master_opened")
+    await (await broker.start()).serves()
     async with fmqclient.connect(f"fmq://{broker.address}") as client:
         await client.admin().create_topic("orders", queues=1)
         async with client.producer() as producer:
@@ -226,7 +235,7 @@ async def test_it_waits_for_zookeeper_and_can_be_stopped_meanwhile(broker: Proce
 
 
 async def test_garbage_and_strange_calls_at_its_port_harm_nobody(broker: Process) -> None:
-    await (await broker.start()).says("master_opened")
+    await (await broker.start()).serves()
     host, port = "127.0.0.1", broker.port
     for garbage in (os.urandom(50_000), b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 1000):
         _, writer = await asyncio.open_connection(host, port)
@@ -242,7 +251,11 @@ async def test_garbage_and_strange_calls_at_its_port_harm_nobody(broker: Process
             while await stream.receive() is not None:
                 pass
     reply = await connection.call(methods.STATUS, admin_pb2.StatusRequest(), 10)
-    assert reply.permission == 3
+    assert reply.broker == "g1-0"
     await connection.close()
+    async with fmqclient.connect(f"fmq://{broker.address}") as client:
+        await client.admin().create_topic("orders", queues=1)
+        async with client.producer() as producer:
+            assert (await producer.send("orders", b"x")).offset == 0
     assert "this is a bug" not in broker.log
     assert await broker.stop(signal.SIGINT) == 0

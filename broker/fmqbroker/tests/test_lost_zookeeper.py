@@ -32,7 +32,7 @@ class Trial:
         groups = Groups(self._zookeeper, "c")
         await groups.put_config(self._config)
         await groups.close()
-        await (await self.broker.start()).says("master_opened")
+        await (await self.broker.start()).serves()
 
     async def lose_zookeeper(self, topic: TopicConfig | None = None) -> None:
         """Both stop, its data is removed, both start; with that topic made by somebody else."""

@@ -203,7 +203,7 @@ async def test_a_broker_tells_probes_and_prometheus(
     broker: Process, http: aiohttp.ClientSession
 ) -> None:
     root = f"http://127.0.0.1:{free_port()}"
-    await (await broker.start(set=f"http_listen={root[7:]}")).says("master_opened")
+    await (await broker.start(set=f"http_listen={root[7:]}")).serves()
 
     async def get(path: str) -> tuple[int, str]:
         async with http.get(f"{root}/{path}") as reply:

@@ -39,7 +39,7 @@ async def test_master_frozen_and_woken(tmp_path: Path, zookeeper_server: Embedde
     async with soon as stage, stage.raw(MASTER) as raw:
         epoch = (await stage.state()).epoch
         ask = raw.connection.call
-        assert (await ask(STATUS, admin_pb2.StatusRequest(), 10)).permission == FULL
+        await stage.serves(MASTER, FULL)
         await stage.gather_backlog()
         stage.cluster.pause(MASTER)
         await stage.serves(SLAVE, READ)

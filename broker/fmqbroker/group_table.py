@@ -65,9 +65,8 @@ class GroupTable(QueueMoments):
         offsets: OffsetStore,
         timers: Timers,
     ) -> None:
-        super().__init__(journal, commit)
+        super().__init__(clock, journal, commit)
         self._settings = settings
-        self._clock = clock
         self._gate = gate
         self._cluster = cluster
         self._offsets = offsets

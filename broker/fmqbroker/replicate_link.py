@@ -30,6 +30,7 @@ from fmqbroker.replication_view import LinkView
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal, wait_any
 from fmqbroker.silence import Silence
+from fmqbroker.steady_clock import peer_clocks
 from fmqcore.batch import HEADER_LEN, BadBatch, parse_header
 from fmqcore.errors import FmqError
 from fmqcore.replication.frames import end_of_batches, leading_control
@@ -127,6 +128,7 @@ class MasterLink:
         self._stream = stream
         self._settings = settings
         self._clock = clock
+        self._peer_clocks = peer_clocks(clock)
         self._journal = journal
         self._commit = commit
         self._me, self._my_incarnation = me, incarnation
@@ -304,6 +306,7 @@ class MasterLink:
             in_sync=self._host.in_sync(self.broker),
             end=self._host.ship_end(),
             keep_from=self._host.held_by_all(),
+            clock_ahead_ms=self._peer_clocks.ahead_ms(self.broker),
         )
 
     def _throttle(self, sent_bytes: int) -> None:
@@ -347,6 +350,7 @@ class MasterLink:
         view.received_end, view.durable_end = received, durable
         view.epoch = Epoch(ack.epoch)
         self._received, self._credit, self._answered = received, ack.credit_bytes, True
+        self._peer_clocks.heard(self.broker, ack.wall_ms, ack.echo_ms)
         if ack.grant_ms:
             view.lease_until_ms = max(view.lease_until_ms, ack.echo_ms + ack.grant_ms)
         counted, end = self._host.counted_end(view), self._host.ship_end()

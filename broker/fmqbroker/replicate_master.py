@@ -31,6 +31,7 @@ from fmqbroker.replicate_wire import LinkBroken
 from fmqbroker.replication_view import LinkView
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal
+from fmqbroker.steady_clock import peer_clocks
 from fmqcore.policy import NOTHING, AckPolicy, Flush, counted_end, flush_mode
 from fmqcore.replication.isr import LinkFacts
 from fmqcore.replication.reconcile import Action, Decision, MasterView
@@ -139,6 +140,7 @@ class MasterReplication:
             config = self._group.config
             for member in config.slaves:
                 self.links.setdefault(member.id, LinkView())
+            peer_clocks(self._clock).keep({member.id for member in config.members})
             self._refit()
             self._nudge_all()
             await self._group.changed.wait()

@@ -23,6 +23,7 @@ from fmqbroker.replication_view import Held, UpstreamView
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal, wait_any
 from fmqbroker.silence import Silence
+from fmqbroker.steady_clock import peer_clocks
 from fmqcore.cluster import Member, Mode
 from fmqcore.failover.claims import promise_ms
 from fmqcore.policy import NOTHING, SlaveCounts
@@ -66,6 +67,7 @@ class Upstream:
         self._stream: Stream | None = None
         self._settings = settings
         self._clock = clock
+        self._peer_clocks = peer_clocks(clock)
         self._journal = journal
         self._commit = commit
         self._group = group
@@ -233,6 +235,8 @@ class Upstream:
                 raise LinkBroken(f"refused by {self._master.id}: {message.welcome.reason}")
             held = Held(self._master.id, Epoch(message.epoch), Position(message.keep_from))
             self._view.held = held  # before what may not fit: retention makes room by it
+            if message.HasField("clock_ahead_ms"):
+                self._peer_clocks.told(self._master.id, message.clock_ahead_ms)
             if message.HasField("append"):
                 self._append(message.append)
             self._told_commit = max(self._told_commit, Position(message.commit_end))
@@ -327,6 +331,7 @@ class Upstream:
             grant_ms=self._promise(now),
             echo_ms=self._echo_ms,
             epoch=self._epoch,
+            wall_ms=self._clock.wall_ms(),
         )
 
     def _promise(self, now: int) -> int:

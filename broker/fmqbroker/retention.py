@@ -54,6 +54,7 @@ class Retention:
         self._slave = slave
         self._clock = clock
         self._clock_doubt = clock_doubt
+        self._held = False  # deletion by age, as the log has it
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -68,7 +69,7 @@ class Retention:
         masters = self._group.state.value.master == self._me
         keep_from = min(ours, self._master.keep_from() if masters else self._others_hold())
         try:
-            by_age = not self._clock_doubt()
+            by_age = self._may_by_age()
             freed = await journal.retire(keep_from, self._clock.wall_ms(), by_age=by_age)
             if not freed and masters and journal.full and keep_from < ours:
                 freed = await journal.retire(ours, self._clock.wall_ms(), by_age=by_age)
@@ -79,6 +80,17 @@ class Retention:
         if freed:
             _log.info("old_segments_deleted", bytes=freed, start=journal.log_start)
         return freed
+
+    def _may_by_age(self) -> bool:
+        """No, while the clock is in doubt; a line in the log when that begins and when it ends."""
+        doubt = self._clock_doubt()
+        if bool(doubt) is not self._held:
+            self._held = bool(doubt)
+            if doubt:
+                _log.warning("deletion_by_age_held", why=doubt)
+            else:
+                _log.info("deletion_by_age_goes_on")
+        return not doubt
 
     def _others_hold(self) -> Position:
         """So much the acting master and all in sync have: as it said in the newest opened term."""

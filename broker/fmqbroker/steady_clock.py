@@ -8,12 +8,16 @@ by age.
 At a start there is nothing to compare with but the newest store time in the journal. If that is far
 away, the broker may have been off for long, or its clock may be wrong: store times follow the
 clock, but nothing is deleted by age for `HOLD_MS`.
+
+The clocks of the group's other brokers are compared with this one, the time that counts with the
+time that counts (`peer_clocks.py`): nothing is deleted by age while two of them disagree.
 """
 
 from typing import Final
 
 import structlog
 
+from fmqbroker.peer_clocks import PeerClocks
 from fmqport.clock import Clock
 
 JUMP_MS: Final = 5_000
@@ -37,6 +41,7 @@ class SteadyClock(Clock):
         self._jumped_at_ms: int | None = None  # by the monotonic clock
         self._start_ms = clock.monotonic_ms()
         self._start_gap_ms = 0
+        self.peers = PeerClocks(self)
 
     def wall_ms(self) -> int:
         """Wall time; after a jump the time as if there had been none, for a while."""
@@ -80,7 +85,7 @@ class SteadyClock(Clock):
                 f"at the start the clock was {self._start_gap_ms // 1000} s from the newest "
                 "message: look whether it is right"
             )
-        return ""
+        return self.peers.doubt
 
     def monotonic_ms(self) -> int:
         """See `Clock`."""
@@ -106,3 +111,8 @@ class SteadyClock(Clock):
 def clock_doubt(clock: Clock) -> str:
     """Empty, or why nothing may be deleted by age now."""
     return clock.doubt if isinstance(clock, SteadyClock) else ""
+
+
+def peer_clocks(clock: Clock) -> PeerClocks:
+    """What the clocks of the other brokers are compared by; shared by all who have that clock."""
+    return clock.peers if isinstance(clock, SteadyClock) else PeerClocks(clock)

@@ -332,14 +332,16 @@ CASES = [
         of("fmq_clock_in_doubt", "0x3 1x240", "0x240"),
         60 + 60,
         BROKER,
-        "The clock of broker g-0 jumped, or its journal holds times of the future",
+        "The clock of broker g-0 jumped or differs from another broker's, "
+        "or its journal holds times of the future",
     ),
     Case(
         "FmqClockInDoubt",
         of("fmq_store_time_ahead_seconds", "61x240"),
         60,
         BROKER,
-        "The clock of broker g-0 jumped, or its journal holds times of the future",
+        "The clock of broker g-0 jumped or differs from another broker's, "
+        "or its journal holds times of the future",
     ),
     Case(
         "FmqClockInDoubt",

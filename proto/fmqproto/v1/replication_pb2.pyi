@@ -103,20 +103,22 @@ class Append(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[bytes] = ...) -> None: ...
 
 class Ack(_message.Message):
-    __slots__ = ("received_end", "durable_end", "credit_bytes", "grant_ms", "echo_ms", "epoch")
+    __slots__ = ("received_end", "durable_end", "credit_bytes", "grant_ms", "echo_ms", "epoch", "wall_ms")
     RECEIVED_END_FIELD_NUMBER: _ClassVar[int]
     DURABLE_END_FIELD_NUMBER: _ClassVar[int]
     CREDIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     GRANT_MS_FIELD_NUMBER: _ClassVar[int]
     ECHO_MS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    WALL_MS_FIELD_NUMBER: _ClassVar[int]
     received_end: int
     durable_end: int
     credit_bytes: int
     grant_ms: int
     echo_ms: int
     epoch: int
-    def __init__(self, received_end: _Optional[int] = ..., durable_end: _Optional[int] = ..., credit_bytes: _Optional[int] = ..., grant_ms: _Optional[int] = ..., echo_ms: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    wall_ms: int
+    def __init__(self, received_end: _Optional[int] = ..., durable_end: _Optional[int] = ..., credit_bytes: _Optional[int] = ..., grant_ms: _Optional[int] = ..., echo_ms: _Optional[int] = ..., epoch: _Optional[int] = ..., wall_ms: _Optional[int] = ...) -> None: ...
 
 class Suffix(_message.Message):
     __slots__ = ("position", "batches", "last")
@@ -129,7 +131,7 @@ class Suffix(_message.Message):
     def __init__(self, position: _Optional[int] = ..., batches: _Optional[bytes] = ..., last: _Optional[bool] = ...) -> None: ...
 
 class MasterMessage(_message.Message):
-    __slots__ = ("welcome", "append", "commit_end", "sent_ms", "epoch", "in_sync", "end", "keep_from")
+    __slots__ = ("welcome", "append", "commit_end", "sent_ms", "epoch", "in_sync", "end", "keep_from", "clock_ahead_ms")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     APPEND_FIELD_NUMBER: _ClassVar[int]
     COMMIT_END_FIELD_NUMBER: _ClassVar[int]
@@ -138,6 +140,7 @@ class MasterMessage(_message.Message):
     IN_SYNC_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     KEEP_FROM_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_AHEAD_MS_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     append: Append
     commit_end: int
@@ -146,7 +149,8 @@ class MasterMessage(_message.Message):
     in_sync: bool
     end: int
     keep_from: int
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., append: _Optional[_Union[Append, _Mapping]] = ..., commit_end: _Optional[int] = ..., sent_ms: _Optional[int] = ..., epoch: _Optional[int] = ..., in_sync: _Optional[bool] = ..., end: _Optional[int] = ..., keep_from: _Optional[int] = ...) -> None: ...
+    clock_ahead_ms: int
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., append: _Optional[_Union[Append, _Mapping]] = ..., commit_end: _Optional[int] = ..., sent_ms: _Optional[int] = ..., epoch: _Optional[int] = ..., in_sync: _Optional[bool] = ..., end: _Optional[int] = ..., keep_from: _Optional[int] = ..., clock_ahead_ms: _Optional[int] = ...) -> None: ...
 
 class HandOverRequest(_message.Message):
     __slots__ = ("group", "epoch", "reader", "offsets")

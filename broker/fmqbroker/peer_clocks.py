@@ -1,0 +1,94 @@
+"""The clocks of the other members of my group, compared with mine.
+
+The master compares at each acknowledgement of a slave, and tells the slave the difference. What was
+found last counts until the next comparison or until that broker is no member any more: a broker
+that is down cannot say that its clock is right again. Older brokers send no times: they are not
+compared.
+"""
+
+from collections.abc import Container
+from typing import Final, Protocol
+
+import structlog
+
+from fmqcore.clocks import Base, base_of, disagreement
+from fmqcore.words import BrokerId
+
+_EVERY_MS: Final = 1000
+"""So often the clocks of two brokers are compared; messages may be many more."""
+
+_log = structlog.get_logger()
+
+
+class Times(Protocol):
+    """What of a clock is needed."""
+
+    def monotonic_ms(self) -> int:
+        """See `Clock`."""
+        ...
+
+    def wall_ms(self) -> int:
+        """See `Clock`."""
+        ...
+
+
+class PeerClocks:
+    """`doubt` says whether one of them is too far from mine."""
+
+    def __init__(self, clock: Times) -> None:
+        self._clock = clock
+        self._bases: dict[BrokerId, Base] = {}
+        self._noted_ms: dict[BrokerId, int] = {}
+        self._apart = False  # as the log has it
+
+    def heard(self, broker: BrokerId, wall_ms: int, asked_ms: int) -> None:
+        """An answer to what I sent at `asked_ms` (my monotonic clock)."""
+        now_ms = self._clock.monotonic_ms()
+        if self._is_due(broker, now_ms) and (base := base_of(wall_ms, asked_ms, now_ms)):
+            self._note(broker, base, now_ms)
+
+    def told(self, broker: BrokerId, ahead_ms: int) -> None:
+        """That broker has found my clock to be so far ahead of its own."""
+        now_ms = self._clock.monotonic_ms()
+        if self._is_due(broker, now_ms):
+            base_ms = self._my_base_ms() - ahead_ms
+            self._note(broker, Base(base_ms, base_ms), now_ms)
+
+    def keep(self, members: Container[BrokerId]) -> None:
+        """Forget those that are not among the members."""
+        for broker in [b for b in self._bases if b not in members]:
+            del self._bases[broker], self._noted_ms[broker]
+        self._look()
+
+    def ahead_ms(self, broker: BrokerId) -> int | None:
+        """How far that broker's clock is ahead of mine, at least; None if it is not known."""
+        base = self._bases.get(broker)
+        return None if base is None else base.ahead_ms(self._my_base_ms())
+
+    @property
+    def doubt(self) -> str:
+        """Empty, or which clock is too far from mine."""
+        my_base_ms = self._my_base_ms()
+        return disagreement({b: base.ahead_ms(my_base_ms) for b, base in self._bases.items()})
+
+    def _is_due(self, broker: BrokerId, now_ms: int) -> bool:
+        noted_ms = self._noted_ms.get(broker)
+        return noted_ms is None or now_ms - noted_ms >= _EVERY_MS
+
+    def _note(self, broker: BrokerId, base: Base, now_ms: int) -> None:
+        self._bases[broker], self._noted_ms[broker] = base, now_ms
+        self._look()
+
+    def _look(self) -> None:
+        """One line in the log when it begins, one when it is over."""
+        why = self.doubt
+        if bool(why) is self._apart:
+            return
+        self._apart = bool(why)
+        if why:
+            _log.error("clocks_differ", why=why)
+        else:
+            _log.warning("clocks_agree")
+
+    def _my_base_ms(self) -> int:
+        return self._clock.wall_ms() - self._clock.monotonic_ms()

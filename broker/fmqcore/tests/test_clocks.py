@@ -1,0 +1,59 @@
+"""How far two clocks are apart, as far as it is certain."""
+
+import pytest
+
+from fmqcore.clocks import APART_MS, Base, base_of, disagreement
+from fmqcore.words import BrokerId
+
+A, B = BrokerId("g1-1"), BrokerId("g1-2")
+WALL_MS = 1_750_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("peer_wall_ms", "asked_ms", "heard_ms", "base"),
+    [
+        (WALL_MS, 1000, 1400, Base(WALL_MS - 1400, WALL_MS - 1000)),
+        (WALL_MS, 1000, 1000, Base(WALL_MS - 1000, WALL_MS - 1000)),
+        (WALL_MS, 1000, 1000 + APART_MS, Base(WALL_MS - 1000 - APART_MS, WALL_MS - 1000)),
+        (WALL_MS, 1000, 1001 + APART_MS, None),  # it took too long
+        (WALL_MS, 1000, 999, None),  # answered before it was asked
+        (0, 1000, 1400, None),  # an older version sends no time
+    ],
+)
+def test_what_an_answer_proves(
+    peer_wall_ms: int, asked_ms: int, heard_ms: int, base: Base | None
+) -> None:
+    assert base_of(peer_wall_ms, asked_ms, heard_ms) == base
+
+
+@pytest.mark.parametrize(
+    ("low_ms", "high_ms", "mine_ms", "ahead_ms"),
+    [
+        (100, 200, 150, 0),
+        (100, 200, 100, 0),
+        (100, 200, 200, 0),
+        (100, 200, 90, 10),  # at least ten ahead
+        (100, 200, 230, -30),
+        (100, 100, 100, 0),
+        (-50, -40, 0, -40),
+    ],
+)
+def test_only_a_certain_difference_counts(
+    low_ms: int, high_ms: int, mine_ms: int, ahead_ms: int
+) -> None:
+    assert Base(low_ms, high_ms).ahead_ms(mine_ms) == ahead_ms
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "why"),
+    [
+        ({}, ""),
+        ({A: 0, B: 0}, ""),
+        ({A: APART_MS, B: -APART_MS}, ""),
+        ({A: APART_MS + 1}, "the clock of g1-1 is 60 s ahead of mine: set the wrong one right"),
+        ({A: 0, B: -90_000}, "the clock of g1-2 is 90 s behind mine: set the wrong one right"),
+        ({A: 70_000, B: -90_000}, "the clock of g1-2 is 90 s behind mine: set the wrong one right"),
+    ],
+)
+def test_the_furthest_clock_is_named(ahead_ms: dict[BrokerId, int], why: str) -> None:
+    assert disagreement(ahead_ms) == why

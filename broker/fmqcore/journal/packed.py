@@ -2,52 +2,95 @@
 
 A SNAP must be made in one piece, between two appends, so what it costs is a pause. An entry is
 encoded the same way in OFFSETS and in SNAP: its bytes are kept from the OFFSETS batch that brought
-it, and a SNAP of many thousand entries is a join. Derived: lost, it is encoded again.
+it. They are kept in blocks, one for each consumer group and topic, and a block that has not changed
+since the last SNAP is one piece of bytes: the pause grows with what changed, not with what is
+there. Derived: lost, it is encoded again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator
 
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey, encode_entry
+from fmqcore.journal.offsets import OffsetKey
+from fmqcore.words import TopicId
+
+BlockKey = tuple[str, TopicId]
+"""(consumer group, topic): how an `OffsetKey` begins, so blocks and entries have one order."""
+
+
+class _Block:
+    """Entries of one consumer group in one topic."""
+
+    __slots__ = ("entries", "joined")
+
+    def __init__(self) -> None:
+        self.entries: dict[int, bytes] = {}  # by queue
+        self.joined: bytes | None = None  # None: changed since it was joined
+
+    def join(self, without: Collection[int] = ()) -> bytes:
+        """All entries, ascending."""
+        if without:
+            kept = (queue for queue in sorted(self.entries) if queue not in without)
+            return b"".join([self.entries[queue] for queue in kept])
+        if self.joined is None:
+            self.joined = b"".join([self.entries[queue] for queue in sorted(self.entries)])
+        return self.joined
 
 
 class PackedOffsets:
-    """Bytes by key, for the entry that they were made of."""
+    """Bytes by key."""
 
-    __slots__ = ("_order", "_packed", "size")
+    __slots__ = ("_blocks", "_order", "count", "size")
 
     def __init__(self) -> None:
-        self._packed: dict[OffsetKey, tuple[OffsetEntry, bytes]] = {}
-        self._order: dict[OffsetKey, None] = {}  # ascending
+        self._blocks: dict[BlockKey, _Block] = {}
+        self._order: list[BlockKey] | None = []  # ascending; None: to be sorted again
+        self.count = 0  # entries
         self.size = 0  # bytes of all entries
 
-    def put(self, key: OffsetKey, entry: OffsetEntry, packed: bytes) -> None:
-        """These are the bytes of that entry."""
-        self._remove(key)
-        self._packed[key] = (entry, packed)
-        self.size += len(packed)
+    def __contains__(self, key: OffsetKey) -> bool:
+        block = self._blocks.get((key.group, key.topic_id))
+        return block is not None and key.queue_id in block.entries
+
+    def __iter__(self) -> Iterator[OffsetKey]:
+        for (group, topic_id), block in self._blocks.items():
+            for queue in block.entries:
+                yield OffsetKey(group, topic_id, queue)
+
+    def put(self, key: OffsetKey, packed: bytes) -> None:
+        """These are the bytes of that entry, and of a deleted one when it was deleted."""
+        at = key.group, key.topic_id
+        block = self._blocks.get(at)
+        if block is None:
+            block = self._blocks[at] = _Block()
+            self._order = None
+        old = block.entries.get(key.queue_id)
+        self.count += old is None
+        self.size += len(packed) - len(old or b"")
+        block.entries[key.queue_id] = packed
+        block.joined = None
 
     def remove(self, keys: Iterable[OffsetKey]) -> None:
         """These entries are gone."""
         for key in keys:
-            self._remove(key)
+            at = key.group, key.topic_id
+            block = self._blocks.get(at)
+            old = None if block is None else block.entries.pop(key.queue_id, None)
+            if block is None or old is None:
+                continue
+            block.joined = None
+            self.count -= 1
+            self.size -= len(old)
+            if not block.entries:
+                del self._blocks[at]
+                self._order = None
 
-    def items(self, table: Mapping[OffsetKey, OffsetEntry]) -> list[tuple[OffsetKey, bytes]]:
-        """All of `table`, ascending, encoded."""
-        if self._order.keys() != table.keys():
-            # Nearly sorted already: what is new stands at the end.
-            known = [key for key in self._order if key in table]
-            new = [key for key in table if key not in self._order]
-            self._order = dict.fromkeys(sorted(known + sorted(new)))
-            self.remove([key for key in self._packed if key not in table])
-        found = []
-        for key in self._order:
-            entry, held = table[key], self._packed.get(key)
-            if held is None or held[0] is not entry:
-                held = (entry, encode_entry(key, entry))
-                self.put(key, *held)
-            found.append((key, held[1]))
-        return found
-
-    def _remove(self, key: OffsetKey) -> None:
-        if (held := self._packed.pop(key, None)) is not None:
-            self.size -= len(held[1])
+    def parts(self, without: Iterable[OffsetKey] = ()) -> list[bytes]:
+        """All entries but those `without`, ascending; join them."""
+        out: dict[BlockKey, set[int]] = {}
+        for group, topic_id, queue in without:
+            out.setdefault((group, topic_id), set()).add(queue)
+        if self._order is None:
+            self._order = sorted(self._blocks)
+        blocks = self._blocks
+        if not out:
+            return [blocks[at].join() for at in self._order]
+        return [blocks[at].join(out.get(at, ())) for at in self._order]

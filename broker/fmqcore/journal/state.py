@@ -18,6 +18,7 @@ from fmqcore.journal.offsets import (
     OffsetKey,
     QueueKey,
     decode_entry,
+    encode_entry,
     merge,
 )
 from fmqcore.journal.packed import PackedOffsets
@@ -144,9 +145,9 @@ class JournalState:
 
         Producers idle for longest are left out too until they take at most `max_producers` bytes
         and all at most `max_bytes` (`segments.snap_room`); nothing else is. It is a pause between
-        two appends: all that is many is kept as bytes, and joined here.
+        two appends: what is many is kept as bytes in blocks, and those that changed are joined
+        here.
         """
-        deleted = self.deleted_ms
         old = self._old_tombstones(now_ms)
         parts = [
             _SNAP.pack(
@@ -167,14 +168,8 @@ class JournalState:
             _TOPIC.pack(topic_id, queues) + encode_name(name)
             for topic_id, (name, queues) in sorted(self.topics.items())
         ]
-        packed = self._packed.items(self.offsets)
-        if deleted:
-            gone = frozenset(old)
-            for key, raw in packed:
-                if key not in gone:
-                    parts.append(raw + _MS.pack(deleted[key]) if key in deleted else raw)
-        else:
-            parts += [raw for _, raw in packed]
+        self._pack_missing()
+        parts += self._packed.parts(old)
         room = min(max_producers, max_bytes - sum(map(len, parts)))
         producers, idle = self.producers.encode(now_ms, room)
         parts.append(producers)
@@ -214,15 +209,26 @@ class JournalState:
             at = fields.at
             key, entry = decode_entry(fields)
             state.offsets[key] = entry
-            state._packed.put(key, entry, fields.since(at))
             if entry.deleted:
                 (state.deleted_ms[key],) = fields.take(_MS)
+            state._packed.put(key, fields.since(at))
         state.producers = ProducerTable.decode(fields)
         fields.done()
         if len(state.topics) != topics or len(state.offsets) != offsets:
             raise fields.malformed("a topic or a progress entry occurs twice")
         state._check(fields)
         return state
+
+    def _pack_missing(self) -> None:
+        """Encode entries that came otherwise than by `apply`; there are none in a broker."""
+        packed, table = self._packed, self.offsets
+        if packed.count == len(table):
+            return
+        packed.remove([key for key in packed if key not in table])
+        for key, entry in table.items():
+            if key not in packed:
+                deleted = _MS.pack(self.deleted_ms[key]) if entry.deleted else b""
+                packed.put(key, encode_entry(key, entry) + deleted)
 
     def _old_tombstones(self, now_ms: int) -> list[OffsetKey]:
         """Those that leave SNAP; of presence only where no progress is left."""
@@ -251,11 +257,13 @@ class JournalState:
     ) -> None:
         entries = {key: entry for key, (entry, _) in packed.items()}
         for key in merge(self.offsets, entries):
-            self._packed.put(key, *packed[key])
+            raw = packed[key][1]
             if entries[key].deleted:
                 self.deleted_ms[key] = store_ms
+                raw += _MS.pack(store_ms)
             else:
                 self.deleted_ms.pop(key, None)
+            self._packed.put(key, raw)
 
     def _apply_topic(self, payload: Buffer) -> None:
         topic_id, name, queues = decode_topic(payload)

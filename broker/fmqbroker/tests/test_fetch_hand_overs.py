@@ -3,7 +3,19 @@
 from pathlib import Path
 from typing import Any
 
-from fmqbroker.tests.consume_harness import TOPIC, Consumer, Rig, consuming, numbers, running, until
+import pytest
+
+from fmqbroker.group_table import IDLE_MS
+from fmqbroker.tests.consume_harness import (
+    TOPIC,
+    Consumer,
+    Rig,
+    consuming,
+    numbers,
+    running,
+    stored,
+    until,
+)
 from fmqcore.consume.inflight import QueueProgress
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.client_pb2 import ConsumeRequest
@@ -94,3 +106,59 @@ async def test_no_more_messages_than_credit_by_count(tmp_path: Path) -> None:
             send(consumer, credit_records=15)
             await until(lambda: len(consumer.values()) == 20)
             assert numbers(consumer, 0) == numbers(consumer, 1) == list(range(10))
+
+
+async def reported(rig: Rig, session: str) -> dict[int, tuple[int, bool]]:
+    """A program gets all ten messages, which is reported, and dies: by offset (count, again)."""
+    async with consuming(rig, session, hand_overs=True) as consumer:
+        send(consumer, credit_records=PLENTY)
+        await until(lambda: len(counts(consumer)) == 10)
+        send(consumer, handed=[handed(consumer, 0, 10)])
+        await until(lambda: progress(rig)[0].has_seen)
+        return {
+            offset: (delivery.delivery_count, delivery.again)
+            for delivery in consumer.got
+            for offset in range(delivery.first_offset, delivery.end_offset)
+        }
+
+
+def all_ten(count: int, *, again: bool) -> dict[int, tuple[int, bool]]:
+    return dict.fromkeys(range(10), (count, again))
+
+
+async def test_a_copy_is_marked_whether_or_not_it_counts(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, *[b"%d" % n for n in range(10)])
+        async with consuming(rig, hand_overs=True) as first:
+            send(first, credit_records=PLENTY)
+            await until(lambda: len(numbers(first, 0)) == 10)
+            assert {d.again for d in first.got} == {False}
+            send(first, leave=True)
+            await until(lambda: first.over)
+        assert await reported(rig, "s2") == all_ten(1, again=True), "no program got it"
+        assert await reported(rig, "s3") == all_ten(2, again=True)
+
+
+@pytest.mark.parametrize("what", ["another reader", "five minutes without members", "a seek"])
+async def test_counts_begin_again(tmp_path: Path, what: str) -> None:
+    """They are kept in memory: they may be too low, and are never too high."""
+    rig = Rig(tmp_path)
+    async with running(rig):
+        rig.produce(0, *[b"%d" % n for n in range(10)])
+        assert await reported(rig, "s1") == all_ten(1, again=False)
+        assert await reported(rig, "s2") == all_ten(2, again=True)
+        await until(lambda: stored(rig, 0).floor == 0, "its progress")
+        match what:
+            case "a seek":
+                group = rig.fetch.groups.get("billing", TOPIC.id)
+                assert group is not None
+                group.seek(0, group.progress[0].floor, rig.hand.monotonic_ms())
+            case "five minutes without members":
+                await until(lambda: not group_in_flight(rig))
+                rig.hand.advance(IDLE_MS)
+                await until(lambda: rig.fetch.groups.get("billing", TOPIC.id) is None)
+        if what != "another reader":
+            assert await reported(rig, "s3") == all_ten(1, again=False)
+            return
+    async with running(Rig(tmp_path), epoch=2) as rig:
+        assert await reported(rig, "s3") == all_ten(1, again=False)

@@ -9,7 +9,7 @@ SPARK_STAMP := $(VENV)/.installed-spark
 PACKAGES := broker/fmq broker/fmqcore broker/fmqport broker/fmqbroker broker/fmqclient broker/fmqsim spark/fmqspark spark/pyspark_fmq operator/fmqoperator
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-spark check format proto sim mutants chaos e2e e2e-smoke overview bench bench-spark clean
+.PHONY: help install demo test test-fast test-spark check format proto sim mutants mutate chaos e2e e2e-smoke overview bench bench-spark clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ sim: $(STAMP) ## simulate clusters by seed; make sim SEEDS=1000 FIRST_SEED=0
 
 mutants: $(STAMP) ## plant mistakes, one at a time, and see each caught; MUTANTS='--only NAME --why'
 	$(BIN)/python -m fmqsim.mutants $(MUTANTS)
+
+mutate: $(STAMP) ## small mistakes by rule in pure cores and guards; MUTATE='--only NAME --again'
+	$(BIN)/python -m tools.mutation $(MUTATE)
 
 chaos: $(STAMP) ## hurt real processes in every way this machine allows; CHAOS='--only NAME --seconds N'
 	$(BIN)/python -m e2e.chaos $(CHAOS)

@@ -1,0 +1,142 @@
+"""Runs tests on a copy of the sources with one mistake, each run in its own process.
+
+The process is forked from one that has imported the libraries, but nothing of the project, so a
+mutant costs little more than its tests. Bytecode is read, never written: a mutated file has another
+modification time than its bytecode, so Python compiles it.
+"""
+
+import compileall
+import importlib
+import multiprocessing
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from tools.mutation.operators import optional_fields
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+"""The root of the source tree."""
+PATHS: Final = ("broker", "proto", "operator", "spark")
+_OURS: Final = re.compile(r"(fmq\w*|pyspark_fmq|e2e|bench|conftest)(\.|$)")
+_LIBRARIES: Final = (
+    "pytest", "pytest_asyncio.plugin", "pytest_timeout", "xdist.plugin", "hypothesis", "looptime",
+    "structlog", "google.protobuf.message", "pydantic", "typer", "rich", "yaml",
+    "prometheus_client", "aiohttp", "kazoo.client", "psutil", "pyarrow", "duckdb",
+)  # fmt: skip
+_MARKED: Final = "not processes and not spark and not kind"
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """The result of a run; `failed` has the names of tests, or "(time)" after a timeout."""
+
+    failed: tuple[str, ...]
+    took_s: float
+    log: str
+
+    @property
+    def green(self) -> bool:
+        """Whether no test failed."""
+        return not self.failed
+
+
+@cache
+def fields() -> frozenset[str]:
+    """The optional fields of all classes in the sources, as "Class.field"."""
+    paths = (path for top in PATHS for path in (ROOT / top).rglob("*.py"))
+    sources = (p for p in paths if "tests" not in p.parts and not p.stem.endswith("_pb2"))
+    return frozenset().union(*(optional_fields(path.read_bytes()) for path in sources))
+
+
+@contextmanager
+def copied(root: Path = ROOT) -> Iterator[Path]:
+    """Copy the sources into a temporary folder."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
+    with tempfile.TemporaryDirectory(prefix="fmq-mutation-") as folder:
+        copy = Path(folder).resolve()
+        for name in names.splitlines():
+            if (root / name).is_file():
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(root / name, copy / name)
+        compileall.compile_dir(copy, quiet=2)
+        yield copy
+
+
+@contextmanager
+def planted(texts: Mapping[Path, bytes]) -> Iterator[None]:
+    """Give files other texts, then restore them and their modification times."""
+    before = {path: (path.read_bytes(), path.stat()) for path in texts}
+    try:
+        for n, (path, text) in enumerate(texts.items()):
+            path.write_bytes(text)
+            os.utime(path, (n, n))
+        yield
+    finally:
+        for path, (text, stat) in before.items():
+            path.write_bytes(text)
+            os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def preload() -> None:
+    """Import the libraries, which no mutant changes, once for all runs."""
+    for name in _LIBRARIES:
+        with suppress(ImportError):
+            importlib.import_module(name)
+
+
+def run(copy: Path, tests: Sequence[str], limit_s: float) -> Ran:
+    """Run these tests on the copy until the first failure."""
+    log = copy / "mutation.log"
+    log.write_text("")
+    began = time.monotonic()
+    process = multiprocessing.get_context("fork").Process(target=_child, args=(copy, log, tests))
+    process.start()
+    process.join(limit_s)
+    late = process.is_alive()
+    assert process.pid is not None
+    with suppress(ProcessLookupError):  # the children of the tests are killed too
+        os.killpg(process.pid, signal.SIGKILL)
+    process.join()
+    took_s = time.monotonic() - began
+    text = log.read_text(errors="replace")
+    if late:
+        return Ran(("(time)",), took_s, text)
+    if process.exitcode == 0:
+        return Ran((), took_s, text)
+    names = re.findall(r"^(?:FAILED|ERROR) (\S+)", text, re.M)
+    return Ran(tuple(names) or (f"(exit status {process.exitcode})",), took_s, text)
+
+
+def _child(copy: Path, log: Path, tests: Sequence[str]) -> None:
+    """Run pytest in the forked process; does not return."""
+    os.setsid()
+    out = os.open(log, os.O_WRONLY | os.O_TRUNC)
+    for descriptor in (1, 2):
+        os.dup2(out, descriptor)
+    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+    os.chdir(copy)
+    for name in [name for name in sys.modules if _OURS.match(name)]:
+        del sys.modules[name]
+    mine = {str(ROOT), *(str(ROOT / path) for path in PATHS), ""}
+    folders = [str(copy / path) for path in PATHS] + [str(copy)]
+    sys.path[:] = folders + [path for path in sys.path if path not in mine]
+    os.environ["PYTHONPATH"] = os.pathsep.join(folders)
+    sys.dont_write_bytecode = True
+    import pytest
+
+    options = ["-q", "-x", "-n", "0", "--tb=line", "--timeout=60", "-m", _MARKED]
+    status = pytest.main([*options, "--hypothesis-seed=0", f"--rootdir={copy}", *tests])
+    sys.stdout.flush()
+    os._exit(int(status))

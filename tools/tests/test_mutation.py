@@ -1,0 +1,168 @@
+"""The mutation tool plants what its rules describe, samples evenly and notices a red test."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tools.mutation import equivalent, report, running
+from tools.mutation.modules import MODULES
+from tools.mutation.operators import Mutant, mutants, optional_fields, sample
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def planted(source: str, optional: frozenset[str] = frozenset()) -> set[tuple[str, str]]:
+    """The kind of each mutant, and the line that it changes as it reads then."""
+    found = set()
+    for each in mutants("a.py", source.encode(), optional):
+        line = each.apply(source.encode()).decode().splitlines()[each.line - 1]
+        found.add((each.kind, line.strip()))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "changed"),
+    [
+        ("return a < b", "comparison", "return (a <= b)"),
+        ("return a is None", "comparison", "return (a is not None)"),
+        ("return a in b", "comparison", "return (a not in b)"),
+        ("return a and b", "and/or", "return (a or b)"),
+        ("return a and b", "operand removed", "return (a)"),
+        ("return a and b", "operand removed", "return (b)"),
+        ("return a if b else c", "negated", "return (c if b else a)"),
+        ("return not a", "negated", "return (a)"),
+        ("return min(a, b)", "min/max, any/all", "return max(a, b)"),
+        ("return all(a)", "min/max, any/all", "return any(a)"),
+        ("return a + b", "arithmetic", "return (a - b)"),
+        ("return a | b", "arithmetic", "return (a & b)"),
+        ("return f(1)", "constant", "return f((2))"),
+        ("return f(True)", "constant", "return f(False)"),
+        ("return [x for x in a if x.b]", "filter removed", "return [x for x in a if True]"),
+        ("return replace(a, b=1, c=2)", "field left out", "return replace(a, c=2)"),
+        ("a.b = c", "statement", "pass"),
+        ("a += b", "statement", "pass"),
+        ("a.b(c)", "statement", "pass"),
+    ],
+)
+def test_each_rule_plants_its_mistake(line: str, kind: str, changed: str) -> None:
+    assert (kind, changed) in planted(f"def g(a, b, c):\n    {line}\n")
+
+
+def test_a_guard_is_negated_and_removed() -> None:
+    source = "def g(a):\n    if a.b:\n        return 1\n    return f(a)\n"
+    found = planted(source)
+    assert {("negated", "if not (a.b):"), ("guard removed", "if False:")} <= found
+
+
+def test_only_a_field_with_a_default_is_left_out() -> None:
+    classes = b"class C:\n    a: int\n    b: int = 0\n"
+    assert optional_fields(classes) == {"C.b"}
+    found = planted("def g():\n    return C(a=x, b=y)\n", optional_fields(classes))
+    assert found == {("field left out", "return C(a=x)")}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "assert a < b",
+        "raise ValueError(1)",
+        "logger.info('x', n=1)",
+        "await logger.info('x', n=1)",
+        "x: Literal[1]",
+        "return 'a' + b",
+        "'a docstring'",
+    ],
+)
+def test_what_decides_nothing_is_left_alone(line: str) -> None:
+    assert planted(f"async def g(a, b):\n    {line}\n") == set()
+
+
+def test_equal_mutants_of_a_function_have_different_keys() -> None:
+    found = mutants("a.py", b"def g(a):\n    f(a)\n    f(a)\n")
+    assert len(found) == len({each.key for each in found}) == 2
+
+
+def test_a_key_does_not_depend_on_the_line() -> None:
+    source = b"def g(a):\n    return f(a < 1)\n"
+    before = mutants("a.py", source)
+    after = mutants("a.py", b"import x\n\n\n" + source)
+    assert [each.key for each in before] == [each.key for each in after]
+
+
+def _many() -> list[Mutant]:
+    functions = [f"def g{n}(a, b):\n" + "    f(a < b, a or b, 1)\n" * 4 for n in range(5)]
+    return mutants("a.py", "\n".join(functions).encode())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_sample_takes_each_function_before_any_twice(seed: int) -> None:
+    taken = sample(_many(), 7, seed)
+    assert len({each.key for each in taken}) == 7
+    assert {each.function for each in taken[:5]} == {f"g{n}" for n in range(5)}
+    assert len({each.function for each in taken[5:]}) == 2
+
+
+def test_a_sample_takes_guards_before_constants() -> None:
+    assert all(each.kind != "constant" for each in sample(_many(), 10, 1))
+
+
+def test_a_sample_depends_on_its_seed_alone() -> None:
+    assert sample(_many(), 7, 1) == sample(list(reversed(_many())), 7, 1)
+    assert sample(_many(), 7, 1) != sample(_many(), 7, 2)
+
+
+def test_a_larger_sample_contains_the_smaller() -> None:
+    assert sample(_many(), 20, 1)[:7] == sample(_many(), 7, 1)
+
+
+def test_every_module_and_its_tests_exist() -> None:
+    paths = {path for module in MODULES for path in (module.file, *module.paths())}
+    assert [path for path in sorted(paths) if not (ROOT / path).is_file()] == []
+    files = [module.file for module in MODULES]
+    assert len(files) == len(set(files))
+
+
+def test_each_mutant_listed_as_equivalent_can_be_planted() -> None:
+    for one in equivalent.load():
+        assert one.why
+        source = (ROOT / one.file).read_bytes()
+        found = mutants(one.file, source, running.fields())
+        assert any(one.covers(each) for each in found), f"no such mutant: {one}"
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A tree with a module and a test of it."""
+    folder = tmp_path / "broker"
+    folder.mkdir()
+    (folder / "fmqsample.py").write_text("def less(a, b):\n    return a < b\n")
+    text = "import fmqsample\n\ndef test_less():\n    assert fmqsample.less(1, 2)\n"
+    (folder / "test_sample.py").write_text(text)
+    return tmp_path
+
+
+def test_a_run_tells_red_from_green_and_restores(copy: Path) -> None:
+    path = copy / "broker/fmqsample.py"
+    before = path.read_bytes(), path.stat().st_mtime_ns
+    assert running.run(copy, ["broker/test_sample.py"], 60.0).green
+    with running.planted({path: b"def less(a, b):\n    return a > b\n"}):
+        ran = running.run(copy, ["broker/test_sample.py"], 60.0)
+    assert ran.failed == ("broker/test_sample.py::test_less",)
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+
+
+def test_a_run_without_an_end_counts_as_red(copy: Path) -> None:
+    path = copy / "broker/fmqsample.py"
+    with running.planted({path: b"def less(a, b):\n    while True:\n        pass\n"}):
+        assert running.run(copy, ["broker/test_sample.py"], 3.0).failed == ("(time)",)
+
+
+def test_the_table_of_the_page_adds_up() -> None:
+    outcomes = ("caught", "caught", "survived", "equivalent")
+    text = report.table({"file": "a.py", "outcome": each} for each in outcomes)
+    assert "| `a.py` | 4 | 2 | 1 | 1 |" in text
+    assert "| all | 4 | 2 | 1 | 1 |" in text
+    page = report.written(report.PAGE.read_text(), text)
+    assert page.count("| all | ") == 1
+    assert re.search(r"\| all \| 4 \| 2 \| 1 \| 1 \|", page)

@@ -5,7 +5,6 @@ mutant costs little more than its tests. Bytecode is read, never written: a muta
 modification time than its bytecode, so Python compiles it.
 """
 
-import compileall
 import importlib
 import multiprocessing
 import os
@@ -70,8 +69,16 @@ def copied(root: Path = ROOT) -> Iterator[Path]:
             if (root / name).is_file():
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(root / name, copy / name)
-        compileall.compile_dir(copy, quiet=2)
+                if name.endswith(".py"):
+                    _copy_bytecode(root / name, copy / name)
         yield copy
+
+
+def _copy_bytecode(source: Path, target: Path) -> None:
+    """Also what pytest made of a test; it stays valid, the modification time is copied too."""
+    for made in (source.parent / "__pycache__").glob(f"{source.stem}.*.pyc"):
+        (target.parent / "__pycache__").mkdir(exist_ok=True)
+        shutil.copy2(made, target.parent / "__pycache__" / made.name)
 
 
 @contextmanager

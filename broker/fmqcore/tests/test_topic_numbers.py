@@ -62,6 +62,15 @@ def test_a_name_with_two_lost_numbers_gets_the_newest() -> None:
     assert after.claim(journal) == after, "the older one does not come back"
 
 
+@pytest.mark.parametrize("order", [(2, 5), (5, 2)])
+def test_the_newest_counts_whichever_journal_claims_first(order: tuple[int, int]) -> None:
+    numbers = TopicNumbers()
+    for number in order:
+        numbers = numbers.claim(noted(orders=number))
+    assert numbers.take("orders")[0] == 5
+    assert [n for n in range(1, 7) if numbers.was_given(n)] == [2]
+
+
 def test_a_topic_deleted_after_that_gets_another_number() -> None:
     number, numbers = TopicNumbers().claim(noted(orders=2)).take("orders")
     assert number == numbers.take("orders")[0] == 2, "making it failed: the same number again"

@@ -15,7 +15,9 @@ from typing import Any, Final
 from tools.mutation import equivalent, report, running
 from tools.mutation.modules import MODULES, Module
 from tools.mutation.operators import Mutant, mutants, sample
+from tools.mutation.reach import Reach
 
+Baselines = dict[tuple[str, ...], Reach | None]
 RESULTS: Final = running.ROOT / "build/mutation.jsonl"
 
 
@@ -42,7 +44,7 @@ def _hunt(chosen: list[Module], asked: argparse.Namespace) -> None:
     running.preload()
     known = _known()
     listed = equivalent.load()
-    baselines: dict[tuple[str, ...], running.Ran] = {}
+    baselines: Baselines = {}
     RESULTS.parent.mkdir(exist_ok=True)
     with running.copied() as copy, RESULTS.open("a") as results:
         for module in chosen:
@@ -52,7 +54,9 @@ def _hunt(chosen: list[Module], asked: argparse.Namespace) -> None:
                 done = old is not None and old["digest"] == digest
                 if done and not (asked.again and old and old["outcome"] == "survived"):
                     continue
-                result = _tried(copy, module, each, listed, baselines) | {"digest": digest}
+                if (result := _tried(copy, module, each, listed, baselines)) is None:
+                    break
+                result["digest"] = digest
                 results.write(json.dumps(result) + "\n")
                 results.flush()
                 _print(_line(result))
@@ -63,24 +67,35 @@ def _tried(
     module: Module,
     each: Mutant,
     listed: list[equivalent.Equivalent],
-    baselines: dict[tuple[str, ...], running.Ran],
-) -> dict[str, Any]:
+    baselines: Baselines,
+) -> dict[str, Any] | None:
+    """The result of one mutant, or None if the tests of its module fail without it."""
     record = {"key": each.key, "file": each.file, "function": each.function, "line": each.line}
     record |= {"kind": each.kind, "old": each.old, "new": each.new}
     if any(one.covers(each) for one in listed):
         return record | {"outcome": "equivalent", "by": "", "took_s": 0.0}
+    if (reach := _reach(copy, module, baselines)) is None:
+        return None
+    tests = reach.of(each.file, each.function)
+    if not tests:
+        return record | {"outcome": "survived", "by": "(no test reaches it)", "took_s": 0.0}
+    path = copy / each.file
+    with running.planted({path: each.apply(path.read_bytes())}):
+        ran = running.run(copy, tests, 90.0)
+    outcome = "survived" if ran.green else "caught"
+    by = f"({len(tests)} tests)" if ran.green else ran.failed[0]
+    return record | {"outcome": outcome, "by": by, "took_s": round(ran.took_s, 1)}
+
+
+def _reach(copy: Path, module: Module, baselines: Baselines) -> Reach | None:
+    """Which tests reach what, from one run without a mutant."""
     tests = module.paths()
     if tests not in baselines:
-        baselines[tests] = running.run(copy, tests, 600.0)
-        if not baselines[tests].green:
-            sys.exit(f"red without a mutant: {baselines[tests].failed}\n{baselines[tests].log}")
-    path = copy / each.file
-    limit_s = 30.0 + 4 * baselines[tests].took_s
-    with running.planted({path: each.apply(path.read_bytes())}):
-        ran = running.run(copy, tests, limit_s)
-    outcome = "survived" if ran.green else "caught"
-    by = "" if ran.green else ran.failed[0]
-    return record | {"outcome": outcome, "by": by, "took_s": round(ran.took_s, 1)}
+        ran, baselines[tests] = running.reached(copy, tests, 600.0)
+        if not ran.green:
+            baselines[tests] = None
+            _print(f"{module.file}: red without a mutant: {ran.failed}\n{ran.log}")
+    return baselines[tests]
 
 
 def _sampled(module: Module, asked: argparse.Namespace) -> Iterator[Mutant]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 CORE: Final = "broker/fmqcore/"
+PORT: Final = "broker/fmqport/"
 BROKER: Final = "broker/fmqbroker/"
 OPERATOR: Final = "operator/fmqoperator/"
 SPARK: Final = "spark/fmqspark/"
@@ -71,6 +72,11 @@ MODULES: Final = (
     *_of(CORE, 7, "inflight inflight_seen inflight_steps lag ranges", "consume/inflight"),
     *_of(CORE, 5, "ranges inflight lag", "consume/ranges", "consume/lag"),
     *_of(CORE, 5, "assign offsets_merge", "consume/assign", "consume/merge"),
+    *_of(CORE, 8, "routing", "routing"),
+    *_of(CORE, 6, "index scan", "journal/index"),
+    *_of(CORE, 5, f"{_STATE} index", "journal/control"),
+    *_of(PORT, 8, "files directory disk_conformance", "files", "open_file", "directory"),
+    *_of(PORT, 5, "topic_ids together logs free_ports", "topic_ids", "free_ports"),
     *_of(BROKER, 6, "gate live_node failover_rules", "lease", "gate"),
     *_of(BROKER, 6, "terms failover_rules failover_grants", "terms", "failover"),
     *_of(BROKER, 6, "retention topic_sweep", "retention", "topic_sweep"),

@@ -1,11 +1,14 @@
 """Runs tests on a copy of the sources with one mistake, each run in its own process.
 
 The process is forked from one that has imported the libraries, but nothing of the project, so a
-mutant costs little more than its tests. Bytecode is read, never written: a mutated file has another
-modification time than its bytecode, so Python compiles it.
+mutant costs little more than its tests. The sources are compiled once, in the copy; the first run
+of some tests adds what pytest compiles. Later runs only read bytecode: a mutated file has another
+modification time than its bytecode, so Python compiles it again.
 """
 
+import compileall
 import importlib
+import json
 import multiprocessing
 import os
 import re
@@ -15,14 +18,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
 from tools.mutation.operators import optional_fields
+from tools.mutation.reach import Reach, Recorder
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 """The root of the source tree."""
@@ -69,16 +73,9 @@ def copied(root: Path = ROOT) -> Iterator[Path]:
             if (root / name).is_file():
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(root / name, copy / name)
-                if name.endswith(".py"):
-                    _copy_bytecode(root / name, copy / name)
+        for top in PATHS:
+            compileall.compile_dir(copy / top, quiet=2)
         yield copy
-
-
-def _copy_bytecode(source: Path, target: Path) -> None:
-    """Also what pytest made of a test; it stays valid, the modification time is copied too."""
-    for made in (source.parent / "__pycache__").glob(f"{source.stem}.*.pyc"):
-        (target.parent / "__pycache__").mkdir(exist_ok=True)
-        shutil.copy2(made, target.parent / "__pycache__" / made.name)
 
 
 @contextmanager
@@ -104,11 +101,22 @@ def preload() -> None:
 
 
 def run(copy: Path, tests: Sequence[str], limit_s: float) -> Ran:
-    """Run these tests on the copy until the first failure."""
+    """Run these tests on the copy until the first failure, in this order."""
+    return _forked(copy, limit_s, partial(_child, copy, tests))
+
+
+def reached(copy: Path, tests: Sequence[str], limit_s: float) -> tuple[Ran, Reach]:
+    """Run these tests, and record which functions of the copy each test calls."""
+    notes = copy / "mutation.json"
+    ran = _forked(copy, limit_s, partial(_recorded, copy, tests, notes))
+    return ran, Reach.read(notes) if ran.green else Reach({}, {})
+
+
+def _forked(copy: Path, limit_s: float, body: Callable[[], int]) -> Ran:
     log = copy / "mutation.log"
     log.write_text("")
     began = time.monotonic()
-    process = multiprocessing.get_context("fork").Process(target=_child, args=(copy, log, tests))
+    process = multiprocessing.get_context("fork").Process(target=_child_of, args=(copy, log, body))
     process.start()
     process.join(limit_s)
     late = process.is_alive()
@@ -126,8 +134,8 @@ def run(copy: Path, tests: Sequence[str], limit_s: float) -> Ran:
     return Ran(tuple(names) or (f"(exit status {process.exitcode})",), took_s, text)
 
 
-def _child(copy: Path, log: Path, tests: Sequence[str]) -> None:
-    """Run pytest in the forked process; does not return."""
+def _child_of(copy: Path, log: Path, body: Callable[[], int]) -> None:
+    """Prepare the forked process and run the body; does not return."""
     os.setsid()
     out = os.open(log, os.O_WRONLY | os.O_TRUNC)
     for descriptor in (1, 2):
@@ -140,10 +148,27 @@ def _child(copy: Path, log: Path, tests: Sequence[str]) -> None:
     folders = [str(copy / path) for path in PATHS] + [str(copy)]
     sys.path[:] = folders + [path for path in sys.path if path not in mine]
     os.environ["PYTHONPATH"] = os.pathsep.join(folders)
+    status = body()
+    sys.stdout.flush()
+    os._exit(status)
+
+
+def _child(copy: Path, tests: Sequence[str]) -> int:
     sys.dont_write_bytecode = True
+    return _pytest(copy, tests)
+
+
+def _recorded(copy: Path, tests: Sequence[str], notes: Path) -> int:
+    sys.dont_write_bytecode = False  # pytest keeps what it makes of the tests
+    recorder = Recorder(copy)
+    status = _pytest(copy, tests, recorder)
+    notes.write_text(json.dumps(recorder.notes()))
+    return status
+
+
+def _pytest(copy: Path, tests: Sequence[str], *plugins: object) -> int:
     import pytest
 
     options = ["-q", "-x", "-n", "0", "--tb=line", "--timeout=60", "-m", _MARKED]
-    status = pytest.main([*options, "--hypothesis-seed=0", f"--rootdir={copy}", *tests])
-    sys.stdout.flush()
-    os._exit(int(status))
+    options += ["--hypothesis-seed=0", f"--rootdir={copy}"]
+    return int(pytest.main([*options, *tests], plugins=list(plugins)))

@@ -1,6 +1,9 @@
 """The mutation tool plants what its rules describe, samples evenly and notices a red test."""
 
+import importlib.util
 import re
+import struct
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -131,6 +134,17 @@ def test_each_mutant_listed_as_equivalent_can_be_planted() -> None:
         assert any(one.covers(each) for each in found), f"no such mutant: {one}"
 
 
+def test_a_copy_has_the_bytecode_of_its_sources(tmp_path: Path) -> None:
+    (tmp_path / "broker").mkdir()
+    (tmp_path / "broker/fmqsample.py").write_text("A = 1\n")
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    with running.copied(tmp_path) as copied:
+        made = importlib.util.cache_from_source(str(copied / "broker/fmqsample.py"))
+        header = Path(made).read_bytes()[8:16]
+        stat = (copied / "broker/fmqsample.py").stat()
+        assert header == struct.pack("<LL", int(stat.st_mtime), stat.st_size)  # Python uses it
+
+
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A tree with a module and a test of it."""
@@ -150,6 +164,24 @@ def test_a_run_tells_red_from_green_and_restores(copy: Path) -> None:
         ran = running.run(copy, ["broker/test_sample.py"], 60.0)
     assert ran.failed == ("broker/test_sample.py::test_less",)
     assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+
+
+def test_a_mutant_runs_the_tests_that_reach_it_fastest_first(copy: Path) -> None:
+    path = copy / "broker/fmqsample.py"
+    path.write_text(
+        path.read_text() + "\ndef more(a, b):\n    return a > b\n\nclass A:\n    B = 1\n"
+    )
+    text = "import time\nimport fmqsample\n\ndef test_more():\n    assert fmqsample.more(2, 1)\n"
+    text += "\ndef test_slow():\n    time.sleep(0.2)\n    fmqsample.less(1, 2)\n"
+    (copy / "broker/test_other.py").write_text(text)
+    tests = ["broker/test_other.py", "broker/test_sample.py"]
+    ran, reach = running.reached(copy, tests, 60.0)
+    assert ran.green
+    less = ["broker/test_sample.py::test_less", "broker/test_other.py::test_slow"]
+    assert reach.of("broker/fmqsample.py", "less") == less
+    assert reach.of("broker/fmqsample.py", "more") == ["broker/test_other.py::test_more"]
+    assert reach.of("broker/fmqsample.py", "unused") == []
+    assert len(reach.of("broker/fmqsample.py", "A")) == 3
 
 
 def test_a_run_without_an_end_counts_as_red(copy: Path) -> None:

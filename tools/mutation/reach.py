@@ -1,0 +1,96 @@
+"""Which tests call a function: recorded in one run, so that a mutant runs only those tests."""
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import pytest
+
+_BUDGET_S: Final = 40.0
+"""Tests beyond this time, slowest last, are left out of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The duration of each test, and for each function ("file:Class.name") the tests calling it."""
+
+    took_s: dict[str, float]
+    tests: dict[str, list[str]]
+
+    @classmethod
+    def read(cls, path: Path) -> "Reach":
+        """Read what a recorder noted."""
+        return cls(**json.loads(path.read_text()))
+
+    def of(self, file: str, function: str) -> list[str]:
+        """The tests that reach a function, fastest first; of a class, those that reach the file.
+
+        What is evaluated at import (a constant, a field of a class) is checked by every test
+        that calls anything in the file.
+        """
+        exact = self.tests.get(f"{file}:{function}")
+        named = [n for key, ns in self.tests.items() if key.startswith(f"{file}:") for n in ns]
+        is_function = function.rpartition(".")[2][:1].islower() or "._" in f".{function}"
+        names = exact if exact is not None else [] if is_function else named
+        chosen: list[str] = []
+        total_s = 0.0
+        for name in sorted(set(names), key=lambda name: (self.took_s[name], name)):
+            total_s += self.took_s[name]
+            if total_s > _BUDGET_S and chosen:
+                break
+            chosen.append(name)
+        return chosen
+
+
+class Recorder:
+    """A plugin of pytest that notes the functions of a folder that each test calls."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = f"{folder}/"
+        self._took_s: dict[str, float] = {}
+        self._called: dict[str, set[str]] = {}
+        self._now: set[str] = set()
+        self._keys: dict[tuple[str, str], str] = {}
+
+    def notes(self) -> dict[str, Any]:
+        """What `Reach.read` reads."""
+        tests: dict[str, list[str]] = {}
+        for test, keys in self._called.items():
+            for key in keys:
+                tests.setdefault(key, []).append(test)
+        return {"took_s": self._took_s, "tests": tests}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Record while the test and its fixtures run."""
+        self._now = self._called[item.nodeid] = set()
+        began = time.monotonic()
+        threading.settrace(self._trace)
+        sys.settrace(self._trace)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+            threading.settrace(None)
+            self._took_s[item.nodeid] = round(time.monotonic() - began, 3)
+
+    def _trace(self, frame: FrameType, _event: str, _arg: object) -> None:
+        place = (frame.f_code.co_filename, frame.f_code.co_qualname)
+        key = self._keys.get(place)
+        if key is None:
+            key = self._keys[place] = self._key(*place)
+        if key:
+            self._now.add(key)
+
+    def _key(self, path: str, name: str) -> str:
+        """Functions inside a function count as the mutants call them: without "<locals>"."""
+        if not path.startswith(self._folder) or "/tests/" in path:
+            return ""
+        inner = [part for part in name.split(".") if not part.startswith("<")]
+        return f"{path.removeprefix(self._folder)}:{'.'.join(inner)}"

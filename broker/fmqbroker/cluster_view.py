@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 
 from fmqbroker.signal import Signal
+from fmqbroker.slices import Slices
 from fmqcore import paths
 from fmqcore.cluster import (
     GroupConfig,
@@ -225,15 +226,19 @@ class ClusterView:
             self.topics_by_id.pop(topic.id, None)
 
     # ---- routes
-    def routes(self, topics: Sequence[str]) -> client_pb2.RouteReply:
-        """The route table; only those topics if any are named. Unknown ones are left out."""
-        names = topics or sorted(self.topics)
-        wanted = [self.topics[name] for name in names if name in self.topics]
-        return client_pb2.RouteReply(
-            cluster=self._cluster,
-            groups=[self._group_route(group) for group in sorted(self.configs)],
-            topics=[topic_route(topic) for topic in wanted],
-        )
+    async def routes(self, topics: Sequence[str]) -> client_pb2.RouteReply:
+        """The route table; only those topics if any are named. Unknown ones are left out.
+
+        Made in short turns of the loop. The groups are as of the end, all at one moment: who serves
+        must be consistent. Each topic is as of a moment since the call.
+        """
+        reply, slices = client_pb2.RouteReply(cluster=self._cluster), Slices()
+        for name in topics or sorted(self.topics):
+            if topic := self.topics.get(name):
+                reply.topics.append(topic_route(topic))
+            await slices.step()
+        reply.groups.extend(self._group_route(group) for group in sorted(self.configs))
+        return reply
 
     def _group_route(self, group: GroupName) -> client_pb2.GroupRoute:
         config = self.configs[group]

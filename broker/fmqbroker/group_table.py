@@ -255,10 +255,15 @@ class GroupTable(QueueMoments):
             await self._gate.changed.wait()
 
     async def _follow_topics(self) -> None:
+        slices = Slices()
         while True:
-            for group in list(self._groups.values()):
-                self.fit(group)
-            await self._cluster.changed.wait()
+            seen = self._cluster.changed.count
+            for key, group in list(self._groups.items()):
+                if self._groups.get(key) is group:  # else it ended in one of those turns
+                    self.fit(group)
+                await slices.step()
+            if self._cluster.changed.count == seen:  # else topics changed in one of those turns
+                await self._cluster.changed.wait()
 
     async def _store(self) -> None:
         while True:

@@ -38,7 +38,7 @@ def calls_of(
     """One request, one reply."""
 
     async def routes(request: client_pb2.RouteRequest) -> client_pb2.RouteReply:
-        return view.routes(request.topics)
+        return await view.routes(request.topics)
 
     return {
         methods.ROUTES: routes,

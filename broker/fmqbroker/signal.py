@@ -13,14 +13,16 @@ _number = count().__next__
 class Signal:
     """`notify` wakes all who wait now. Looking and waiting in one step of the loop is race-free."""
 
-    __slots__ = ("_waiters",)
+    __slots__ = ("_waiters", "count")
 
     def __init__(self) -> None:
         # By number: waiters are woken in the order in which they came, and leave at the same cost.
         self._waiters: dict[int, asyncio.Future[None]] = {}
+        self.count = 0  # calls of `notify`: whoever looks in several turns compares it
 
     def notify(self) -> None:
         """Wake every waiter; costs nothing when there is none."""
+        self.count += 1
         if self._waiters:
             waiters, self._waiters = self._waiters, {}
             for waiter in waiters.values():

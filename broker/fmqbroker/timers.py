@@ -1,7 +1,8 @@
 """Many moments, one task: calls made when their time has come.
 
 A call is made once and cannot be taken back: it looks at the state itself and does nothing if it
-came for nothing. Time is the clock port's alone.
+came for nothing. Time is the clock port's alone. Each call has a turn of the loop to itself: many
+consumer groups go idle, or miss a deadline, at the same moment.
 """
 
 import asyncio
@@ -34,10 +35,11 @@ class Timers:
             now = self._clock.monotonic_ms()
             while self._heap and self._heap[0][0] <= now:
                 heappop(self._heap)[2]()
-            if self._heap:
-                await self._sleep(self._heap[0][0] - now)
-            else:
+                await asyncio.sleep(0)
+            if not self._heap:
                 await self._earlier.wait()
+            elif (left_ms := self._heap[0][0] - self._clock.monotonic_ms()) > 0:
+                await self._sleep(left_ms)
 
     async def _sleep(self, ms: int) -> None:
         sleeping = asyncio.ensure_future(self._clock.sleep(ms / 1000))

@@ -97,8 +97,9 @@ async def test_an_empty_zookeeper_is_an_empty_view(session: ZooKeeperSession) ->
     view = ClusterView(session, CLUSTER)
     await view.load()
     assert (view.configs, view.topics) == ({}, {})
-    assert view.routes([]).cluster == CLUSTER
-    assert not view.routes([]).groups
+    empty = await view.routes([])
+    assert empty.cluster == CLUSTER
+    assert not empty.groups
 
 
 async def test_changes_made_elsewhere_are_followed(
@@ -241,7 +242,7 @@ async def test_without_zookeeper_topics_are_unavailable_and_routes_go_on(
         await view.create_topic("more", 1, [], if_not_exists=False)
     with pytest.raises(Unavailable):
         await view.refresh()
-    assert [topic.name for topic in view.routes([]).topics] == ["orders"]
+    assert [topic.name for topic in (await view.routes([])).topics] == ["orders"]
 
 
 async def test_routes_tell_role_permission_sync_and_life(
@@ -254,7 +255,7 @@ async def test_routes_tell_role_permission_sync_and_life(
     live = paths.live_broker_node(CLUSTER, G1, B)
     await other.create(live, b"{}", ephemeral=True, make_parents=True)
     await until(view, lambda: view.live[G1] and view.states[G1].epoch)
-    reply = view.routes(["orders", "unknown"])
+    reply = await view.routes(["orders", "unknown"])
     assert [topic.name for topic in reply.topics] == ["orders"]
     assert [group.group for group in reply.groups] == ["g1", "g2"]
     first = reply.groups[0]

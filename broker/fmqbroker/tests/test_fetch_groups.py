@@ -1,6 +1,7 @@
 """A consumer group in memory, by itself: what sessions are told; and the timers that drive it."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from fmqbroker.consumer_groups import ConsumerGroup, Session
@@ -196,5 +197,31 @@ async def test_timers_call_in_order_and_wake_for_an_earlier_one() -> None:
     clock.advance(90)
     await until(lambda: len(called) == 4)
     assert called == ["early", "at once", "late", "later"]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_many_calls_due_at_once_then_others_have_turns_between() -> None:
+    clock, called = HandClock(), list[str]()
+    timers = Timers(clock)
+    for n in range(3):
+        timers.at(clock.monotonic_ms(), partial(called.append, f"call {n}"))
+    running = asyncio.create_task(timers.run())
+    while "call 2" not in called:
+        await asyncio.sleep(0)
+        called.append("other")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert called[:5] == ["call 0", "other", "call 1", "other", "call 2"]
+
+
+async def test_a_call_that_takes_long_then_the_next_one_is_not_late() -> None:
+    """The time that the first took is not waited for again."""
+    clock, called = HandClock(), list[str]()
+    timers, start = Timers(clock), clock.monotonic_ms()
+    timers.at(start, lambda: clock.advance(50))
+    timers.at(start + 50, lambda: called.append("next"))
+    running = asyncio.create_task(timers.run())
+    await until(lambda: called)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -145,7 +145,7 @@ async def test_a_deletion_that_comes_late_does_not_touch_a_new_topic_of_that_nam
     await view.load()
 
     async def routes(request: client_pb2.RouteRequest) -> client_pb2.RouteReply:
-        return view.routes(request.topics)
+        return await view.routes(request.topics)
 
     async def create(request: admin_pb2.CreateTopicRequest) -> admin_pb2.CreateTopicReply:
         topic = await view.create_topic(request.name, request.queues, (), if_not_exists=True)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from fmqbroker.admin import AdminService
+from fmqbroker.cluster_view import ClusterView
 from fmqbroker.health import Health
 from fmqbroker.metrics import Metrics
 from fmqbroker.tests.consume_harness import ME, Rig, running
@@ -175,4 +176,39 @@ async def test_a_commit_wakes_starved_queues_in_short_turns(full: Full) -> None:
     with turns_counted() as turns:
         await asyncio.create_task(woken())
     assert len(waiting.starved) == WIDE - 1
+    assert 0 < turns.longest <= MOST_LINES, turns.where
+
+
+async def test_changed_topics_reach_groups_in_short_turns(full: Full) -> None:
+    """Two thousand consumer groups look at their topics; one of those is gone."""
+    groups, begin = full.rig.fetch.groups, client_pb2.START_EARLIEST
+    for topic in full.topics[4:104]:
+        for g in range(GROUPS):
+            await groups.ensure(f"group-{g:02}", topic, begin, 0)
+    last = full.topics[103]
+
+    async def followed() -> None:
+        full.rig.cluster.set(*(topic for topic in full.topics if topic is not last))
+        while groups.get("group-19", last.id) is not None:
+            await asyncio.sleep(0)
+
+    with turns_counted() as turns:
+        await asyncio.create_task(followed())
+    assert groups.get("group-19", full.topics[102].id) is not None
+    assert 0 < turns.longest <= MOST_LINES, turns.where
+
+
+async def test_routes_of_ten_thousand_topics_take_short_turns() -> None:
+    view = ClusterView(None, "c")  # type: ignore[arg-type]  # nothing is read
+    parts = TopicGroup(GroupName("g1"), 1), TopicGroup(GroupName("g2"), 1)
+    names = [f"t{n:05}" for n in range(10_000)]
+    view.topics = {name: TopicConfig(name, TopicId(n), parts) for n, name in enumerate(names, 1)}
+    replies: list[client_pb2.RouteReply] = []
+
+    async def asked() -> None:
+        replies.append(await view.routes(()))
+
+    with turns_counted() as turns:
+        await asyncio.create_task(asked())
+    assert [topic.name for topic in replies[0].topics] == names
     assert 0 < turns.longest <= MOST_LINES, turns.where

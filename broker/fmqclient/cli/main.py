@@ -49,6 +49,9 @@ _PYDANTICS: Final = (
 )
 """How typer words a value that cannot be, and how we do."""
 
+_COMPLETE: Final = "_FMQ_COMPLETE"
+"""Set by the scripts of `--show-completion`: the line to complete is in the environment."""
+
 
 def build(arguments: Sequence[str]) -> typer.Typer:
     """The command line as these arguments need it."""
@@ -57,7 +60,6 @@ def build(arguments: Sequence[str]) -> typer.Typer:
         name="fmq",
         help="FMQ: a replicated message broker that keeps serving when machines die.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -68,7 +70,7 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     app.add_typer(groups.app, name="group")
     app.command("status")(status.status)
     for name, text in _ELSEWHERE.items():
-        if name == wanted:
+        if name == wanted and _may_mount(name):
             _mount(app, name)
         else:
             app.command(name, help=text)(_not_reached)
@@ -96,7 +98,8 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run the command line; return the exit code. Failures are one line on standard error."""
     try:
-        code = build(arguments)(args=list(arguments), prog_name="fmq", standalone_mode=False)
+        app = build(_line_to_complete() if _completes() else arguments)
+        code = app(args=list(arguments), prog_name="fmq", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -105,9 +108,11 @@ def run(arguments: Sequence[str]) -> int:
     except common.NobodyReads:
         common.nobody_reads()
         return NO_READER
-    except SystemExit as ended:  # click's own way out when nobody reads what it prints
-        common.nobody_reads()
-        return NO_READER if ended.code == 1 else int(ended.code or 0)
+    except SystemExit as ended:
+        if ended.code != 1:  # completion ends so
+            return int(ended.code or 0)
+        common.nobody_reads()  # click's own way out when nobody reads what it prints
+        return NO_READER
     except Exception as error:  # noqa: BLE001  # the last place that can tell the user
         return _failed(error, wanted_of(arguments))
 
@@ -180,6 +185,27 @@ def _options(
 def _not_reached() -> None:
     """Stands for a sub-command of another module in the list of commands."""
     raise AssertionError("a sub-command is mounted when it is asked for")
+
+
+def _completes() -> bool:
+    return bool(os.environ.get(_COMPLETE))
+
+
+def _line_to_complete() -> list[str]:
+    """The words behind `fmq` that the shell wants completed: zsh and fish, or bash."""
+    line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
+    return line.split()[1:]
+
+
+def _may_mount(name: str) -> bool:
+    """Completion leaves out a sub-command that is not installed; else it is an error later."""
+    if not _completes():
+        return True
+    try:
+        import_module(f"fmqclient.cli.{name}")
+    except ImportError:
+        return False
+    return True
 
 
 def _mount(app: typer.Typer, name: str) -> None:

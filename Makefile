@@ -17,7 +17,7 @@ help: ## list the targets
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "FMQ needs Python 3.11 or later; if you have one: make PYTHON=/path/to/it ...")'
 	@$(PYTHON) -m venv $(VENV) || { echo "no venv module: on Debian, apt-get install python3-venv"; exit 2; }
-	@echo "installing FMQ and what it needs into $(VENV) (once; a minute or two)"
+	@echo "installing FMQ and what it needs into $(VENV) (once; about 640 MB to download, a minute or two)"
 	@$(BIN)/python -m pip uninstall --yes -qqq --disable-pip-version-check fmq  # its name before
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $(STAMP)

@@ -18,6 +18,8 @@ from fmqclient.cli.inputs import folder
 from fmqcore.errors import FmqError
 
 OFF: Final = 1
+LEFT_MB: Final = 895
+"""Measured: the logs and data of a run with all flights."""
 
 app = typer.Typer(help="Run the main job on this machine.")
 
@@ -59,6 +61,8 @@ async def _run(messages: int, directory: Path, *, keep: bool) -> int:
     from fmqclient.dev.show import Show, print_report
 
     show = Show(messages)
+    kept = "keeps" if keep else "needs meanwhile"
+    show.step(f"a run {kept} up to {LEFT_MB} MB of logs and data in {directory}")
     try:
         report = await run_demo(directory, show, messages=messages)
     except (FmqError, BaseExceptionGroup) as error:

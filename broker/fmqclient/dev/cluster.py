@@ -376,7 +376,8 @@ def refuse_if_running(directory: Path) -> None:
     known = DevCluster.attach(directory)
     if known is not None and (known.running or known.in_use):
         raise ClusterFailed(
-            f"a cluster runs in {directory} already; end it: fmq dev down --dir {directory}"
+            f"a cluster runs in {directory} already: name another folder with --dir, or end that "
+            f"one: fmq dev down --dir {directory}"
         )
 
 

@@ -8,16 +8,18 @@
 """
 
 import asyncio
+import fcntl
+import os
 from array import array
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import fmqclient
 from fmqclient.client import Client
-from fmqclient.dev.cluster import DevCluster, refuse_if_running
+from fmqclient.dev.cluster import ClusterFailed, DevCluster, refuse_if_running
 from fmqclient.dev.flights import ALL, flights
 from fmqclient.dev.plan import ClusterOptions, read_file, remove_cluster
 from fmqclient.dev.probe import Probe
@@ -42,6 +44,10 @@ TOPIC: Final = "flights"
 QUEUES: Final = 8
 READERS: Final = "readers"
 NEWCOMER: Final = "newcomer"
+LOCK_FILE: Final = "demo.lock"
+"""Locked by the demo that runs in its folder, and holds its process id. It is never removed:
+who locks a removed file excludes nobody."""
+
 VICTIM: Final = "g1"
 """The group that loses its master."""
 
@@ -69,7 +75,12 @@ class _Fault:
 
 async def run_demo(directory: Path, show: Show, *, messages: int = ALL) -> Report:
     """Run it all in `directory` (which is emptied first). Raises `FmqError` if it cannot go on."""
-    _clear(directory)
+    with _lock(directory):
+        _clear(directory)
+        return await _run(directory, show, messages)
+
+
+async def _run(directory: Path, show: Show, messages: int) -> Report:
     cluster = DevCluster(directory, ClusterOptions(cluster="demo", policy=FSYNC_AND_SYNC))
     show.step("starting ZooKeeper and two groups, each a master and a slave: five processes")
     async with cluster:
@@ -292,14 +303,43 @@ def _pause(moments: Mapping[str, "array[float]"], from_ms: float) -> float:
     return longest_pause(rising, from_ms, rising[-1]) if rising else 0.0
 
 
+@contextmanager
+def _lock(directory: Path) -> Iterator[None]:
+    """Let no other demo run in this folder. Raises `ClusterFailed` while one does."""
+    _refuse_foreign(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / LOCK_FILE).open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            pid = file.read().strip()
+            process = f" (process {pid})" if pid else ""
+            raise ClusterFailed(
+                f"a demo runs in {directory} already{process}: wait for its end, or run this one "
+                f"in another folder (it takes ports of its own): fmq demo --dir {directory}-2"
+            ) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def _refuse_foreign(directory: Path) -> None:
+    """Raise `InvalidArgument` if what is in this folder is no earlier run's."""
+    names = os.listdir(directory) if directory.is_dir() else []
+    if names and LOCK_FILE not in names and read_file(directory) is None:
+        raise InvalidArgument(f"{directory} is not empty and holds no cluster: name another")
+
+
 def _clear(directory: Path) -> None:
     """Remove what an earlier run left; nothing that is not ours."""
     refuse_if_running(directory)
-    if directory.is_dir() and any(directory.iterdir()):
-        known = read_file(directory)
-        if known is None:
-            raise InvalidArgument(f"{directory} is not empty and holds no cluster: name another")
+    known = read_file(directory)
+    if known is not None:
         remove_cluster(directory, known.options)
+    elif any(name != LOCK_FILE for name in os.listdir(directory)):
+        raise InvalidArgument(f"{directory} is not empty and holds no cluster: name another")
 
 
 def _groups(cluster: DevCluster) -> list[str]:

@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from fmqclient.dev import demo as demo_module
+from fmqclient.dev.cluster import ClusterFailed
 from fmqclient.dev.replicas import Compared
 from fmqclient.dev.show import Report, Show, print_report
 from fmqclient.dev.traffic import Consuming, Producing
@@ -69,6 +70,39 @@ def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, number: signal.Si
     assert not processes_of(folder)
 
 
+@pytest.mark.processes
+def test_second_demo_in_a_folder_is_refused_and_named(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    with a_demo(folder, 300_000) as first:
+        assert first.stderr is not None
+        assert "up to 895 MB of logs and data in" in first.stderr.readline()
+        assert "starting ZooKeeper" in first.stderr.readline()
+        with a_demo(folder, 3000) as second:  # before the first one has written its cluster down
+            report, talk = second.communicate(timeout=60)
+        assert second.returncode == 69
+        assert f"a demo runs in {folder} already (process {first.pid})" in talk
+        assert f"in another folder (it takes ports of its own): fmq demo --dir {folder}-2" in talk
+        assert (report, "dev down" in talk) == ("", False)
+        while "acknowledged," not in (line := first.stderr.readline()):
+            assert line, "the first one ended"
+        with a_demo(folder, 3000) as third:
+            _, talk = third.communicate(timeout=60)
+        assert f"a demo runs in {folder} already (process {first.pid})" in talk
+        first.send_signal(signal.SIGINT)
+        _, talk = first.communicate(timeout=110)
+    assert first.returncode == 128 + signal.SIGINT
+    assert not processes_of(folder)
+
+
+def test_folder_is_free_once_its_demo_has_ended(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "demo"
+    for _ in range(2):
+        with demo_module._lock(folder):
+            demo_module._clear(folder)
+            with pytest.raises(ClusterFailed, match="a demo runs in"), demo_module._lock(folder):
+                pass
+
+
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("mine")
@@ -77,6 +111,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
     assert demo.returncode != 0
     assert "is not empty and holds no cluster" in talk
     assert precious.read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
 
 
 async def test_a_slow_machine_is_waited_for_and_one_that_stands_still_is_not(

@@ -110,7 +110,7 @@ class AdminService:
         ]
         view, named = self._cluster, {change.group for change in changes}
         if request.all_groups:
-            changes += [GroupChange(g) for g in sorted(view.configs) if g not in named]
+            changes += [GroupChange(g) for g in view.lasting_groups() if g not in named]
         try:
             topic = await alter_topic(
                 self._coordination, self._settings.cluster, view, request.name,

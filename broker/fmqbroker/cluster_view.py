@@ -19,6 +19,7 @@ from fmqcore.cluster import (
     GroupConfig,
     GroupState,
     Mode,
+    Removal,
     TopicConfig,
     TopicGroup,
     config_from_json,
@@ -358,6 +359,19 @@ class ClusterView:
                 f"topic {name!r} might get one of them; start a broker of it, then try again"
             )
 
+    def lasting_groups(self) -> list[GroupName]:
+        """The groups but those that are being removed, by name."""
+        return sorted(g for g, c in self.configs.items() if c.removal is Removal.NONE)
+
+    def require_lasting(self, group: GroupName) -> None:
+        """Raise `InvalidArgument` if the group is being removed."""
+        config = self.configs.get(group)
+        if config is not None and config.removal is not Removal.NONE:
+            raise InvalidArgument(
+                f"group {group} is being removed from the cluster and takes no messages: "
+                "name another one"
+            )
+
     def _checked(
         self, name: str, queues: int, groups: Sequence[TopicGroup]
     ) -> tuple[TopicGroup, ...]:
@@ -365,12 +379,13 @@ class ClusterView:
         require_name("topic", name)
         chosen = tuple(
             TopicGroup(g.group, g.queues or queues, g.weight)
-            for g in groups or [TopicGroup(g, queues) for g in sorted(self.configs)]
+            for g in groups or [TopicGroup(g, queues) for g in self.lasting_groups()]
         )
         for group in chosen:
             if group.group not in self.configs:
                 known = ", ".join(sorted(self.configs)) or "none"
                 raise NotFound(f"there is no group {group.group!r}; there are: {known}")
+            self.require_lasting(group.group)
             if not 1 <= group.queues <= MAX_QUEUES:
                 raise InvalidArgument(
                     f"a topic has 1 to {MAX_QUEUES} queues in a group, not {group.queues}"

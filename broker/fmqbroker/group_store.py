@@ -13,7 +13,8 @@ that the same session sent before, and refuses what comes from a connection that
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from functools import partial
+from typing import Final, TypeVar, assert_never
 
 import structlog
 
@@ -23,6 +24,7 @@ from fmqcore.cluster import (
     GroupConfig,
     GroupState,
     LiveBroker,
+    Removal,
     Versioned,
     acting,
     config_from_json,
@@ -31,7 +33,7 @@ from fmqcore.cluster import (
     state_to_json,
 )
 from fmqcore.errors import Malformed, NotFound, Unavailable
-from fmqcore.words import BrokerId, Epoch, Position
+from fmqcore.words import BrokerId, Epoch, GroupName, Position
 from fmqport.clock import Clock
 from fmqport.coordination import (
     BadVersion,
@@ -41,6 +43,7 @@ from fmqport.coordination import (
     NoNode,
     SessionState,
 )
+from fmqport.group_nodes import make_live_parent, was_removed
 
 _log = structlog.get_logger()
 T = TypeVar("T")
@@ -81,7 +84,11 @@ class GroupStore:
         self.home = f"{cluster}/{group}"
         self._root = f"/fmq/{cluster}/groups/{group}"
         self._maybe_isr: frozenset[BrokerId] = frozenset()
-        self._mine = LiveNode(coordination, clock, f"{self._root}/live/{me}", me, self.changed)
+        make_parent = partial(make_live_parent, coordination, cluster, GroupName(group))
+        path = f"{self._root}/live/{me}"
+        self._mine = LiveNode(coordination, clock, path, me, self.changed, make_parent)
+        self._was_removed = partial(was_removed, coordination, cluster, GroupName(group))
+        self._removal: Removal | None = Removal.NONE  # as last logged; None: no configuration
         self._malformed = False  # the state node holds something that is no state
         self._io = asyncio.Lock()  # one read or write at a time: answers in the order of the calls
         self._changing = asyncio.Lock()
@@ -177,9 +184,12 @@ class GroupStore:
         """
         async with self._io:
             node = await self._coordination.get(f"{self._root}/config", synced=True)
-            if node is not None:
+            if node is None:
+                await self._note_vanished()
+            else:
                 known = self.config if self._configured is None else self._configured
                 self._configured = self._decoded("config", node.data, config_from_json, known)
+                self._note_removal(self._configured.removal)
                 self._see(self.state)
             # F12: the live nodes after the state: what is judged together is never older than it.
             await self._read_state()
@@ -343,6 +353,45 @@ class GroupStore:
             known = self.live.get(broker, nothing)
             found[broker] = self._decoded(f"live/{name}", node.data, live_from_json, known)
         return found
+
+    async def _note_vanished(self) -> None:
+        """The configuration is gone: what was known is kept, and the log says why, once."""
+        if self._removal is None:
+            return
+        removed = await self._was_removed()
+        self._removal = None
+        _log.error(
+            "group_was_removed" if removed else "group_configuration_vanished",
+            node=self._root,
+            remedy="stop this broker"
+            if removed
+            else "put the configuration back (fmq cluster apply), or stop this broker",
+        )
+
+    def _note_removal(self, removal: Removal) -> None:
+        if removal is self._removal:
+            return
+        before, self._removal = self._removal, removal
+        match removal:
+            case Removal.NONE if before is not None:
+                _log.info("group_stays", node=self._root, why="its removal was given up")
+            case Removal.NONE:
+                _log.info("group_configuration_is_back", node=self._root)
+            case Removal.DRAINING:
+                _log.warning(
+                    "group_is_being_removed",
+                    node=self._root,
+                    why="it takes no messages; consumers read it to its end",
+                )
+            case Removal.EMPTY:
+                _log.warning(
+                    "group_is_being_removed",
+                    node=self._root,
+                    why="every message was consumed",
+                    remedy="stop this broker",
+                )
+            case _:
+                assert_never(removal)
 
     def _decoded(self, name: str, raw: bytes, decode: Callable[[bytes], T], known: T) -> T:
         try:

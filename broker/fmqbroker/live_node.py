@@ -5,10 +5,13 @@ whoever looked in between saw it gone, so nothing that rests on it may simply go
 (`fmqcore.failover.claims`). It takes the place of a node of an earlier incarnation of mine, which
 is dead (`identity.py` knows which); any other node there means that another process lives under my
 name (`superseded`): it is left alone until it goes.
+
+A group that was removed from the cluster is not brought back: the node waits until the group has a
+configuration again.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import structlog
@@ -29,8 +32,15 @@ class LiveNode:
     """What I say of myself, and whether it stands. `changed` is told at every change."""
 
     def __init__(
-        self, coordination: Coordination, clock: Clock, path: str, me: BrokerId, changed: Signal
+        self,
+        coordination: Coordination,
+        clock: Clock,
+        path: str,
+        me: BrokerId,
+        changed: Signal,
+        make_parent: Callable[[], Awaitable[bool]],
     ) -> None:
+        """`make_parent` creates the parent of the node, and returns False for a removed group."""
         self.superseded = False  # another process announces itself under my name
         self.earlier: frozenset[str] = frozenset()  # my incarnations that are dead
         self._coordination = coordination
@@ -38,6 +48,7 @@ class LiveNode:
         self._path = path
         self._me = me
         self._changed = changed
+        self._make_parent = make_parent
         self._mine: LiveBroker | None = None  # what I announce; None = nothing
         self._said: LiveBroker | None = None  # what the node says, as far as that is known
         self._session = 0  # in which it stands; 0 = it does not
@@ -97,7 +108,10 @@ class LiveNode:
         node = await self._coordination.get(self._path)
         if node is None:
             self._session = 0
-            await self._coordination.create(self._path, data, ephemeral=True, make_parents=True)
+            try:
+                await self._coordination.create(self._path, data, ephemeral=True)
+            except NoNode:
+                return not await self._make_parent()
             return False  # the server says whose it is
         if node.owner == session:
             if node.data != data:

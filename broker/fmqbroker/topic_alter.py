@@ -34,7 +34,12 @@ async def alter_topic(
     """Raises `UnknownTopic`, `InvalidArgument`, `Unavailable`."""
 
     def edit(topic: TopicConfig) -> TopicConfig:
-        return altered(topic, queues, changes, view.configs.keys())
+        after = altered(topic, queues, changes, view.configs.keys())
+        weights = {g.group: g.weight for g in topic.groups}
+        for group in after.groups:
+            if group.weight > weights.get(group.group, -1):
+                view.require_lasting(group.group)
+        return after
 
     return await _alter(coordination, cluster, view, name, edit)
 

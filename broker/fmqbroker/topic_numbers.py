@@ -7,7 +7,8 @@ given is claimed (`fmqcore.topic_numbers`): the count goes past it, and a topic 
 made again gets its own number back.
 
 A topic that has fewer queues there than this journal holds gets them back, too: an older backup, or
-a lost topic that was made again with fewer. Nobody would read what is in them.
+a lost topic that was made again with fewer. Nobody would read what is in them. That does not happen
+while the group is removed from the cluster: it leaves its topics once they are consumed.
 
 What it is not: the refusal of topics whose number contradicts the journal (`conflict`; every path
 asks it). Leaves the claims in ZooKeeper's topics node.
@@ -21,7 +22,7 @@ from fmqbroker.cluster_view import ClusterView
 from fmqbroker.journal import Journal
 from fmqbroker.topic_alter import restore_queues
 from fmqcore import paths
-from fmqcore.cluster import TopicConfig
+from fmqcore.cluster import Removal, TopicConfig, config_from_json
 from fmqcore.errors import FmqError, UnknownTopic
 from fmqcore.topic_numbers import conflict
 from fmqcore.words import GroupName
@@ -77,10 +78,16 @@ class TopicClaims:
             _, queues = self._journal.state.topics[topic.id]
             group, coordination = self._group, self._coordination
             await coordination.sync(self._node)  # an old answer would look like a loss
+            if await self._is_being_removed():
+                return  # it left its topics on purpose
             try:
                 await restore_queues(coordination, self._cluster, self._view, topic, group, queues)
             except UnknownTopic:
                 continue  # it was deleted meanwhile
+
+    async def _is_being_removed(self) -> bool:
+        found = await self._coordination.get(paths.config_node(self._cluster, self._group))
+        return found is None or config_from_json(found.data).removal is not Removal.NONE
 
     def _topics_with_fewer_queues(self) -> list[TopicConfig]:
         known, found = self._view.topics_by_id, []

@@ -1,5 +1,6 @@
 """What ZooKeeper holds, as typed values and their JSON (DESIGN §6). Pure.
 
+    /fmq/<cluster>/groups                names of removed groups; its children are the groups
     /fmq/<cluster>/groups/<g>/config     GroupConfig   written by the operator or `fmq`
     /fmq/<cluster>/groups/<g>/state      GroupState    PERSISTENT, compare-and-set by version
     /fmq/<cluster>/groups/<g>/live/<id>  LiveBroker    EPHEMERAL: evidence, never truth
@@ -10,7 +11,7 @@ Unknown JSON fields are ignored, so that a newer writer does not stop an older r
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import takewhile
@@ -41,6 +42,14 @@ class Mode(Enum):
     HANDOVER = "HANDOVER"
 
 
+class Removal(Enum):
+    """How far the removal of a group has come (`fmq cluster remove-group`)."""
+
+    NONE = ""
+    DRAINING = "draining"  # it takes no messages, and is read to its end
+    EMPTY = "empty"  # every message was consumed: its brokers may be stopped
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """One configured broker of a group; `permission` is the most it may ever serve."""
@@ -64,6 +73,7 @@ class GroupConfig:
     policy: AckPolicy = AckPolicy()
     strict_takeover: bool = False  # a lost takeover record waits for a person
     lost: BrokerId = BrokerId("")  # this master is lost for good: who is wanted may be promoted
+    removal: Removal = Removal.NONE
 
     def member(self, broker: BrokerId) -> Member | None:
         """The member of that name."""
@@ -199,6 +209,7 @@ def config_to_json(config: GroupConfig) -> bytes:
             },
             "strict_takeover": config.strict_takeover,
             **({"lost": config.lost} if config.lost else {}),
+            **({"removal": config.removal.value} if config.removal.value else {}),
         }
     )
 
@@ -229,11 +240,25 @@ def config_from_json(raw: bytes) -> GroupConfig:
             ),
             strict_takeover=bool(data.get("strict_takeover", False)),
             lost=BrokerId(_text(data.get("lost", ""))),
+            removal=Removal(data.get("removal", "")),
         )
         ids = [m.id for m in config.members]
         if config.master not in ids or len(set(ids)) < len(ids):
             raise ValueError(f"master {config.master} must be one of the members, each named once")
         return config
+
+
+def removed_to_json(groups: Collection[GroupName]) -> bytes:
+    """Encode the names of removed groups; a cluster without any has no text there."""
+    return _dump({"removed": sorted(groups)}) if groups else b""
+
+
+def removed_from_json(raw: bytes) -> frozenset[GroupName]:
+    """Decode the names of removed groups; raise `Malformed` saying which field."""
+    if not raw:
+        return frozenset()
+    with _Decoding("names of removed groups"):
+        return frozenset(GroupName(_name(name)) for name in json.loads(raw).get("removed", ()))
 
 
 def state_to_json(state: GroupState) -> bytes:

@@ -1,7 +1,8 @@
 """How a topic may change: more queues, more groups, other weights. What holds messages stays.
 
-Queues of a group never get fewer and a group never leaves: consumers would lose what is in them. A
-group of weight 0 gets no new messages and is read to its end. Pure.
+Queues of a group never get fewer: consumers would lose what is in them. A group of weight 0 gets no
+new messages and is read to its end. A group leaves a topic only when the group is removed from the
+cluster and everything in it was consumed (`fmq cluster remove-group`). Pure.
 """
 
 from collections.abc import Collection, Sequence
@@ -54,6 +55,28 @@ def restored(topic: TopicConfig, group: GroupName, queues: int) -> TopicConfig:
     groups = {g.group: g for g in topic.groups}
     known = groups.get(group, TopicGroup(group, 0, weight=0))
     return replace(topic, groups=(*(groups | {group: replace(known, queues=queues)}).values(),))
+
+
+def closed(topic: TopicConfig, group: GroupName) -> TopicConfig:
+    """The topic with weight 0 there. Raises `InvalidArgument` if no other group takes messages."""
+    _require_another(topic, group)
+    groups = tuple(replace(g, weight=0) if g.group == group else g for g in topic.groups)
+    return replace(topic, groups=groups)
+
+
+def without(topic: TopicConfig, group: GroupName) -> TopicConfig:
+    """The topic without that group. Raises `InvalidArgument` if no other takes messages."""
+    _require_another(topic, group)
+    return replace(topic, groups=tuple(g for g in topic.groups if g.group != group))
+
+
+def _require_another(topic: TopicConfig, group: GroupName) -> None:
+    if not any(g.weight > 0 and g.queues > 0 for g in topic.groups if g.group != group):
+        raise InvalidArgument(
+            f"topic {topic.name} has no group besides {group} that takes messages: give it one "
+            f"(fmq topic alter {topic.name} --group GROUP), or delete it "
+            f"(fmq topic delete {topic.name})"
+        )
 
 
 def _changed(topic: TopicConfig, change: GroupChange, known: Collection[GroupName]) -> TopicGroup:

@@ -21,15 +21,18 @@ class Tree:
     async def get(self, _: str) -> Node | None:
         return self.node
 
-    async def create(self, _: str, data: bytes, *, ephemeral: bool, make_parents: bool) -> None:
+    async def create(self, _: str, data: bytes, *, ephemeral: bool) -> None:
         assert ephemeral
-        assert make_parents
         self.node = Node(data, 0, self.session_id)
 
     async def set(self, _: str, data: bytes, version: int) -> int:
         assert self.node is not None
         self.node = Node(data, self.node.version + 1, self.session_id)
         return self.node.version
+
+
+async def no_parent() -> bool:
+    raise AssertionError("it is there")
 
 
 def saying(end: int) -> LiveBroker:
@@ -39,7 +42,14 @@ def saying(end: int) -> LiveBroker:
 async def test_one_that_was_taken_away_has_another_number_though_nobody_saw_it_gone() -> None:
     """Whoever looked meanwhile may claim; it is made anew because there is more to say."""
     tree = Tree()
-    live = LiveNode(tree, SystemClock(), "/live/g1-0", ME, Signal())  # type: ignore[arg-type]
+    live = LiveNode(
+        tree,  # type: ignore[arg-type]
+        SystemClock(),
+        "/live/g1-0",
+        ME,
+        Signal(),
+        no_parent,
+    )
     await live.announce(saying(8))
     assert live.standing == 1
     await live.announce(saying(16))

@@ -36,6 +36,7 @@ configs = st.builds(
     policy=policies,
     strict_takeover=st.booleans(),
     lost=brokers,
+    removal=st.sampled_from(c.Removal),
 )
 STATE: dict[str, Any] = {
     "mode": st.sampled_from(c.Mode),
@@ -85,6 +86,7 @@ CODECS: list[tuple[Any, Any, Any]] = [
     (states, c.state_to_json, c.state_from_json),
     (lives, c.live_to_json, c.live_from_json),
     (topics, c.topic_to_json, c.topic_from_json),
+    (st.frozensets(names.map(GroupName), min_size=1), c.removed_to_json, c.removed_from_json),
 ]
 
 

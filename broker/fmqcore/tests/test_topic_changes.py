@@ -1,10 +1,12 @@
 """How a topic may change: it grows, and nothing that holds messages goes."""
 
+from collections.abc import Callable
+
 import pytest
 
 from fmqcore.cluster import TopicConfig, TopicGroup
 from fmqcore.errors import InvalidArgument, NotFound
-from fmqcore.topic_changes import GroupChange, altered
+from fmqcore.topic_changes import GroupChange, altered, closed, without
 from fmqcore.words import MAX_QUEUES, GroupName, TopicId
 
 G1, G2, G3 = map(GroupName, ("g1", "g2", "g3"))
@@ -51,3 +53,19 @@ def test_what_would_lose_messages_is_refused(
 ) -> None:
     with pytest.raises((InvalidArgument, NotFound), match=said):
         altered(TOPIC, queues, changes, KNOWN)
+
+
+def test_a_group_is_closed_and_leaves() -> None:
+    assert closed(TOPIC, G2).groups == (TopicGroup(G1, 4, 2), TopicGroup(G2, 8, 0))
+    assert without(closed(TOPIC, G2), G2).groups == (TopicGroup(G1, 4, 2),)
+    assert without(TOPIC, G3) == closed(TOPIC, G3) == TOPIC
+
+
+@pytest.mark.parametrize("change", [closed, without])
+@pytest.mark.parametrize("other", [(), (TopicGroup(G1, 4, 0),), (TopicGroup(G1, 0),)])
+def test_the_only_group_that_takes_messages_stays(
+    change: Callable[[TopicConfig, GroupName], TopicConfig], other: tuple[TopicGroup, ...]
+) -> None:
+    topic = TopicConfig("orders", TopicId(7), (*other, TopicGroup(G2, 8)))
+    with pytest.raises(InvalidArgument, match="orders has no group besides g2 that takes"):
+        change(topic, G2)

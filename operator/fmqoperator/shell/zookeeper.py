@@ -31,6 +31,7 @@ from fmqcore.errors import FmqError, Malformed, Unavailable
 from fmqcore.words import BrokerId, GroupName, TopicId
 from fmqoperator.seen import InZooKeeper
 from fmqport.coordination import BadVersion, NodeExists, NoNode, SessionState
+from fmqport.group_nodes import create_group, delete_group
 from fmqport.topic_ids import forget_topic_id, next_topic_id
 from fmqport.zk.hosts import nobody_answers
 from fmqport.zk.session import ZooKeeperSession
@@ -99,7 +100,7 @@ class Ensemble:
         node, data = paths.config_node(cluster, config.group), config_to_json(config)
         try:
             if version < 0:
-                await self._session.create(node, data, make_parents=True)
+                await create_group(self._session, cluster, config)
             else:
                 await self._session.set(node, data, version)
         except (BadVersion, NodeExists, NoNode):
@@ -108,12 +109,10 @@ class Ensemble:
     async def forget(self, cluster: str, group: str) -> None:
         """Take away what there is of a group whose volumes are deleted with it."""
         await self._connected()
-        root = paths.group_node(cluster, GroupName(group))
-        if await self._session.children(f"{root}/live"):
-            raise Unavailable(f"{root}: a broker of it still lives")
-        for name in ("live", "state", "config"):
-            await self._session.delete(f"{root}/{name}")
-        await self._session.delete(root)
+        name = GroupName(group)
+        config = await self._session.get(paths.config_node(cluster, name), synced=True)
+        version = -1 if config is None else config.version
+        await delete_group(self._session, cluster, name, version)
 
     # ---- topics
     async def look_at_topic(

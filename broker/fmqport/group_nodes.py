@@ -1,0 +1,108 @@
+"""The nodes of a broker group in ZooKeeper: created, deleted, and not recreated by its brokers.
+
+Order of effects of a deletion: the group's name is noted among the removed ones, its configuration
+is deleted (by compare-and-set: from then on it is no group), then all that is left of it. Each step
+can be repeated, so whoever was interrupted deletes again. A broker that missed the deletion finds
+the note, and does not bring the group back as one of an ensemble that lost its data would.
+"""
+
+from collections.abc import Callable
+
+from fmqcore import paths
+from fmqcore.cluster import GroupConfig, config_to_json, removed_from_json, removed_to_json
+from fmqcore.errors import Malformed, Unavailable
+from fmqcore.words import GroupName
+from fmqport.coordination import BadVersion, Coordination, NoNode
+
+Names = frozenset[GroupName]
+
+
+async def create_group(coordination: Coordination, cluster: str, config: GroupConfig) -> None:
+    """Write the configuration of a group that is not there. Raises `NodeExists`, `Unavailable`."""
+    name = config.group
+    if await was_removed(coordination, cluster, name):
+        await delete_group(coordination, cluster, name, -1)  # what an interrupted removal left
+        await _note(coordination, cluster, lambda names: names - {name})
+    node = paths.config_node(cluster, name)
+    await coordination.create(node, config_to_json(config), make_parents=True)
+
+
+async def delete_group(
+    coordination: Coordination, cluster: str, group: GroupName, version: int
+) -> None:
+    """Delete a group with that version of its configuration (-1: it has none any more).
+
+    Raises `Unavailable` while a broker of the group is live, or if somebody else changed it.
+    """
+    root = paths.group_node(cluster, group)
+    await _require_no_broker(coordination, cluster, group)
+    await _note(coordination, cluster, lambda names: names | {group})
+    try:
+        if version >= 0:
+            await coordination.delete(paths.config_node(cluster, group), version)
+        elif await coordination.get(paths.config_node(cluster, group)) is not None:
+            raise BadVersion(root)
+        await _require_no_broker(coordination, cluster, group)  # one that read the configuration
+        state = await coordination.get(paths.state_node(cluster, group))
+        if state is not None:
+            await coordination.delete(paths.state_node(cluster, group), state.version)
+    except BadVersion:
+        raise Unavailable(f"{root} was changed by somebody else meanwhile") from None
+    await coordination.delete(paths.live_node(cluster, group))
+    await coordination.delete(root)
+
+
+async def make_live_parent(coordination: Coordination, cluster: str, group: GroupName) -> bool:
+    """Create the parent of a group's live nodes. False: the group was removed from the cluster.
+
+    Raises `NodeExists`, `NoNode`: it changed meanwhile.
+    """
+    node = paths.live_node(cluster, group)
+    configured = await coordination.get(paths.config_node(cluster, group), synced=True)
+    if configured is None and await was_removed(coordination, cluster, group):
+        return False
+    # Without a configuration that anybody removed, ZooKeeper lost its data: brokers go on.
+    await coordination.create(node, b"", make_parents=configured is None)
+    return True
+
+
+async def was_removed(coordination: Coordination, cluster: str, group: GroupName) -> bool:
+    """Whether the group has no configuration because it was removed. Raises `Unavailable`."""
+    if await coordination.get(paths.config_node(cluster, group), synced=True) is not None:
+        return False
+    found = await coordination.get(paths.groups_node(cluster))
+    return found is not None and group in _names(paths.groups_node(cluster), found.data)
+
+
+async def _require_no_broker(coordination: Coordination, cluster: str, group: GroupName) -> None:
+    node = paths.live_node(cluster, group)
+    await coordination.sync(node)
+    if live := await coordination.children(node):
+        raise Unavailable(
+            f"{paths.group_node(cluster, group)}: its broker {', '.join(live)} still lives: "
+            "stop it first"
+        )
+
+
+async def _note(coordination: Coordination, cluster: str, edit: Callable[[Names], Names]) -> None:
+    """Change the names of removed groups, again if somebody else was quicker."""
+    node = paths.groups_node(cluster)
+    while (found := await coordination.get(node)) is not None:
+        before = _names(node, found.data)
+        if (after := edit(before)) == before:
+            return
+        try:
+            await coordination.set(node, removed_to_json(after), found.version)
+        except (BadVersion, NoNode):
+            continue
+        return
+
+
+def _names(node: str, raw: bytes) -> Names:
+    try:
+        return removed_from_json(raw)
+    except Malformed as error:
+        raise Unavailable(
+            f'{node} in ZooKeeper does not decode ({error}): it says {{"removed": [NAMES]}}, or '
+            "nothing"
+        ) from error

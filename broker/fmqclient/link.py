@@ -43,6 +43,9 @@ LEAVE_MS: Final = 1500
 AVOID_MS: Final = 1000
 """A group that refused for want of replicas or space gets nothing new for so long."""
 
+_REST_S: Final = 1.0
+"""A group that left all topics is not dialed; so often it is checked whether it came back."""
+
 
 class _Renew(FmqError):
     """Nothing is in flight: open again as the producer's next session."""
@@ -137,6 +140,10 @@ class Link:
         """Dial, serve, and begin again, for ever."""
         backoff = Backoff(self._clock, first_ms=50, max_ms=1000)
         while True:
+            if not self._outbox.needs(self.group):
+                self._set_down(f"no topic of this producer is in group {self.group}")
+                await self._clock.sleep(_REST_S)
+                continue
             try:
                 stream = await self._open()
             except FmqError as error:

@@ -242,6 +242,13 @@ class Outbox:
         for topic in [*self.topics.values(), *(gone for gone, _ in self._gone)]:
             yield from topic.lanes.values()
 
+    def needs(self, group: GroupName) -> bool:
+        """Whether a topic is in the group, or something for it is not answered yet."""
+        configs = [topic.config for topic in self.topics.values()]
+        if any(config is None or config.queues_in(group) for config in configs):
+            return True
+        return any(lane.flights or lane.piles for lane in self.lanes() if lane.group == group)
+
     def futures(self) -> "list[asyncio.Future[object]]":
         """Whoever waits now."""
         found: list[asyncio.Future[object]] = []

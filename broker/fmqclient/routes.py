@@ -188,7 +188,8 @@ class Routes:
 
 
 def _lacks_queues(found: TopicConfig, made: TopicConfig) -> bool:
-    """Whether `found` is older than `made`: a topic gains queues and groups, and loses none."""
+    """Whether `found` is older than `made`: a topic gains queues and groups. It loses a group only
+    when that is removed from the cluster, which is not over within `STRANGE_MS` of its making."""
     return any(found.queues_in(group.group) < group.queues for group in made.groups)
 
 

@@ -40,6 +40,8 @@ LINGER_MS: Final = 5
 """So long is gathered what is to be said."""
 PROBE_TIMEOUT_S: Final = 1.5
 _STEADY_MS: Final = 1000
+_REST_S: Final = 1.0
+"""A group that left the topic is not dialed; so often it is checked whether it came back."""
 _FATAL: Final = (InvalidArgument, Unsupported)
 
 
@@ -114,6 +116,10 @@ class Session(Speaker):
         """Open, serve, and begin again, for ever. Raises what the user must know."""
         backoff = Backoff(self._clock, first_ms=50, max_ms=500)
         while not self._gone:
+            if not self._is_in_topic():
+                self.why = f"topic {self._settings.topic} is no longer in group {self.group}"
+                await self._clock.sleep(_REST_S)
+                continue
             try:
                 stream = await self._open()
                 opened_ms = self._clock.monotonic_ms()
@@ -131,6 +137,11 @@ class Session(Speaker):
                 self._judge(error)
             self._routes.want()
             await backoff.wait()
+
+    def _is_in_topic(self) -> bool:
+        """The group may have left the topic: it is removed from the cluster then."""
+        topic = self._routes.table.topics.get(self._settings.topic)
+        return topic is None or topic.queues_in(self.group) > 0
 
     def _judge(self, error: FmqError) -> None:
         """A topic that nobody knows, for long enough, is the user's mistake."""

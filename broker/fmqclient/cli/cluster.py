@@ -20,10 +20,11 @@ from fmqclient.cli.cluster_file import (
     is_current,
     version_of,
 )
-from fmqclient.cli.common import Output, OutputOption, run, show, talk
+from fmqclient.cli.common import Output, OutputOption, confirm, run, show, talk
 from fmqclient.cli.inputs import file_to_read, name_of
 from fmqclient.cli.registry import Registry, changed, registry
-from fmqcore.cluster import GroupConfig, Versioned
+from fmqclient.cli.removal import GroupRemoval
+from fmqcore.cluster import GroupConfig, Removal, Versioned
 from fmqcore.errors import InvalidArgument
 from fmqcore.policy import AckPolicy
 from fmqcore.words import GroupName, require_name
@@ -107,6 +108,9 @@ def show_cluster(
     groups = {g: {"version": version_of(c.value), **as_data(c.value)} for g, c in found.items()}
     data = {"cluster": name, "groups": groups}
     show(output, columns, rows, data)
+    for group, config in found.items():
+        if config.value.removal is not Removal.NONE:
+            talk(f"group {group} is being removed ({config.value.removal.value})")
     if not found:
         talk(
             f"{zookeeper} has no group of cluster {name}: are that name and the root behind the "
@@ -144,6 +148,50 @@ def begin_again(
     quietly(work)
 
 
+@app.command("remove-group")
+def remove_group(
+    group: Annotated[str, typer.Argument(help="the broker group")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    lost: Annotated[
+        bool,
+        typer.Option("--lost", help="its journals are lost for good: what it held is given up"),
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0, help="seconds to wait in each step")
+    ] = 60.0,
+    zookeeper: ZooKeeper = "",
+    cluster: Cluster = "",
+) -> None:
+    """Remove a broker group once everything in it is consumed.
+
+    Refused while a topic has no other group, or holds what a consumer group has not read. Else the
+    group gets no new messages (weight 0, then READ only) and is read to its end; it leaves its
+    topics, you stop its brokers, and its nodes in ZooKeeper are deleted. The command may be
+    interrupted at any point: run again, it goes on. Data directories stay as they are.
+    """
+    name, group_name = cluster_name(cluster), GroupName(group)
+    require_name("group", group)
+
+    async def drain() -> bool:
+        async with registry(zookeeper, name) as groups:
+            return await GroupRemoval(groups, group_name, timeout, lost=lost).drain()
+
+    async def finish() -> None:
+        async with registry(zookeeper, name) as groups:
+            await GroupRemoval(groups, group_name, timeout, lost=lost).finish()
+
+    if not quietly(drain):
+        return
+    if not yes:
+        given_up = ", and what is in it is given up" if lost else ""
+        confirm(
+            f"Remove group {group} from cluster {name}{given_up}?",
+            "the group is not removed; if its topics' weights were set to 0, they stay so "
+            f"(fmq topic alter TOPIC --group {group}:1)",
+        )
+    quietly(finish)
+
+
 async def _apply(groups: Registry, spec: ClusterSpec, *, dry_run: bool) -> None:
     now = await groups.groups()
     states = {group: await groups.state(group) for group in now}
@@ -165,7 +213,10 @@ async def _apply(groups: Registry, spec: ClusterSpec, *, dry_run: bool) -> None:
         for change in changes or ["no change"]:
             talk(f"group {config.group}: {change}")
     for other in now.keys() - {config.group for config in spec.groups}:
-        talk(f"group {other} is not in the file and stays as it is")
+        talk(
+            f"group {other} is not in the file and stays as it is; to remove it: "
+            f"fmq cluster remove-group {other}"
+        )
 
 
 def _with_facts(spec: ClusterSpec, now: GroupConfig, said: GroupConfig) -> GroupConfig:

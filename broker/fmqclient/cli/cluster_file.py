@@ -232,6 +232,8 @@ def differences(old: GroupConfig, new: GroupConfig) -> list[str]:
         else:
             found += _changes(member["id"], was, member)
     found += [f"- {name}" for name in names]
+    if old.removal is not new.removal:
+        found.append("its removal is given up: give its topics back to it with fmq topic alter")
     found += _changes("policy", before.pop("policy"), after.pop("policy"))
     return found + _changes("group", before, after)
 

@@ -151,8 +151,8 @@ async def _terminable(work: Callable[[], Coroutine[Any, Any, T]], *, while_read:
             reader.stop()
 
 
-def confirm(question: str) -> None:
-    """Ask the person at the terminal; ends the command unless the answer is yes."""
+def confirm(question: str, refused: str = "nothing was done") -> None:
+    """Ask the person at the terminal; says `refused` and ends unless the answer is yes."""
     sys.stderr.write(f"{question} [y/N]: ")
     sys.stderr.flush()
     try:
@@ -163,7 +163,7 @@ def confirm(question: str) -> None:
         sys.stderr.write("\n")
         raise InvalidArgument("nobody answers on standard input; to do it without asking: --yes")
     if answer.strip().lower() not in ("y", "yes"):
-        talk("nothing was done")
+        talk(refused)
         raise typer.Exit(FAILED)
 
 

@@ -22,7 +22,7 @@ from fmqcore.version import VERSION
 
 _ELSEWHERE: Final = {
     "broker": "Run a broker; change what one may serve.",
-    "cluster": "What the broker groups consist of, in your ZooKeeper: apply, show.",
+    "cluster": "What the broker groups consist of, in your ZooKeeper: apply, show, remove-group.",
     "failover": "Give a group's mastership to another of its brokers.",
     "journal": "Look at a broker's data directory: offline, read-only.",
     "job": "Data jobs: check a journal and its replicas, rebuild indexes, archive and replay.",

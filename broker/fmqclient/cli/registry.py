@@ -12,16 +12,20 @@ from fmqcore import paths
 from fmqcore.cluster import (
     GroupConfig,
     GroupState,
+    TopicConfig,
     Versioned,
     begun_again,
     config_from_json,
     config_to_json,
     state_from_json,
     state_to_json,
+    topic_from_json,
+    topic_to_json,
 )
 from fmqcore.errors import InvalidArgument, NotFound, Unavailable
 from fmqcore.words import BrokerId, GroupName
 from fmqport.coordination import BadVersion, Coordination, NodeExists, NoNode
+from fmqport.group_nodes import create_group, delete_group, was_removed
 from fmqport.zk.session import ZooKeeperSession
 
 _START_S: Final = 10.0
@@ -60,11 +64,57 @@ class Registry:
         await self.check(config)
         try:
             if version < 0:
-                await self._coordination.create(node, config_to_json(config), make_parents=True)
+                await create_group(self._coordination, self._cluster, config)
             else:
                 await self._coordination.set(node, config_to_json(config), version)
         except (BadVersion, NodeExists, NoNode):
             raise changed(config.group) from None
+
+    # ---- to remove a group
+    async def live(self, name: GroupName) -> list[str]:
+        """The brokers whose live nodes stand."""
+        node = paths.live_node(self._cluster, name)
+        await self._coordination.sync(node)
+        return await self._coordination.children(node)
+
+    async def topics_of(self, name: GroupName) -> list[TopicConfig]:
+        """The topics that name the group, as new as can be."""
+        node = paths.topics_node(self._cluster)
+        await self._coordination.sync(node)
+        found = []
+        for topic in await self._coordination.children(node):
+            read = await self._coordination.get(paths.topic_node(self._cluster, topic))
+            if read is not None:
+                found.append(topic_from_json(read.data))
+        return [topic for topic in found if any(g.group == name for g in topic.groups)]
+
+    async def edit_topic(self, name: str, edit: Callable[[TopicConfig], TopicConfig]) -> None:
+        """Change a topic, again if others change it meanwhile; nothing if it is gone."""
+        node = paths.topic_node(self._cluster, name)
+        for _ in range(_TRIES):
+            found = await self._coordination.get(node, synced=True)
+            if found is None:
+                return
+            before = topic_from_json(found.data)
+            try:
+                if (after := edit(before)) != before:
+                    await self._coordination.set(node, topic_to_json(after), found.version)
+            except (BadVersion, NoNode):
+                continue
+            return
+        raise Unavailable(f"topic {name} is being changed all the time: try again")
+
+    async def was_removed(self, name: GroupName) -> bool:
+        """Whether it has no configuration because it was removed."""
+        return await was_removed(self._coordination, self._cluster, name)
+
+    async def is_there(self, name: GroupName) -> bool:
+        """Whether anything stands under its name."""
+        return name in await self._coordination.children(paths.groups_node(self._cluster))
+
+    async def delete(self, name: GroupName, version: int) -> None:
+        """Delete its nodes, if its configuration has that version still (-1: it has none)."""
+        await delete_group(self._coordination, self._cluster, name, version)
 
     async def check(self, config: GroupConfig) -> None:
         """Raise `InvalidArgument` if the group is in service and cannot become this."""

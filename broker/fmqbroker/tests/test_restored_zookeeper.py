@@ -11,6 +11,7 @@ import pytest
 import fmqclient
 from fmqbroker.tests.restored_kit import G1, M, Restorable, S, T, restorable
 from fmqcore.cluster import GroupState
+from fmqcore.policy import AckPolicy, HowMany
 from fmqcore.words import BrokerId
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
@@ -145,6 +146,40 @@ async def test_a_group_begins_again_while_it_serves(tmp_path: Path) -> None:
         read = await cluster.read("salaries", 300, "readers")
         assert [read[b"%d" % n] for n in range(300)] == [(s.queue, s.offset) for s in stored]
         assert len(set(read.values())) == 300
+
+
+async def test_a_backup_of_the_same_epoch(tmp_path: Path) -> None:
+    """No broker can tell that its in-sync set is too wide: the group begins again before all."""
+    async with restorable(tmp_path) as cluster:
+        alone = replace(cluster.config, policy=AckPolicy(how_many=HowMany.NONE))
+        await cluster.groups.put_config(alone)
+        async with fmqclient.connect(cluster.url) as client:
+            await client.admin().create_topic("salaries", queues=2)
+        await cluster.send("salaries", *EARLY)
+        before = await cluster.whole()
+        copy = cluster.backup_while_running()
+        await cluster.stop(S)
+        await cluster.until_state(lambda s: not s.isr)
+        await cluster.send("salaries", *LATE)
+        await cluster.brokers[M].stop(9)  # type: ignore[arg-type]
+        await cluster.restore(copy)
+        restored = await cluster.groups.state(G1)
+        assert (restored.epoch, restored.isr) == (before.epoch, frozenset({S})), (
+            "S lacks the late ones"
+        )
+        code, printed = await fmq(
+            cluster, "cluster", "begin-again", "g1", "--epoch", str(restored.epoch)
+        )
+        assert code == 0, printed
+        await cluster.start(S)
+        async with asyncio.timeout(60):
+            while set(await cluster.groups.live(G1)) != {S}:
+                await asyncio.sleep(0.05)
+        waits = await cluster.until_status(S, lambda s: s.mode == "NEW" and bool(s.why))
+        assert waits.permission == 0
+        await cluster.start(M)
+        assert (await cluster.whole()).master == M
+        assert set(await cluster.read("salaries", 32, "readers")) == {*EARLY, *LATE}
 
 
 async def all_is_back(cluster: Restorable) -> None:

@@ -12,18 +12,20 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from tools.mutation import equivalent, report, running
+from tools.mutation import equivalent, invariants, report, running, serving
 from tools.mutation.modules import MODULES, Module
 from tools.mutation.operators import Mutant, mutants, sample
 from tools.mutation.reach import Reach
 
-Baselines = dict[tuple[str, ...], Reach | None]
+LIMIT_S: Final = 120.0
 RESULTS: Final = running.ROOT / "build/mutation.jsonl"
 
 
 def main() -> int:
     """Exit status 1 if a mutant survived."""
     asked = _arguments()
+    if asked.invariants is not None:
+        return min(1, invariants.hunt(asked.invariants))
     named = (m for part in asked.only or [""] for m in MODULES if part in m.file)
     chosen = list(dict.fromkeys(named))
     if not asked.write:
@@ -42,60 +44,67 @@ def main() -> int:
 
 def _hunt(chosen: list[Module], asked: argparse.Namespace) -> None:
     running.preload()
-    known = _known()
-    listed = equivalent.load()
-    baselines: Baselines = {}
+    by_tests: dict[tuple[str, ...], list[Module]] = {}
+    for module in chosen:
+        by_tests.setdefault(module.paths(), []).append(module)
     RESULTS.parent.mkdir(exist_ok=True)
     with running.copied() as copy, RESULTS.open("a") as results:
-        for module in chosen:
-            digest = _digest(copy, module)
-            for each in _sampled(module, asked):
-                old = known.get(each.key)
-                done = old is not None and old["digest"] == digest
-                if done and not (asked.again and old and old["outcome"] == "survived"):
-                    continue
-                if (result := _tried(copy, module, each, listed, baselines)) is None:
-                    break
-                result["digest"] = digest
+        for modules in by_tests.values():
+            for result in _tried_group(copy, modules, asked):
                 results.write(json.dumps(result) + "\n")
                 results.flush()
                 _print(_line(result))
 
 
-def _tried(
-    copy: Path,
-    module: Module,
-    each: Mutant,
-    listed: list[equivalent.Equivalent],
-    baselines: Baselines,
-) -> dict[str, Any] | None:
-    """The result of one mutant, or None if the tests of its module fail without it."""
-    record = {"key": each.key, "file": each.file, "function": each.function, "line": each.line}
-    record |= {"kind": each.kind, "old": each.old, "new": each.new}
-    if any(one.covers(each) for one in listed):
-        return record | {"outcome": "equivalent", "by": "", "took_s": 0.0}
-    if (reach := _reach(copy, module, baselines)) is None:
-        return None
+def _tried_group(
+    copy: Path, modules: list[Module], asked: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """The results of modules with the same tests."""
+    known, listed = _known(), equivalent.load()
+    left: list[tuple[Mutant, dict[str, Any]]] = []
+    for module in modules:
+        digest = _digest(copy, module)
+        for each in _sampled(module, asked):
+            old, record = known.get(each.key), _record(each) | {"digest": digest}
+            survived = old is not None and old["outcome"] == "survived"
+            if any(one.covers(each) for one in listed):
+                yield record | {"outcome": "equivalent", "by": "", "took_s": 0.0}
+            elif old is None or old["digest"] != digest or (asked.again and survived):
+                left.append((each, record))
+    if not left:
+        return
+    tests = modules[0].paths()
+    with serving.group(copy, tests) as served:
+        ran, reach = served.reach(600.0)
+        if not ran.green:
+            _print(f"left out, they fail or are too slow without a mutant: {ran.failed}")
+        if not reach.tests:
+            _print(ran.log[-2000:])
+            return
+        for each, record in left:
+            yield record | _outcome(copy, served, reach, each)
+
+
+def _outcome(copy: Path, served: serving.Group, reach: Reach, each: Mutant) -> dict[str, Any]:
     tests = reach.of(each.file, each.function)
     if not tests:
-        return record | {"outcome": "survived", "by": "(no test reaches it)", "took_s": 0.0}
+        return {"outcome": "survived", "by": "(no test reaches it)", "took_s": 0.0}
     path = copy / each.file
-    with running.planted({path: each.apply(path.read_bytes())}):
-        ran = running.run(copy, tests, 90.0)
-    outcome = "survived" if ran.green else "caught"
+    text = each.apply(path.read_bytes())
+    ran = None
+    if reach.calls(each.file, each.function):
+        ran = served.run(serving.Plant(path, text, each.function), tests, LIMIT_S)
+    if ran is None:
+        with running.planted({path: text}):
+            ran = running.run(copy, tests, LIMIT_S)
     by = f"({len(tests)} tests)" if ran.green else ran.failed[0]
-    return record | {"outcome": outcome, "by": by, "took_s": round(ran.took_s, 1)}
+    outcome = "survived" if ran.green else "caught"
+    return {"outcome": outcome, "by": by, "took_s": round(ran.took_s, 1)}
 
 
-def _reach(copy: Path, module: Module, baselines: Baselines) -> Reach | None:
-    """Which tests reach what, from one run without a mutant."""
-    tests = module.paths()
-    if tests not in baselines:
-        ran, baselines[tests] = running.reached(copy, tests, 600.0)
-        if not ran.green:
-            baselines[tests] = None
-            _print(f"{module.file}: red without a mutant: {ran.failed}\n{ran.log}")
-    return baselines[tests]
+def _record(each: Mutant) -> dict[str, Any]:
+    record = {"key": each.key, "file": each.file, "function": each.function, "line": each.line}
+    return record | {"kind": each.kind, "old": each.old, "new": each.new}
 
 
 def _sampled(module: Module, asked: argparse.Namespace) -> Iterator[Mutant]:
@@ -133,6 +142,9 @@ def _arguments() -> argparse.Namespace:
     add("--seed", type=int, default=28, help="seed of the sample (default 28)")
     add("--again", action="store_true", help="also try the survivors again")
     add("--write", action="store_true", help="run nothing; write the table of docs/mutation.md")
+    add(
+        "--invariants", nargs="*", metavar="NUMBER", help="break each invariant of the page instead"
+    )
     return parser.parse_args()
 
 

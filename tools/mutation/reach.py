@@ -7,7 +7,7 @@ import time
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Final
 
 import pytest
@@ -28,16 +28,19 @@ class Reach:
         """Read what a recorder noted."""
         return cls(**json.loads(path.read_text()))
 
-    def of(self, file: str, function: str) -> list[str]:
-        """The tests that reach a function, fastest first; of a class, those that reach the file.
+    def calls(self, file: str, function: str) -> bool:
+        """Whether a test calls the function."""
+        return f"{file}:{function}" in self.tests
 
-        What is evaluated at import (a constant, a field of a class) is checked by every test
-        that calls anything in the file.
+    def of(self, file: str, function: str) -> list[str]:
+        """The tests that call a function, fastest first; if none does, those that use its file.
+
+        What is evaluated at import (a constant, a field of a class, a table that a function makes)
+        is checked by every test that calls anything in the file.
         """
-        exact = self.tests.get(f"{file}:{function}")
-        named = [n for key, ns in self.tests.items() if key.startswith(f"{file}:") for n in ns]
-        is_function = function.rpartition(".")[2][:1].islower() or "._" in f".{function}"
-        names = exact if exact is not None else [] if is_function else named
+        names = self.tests.get(f"{file}:{function}", [])
+        if not names:
+            names = [n for key, ns in self.tests.items() if key.startswith(f"{file}:") for n in ns]
         chosen: list[str] = []
         total_s = 0.0
         for name in sorted(set(names), key=lambda name: (self.took_s[name], name)):
@@ -56,20 +59,27 @@ class Recorder:
         self._took_s: dict[str, float] = {}
         self._called: dict[str, set[str]] = {}
         self._now: set[str] = set()
-        self._keys: dict[tuple[str, str], str] = {}
+        self._failed: set[str] = set()
+        self._seen: dict[int, CodeType] = {}
 
     def notes(self) -> dict[str, Any]:
-        """What `Reach.read` reads."""
+        """What `Reach.read` reads; a test that failed is as if it were not there."""
         tests: dict[str, list[str]] = {}
         for test, keys in self._called.items():
-            for key in keys:
+            for key in keys if test not in self._failed else ():
                 tests.setdefault(key, []).append(test)
         return {"took_s": self._took_s, "tests": tests}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note what failed, perhaps for its time."""
+        if report.failed:
+            self._failed.add(report.nodeid)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Record while the test and its fixtures run."""
         self._now = self._called[item.nodeid] = set()
+        self._seen.clear()
         began = time.monotonic()
         threading.settrace(self._trace)
         sys.settrace(self._trace)
@@ -81,12 +91,11 @@ class Recorder:
             self._took_s[item.nodeid] = round(time.monotonic() - began, 3)
 
     def _trace(self, frame: FrameType, _event: str, _arg: object) -> None:
-        place = (frame.f_code.co_filename, frame.f_code.co_qualname)
-        key = self._keys.get(place)
-        if key is None:
-            key = self._keys[place] = self._key(*place)
-        if key:
-            self._now.add(key)
+        code = frame.f_code
+        if id(code) not in self._seen:  # the code is kept, so its id stays its own
+            self._seen[id(code)] = code
+            if key := self._key(code.co_filename, code.co_qualname):
+                self._now.add(key)
 
     def _key(self, path: str, name: str) -> str:
         """Functions inside a function count as the mutants call them: without "<locals>"."""

@@ -1,14 +1,12 @@
 """Runs tests on a copy of the sources with one mistake, each run in its own process.
 
 The process is forked from one that has imported the libraries, but nothing of the project, so a
-mutant costs little more than its tests. The sources are compiled once, in the copy; the first run
-of some tests adds what pytest compiles. Later runs only read bytecode: a mutated file has another
-modification time than its bytecode, so Python compiles it again.
+mutant costs little more than its tests. The sources are compiled once, in the copy. Runs only read
+this bytecode: a mutated file has another modification time, so Python compiles it again.
 """
 
 import compileall
 import importlib
-import json
 import multiprocessing
 import os
 import re
@@ -26,7 +24,6 @@ from pathlib import Path
 from typing import Final
 
 from tools.mutation.operators import optional_fields
-from tools.mutation.reach import Reach, Recorder
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 """The root of the source tree."""
@@ -105,18 +102,11 @@ def run(copy: Path, tests: Sequence[str], limit_s: float) -> Ran:
     return _forked(copy, limit_s, partial(_child, copy, tests))
 
 
-def reached(copy: Path, tests: Sequence[str], limit_s: float) -> tuple[Ran, Reach]:
-    """Run these tests, and record which functions of the copy each test calls."""
-    notes = copy / "mutation.json"
-    ran = _forked(copy, limit_s, partial(_recorded, copy, tests, notes))
-    return ran, Reach.read(notes) if ran.green else Reach({}, {})
-
-
 def _forked(copy: Path, limit_s: float, body: Callable[[], int]) -> Ran:
     log = copy / "mutation.log"
     log.write_text("")
     began = time.monotonic()
-    process = multiprocessing.get_context("fork").Process(target=_child_of, args=(copy, log, body))
+    process = multiprocessing.get_context("fork").Process(target=prepare, args=(copy, log, body))
     process.start()
     process.join(limit_s)
     late = process.is_alive()
@@ -134,7 +124,7 @@ def _forked(copy: Path, limit_s: float, body: Callable[[], int]) -> Ran:
     return Ran(tuple(names) or (f"(exit status {process.exitcode})",), took_s, text)
 
 
-def _child_of(copy: Path, log: Path, body: Callable[[], int]) -> None:
+def prepare(copy: Path, log: Path, body: Callable[[], int]) -> None:
     """Prepare the forked process and run the body; does not return."""
     os.setsid()
     out = os.open(log, os.O_WRONLY | os.O_TRUNC)
@@ -155,20 +145,13 @@ def _child_of(copy: Path, log: Path, body: Callable[[], int]) -> None:
 
 def _child(copy: Path, tests: Sequence[str]) -> int:
     sys.dont_write_bytecode = True
-    return _pytest(copy, tests)
+    return run_pytest(copy, tests)
 
 
-def _recorded(copy: Path, tests: Sequence[str], notes: Path) -> int:
-    sys.dont_write_bytecode = False  # pytest keeps what it makes of the tests
-    recorder = Recorder(copy)
-    status = _pytest(copy, tests, recorder)
-    notes.write_text(json.dumps(recorder.notes()))
-    return status
-
-
-def _pytest(copy: Path, tests: Sequence[str], *plugins: object) -> int:
+def run_pytest(copy: Path, tests: Sequence[str], *plugins: object) -> int:
+    """Run pytest until the first failure; returns its exit status."""
     import pytest
 
-    options = ["-q", "-x", "-n", "0", "--tb=line", "--timeout=60", "-m", _MARKED]
+    options = ["-q", "-x", "-n", "0", "--tb=line", "--timeout=15", "-m", _MARKED]
     options += ["--hypothesis-seed=0", f"--rootdir={copy}"]
     return int(pytest.main([*options, *tests], plugins=list(plugins)))

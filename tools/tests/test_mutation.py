@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.mutation import equivalent, report, running
+from tools.mutation import equivalent, invariants, report, running, serving
 from tools.mutation.modules import MODULES
 from tools.mutation.operators import Mutant, mutants, optional_fields, sample
 
@@ -145,6 +145,16 @@ def test_a_copy_has_the_bytecode_of_its_sources(tmp_path: Path) -> None:
         assert header == struct.pack("<LL", int(stat.st_mtime), stat.st_size)  # Python uses it
 
 
+def test_each_invariant_has_a_break_that_can_be_planted() -> None:
+    page = invariants.PAGE.read_text()
+    assert set(invariants.tests_of(page)) == set(invariants.BREAKS)
+    for each in invariants.breaks(page):
+        assert each.tests, each
+        for path, text in invariants.changed(ROOT, each.edits).items():
+            assert text != path.read_bytes()
+            compile(text, path, "exec", dont_inherit=True)
+
+
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A tree with a module and a test of it."""
@@ -175,13 +185,45 @@ def test_a_mutant_runs_the_tests_that_reach_it_fastest_first(copy: Path) -> None
     text += "\ndef test_slow():\n    time.sleep(0.2)\n    fmqsample.less(1, 2)\n"
     (copy / "broker/test_other.py").write_text(text)
     tests = ["broker/test_other.py", "broker/test_sample.py"]
-    ran, reach = running.reached(copy, tests, 60.0)
+    with serving.group(copy, tests) as served:
+        ran, reach = served.reach(60.0)
     assert ran.green
     less = ["broker/test_sample.py::test_less", "broker/test_other.py::test_slow"]
     assert reach.of("broker/fmqsample.py", "less") == less
     assert reach.of("broker/fmqsample.py", "more") == ["broker/test_other.py::test_more"]
-    assert reach.of("broker/fmqsample.py", "unused") == []
+    assert reach.of("broker/fmqother.py", "less") == []
+    assert not reach.calls("broker/fmqsample.py", "unused")
+    assert len(reach.of("broker/fmqsample.py", "unused")) == 3  # perhaps called at import
     assert len(reach.of("broker/fmqsample.py", "A")) == 3
+
+
+def test_a_group_replaces_the_code_of_a_function_in_a_fork(copy: Path) -> None:
+    path, tests = copy / "broker/fmqsample.py", ["broker/test_sample.py::test_less"]
+    loops = b"def less(a, b):\n    while True:\n        pass\n"
+    with serving.group(copy, ["broker/test_sample.py"]) as served:
+        wrong = serving.Plant(path, b"def less(a, b):\n    return a > b\n", "less")
+        assert served.run(wrong, tests, 60.0) == Failed(tests[0])
+        assert served.run(wrong._replace(source=loops), tests, 1.0) == Failed("(time)")
+        assert served.run(wrong._replace(source=path.read_bytes()), tests, 60.0) == Failed()
+        assert served.run(wrong._replace(function="A"), tests, 60.0) is None
+
+
+def test_a_group_that_cannot_be_collected_is_red(copy: Path) -> None:
+    (copy / "broker/test_sample.py").write_text("import fmqnowhere\n")
+    with serving.group(copy, ["broker/test_sample.py"]) as served:
+        assert served.reach(60.0)[0] == Failed("(collection)")
+
+
+class Failed:
+    """Equals a run in which these tests failed."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, running.Ran) and other.failed == self.names
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def test_a_run_without_an_end_counts_as_red(copy: Path) -> None:

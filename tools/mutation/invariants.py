@@ -1,0 +1,248 @@
+"""Breaks each invariant of `docs/invariants.md` and runs the tests that the page names for it.
+
+A break is a mistake of `fmqsim.mutants`, by its name, or an edit: file, text that is there once,
+and what it becomes. At least one of the tests that the page names must fail; tests that start
+processes are not run.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from fmqsim.mutants.mutant import Edit
+from fmqsim.mutants.table import MUTANTS
+from tools.mutation import running
+
+PAGE: Final = running.ROOT / "docs/invariants.md"
+Own = tuple[str, str, str]
+
+BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
+    "D1": ("ack before fsync",),
+    "D2": ("full segment not synced before the next",),
+    "D3": ("go on after a failed fsync", "go on after the takeover journal failed"),
+    "D4": (
+        ("fmqcore/journal/recovery.py", "below = stop.position < durable_end", "below = False"),
+    ),
+    "D5": ("cut without saying so first",),
+    "D6": (("fmqcore/journal/scan.py", "if header.type != BatchType.SNAP:", "if False:"),),
+    "D7": (
+        (
+            "fmqbroker/journal/catalog.py",
+            "if (index.base, index.end) == (segment.base, segment.end):",
+            "if True:",
+        ),
+    ),
+    "D8": (("fmqcore/journal/recovery.py", "next(iter([*lost, *gaps]), None)", "None"),),
+    "D9": ("checkpoint counts what is only written",),
+    "D10": (("fmqbroker/journal/journal.py", "self._head.being_cut = True", "pass"),),
+    "D11": (
+        (
+            "fmqport/syscalls.py",
+            "fcntl.LOCK_EX | fcntl.LOCK_NB",
+            "fcntl.LOCK_SH | fcntl.LOCK_NB",
+        ),
+    ),
+    "R1": (
+        (
+            "fmqbroker/journal/head.py",
+            "check_batches(data, self._cursor())",
+            "check_batches(data, Cursor(self.end))",
+        ),
+        "truncation to the wrong epoch",
+    ),
+    "R2": (("fmqbroker/journal/head.py", "if position != self.end:", "if False:"),),
+    "R3": (
+        "slave acks before its fsync",
+        ("fmqbroker/replicate_link.py", "view.durable_end <= durable <= received", "True"),
+    ),
+    "R4": ("the commit end may fall",),
+    "R5": (
+        "truncation below the commit end",
+        ("fmqbroker/replicate_upstream.py", "if position < self._commit.commit_end:", "if False:"),
+        (
+            "fmqbroker/journal/cutting.py",
+            "if position < parts.checkpoints.commit_end and position < parts.tail.end:",
+            "if False:",
+        ),
+    ),
+    "R6": ("no epoch check on ack", "a second change of the set begins while one is in doubt"),
+    "R7": (
+        (
+            "fmqbroker/journal/catalog.py",
+            "if hot.segment.base >= commit_end:",
+            "if hot.segment.base > commit_end:",
+        ),
+    ),
+    "R8": ("retention deletes what the master lost with its power",),
+    "P1": ("an ack of one level is taken for another's",),
+    "P2": ("OK over an epoch's end",),
+    "P3": (
+        (
+            "fmqbroker/produce_acks.py",
+            "        self._waiting.append(waiting)",
+            "        self._waiting.appendleft(waiting)",
+        ),
+    ),
+    "P4": ("out of time is OK",),
+    "P5": ("a retry is new",),
+    "P6": (
+        (
+            "fmqbroker/produce.py",
+            "                if refusal is not None:",
+            "                if False:",
+        ),
+    ),
+    "P7": ("an older session of a producer goes on",),
+    "P8": ("a session outlives its term",),
+    "F1": ("claim out of sync", "claim on a stale look"),
+    "F2": (
+        (
+            "fmqcore/failover/case.py",
+            "max(case.state.epoch, case.evidence.journal_epoch) + 1",
+            "case.state.epoch + 1",
+        ),
+    ),
+    "F3": (
+        "a grant while claiming",
+        ("fmqbroker/failover.py", "self._slave.upstream.claiming = True", "pass"),
+    ),
+    "F4": (
+        (
+            "fmqbroker/offset_store.py",
+            "self._keeping = _Keeping.FROZEN  # before the lock",
+            "pass  # before the lock",
+        ),
+    ),
+    "F5": ("grants count in anybody's term", "any slave's grant is enough"),
+    "F6": (
+        (
+            "fmqcore/failover/machine.py",
+            "if member is None or not g.HELD.holds(case):",
+            "if member is None:",
+        ),
+    ),
+    "F7": ("lease counts from its answer", "a session that is over keeps its lease"),
+    "F8": ("a change without an answer counts as not made",),
+    "F9": ("what is appended for a term leaves before it stands",),
+    "F10": ("a grant without a lease",),
+    "F11": ("claim without lease expiry",),
+    "F12": (
+        (
+            "fmqbroker/group_store.py",
+            "            await self._read_state()\n            standing = self.standing\n"
+            "            self.live = await self._read_live()\n        if not",
+            "            self.live = await self._read_live()\n"
+            "            standing = self.standing\n"
+            "            await self._read_state()\n        if not",
+        ),
+    ),
+    "F13": ("a term survives its session",),
+    "F14": (
+        (
+            "fmqbroker/terms.py",
+            "        async with self._parts.master.reconciling:\n            if not heard",
+            "        if True:\n            if not heard",
+        ),
+    ),
+    "F15": (
+        (
+            "fmqbroker/terms.py",
+            '        if state.master not in ("", p.me):  # another',
+            "        if False:  # another",
+        ),
+    ),
+    "F16": (
+        "a stop makes an heir",
+        ("fmqbroker/terms.py", "or view.incarnation != incarnation:", "or False:"),
+    ),
+    "F17": ("a master with another disk gives up what its reader has",),
+    "F18": ("who lost its memory, too, is proof that nobody has more",),
+    "C1": (
+        (
+            "fmqcore/consume/inflight.py",
+            "            self.next = end\n",
+            "            self.next = Offset(end + 1)\n",
+        ),
+    ),
+    "C2": (
+        (
+            "fmqcore/consume/inflight.py",
+            "self.floor = max(self.floor, end)",
+            "self.floor = first",
+        ),
+    ),
+    "C3": ("stale offsets overwrite newer", "versions do not rise with the epoch"),
+    "C4": ("a queue that moved is delivered all the same",),
+    "C5": ("consumer acks confirmed before they are stored", "takeover journal not synced"),
+    "C6": ("a queue moves while it is in flight",),
+    "C7": ("progress in a topic that is gone goes at once",),
+    "L1": ("a topic that is back has its sequences from before",),
+    "L2": ("more leaves beside an unknown outcome",),
+    "L3": ("what was refused goes last",),
+    "L4": ("many flights before the first is accepted",),
+    "L5": ("a lane goes on after an abandoned flight",),
+    "L6": ("records are placed anew in any order",),
+    "L7": ("a seek that comes back is a new one",),
+    "L8": ("a producer's sessions are strangers to each other",),
+    "L9": (
+        (
+            "fmqclient/turns.py",
+            "        if not self._waiting:\n            try:",
+            "        if True:\n            try:",
+        ),
+    ),
+}
+
+
+class Break(NamedTuple):
+    """One break of one invariant."""
+
+    invariant: str
+    edits: tuple[Edit, ...]
+    tests: tuple[str, ...]
+
+
+def breaks(page: str) -> Iterator[Break]:
+    """All breaks, with the tests that the page names."""
+    named = {mutant.name: mutant.edits for mutant in MUTANTS}
+    for invariant, tests in tests_of(page).items():
+        for one in BREAKS[invariant]:
+            edits = named[one] if isinstance(one, str) else (Edit(f"broker/{one[0]}", *one[1:]),)
+            yield Break(invariant, edits, tests)
+
+
+def tests_of(page: str) -> dict[str, tuple[str, ...]]:
+    """The tests in the last column of each invariant's row."""
+    rows = re.findall(r"^\| ([A-Z]\d+) \|.*\|([^|]*)\|$", page, re.M)
+    found = re.compile(r"`([\w/]+\.py(?:::\w+)?)`")
+    return {number: tuple(f"broker/{t}" for t in found.findall(cell)) for number, cell in rows}
+
+
+def hunt(only: list[str]) -> int:
+    """Plant the breaks; returns how many no test detected."""
+    running.preload()
+    missed = 0
+    with running.copied() as copy:
+        for each in breaks(PAGE.read_text()):
+            if only and each.invariant not in only:
+                continue
+            with running.planted(changed(copy, each.edits)):
+                ran = running.run(copy, each.tests, 300.0)
+            missed += ran.green
+            place = f"{each.invariant} {each.edits[0].file}: {each.edits[0].old.strip()[:60]!r}"
+            sys.stdout.write(
+                f"{'NOT CAUGHT' if ran.green else 'caught'} {place} {ran.failed[:1]}\n"
+            )
+            sys.stdout.flush()
+    return missed
+
+
+def changed(root: Path, edits: tuple[Edit, ...]) -> dict[Path, bytes]:
+    """The files with the edits. Raises `Misplaced` if a text is not there exactly once."""
+    texts: dict[Path, str] = {}
+    for edit in edits:
+        path = root / edit.file
+        texts[path] = edit.apply(texts.get(path) or path.read_text())
+    return {path: text.encode() for path, text in texts.items()}

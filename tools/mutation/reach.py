@@ -15,6 +15,9 @@ import pytest
 _BUDGET_S: Final = 40.0
 """Tests beyond this time, slowest last, are left out of a run."""
 
+_RECORDED_S: Final = 2.0
+"""A test that repeats itself for longer calls nothing new, and recording slows it down."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reach:
@@ -60,6 +63,7 @@ class Recorder:
         self._called: dict[str, set[str]] = {}
         self._now: set[str] = set()
         self._failed: set[str] = set()
+        self._enough = False
         self._seen: dict[int, CodeType] = {}
 
     def notes(self) -> dict[str, Any]:
@@ -80,17 +84,27 @@ class Recorder:
         """Record while the test and its fixtures run."""
         self._now = self._called[item.nodeid] = set()
         self._seen.clear()
+        self._enough = False
+        timer = threading.Timer(_RECORDED_S, self._stop)
+        timer.start()
         began = time.monotonic()
         threading.settrace(self._trace)
         sys.settrace(self._trace)
         try:
             return (yield)
         finally:
+            timer.cancel()
             sys.settrace(None)
             threading.settrace(None)
             self._took_s[item.nodeid] = round(time.monotonic() - began, 3)
 
+    def _stop(self) -> None:
+        self._enough = True
+
     def _trace(self, frame: FrameType, _event: str, _arg: object) -> None:
+        if self._enough:
+            sys.settrace(None)
+            return
         code = frame.f_code
         if id(code) not in self._seen:  # the code is kept, so its id stays its own
             self._seen[id(code)] = code

@@ -47,7 +47,7 @@ class Group:
     def __init__(self, copy: Path, tests: Sequence[str]) -> None:
         self._notes = copy / "mutation.json"
         self._line, line = multiprocessing.Pipe()
-        body = partial(_serve, copy, tests, line, self._notes)
+        body = partial(_serve, copy, tests, (line, self._line), self._notes)
         fork = multiprocessing.get_context("fork")
         self._log = copy / "mutation.log"
         self._log.write_text("")
@@ -122,7 +122,11 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(each)
 
 
-def _serve(copy: Path, tests: Sequence[str], line: Connection, notes: Path) -> int:
+def _serve(
+    copy: Path, tests: Sequence[str], ends: tuple[Connection, Connection], notes: Path
+) -> int:
+    line, theirs = ends
+    theirs.close()  # or this process would outlive the one that asks
     return run_pytest(copy, tests, _Server(line, Recorder(copy), notes))
 
 

@@ -175,6 +175,14 @@ def test_words_of_a_group() -> None:
     assert topic.queues_in(GroupName("h")) == 0
 
 
+def test_queues_before_a_group_are_those_of_groups_listed_first() -> None:
+    groups = tuple(c.TopicGroup(GroupName(n), q) for n, q in (("a", 4), ("b", 2), ("c", 1)))
+    topic = c.TopicConfig("t", TopicId(1), groups)
+    assert [topic.queues_before(GroupName(n)) for n in "abc"] == [0, 4, 6]
+    alone = c.TopicConfig("t", TopicId(1), (groups[0], c.TopicGroup(GroupName("b"), 0)))
+    assert alone.queues_before(GroupName("a")) is None
+
+
 @pytest.mark.parametrize("master", ["", "g1-0", "g1-1", "g1-2"])
 def test_all_but_the_acting_master_are_slaves_wherever_it_stands(master: str) -> None:
     """F18: the mark is of the zones of those, so that nobody is counted who was not asked."""

@@ -214,6 +214,15 @@ def test_why_a_reader_is_not_promoted(fact: Facts, why: str) -> None:
     assert why in decision.why
 
 
+def test_who_was_taken_out_of_the_group_is_no_heir() -> None:
+    group = config(READY)
+    without = replace(group, members=tuple(m for m in group.members if m.id != S))
+    facts = evidence(Mode.MASTER, READY)
+    decision = decide(M, without, state(Mode.MASTER, READY, M), facts, NOW, PARAMS)
+    assert decision.action is Action.WAIT
+    assert decision.edit is None
+
+
 def test_why_a_master_keeps_what_another_shall_have() -> None:
     assert "is wanted" in check(M, Mode.MASTER, READY | {"reader_heard": False}).why
     slow = check(M, Mode.MASTER, READY | {"slow": True})

@@ -332,6 +332,12 @@ ROWS: list[tuple[dict[str, Any], dict[str, Any], Action, int]] = [
     # 8, 9, 10: ahead of a master that has opened no term
     ({"end": 300}, {"opening": True}, Action.SEND_SUFFIX, 200),
     ({"end": 300, "epochs": [(1, 8), (2, 250)]}, {"opening": True}, Action.SEND_SUFFIX, 200),
+    (
+        {"end": 300, "log_start": 200, "durable_end": 300},
+        {"opening": True},
+        Action.SEND_SUFFIX,
+        200,
+    ),
     ({"end": 300, "log_start": 220, "durable_end": 300}, {"opening": True}, Action.REJECT, 0),
     ({"end": 300}, {"opening": True, "suffix_fits": False}, Action.TRUNCATE_TO, 8),
     # 11: they part, or a slave is ahead in an opened term
@@ -356,6 +362,7 @@ def test_each_row(
     decision = reconcile(view(**slave), mine(**master))
     assert (decision.action, decision.position) == (action, position), decision.reason
     assert decision.alarm == (action is Action.REJECT)
+    assert decision.reason or action is Action.APPEND_FROM
 
 
 def test_a_commit_end_beyond_a_lost_tail_does_not_bar_the_slave() -> None:

@@ -10,8 +10,8 @@ Order of effects.
 - A learner has caught up: from then on the policy must hold with and without it, too; when it holds
   all that was committed before that moment, compare-and-set; only then does it count.
 
-A stall of my own is no fault of the slaves: after one, nobody is judged before what they said
-meanwhile has been read.
+A stall of my own is no fault of the slaves: for how long they are behind, and how old the term is,
+is counted in time in which I could have heard them (`silence.WatchedTime`).
 
 What is decided is pure (`fmqcore.replication.isr`, `fmqcore.policy`). Leaves nothing on disk.
 """
@@ -26,6 +26,7 @@ from fmqbroker.group_store import GroupStore
 from fmqbroker.journal import Journal
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal, wait_any
+from fmqbroker.silence import WatchedTime
 from fmqcore.cluster import GroupState, Mode
 from fmqcore.errors import DeliveryUnknown, Unavailable
 from fmqcore.policy import can_meet
@@ -71,7 +72,7 @@ class InSyncSet:
         self._pause_ms = settings.heartbeat_ms
         self._wake = Signal()
         self._epoch = Epoch(0)  # of the term; 0 = none is open
-        self._opened_ms = 0
+        self._term_age = WatchedTime()
         self._pending: Isr | None = None  # asked for, not yet known to stand
         self._joining: _Joining | None = None
         self._failed_change: tuple[Isr, Isr, str] | None = None  # logged since the last success
@@ -79,7 +80,7 @@ class InSyncSet:
     # ---- what stands
     def open_for(self, epoch: Epoch) -> None:
         """I am master of that term."""
-        self._epoch, self._opened_ms = epoch, self._clock.monotonic_ms()
+        self._epoch, self._term_age = epoch, WatchedTime()
         self._pending = self._joining = None
         self._tell()
         self._wake.notify()
@@ -125,9 +126,9 @@ class InSyncSet:
         """Keep the in-sync set until cancelled."""
         looked_ms = self._clock.monotonic_ms()
         while True:
-            if self._clock.monotonic_ms() - looked_ms > 2 * self._pause_ms:
-                await self._clock.sleep(self._pause_ms / 1000)  # I stalled: let acks be read first
-            looked_ms = self._clock.monotonic_ms()
+            now_ms = self._clock.monotonic_ms()
+            self._term_age.waited(now_ms - looked_ms, self._pause_ms)
+            looked_ms = now_ms
             self._drop_settled()
             step = self._next_step()
             if step is None:
@@ -143,8 +144,7 @@ class InSyncSet:
         if current is None or self._pending is not None:  # one change at a time may be in doubt
             return None
         facts = self._facts()
-        term_ms = self._clock.monotonic_ms() - self._opened_ms
-        if out := leavers(current, facts, term_ms, self._limits):
+        if out := leavers(current, facts, self._term_age.ms, self._limits):
             self._joining = None
             why = "; ".join(f"{b} is out of sync: {reason}" for b, reason in out.items())
             return frozenset(out), frozenset(), why

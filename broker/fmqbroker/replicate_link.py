@@ -29,7 +29,7 @@ from fmqbroker.replicate_wire import (
 from fmqbroker.replication_view import LinkView
 from fmqbroker.settings import BrokerSettings
 from fmqbroker.signal import Signal, wait_any
-from fmqbroker.silence import Silence
+from fmqbroker.silence import Silence, WatchedTime
 from fmqbroker.steady_clock import peer_clocks
 from fmqcore.batch import HEADER_LEN, BadBatch, parse_header
 from fmqcore.errors import FmqError
@@ -122,7 +122,8 @@ class MasterLink:
         self.incarnation, self.dial = hello.incarnation, hello.dial
         self.view = view
         self.slave: SlaveView = slave_view(hello)
-        self.lag = Lag.begin(journal.end, clock.monotonic_ms())
+        self._watched = WatchedTime()
+        self._lag = Lag.begin(journal.end, self._watched.ms)
         self.heard_ms = clock.monotonic_ms()
         self._host = host
         self._stream = stream
@@ -227,6 +228,11 @@ class MasterLink:
     def cancel(self) -> None:
         """Tear the stream down."""
         self._stream.cancel()
+
+    @property
+    def lag_ms(self) -> int:
+        """For how long the slave has been behind; a stall of mine counts as one heartbeat."""
+        return self._lag.lag_ms(self._watched.ms)
 
     @property
     def ready(self) -> bool:
@@ -354,7 +360,7 @@ class MasterLink:
         if ack.grant_ms:
             view.lease_until_ms = max(view.lease_until_ms, ack.echo_ms + ack.grant_ms)
         counted, end = self._host.counted_end(view), self._host.ship_end()
-        self.lag.note(counted, end, now)
+        self._lag.note(counted, end, self._watched.ms)
         view.caught_up = end - counted <= self._settings.in_sync_lag_bytes
         before, self._said = self._said, (view.caught_up, view.lease_until_ms > now)
         self._host.acked(self, news=self._said != before)
@@ -365,8 +371,9 @@ class MasterLink:
         """Notice a slave that says nothing, or is not mine any more."""
         silence = Silence(self._settings.heartbeat_ms, self._settings.dead_after_ms)
         while True:
-            now = self._clock.monotonic_ms()
-            await self._clock.sleep(together_s(now, self._settings.heartbeat_ms))
+            now, heartbeat_ms = self._clock.monotonic_ms(), self._settings.heartbeat_ms
+            await self._clock.sleep(together_s(now, heartbeat_ms))
+            self._watched.waited(self._clock.monotonic_ms() - now, heartbeat_ms)
             if silence.beat(self.heard_ms):
                 raise LinkBroken(f"{self.broker} has said nothing for {silence.silent_ms} ms")
             if why := self._host.still_mine(self.broker):

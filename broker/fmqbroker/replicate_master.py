@@ -377,7 +377,6 @@ class MasterReplication:
 
     def _facts(self) -> dict[BrokerId, LinkFacts]:
         """Every configured slave, for the in-sync set."""
-        now = self._clock.monotonic_ms()
         found: dict[BrokerId, LinkFacts] = {}
         for member in self._group.config.slaves:
             view = self.links.setdefault(member.id, LinkView())
@@ -388,7 +387,7 @@ class MasterReplication:
                 current=view.epoch == self._epoch,
                 ready=link is not None and link.ready,
                 counted_end=self.counted_end(view),
-                lag_ms=0 if link is None else link.lag.lag_ms(now),
+                lag_ms=0 if link is None else link.lag_ms,
             )
         return found
 

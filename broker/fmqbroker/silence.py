@@ -25,3 +25,17 @@ class Silence:
     def silent_ms(self) -> int:
         """So long, as far as I could have heard it."""
         return self._beats * self._heartbeat_ms
+
+
+class WatchedTime:
+    """Time in which I could have heard the other end: what it has not said counts against it.
+
+    A wait that ends late, as my loop stood still, counts as if it had ended when it was due.
+    """
+
+    def __init__(self) -> None:
+        self.ms = 0
+
+    def waited(self, passed_ms: int, most_ms: int) -> None:
+        """One more wait is over."""
+        self.ms += min(passed_ms, most_ms)

@@ -316,6 +316,22 @@ async def test_a_stall_of_my_own_is_nobodys_silence(tmp_path: Path) -> None:
         assert len(c.zoo.history) == states, "nobody was taken out of the in-sync set"
 
 
+@pytest.mark.parametrize("gap_ms", [0, 5, 20, 45])
+async def test_a_stall_soon_after_a_stall_is_no_silence(tmp_path: Path, gap_ms: int) -> None:
+    """The second one begins before anything of the slave has been read since the first."""
+    async with cluster(tmp_path, dead_after_ms=300) as c:
+        slave, states = c.slaves[0], len(c.zoo.history)
+        dials = slave.tap.dials
+        for _ in range(4):
+            for _ in range(2):
+                time.sleep(0.4)  # noqa: ASYNC251 - that is the point
+                await asyncio.sleep(gap_ms / 1000)
+            told = len(slave.tap.sent)
+            await until(partial(lambda before: len(slave.tap.sent) > before + 3, told))
+        assert slave.tap.dials == dials
+        assert len(c.zoo.history) == states, [state.why for state in c.zoo.history[states:]]
+
+
 async def test_a_silent_peer_before_the_welcome(tmp_path: Path) -> None:
     """A server that takes the stream and never answers: the slave gives up and dials again."""
     dialled: list[Stream] = []

@@ -65,6 +65,7 @@ class Members(NamedTuple):
 
     group: str
     sources: tuple[str, ...]
+    topics: frozenset[str] = frozenset()  # that have queues in this group
 
 
 class Wish(NamedTuple):
@@ -103,7 +104,9 @@ def brokers_of(
     ranked = sorted(rows, key=lambda row: (row.role == Role.MASTER.value, not row.live, row.id))
     if not ranked:
         raise Unavailable(f"group {candidates[0]} has no broker")
-    return Members(candidates[0], tuple(SCHEME + row.address for row in ranked))
+    topics_here = (t.name for t in found.topics if any(g.group == candidates[0] for g in t.groups))
+    sources = tuple(SCHEME + row.address for row in ranked)
+    return Members(candidates[0], sources, frozenset(topics_here))
 
 
 def _holding(found: RouteReply, topics: Sequence[str] | None) -> set[str]:

@@ -37,6 +37,7 @@ from fmqspark.told import (
 
 if TYPE_CHECKING:
     from fmqspark.archive.job import Archived
+    from fmqspark.brokers import Members
 
 _UNITS: Final = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3}
 _SHOWN: Final = 50
@@ -232,8 +233,16 @@ def archive(
 
         topics = tuple(topic) if topic else None
         no_data_directory(out, directories or [])
-        sources, name = _sources(directories or [], connect, group, topics)
-        options = ArchiveOptions(sources, out, name, topics, _bytes(rate), ignore_missing)
+        members = _members(directories or [], connect, group, topics)
+        options = ArchiveOptions(
+            members.sources,
+            out,
+            members.group,
+            topics,
+            _bytes(rate),
+            ignore_missing,
+            members.topics if connect else None,
+        )
         with open_engine(engine.value, workers, master) as running:
             outcome = run_archive(options, running, progress("archived"))
         leave(_archive_text(outcome))
@@ -244,23 +253,22 @@ def archive(
     raise typer.Exit(outcome.exit_code)
 
 
-def _sources(
+def _members(
     directories: Sequence[Path], connect: str, group: str | None, topics: Sequence[str] | None
-) -> tuple[tuple[str, ...], str]:
-    """What to read, and what its journal is called."""
+) -> "Members":
+    """What to read, what its journal is called, and which topics the brokers list for it."""
     if group == "":
         raise InvalidArgument("--group '': the broker group's name, or leave it out")
     if bool(connect) == bool(directories):
         raise InvalidArgument(
             "name data directories, or brokers (--connect fmq://...): one of both"
         )
-    if not connect:
-        each_once(directories)
-        return tuple(map(str, directories)), group or "journal"
-    from fmqspark.brokers import brokers_of
+    from fmqspark.brokers import Members, brokers_of
 
-    found = brokers_of([connect], group or "", topics)
-    return found.sources, found.group
+    if connect:
+        return brokers_of([connect], group or "", topics)
+    each_once(directories)
+    return Members(group or "journal", tuple(map(str, directories)))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

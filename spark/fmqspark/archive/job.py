@@ -55,6 +55,8 @@ class ArchiveOptions:
     bytes_per_s: float = 0
     ignore_missing: bool = False
     """Archived files may be gone: who moved them away knows."""
+    listed: frozenset[str] | None = None
+    """Topics that the brokers list for this group; None: not asked, as directories are read."""
 
 
 @dataclass(slots=True)
@@ -109,6 +111,7 @@ def run_archive(
     """Run it. Raises `InvalidArgument`, `CorruptJournal`, `DirectoryLocked`, `EngineFailed`."""
     before = load(options.folder, options.group)
     found = _look(options.directories, before)
+    found.listed = options.listed
     outcome = Archived(told=found.told, ignore_missing=options.ignore_missing)
     topics = None if options.topics is None else sorted(set(options.topics))
     if topics is not None and (before is None or before.end is None):

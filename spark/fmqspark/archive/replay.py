@@ -325,8 +325,11 @@ def _steps(folder: Path, ledger: Ledger, topic: str) -> list[_Step]:
     """A topic's files in journal order."""
     steps = [_Step(unit, file) for unit in sorted(ledger.done) for file in ledger.done[unit]]
     topics = sorted({step.file.topic for step in steps})
-    if topic not in topics:
-        raise InvalidArgument(f"no topic {topic!r} in {folder}: {', '.join(topics) or 'none yet'}")
+    if topic not in topics and topic not in (ledger.topics or ()):  # archived, and empty so far
+        raise InvalidArgument(
+            f"no topic {topic!r} in {folder}: {', '.join(topics) or 'none yet'}; one whose "
+            "messages came later is there after the next `fmq job archive`"
+        )
     return [step for step in steps if step.file.topic == topic]
 
 

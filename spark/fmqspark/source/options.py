@@ -85,14 +85,16 @@ class Request:
         return self.connect or self.directories
 
     def survey(self, since: int = 0) -> Survey:
-        """Look at what there is now. Raises what `survey` does."""
-        return survey(self.sources(), uncommitted=self.uncommitted, since=since)
+        """Look at what there is now: in the directories, or at the group's brokers as of now.
 
-    def sources(self) -> tuple[str, ...]:
-        """Directories; or the group's brokers as of now, its master last."""
+        Raises what `survey` does.
+        """
         if not self.connect:
-            return self.directories
-        return brokers_of(self.connect, self.group, self.topics).sources
+            return survey(self.directories, uncommitted=self.uncommitted, since=since)
+        members = brokers_of(self.connect, self.group, self.topics)
+        found = survey(members.sources, since=since)
+        found.listed = members.topics
+        return found
 
     def cut(self, found: Survey, wanted: Wanted) -> list[Task]:
         """The tasks. Where it is not known who reads them, they fit the cores of this machine."""
@@ -111,7 +113,7 @@ class Request:
         learn_names(found)
         topics = self.topics
         if gone is not None:
-            known = set(found.names.values())
+            known = {*found.names.values(), *(found.listed or ())}
             gone += [name for name in topics if name not in known]
             topics = tuple(name for name in topics if name in known)
         return replace(self.wanted, topics=found.topic_ids(topics))

@@ -81,17 +81,35 @@ class Survey:
     """Which replica could not give what, so that others had to: to be told."""
     left_out: list[str] = field(default_factory=list)
     """Of these, who said nothing at all: what they hold nobody knows."""
+    journal: str = ""  # of brokers: their cluster and group
+    listed: frozenset[str] | None = None
+    """Topics that the brokers list for this group, with messages or without; None: not asked."""
 
     def topic_ids(self, names: Iterable[str]) -> frozenset[TopicId]:
-        """Raises `InvalidArgument` for a topic that is not in the journal."""
+        """None for a topic without a message that the brokers list. Raises `InvalidArgument` for
+        one that is neither there nor in the journal.
+        """
         found: set[TopicId] = set()
         for name in names:
             ids = {topic_id for topic_id, known in self.names.items() if known == name}
-            if not ids:
+            if not ids and name not in (self.listed or ()):
                 known = ", ".join(sorted(set(self.names.values()))[:20]) or "none"
-                raise InvalidArgument(f"no topic {name!r} in this journal; its topics: {known}")
+                raise InvalidArgument(
+                    f"no topic {name!r} in this journal; its topics: {known}; {self._unlisted}"
+                )
             found |= ids
         return frozenset(found)
+
+    @property
+    def _unlisted(self) -> str:
+        if self.listed is not None:
+            return (
+                "nor do the brokers list it for this group: `fmq topic show` names a topic's groups"
+            )
+        return (
+            "one without a message here is not in it: live brokers (connect) know it all the same, "
+            "and `fmq topic list` names all"
+        )
 
 
 def survey(
@@ -151,6 +169,7 @@ class _Look:
         self.found = Survey(begin, end, told=told, left_out=list(told))  # so far nothing else
         if not uncommitted:
             self.found.told += _less_than_known(known, end)
+        self.found.journal = next((r.journal for r in known if r.journal), "")
         self.found.last = directories[-1] if is_broker(directories[-1]) else ""
         parts = self._parts(since)
         if parts and parts[-1].snap is not None:

@@ -5,8 +5,9 @@ the same ones whenever and from whichever replica they are read. With a sink tha
 micro-batches (files do) each record is in it exactly once.
 
 Beside it stands of which journal it is: the newest segment below, by the header CRC of its first
-batch (of a journal's first segment: of its second batch, too). The same number of another journal
-would skip its records, and nobody would be told.
+batch (of a journal's first segment: of its second batch, too), and of live brokers their cluster
+and group. The same number of another journal would skip its records, and nobody would be told.
+What else an offset holds is in `fmqspark.source.stream_offsets`.
 """
 
 import time
@@ -25,11 +26,22 @@ from pyspark.sql.streaming.datasource import (
 from fmqcore.errors import CorruptJournal, FmqError, InvalidArgument, Unavailable
 from fmqcore.scan.select import Range, Wanted
 from fmqspark.source.options import Request
+from fmqspark.source.stream_offsets import (
+    JOURNAL,
+    MARKS,
+    POSITION,
+    SELECTION,
+    STARTING,
+    Offset,
+    batch_start,
+    ignored_start,
+    selection_of,
+    widened,
+)
 from fmqspark.source.survey import Survey
+from fmqspark.source.unread_rows import unread_below
 from fmqspark.spark.source import TaskPartition, partitions, read, tell
 
-_POSITION: Final = "position"
-_MARKS: Final = "marks"
 _TRIES: Final = 30
 _APART_S: Final = 1.0
 
@@ -41,17 +53,19 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._request = request
         self._columns = columns
         self._target: int | None = None
+        self._selection = selection_of(request.topics, request.wanted)
         self._told: list[str] = []
+        self._reported = ""
         self._gone: list[str] = []  # topics that are in none of what is left to read
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> Offset:  # noqa: N802
         """Where a query without a checkpoint begins."""
         found = self._survey()
         self._request.wanted_in(found)  # an unknown topic is told before anything is read
-        starting = self._request.starting
-        if starting == "earliest":
-            return {_POSITION: found.begin}
-        return self._marked(found.end if starting == "latest" else int(starting), found)
+        option = self._request.starting
+        ends = {"earliest": found.begin, "latest": found.end}
+        position = int(ends[option]) if option in ends else int(option)
+        return self._offset(position, found, {"option": option, "position": position})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """As the option `maxBytesPerTrigger` says."""
@@ -62,31 +76,30 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What is there now is all that this run reads."""
         self._target = self._survey().end
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """How far the next micro-batch goes."""
-        begin = start[_POSITION]
+        begin = start[POSITION]
         found = self._survey(begin, begin)
         self._require_mine(found, start)
+        self._report(ignored_start(start, self._request.starting))
         end = int(found.end)
         if self._target is not None:
             end = min(end, self._target)
         if isinstance(limit, ReadMaxBytes):
             end = min(end, begin + limit.max_bytes)
-        return self._marked(end, found) if end > begin else start
+        return self._offset(end, found, start.get(STARTING)) if end > begin else start
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[TaskPartition]:
+    def partitions(self, start: Offset, end: Offset) -> Sequence[TaskPartition]:
         """The splits of a micro-batch."""
-        begin, until = start[_POSITION], end[_POSITION]
+        (begin, note), until = batch_start(start, end), end[POSITION]
+        self._report(note)
         if begin >= until:
             return []
         found = self._survey(begin, until)
         for told in (start, end):
             self._require_mine(found, told)
-        if begin < found.begin and self._request.fail_on_data_loss:
-            raise CorruptJournal(
-                f"the stream goes on at position {begin}, but what lies below {found.begin} is "
-                "deleted (retention): set failOnDataLoss to false to go on from there"
-            )
+        self._require_kept(begin, until, found)
+        self._require_read(start, begin)
         wanted = self._wanted_in(found)
         wanted = replace(wanted, positions=wanted.positions.cut(Range(begin, until)))
         return partitions(self._request.cut(found, wanted))
@@ -94,6 +107,48 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """See `DataSourceStreamReader`."""
         return read(partition, self._columns, self._request.fields)
+
+    def _require_kept(self, begin: int, until: int, found: Survey) -> None:
+        """Raises `CorruptJournal` if retention deleted what comes next, unless that is allowed."""
+        if begin >= found.begin:
+            return
+        if self._request.fail_on_data_loss:
+            raise CorruptJournal(
+                f"the stream goes on at position {begin}, but what lies below {found.begin} is "
+                "deleted (retention): set failOnDataLoss to false to go on from there"
+            )
+        self._report(
+            f"positions {begin} to {min(until, found.begin)} are deleted (retention): the stream "
+            "goes on without them (failOnDataLoss is false)"
+        )
+
+    def _require_read(self, start: Offset, begin: int) -> None:
+        """Raises `InvalidArgument` if changed options select records that are behind the stream,
+        unless that is allowed: they would never come.
+        """
+        before = start.get(SELECTION, {})  # an earlier version stored none: nothing to compare
+        wider = widened(before, self._selection)
+        if not wider:
+            return
+        why = f"records below position {begin}, where this stream stands"
+        try:
+            if not unread_below(self._request, before, wider, begin):
+                return
+        except (FmqError, OSError) as error:
+            why = f"records that cannot be looked for ({error}) below position {begin}"
+        message = f"the changed options ({', '.join(wider)}) select {why}: they never come"
+        if self._request.fail_on_data_loss:
+            raise InvalidArgument(
+                f"{message}; set the options back and read the rest with a stream that has a "
+                "checkpointLocation of its own, or set failOnDataLoss to false to go on without"
+            )
+        self._report(f"{message} (failOnDataLoss is false)")
+
+    def _report(self, sentence: str) -> None:
+        """Into the driver's log, once for one sentence in a row."""
+        if sentence and sentence != self._reported:
+            tell([sentence])
+            self._reported = sentence
 
     def _wanted_in(self, found: Survey) -> Wanted:
         """A topic that was deleted has no more records; that does not end the others' stream.
@@ -103,8 +158,9 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone: list[str] = []
         wanted = self._request.wanted_in(found, gone)
         if gone != self._gone:  # once, not with each micro-batch
+            first = found.segments[0].segment.base if found.segments else found.begin
             tell(
-                f"no topic {name!r} in this journal from position {found.segments[0].segment.base} "
+                f"no topic {name!r} in this journal from position {first} "
                 "on: if it was deleted, all that it had is read; if it was never there, it is a "
                 "mistake in the option topic"
                 for name in gone
@@ -137,19 +193,31 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return found
         raise self._ahead(reaching, found.end)
 
-    def _marked(self, position: int, found: Survey) -> dict[str, Any]:
+    def _offset(self, position: int, found: Survey, starting: Offset | None) -> Offset:
         """As progress, with its mark. What is not committed may be cut, and has none."""
+        offset: Offset = {POSITION: position}
         below = [view for view in found.segments if view.segment.base < position]
-        if not below or position > found.end or self._request.uncommitted:
-            return {_POSITION: position}
-        return {_POSITION: position, _MARKS: [list(mark) for mark in below[-1].marks.items()]}
+        if below and position <= found.end and not self._request.uncommitted:
+            offset[MARKS] = [list(mark) for mark in below[-1].marks.items()]
+        if found.journal:
+            offset[JOURNAL] = found.journal
+        if starting is not None:
+            offset[STARTING] = starting
+        return offset | {SELECTION: self._selection}
 
-    def _require_mine(self, found: Survey, told: dict[str, Any]) -> None:
+    def _require_mine(self, found: Survey, told: Offset) -> None:
         """Raises `InvalidArgument` if that is progress in another journal.
 
         Of earlier versions it has no mark; a segment that retention deleted says nothing.
         """
-        marks: dict[int, int] = dict(told.get(_MARKS, ()))
+        named = ", ".join(self._request.named)
+        journal = told.get(JOURNAL, found.journal)
+        if found.journal and journal != found.journal:
+            raise InvalidArgument(
+                f"the stream's progress is of another journal than that of {named}: of {journal}, "
+                f"not of {found.journal}; name its own, or another checkpointLocation"
+            )
+        marks: dict[int, int] = dict(told.get(MARKS, ()))
         base = min(marks, default=-1)
         if base < found.begin or not found.segments:
             return
@@ -161,7 +229,6 @@ class FmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = {int(view.segment.base): view.marks for view in found.segments}
         there = known.get(base, {base: -1})  # else a segment of another place is where it was
         if any(marks.get(at, crc) != crc for at, crc in there.items()):
-            named = ", ".join(self._request.named)
             raise InvalidArgument(
                 f"the stream's progress is of another journal than that of {named}: its segment at "
                 f"{base} began otherwise; name its own, or another checkpointLocation"

@@ -27,7 +27,7 @@ from fmqport.methods import ROUTES
 from fmqproto.v1.client_pb2 import BrokerRoute, GroupRoute, RouteReply, TopicGroup, TopicRoute
 from fmqproto.v1.segments_pb2 import SegmentRead, SegmentsReply, StoredSegment
 from fmqspark import brokers
-from fmqspark.brokers import BrokerGone, brokers_of, listing
+from fmqspark.brokers import BrokerGone, Members, brokers_of, listing
 from fmqspark.files import Throttle
 from fmqspark.source.options import understand
 from fmqspark.source.planning import plan
@@ -288,7 +288,7 @@ def test_brokers_of_two_groups_are_not_one_journal(played: Played) -> None:
 
 
 def test_whose_journal_is_meant(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert brokers_of([MASTER]) == ("g1", (SLAVE, MASTER))
+    assert brokers_of([MASTER]) == Members("g1", (SLAVE, MASTER), frozenset({"orders"}))
     monkeypatch.setattr(PlayedLines, "call", lambda *_: routes("g1", "g2"))
     assert brokers_of([MASTER], "g2").group == "g2"
     assert brokers_of(["master:1"], topics=["orders"]).group == "g1"

@@ -257,7 +257,12 @@ def test_a_stream_that_is_killed_in_mid_batch_writes_each_record_once(
     told = (planned / str(_newest(planned))).read_text().splitlines()[-1]
     last = max(journal().segments)
     marks = [[last, snap_crc(journal(), last)]]
-    assert json.loads(told) == {"position": journal().end, "marks": marks}
+    assert json.loads(told) == {
+        "position": journal().end,
+        "marks": marks,
+        "starting": {"option": "earliest", "position": 0},
+        "selection": {},
+    }
 
 
 def _here(folder: Path) -> dict[str, str]:

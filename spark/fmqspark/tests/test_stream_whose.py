@@ -88,13 +88,19 @@ def test_a_segment_that_retention_deleted_says_nothing(tmp_path: Path) -> None:
     goes_on(stream(b), start)
 
 
+def plain(offset: dict[str, Any]) -> dict[str, Any]:
+    """Without what the offset holds of the stream's start and options."""
+    return {name: offset[name] for name in ("position", "marks") if name in offset}
+
+
 def test_what_may_be_cut_has_no_mark(tmp_path: Path) -> None:
     a = write(tmp_path / "a", MINE)
-    assert progress(stream(a, uncommitted="true")) == {"position": MINE.end}
+    assert plain(progress(stream(a, uncommitted="true"))) == {"position": MINE.end}
     mark = {"marks": [[BASES[-1], snap_crc(MINE, BASES[-1])]]}
-    assert progress(stream(a)) == {"position": MINE.end} | mark
-    assert stream(a, startingPosition="latest").initialOffset() == {"position": MINE.end} | mark
-    assert stream(a).initialOffset() == {"position": 0}
+    assert plain(progress(stream(a))) == {"position": MINE.end} | mark
+    latest = stream(a, startingPosition="latest").initialOffset()
+    assert plain(latest) == {"position": MINE.end} | mark
+    assert plain(stream(a).initialOffset()) == {"position": 0}
 
 
 def test_a_schema_without_columns_counts_nothing(tmp_path: Path) -> None:

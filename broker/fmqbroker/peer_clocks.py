@@ -39,6 +39,7 @@ class PeerClocks:
         self._clock = clock
         self._bases: dict[BrokerId, Base] = {}
         self._noted_ms: dict[BrokerId, int] = {}
+        self._members: Container[BrokerId] | None = None  # None: not known yet
         self._apart = False  # as the log has it
 
     def heard(self, broker: BrokerId, wall_ms: int, asked_ms: int) -> None:
@@ -55,7 +56,12 @@ class PeerClocks:
             self._note(broker, Base(base_ms, base_ms), now_ms)
 
     def keep(self, members: Container[BrokerId]) -> None:
-        """Forget those that are not among the members."""
+        """Forget brokers that are not among the members, and do not listen to them again.
+
+        The stream of a removed broker ends a moment after its removal; its acks until then must
+        not bring it back.
+        """
+        self._members = members
         for broker in [b for b in self._bases if b not in members]:
             del self._bases[broker], self._noted_ms[broker]
         self._look()
@@ -76,6 +82,8 @@ class PeerClocks:
         return noted_ms is None or now_ms - noted_ms >= _EVERY_MS
 
     def _note(self, broker: BrokerId, base: Base, now_ms: int) -> None:
+        if self._members is not None and broker not in self._members:
+            return
         self._bases[broker], self._noted_ms[broker] = base, now_ms
         self._look()
 

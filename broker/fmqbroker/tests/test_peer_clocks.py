@@ -63,6 +63,18 @@ def test_a_removed_member_does_not_count() -> None:
     assert (peers.doubt, peers.ahead_ms(B)) == ("", None)
 
 
+def test_a_removed_broker_that_still_answers_stays_forgotten() -> None:
+    clock = Ahead(0)
+    peers = PeerClocks(clock)
+    peers.keep({B})
+    peers.heard(A, clock.wall_ms() + DAY_MS, clock.monotonic_ms())
+    peers.told(A, DAY_MS)
+    assert (peers.doubt, peers.ahead_ms(A)) == ("", None)
+    peers.keep({A, B})
+    peers.heard(A, clock.wall_ms() + DAY_MS, clock.monotonic_ms())
+    assert peers.doubt
+
+
 class Ahead(SystemClock):
     """Wall time is so far ahead."""
 

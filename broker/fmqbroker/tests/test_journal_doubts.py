@@ -6,19 +6,15 @@ import pytest
 
 from fmqbroker.journal.doubts import Doubts
 from fmqbroker.tests.journal_kit import epoch, fill, running
-from fmqbroker.tests.test_gate import Counting
 from fmqcore.journal.segments import segment_name
 from fmqcore.policy import MIXED
 
 
 def doubtful(acked_under: int = 0) -> Doubts:
-    doubts = Doubts(lacks=True, tail_cut=True, anew=True, acked_under=acked_under)
-    doubts.changed = Counting()
-    return doubts
+    return Doubts(lacks=True, tail_cut=True, anew=True, acked_under=acked_under)
 
 
 def told(doubts: Doubts) -> int:
-    assert isinstance(doubts.changed, Counting)
     return doubts.changed.count
 
 

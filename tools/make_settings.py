@@ -19,7 +19,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fmqbroker.settings import BrokerSettings
+from fmqbroker.runtime.settings import BrokerSettings
 from fmqclient.settings import ConsumerSettings, ProducerSettings
 from fmqoperator.resources.settings import BrokerTuning
 

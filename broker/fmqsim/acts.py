@@ -5,7 +5,7 @@ A coroutine does it, says that it has fired, lets it last, undoes it, says that 
 
 from collections.abc import Iterable
 
-from fmqbroker.journal.keeper import SPACE_RETRY_S
+from fmqbroker.journal.upkeep import SPACE_RETRY_S
 from fmqcore.policy import HowMany
 from fmqcore.words import Permission
 from fmqsim.faults import Act

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from e2e.doors import Door
 from e2e.events import Down, Ending, Refusal
-from fmqbroker.broker import Broker, Ports
-from fmqbroker.settings import BrokerSettings
+from fmqbroker.app.broker import Broker, Ports
+from fmqbroker.runtime.settings import BrokerSettings
 from fmqcore.errors import FmqError
 from fmqcore.words import BrokerId
 from fmqport.disk import DiskFailed, DiskFull

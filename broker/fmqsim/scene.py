@@ -11,7 +11,7 @@ from typing import Any, Final
 from e2e.events import GroupSetup, Setup
 from e2e.traffic import Member as Reader
 from e2e.traffic import Plan, Seeks, Sending
-from fmqbroker.lease import lease_ms
+from fmqbroker.serving.lease import lease_ms
 from fmqcore.cluster import GroupConfig, Member
 from fmqcore.failover import Params
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts

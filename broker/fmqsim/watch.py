@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from fmqbroker import broker as broker_module
-from fmqbroker.commit import CommitFrontier
-from fmqbroker.gate import Gate
-from fmqbroker.journal import Journal, resumes
-from fmqbroker.settings import BrokerSettings
+from fmqbroker.app import broker as broker_module
+from fmqbroker.journal import resume_file as resumes
+from fmqbroker.journal.journal import Journal
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.runtime.settings import BrokerSettings
+from fmqbroker.serving.gate import Gate
 from fmqcore.cluster import GroupState
 from fmqcore.words import Epoch, Permission
 from fmqport.clock import Clock

@@ -30,7 +30,7 @@ from e2e.history import History
 from e2e.journals import Journal as StoredJournal
 from e2e.journals import load
 from e2e.traffic import Traffic
-from fmqbroker.journal import Journal
+from fmqbroker.journal.journal import Journal
 from fmqcore import paths
 from fmqcore.cluster import GroupConfig, GroupState, Mode, state_from_json
 from fmqcore.errors import FmqError

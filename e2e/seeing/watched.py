@@ -9,8 +9,8 @@ from typing import Final, NoReturn
 
 import fmqclient
 from e2e.seeing.prometheus import Target
-from fmqbroker.journal import BatchDraft, Journal
-from fmqbroker.settings import BrokerSettings
+from fmqbroker.journal.journal import BatchDraft, Journal
+from fmqbroker.runtime.settings import BrokerSettings
 from fmqclient.client import Client
 from fmqclient.dev.cluster import DevCluster
 from fmqclient.dev.plan import ClusterOptions

@@ -19,7 +19,7 @@ EXITS: Final = {
     "time, or its node ran out of memory: kubectl describe pod says which",
     255: "its node, or the node's container runtime, ended with it",
 }
-"""What a broker's exit status means (`fmqbroker/main.py`)."""
+"""What a broker's exit status means (`fmqbroker/app/main.py`)."""
 _ENDS: Final = {
     "OOMKilled": "Kubernetes reports OOMKilled: it needs more memory than its container may use: "
     "raise spec.resources.limits.memory",

@@ -55,14 +55,22 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     "R2": (("fmqbroker/journal/head.py", "if position != self.end:", "if False:"),),
     "R3": (
         "slave acks before its fsync",
-        ("fmqbroker/replicate_link.py", "view.durable_end <= durable <= received", "True"),
+        (
+            "fmqbroker/replication/master_stream.py",
+            "view.durable_end <= durable <= received",
+            "True",
+        ),
     ),
     "R4": ("the commit end may fall",),
     "R5": (
         "truncation below the commit end",
-        ("fmqbroker/replicate_upstream.py", "if position < self._commit.commit_end:", "if False:"),
         (
-            "fmqbroker/journal/cutting.py",
+            "fmqbroker/replication/slave_stream.py",
+            "if position < self._commit.commit_end:",
+            "if False:",
+        ),
+        (
+            "fmqbroker/journal/truncation.py",
             "if position < parts.checkpoints.commit_end and position < parts.tail.end:",
             "if False:",
         ),
@@ -80,7 +88,7 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     "P2": ("OK over an epoch's end",),
     "P3": (
         (
-            "fmqbroker/produce_acks.py",
+            "fmqbroker/produce/pending_acks.py",
             "        self._waiting.append(waiting)",
             "        self._waiting.appendleft(waiting)",
         ),
@@ -89,7 +97,7 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     "P5": ("a retry is new",),
     "P6": (
         (
-            "fmqbroker/produce.py",
+            "fmqbroker/produce/service.py",
             "                if refusal is not None:",
             "                if False:",
         ),
@@ -106,11 +114,11 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     ),
     "F3": (
         "a grant while claiming",
-        ("fmqbroker/failover.py", "self._slave.upstream.claiming = True", "pass"),
+        ("fmqbroker/failover/loop.py", "self._slave.upstream.claiming = True", "pass"),
     ),
     "F4": (
         (
-            "fmqbroker/offset_store.py",
+            "fmqbroker/consume/offsets/store.py",
             "self._keeping = _Keeping.FROZEN  # before the lock",
             "pass  # before the lock",
         ),
@@ -130,7 +138,7 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     "F11": ("claim without lease expiry",),
     "F12": (
         (
-            "fmqbroker/group_store.py",
+            "fmqbroker/serving/broker_group_state.py",
             "            await self._read_state()\n            standing = self.standing\n"
             "            self.live = await self._read_live()\n        if not",
             "            self.live = await self._read_live()\n"
@@ -141,21 +149,21 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     "F13": ("a term survives its session",),
     "F14": (
         (
-            "fmqbroker/terms.py",
+            "fmqbroker/failover/transitions.py",
             "        async with self._parts.master.reconciling:\n            if not heard",
             "        if True:\n            if not heard",
         ),
     ),
     "F15": (
         (
-            "fmqbroker/terms.py",
+            "fmqbroker/failover/transitions.py",
             '        if state.master not in ("", p.me):  # another',
             "        if False:  # another",
         ),
     ),
     "F16": (
         "a stop makes an heir",
-        ("fmqbroker/terms.py", "or view.incarnation != incarnation:", "or False:"),
+        ("fmqbroker/failover/transitions.py", "or view.incarnation != incarnation:", "or False:"),
     ),
     "F17": ("a master with another disk gives up what its reader has",),
     "F18": ("who lost its memory, too, is proof that nobody has more",),

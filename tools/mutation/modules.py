@@ -7,93 +7,573 @@ ZooKeeper process, Spark, or more than some seconds are not listed.
 from dataclasses import dataclass
 from typing import Final
 
-CORE: Final = "broker/fmqcore/"
-PORT: Final = "broker/fmqport/"
-BROKER: Final = "broker/fmqbroker/"
-OPERATOR: Final = "operator/fmqoperator/"
-SPARK: Final = "spark/fmqspark/"
-
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A file, its tests (without `test_` and `.py`), and the number of mutants in a sample."""
+    """A file, its test files, and the number of mutants in a sample."""
 
     file: str
     tests: tuple[str, ...]
     count: int
 
     def paths(self) -> tuple[str, ...]:
-        """The test files; they are in the `tests` folder of the same package."""
-        top = "/".join(self.file.split("/")[:2])
-        return tuple(f"{top}/tests/test_{name}.py" for name in self.tests)
+        """The test files."""
+        return self.tests
 
 
-def _of(top: str, count: int, tests: str, *names: str) -> tuple[Module, ...]:
-    return tuple(Module(f"{top}{name}.py", tuple(tests.split()), count) for name in names)
+def _modules(count: int, files: tuple[str, ...], tests: tuple[str, ...]) -> tuple[Module, ...]:
+    return tuple(Module(file, tests, count) for file in files)
 
-
-_FAILOVER = "claims failover_edges failover_tail failover_why failover_machine"
-_STATE = "snap control incarnations offsets_merge topic_numbers state"
-_REPLICATE = (
-    "replicate_counts replicate_settled replicate_isr replicate_link replicate_hello"
-    " replicate_upstream replicate_reconcile replicate_suffix replicate_corners replication"
-)
-_JOURNAL = (
-    "journal_append journal_flush journal_cut journal_tail journal_retire journal_replica"
-    " journal_index journal_recover journal_terms journal_doubts journal_resume journal_full"
-)
-_OFFSETS = (
-    "offset_store offset_store_waits offset_store_taker offset_store_disk offset_tail progress_rows"
-)
-_FETCH = "fetch fetch_end fetch_groups fetch_sessions fetch_stored fetch_epochs fetch_hand_overs"
-_PLAN = (
-    "contest turns moves plan plan_safety plan_killed plan_moves plan_asked plan_leave"
-    " plan_forgotten plan_killed_quiet"
-)
-_STATUS = "status status_told status_waits told outages figures trouble root_causes sentences"
-_CHECK = (
-    "ledger progress ends edges edges_replicas damage unread unread_replicas torn gone few whose"
-    " codes rebuild"
-)
 
 MODULES: Final = (
-    *_of(CORE, 8, _FAILOVER, "failover/guards", "failover/machine"),
-    *_of(CORE, 5, _FAILOVER, "failover/claims", "failover/rows", "failover/edits"),
-    *_of(CORE, 5, _FAILOVER, "failover/moves", "failover/evidence"),
-    *_of(CORE, 8, "isr reconcile", "replication/isr", "replication/reconcile"),
-    *_of(CORE, 8, "policy isr", "policy"),
-    *_of(CORE, 6, "cluster batch", "cluster", "batch"),
-    *_of(CORE, 6, "topic_numbers topic_changes", "topic_numbers", "topic_changes"),
-    *_of(CORE, 8, f"{_STATE} recovery recovery_ends", "journal/recovery", "journal/state"),
-    *_of(CORE, 6, _STATE, "journal/producers", "journal/offsets", "journal/incarnations"),
-    *_of(CORE, 6, f"{_STATE} progress", "journal/progress", "journal/checkpoint"),
-    *_of(CORE, 6, "scan scan_headers recovery recovery_ends state", "journal/scan"),
-    *_of(CORE, 6, "verify_checkpoint scan recovery", "journal/verify_checkpoint"),
-    *_of(CORE, 7, "inflight inflight_seen inflight_steps lag ranges", "consume/inflight"),
-    *_of(CORE, 5, "ranges inflight lag", "consume/ranges", "consume/lag"),
-    *_of(CORE, 5, "assign offsets_merge", "consume/assign", "consume/merge"),
-    *_of(CORE, 8, "routing", "routing"),
-    *_of(CORE, 6, "index scan", "journal/index"),
-    *_of(CORE, 5, f"{_STATE} index", "journal/control"),
-    *_of(PORT, 8, "files directory disk_conformance", "files", "open_file", "directory"),
-    *_of(PORT, 5, "topic_ids together logs free_ports", "topic_ids", "free_ports"),
-    *_of(BROKER, 6, "gate live_node failover_rules", "lease", "gate"),
-    *_of(BROKER, 6, "terms failover_rules failover_grants", "terms", "failover"),
-    *_of(BROKER, 6, "retention topic_sweep", "retention", "topic_sweep"),
-    *_of(BROKER, 6, "steady_clock journal_resume journal_append", "steady_clock"),
-    *_of(BROKER, 6, _REPLICATE, "replicate_isr", "replicate_commit", "replicate_link"),
-    *_of(BROKER, 6, _REPLICATE, "replicate_upstream", "replicate_master", "commit"),
-    *_of(BROKER, 6, _JOURNAL, "journal/head", "journal/flusher", "journal/recover"),
-    *_of(BROKER, 6, _JOURNAL, "journal/cutting", "journal/checkpoints", "journal/catalog"),
-    *_of(BROKER, 6, "produce produce_ends produce_between", "produce_acks", "produce"),
-    *_of(BROKER, 6, f"{_OFFSETS} group_store", "offset_store", "offset_tail", "takeover"),
-    *_of(BROKER, 6, _FETCH, "delivery", "fetch", "consumer_groups"),
-    *_of(OPERATOR, 10, _PLAN, "plan", "judge", "moves"),
-    *_of(OPERATOR, 6, f"steps turns {_PLAN}", "promotion", "turns", "steps"),
-    *_of(OPERATOR, 8, f"{_STATUS} status_waits {_PLAN}", "status", "phases", "told"),
-    *_of(OPERATOR, 6, f"{_STATUS} {_PLAN}", "trouble", "root_causes"),
-    *_of(OPERATOR, 6, "volumes topics", "volumes", "topics"),
-    *_of(SPARK, 7, _CHECK, "check/compare", "check/segment", "check/progress"),
-    *_of(SPARK, 5, _CHECK, "check/coverage", "check/gone", "check/torn", "source/claims"),
-    *_of(SPARK, 5, f"{_CHECK} archive_around", "archive/ledger"),
+    *_modules(
+        8,
+        (
+            "broker/fmqcore/failover/guards.py",
+            "broker/fmqcore/failover/machine.py",
+        ),
+        (
+            "broker/fmqcore/tests/test_claims.py",
+            "broker/fmqcore/tests/test_failover_edges.py",
+            "broker/fmqcore/tests/test_failover_tail.py",
+            "broker/fmqcore/tests/test_failover_why.py",
+            "broker/fmqcore/tests/test_failover_machine.py",
+        ),
+    ),
+    *_modules(
+        5,
+        (
+            "broker/fmqcore/failover/claims.py",
+            "broker/fmqcore/failover/rows.py",
+            "broker/fmqcore/failover/edits.py",
+            "broker/fmqcore/failover/moves.py",
+            "broker/fmqcore/failover/evidence.py",
+        ),
+        (
+            "broker/fmqcore/tests/test_claims.py",
+            "broker/fmqcore/tests/test_failover_edges.py",
+            "broker/fmqcore/tests/test_failover_tail.py",
+            "broker/fmqcore/tests/test_failover_why.py",
+            "broker/fmqcore/tests/test_failover_machine.py",
+        ),
+    ),
+    *_modules(
+        8,
+        (
+            "broker/fmqcore/replication/isr.py",
+            "broker/fmqcore/replication/reconcile.py",
+        ),
+        (
+            "broker/fmqcore/tests/test_isr.py",
+            "broker/fmqcore/tests/test_reconcile.py",
+        ),
+    ),
+    *_modules(
+        8,
+        ("broker/fmqcore/policy.py",),
+        (
+            "broker/fmqcore/tests/test_policy.py",
+            "broker/fmqcore/tests/test_isr.py",
+        ),
+    ),
+    *_modules(
+        6,
+        (
+            "broker/fmqcore/cluster.py",
+            "broker/fmqcore/batch.py",
+        ),
+        (
+            "broker/fmqcore/tests/test_cluster.py",
+            "broker/fmqcore/tests/test_batch.py",
+        ),
+    ),
+    *_modules(
+        6,
+        (
+            "broker/fmqcore/topic_numbers.py",
+            "broker/fmqcore/topic_changes.py",
+        ),
+        (
+            "broker/fmqcore/tests/test_topic_numbers.py",
+            "broker/fmqcore/tests/test_topic_changes.py",
+        ),
+    ),
+    *_modules(
+        8,
+        (
+            "broker/fmqcore/journal/recovery.py",
+            "broker/fmqcore/journal/state.py",
+        ),
+        (
+            "broker/fmqcore/tests/test_snap.py",
+            "broker/fmqcore/tests/test_control.py",
+            "broker/fmqcore/tests/test_incarnations.py",
+            "broker/fmqcore/tests/test_offsets_merge.py",
+            "broker/fmqcore/tests/test_topic_numbers.py",
+            "broker/fmqcore/tests/test_state.py",
+            "broker/fmqcore/tests/test_recovery.py",
+            "broker/fmqcore/tests/test_recovery_ends.py",
+        ),
+    ),
+    *_modules(
+        6,
+        (
+            "broker/fmqcore/journal/producers.py",
+            "broker/fmqcore/journal/offsets.py",
+            "broker/fmqcore/journal/incarnations.py",
+        ),
+        (
+            "broker/fmqcore/tests/test_snap.py",
+            "broker/fmqcore/tests/test_control.py",
+            "broker/fmqcore/tests/test_incarnations.py",
+            "broker/fmqcore/tests/test_offsets_merge.py",
+            "broker/fmqcore/tests/test_topic_numbers.py",
+            "broker/fmqcore/tests/test_state.py",
+        ),
+    ),
+    *_modules(
+        6,
+        (
+            "broker/fmqcore/journal/progress.py",
+            "broker/fmqcore/journal/checkpoint.py",
+        ),
+        (
+            "broker/fmqcore/tests/test_snap.py",
+            "broker/fmqcore/tests/test_control.py",
+            "broker/fmqcore/tests/test_incarnations.py",
+            "broker/fmqcore/tests/test_offsets_merge.py",
+            "broker/fmqcore/tests/test_topic_numbers.py",
+            "broker/fmqcore/tests/test_state.py",
+            "broker/fmqcore/tests/test_progress.py",
+        ),
+    ),
+    *_modules(
+        6,
+        ("broker/fmqcore/journal/scan.py",),
+        (
+            "broker/fmqcore/tests/test_scan.py",
+            "broker/fmqcore/tests/test_scan_headers.py",
+            "broker/fmqcore/tests/test_recovery.py",
+            "broker/fmqcore/tests/test_recovery_ends.py",
+            "broker/fmqcore/tests/test_state.py",
+        ),
+    ),
+    *_modules(
+        6,
+        ("broker/fmqcore/journal/verify_checkpoint.py",),
+        (
+            "broker/fmqcore/tests/test_verify_checkpoint.py",
+            "broker/fmqcore/tests/test_scan.py",
+            "broker/fmqcore/tests/test_recovery.py",
+        ),
+    ),
+    *_modules(
+        7,
+        ("broker/fmqcore/consume/inflight.py",),
+        (
+            "broker/fmqcore/tests/test_inflight.py",
+            "broker/fmqcore/tests/test_inflight_seen.py",
+            "broker/fmqcore/tests/test_inflight_steps.py",
+            "broker/fmqcore/tests/test_lag.py",
+            "broker/fmqcore/tests/test_ranges.py",
+        ),
+    ),
+    *_modules(
+        5,
+        (
+            "broker/fmqcore/consume/ranges.py",
+            "broker/fmqcore/consume/lag.py",
+        ),
+        (
+            "broker/fmqcore/tests/test_ranges.py",
+            "broker/fmqcore/tests/test_inflight.py",
+            "broker/fmqcore/tests/test_lag.py",
+        ),
+    ),
+    *_modules(
+        5,
+        (
+            "broker/fmqcore/consume/assign.py",
+            "broker/fmqcore/consume/merge.py",
+        ),
+        (
+            "broker/fmqcore/tests/test_assign.py",
+            "broker/fmqcore/tests/test_offsets_merge.py",
+        ),
+    ),
+    *_modules(
+        8,
+        ("broker/fmqcore/routing.py",),
+        ("broker/fmqcore/tests/test_routing.py",),
+    ),
+    *_modules(
+        6,
+        ("broker/fmqcore/journal/index.py",),
+        (
+            "broker/fmqcore/tests/test_index.py",
+            "broker/fmqcore/tests/test_scan.py",
+        ),
+    ),
+    *_modules(
+        5,
+        ("broker/fmqcore/journal/control.py",),
+        (
+            "broker/fmqcore/tests/test_snap.py",
+            "broker/fmqcore/tests/test_control.py",
+            "broker/fmqcore/tests/test_incarnations.py",
+            "broker/fmqcore/tests/test_offsets_merge.py",
+            "broker/fmqcore/tests/test_topic_numbers.py",
+            "broker/fmqcore/tests/test_state.py",
+            "broker/fmqcore/tests/test_index.py",
+        ),
+    ),
+    *_modules(
+        8,
+        (
+            "broker/fmqport/files.py",
+            "broker/fmqport/open_file.py",
+            "broker/fmqport/directory.py",
+        ),
+        (
+            "broker/fmqport/tests/test_files.py",
+            "broker/fmqport/tests/test_directory.py",
+            "broker/fmqport/tests/test_disk_conformance.py",
+        ),
+    ),
+    *_modules(
+        5,
+        (
+            "broker/fmqport/topic_ids.py",
+            "broker/fmqport/free_ports.py",
+        ),
+        (
+            "broker/fmqport/tests/test_topic_ids.py",
+            "broker/fmqport/tests/test_together.py",
+            "broker/fmqport/tests/test_logs.py",
+            "broker/fmqport/tests/test_free_ports.py",
+        ),
+    ),
+    *_modules(
+        6,
+        (
+            "broker/fmqbroker/serving/lease.py",
+            "broker/fmqbroker/serving/gate.py",
+        ),
+        (
+            "broker/fmqbroker/tests/serving/test_gate.py",
+            "broker/fmqbroker/tests/serving/test_live_node.py",
+            "broker/fmqbroker/tests/failover/test_round_effects.py",
+        ),
+    ),
+    *_modules(
+        6,
+        (
+            "broker/fmqbroker/failover/transitions.py",
+            "broker/fmqbroker/failover/loop.py",
+        ),
+        (
+            "broker/fmqbroker/tests/failover/test_transitions.py",
+            "broker/fmqbroker/tests/failover/test_round_effects.py",
+            "broker/fmqbroker/tests/failover/test_grants.py",
+        ),
+    ),
+    *_modules(
+        6,
+        (
+            "broker/fmqbroker/data/retention.py",
+            "broker/fmqbroker/consume/topic_sweep.py",
+        ),
+        (
+            "broker/fmqbroker/tests/data/test_retention.py",
+            "broker/fmqbroker/tests/consume/test_topic_sweep.py",
+        ),
+    ),
+    *_modules(
+        6,
+        ("broker/fmqbroker/runtime/steady_clock.py",),
+        (
+            "broker/fmqbroker/tests/runtime/test_steady_clock.py",
+            "broker/fmqbroker/tests/journal/test_resume_file.py",
+            "broker/fmqbroker/tests/journal/test_append.py",
+        ),
+    ),
+    *_modules(
+        6,
+        (
+            "broker/fmqbroker/replication/in_sync_set.py",
+            "broker/fmqbroker/replication/commit_end.py",
+            "broker/fmqbroker/replication/master_stream.py",
+            "broker/fmqbroker/replication/slave_stream.py",
+            "broker/fmqbroker/replication/master.py",
+            "broker/fmqbroker/replication/commit_frontier.py",
+        ),
+        (
+            "broker/fmqbroker/tests/replication/test_commit_counts.py",
+            "broker/fmqbroker/tests/replication/test_shippable_end.py",
+            "broker/fmqbroker/tests/replication/test_in_sync_set.py",
+            "broker/fmqbroker/tests/replication/test_master_stream.py",
+            "broker/fmqbroker/tests/replication/test_hello.py",
+            "broker/fmqbroker/tests/replication/test_slave_stream.py",
+            "broker/fmqbroker/tests/replication/test_reconciliation.py",
+            "broker/fmqbroker/tests/replication/test_suffix.py",
+            "broker/fmqbroker/tests/replication/test_in_sync_set_full_disk.py",
+            "broker/fmqbroker/tests/replication/test_replication.py",
+        ),
+    ),
+    *_modules(
+        6,
+        (
+            "broker/fmqbroker/journal/head.py",
+            "broker/fmqbroker/journal/flusher.py",
+            "broker/fmqbroker/journal/recovery.py",
+            "broker/fmqbroker/journal/truncation.py",
+            "broker/fmqbroker/journal/checkpoints.py",
+            "broker/fmqbroker/journal/catalog.py",
+        ),
+        (
+            "broker/fmqbroker/tests/journal/test_append.py",
+            "broker/fmqbroker/tests/journal/test_flush.py",
+            "broker/fmqbroker/tests/journal/test_truncation.py",
+            "broker/fmqbroker/tests/journal/test_tail_cache.py",
+            "broker/fmqbroker/tests/journal/test_retirement.py",
+            "broker/fmqbroker/tests/journal/test_replica.py",
+            "broker/fmqbroker/tests/journal/test_index.py",
+            "broker/fmqbroker/tests/journal/test_recovery.py",
+            "broker/fmqbroker/tests/journal/test_epoch_batches.py",
+            "broker/fmqbroker/tests/journal/test_loss_flags.py",
+            "broker/fmqbroker/tests/journal/test_resume_file.py",
+            "broker/fmqbroker/tests/journal/test_full_disk.py",
+        ),
+    ),
+    *_modules(
+        6,
+        (
+            "broker/fmqbroker/produce/pending_acks.py",
+            "broker/fmqbroker/produce/service.py",
+        ),
+        (
+            "broker/fmqbroker/tests/produce/test_produce.py",
+            "broker/fmqbroker/tests/produce/test_session_ends.py",
+            "broker/fmqbroker/tests/produce/test_session_changes.py",
+        ),
+    ),
+    *_modules(
+        6,
+        (
+            "broker/fmqbroker/consume/offsets/store.py",
+            "broker/fmqbroker/consume/offsets/journal_tail.py",
+            "broker/fmqbroker/consume/offsets/side_journal.py",
+        ),
+        (
+            "broker/fmqbroker/tests/consume/test_offset_store.py",
+            "broker/fmqbroker/tests/consume/test_offset_store_waits.py",
+            "broker/fmqbroker/tests/consume/test_side_journal.py",
+            "broker/fmqbroker/tests/consume/test_offset_store_disk.py",
+            "broker/fmqbroker/tests/consume/test_journal_tail.py",
+            "broker/fmqbroker/tests/admin/test_progress_rows.py",
+            "broker/fmqbroker/tests/serving/test_broker_group_state.py",
+        ),
+    ),
+    *_modules(
+        6,
+        (
+            "broker/fmqbroker/consume/delivery.py",
+            "broker/fmqbroker/consume/service.py",
+            "broker/fmqbroker/consume/group.py",
+        ),
+        (
+            "broker/fmqbroker/tests/consume/test_delivery.py",
+            "broker/fmqbroker/tests/consume/test_session_end.py",
+            "broker/fmqbroker/tests/consume/test_group.py",
+            "broker/fmqbroker/tests/consume/test_sessions.py",
+            "broker/fmqbroker/tests/consume/test_stored_progress.py",
+            "broker/fmqbroker/tests/consume/test_acks_over_epochs.py",
+            "broker/fmqbroker/tests/consume/test_reported_deliveries.py",
+        ),
+    ),
+    *_modules(
+        10,
+        (
+            "operator/fmqoperator/plan.py",
+            "operator/fmqoperator/judge.py",
+            "operator/fmqoperator/moves.py",
+        ),
+        (
+            "operator/fmqoperator/tests/test_contest.py",
+            "operator/fmqoperator/tests/test_turns.py",
+            "operator/fmqoperator/tests/test_moves.py",
+            "operator/fmqoperator/tests/test_plan.py",
+            "operator/fmqoperator/tests/test_plan_safety.py",
+            "operator/fmqoperator/tests/test_plan_killed.py",
+            "operator/fmqoperator/tests/test_plan_moves.py",
+            "operator/fmqoperator/tests/test_plan_asked.py",
+            "operator/fmqoperator/tests/test_plan_leave.py",
+            "operator/fmqoperator/tests/test_plan_forgotten.py",
+            "operator/fmqoperator/tests/test_plan_killed_quiet.py",
+        ),
+    ),
+    *_modules(
+        6,
+        (
+            "operator/fmqoperator/promotion.py",
+            "operator/fmqoperator/turns.py",
+            "operator/fmqoperator/steps.py",
+        ),
+        (
+            "operator/fmqoperator/tests/test_steps.py",
+            "operator/fmqoperator/tests/test_turns.py",
+            "operator/fmqoperator/tests/test_contest.py",
+            "operator/fmqoperator/tests/test_turns.py",
+            "operator/fmqoperator/tests/test_moves.py",
+            "operator/fmqoperator/tests/test_plan.py",
+            "operator/fmqoperator/tests/test_plan_safety.py",
+            "operator/fmqoperator/tests/test_plan_killed.py",
+            "operator/fmqoperator/tests/test_plan_moves.py",
+            "operator/fmqoperator/tests/test_plan_asked.py",
+            "operator/fmqoperator/tests/test_plan_leave.py",
+            "operator/fmqoperator/tests/test_plan_forgotten.py",
+            "operator/fmqoperator/tests/test_plan_killed_quiet.py",
+        ),
+    ),
+    *_modules(
+        8,
+        (
+            "operator/fmqoperator/status.py",
+            "operator/fmqoperator/phases.py",
+            "operator/fmqoperator/told.py",
+        ),
+        (
+            "operator/fmqoperator/tests/test_status.py",
+            "operator/fmqoperator/tests/test_status_told.py",
+            "operator/fmqoperator/tests/test_status_waits.py",
+            "operator/fmqoperator/tests/test_told.py",
+            "operator/fmqoperator/tests/test_outages.py",
+            "operator/fmqoperator/tests/test_figures.py",
+            "operator/fmqoperator/tests/test_trouble.py",
+            "operator/fmqoperator/tests/test_root_causes.py",
+            "operator/fmqoperator/tests/test_sentences.py",
+            "operator/fmqoperator/tests/test_status_waits.py",
+            "operator/fmqoperator/tests/test_contest.py",
+            "operator/fmqoperator/tests/test_turns.py",
+            "operator/fmqoperator/tests/test_moves.py",
+            "operator/fmqoperator/tests/test_plan.py",
+            "operator/fmqoperator/tests/test_plan_safety.py",
+            "operator/fmqoperator/tests/test_plan_killed.py",
+            "operator/fmqoperator/tests/test_plan_moves.py",
+            "operator/fmqoperator/tests/test_plan_asked.py",
+            "operator/fmqoperator/tests/test_plan_leave.py",
+            "operator/fmqoperator/tests/test_plan_forgotten.py",
+            "operator/fmqoperator/tests/test_plan_killed_quiet.py",
+        ),
+    ),
+    *_modules(
+        6,
+        (
+            "operator/fmqoperator/trouble.py",
+            "operator/fmqoperator/root_causes.py",
+        ),
+        (
+            "operator/fmqoperator/tests/test_status.py",
+            "operator/fmqoperator/tests/test_status_told.py",
+            "operator/fmqoperator/tests/test_status_waits.py",
+            "operator/fmqoperator/tests/test_told.py",
+            "operator/fmqoperator/tests/test_outages.py",
+            "operator/fmqoperator/tests/test_figures.py",
+            "operator/fmqoperator/tests/test_trouble.py",
+            "operator/fmqoperator/tests/test_root_causes.py",
+            "operator/fmqoperator/tests/test_sentences.py",
+            "operator/fmqoperator/tests/test_contest.py",
+            "operator/fmqoperator/tests/test_turns.py",
+            "operator/fmqoperator/tests/test_moves.py",
+            "operator/fmqoperator/tests/test_plan.py",
+            "operator/fmqoperator/tests/test_plan_safety.py",
+            "operator/fmqoperator/tests/test_plan_killed.py",
+            "operator/fmqoperator/tests/test_plan_moves.py",
+            "operator/fmqoperator/tests/test_plan_asked.py",
+            "operator/fmqoperator/tests/test_plan_leave.py",
+            "operator/fmqoperator/tests/test_plan_forgotten.py",
+            "operator/fmqoperator/tests/test_plan_killed_quiet.py",
+        ),
+    ),
+    *_modules(
+        6,
+        (
+            "operator/fmqoperator/volumes.py",
+            "operator/fmqoperator/topics.py",
+        ),
+        (
+            "operator/fmqoperator/tests/test_volumes.py",
+            "operator/fmqoperator/tests/test_topics.py",
+        ),
+    ),
+    *_modules(
+        7,
+        (
+            "spark/fmqspark/check/compare.py",
+            "spark/fmqspark/check/segment.py",
+            "spark/fmqspark/check/progress.py",
+        ),
+        (
+            "spark/fmqspark/tests/test_ledger.py",
+            "spark/fmqspark/tests/test_progress.py",
+            "spark/fmqspark/tests/test_ends.py",
+            "spark/fmqspark/tests/test_edges.py",
+            "spark/fmqspark/tests/test_edges_replicas.py",
+            "spark/fmqspark/tests/test_damage.py",
+            "spark/fmqspark/tests/test_unread.py",
+            "spark/fmqspark/tests/test_unread_replicas.py",
+            "spark/fmqspark/tests/test_torn.py",
+            "spark/fmqspark/tests/test_gone.py",
+            "spark/fmqspark/tests/test_few.py",
+            "spark/fmqspark/tests/test_whose.py",
+            "spark/fmqspark/tests/test_codes.py",
+            "spark/fmqspark/tests/test_rebuild.py",
+        ),
+    ),
+    *_modules(
+        5,
+        (
+            "spark/fmqspark/check/coverage.py",
+            "spark/fmqspark/check/gone.py",
+            "spark/fmqspark/check/torn.py",
+            "spark/fmqspark/source/claims.py",
+        ),
+        (
+            "spark/fmqspark/tests/test_ledger.py",
+            "spark/fmqspark/tests/test_progress.py",
+            "spark/fmqspark/tests/test_ends.py",
+            "spark/fmqspark/tests/test_edges.py",
+            "spark/fmqspark/tests/test_edges_replicas.py",
+            "spark/fmqspark/tests/test_damage.py",
+            "spark/fmqspark/tests/test_unread.py",
+            "spark/fmqspark/tests/test_unread_replicas.py",
+            "spark/fmqspark/tests/test_torn.py",
+            "spark/fmqspark/tests/test_gone.py",
+            "spark/fmqspark/tests/test_few.py",
+            "spark/fmqspark/tests/test_whose.py",
+            "spark/fmqspark/tests/test_codes.py",
+            "spark/fmqspark/tests/test_rebuild.py",
+        ),
+    ),
+    *_modules(
+        5,
+        ("spark/fmqspark/archive/ledger.py",),
+        (
+            "spark/fmqspark/tests/test_ledger.py",
+            "spark/fmqspark/tests/test_progress.py",
+            "spark/fmqspark/tests/test_ends.py",
+            "spark/fmqspark/tests/test_edges.py",
+            "spark/fmqspark/tests/test_edges_replicas.py",
+            "spark/fmqspark/tests/test_damage.py",
+            "spark/fmqspark/tests/test_unread.py",
+            "spark/fmqspark/tests/test_unread_replicas.py",
+            "spark/fmqspark/tests/test_torn.py",
+            "spark/fmqspark/tests/test_gone.py",
+            "spark/fmqspark/tests/test_few.py",
+            "spark/fmqspark/tests/test_whose.py",
+            "spark/fmqspark/tests/test_codes.py",
+            "spark/fmqspark/tests/test_rebuild.py",
+            "spark/fmqspark/tests/test_archive_around.py",
+        ),
+    ),
 )

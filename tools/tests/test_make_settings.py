@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from fmqbroker.settings import BrokerSettings
+from fmqbroker.runtime.settings import BrokerSettings
 from fmqclient.settings import ConsumerSettings, ProducerSettings
 
 TOOL = Path(__file__).resolve().parents[1] / "make_settings.py"

@@ -1,5 +1,6 @@
-"""The broker's journal on a disk: segments, group commit, tail cache, recovery, retention."""
+"""The broker's journal on a disk: segments, group commit, tail cache, recovery, retention.
 
-from fmqbroker.journal.journal import Appended, BatchDraft, Found, Journal
-
-__all__ = ["Appended", "BatchDraft", "Found", "Journal"]
+Reading order: `journal` (the face), `head` (appending), `flusher` (group commit), `store` (segment
+files), `catalog` (offset -> position), `reader`; then `recovery`, `truncation`, `upkeep`. All other
+rooms above use it; it imports `runtime` and the core only.
+"""

@@ -1,7 +1,7 @@
 """Writes the checkpoint when what it says has changed. A journal at rest costs no disk work.
 
-While the journal is cut back or dropped (`cutting.py`), who cuts writes it, and nobody else: one of
-the old journal would take back what says that a cut is under way (D5).
+While the journal is cut back or dropped (`truncation.py`), who cuts writes it, and nobody else: one
+of the old journal would take back what says that a cut is under way (D5).
 
 Leaves on disk: `checkpoint`, replaced atomically (`fmqcore.journal.checkpoint` says what it holds
 and in which order things must happen).
@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from fmqbroker.journal.doubts import Doubts
 from fmqbroker.journal.flusher import Flusher
 from fmqbroker.journal.head import Head
+from fmqbroker.journal.loss_flags import Doubts
 from fmqbroker.journal.store import SegmentStore
-from fmqbroker.signal import Signal, wait_any
+from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqcore.journal.checkpoint import Checkpoint, encode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT
 from fmqcore.words import Position

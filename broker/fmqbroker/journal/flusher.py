@@ -17,8 +17,8 @@ from contextlib import suppress
 from typing import Final
 
 from fmqbroker.journal.store import SegmentStore
-from fmqbroker.journal.tail import Block, Tail, last_crc
-from fmqbroker.signal import Signal
+from fmqbroker.journal.tail_cache import Block, Tail, last_crc
+from fmqbroker.runtime.notifier import Signal
 from fmqcore.crc import extend
 from fmqcore.errors import DeliveryUnknown
 from fmqcore.words import Position

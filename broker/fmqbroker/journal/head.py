@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from fmqbroker.journal.catalog import Catalog, SegmentStart
-from fmqbroker.journal.recover import Loaded
-from fmqbroker.journal.space import KEPT_FOR_TERMS, Claim, control_segment
+from fmqbroker.journal.disk_space import KEPT_FOR_TERMS, Claim, control_segment
+from fmqbroker.journal.recovery import Loaded
 from fmqbroker.journal.store import SegmentStore
-from fmqbroker.journal.tail import Tail
+from fmqbroker.journal.tail_cache import Tail
 from fmqcore.batch import (
     HEADER_LEN,
     MAGIC,
@@ -158,7 +158,7 @@ class Head:
     def _make_way(
         self, kind: BatchType, payload_len: int, rest: int, term: Epoch, *, for_term: bool
     ) -> None:
-        """Roll if need be, as far as there is room (the table of `space.py`); for a `term`?
+        """Roll if need be, as far as there is room (the table of `disk_space.py`); for a `term`?
 
         `rest` is what remains of the segment behind the batch. Raises `StorageFull`.
         """

@@ -1,9 +1,9 @@
 """The journal (DESIGN §3): the broker's append-only byte log, and the only truth.
 
-The way of a batch: `head.py` gives it its place, in memory and at once → `tail.py` holds it →
-`flusher.py` writes and syncs it into a file of `store.py` → `keeper.py` and `checkpoints.py` save
-what is derived. Back: `catalog.py` finds it by offset, `reader.py` reads it. `recover.py` opens,
-`cutting.py` makes the journal shorter. A slave's segments are as long as its master's: the SNAP
+The way of a batch: `head.py` gives it its place, in memory and at once → `tail_cache.py` holds it →
+`flusher.py` writes and syncs it into a file of `store.py` → `upkeep.py` and `checkpoints.py` save
+what is derived. Back: `catalog.py` finds it by offset, `reader.py` reads it. `recovery.py` opens,
+`truncation.py` makes the journal shorter. A slave's segments are as long as its master's: the SNAP
 that opens a segment says how long it is.
 
 Order of effects: bytes persist, then the ends move, then `flushed` is notified.
@@ -17,22 +17,22 @@ from typing import TypeVar
 
 import structlog
 
-from fmqbroker.fatal import or_die
-from fmqbroker.journal import cutting
+from fmqbroker.journal import truncation as cutting
 from fmqbroker.journal.checkpoints import Checkpoints
+from fmqbroker.journal.components import Parts
+from fmqbroker.journal.damage_notes import note
 from fmqbroker.journal.flusher import Flusher
 from fmqbroker.journal.head import Appended, BatchDraft, Head
-from fmqbroker.journal.keeper import Keeper
-from fmqbroker.journal.parts import Parts
-from fmqbroker.journal.raw import RawReader
+from fmqbroker.journal.raw_files import RawReader
 from fmqbroker.journal.reader import Reader
-from fmqbroker.journal.recover import Recovered, recover
-from fmqbroker.journal.resumes import Resumes
+from fmqbroker.journal.recovery import Recovered, recover
+from fmqbroker.journal.resume_file import Resumes
 from fmqbroker.journal.store import SegmentStore
-from fmqbroker.journal.suspects import note
-from fmqbroker.journal.tail import Tail
-from fmqbroker.settings import BrokerSettings
-from fmqbroker.signal import Signal
+from fmqbroker.journal.tail_cache import Tail
+from fmqbroker.journal.upkeep import Keeper
+from fmqbroker.runtime.fatal import or_die
+from fmqbroker.runtime.notifier import Signal
+from fmqbroker.runtime.settings import BrokerSettings
 from fmqcore.batch import BatchHeader
 from fmqcore.errors import CorruptJournal, NotFound
 from fmqcore.journal.index import IndexEntry

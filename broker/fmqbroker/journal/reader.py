@@ -9,10 +9,10 @@ from collections import OrderedDict
 from struct import Struct
 from typing import Final
 
+from fmqbroker.journal.damage_notes import check_batches
 from fmqbroker.journal.flusher import Flusher
 from fmqbroker.journal.store import SegmentStore, StoredSegment
-from fmqbroker.journal.suspects import check_batches
-from fmqbroker.journal.tail import Tail
+from fmqbroker.journal.tail_cache import Tail
 from fmqcore.batch import HEADER_LEN, BadBatch, BatchHeader, BatchType, parse_header
 from fmqcore.errors import NotFound
 from fmqcore.words import Position

@@ -4,7 +4,7 @@ Leaves on disk: `<base>.journal`, one per segment, and at most one `spare`: zero
 so that a roll waits for a rename and not for the file system to find room. A segment may be known
 here before it has a file: appends roll in memory, the flusher makes the file.
 
-Not here: what the files hold (`reader.py`, `catalog.py`) and when they go (`retention.py`).
+Not here: what the files hold (`reader.py`, `catalog.py`) and when they go (`data/retention.py`).
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from typing import Final
 
 import structlog
 
-from fmqbroker.journal.space import Claim, Space
-from fmqbroker.signal import Signal
+from fmqbroker.journal.disk_space import Claim, Space
+from fmqbroker.runtime.notifier import Signal
 from fmqcore.errors import CorruptJournal, NotFound
 from fmqcore.journal.findings import REFILL
 from fmqcore.journal.segments import index_name, segment_name

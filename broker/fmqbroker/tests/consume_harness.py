@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fmqbroker.commit import CommitFrontier
-from fmqbroker.fetch import FetchService
-from fmqbroker.gate import Gate
-from fmqbroker.journal import BatchDraft, Journal
-from fmqbroker.offset_store import OffsetStore
-from fmqbroker.settings import BrokerSettings
-from fmqbroker.signal import Signal
-from fmqbroker.takeover import SideDisk
+from fmqbroker.consume.offsets.side_journal import SideDisk
+from fmqbroker.consume.offsets.store import OffsetStore
+from fmqbroker.consume.service import FetchService
+from fmqbroker.journal.journal import BatchDraft, Journal
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.runtime.notifier import Signal
+from fmqbroker.runtime.settings import BrokerSettings
+from fmqbroker.serving.gate import Gate
 from fmqbroker.tests.pipes import BrokerEnd, Pipe
 from fmqcore.batch import HEADER_LEN, BatchType, parse_header
 from fmqcore.cluster import GroupState, Mode, TopicConfig, TopicGroup, Versioned

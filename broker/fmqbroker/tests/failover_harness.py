@@ -13,17 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fmqbroker.commit import CommitFrontier
-from fmqbroker.failover import Failover
-from fmqbroker.gate import Gate
-from fmqbroker.group_store import GroupStore
-from fmqbroker.identity import begin
-from fmqbroker.journal import BatchDraft, Journal
-from fmqbroker.offset_store import OffsetStore
-from fmqbroker.replication_view import LinkView, UpstreamView
-from fmqbroker.settings import BrokerSettings
-from fmqbroker.signal import Signal
-from fmqbroker.takeover import SideDisk
+from fmqbroker.consume.offsets.side_journal import SideDisk
+from fmqbroker.consume.offsets.store import OffsetStore
+from fmqbroker.failover.loop import Failover
+from fmqbroker.journal.journal import BatchDraft, Journal
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.replication.view import LinkView, UpstreamView
+from fmqbroker.runtime.notifier import Signal
+from fmqbroker.runtime.settings import BrokerSettings
+from fmqbroker.serving.broker_group_state import GroupStore
+from fmqbroker.serving.gate import Gate
+from fmqbroker.serving.identity import begin
 from fmqbroker.tests.zookeeper_proxy import Proxy
 from fmqcore.batch import BatchType
 from fmqcore.cluster import GroupConfig, GroupState, Member, Mode, config_to_json

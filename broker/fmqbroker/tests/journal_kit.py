@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fmqbroker.journal import BatchDraft, Journal
-from fmqbroker.settings import BrokerSettings
+from fmqbroker.journal.journal import BatchDraft, Journal
+from fmqbroker.runtime.settings import BrokerSettings
 from fmqcore.batch import BatchHeader, BatchType, parse_header
 from fmqcore.columns import encode
 from fmqcore.crc import crc32c

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fmqbroker.commit import CommitFrontier
-from fmqbroker.gate import Gate
-from fmqbroker.journal import Journal
-from fmqbroker.produce import ProduceService
+from fmqbroker.journal.journal import Journal
+from fmqbroker.produce.service import ProduceService
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.serving.gate import Gate
 from fmqbroker.tests import journal_kit
 from fmqbroker.tests.consume_harness import Cluster, HandClock
 from fmqbroker.tests.pipes import BrokerEnd, Pipe

@@ -2,7 +2,8 @@
 
 Real journals in directories, real gRPC on loopback, the machine's clock. ZooKeeper is `Zoo`, an
 in-memory compare-and-set: what is tested here is what replication makes of its answers. Terms are
-opened as `terms.py` does it. `Tap` sits in a slave's streams: it may hold, drop, change or repeat.
+opened as `failover/transitions.py` does it. `Tap` sits in a slave's streams: it may hold, drop,
+change or repeat.
 """
 
 import asyncio
@@ -14,13 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fmqbroker.commit import CommitFrontier
-from fmqbroker.group_store import GroupStore
-from fmqbroker.journal import Journal
-from fmqbroker.replicate_master import MasterReplication
-from fmqbroker.replicate_slave import SlaveReplication
-from fmqbroker.settings import BrokerSettings
-from fmqbroker.signal import Signal
+from fmqbroker.journal.journal import Journal
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.replication.master import MasterReplication
+from fmqbroker.replication.slave import SlaveReplication
+from fmqbroker.runtime.notifier import Signal
+from fmqbroker.runtime.settings import BrokerSettings
+from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.tests.journal_kit import Life, data, epoch, everything
 from fmqcore.cluster import GroupConfig, GroupState, Member, Mode, Versioned
 from fmqcore.policy import AckPolicy
@@ -280,7 +281,7 @@ class Node:
         assert isinstance(failed, asyncio.CancelledError), repr(failed)
 
     async def open_term(self) -> None:
-        """As `terms.py`: EPOCH batch, durable, compare-and-set, open."""
+        """As `failover/transitions.py`: EPOCH batch, durable, compare-and-set, open."""
         state = self.zoo.history[-1]
         number = Epoch(max(state.epoch, self.journal.epoch) + 1)
         self.master.close_writes()

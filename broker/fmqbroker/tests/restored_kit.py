@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import fmqclient
-from fmqbroker.tests.test_broker import Process
+from fmqbroker.tests.app.test_broker import Process
 from fmqclient.dev.groups import Groups
 from fmqcore.cluster import GroupConfig, GroupState, Member
 from fmqcore.errors import FmqError

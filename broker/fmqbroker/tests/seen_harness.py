@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
-from fmqbroker.health import Running
-from fmqbroker.intake import Intake
+from fmqbroker.app.health import Running
+from fmqbroker.produce.intake import Intake
 from fmqbroker.tests.consume_harness import ME, Rig
 from fmqcore.cluster import GroupConfig, Member
 from fmqcore.journal.offsets import OffsetKey

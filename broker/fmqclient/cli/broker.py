@@ -76,7 +76,7 @@ def run(
     full, 75 another broker works on the data directory or lives under this id, 78 the group's
     configuration in ZooKeeper does not fit.
     """
-    from fmqbroker.main import run_broker
+    from fmqbroker.app.main import run_broker
 
     given = read_table(config, "settings") if config is not None else {}
     given |= dict(_pair(change) for change in changes or [])
@@ -113,7 +113,7 @@ def _take_environment(given: dict[str, Any], named: dict[str, str]) -> None:
 @app.command()
 def settings() -> None:
     """List every setting with its default."""
-    from fmqbroker.settings import BrokerSettings
+    from fmqbroker.runtime.settings import BrokerSettings
 
     for name, field in BrokerSettings.model_fields.items():
         default = "(required)" if field.is_required() else field.default
@@ -144,7 +144,7 @@ def permit(
 
 
 def _settings(given: dict[str, Any]) -> Any:
-    from fmqbroker.settings import BrokerSettings
+    from fmqbroker.runtime.settings import BrokerSettings
 
     try:
         return BrokerSettings(**given)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fmqbroker.journal import BatchDraft, resumes
+from fmqbroker.journal import resume_file as resumes
+from fmqbroker.journal.journal import BatchDraft
 from fmqbroker.tests import journal_kit
 from fmqclient.tests.journal_directory import (
     FIRST,

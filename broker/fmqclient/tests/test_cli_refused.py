@@ -107,7 +107,7 @@ def test_a_broker_takes_cluster_and_zookeeper_from_the_environment(
         return 0
 
     fake = SimpleNamespace(run_broker=run_broker)
-    monkeypatch.setitem(sys.modules, "fmqbroker.main", fake)
+    monkeypatch.setitem(sys.modules, "fmqbroker.app.main", fake)
     given = f"broker run --group g --id b --data d {line.format(file)}".split()
     code = main.run(given)
     if cluster is None:

@@ -136,7 +136,7 @@ def _said(case: Case, state: GroupState) -> GroupState:
 
 
 def _open(case: Case, why: str, *, degraded: bool) -> GroupState:
-    """The record stays until the slaves have what was installed of it (`offset_store.py`)."""
+    """The record stays until the slaves have what `consume/offsets/store.py` installed of it."""
     return GroupState(
         mode=Mode.MASTER,
         epoch=next_epoch(case),

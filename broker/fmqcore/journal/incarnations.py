@@ -2,7 +2,8 @@
 
 On disk: the file `incarnations`, a line each, in any order: which group of which cluster the
 directory is of (`cluster/group`), for how long its brokers promised their master to claim nothing
-(`grant_ms=`), and who its last brokers were (16 hexadecimal digits). `fmqbroker.identity` keeps it.
+(`grant_ms=`), and who its last brokers were (16 hexadecimal digits). `fmqbroker.serving.identity`
+keeps it.
 """
 
 import re

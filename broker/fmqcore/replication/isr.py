@@ -3,7 +3,8 @@
 A slave is *in sync* while it is linked and, within `dead_after_ms`, always comes to hold what the
 master held: it is never behind for longer than that. A *learner* may enter when it is linked, has
 answered in this term, takes more, and lacks at most `in_sync_lag_bytes`. Only the master moves a
-slave in or out, by compare-and-set of the group's state (`replicate_isr.py` in the shell).
+slave in or out, by compare-and-set of the group's state (`replication/in_sync_set.py` in the
+shell).
 """
 
 from collections.abc import Mapping

@@ -9,7 +9,6 @@ from typing import Final
 from fmqsim.mutants.mutant import Mutant, mutant
 
 _LACKING: Final = "broker/fmqsim/tests/test_lacking.py::"
-_TESTS: Final = "broker/fmqbroker/tests/"
 _RARE: Final = "its moment comes once in hundreds of seeds"
 
 BETWEEN: Final[tuple[Mutant, ...]] = (
@@ -17,13 +16,13 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "an epoch ends where it ended when it was looked up",
         "a slave that reads is sent more of it: acks of that are forgotten and called stored",
         (
-            "fmqbroker/consumer_groups.py",
+            "fmqbroker/consume/group.py",
             "        over = 0 < epoch < self._newest() and",
             "        over = 0 < epoch <= self._newest() and",
         ),
-        ("fmqbroker/consumer_groups.py", "        if 0 < epoch < newest:\n", "        if epoch:\n"),
+        ("fmqbroker/consume/group.py", "        if 0 < epoch < newest:\n", "        if epoch:\n"),
         tests=(
-            _TESTS + "test_fetch_epochs.py::"
+            "broker/fmqbroker/tests/consume/test_acks_over_epochs.py::"
             "test_a_reader_that_gets_more_of_an_epoch_counts_acks_of_it",
         ),
         alone=_RARE,
@@ -32,12 +31,12 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "a reader without an epoch drops acks of it",
         "they are called stored, and nobody has them",
         (
-            "fmqbroker/consumer_groups.py",
+            "fmqbroker/consume/group.py",
             "            session.unstorable = True  # nothing of that epoch is here\n",
             "",
         ),
         tests=(
-            _TESTS + "test_fetch_epochs.py::"
+            "broker/fmqbroker/tests/consume/test_acks_over_epochs.py::"
             "test_a_reader_without_an_epoch_calls_no_ack_of_it_stored",
         ),
         alone="a client says such acks again, to a reader that has more",
@@ -84,7 +83,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "an heir whose disk was new waits for all",
         "a planned switchover beside a member that is away leaves nobody serving until it is back",
         (
-            "fmqbroker/terms.py",
+            "fmqbroker/failover/transitions.py",
             '            p.journal.doubts.made_whole()\n        _log.info("mastership',
             '            pass\n        _log.info("mastership',
         ),
@@ -97,12 +96,12 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "who may be in sync is not asked what it holds",
         "an answer was lost: it is in the set, and what it lacks is deleted at the others",
         (
-            "fmqbroker/replicate_master.py",
+            "fmqbroker/replication/master.py",
             "        isr = self._group.widest_isr - {self._me}\n",
             "        isr = self._group.state.value.isr - {self._me}\n",
         ),
         tests=(
-            _TESTS + "test_retention.py::"
+            "broker/fmqbroker/tests/data/test_retention.py::"
             "test_what_a_slave_in_sync_has_in_its_memory_alone_is_not_held_by_all",
         ),
         alone="the answer to a change of the set must be lost, and retention be due",
@@ -116,7 +115,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
             "    if master.opening:\n        return Decision(",
         ),
         tests=(
-            _TESTS + "test_replicate_room.py::"
+            "broker/fmqbroker/tests/replication/test_suffix_room.py::"
             "test_a_slave_with_damage_at_its_start_keeps_nobody_from_an_emptied_master",
         ),
         alone="a slave's oldest bytes must rot, and its master's disk be lost",
@@ -125,12 +124,12 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "a slave gives what it has not looked at",
         "it is damaged, and tells nobody: its master is sent what is no journal, again and again",
         (
-            "fmqbroker/replicate_upstream.py",
+            "fmqbroker/replication/slave_stream.py",
             "await journal.read_sound(position, MAX_MESSAGE_BYTES)",
             "await journal.read(position, MAX_MESSAGE_BYTES)",
         ),
         tests=(
-            _TESTS + "test_replicate_room.py::"
+            "broker/fmqbroker/tests/replication/test_suffix_room.py::"
             "test_a_slave_with_damage_at_its_start_keeps_nobody_from_an_emptied_master",
         ),
         alone="a slave's oldest bytes must rot, and its master's disk be lost",
@@ -139,12 +138,12 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "room that is made is forgotten with its stream",
         "what is settled is not what the master has: the slave is refused as if bytes lacked",
         (
-            "fmqbroker/replicate_master.py",
+            "fmqbroker/replication/master.py",
             "                if journal.end == journal.log_start == position:\n",
             "                if not link.broker:\n",
         ),
         tests=(
-            _TESTS + "test_replicate_room.py::"
+            "broker/fmqbroker/tests/replication/test_suffix_room.py::"
             "test_room_that_is_made_is_settled_also_if_the_stream_is_cancelled_meanwhile",
         ),
         alone="a stream must break while files are removed",
@@ -152,9 +151,13 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
     mutant(
         "a term is opened on what has given way",
         "it was decided when what is gone was here, and what is pulled instead broke off",
-        ("fmqbroker/terms.py", "            if not heard <= self._heard():", "            if 0:"),
+        (
+            "fmqbroker/failover/transitions.py",
+            "            if not heard <= self._heard():",
+            "            if 0:",
+        ),
         tests=(
-            _TESTS + "test_replicate_suffix.py::"
+            "broker/fmqbroker/tests/replication/test_suffix.py::"
             "test_no_term_is_opened_on_what_has_given_way_meanwhile",
         ),
         alone="a stream must break while a term waits for it",
@@ -163,12 +166,12 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "grants count in anybody's term",
         "who is master no more takes the next one's empty in-sync set for unanimous, and serves on",
         (
-            "fmqbroker/failover_evidence.py",
+            "fmqbroker/failover/evidence.py",
             "        if not mine or state.epoch != self._terms.held:\n            return 0\n",
             "",
         ),
         tests=(
-            _TESTS + "test_failover_seen.py::test_grants_of_another_masters_term_are_none_of_mine",
+            "broker/fmqbroker/tests/failover/test_state_changes_at_gate.py::test_grants_of_another_masters_term_are_none_of_mine",
         ),
         alone="it lasts from reading a state until it is decided upon",
     ),
@@ -176,12 +179,12 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "an OK asks for the number of the last batch",
         "a new term's first frames bear the old number: what was cut away is acknowledged",
         (
-            "fmqbroker/produce_acks.py",
+            "fmqbroker/produce/pending_acks.py",
             "        return epochs[-1][0] if epochs else Epoch(0)\n",
             "        return self._journal.epoch if epochs else Epoch(0)\n",
         ),
         tests=(
-            _TESTS + "test_produce_ends.py::"
+            "broker/fmqbroker/tests/produce/test_session_ends.py::"
             "test_what_was_cut_away_is_never_ok_not_even_while_a_new_term_has_only_its_frames",
         ),
         alone="a producer must take nothing in while its master is deposed and cut back",
@@ -190,12 +193,12 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "a promoted reader clears up before its term is open",
         "the only whole copy of a large record of offsets is removed before it is installed",
         (
-            "fmqbroker/offset_store.py",
+            "fmqbroker/consume/offsets/store.py",
             "state.mode is Mode.MASTER and not state.base\n",
             "state.mode is Mode.MASTER\n",
         ),
         tests=(
-            _TESTS + "test_offset_store.py::"
+            "broker/fmqbroker/tests/consume/test_offset_store.py::"
             "test_who_took_over_keeps_its_side_journal_until_its_term_is_open",
         ),
         alone="records of a simulation are small",
@@ -204,13 +207,13 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "a term begins with an empty round of the one before",
         "while it stands in the list all that an earlier term wrote is called stored",
         (
-            "fmqbroker/offset_store.py",
+            "fmqbroker/consume/offsets/store.py",
             "        if not self._round.entries:\n"
             "            return  # who waited was told: their term is over, this is the next one\n",
             "",
         ),
         tests=(
-            _TESTS + "test_offset_store.py::"
+            "broker/fmqbroker/tests/consume/test_offset_store.py::"
             "test_what_waited_as_a_term_ended_is_not_written_in_the_next",
         ),
         alone="it stands there for a moment",
@@ -219,14 +222,14 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "who loses a queue hears of it only if it was told of its newest number",
         "a seek gave it a new one: it keeps the queue for its own, and its acks count for nothing",
         (
-            "fmqbroker/consumer_groups.py",
+            "fmqbroker/consume/group.py",
             "        generation = self._told.pop(move.queue_id, None)\n"
             "        if generation is not None:\n",
             "        generation = self._told.pop(move.queue_id, None)\n"
             "        if generation == move.generation:\n",
         ),
         tests=(
-            _TESTS + "test_fetch_groups.py::"
+            "broker/fmqbroker/tests/consume/test_group.py::"
             "test_a_queue_that_is_lost_before_its_seek_was_told_is_told_as_lost",
         ),
         alone="somebody must seek, and another come, before a message goes out",
@@ -249,12 +252,12 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "level with a master on its way back is level",
         "both lost the same, and the next master takes one of them for proof",
         (
-            "fmqbroker/replicate_upstream.py",
+            "fmqbroker/replication/slave_stream.py",
             "if in_sync and self._view.caught_up and self._level_end is None:",
             "if self._view.caught_up and self._level_end is None:",
         ),
         tests=(
-            _TESTS + "test_replicate_hello.py::"
+            "broker/fmqbroker/tests/replication/test_hello.py::"
             "test_a_slave_is_whole_again_once_it_was_level_with_a_master_that_serves",
         ),
         alone="its stream must break between the Welcome and the opening of the term",
@@ -263,12 +266,12 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "level in memory is level",
         "what was fsynced and acknowledged once is gone with the next power cut, and nobody knows",
         (
-            "fmqbroker/replicate_upstream.py",
+            "fmqbroker/replication/slave_stream.py",
             "made_whole(durably=journal.durable_end >= self._level_end)",
             "made_whole()",
         ),
         tests=(
-            _TESTS + "test_replicate_hello.py::"
+            "broker/fmqbroker/tests/replication/test_hello.py::"
             "test_what_was_fsynced_is_not_all_there_before_it_is_fsynced_again",
         ),
         alone="a disk must be replaced, and the power go within the second in which it is level",
@@ -277,12 +280,12 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "the reader's journal is taken for the master's",
         "acks that only the reader's journal has, above the commit end, go with the reader",
         (
-            "fmqbroker/offset_store.py",
+            "fmqbroker/consume/offsets/store.py",
             "await offsets_above(self._journal, committed)",
             "await offsets_above(self._journal, self._journal.end)",
         ),
         tests=(
-            _TESTS + "test_offset_store_taker.py::"
+            "broker/fmqbroker/tests/consume/test_side_journal.py::"
             "test_what_no_master_need_have_of_its_journal_is_the_taker_s_to_keep",
             "broker/fmqsim/tests/test_lacking.py::"
             "test_acks_that_a_dead_master_took_along_outlive_the_reader_that_has_them",
@@ -293,12 +296,12 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "a side journal counts in the next term alone",
         "who ended between taking the mastership and opening loses what it had stored as a reader",
         (
-            "fmqbroker/offset_store.py",
+            "fmqbroker/consume/offsets/store.py",
             "        if mine and left_in >= opened:\n",
             "        if mine and left_in == self._journal.epoch - 2:\n",
         ),
         tests=(
-            _TESTS + "test_offset_store.py::"
+            "broker/fmqbroker/tests/consume/test_offset_store.py::"
             "test_who_took_over_keeps_its_side_journal_until_its_term_is_open",
         ),
         alone="records of a simulation are small",
@@ -307,23 +310,25 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "an orderly stop makes whole",
         "what the power took is not back because the next start failed at once, in order",
         (
-            "fmqbroker/journal/recover.py",
+            "fmqbroker/journal/recovery.py",
             "lacks = not orderly or (checkpoint is not None and checkpoint.lacks)",
             "lacks = not orderly",
         ),
-        tests=(_TESTS + "test_journal_recover.py::test_an_orderly_stop_brings_nothing_back",),
+        tests=(
+            "broker/fmqbroker/tests/journal/test_recovery.py::test_an_orderly_stop_brings_nothing_back",
+        ),
         alone="the start after a power cut must fail in order: one seed in some thousands",
     ),
     mutant(
         "a tail that was cut is forgotten with the life that cut it",
         "it may have been acknowledged, and a lone master would cut the good copies",
         (
-            "fmqbroker/journal/recover.py",
+            "fmqbroker/journal/recovery.py",
             "not whole or had_cut",
             "not whole",
         ),
         tests=(
-            _TESTS + "test_journal_recover.py::"
+            "broker/fmqbroker/tests/journal/test_recovery.py::"
             "test_a_tail_that_was_cut_is_known_until_it_is_made_whole",
         ),
         alone="damage and a second loss in the moment between two starts",
@@ -332,7 +337,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "a directory that knows nothing of itself has lost nothing that was fsynced",
         "its disk is another: who alone had acknowledged with it is not waited for",
         (
-            "fmqbroker/journal/recover.py",
+            "fmqbroker/journal/recovery.py",
             "had_cut = checkpoint is None or checkpoint.tail_cut",
             "had_cut = checkpoint is not None and checkpoint.tail_cut",
         ),
@@ -368,13 +373,12 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "a try that two claims have passed stood",
         "its master refuses the reader for ever, which has what was shown",
         (
-            "fmqbroker/replicate_settled.py",
+            "fmqbroker/replication/shippable_end.py",
             "return passed or following or",
             "return following or",
         ),
         tests=(
-            _TESTS
-            + "test_replicate_tries.py::test_a_try_is_one_however_many_claims_were_made_since",
+            "broker/fmqbroker/tests/replication/test_unfinished_terms.py::test_a_try_is_one_however_many_claims_were_made_since",
         ),
         alone="a master must end in the middle of opening, and its slave claim twice",
     ),
@@ -382,14 +386,13 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "who acts as master by now is cut as the one before it told",
         "the order waited while a term was opened: what is appended for that goes",
         (
-            "fmqbroker/replicate_upstream.py",
+            "fmqbroker/replication/slave_stream.py",
             "                        self._require_master()\n"
             "                        await self._journal.truncate(position)",
             "                        await self._journal.truncate(position)",
         ),
         tests=(
-            _TESTS
-            + "test_replicate_upstream.py::"
+            "broker/fmqbroker/tests/replication/test_slave_stream.py::"
             + "test_who_came_to_act_as_master_while_it_waited_cuts_nothing",
         ),
         alone="journals must part, and the mastership move, within milliseconds",

@@ -4,7 +4,7 @@ from typing import Final
 
 from fmqsim.mutants.mutant import Mutant, mutant
 
-_SWEEP: Final = "broker/fmqbroker/tests/test_topic_sweep.py"
+_SWEEP: Final = "broker/fmqbroker/tests/consume/test_topic_sweep.py"
 
 CONSUMING: Final[tuple[Mutant, ...]] = (
     mutant(
@@ -15,19 +15,21 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
             "        if first >= end or (first > self.floor and self.is_full):\n",
             "        if first >= end:\n",
         ),
-        tests=("broker/fmqbroker/tests/test_fetch_corners.py::test_progress_can_always_be_stored",),
+        tests=(
+            "broker/fmqbroker/tests/consume/test_group_growth.py::test_progress_can_always_be_stored",
+        ),
         alone="no member of a simulation acks tens of thousands of messages one by one",
     ),
     mutant(
         "a batch that did not fit goes to the end of the line",
         "a queue of large ones gets nothing beside a backlog of small ones",
         (
-            "fmqbroker/delivery.py",
+            "fmqbroker/consume/delivery.py",
             "                waits[queue] = None  # its",
             "                pass  # its",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_fetch_corners.py::test_large_batches_come_beside_a_backlog_of_small_ones",
+            "broker/fmqbroker/tests/consume/test_group_growth.py::test_large_batches_come_beside_a_backlog_of_small_ones",
         ),
         alone="the backlog must be larger than any that a simulation makes",
     ),
@@ -95,7 +97,7 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
         "a number that ZooKeeper has not given is a deleted topic's",
         "ZooKeeper was lost: progress in topics that a person brings back a day later is gone",
         (
-            "fmqbroker/cluster_view.py",
+            "fmqbroker/cluster/view.py",
             "        return frozenset(t for t in strange - lost if numbers.was_given(t))\n",
             "        return frozenset(strange - lost)\n",
         ),
@@ -106,7 +108,7 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
         "progress in a topic that is gone goes at once",
         "a topic whose node was deleted by mistake and restored is read from its beginning",
         (
-            "fmqbroker/topic_sweep.py",
+            "fmqbroker/consume/topic_sweep.py",
             "frozenset(topic for topic in gone if now_ms - since[topic] >= GONE_S * 1000)",
             "gone",
         ),
@@ -117,7 +119,7 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
         "a topic that came back is still gone",
         "the day counts from the first time that it was gone, so the next look takes the progress",
         (
-            "fmqbroker/topic_sweep.py",
+            "fmqbroker/consume/topic_sweep.py",
             "        self._gone_since_ms = since\n",
             "        self._gone_since_ms |= since\n",
         ),
@@ -128,12 +130,12 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
         "an older stream takes its session's queues along",
         "who has dialled again holds nothing, hears nothing of that, and waits for ever",
         (
-            "fmqbroker/consumer_groups.py",
+            "fmqbroker/consume/group.py",
             "        if self.sessions.get(session.id) is session:\n            if not",
             "        if session.id in self.sessions:\n            if not",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_fetch_groups.py::test_an_older_stream_of_a_session_takes_nothing_along_when_it_ends",
+            "broker/fmqbroker/tests/consume/test_group.py::test_an_older_stream_of_a_session_takes_nothing_along_when_it_ends",
         ),
         alone="a consumer must be back before its broker knows that it was gone",
     ),

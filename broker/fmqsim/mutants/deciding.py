@@ -18,8 +18,8 @@ from fmqsim.scene import Focus
 GUARDS: Final = "fmqcore/failover/guards.py"
 MACHINE: Final = "fmqcore/failover/machine.py"
 CLAIMS: Final = "fmqcore/failover/claims.py"
-TERMS: Final = "fmqbroker/terms.py"
-LEASE: Final = "fmqbroker/lease.py"
+TERMS: Final = "fmqbroker/failover/transitions.py"
+LEASE: Final = "fmqbroker/serving/lease.py"
 
 _EMPTIED: Final = "broker/fmqsim/tests/test_emptied.py::"
 DECIDING: Final[tuple[Mutant, ...]] = (
@@ -76,7 +76,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         "promises forgotten on restart",
         "a slave that is restarted claims although it had just bound itself to its master",
         (
-            "fmqbroker/replicate_slave.py",
+            "fmqbroker/replication/slave.py",
             "self.upstream = UpstreamView(promised_until_ms=promised_until_ms)",
             "self.upstream = UpstreamView()",
         ),
@@ -87,12 +87,12 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         "a promise is as long as the next life makes them",
         "told to promise less, a slave that is restarted claims while its master still serves",
         (
-            "fmqbroker/replicate_slave.py",
+            "fmqbroker/replication/slave.py",
             "longest_ms = max(granted_ms, settings.grant_ms)",
             "longest_ms = settings.grant_ms",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_identity.py::test_who_starts_claims_nothing_before_that_is_over",
+            "broker/fmqbroker/tests/serving/test_identity.py::test_who_starts_claims_nothing_before_that_is_over",
         ),
         alone="it takes a cut, a kill and a shorter promise within the one that still runs",
     ),
@@ -105,7 +105,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_gate.py::test_a_renewal_in_whose_window_the_loop_stalled_does_not_count",
+            "broker/fmqbroker/tests/serving/test_gate.py::test_a_renewal_in_whose_window_the_loop_stalled_does_not_count",
         ),
         alone="the lease counts from its sending, and a session ends with its loop: more guards",
     ),
@@ -117,7 +117,9 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "self._gate.extend_lease(proof.sent_ms + lease_ms(",
             "self._gate.extend_lease(self._clock.monotonic_ms() + lease_ms(",
         ),
-        tests=("broker/fmqbroker/tests/test_gate.py::test_a_renewal_counts_from_when_it_was_sent",),
+        tests=(
+            "broker/fmqbroker/tests/serving/test_gate.py::test_a_renewal_counts_from_when_it_was_sent",
+        ),
         alone="an answer that is late by so much comes over a connection that has been given up",
     ),
     mutant(
@@ -125,7 +127,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         "who was told that its live node is gone serves on beside whoever claimed",
         (LEASE, "        self._gate.end_lease()\n", ""),
         tests=(
-            "broker/fmqbroker/tests/test_gate.py::test_a_session_that_is_over_ends_its_lease_at_once",
+            "broker/fmqbroker/tests/serving/test_gate.py::test_a_session_that_is_over_ends_its_lease_at_once",
         ),
         alone="its session must be ended early, and its network cut in the next moment: 1 of 3,000",
     ),
@@ -140,7 +142,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         "a grant without a lease",
         "the role alone lets a broker serve, however long it has heard nothing of ZooKeeper",
         (
-            "fmqbroker/gate.py",
+            "fmqbroker/serving/gate.py",
             "return self._permission if self._permission and self.leased() else Permission.NONE",
             "return self._permission",
         ),
@@ -164,12 +166,12 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         "a grant while claiming",
         "a slave binds itself to a master that it is about to replace",
         (
-            "fmqbroker/replicate_upstream.py",
+            "fmqbroker/replication/slave_stream.py",
             "        if view.claiming or not serves:\n",
             "        if not serves:\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_replication.py::test_grants_are_promised_before_they_are_told",
+            "broker/fmqbroker/tests/replication/test_replication.py::test_grants_are_promised_before_they_are_told",
         ),
         alone="it takes an ack within the milliseconds of a claim",
     ),
@@ -226,12 +228,12 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         "a change without an answer counts as not made",
         "it may stand: the in-sync set is another than the one that is waited for",
         (
-            "fmqbroker/group_store.py",
+            "fmqbroker/serving/broker_group_state.py",
             "        except Unavailable:\n            return await self._settle(new.txn)\n",
             "        except Unavailable:\n            self._settled()\n            return False\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_group_store.py::test_a_change_without_an_answer_is_settled_by_its_token",
+            "broker/fmqbroker/tests/serving/test_broker_group_state.py::test_a_change_without_an_answer_is_settled_by_its_token",
         ),
         alone="it takes a lost answer just when the in-sync set changes, and a loss after that",
     ),
@@ -239,12 +241,12 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         "a stop makes an heir",
         "the master goes without waiting until who is wanted has all that it has",
         (
-            "fmqbroker/failover.py",
+            "fmqbroker/failover/loop.py",
             "decision.edit if decision.action is Action.YIELD else None",
             "decision.edit",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_failover_stop.py::test_a_master_that_stops_gives_its_mastership_to_nobody",
+            "broker/fmqbroker/tests/failover/test_orderly_stop.py::test_a_master_that_stops_gives_its_mastership_to_nobody",
         ),
         alone="the heir must become ready between the wish and the stop, and no slave may read",
     ),
@@ -257,7 +259,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "        self.tenure = Tenure(edit.epoch, p.group.standing)\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_terms.py::test_a_term_is_of_the_live_node_that_stood_before_it_was_set",
+            "broker/fmqbroker/tests/failover/test_transitions.py::test_a_term_is_of_the_live_node_that_stood_before_it_was_set",
         ),
         alone="a session must end, and the next begin, while a compare-and-set is under way",
     ),
@@ -265,12 +267,12 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         "a live node that is made anew has its number from before",
         "whoever saw it gone may claim, and its broker keeps its term",
         (
-            "fmqbroker/live_node.py",
+            "fmqbroker/serving/live_node.py",
             "        if node is None:\n            self._session = 0\n",
             "        if node is None:\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_live_node.py::test_one_that_was_taken_away_has_another_number_though_nobody_saw_it_gone",
+            "broker/fmqbroker/tests/serving/test_live_node.py::test_one_that_was_taken_away_has_another_number_though_nobody_saw_it_gone",
         ),
         alone="nobody takes a live node away within its session in a simulation",
     ),

@@ -19,8 +19,8 @@ from fmqsim.scene import Focus
 
 FLUSHER: Final = "fmqbroker/journal/flusher.py"
 FILES: Final = "fmqport/files.py"
-CUTTING: Final = "fmqbroker/journal/cutting.py"
-_FULL: Final = "broker/fmqbroker/tests/test_journal_full.py::"
+CUTTING: Final = "fmqbroker/journal/truncation.py"
+_FULL: Final = "broker/fmqbroker/tests/journal/test_full_disk.py::"
 _LAST_BYTES: Final = "the last bytes of a disk must be taken, too"
 
 JOURNAL: Final[tuple[Mutant, ...]] = (
@@ -117,7 +117,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "    with",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_journal_cut.py::test_a_crash_in_the_middle_is_finished_at_the_next_start",
+            "broker/fmqbroker/tests/journal/test_truncation.py::test_a_crash_in_the_middle_is_finished_at_the_next_start",
         ),
         alone="journals seldom part, and the crash must come between two steps",
     ),
@@ -152,7 +152,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "        elif False:\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_journal_full_terms.py::"
+            "broker/fmqbroker/tests/journal/test_full_disk_terms.py::"
             "test_what_a_reader_hands_over_finds_room_as_its_term_does",
         ),
         alone=_LAST_BYTES,
@@ -161,12 +161,12 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "a record is installed as any other progress",
         "on a full disk its master opens no term, and its reader has stopped",
         (
-            "fmqbroker/offset_store.py",
+            "fmqbroker/consume/offsets/store.py",
             "        end = await append_offsets(self._journal, entries, for_term=True)\n",
             "        end = await append_offsets(self._journal, entries)\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_journal_full_terms.py::"
+            "broker/fmqbroker/tests/journal/test_full_disk_terms.py::"
             "test_a_record_is_installed_with_the_reserve",
         ),
         alone=_LAST_BYTES,
@@ -176,7 +176,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "the index still offers what was deleted: a consumer far behind is led into nothing",
         (CUTTING, "    await parts.catalog.begin_at(store.segments[count])\n", ""),
         tests=(
-            "broker/fmqbroker/tests/test_fetch.py::"
+            "broker/fmqbroker/tests/consume/test_delivery.py::"
             "test_progress_below_what_retention_left_jumps_to_its_beginning",
         ),
         alone="a consumer must be behind by more than retention leaves, and ask just then",
@@ -196,34 +196,38 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "retention deletes what the master lost with its power",
         "a reader alone has it: its master finds a hole when it is back, and opens no term",
         (
-            "fmqbroker/retention.py",
+            "fmqbroker/data/retention.py",
             "return held.keep_from if known else Position(0)",
             "return self._journal.durable_end",
         ),
-        tests=("broker/fmqbroker/tests/test_retention.py::test_what_the_master_may_lack_stays",),
+        tests=(
+            "broker/fmqbroker/tests/data/test_retention.py::test_what_the_master_may_lack_stays",
+        ),
         alone="more than a segment must be lost with the power, and be old enough to go",
     ),
     mutant(
         "a slave deletes what another in sync lacks",
         "who is promoted lacks it, or an emptied master: the one that had it is not believed",
         (
-            "fmqbroker/replicate_link.py",
+            "fmqbroker/replication/master_stream.py",
             "keep_from=self._host.held_by_all(),",
             "keep_from=self._journal.durable_end,",
         ),
-        tests=("broker/fmqbroker/tests/test_retention.py::test_what_another_in_sync_lacks_stays",),
+        tests=(
+            "broker/fmqbroker/tests/data/test_retention.py::test_what_another_in_sync_lacks_stays",
+        ),
         alone="a slave must be cut off with more than a segment that another in sync lacks",
     ),
     mutant(
         "what a slave has in its memory is held for sure",
         "who deletes it had it alone on a disk: two losses at once, and nobody has it",
         (
-            "fmqbroker/replicate_master.py",
+            "fmqbroker/replication/master.py",
             "ends = [view.durable_end for view in self._views_in_sync()]",
             "ends = [self.counted_end(view) for view in self._views_in_sync()]",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_retention.py::"
+            "broker/fmqbroker/tests/data/test_retention.py::"
             "test_what_a_slave_in_sync_has_in_its_memory_alone_is_not_held_by_all",
         ),
         alone="more than a segment must be in memory alone, and be old enough to go",
@@ -232,11 +236,13 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "a slave believes what its master said in an older term",
         "the master has lost its memory since, and the slave deletes what it alone has",
         (
-            "fmqbroker/retention.py",
+            "fmqbroker/data/retention.py",
             "(held.master, held.epoch) == (state.master, state.opened)",
             "held.master == state.master",
         ),
-        tests=("broker/fmqbroker/tests/test_retention.py::test_what_the_master_may_lack_stays",),
+        tests=(
+            "broker/fmqbroker/tests/data/test_retention.py::test_what_the_master_may_lack_stays",
+        ),
         alone="it takes a slave that was away while the master came back without its disk",
     ),
     mutant(
@@ -281,7 +287,7 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
             "        await forget_above(store.disk, position)",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_journal_cut.py::test_what_is_written_after_a_cut_is_not_cut_again",
+            "broker/fmqbroker/tests/journal/test_truncation.py::test_what_is_written_after_a_cut_is_not_cut_again",
         ),
         alone="journals seldom part, and the next checkpoint comes within a moment",
     ),
@@ -289,12 +295,12 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "a cut is undone by a resume file",
         "what was void comes back after a crash in the middle, and its master has something else",
         (
-            "fmqbroker/journal/recover.py",
+            "fmqbroker/journal/recovery.py",
             " or (until is not None and until < resume.position):\n",
             ":\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_journal_resume.py::test_a_cut_that_was_begun_is_not_undone_by_it",
+            "broker/fmqbroker/tests/journal/test_resume_file.py::test_a_cut_that_was_begun_is_not_undone_by_it",
         ),
         alone="journals seldom part, and the crash must come between two steps of the cut",
     ),
@@ -302,12 +308,12 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "a second start forgets that its disk was new",
         "what it was given counts as its own: it opens a term without what others acknowledged",
         (
-            "fmqbroker/journal/recover.py",
+            "fmqbroker/journal/recovery.py",
             "    anew = checkpoint is None or checkpoint.anew\n",
             "    anew = checkpoint is None\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_journal_recover.py::test_what_is_in_doubt_stays_so_until_it_is_whole",
+            "broker/fmqbroker/tests/journal/test_recovery.py::test_what_is_in_doubt_stays_so_until_it_is_whole",
         ),
         alone="an emptied broker must end before it is whole again",
     ),
@@ -315,12 +321,12 @@ JOURNAL: Final[tuple[Mutant, ...]] = (
         "of two policies the newer says who acknowledged",
         "a master that stopped uncleanly does not hear those whom the older one had asked",
         (
-            "fmqbroker/journal/doubts.py",
+            "fmqbroker/journal/loss_flags.py",
             "mark if before in (0, mark) else MIXED",
             "mark",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_journal_doubts.py::test_of_two_policies_neither_says_who_acknowledged",
+            "broker/fmqbroker/tests/journal/test_loss_flags.py::test_of_two_policies_neither_says_who_acknowledged",
         ),
         alone="no seed changes a policy",
     ),

@@ -12,12 +12,12 @@ from fmqsim.mutants.mutant import (
 )
 from fmqsim.scene import Focus
 
-LINK: Final = "fmqbroker/replicate_link.py"
-MASTER: Final = "fmqbroker/replicate_master.py"
-STREAMS: Final = "fmqbroker/replicate_streams.py"
-UPSTREAM: Final = "fmqbroker/replicate_upstream.py"
-ISR: Final = "fmqbroker/replicate_isr.py"
-_CORNERS: Final = "broker/fmqbroker/tests/test_replicate_corners.py::"
+LINK: Final = "fmqbroker/replication/master_stream.py"
+MASTER: Final = "fmqbroker/replication/master.py"
+STREAMS: Final = "fmqbroker/replication/slave_registry.py"
+UPSTREAM: Final = "fmqbroker/replication/slave_stream.py"
+ISR: Final = "fmqbroker/replication/in_sync_set.py"
+_CORNERS: Final = "broker/fmqbroker/tests/replication/test_in_sync_set_full_disk.py::"
 RECONCILE: Final = "fmqcore/replication/reconcile.py"
 
 REPLICATING: Final[tuple[Mutant, ...]] = (
@@ -57,7 +57,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "if message.epoch >= 0:",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_replicate_link.py::test_an_append_that_does_not_fit_is_refused",
+            "broker/fmqbroker/tests/replication/test_master_stream.py::test_an_append_that_does_not_fit_is_refused",
         ),
         alone="the stream of the past is closed before the newer epoch is known: a second guard",
     ),
@@ -82,7 +82,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_replicate_link.py::test_what_an_older_stream_acknowledged_counts_for_nothing",
+            "broker/fmqbroker/tests/replication/test_master_stream.py::test_what_an_older_stream_acknowledged_counts_for_nothing",
         ),
         alone="it counts from the Hello to the first ack of the new stream, some milliseconds",
     ),
@@ -100,7 +100,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_replicate_isr.py::test_a_learner_enters_only_with_all_that_was_committed",
+            "broker/fmqbroker/tests/replication/test_in_sync_set.py::test_a_learner_enters_only_with_all_that_was_committed",
         ),
         alone="a simulated learner lacks so little that it has caught up before anything happens",
     ),
@@ -113,7 +113,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "return [current] if asked is None or asked == current else [asked]",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_replicate_isr.py::test_without_zookeeper_nothing_is_acknowledged_for_a_lost_slave",
+            "broker/fmqbroker/tests/replication/test_in_sync_set.py::test_without_zookeeper_nothing_is_acknowledged_for_a_lost_slave",
         ),
         alone="it shows only while ZooKeeper does not answer, and is over with the lease",
     ),
@@ -126,7 +126,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "            pass\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_replicate_isr.py::test_a_policy_that_cannot_be_met_refuses_at_once",
+            "broker/fmqbroker/tests/replication/test_in_sync_set.py::test_a_policy_that_cannot_be_met_refuses_at_once",
         ),
         alone="nothing wrong is ever told, only late",
     ),
@@ -155,7 +155,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "        if position < 0:\n",
         ),
         (
-            "fmqbroker/journal/cutting.py",
+            "fmqbroker/journal/truncation.py",
             "    if position < parts.checkpoints.commit_end and position < parts.tail.end:\n",
             "    if position < 0:\n",
         ),
@@ -182,7 +182,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "return self._journal.end",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_replication.py::test_a_master_on_the_way_back_ships_only_what_may_not_be_taken_back",
+            "broker/fmqbroker/tests/replication/test_replication.py::test_a_master_on_the_way_back_ships_only_what_may_not_be_taken_back",
         ),
         alone="it takes another change to win the race for the state just then",
     ),
@@ -195,7 +195,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "return max([self._journal.durable_end, *map(self.counted_end,",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_replication.py::test_retention_waits_for_the_slowest_in_sync_slave",
+            "broker/fmqbroker/tests/replication/test_replication.py::test_retention_waits_for_the_slowest_in_sync_slave",
         ),
         alone="the slave begins anew and has all again: nothing is lost but time",
     ),
@@ -214,12 +214,12 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "the commit end may fall",
         "a reader sees what it has seen vanish",
         (
-            "fmqbroker/commit.py",
+            "fmqbroker/replication/commit_frontier.py",
             "        self.commit_end = max(self.commit_end, commit_end)\n",
             "        self.commit_end = commit_end\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_replication.py::test_every_policy_holds_back_until_enough_slaves_count",
+            "broker/fmqbroker/tests/replication/test_replication.py::test_every_policy_holds_back_until_enough_slaves_count",
         ),
         alone="what it is computed from does not fall within a stream: a second guard",
     ),
@@ -227,7 +227,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "an ack of one level is taken for another's",
         "acks=all is told as soon as the group's own policy holds",
         (
-            "fmqbroker/produce_acks.py",
+            "fmqbroker/produce/pending_acks.py",
             "ends = (commit.commit_end, end, end, journal.durable_end, commit.all_end)",
             "ends = (commit.commit_end, end, end, journal.durable_end, commit.commit_end)",
         ),
@@ -239,7 +239,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "what is committed until it is in it need not hold, and then it may take over",
         (ISR, "            asked = current | {self._joining.broker}\n", "            pass\n"),
         tests=(
-            "broker/fmqbroker/tests/test_replicate_isr.py::test_a_learner_enters_only_with_all_that_was_committed",
+            "broker/fmqbroker/tests/replication/test_in_sync_set.py::test_a_learner_enters_only_with_all_that_was_committed",
         ),
         alone="a simulated learner lacks so little that it has caught up before anything happens",
     ),
@@ -248,7 +248,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "who was lost in one term is taken out in the next, in which it is in sync",
         (ISR, "if not mine or state.epoch != epoch:", "if not mine:"),
         tests=(
-            "broker/fmqbroker/tests/test_replicate_isr.py::test_a_change_of_the_set_is_of_one_term",
+            "broker/fmqbroker/tests/replication/test_in_sync_set.py::test_a_change_of_the_set_is_of_one_term",
         ),
         alone="a term must end and begin while the change waits for ZooKeeper",
     ),
@@ -261,7 +261,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "            older.cancel()",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_replicate_hello.py::test_a_newer_stream_of_the_same_process_takes_over",
+            "broker/fmqbroker/tests/replication/test_hello.py::test_a_newer_stream_of_the_same_process_takes_over",
         ),
         alone="both messages must be read within one turn of the loop",
     ),
@@ -270,7 +270,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "a member that dials before its master was told of it never comes in sync",
         (MASTER, "        self.links[link.broker] = link.view", "        _ = link.view"),
         tests=(
-            "broker/fmqbroker/tests/test_replication.py::test_a_member_that_dials_before_its_master_is_told_of_it_comes_in_sync",
+            "broker/fmqbroker/tests/replication/test_replication.py::test_a_member_that_dials_before_its_master_is_told_of_it_comes_in_sync",
         ),
         alone="no member is added in a simulation",
     ),
@@ -283,7 +283,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "        self._streams.end_all()",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_replication.py::test_a_slave_that_becomes_master_ships_what_it_followed",
+            "broker/fmqbroker/tests/replication/test_replication.py::test_a_slave_that_becomes_master_ships_what_it_followed",
         ),
         alone="the term is open within milliseconds, and the commit end bounds what is cut",
     ),
@@ -296,7 +296,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "        self._ends.close()",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_replication.py::test_who_gave_a_term_up_ships_all_that_was_appended_in_it",
+            "broker/fmqbroker/tests/replication/test_replication.py::test_who_gave_a_term_up_ships_all_that_was_appended_in_it",
         ),
         alone="what is committed of it is not cut: a second guard",
     ),
@@ -304,23 +304,25 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "the commit end is not remembered",
         "after a restart it may be cut back by another master, and nobody objects",
         (
-            "fmqbroker/replicate_commit.py",
+            "fmqbroker/replication/commit_end.py",
             "            journal.note_commit_end(self._commit.commit_end)\n",
             "            pass\n",
         ),
-        tests=("broker/fmqbroker/tests/test_replication.py::test_a_slave_gets_every_byte",),
+        tests=(
+            "broker/fmqbroker/tests/replication/test_replication.py::test_a_slave_gets_every_byte",
+        ),
         alone="it is the last guard behind others",
     ),
     mutant(
         "retention takes what is not committed",
         "what was stored on the master's disk alone goes before anybody could read it",
         (
-            "fmqbroker/retention.py",
+            "fmqbroker/data/retention.py",
             "keep_from = min(ours, self._master.keep_from() if masters else self._others_hold())",
             "keep_from = self._master.keep_from() if masters else self._others_hold()",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_retention.py::test_a_master_keeps_what_is_not_committed",
+            "broker/fmqbroker/tests/data/test_retention.py::test_a_master_keeps_what_is_not_committed",
         ),
         alone="it takes a policy that is not met for as long as retention keeps",
     ),
@@ -336,7 +338,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "an ack that was long on its way: who granted claims while the master serves on",
         (LINK, "ack.echo_ms + ack.grant_ms)", "now + ack.grant_ms)"),
         tests=(
-            "broker/fmqbroker/tests/test_replicate_hello.py::test_a_grant_counts_from_when_the_master_spoke_and_acks_never_fall",
+            "broker/fmqbroker/tests/replication/test_hello.py::test_a_grant_counts_from_when_the_master_spoke_and_acks_never_fall",
         ),
         alone="a promise outlasts its grant by more than most acks are late",
     ),
@@ -349,7 +351,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "return chunk",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_replication.py::test_who_is_behind_gets_what_is_settled_and_not_a_byte_more",
+            "broker/fmqbroker/tests/replication/test_replication.py::test_who_is_behind_gets_what_is_settled_and_not_a_byte_more",
         ),
         alone="it takes another change to win the race for the state just then",
     ),
@@ -362,7 +364,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "commit_end = self._told_commit",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_replicate_hello.py::test_a_slave_knows_of_no_commit_end_beyond_its_journal",
+            "broker/fmqbroker/tests/replication/test_hello.py::test_a_slave_knows_of_no_commit_end_beyond_its_journal",
         ),
         alone="a slave is behind for moments, and histories seldom part there",
     ),
@@ -375,7 +377,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "dial > 0:",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_replicate_hello.py::test_a_hello_that_was_held_up_does_not_displace_a_newer_stream",
+            "broker/fmqbroker/tests/replication/test_hello.py::test_a_hello_that_was_held_up_does_not_displace_a_newer_stream",
         ),
         alone="its link must stall for a dial's time and heal while the next one stands",
     ),

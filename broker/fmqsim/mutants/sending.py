@@ -65,12 +65,12 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "an older session of a producer goes on",
         "what comes late over its connection is stored before the newer one has stored anything",
         (
-            "fmqbroker/produce_sessions.py",
+            "fmqbroker/produce/producer_sessions.py",
             "            each.superseded = each.superseded or each.producer_epoch < newest\n",
             "            each.superseded = False\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_produce.py::test_what_comes_late_of_an_older_session_is_refused_once_a_newer_is_open",
+            "broker/fmqbroker/tests/produce/test_produce.py::test_what_comes_late_of_an_older_session_is_refused_once_a_newer_is_open",
         ),
         alone="the table sees to it from the next batch on: a second guard but for one_way",
     ),
@@ -78,12 +78,12 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "a session outlives its term",
         "what its connection holds still is stored when its broker is master again, after others",
         (
-            "fmqbroker/produce.py",
+            "fmqbroker/produce/service.py",
             "        if self.epoch != now:\n",
             "        if self.epoch > now:\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_produce_ends.py::test_a_session_ends_with_the_term_in_which_it_was_opened",
+            "broker/fmqbroker/tests/produce/test_session_ends.py::test_a_session_ends_with_the_term_in_which_it_was_opened",
         ),
         alone="the table sees to it where there was an answer: a second guard but for one_way",
     ),
@@ -115,13 +115,13 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "a Hello from before another's term counts",
         "who is promoted hears that a slave has no more, which it had not by then",
         (
-            "fmqbroker/replicate_master.py",
+            "fmqbroker/replication/master.py",
             "        self.links.clear()\n        self._lost.clear()\n",
             "        self._streams._dials.clear()\n"
             "        self.links.clear()\n        self._lost.clear()\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_replicate_hello.py::test_a_hello_from_an_earlier_mastership_proves_nothing",
+            "broker/fmqbroker/tests/replication/test_hello.py::test_a_hello_from_an_earlier_mastership_proves_nothing",
         ),
         alone="a dial must be held up while its master is another one that is lost for good then",
     ),

@@ -12,15 +12,15 @@ from fmqsim.mutants.mutant import (
 )
 from fmqsim.scene import Focus
 
-OFFSETS: Final = "fmqbroker/offset_store.py"
-ACKS: Final = "fmqbroker/produce_acks.py"
+OFFSETS: Final = "fmqbroker/consume/offsets/store.py"
+ACKS: Final = "fmqbroker/produce/pending_acks.py"
 
 SERVING: Final[tuple[Mutant, ...]] = (
     mutant(
         "offsets not shipped",
         "what was consumed from the slave is consumed again once the master is back",
         (
-            "fmqbroker/terms.py",
+            "fmqbroker/failover/transitions.py",
             "            await p.offsets.install(received.payload, lacking=edit.served_end > 0)\n",
             "            pass\n",
         ),
@@ -66,12 +66,12 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "takeover journal not synced",
         "a reader's power cut takes the acks that it had confirmed",
         (
-            "fmqbroker/takeover.py",
+            "fmqbroker/consume/offsets/side_journal.py",
             "await self._or_die(file.write([(at, [data])], sync=True))",
             "await self._or_die(file.write([(at, [data])], sync=False))",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_offset_store_taker.py::test_a_taker_s_entries_are_fsynced_before_put_returns",
+            "broker/fmqbroker/tests/consume/test_side_journal.py::test_a_taker_s_entries_are_fsynced_before_put_returns",
         ),
         alone="a reader that dies may lose its last second (ADR 0007), so the checks excuse it",
     ),
@@ -79,13 +79,13 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "go on after the takeover journal failed",
         "a reader claims again and again, serves nothing, and keeps every other slave from it",
         (
-            "fmqbroker/takeover.py",
+            "fmqbroker/consume/offsets/side_journal.py",
             'return await or_die(work, self._lifecycle, "the side journal\'s disk")',
             "return await work",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_offset_store_disk.py::test_an_io_error_at_a_claim_ends_the_process",
-            "broker/fmqbroker/tests/test_offset_store_disk.py::test_an_io_error_of_who_becomes_master_ends_the_process",
+            "broker/fmqbroker/tests/consume/test_offset_store_disk.py::test_an_io_error_at_a_claim_ends_the_process",
+            "broker/fmqbroker/tests/consume/test_offset_store_disk.py::test_an_io_error_of_who_becomes_master_ends_the_process",
             "broker/fmqsim/tests/test_side_journal.py::test_who_cannot_begin_its_side_journal_ends_and_the_other_reads",
         ),
         alone="a disk of a simulation fails once; it must be within the milliseconds of a claim",
@@ -110,7 +110,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "            earlier = decode_record(record) and {}\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_offset_store_taker.py::test_the_next_taker_goes_on_from_the_record_whatever_its_journal_has",
+            "broker/fmqbroker/tests/consume/test_side_journal.py::test_the_next_taker_goes_on_from_the_record_whatever_its_journal_has",
         ),
         alone="it takes two takeovers in a row, and the side journal has most of it",
     ),
@@ -122,7 +122,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "elif first.end <= ends[first.level] and first.epoch == epoch:  # P1, P2",
             "elif first.end <= ends[first.level]:",
         ),
-        tests=("broker/fmqbroker/tests/test_produce.py::test_no_ok_over_an_epochs_end",),
+        tests=("broker/fmqbroker/tests/produce/test_produce.py::test_no_ok_over_an_epochs_end",),
         alone="the commit end of a new term covers the old batch: a second guard",
     ),
     mutant(
@@ -156,7 +156,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "a retry is acknowledged at once",
         "the first try is not committed yet, and the second gets an OK",
         (
-            "fmqbroker/produce.py",
+            "fmqbroker/produce/service.py",
             "            level,\n            done.end,\n",
             "            level,\n            done.end if size else Position(0),\n",
         ),
@@ -167,12 +167,12 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "a queue that moved is delivered all the same",
         "two consumers of a group work on the same messages, one of them for nothing",
         (
-            "fmqbroker/delivery.py",
+            "fmqbroker/consume/delivery.py",
             "if batch is None or group.delivering(session, pick.queue) != pick.generation:",
             "if batch is None:",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_fetch_end.py::test_a_queue_that_moved_while_the_disk_was_read_is_not_delivered_to_the_old_holder",
+            "broker/fmqbroker/tests/consume/test_session_end.py::test_a_queue_that_moved_while_the_disk_was_read_is_not_delivered_to_the_old_holder",
         ),
         alone="what the old holder acknowledges then counts for nothing: a second guard",
     ),
@@ -213,12 +213,12 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "an ack of a lost message counts for the one at its offset",
         "what nobody has seen is called done",
         (
-            "fmqbroker/consumer_groups.py",
+            "fmqbroker/consume/group.py",
             "            end = min(end, self.epoch_ends.get((queue, epoch), first))\n",
             "            pass\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_fetch_epochs.py::test_an_ack_counts_for_no_other_message_that_has_its_offset",
+            "broker/fmqbroker/tests/consume/test_acks_over_epochs.py::test_an_ack_counts_for_no_other_message_that_has_its_offset",
         ),
         alone="only a policy that may lose gives an offset twice",
     ),
@@ -226,13 +226,13 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "a token without news is answered at once",
         "what an earlier term wrote is in the journal and not committed: it may be lost",
         (
-            "fmqbroker/offset_store.py",
+            "fmqbroker/consume/offsets/store.py",
             "            await "
             "(self._writing if self._writing.entries else self._written()).wait()\n",
             "            pass\n",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_offset_store.py::test_put_of_nothing_returns_once_what_an_earlier_term_wrote_is_committed",
+            "broker/fmqbroker/tests/consume/test_offset_store.py::test_put_of_nothing_returns_once_what_an_earlier_term_wrote_is_committed",
         ),
         alone="it takes a master that comes back, and is lost again within milliseconds",
     ),
@@ -250,9 +250,9 @@ SERVING: Final[tuple[Mutant, ...]] = (
     mutant(
         "the takeover journal writes over itself",
         "of all that was acked on the reader its file holds the last",
-        ("fmqbroker/takeover.py", "        self._end += len(data)\n", ""),
+        ("fmqbroker/consume/offsets/side_journal.py", "        self._end += len(data)\n", ""),
         tests=(
-            "broker/fmqbroker/tests/test_offset_store_taker.py::test_a_taker_stores_in_its_side_journal_and_checkpoints",
+            "broker/fmqbroker/tests/consume/test_side_journal.py::test_a_taker_stores_in_its_side_journal_and_checkpoints",
         ),
         alone="the record in ZooKeeper is at most a second older, and the checks excuse that",
     ),
@@ -265,7 +265,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "            full.settle()\n        except asyncio.CancelledError",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_offset_store.py::test_what_the_journal_does_not_take_is_not_called_stored",
+            "broker/fmqbroker/tests/consume/test_offset_store.py::test_what_the_journal_does_not_take_is_not_called_stored",
         ),
         alone="acks find room when messages do not: the last bytes of a disk must be taken, too",
     ),
@@ -278,7 +278,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
             "return (self._writing.entries, self._takeover, stored)",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_offset_store.py::test_what_is_being_stored_is_known_already",
+            "broker/fmqbroker/tests/consume/test_offset_store.py::test_what_is_being_stored_is_known_already",
         ),
         alone="of one version the higher floor wins, which is the later one but for a seek",
     ),
@@ -286,12 +286,12 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "acks that found no room are forgotten",
         "the next try has nothing to store, and its consumer is told that it is stored",
         (
-            "fmqbroker/group_table.py",
+            "fmqbroker/consume/registry.py",
             "                self._left = entries | self._left\n                self._waiters",
             "                self._waiters",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_fetch_stored.py::test_acks_that_found_no_room_are_stored_by_the_next_try",
+            "broker/fmqbroker/tests/consume/test_stored_progress.py::test_acks_that_found_no_room_are_stored_by_the_next_try",
         ),
         alone="acks find room when messages do not: the last bytes of a disk must be taken, too",
     ),
@@ -299,12 +299,12 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "what the store refuses is told as stored",
         "a seek is answered with OK though the reads were lost before it was stored",
         (
-            "fmqbroker/group_table.py",
+            "fmqbroker/consume/registry.py",
             "                error = refused  # whoever reads now has what was stored\n",
             "",
         ),
         tests=(
-            "broker/fmqbroker/tests/test_fetch_stored.py::test_what_the_store_refuses_is_not_told_as_stored",
+            "broker/fmqbroker/tests/consume/test_stored_progress.py::test_what_the_store_refuses_is_not_told_as_stored",
         ),
         alone="sessions are over by then; nobody seeks a group that lives in that very moment",
     ),

@@ -29,8 +29,8 @@ from e2e.events import (
 from e2e.traffic import Member as Reader
 from e2e.traffic import Plan, Sending
 from e2e.values import value_of
-from fmqbroker.commit import CommitFrontier
-from fmqbroker.journal import Journal
+from fmqbroker.journal.journal import Journal
+from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqcore.cluster import GroupConfig, GroupState, Member
 from fmqcore.columns import encode
 from fmqcore.crc import crc32c

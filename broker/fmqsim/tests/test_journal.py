@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fmqbroker.journal import Journal
+from fmqbroker.journal.journal import Journal
 from fmqbroker.tests.journal_kit import epoch, fill, settings
 from fmqsim.clock import SimClock
 from fmqsim.disk import Storage

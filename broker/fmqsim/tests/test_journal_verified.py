@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from fmqbroker.journal import Journal
+from fmqbroker.journal.journal import Journal
 from fmqbroker.tests.journal_kit import epoch, records, settings
 from fmqcore.journal.findings import Code
 from fmqcore.journal.segments import CHECKPOINT, index_name

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fmqbroker.settings import BrokerSettings
+from fmqbroker.runtime.settings import BrokerSettings
 from fmqoperator import crd
 from fmqoperator.resources.group import HOSTS
 from fmqoperator.resources.settings import DEFAULTS, BrokerTuning

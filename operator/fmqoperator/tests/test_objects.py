@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fmqbroker.settings import BrokerSettings
+from fmqbroker.runtime.settings import BrokerSettings
 from fmqcore.words import BrokerId
 from fmqoperator.objects import children, names
 from fmqoperator.objects.drift import drifted

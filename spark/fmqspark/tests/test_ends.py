@@ -9,7 +9,8 @@ from unittest.mock import patch
 import pytest
 from structlog.testing import CapturingLogger
 
-from fmqbroker.journal import Journal, recover
+from fmqbroker.journal import recovery as recover
+from fmqbroker.journal.journal import Journal
 from fmqbroker.tests.journal_kit import Clock, Life, settings
 from fmqclient.tests.journal_directory import codes as codes_of
 from fmqclient.tests.journal_directory import verify

@@ -1,0 +1,126 @@
+"""Progress as people see it: one row per queue and consumer group.
+
+A broker may have some hundred thousand rows, so they are made a few in each turn of the loop, and a
+client asks for them page by page. Nothing here changes anything.
+"""
+
+from collections.abc import AsyncIterator, Collection, Iterable
+from typing import NamedTuple
+
+from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
+
+from fmqbroker.consume.offsets.store import OffsetStore
+from fmqbroker.consume.registry import GroupTable
+from fmqbroker.journal.journal import Journal
+from fmqbroker.runtime.slices import Slices
+from fmqcore.cluster import TopicConfig
+from fmqcore.consume.lag import acked_above
+from fmqcore.journal.offsets import OffsetKey
+from fmqcore.words import GroupName
+from fmqproto.v1 import admin_pb2
+
+
+class RowPlace(NamedTuple):
+    """Where a row stands among all: they come in this order."""
+
+    topic: str
+    queue: int
+    group: str  # "" stands for a queue that no consumer group has read
+
+
+BEFORE_ALL = RowPlace("", -1, "")
+
+
+class OffsetRows:
+    """Makes them from what the broker knows at that moment."""
+
+    def __init__(
+        self, mine: GroupName, journal: Journal, offsets: OffsetStore, groups: GroupTable
+    ) -> None:
+        self._mine = mine
+        self._journal = journal
+        self._offsets = offsets
+        self._groups = groups
+
+    async def fill(
+        self,
+        reply: admin_pb2.OffsetsReply,
+        topics: Iterable[TopicConfig],
+        request: admin_pb2.OffsetsRequest,
+    ) -> None:
+        """Add the rows behind the requested place: `most` of them, or all."""
+        after = BEFORE_ALL
+        if request.HasField("after"):
+            after = RowPlace(request.after.topic, request.after.queue_id, request.after.group)
+        async for topic, queue, group in self._places(topics, request.group, after):
+            if request.most and len(reply.queues) >= request.most:
+                reply.more = True
+                return
+            self.add(reply.queues, topic, queue, group)
+
+    def add(
+        self,
+        rows: RepeatedCompositeFieldContainer[admin_pb2.QueueOffsets],
+        topic: TopicConfig,
+        queue: int,
+        group: str,
+    ) -> None:
+        """Add one row."""
+        begin = self._journal.begin_offset(topic.id, queue)
+        end = self._groups.committed(topic.id, queue)
+        row = rows.add(
+            broker_group=self._mine,
+            topic=topic.name,
+            queue_id=queue,
+            group=group,
+            committed=begin,
+            begin=begin,
+            end=end,
+            sought=self.sought_in(topic, group, (queue,))[queue],
+        )
+        entry = self._offsets.get(OffsetKey(group, topic.id, queue))
+        if entry is not None and not entry.deleted:
+            row.committed = entry.floor
+            row.acked = acked_above(entry, begin, end)
+        live = self._groups.get(group, topic.id)
+        if live is not None and queue < len(live.progress):
+            row.in_flight = live.progress[queue].in_flight_records
+            holder = live.holder(queue)
+            if holder is not None:
+                row.session, row.client = holder.id, holder.client
+
+    def sought_in(self, topic: TopicConfig, group: str, queues: Collection[int]) -> dict[int, int]:
+        """By queue, the seek since which its progress counts; 0 = none so far."""
+        live = self._groups.get(group, topic.id)
+        progress = [] if live is None else live.progress
+        found = self._offsets.get_all([OffsetKey(group, topic.id, queue) for queue in queues])
+        sought = dict.fromkeys(queues, 0)
+        for key, entry in found.items():
+            sought[key.queue_id] = entry.version if entry.deleted else entry.sought
+        held = {queue: progress[queue].sought for queue in queues if queue < len(progress)}
+        return sought | held
+
+    async def _places(
+        self, topics: Iterable[TopicConfig], group: str, after: RowPlace
+    ) -> AsyncIterator[tuple[TopicConfig, int, str]]:
+        slices = Slices()
+        for topic in topics:
+            await slices.step()
+            if topic.name < after.topic:
+                continue
+            groups = [group] if group else self._offsets.groups_in(topic.id)
+            first = max(after.queue, 0) if topic.name == after.topic else 0
+            for queue in range(first, topic.queues_in(self._mine)):
+                unread = not group
+                for name in groups:
+                    await slices.step()
+                    entry = self._offsets.get(OffsetKey(name, topic.id, queue))
+                    if entry is None or entry.deleted:
+                        continue
+                    unread = False
+                    if RowPlace(topic.name, queue, name) > after:
+                        yield topic, queue, name
+                if unread:
+                    await slices.step()
+                    if RowPlace(topic.name, queue, "") > after:
+                        yield topic, queue, ""

@@ -1,0 +1,106 @@
+"""Since when, and until when, clients got what they asked of this broker.
+
+The operator measures outages by it: it learns of a change later than clients do. A write counts as
+served only while a `send` would be acknowledged. A broker that stood still remembers the last look
+before. Times are ages on the monotonic clock, so that no other clock matters. Leaves nothing on
+disk.
+"""
+
+from dataclasses import dataclass
+
+from fmqbroker.produce.intake import Cause, Intake
+from fmqbroker.replication.view import MasterReplication, SlaveReplication
+from fmqbroker.serving.broker_group_state import GroupStore
+from fmqbroker.serving.gate import Gate
+from fmqcore.cluster import Mode
+from fmqcore.policy import HowMany, can_meet
+from fmqcore.words import BrokerId, Permission
+from fmqport.clock import Clock
+from fmqproto.v1 import admin_pb2
+
+
+@dataclass(slots=True)
+class Period:
+    """One kind of service: the current period, and the last moment at which it was seen."""
+
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def note(self, now_ms: int, *, served: bool) -> None:
+        """Record whether it is served now."""
+        if not served:
+            self.since_ms = None
+            return
+        if self.since_ms is None:
+            self.since_ms = now_ms
+        self.until_ms = now_ms
+
+
+class ServedPeriods:
+    """Of one broker, since its start."""
+
+    def __init__(
+        self,
+        me: BrokerId,
+        clock: Clock,
+        gate: Gate,
+        intake: Intake,
+        group: GroupStore,
+        master: MasterReplication,
+        slave: SlaveReplication,
+    ) -> None:
+        self._me = me
+        self._clock = clock
+        self._gate = gate
+        self._intake = intake
+        self._group = group
+        self._master = master
+        self._slave = slave
+        self.reads, self.writes = Period(), Period()
+
+    def note(self) -> None:
+        """Look now. The intake's watch calls it at each change and several times a second."""
+        now_ms, permission = self._clock.monotonic_ms(), self._gate.permission()
+        self.reads.note(now_ms, served=bool(permission & Permission.READ))
+        self.writes.note(now_ms, served=not self.unanswered())
+
+    def unanswered(self) -> str:
+        """Why no `send` would be acknowledged now; "" = one would be."""
+        refusal = self._intake.refusal()
+        return self._unconnected() if refusal is None else refusal.why
+
+    def report(self) -> admin_pb2.ServedPeriods:
+        """As the status reply gives it."""
+        self.note()
+        now_ms, upstream = self._clock.monotonic_ms(), self._slave.upstream
+        refusal = self._intake.refusal()
+        found = admin_pb2.ServedPeriods(heard_master=upstream.heard_master)
+        if upstream.heard_master:
+            found.heard_ms = now_ms - upstream.heard_ms
+        if refusal is None or refusal.cause is not Cause.ROLE:
+            found.unanswered = self.unanswered()
+        for period, kind in ((self.reads, "reads"), (self.writes, "writes")):
+            if period.since_ms is not None:
+                setattr(found, f"{kind}_for_ms", now_ms - period.since_ms)
+            elif period.until_ms is not None:
+                setattr(found, f"{kind}_ended_ms", now_ms - period.until_ms)
+        return found
+
+    def _unconnected(self) -> str:
+        """A slave that died is in the in-sync set until its link is given up: nothing is
+        acknowledged for which it is needed, though messages are taken."""
+        state, config = self._group.state.value, self._group.config
+        if state.mode is not Mode.MASTER or state.master != self._me:
+            return ""
+        linked = frozenset(b for b in state.isr if self._is_linked(b))
+        if config.policy.how_many is HowMany.ALL and linked != state.isr:
+            lacking = ", ".join(sorted(state.isr - linked))
+            return f"in-sync slaves are not connected: {lacking}"
+        me = config.member(self._me)
+        zones = {member.id: member.zone for member in config.slaves}
+        why = can_meet(config.policy, zones, "" if me is None else me.zone, linked)
+        return f"in-sync slaves are not connected: {why}" if why else ""
+
+    def _is_linked(self, broker: BrokerId) -> bool:
+        link = self._master.links.get(broker)
+        return link is not None and link.connected

@@ -1,0 +1,358 @@
+"""What people and the operator ask of one broker: topics, consumer groups, its own state.
+
+A refusal is the reply's typed `Error`; a call never fails for it. Offsets, seek and deletion are
+served by whoever holds READ: the master, or the slave in slave-consume. Order of effects: a seek
+or deletion is stored (`OffsetStore`) before it is answered.
+"""
+
+import asyncio
+from typing import Final
+
+from fmqbroker.admin.offset_rows import OffsetRows
+from fmqbroker.admin.served_periods import ServedPeriods
+from fmqbroker.cluster.topic_alteration import alter_topic
+from fmqbroker.cluster.view import ClusterView
+from fmqbroker.consume.offsets.store import OffsetStore
+from fmqbroker.consume.service import FetchService
+from fmqbroker.journal.journal import Journal
+from fmqbroker.produce.intake import Cause, Intake
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.replication.view import MasterReplication
+from fmqbroker.runtime.settings import BrokerSettings
+from fmqbroker.runtime.slices import Slices
+from fmqbroker.runtime.steady_clock import clock_doubt
+from fmqbroker.runtime.wire_errors import as_error
+from fmqbroker.serving.broker_group_state import GroupStore
+from fmqbroker.serving.gate import Gate
+from fmqcore.cluster import TopicConfig, TopicGroup
+from fmqcore.errors import (
+    FmqError,
+    InvalidArgument,
+    NotFound,
+    StaleAssignment,
+    UnknownQueue,
+    UnknownTopic,
+)
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
+from fmqcore.topic_changes import GroupChange
+from fmqcore.topic_numbers import conflict
+from fmqcore.version import VERSION
+from fmqcore.words import BrokerId, GroupName, Offset, Permission, Role, TopicId, require_name
+from fmqport.clock import Clock
+from fmqport.coordination import Coordination, SessionState
+from fmqproto.v1 import admin_pb2, client_pb2
+
+_DELETED_AT_ONCE: Final = 500
+"""Entries that one write deletes, or all of one topic."""
+_MOVED_AT_ONCE: Final = 200
+"""Queues that a seek moves in one turn of the loop."""
+
+
+class AdminService:
+    """The handlers of the `Admin` service."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        clock: Clock,
+        journal: Journal,
+        commit: CommitFrontier,
+        gate: Gate,
+        group: GroupStore,
+        cluster: ClusterView,
+        offsets: OffsetStore,
+        fetch: FetchService,
+        replication: MasterReplication,
+        coordination: Coordination,
+        intake: Intake,
+        periods: ServedPeriods,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._journal = journal
+        self._commit = commit
+        self._gate = gate
+        self._group = group
+        self._cluster = cluster
+        self._offsets = offsets
+        self._groups = fetch.groups
+        self._replication = replication
+        self._coordination = coordination
+        self._intake = intake
+        self._periods = periods
+        self._mine = GroupName(settings.group)
+        self._rows = OffsetRows(self._mine, journal, offsets, fetch.groups)
+        self._started_ms = clock.monotonic_ms()
+
+    # ---- topics
+    async def create_topic(
+        self, request: admin_pb2.CreateTopicRequest
+    ) -> admin_pb2.CreateTopicReply:
+        """Create a topic in ZooKeeper."""
+        groups = [TopicGroup(GroupName(g.group), g.queues, g.weight) for g in request.groups]
+        try:
+            topic = await self._cluster.create_topic(
+                request.name, request.queues, groups, if_not_exists=request.if_not_exists
+            )
+        except FmqError as error:
+            return admin_pb2.CreateTopicReply(error=as_error(error))
+        return admin_pb2.CreateTopicReply(topic=_route_of(topic))
+
+    async def alter_topic(self, request: admin_pb2.AlterTopicRequest) -> admin_pb2.AlterTopicReply:
+        """Give a topic more queues, more groups, other weights."""
+        changes = [
+            GroupChange(
+                GroupName(g.group),
+                g.queues if g.HasField("queues") else None,
+                g.weight if g.HasField("weight") else None,
+            )
+            for g in request.groups
+        ]
+        view, named = self._cluster, {change.group for change in changes}
+        if request.all_groups:
+            changes += [GroupChange(g) for g in view.lasting_groups() if g not in named]
+        try:
+            topic = await alter_topic(
+                self._coordination, self._settings.cluster, view, request.name,
+                request.queues, changes,
+            )  # fmt: skip
+        except FmqError as error:
+            return admin_pb2.AlterTopicReply(error=as_error(error))
+        return admin_pb2.AlterTopicReply(topic=_route_of(topic))
+
+    async def delete_topic(
+        self, request: admin_pb2.DeleteTopicRequest
+    ) -> admin_pb2.DeleteTopicReply:
+        """Delete a topic from ZooKeeper; its stored messages go with retention."""
+        try:
+            number = TopicId(request.id) if request.id else None
+            await self._cluster.delete_topic(request.name, number)
+        except FmqError as error:
+            return admin_pb2.DeleteTopicReply(error=as_error(error))
+        return admin_pb2.DeleteTopicReply()
+
+    # ---- consumer groups
+    async def offsets(self, request: admin_pb2.OffsetsRequest) -> admin_pb2.OffsetsReply:
+        """Progress per queue and consumer group; what lag is, see `fmqcore.consume.lag`."""
+        reply = admin_pb2.OffsetsReply()
+        try:
+            self._gate.require(Permission.READ)
+            await self._rows.fill(reply, self._topics(request.topic), request)
+            self._gate.require(Permission.READ)  # rows take many turns of the loop
+        except FmqError as error:
+            return admin_pb2.OffsetsReply(error=as_error(error))
+        return reply
+
+    async def seek(self, request: admin_pb2.SeekRequest) -> admin_pb2.SeekReply:
+        """Move a consumer group; a live session goes on from there."""
+        try:
+            return await self._seek(request)
+        except FmqError as error:
+            return admin_pb2.SeekReply(error=as_error(error))
+
+    async def delete_group(
+        self, request: admin_pb2.DeleteGroupRequest
+    ) -> admin_pb2.DeleteGroupReply:
+        """Forget a consumer group's progress; refused while a session of it lives."""
+        try:
+            deleted = await self._delete_group(request.group, request.topic)
+        except FmqError as error:
+            return admin_pb2.DeleteGroupReply(error=as_error(error))
+        return admin_pb2.DeleteGroupReply(deleted=deleted)
+
+    # ---- status
+    def _why(self) -> str:
+        """Why it serves what it serves, and what people must know beside it."""
+        damage, why, refusal = self._journal.damage, self._gate.why, self._intake.refusal()
+        if damage is not None:
+            return f"its journal is damaged: {damage}"
+        if doubt := clock_doubt(self._clock):
+            why = f"{why}; nothing is deleted by age: {doubt}"
+        if refusal is None or refusal.cause is Cause.ROLE:
+            return why
+        return f"{why}; it takes no messages: {refusal.why}"
+
+    async def status(self, _: admin_pb2.StatusRequest) -> admin_pb2.StatusReply:
+        """This broker about itself."""
+        gate, journal, state = self._gate, self._journal, self._group.state.value
+        me = BrokerId(self._settings.broker)
+        refusal = self._intake.refusal()
+        role = Role.MASTER if me == (state.master or self._group.config.master) else Role.SLAVE
+        return admin_pb2.StatusReply(
+            cluster=self._settings.cluster,
+            group=self._settings.group,
+            broker=me,
+            role=role.value,
+            permission=int(gate.permission()),
+            mode=state.mode.value,
+            epoch=state.epoch,
+            why=self._why(),
+            log_start=journal.log_start,
+            end=journal.end,
+            durable_end=journal.durable_end,
+            commit_end=self._commit.commit_end,
+            replicas=self._replicas() if role is Role.MASTER else [],
+            version=VERSION,
+            uptime_ms=self._clock.monotonic_ms() - self._started_ms,
+            zookeeper_connected=self._coordination.state is SessionState.CONNECTED,
+            reader=state.reader,
+            master=state.master,
+            refuses=journal.full,
+            refusal="" if refusal is None else refusal.why,
+            damage="" if journal.damage is None else str(journal.damage),
+            periods=self._periods.report(),
+        )
+
+    def _replicas(self) -> list[admin_pb2.ReplicaStatus]:
+        isr = self._group.state.value.isr
+        slaves = {member.id for member in self._group.config.slaves}
+        return [
+            admin_pb2.ReplicaStatus(
+                broker=broker,
+                connected=link.connected,
+                in_sync=broker in isr,
+                received_end=link.received_end,
+                durable_end=link.durable_end,
+                lag_bytes=max(self._journal.end - link.durable_end, 0),
+            )
+            for broker, link in sorted(self._replication.links.items())
+            if broker in slaves
+        ]
+
+    # ---- inside
+    def _topics(self, name: str) -> list[TopicConfig]:
+        """The topics that have queues here: the named one, or all."""
+        here = [t for t in self._cluster.topics.values() if t.queues_in(self._mine)]
+        found = [topic for topic in here if name in ("", topic.name)]
+        if name and not found:
+            raise UnknownTopic(f"topic {name} has no queue in group {self._mine}")
+        for topic in found:  # left out in silence, its lag would look like nothing
+            if (why := conflict(topic, self._journal.state.topics)) is not None:
+                raise why
+        return sorted(found, key=lambda topic: topic.name)
+
+    async def _seek(self, request: admin_pb2.SeekRequest) -> admin_pb2.SeekReply:
+        self._gate.require(Permission.READ)
+        require_name("consumer group", request.group)
+        if request.to not in client_pb2.StartAt.values():
+            raise InvalidArgument(f"seek to {request.to} is not known")
+        if not request.topic:
+            raise InvalidArgument("a seek names one topic")
+        (topic,) = self._topics(request.topic)
+        count = topic.queues_in(self._mine)
+        queues = sorted(set(request.queues)) or list(range(count))
+        if queues[-1] >= count:
+            raise UnknownQueue(f"topic {topic.name} has queues 0 to {count - 1} here")
+        slices, targets = Slices(), dict[int, Offset]()
+        for queue in queues:
+            await slices.step()
+            targets[queue] = await self._target(topic, queue, request)
+        self._gate.require(Permission.READ)
+        await self._move(topic, request, targets)
+        reply = admin_pb2.SeekReply()
+        for queue in queues:
+            await slices.step()
+            self._rows.add(reply.queues, topic, queue, request.group)
+        return reply
+
+    async def _target(
+        self, topic: TopicConfig, queue: int, request: admin_pb2.SeekRequest
+    ) -> Offset:
+        """Where a seek goes in one queue, within what is stored and committed."""
+        if not request.by_offset:
+            return await self._groups.position(topic.id, queue, request.to, request.to_ms)
+        begin = self._journal.begin_offset(topic.id, queue)
+        end = self._groups.committed(topic.id, queue)
+        return max(begin, min(Offset(request.offset), end))
+
+    async def _move(
+        self, topic: TopicConfig, request: admin_pb2.SeekRequest, targets: dict[int, Offset]
+    ) -> None:
+        if self._groups.get(request.group, topic.id) is None:
+            await self._groups.stored()  # what it had acked before it was dropped comes first
+            if not self._groups.has_begun(request.group, topic):
+                limits = self._groups.state_limits
+                limits.require_progress(request.group, topic.name, len(targets))
+        queues = list(targets)
+        for at in range(0, len(queues), _MOVED_AT_ONCE):
+            self._gate.require(Permission.READ)
+            part = {queue: targets[queue] for queue in queues[at : at + _MOVED_AT_ONCE]}
+            await self._move_some(topic, request, part)
+        await self._groups.stored()
+
+    async def _move_some(
+        self, topic: TopicConfig, request: admin_pb2.SeekRequest, targets: dict[int, Offset]
+    ) -> None:
+        """Looked at and moved in one turn of the loop."""
+        group = request.group
+        for queue, now in self._rows.sought_in(topic, group, targets).items():
+            if request.sought.get(queue, now) != now:
+                raise StaleAssignment(
+                    f"consumer group {group} was moved in queue {queue} of topic {topic.name} "
+                    "meanwhile: look where it is, and ask again"
+                )
+        live = self._groups.get(group, topic.id)
+        if live is not None and (gone := self._groups.fit(live)):  # it may not have heard yet
+            raise gone
+        versions = self._offsets.next_versions([OffsetKey(group, topic.id, q) for q in targets])
+        if live is None:
+            moved = {k: OffsetEntry(v, targets[k.queue_id], (), v) for k, v in versions.items()}
+            note = self._groups.opening_note(group, topic, temporary=False)
+            await self._offsets.put(note | moved)
+            return
+        now_ms = self._clock.monotonic_ms()
+        live.seek_all(targets, now_ms, {k.queue_id: v for k, v in versions.items()})
+        self._groups.changed(live)
+        await asyncio.sleep(0)
+
+    async def _delete_group(self, group: str, topic: str) -> int:
+        self._gate.require(Permission.READ)
+        slices, found = Slices(), list[tuple[TopicId, list[int]]]()
+        for topic_id in [t.id for t in self._topics(topic)] if topic else self._offsets.topics():
+            queues = self._offsets.queues_of(group, topic_id)
+            await slices.step(1 + len(queues))
+            if queues:
+                found.append((topic_id, queues))
+        if not found:
+            raise NotFound(f"consumer group {group} has no progress in group {self._mine}")
+        for topic_id, _ in found:
+            self._require_unused(group, topic_id)
+        deleted = 0
+        while found:
+            topics = [found.pop()]
+            entries = len(topics[0][1])
+            while found and entries + len(found[-1][1]) <= _DELETED_AT_ONCE:
+                topics.append(found.pop())
+                entries += len(topics[-1][1])
+            await self._forget(group, topics)
+            deleted += entries
+        return deleted
+
+    async def _forget(self, group: str, topics: list[tuple[TopicId, list[int]]]) -> None:
+        """One write, and no turn of the loop before it: a session must not join in between."""
+        self._gate.require(Permission.READ)
+        for topic_id, _ in topics:
+            self._require_unused(group, topic_id)
+            self._groups.forget(group, topic_id)
+        keys = [OffsetKey(group, topic_id, q) for topic_id, queues in topics for q in queues]
+        versions = self._offsets.next_versions(keys)
+        await self._offsets.put({key: tombstone(version) for key, version in versions.items()})
+
+    def _require_unused(self, group: str, topic_id: TopicId) -> None:
+        live = self._groups.get(group, topic_id)
+        if live is not None and live.sessions:
+            raise InvalidArgument(
+                f"consumer group {group} has {len(live.sessions)} live sessions on topic "
+                f"{live.topic}: stop them first"
+            )
+
+
+def _route_of(topic: TopicConfig) -> client_pb2.TopicRoute:
+    return client_pb2.TopicRoute(
+        name=topic.name,
+        id=topic.id,
+        groups=[
+            client_pb2.TopicGroup(group=g.group, weight=g.weight, queues=g.queues)
+            for g in topic.groups
+        ],
+    )

@@ -1,0 +1,365 @@
+"""A broker: the parts, put together, from its start to its end.
+
+Start: the data directory is locked and its journal recovered → ZooKeeper is reached (waited for,
+for ever) → the group and the cluster are read → nobody else lives under this broker's id
+(`serving/identity.py`) → the port is opened → all parts run, failover decides what is served.
+
+Orderly stop (SIGTERM), order of effects: new batches are refused and those that wait are
+acknowledged → failover gives the role up, flushes and takes the live node away, so that a slave
+may take over at once → the port is closed → the journal is flushed and marked clean → the ZooKeeper
+session ends. A stop that is not orderly leaves nothing undone that the next start does not do.
+
+What it is not: any decision. Five ports in, no other door to the world (DESIGN §2).
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from typing import Final, NoReturn, TypeVar
+
+import structlog
+
+from fmqbroker.admin.served_periods import ServedPeriods
+from fmqbroker.admin.service import AdminService
+from fmqbroker.app.health import Health, Running
+from fmqbroker.app.server import calls_of, streams_of
+from fmqbroker.cluster.view import ClusterView
+from fmqbroker.consume.idle_groups import IdleGroups
+from fmqbroker.consume.offsets.side_journal import SideDisk
+from fmqbroker.consume.offsets.store import OffsetStore
+from fmqbroker.consume.service import FetchService
+from fmqbroker.consume.topic_sweep import TopicSweep
+from fmqbroker.data.retention import Retention
+from fmqbroker.data.segment_service import SegmentService
+from fmqbroker.data.topic_claims import TopicClaims
+from fmqbroker.failover.loop import Failover
+from fmqbroker.journal.journal import Journal
+from fmqbroker.produce.service import ProduceService
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.replication.master import MasterReplication
+from fmqbroker.replication.slave import SlaveReplication
+from fmqbroker.runtime.notifier import wait_any
+from fmqbroker.runtime.settings import BrokerSettings
+from fmqbroker.runtime.steady_clock import SteadyClock, clock_doubt
+from fmqbroker.serving.broker_group_state import GroupStore
+from fmqbroker.serving.gate import Gate
+from fmqbroker.serving.identity import Identity, begin, forget_promises
+from fmqcore.errors import InvalidArgument, Unavailable
+from fmqcore.words import BrokerId
+from fmqport.clock import Clock
+from fmqport.coordination import Coordination
+from fmqport.disk import Disk
+from fmqport.lifecycle import Lifecycle
+from fmqport.transport import Server, Transport
+
+T = TypeVar("T")
+_log = structlog.get_logger()
+
+_DRAIN_S: Final = 0.5  # an orderly stop: what waits for its ack may still get it
+_GRACE_S: Final = 0.1  # and what was sent may still be read
+_TELL_S: Final = 5.0  # how often we say that we still wait for ZooKeeper
+_AGAIN_S: Final = 1.0
+_FOR_EVER_S: Final = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The world, as a broker sees it."""
+
+    clock: Clock
+    transport: Transport
+    disk: Disk
+    coordination: Coordination
+    lifecycle: Lifecycle
+
+
+class Broker:
+    """One broker of one group. `run` is its life."""
+
+    def __init__(self, settings: BrokerSettings, ports: Ports) -> None:
+        self._clock = SteadyClock(ports.clock)
+        self._ports = replace(ports, clock=self._clock)
+        self.health = Health(ports.disk, self._clock)  # of use before, while and after it runs
+        self._settings = settings
+
+    async def run(self) -> None:
+        """Until an orderly stop was asked for. Raises a `FmqError` that says why it cannot be."""
+        settings, ports = self._settings, self._ports
+        async with AsyncExitStack() as stack:
+            journal = await Journal.open(ports.disk, settings, ports.clock, ports.lifecycle)
+            stack.push_async_callback(journal.close)
+            self._clock.note_newest(journal.last_ms)
+            _log.info("journal_open", end=journal.end, epoch=journal.epoch, clean=journal.clean)
+            self.health.stage = "waiting for ZooKeeper"
+            stack.push_async_callback(ports.coordination.close)
+            group = GroupStore(
+                ports.coordination,
+                ports.clock,
+                settings.cluster,
+                settings.group,
+                BrokerId(settings.broker),
+            )
+            view = ClusterView(ports.coordination, settings.cluster)
+            claims = TopicClaims(
+                journal,
+                view,
+                ports.coordination,
+                settings.cluster,
+                ports.clock,
+                settings.group,
+            )
+            if identity := await self._unless_stopped(self._arrive(group, view, claims)):
+                parts = _Parts(settings, ports, journal, group, view, claims, identity)
+                await parts.run(self.health)
+            if journal.damage is not None:
+                raise journal.damage  # after all has ended in order: not as if nothing were wrong
+
+    async def _arrive(self, group: GroupStore, view: ClusterView, claims: TopicClaims) -> Identity:
+        """Read the cluster, and see that my name is free; who I am from now on."""
+        await self._read_cluster(group, view, claims)
+        settings, ports = self._settings, self._ports
+        me = BrokerId(settings.broker)
+        identity = await begin(me, group, ports.disk, ports.clock, settings.grant_ms)
+        group.replaces(identity.earlier)
+        return identity
+
+    async def _read_cluster(
+        self, group: GroupStore, view: ClusterView, claims: TopicClaims
+    ) -> None:
+        """First contact: wait for ZooKeeper as long as it takes, then read what it holds of us."""
+        async with asyncio.TaskGroup() as tasks:
+            telling = tasks.create_task(self._tell_that_we_wait())
+            await self._ports.coordination.start(_FOR_EVER_S)
+            telling.cancel()
+        while True:
+            try:
+                await group.load()
+                await view.load()
+                await claims.claim()
+                break
+            except Unavailable as error:
+                _log.warning("waiting_for_zookeeper", why=str(error))
+                await self._ports.clock.sleep(_AGAIN_S)
+        me, config = BrokerId(self._settings.broker), group.config
+        if config.member(me) is None:
+            members = ", ".join(member.id for member in config.members)
+            raise InvalidArgument(
+                f"broker {me} is no member of group {config.group} (its members: {members}): "
+                "start it with the id it has there, or add it"
+            )
+
+    async def _tell_that_we_wait(self) -> None:
+        await self._ports.clock.sleep(_AGAIN_S)
+        while True:
+            _log.warning("waiting_for_zookeeper", address=self._settings.zookeeper)
+            await self._ports.clock.sleep(_TELL_S)
+
+    async def _unless_stopped(self, work: Awaitable[T]) -> T | None:
+        """Do it, unless we are asked to stop meanwhile: None then."""
+        doing = asyncio.ensure_future(work)
+        stopping = asyncio.ensure_future(self._ports.lifecycle.stopping.wait())
+        try:
+            await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not doing.done():
+                return None
+            return await doing
+        finally:
+            stopping.cancel()
+            doing.cancel()
+            await asyncio.wait((doing, stopping))
+
+
+class _Parts:
+    """The parts of a running broker."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        ports: Ports,
+        journal: Journal,
+        group: GroupStore,
+        view: ClusterView,
+        claims: TopicClaims,
+        identity: Identity,
+    ) -> None:
+        clock, incarnation = ports.clock, identity.incarnation
+        self._identity, self._settings, self._ports = identity, settings, ports
+        self._journal = journal
+        self._group = group
+        self._view, self._claims = view, claims
+        self._departure = _Departure(ports.lifecycle)
+        self._gate, self._commit = Gate(clock), CommitFrontier()
+        side = SideDisk(ports.disk, ports.lifecycle)
+        self._offsets = OffsetStore(side, journal, self._commit, group, settings, clock)
+        self._master = MasterReplication(settings, clock, journal, self._commit, group, incarnation)
+        self._slave = SlaveReplication(
+            settings,
+            clock,
+            ports.transport,
+            journal,
+            self._commit,
+            group,
+            incarnation,
+            self._master.reconciling,
+            identity.granted_ms,
+        )
+        me = BrokerId(settings.broker)
+        self._retention = Retention(
+            me, journal, self._commit, group, self._master, self._slave, clock, self._clock_doubt
+        )
+        self._failover = Failover(
+            self._gate,
+            group,
+            journal,
+            self._commit,
+            self._offsets,
+            self._master,
+            self._slave,
+            settings,
+            clock,
+            self._departure,
+            incarnation,
+        )
+        self._produce = ProduceService(journal, self._commit, self._gate, view, settings, clock)
+        self._fetch = FetchService(
+            settings, clock, journal, self._commit, self._gate, view, self._offsets
+        )
+        self._periods, self._admin = self._make_admin(me, ports)
+        self._segments = SegmentService(settings, clock, journal, self._commit)
+        self._idle_groups, self._sweep = self._make_sweeps()
+
+    def _make_admin(self, me: BrokerId, ports: Ports) -> tuple[ServedPeriods, AdminService]:
+        """What answers people and the operator."""
+        clock, intake = ports.clock, self._produce.intake
+        periods = ServedPeriods(
+            me, clock, self._gate, intake, self._group, self._master, self._slave
+        )
+        admin = AdminService(
+            self._settings,
+            clock,
+            self._journal,
+            self._commit,
+            self._gate,
+            self._group,
+            self._view,
+            self._offsets,
+            self._fetch,
+            self._master,
+            ports.coordination,
+            intake,
+            periods,
+        )
+        return periods, admin
+
+    def _clock_doubt(self) -> str:
+        return clock_doubt(self._ports.clock)
+
+    def _make_sweeps(self) -> tuple[IdleGroups, TopicSweep]:
+        """What deletes consumer progress."""
+        journal, gate, offsets, clock = self._journal, self._gate, self._offsets, self._ports.clock
+        groups, retention_ms = self._fetch.groups, self._settings.offsets_retention_ms
+        doubt = self._clock_doubt
+        idle_groups = IdleGroups(journal, gate, offsets, groups, clock, retention_ms, doubt)
+        return idle_groups, TopicSweep(journal, gate, self._view, offsets, groups, clock)
+
+    async def run(self, health: Health) -> None:
+        """Open the port, run all duties, and end them in order when we are asked to stop."""
+        server = await self._listen()
+        health.running, health.stage = self._running(), ""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                duties = [
+                    tasks.create_task(duty)
+                    for duty in (
+                        self._journal.run(),
+                        self._group.run(),
+                        self._view.run(),
+                        self._claims.run(),
+                        self._offsets.run(),
+                        self._fetch.run(),
+                        self._master.run(),
+                        self._slave.run(),
+                        self._retention.run(),
+                        self._sweep.run(),
+                        self._produce.intake.watch(self._periods.note),
+                        self._idle_groups.run(),
+                        self._fetch.groups.state_limits.run(self._ports.clock),
+                        self._give_way(),
+                        self._forget_promises(),
+                    )
+                ]
+                failover = tasks.create_task(self._failover.run())
+                await self._ports.lifecycle.stopping.wait()
+                _log.info("stopping")
+                health.stage = "stopping"
+                await asyncio.gather(self._produce.drain(_DRAIN_S), self._fetch.drain(_DRAIN_S))
+                self._departure.stopping.set()
+                await failover
+                await server.close(_GRACE_S)
+                for duty in duties:
+                    duty.cancel()
+        finally:
+            await server.close(0)
+            _log.info("stopped", end=self._journal.end, epoch=self._journal.epoch)
+
+    async def _forget_promises(self) -> None:
+        ports, grant_ms = self._ports, self._settings.grant_ms
+        await forget_promises(self._identity, self._group, ports.disk, ports.clock, grant_ms)
+
+    async def _give_way(self) -> None:
+        """My journal is damaged and another broker has it whole: stop, so that it is read there.
+
+        With nobody else there I go on: what is damaged cannot be read, all else can.
+        """
+        me = BrokerId(self._settings.broker)
+        while True:
+            state = self._group.state.value
+            others = (state.isr | {state.master}) - {me}
+            if self._journal.damage is not None and others & self._group.live.keys():
+                _log.error("stopping_as_the_journal_is_damaged", why=str(self._journal.damage))
+                self._ports.lifecycle.stopping.set()
+                return
+            await wait_any(self._journal.damaged, self._group.changed)
+
+    def _running(self) -> Running:
+        return Running(
+            BrokerId(self._settings.broker),
+            self._gate,
+            self._group,
+            self._journal,
+            self._commit,
+            self._view,
+            self._offsets,
+            self._fetch,
+            self._master,
+            self._slave,
+            self._segments,
+            self._ports.clock,
+            self._produce.intake,
+            self._idle_groups,
+        )
+
+    async def _listen(self) -> Server:
+        settings, config = self._settings, self._group.config
+        member = config.member(BrokerId(settings.broker))
+        address = settings.listen or (member.address if member is not None else "")
+        server = await self._ports.transport.serve(
+            address,
+            calls=calls_of(self._view, self._failover, self._admin, self._segments),
+            streams=streams_of(self._produce, self._fetch, self._master, self._segments),
+        )
+        _log.info("listening", broker=settings.broker, group=settings.group, address=address)
+        return server
+
+
+class _Departure:
+    """A `Lifecycle` whose orderly stop begins when what waits for its acks has been served."""
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self.stopping = asyncio.Event()
+        self._lifecycle = lifecycle
+
+    def fatal(self, reason: str) -> NoReturn:
+        """See `Lifecycle`."""
+        self._lifecycle.fatal(reason)

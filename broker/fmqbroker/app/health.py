@@ -1,0 +1,150 @@
+"""Is this broker well? What a probe is told, from the start of the process on.
+
+| asked | answered yes |
+|---|---|
+| started | at once: a recovery may take its time |
+| alive | whenever the event loop turns: that is what answering proves |
+| ready | registered in ZooKeeper, in its role, and a flushed write to its disk has just returned |
+
+In its role: it serves what it was granted (who holds WRITE takes messages, see
+`produce/intake.py`); or it follows a master, or waits its turn behind the slave that serves the
+reads. Asked whether it is ready to serve reads at least (`/readyz?serves=reads`), one that refuses
+messages is ready, too: a probe that decides about connections must not take the reads away. The
+write goes through the same thread as the journal's, behind what waits there: a disk that hangs or
+fails answers no to this before a client finds out. Nothing here is decided by it but where a
+probe's asker sends new connections: who serves is decided by leases alone.
+
+Leaves on disk: `probe`, one page, from the first time that anybody asked.
+"""
+
+import asyncio
+from typing import Final, NamedTuple
+
+from fmqbroker.cluster.view import ClusterView
+from fmqbroker.consume.idle_groups import IdleGroups
+from fmqbroker.consume.offsets.store import OffsetStore
+from fmqbroker.consume.service import FetchService
+from fmqbroker.data.segment_service import SegmentService
+from fmqbroker.journal.journal import Journal
+from fmqbroker.produce.intake import Intake
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.replication.view import MasterReplication, SlaveReplication
+from fmqbroker.serving.broker_group_state import GroupStore
+from fmqbroker.serving.gate import Gate
+from fmqcore.cluster import Mode
+from fmqcore.words import BrokerId, Permission
+from fmqport.clock import Clock
+from fmqport.disk import Disk, DiskFailed, DiskFile, DiskFull
+
+NAME: Final = "probe"
+_PAGE_BYTES: Final = 4096
+_PATIENCE_S: Final = 2.0
+
+
+class Answer(NamedTuple):
+    """Of a probe; `why` is a sentence for people."""
+
+    well: bool
+    why: str
+
+
+class Running(NamedTuple):
+    """What there is to look at once the broker has arrived (`metrics.py` looks too)."""
+
+    me: BrokerId
+    gate: Gate
+    group: GroupStore
+    journal: Journal
+    commit: CommitFrontier
+    view: ClusterView
+    offsets: OffsetStore
+    fetch: FetchService
+    master: MasterReplication
+    slave: SlaveReplication
+    segments: SegmentService
+    clock: Clock
+    intake: Intake
+    idle_groups: IdleGroups
+
+
+class Health:
+    """Of one broker. `stage` says what keeps it from being ready, "" once it runs."""
+
+    def __init__(self, disk: Disk, clock: Clock) -> None:
+        self.stage = "recovering the journal"
+        self.running: Running | None = None
+        self.probe_ms = -1  # how long the last flushed write took
+        self._disk = disk
+        self._clock = clock
+        self._file: DiskFile | None = None
+        self._probing = asyncio.Lock()
+
+    def started(self) -> Answer:
+        """The process is there."""
+        return Answer(True, self.stage or "running")
+
+    def alive(self) -> Answer:
+        """The loop turns."""
+        return Answer(True, "the event loop turns")
+
+    async def ready(self, *, reads_suffice: bool = False) -> Answer:
+        """See the table above. `reads_suffice`: a broker that serves reads may refuse messages."""
+        if self.stage or self.running is None:
+            return Answer(False, self.stage)
+        in_role = role_of(self.running, reads_suffice=reads_suffice)
+        if not in_role.well:
+            return in_role
+        disk = await self._flushed()
+        return disk if not disk.well else Answer(True, f"{in_role.why}; {disk.why}")
+
+    async def _flushed(self) -> Answer:
+        """Write one page and fsync it, behind whatever the journal has to write."""
+        begun_ms = self._clock.monotonic_ms()
+        try:
+            async with asyncio.timeout(_PATIENCE_S), self._probing:
+                file = await self._opened()
+                await file.write([(0, [bytes(_PAGE_BYTES)])], sync=True)
+        except DiskFull as error:
+            return Answer(True, f"the disk is full: {error}")
+        except DiskFailed as error:
+            return Answer(False, f"the disk fails: {error}")
+        except TimeoutError:
+            waited_ms = self._clock.monotonic_ms() - begun_ms
+            return Answer(False, f"a flushed write has no answer for {waited_ms} ms")
+        finally:
+            self.probe_ms = self._clock.monotonic_ms() - begun_ms
+        return Answer(True, f"a flushed write took {self.probe_ms} ms")
+
+    async def _opened(self) -> DiskFile:
+        if self._file is None:
+            try:
+                self._file = await self._disk.open(NAME)
+            except FileNotFoundError:
+                self._file = await self._disk.create(NAME, _PAGE_BYTES)
+        return self._file
+
+
+def role_of(running: Running, *, reads_suffice: bool = False) -> Answer:
+    """Does it do what the group's state gives it to do?"""
+    me, gate, group, slave = running.me, running.gate, running.group, running.slave
+    if not group.standing and not gate.permission():
+        return Answer(False, "not registered in ZooKeeper")
+    state = group.state.value
+    if granted := gate.permission():
+        serves, refusal = running.intake.serves(), running.intake.refusal()
+        does = f"{state.mode.value}: serves {serves.name}"
+        if refusal is None or not granted & Permission.WRITE:
+            return Answer(True, does)
+        well = reads_suffice and bool(serves & Permission.READ)
+        return Answer(well, f"{does}; it takes no messages: {refusal.why}")
+    member = group.config.member(me)
+    if member is not None and not member.permission:
+        return Answer(True, "may serve nothing: its configured permission is NONE")
+    master = state.master or group.config.master
+    if me == master and state.mode is not Mode.SLAVE_CONSUME:
+        return Answer(False, f"master, serves nothing: {gate.why}")
+    if me == master:
+        return Answer(False, f"{state.reader} serves the reads; this master catches up: {gate.why}")
+    if state.mode is Mode.MASTER and not slave.upstream.connected:
+        return Answer(False, f"slave, not linked to its master {master}")
+    return Answer(True, f"slave, {state.mode.value}")

@@ -1,0 +1,116 @@
+"""A broker as a process: real ports, logs on standard error, an exit status that says why.
+
+What it is not: the broker itself (`broker.py`), nor the command line (`fmqclient.cli.broker`).
+"""
+
+import asyncio
+import gc
+import platform
+from typing import Final
+
+import structlog
+import uvloop
+
+from fmqbroker.app.broker import Broker, Ports
+from fmqbroker.app.http import pages_of
+from fmqbroker.runtime.settings import BrokerSettings
+from fmqcore import errors
+from fmqcore.errors import FmqError
+from fmqcore.version import VERSION
+from fmqport.disk import DiskFailed
+from fmqport.files import FileDisk
+from fmqport.logs import log_to_stderr
+from fmqport.process import FATAL_EXIT, ProcessLifecycle
+from fmqport.rpc import GrpcTransport
+from fmqport.system import SystemClock
+from fmqport.transport import TransportError
+from fmqport.zk.hosts import unresolved
+from fmqport.zk.session import ZooKeeperSession
+
+_log = structlog.get_logger()
+
+EXIT_STATUS: Final[tuple[tuple[type[FmqError], int], ...]] = (
+    (errors.CorruptJournal, 65),  # sysexits' EX_DATAERR
+    (TransportError, 69),  # EX_UNAVAILABLE: the address to listen on is taken
+    (DiskFailed, 74),  # EX_IOERR
+    (errors.StorageFull, 74),
+    (errors.DirectoryLocked, 75),  # EX_TEMPFAIL: another broker works on the data directory
+    (errors.NameTaken, 75),  # or lives under this broker's id
+    (errors.NotFound, 78),  # EX_CONFIG: no such group
+    (errors.InvalidArgument, 78),
+    (errors.Malformed, 78),  # the group's configuration does not decode
+)
+"""Why a broker did not start, or could not go on. 0 = an orderly stop was asked for."""
+
+_GC_THRESHOLDS: Final = (50_000, 20, 50)
+"""The hot path makes few cycles and many short-lived objects: look for cycles less often."""
+
+
+def run_broker(settings: BrokerSettings) -> int:
+    """Run one broker until SIGTERM or SIGINT; return the exit status."""
+    log_to_stderr()
+    gc.set_threshold(*_GC_THRESHOLDS)
+    try:
+        return _run_to_its_end(settings)
+    except Exception:  # noqa: BLE001  # the last place that can tell
+        # Where it came from must be in the log: nobody can run it again and see the same.
+        _log.critical("broker_ends", why="this is a bug", exc_info=True)
+        return FATAL_EXIT
+
+
+def _run_to_its_end(settings: BrokerSettings) -> int:
+    status = 0
+    try:
+        # The same loop, written in C: a seventh less CPU per message (docs/performance.md).
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(settings))
+    except* FmqError as group:
+        error = _first(group)
+        _log.error("broker_ends", why=str(error), kind=type(error).__name__)
+        status = _status_of(error)
+    return status
+
+
+async def _run(settings: BrokerSettings) -> None:
+    _log.info(
+        "broker_starts",
+        version=VERSION,
+        python=platform.python_version(),
+        cluster=settings.cluster,
+        group=settings.group,
+        broker=settings.broker,
+        data_dir=str(settings.data_dir),
+    )
+    disk = FileDisk(settings.data_dir)
+    try:
+        coordination = ZooKeeperSession(settings.zookeeper, timeout_ms=settings.session_timeout_ms)
+        ports = Ports(SystemClock(), GrpcTransport(), disk, coordination, ProcessLifecycle())
+        telling = asyncio.create_task(_tell_unresolved(settings.zookeeper))
+        broker = Broker(settings, ports)
+        try:
+            async with pages_of(settings, broker.health):
+                await broker.run()
+        finally:
+            telling.cancel()
+            await asyncio.wait([telling])
+    finally:
+        await disk.close()
+
+
+async def _tell_unresolved(address: str) -> None:
+    """At the start, once: it goes on waiting, as the name may become known."""
+    for name, why in (await unresolved(address)).items():
+        _log.warning("zookeeper_name_does_not_resolve", name=name, why=why, address=address)
+
+
+def _first(group: BaseExceptionGroup[FmqError]) -> FmqError:
+    """Of what went wrong at once, the first: the others are most often its consequences."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, FmqError)
+    return error
+
+
+def _status_of(error: FmqError) -> int:
+    return next((status for kind, status in EXIT_STATUS if isinstance(error, kind)), FATAL_EXIT)

@@ -1,0 +1,5 @@
+"""The whole cluster as this broker knows it: groups, live brokers, topics, routes.
+
+`view` follows ZooKeeper and answers from memory; `topic_alteration` changes a topic by compare-and-
+set. Nothing here knows this broker's own role.
+"""

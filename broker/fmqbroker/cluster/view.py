@@ -1,0 +1,420 @@
+"""The whole cluster as this broker knows it: every group's config, state, live brokers; topics.
+
+Read from ZooKeeper, followed by watches; a node that does not decode keeps what was known before.
+Answers `Routes`, so that any broker can tell any client about the whole cluster; creates and
+deletes topics. Never decides who serves: that is `failover/loop.py`, for the own group alone.
+Leaves in ZooKeeper: `topics` (the numbers) and `topics/<t>`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Final
+
+import structlog
+
+from fmqbroker.runtime.notifier import Signal
+from fmqbroker.runtime.slices import Slices
+from fmqcore import paths
+from fmqcore.cluster import (
+    GroupConfig,
+    GroupState,
+    Mode,
+    Removal,
+    TopicConfig,
+    TopicGroup,
+    config_from_json,
+    state_from_json,
+    topic_from_json,
+    topic_to_json,
+)
+from fmqcore.errors import AlreadyExists, InvalidArgument, Malformed, NotFound, Unavailable
+from fmqcore.topic_numbers import TopicNumbers, numbers_from_json
+from fmqcore.words import (
+    MAX_QUEUES,
+    BrokerId,
+    GroupName,
+    Permission,
+    Role,
+    TopicId,
+    is_name,
+    require_name,
+)
+from fmqport.coordination import BadVersion, Coordination, NodeExists
+from fmqport.topic_ids import forget_topic_id, next_topic_id, topic_numbers
+from fmqproto.v1 import client_pb2
+
+_log = structlog.get_logger()
+
+_AGAIN_S: Final = 1.0
+"""After a read that failed: try again so much later, if no watch calls before."""
+
+
+class ClusterView:
+    """Cached and watched; may be stale while ZooKeeper is away (epochs tell)."""
+
+    configs: dict[GroupName, GroupConfig]
+    states: dict[GroupName, GroupState]
+    live: dict[GroupName, frozenset[BrokerId]]
+    topics: dict[str, TopicConfig]
+    topics_by_id: dict[TopicId, TopicConfig]
+    numbers: TopicNumbers | None  # as last read; None: they do not decode
+    changed: Signal
+
+    def __init__(self, coordination: Coordination, cluster: str) -> None:
+        self.configs, self.states, self.live = {}, {}, {}
+        self.topics, self.topics_by_id = {}, {}
+        self.numbers = TopicNumbers()
+        self.changed = Signal()
+        self._coordination = coordination
+        self._cluster = cluster
+        self._reading = asyncio.Lock()  # one reader at a time: what is known never goes back
+        self._refreshes_begun = 0
+        self._wake = asyncio.Event()
+        self._dirty: dict[tuple[str, str], None] = {}  # (kind, name), in the order they fired
+        self._unwatch: dict[tuple[str, str], list[Callable[[], None]]] = {}
+
+    # ---- following
+    async def load(self) -> None:
+        """First read of everything. Raises `Unavailable`."""
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Read everything again, as new as can be: for who misses what was just made elsewhere.
+
+        Callers that come while one is waiting share its read. Raises `Unavailable`.
+        """
+        wanted = self._refreshes_begun + 1
+        async with self._reading:
+            if self._refreshes_begun >= wanted:
+                return
+            self._refreshes_begun += 1
+            await self._coordination.sync(paths.cluster_root(self._cluster))
+            keys = [("groups", ""), ("topics", "")]
+            keys += [("group", name) for name in sorted(self.configs)]
+            keys += [("topic", name) for name in sorted(self.topics)]
+            await self._read(keys)
+
+    async def run(self) -> None:
+        """Follow the watches until cancelled."""
+        self._watch(("groups", ""), paths.groups_node(self._cluster))
+        self._watch(("topics", ""), paths.topics_node(self._cluster))
+        for group in sorted(self.configs):
+            self._watch_group(group)
+        for topic in sorted(self.topics):
+            self._watch_topic(topic)
+        try:
+            while True:
+                await self._follow_once()
+        finally:
+            for key in list(self._unwatch):
+                self._stop_watching(key)
+
+    async def _follow_once(self) -> None:
+        await self._wake.wait()
+        self._wake.clear()
+        dirty, self._dirty = self._dirty, {}
+        try:
+            async with self._reading:
+                await self._read(list(dirty))
+        except Unavailable:
+            self._dirty = dirty | self._dirty
+            try:
+                async with asyncio.timeout(_AGAIN_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                self._wake.set()
+
+    def _watch(self, key: tuple[str, str], *nodes: str) -> None:
+        def fired() -> None:
+            self._dirty[key] = None
+            self._wake.set()
+
+        if key not in self._unwatch:
+            self._unwatch[key] = [self._coordination.watch(node, fired) for node in nodes]
+
+    def _watch_group(self, group: GroupName) -> None:
+        where = (paths.config_node, paths.state_node, paths.live_node)
+        self._watch(("group", group), *(node(self._cluster, group) for node in where))
+
+    def _watch_topic(self, topic: str) -> None:
+        self._watch(("topic", topic), paths.topic_node(self._cluster, topic))
+
+    def _stop_watching(self, key: tuple[str, str]) -> None:
+        for stop in self._unwatch.pop(key, ()):
+            stop()
+
+    # ---- reading; the lock is held
+    async def _read(self, keys: Sequence[tuple[str, str]]) -> None:
+        readers: dict[str, Callable[[str], Awaitable[None]]] = {
+            "groups": self._read_groups,
+            "group": self._read_group,
+            "topics": self._read_topics,
+            "topic": self._read_topic,
+        }
+        try:
+            for kind, name in keys:
+                try:
+                    await readers[kind](name)
+                except Malformed as error:
+                    _log.error("cluster view: old value kept", of=f"{kind} {name}", why=str(error))
+        finally:
+            self.changed.notify()
+
+    async def _read_groups(self, _: str) -> None:
+        names = await self._coordination.children(paths.groups_node(self._cluster))
+        present = [GroupName(name) for name in names]
+        for gone in sorted(self.configs.keys() - set(present)):
+            self._stop_watching(("group", gone))
+            for known in (self.configs, self.states, self.live):
+                known.pop(gone, None)
+        for new in present:
+            if self._unwatch:  # running
+                self._watch_group(new)
+            if new not in self.configs:
+                await self._try(self._read_group, new)
+
+    async def _read_group(self, name: str) -> None:
+        group = GroupName(name)
+        config = await self._coordination.get(paths.config_node(self._cluster, group))
+        if config is None:
+            return
+        state = await self._coordination.get(paths.state_node(self._cluster, group))
+        live = await self._coordination.children(paths.live_node(self._cluster, group))
+        self.live[group] = frozenset(map(BrokerId, live))
+        self.configs[group] = config_from_json(config.data)
+        self.states[group] = state_from_json(state.data) if state else GroupState()
+
+    async def _read_topics(self, _: str) -> None:
+        numbers = await self._coordination.get(paths.topics_node(self._cluster))
+        try:
+            self.numbers = TopicNumbers() if numbers is None else numbers_from_json(numbers.data)
+        except Malformed as error:
+            self.numbers = None
+            _log.error("cluster view: not known", of="topic numbers", why=str(error))
+        present = await self._coordination.children(paths.topics_node(self._cluster))
+        for gone in sorted(self.topics.keys() - set(present)):
+            self._forget_topic(gone)
+        for new in present:
+            if new not in self.topics:
+                if self._unwatch:  # running: also for one that does not decode now
+                    self._watch_topic(new)
+                await self._try(self._read_topic, new)
+
+    async def _try(self, read: Callable[[str], Awaitable[None]], name: str) -> None:
+        """One that does not decode must not hide those behind it."""
+        try:
+            await read(name)
+        except Malformed as error:
+            _log.error("cluster view: not known", of=name, why=str(error))
+
+    async def _read_topic(self, name: str) -> None:
+        node = await self._coordination.get(paths.topic_node(self._cluster, name))
+        if node is None:
+            self._forget_topic(name)
+            return
+        topic = topic_from_json(node.data)
+        old = self.topics.get(name)
+        if old is not None and old.id != topic.id:
+            self.topics_by_id.pop(old.id, None)
+        self.topics[name] = self.topics_by_id[topic.id] = topic
+        if self._unwatch:  # running
+            self._watch_topic(name)
+
+    def _forget_topic(self, name: str) -> None:
+        self._stop_watching(("topic", name))
+        topic = self.topics.pop(name, None)
+        if topic is not None:
+            self.topics_by_id.pop(topic.id, None)
+
+    # ---- routes
+    async def routes(self, topics: Sequence[str]) -> client_pb2.RouteReply:
+        """The route table; only those topics if any are named. Unknown ones are left out.
+
+        Made in short turns of the loop. The groups are as of the end, all at one moment: who serves
+        must be consistent. Each topic is as of a moment since the call.
+        """
+        reply, slices = client_pb2.RouteReply(cluster=self._cluster), Slices()
+        for name in topics or sorted(self.topics):
+            if topic := self.topics.get(name):
+                reply.topics.append(topic_route(topic))
+            await slices.step()
+        reply.groups.extend(self._group_route(group) for group in sorted(self.configs))
+        return reply
+
+    def _group_route(self, group: GroupName) -> client_pb2.GroupRoute:
+        config = self.configs[group]
+        state = self.states.get(group, GroupState())
+        live = self.live.get(group, frozenset())
+        master = state.master or config.master
+        return client_pb2.GroupRoute(
+            group=group,
+            epoch=state.epoch,
+            mode=state.mode.value,
+            brokers=[
+                client_pb2.BrokerRoute(
+                    id=member.id,
+                    address=member.address,
+                    zone=member.zone,
+                    role=(Role.MASTER if member.id == master else Role.SLAVE).value,
+                    permission=granted(state, member.id) & member.permission,
+                    in_sync=member.id == master or member.id in state.isr,
+                    live=member.id in live,
+                )
+                for member in config.members
+            ],
+        )
+
+    # ---- topics
+    async def create_topic(
+        self, name: str, queues: int, groups: Sequence[TopicGroup], *, if_not_exists: bool
+    ) -> TopicConfig:
+        """Create it in ZooKeeper with the next free id and take it into the view.
+
+        `groups` empty = every group, weight 1; a group's `queues` of 0 = `queues`.
+        Raises `AlreadyExists`, `InvalidArgument`, `Unavailable`.
+        """
+        chosen = self._checked(name, queues, groups)
+        node = paths.topic_node(self._cluster, name)
+        if await self._coordination.get(node) is None:
+            await self._require_all_claimed(name)
+            topics = paths.topics_node(self._cluster)
+            number = await next_topic_id(self._coordination, topics, name)
+            topic = TopicConfig(name, number, chosen)
+            try:
+                await self._coordination.create(node, topic_to_json(topic))
+            except NodeExists:
+                pass  # somebody was quicker: as if it had been there
+            else:
+                _log.info("topic created", topic=name, id=topic.id)
+                if_not_exists = True
+        if not if_not_exists:
+            raise AlreadyExists(f"there is a topic {name!r} already in cluster {self._cluster}")
+        async with self._reading:
+            await self._read([("topic", name)])
+        found = self.topics.get(name)
+        if found is None:
+            raise Unavailable(f"topic {name!r} was deleted by somebody else meanwhile: try again")
+        return found
+
+    async def reread_topic(self, name: str) -> None:
+        """Take what ZooKeeper has of it now into the view."""
+        async with self._reading:
+            await self._read([("topic", name)])
+
+    async def delete_topic(self, name: str, number: TopicId | None = None) -> None:
+        """Delete it, if it is still the one of that number (None: whichever has the name).
+
+        Its id is never given again. Raises `NotFound`, `Unavailable`.
+        """
+        node = paths.topic_node(self._cluster, name)
+        there = await self._coordination.get(node) if is_name(name) else None
+        if there is None:
+            raise NotFound(f"there is no topic {name!r} in cluster {self._cluster}")
+        topic = topic_from_json(there.data)
+        if number and topic.id != number:
+            raise NotFound(f"topic {name!r} is another one by now: it has not the id {number}")
+        topics = paths.topics_node(self._cluster)
+        await forget_topic_id(self._coordination, topics, name, topic.id)
+        try:
+            await self._coordination.delete(node, there.version)
+        except BadVersion:
+            raise Unavailable(f"topic {name!r} is being changed: try again") from None
+        _log.info("topic deleted", topic=name)
+        async with self._reading:
+            await self._read([("topic", name)])
+
+    async def gone_topics(self, ids: Collection[TopicId]) -> frozenset[TopicId]:
+        """Which of these numbers were given to topics and are no topic's any more.
+
+        Asks ZooKeeper, as new as can be, unless the view knows all of them. Raises `Unavailable`,
+        and `Malformed` if a topic does not decode: it may have one of these.
+        """
+        strange = set(ids) - self.topics_by_id.keys()
+        if not strange:
+            return frozenset()
+        node = paths.topics_node(self._cluster)
+        await self._coordination.sync(node)
+        # Before the topics: they are made after. What ZooKeeper lost is not gone.
+        numbers = await topic_numbers(self._coordination, node)
+        for name in await self._coordination.children(node):
+            found = await self._coordination.get(paths.topic_node(self._cluster, name))
+            if found is not None:
+                strange.discard(topic_from_json(found.data).id)
+        lost = set(numbers.lost.values())
+        return frozenset(t for t in strange - lost if numbers.was_given(t))
+
+    async def _require_all_claimed(self, name: str) -> None:
+        """Where ZooKeeper lost topics, no new number before every group has claimed its own.
+
+        A group claims before it opens its first term. Raises `Unavailable`.
+        """
+        numbers = await topic_numbers(self._coordination, paths.topics_node(self._cluster))
+        if not (numbers.lost or numbers.skipped) or name in numbers.lost:
+            return
+        silent = [g for g in sorted(self.configs) if not self.states.get(g, GroupState()).epoch]
+        if silent:
+            raise Unavailable(
+                f"ZooKeeper has lost topics of cluster {self._cluster}, and group "
+                f"{', '.join(silent)} has not said yet which topic numbers its journals hold: "
+                f"topic {name!r} might get one of them; start a broker of it, then try again"
+            )
+
+    def lasting_groups(self) -> list[GroupName]:
+        """The groups but those that are being removed, by name."""
+        return sorted(g for g, c in self.configs.items() if c.removal is Removal.NONE)
+
+    def require_lasting(self, group: GroupName) -> None:
+        """Raise `InvalidArgument` if the group is being removed."""
+        config = self.configs.get(group)
+        if config is not None and config.removal is not Removal.NONE:
+            raise InvalidArgument(
+                f"group {group} is being removed from the cluster and takes no messages: "
+                "name another one"
+            )
+
+    def _checked(
+        self, name: str, queues: int, groups: Sequence[TopicGroup]
+    ) -> tuple[TopicGroup, ...]:
+        """The groups to write down. Raises `InvalidArgument` naming what is wrong."""
+        require_name("topic", name)
+        chosen = tuple(
+            TopicGroup(g.group, g.queues or queues, g.weight)
+            for g in groups or [TopicGroup(g, queues) for g in self.lasting_groups()]
+        )
+        for group in chosen:
+            if group.group not in self.configs:
+                known = ", ".join(sorted(self.configs)) or "none"
+                raise NotFound(f"there is no group {group.group!r}; there are: {known}")
+            self.require_lasting(group.group)
+            if not 1 <= group.queues <= MAX_QUEUES:
+                raise InvalidArgument(
+                    f"a topic has 1 to {MAX_QUEUES} queues in a group, not {group.queues}"
+                )
+        if len({g.group for g in chosen}) < len(chosen):
+            raise InvalidArgument("a group is named twice")
+        if not any(g.weight > 0 for g in chosen):
+            raise InvalidArgument("at least one group needs a weight above 0, to take messages")
+        return chosen
+
+
+def granted(state: GroupState, broker: BrokerId) -> Permission:
+    """What the group's state lets a broker serve (its configured permission bounds it further)."""
+    match state.mode:
+        case Mode.MASTER:
+            return Permission.FULL if broker == state.master else Permission.NONE
+        case Mode.SLAVE_CONSUME:
+            return Permission.READ if broker == state.reader else Permission.NONE
+        case Mode.HANDOVER | Mode.NEW:
+            return Permission.NONE
+
+
+def topic_route(topic: TopicConfig) -> client_pb2.TopicRoute:
+    """A topic as it travels."""
+    return client_pb2.TopicRoute(
+        name=topic.name,
+        id=topic.id,
+        groups=[
+            client_pb2.TopicGroup(group=g.group, weight=g.weight, queues=g.queues)
+            for g in topic.groups
+        ],
+    )

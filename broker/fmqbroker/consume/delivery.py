@@ -1,0 +1,299 @@
+"""From what a session may get to the deliveries of one message: lease, read, send as stored.
+
+Order of effects: a range is in flight before its bytes are read, and its bytes are read before
+they are sent; what cannot be sent any more (the queue moved, the session ended) is given back.
+Batches that lie near each other in the journal are read at once, whatever their queues, so a
+consumer far behind costs few disk reads; memory is bounded by one message. A batch is sent as it
+is stored, never looked into; nothing here is per record.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import structlog
+
+from fmqbroker.consume.group import ConsumerGroup, Session
+from fmqbroker.journal.journal import Found, Journal
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqcore.consume.inflight import Lease
+from fmqcore.consume.ranges import Range
+from fmqcore.errors import NotFound
+from fmqcore.words import Offset, Position
+from fmqport.clock import Clock
+from fmqproto.v1 import client_pb2
+
+MESSAGE_BYTES: Final = 1024 * 1024
+"""Of batches in one message: enough to make the cost of a message small, little to hold."""
+UNTOUCHED: Final = 10
+"""So many ack timeouts may a record wait in the buffer of a consumer that acks other records."""
+_SPAN_BYTES: Final = 4 * 1024 * 1024
+"""Read at once at most (one batch may be larger than any message, never than this)."""
+_GAP_BYTES: Final = 128 * 1024
+"""Other queues' bytes between two batches: rather read over them than once more."""
+_MOST_ENTRIES: Final = 1024
+
+_log = structlog.get_logger()
+
+
+class Pick(NamedTuple):
+    """One delivery to be: a leased range of one stored batch."""
+
+    queue: int
+    generation: int
+    lease: Lease
+    position: Position
+    total_len: int
+    again: bool  # it may have been sent before, whether or not a program got it
+
+
+class Puller:
+    """Fills messages for sessions."""
+
+    def __init__(self, journal: Journal, commit: CommitFrontier, clock: Clock) -> None:
+        self._journal = journal
+        self._commit = commit
+        self._clock = clock
+        self._batch_len: dict[tuple[int, int], int] = {}  # (topic, queue): of the last one seen
+
+    async def pull(
+        self, group: ConsumerGroup, session: Session, reply: client_pb2.ConsumeReply
+    ) -> int:
+        """Add deliveries up to the session's credit and one message; return their bytes."""
+        picks = await self._pick(group, session, min(session.credit_bytes, MESSAGE_BYTES))
+        if not picks:
+            return 0
+        batches = await self._read(picks)
+        sent, before = 0, None
+        for pick in picks:
+            first, end, deliveries = pick.lease
+            batch = batches.get(pick.position)
+            if batch is None or group.delivering(session, pick.queue) != pick.generation:
+                now_ms = self._clock.monotonic_ms()
+                group.give_back(pick.queue, pick.generation, first, end, now_ms)
+                session.credit_records += end - first
+                continue
+            if session.batch_once and pick.position == before:
+                batch = b""
+            reply.deliveries.add(
+                queue_id=pick.queue,
+                generation=pick.generation,
+                first_offset=first,
+                end_offset=end,
+                delivery_count=deliveries,
+                again=pick.again,
+                batch=batch,
+            )
+            sent, before = sent + len(batch), pick.position
+        session.credit_bytes -= sent
+        return sent
+
+    # ---- which
+    async def _pick(self, group: ConsumerGroup, session: Session, budget: int) -> list[Pick]:
+        """Lease from each ready queue in turn; an equal share each, so that none starves."""
+        picks: list[Pick] = []
+        waits: dict[int, None] = {}
+        share = budget // max(len(session.ready), 1)
+        for queue in list(session.ready):
+            if budget <= 0:
+                break
+            session.ready.pop(queue, None)  # to the end of the line
+            taken = await self._pick_queue(group, session, queue, share, budget, not picks)
+            picks += taken
+            budget -= _size(taken, session.batch_once)
+            if not taken and queue in session.ready:
+                waits[queue] = None  # its batch did not fit: it is the first of the next message
+        session.ready = {q: None for q in waits if q in session.ready} | session.ready
+        return picks
+
+    async def _pick_queue(
+        self,
+        group: ConsumerGroup,
+        session: Session,
+        queue: int,
+        share: int,
+        budget: int,
+        alone: bool,
+    ) -> list[Pick]:
+        """Up to `share` bytes, one batch at least if it is within `budget` or `alone`."""
+        picks: list[Pick] = []
+        generation = group.delivering(session, queue)
+        size = 0
+        before: Sequence[Found] = ()  # the batch of the last pick, if it need not be sent again
+        while generation:
+            if session.hand_overs and session.credit_records <= 0:
+                break  # it stays in line
+            want = self._wanted(group, session, queue)
+            if want is None:
+                return picks
+            if before and _holds(before[0], want):  # a further piece of it: at no cost
+                picks += self._lease(group, session, queue, generation, want, before)
+                continue
+            if size >= share and size:
+                break
+            limit = self._limit(group, queue, share - size)
+            found = await self._journal.find(group.topic_id, queue, want[0], limit)
+            if group.delivering(session, queue) != generation:
+                return picks
+            if found and found[0].base_offset > want[0]:
+                begin = self._journal.begin_offset(group.topic_id, queue)
+                assert begin > want[0], "R7: the index has no hole but at its beginning"
+                continue  # retention, meanwhile
+            chosen = _choose(found, want, share - size, budget - size, not picks, alone)
+            picks += self._lease(group, session, queue, generation, want, chosen)
+            size += sum(each.total_len for each in chosen)
+            alone = alone and not chosen
+            before = chosen[-1:] if session.batch_once else ()
+            full = len(chosen) < len(found) and found[len(chosen)].base_offset < want[1]
+            if full or not chosen:
+                break
+        if generation:
+            session.ready[queue] = None
+        return picks
+
+    def _wanted(self, group: ConsumerGroup, session: Session, queue: int) -> Range | None:
+        """The next range to lease; None, and the queue starves, if nothing is to be had."""
+        progress = group.progress[queue]
+        begin = self._journal.begin_offset(group.topic_id, queue)
+        if progress.floor < begin:
+            _log.warning(
+                "offset_below_begin",
+                group=group.name,
+                topic=group.topic,
+                queue=queue,
+                offset=progress.floor,
+                begin=begin,
+                why="retention has deleted what was not consumed",
+            )
+            session.skipped += [(queue, left) for left in progress.skip_to(begin)]
+            group.mark(queue)
+        commit_end = self._commit.commit_end
+        up_to = self._journal.committed_offset(group.topic_id, queue, commit_end)
+        if progress.waits_for >= up_to:
+            group.starved[queue] = ((group.topic_id, queue), progress.waits_for)
+            return None
+        want = progress.peek(up_to)  # None: no room, acks will make some
+        if want is not None and session.hand_overs:
+            most = session.credit_records + session.overshoot
+            want = want[0], Offset(min(want[1], want[0] + most))
+        return want
+
+    def _lease(
+        self,
+        group: ConsumerGroup,
+        session: Session,
+        queue: int,
+        generation: int,
+        want: Range,
+        chosen: Sequence[Found],
+    ) -> list[Pick]:
+        if not chosen:
+            return []
+        last = chosen[-1]
+        # R4, R7, C4: nothing above the commit end is ever delivered.
+        assert last.position + last.total_len <= self._commit.commit_end, "R4: above the commit end"
+        self._batch_len[group.topic_id, queue] = last.total_len
+        batch_end = last.base_offset + last.record_count
+        stop = Offset(min(want[1], batch_end))
+        if session.hand_overs and stop < batch_end:  # split anyway: within the credit, then
+            stop = Offset(min(stop, want[0] + session.credit_records))
+        now_ms, timeout_ms = self._clock.monotonic_ms(), session.ack_timeout_ms
+        latest_ms = now_ms + UNTOUCHED * timeout_ms
+        session.leases += 1
+        progress = group.progress[queue]
+        fresh = progress.next
+        leases = progress.lease(
+            *(want[0], stop, now_ms + timeout_ms, latest_ms),
+            seen=not session.hand_overs,
+            number=session.leases,
+        )
+        session.credit_records -= sum(end - first for first, end, _ in leases)
+        return [
+            Pick(queue, generation, lease, entry.position, entry.total_len, lease.first < fresh)
+            for lease, entry in _split(leases, chosen)
+        ]
+
+    def _limit(self, group: ConsumerGroup, queue: int, room: int) -> int:
+        """How many index entries to ask for: about as many as fit."""
+        length = self._batch_len.get((group.topic_id, queue), 16 * 1024)
+        return max(1, min(room // length + 1, _MOST_ENTRIES))
+
+    # ---- the bytes
+    async def _read(self, picks: Sequence[Pick]) -> dict[Position, bytes]:
+        """The stored bytes by position; one that retention has just deleted is left out."""
+        places = sorted({(pick.position, pick.total_len) for pick in picks})
+        batches: dict[Position, bytes] = {}
+        at = 0
+        while at < len(places):
+            span = _span(places, at)
+            start, length = places[at][0], places[span - 1][0] + places[span - 1][1] - places[at][0]
+            try:
+                data = await self._journal.read_sound(start, length)
+            except NotFound:
+                at += 1
+                continue
+            begun = at
+            while at < span and places[at][0] - start + places[at][1] <= len(data):
+                position, total_len = places[at]
+                batches[position] = data[position - start : position - start + total_len]
+                at += 1
+            assert at > begun, "a read returns one whole batch at least"
+        return batches
+
+
+def _size(picks: Sequence[Pick], batch_once: bool) -> int:
+    """Of what is sent for them; they are of one queue."""
+    if batch_once:
+        return sum({pick.position: pick.total_len for pick in picks}.values())
+    return sum(pick.total_len for pick in picks)
+
+
+def _holds(entry: Found, want: Range) -> bool:
+    """Whether all that is wanted lies in that batch."""
+    return entry.base_offset <= want[0] and want[1] <= entry.base_offset + entry.record_count
+
+
+def _choose(
+    found: Sequence[Found], want: Range, share: int, budget: int, first: bool, alone: bool
+) -> list[Found]:
+    """The leading entries that fit: the first one may exceed the share, alone the budget too."""
+    chosen: list[Found] = []
+    size = 0
+    for entry in found:
+        size += entry.total_len
+        if entry.base_offset >= want[1]:
+            break
+        if size > share and not (first and not chosen and (alone or size <= budget)):
+            break
+        chosen.append(entry)
+    return chosen
+
+
+def _split(leases: Iterable[Lease], entries: Sequence[Found]) -> Iterator[tuple[Lease, Found]]:
+    """Cut leases at the borders of batches; both ascend."""
+    at = 0
+    for first, end, deliveries in leases:
+        while first < end:
+            entry = entries[at]
+            entry_end = entry.base_offset + entry.record_count
+            if entry_end <= first:
+                at += 1
+                continue
+            # R7: the index has no hole below what is committed.
+            assert entry.base_offset <= first, "a leased offset lies in a stored batch"
+            stop = Offset(min(end, entry_end))
+            yield Lease(first, stop, deliveries), entry
+            first = stop
+
+
+def _span(places: Sequence[tuple[Position, int]], at: int) -> int:
+    """One past the last place to be read together with the one at `at`."""
+    start, length = places[at]
+    end = start + length
+    after = at + 1
+    while after < len(places):
+        position, length = places[after]
+        if position - end > _GAP_BYTES or position + length - start > _SPAN_BYTES:
+            break
+        end = position + length
+        after += 1
+    return after

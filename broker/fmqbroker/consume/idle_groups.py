@@ -1,0 +1,179 @@
+"""Progress of consumer groups without members goes after `offsets_retention_ms`.
+
+The master's duty. When a group last had members on a topic is in the journal, so that it survives
+restarts and failovers: a tombstone under a number that no queue has (`PRESENCE_QUEUE`), whose time
+is the moment. It is renewed each quarter of the retention while there are members; so a group is
+without members for the whole retention at least when it goes. A group without such a note gets one:
+its time begins then. Groups that nobody named (`TEMPORARY_QUEUE`) go after some minutes.
+
+Nothing goes while the clock is in doubt, nor before a master has served for a while: members of a
+group come back to a new master one after another.
+Leaves on disk: OFFSETS batches.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import structlog
+
+from fmqbroker.consume.offsets.store import OffsetStore
+from fmqbroker.consume.registry import GroupTable
+from fmqbroker.journal.journal import Journal
+from fmqbroker.runtime.slices import Slices
+from fmqbroker.serving.gate import Gate
+from fmqcore.errors import FmqError
+from fmqcore.journal.offsets import OffsetKey, tombstone
+from fmqcore.journal.state import PRESENCE_QUEUE, TEMPORARY_QUEUE
+from fmqcore.words import Epoch, Permission, TopicId
+from fmqport.clock import Clock
+
+EVERY_S: Final = 60.0
+"""Between two looks."""
+TEMPORARY_MS: Final = 10 * 60 * 1000
+"""A group that nobody named stays so long without members."""
+_GRACE_MS: Final = 10 * 60 * 1000
+"""A new master waits so long at most before anything goes."""
+_AT_ONCE: Final = 5_000
+"""Entries that may go in one look, but for the rest of the last group."""
+_A_WRITE: Final = 500
+"""Entries in one write and one turn of the loop, but for the rest of the last group."""
+
+_log = structlog.get_logger()
+_GroupKey = tuple[str, TopicId]
+
+
+class IdleGroups:
+    """What `run` does each minute."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        gate: Gate,
+        offsets: OffsetStore,
+        groups: GroupTable,
+        clock: Clock,
+        retention_ms: int,
+        clock_doubt: Callable[[], str] = lambda: "",
+    ) -> None:
+        self.forgotten = 0  # groups, counted once for each topic
+        self._journal = journal
+        self._gate = gate
+        self._offsets = offsets
+        self._groups = groups
+        self._clock = clock
+        self._retention_ms = retention_ms
+        self._clock_doubt = clock_doubt
+        self._epoch = Epoch(0)
+        self._since_ms = 0  # master in `_epoch` since then, by the monotonic clock
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._clock.sleep(EVERY_S)
+            await self.look()
+
+    async def look(self) -> int:
+        """Note who has members, forget who had none for long; return the entries that went."""
+        if not self._gate.permission() & Permission.WRITE:
+            self._epoch = Epoch(0)
+            return 0
+        if self._epoch != self._gate.epoch:
+            self._epoch, self._since_ms = self._gate.epoch, self._clock.monotonic_ms()
+        if self._clock_doubt():
+            return 0
+        try:
+            progress = await self._progress()
+            unnoted, over = await self._sorted_out(progress)
+            await self._note(unnoted)
+            return await self._forget({key: progress[key] for key in over})
+        except FmqError as error:
+            _log.warning("idle_groups_not_forgotten", why=str(error))
+            return 0
+
+    async def _progress(self) -> dict[_GroupKey, list[OffsetKey]]:
+        """Progress entries by group and topic."""
+        slices, found = Slices(), dict[_GroupKey, list[OffsetKey]]()
+        for topic_id in self._journal.state.offsets.topics():
+            for group in list(self._journal.state.offsets.groups_in(topic_id)):
+                table = self._journal.state.offsets
+                keys = [OffsetKey(group, topic_id, q) for q in table.queues_of(group, topic_id)]
+                if kept := [key for key in keys if not table[key].deleted]:
+                    found[group, topic_id] = kept
+                await slices.step(1 + len(keys))
+        return found
+
+    async def _sorted_out(
+        self, progress: Iterable[_GroupKey]
+    ) -> tuple[list[_GroupKey], list[_GroupKey]]:
+        """Groups whose note is to be written, and those whose time is over."""
+        slices, unnoted, over = Slices(), list[_GroupKey](), list[_GroupKey]()
+        for key in progress:
+            if self._is_to_be_noted(key):
+                unnoted.append(key)
+            elif self._is_over(key):
+                over.append(key)
+            await slices.step()
+        return unnoted, over
+
+    # ---- who has members
+    def _is_to_be_noted(self, key: _GroupKey) -> bool:
+        noted_ms = self._journal.state.present_ms(*key)
+        if noted_ms is None:
+            return True
+        retention_ms = self._kept_ms(key)
+        old = retention_ms and self._clock.wall_ms() - noted_ms >= retention_ms // 4
+        return bool(old) and self._has_members(key)
+
+    async def _note(self, keys: Iterable[_GroupKey]) -> None:
+        waiting = list(keys)
+        for at in range(0, len(waiting), _A_WRITE):
+            part = waiting[at : at + _A_WRITE]  # its kind is asked now: it may have begun again
+            await self._store_tombstones([OffsetKey(*key, self._note_queue(key)) for key in part])
+
+    async def _store_tombstones(self, keys: list[OffsetKey]) -> None:
+        versions = self._offsets.next_versions(keys)
+        await self._offsets.put({key: tombstone(version) for key, version in versions.items()})
+
+    # ---- who goes
+    async def _forget(self, progress: dict[_GroupKey, list[OffsetKey]]) -> int:
+        waiting, gone, entries = deque(progress.items()), list[_GroupKey](), 0
+        while waiting and entries < _AT_ONCE:
+            keys: list[OffsetKey] = []
+            # Asked and forgotten in one turn of the loop: a session must not join in between.
+            while waiting and len(keys) < _A_WRITE:
+                group, of_group = waiting.popleft()
+                if self._is_over(group):
+                    self._groups.forget(*group)
+                    gone.append(group)
+                    keys += of_group
+            if keys:
+                await self._store_tombstones(keys)
+                entries += len(keys)
+        if gone:
+            self.forgotten += len(gone)
+            names = [f"{name} on topic {topic_id}" for name, topic_id in sorted(gone)[:10]]
+            _log.info("idle_groups_forgotten", groups=len(gone), entries=entries, names=names)
+        return entries
+
+    def _is_over(self, key: _GroupKey) -> bool:
+        noted_ms, retention_ms = self._journal.state.present_ms(*key), self._kept_ms(key)
+        if noted_ms is None or not retention_ms or self._has_members(key):
+            return False
+        if self._clock.monotonic_ms() - self._since_ms < min(_GRACE_MS, retention_ms):
+            return False
+        return self._clock.wall_ms() - noted_ms > retention_ms + retention_ms // 4
+
+    def _has_members(self, key: _GroupKey) -> bool:
+        live = self._groups.get(*key)
+        return live is not None and bool(live.sessions)
+
+    def _kept_ms(self, key: _GroupKey) -> int:
+        """0: for ever."""
+        return TEMPORARY_MS if self._is_temporary(key) else self._retention_ms
+
+    def _note_queue(self, key: _GroupKey) -> int:
+        return TEMPORARY_QUEUE if self._is_temporary(key) else PRESENCE_QUEUE
+
+    def _is_temporary(self, key: _GroupKey) -> bool:
+        return self._offsets.is_temporary(*key)

@@ -1,0 +1,53 @@
+"""What the end of a journal says of consumers' progress: its OFFSETS batches, read back.
+
+Who takes the reads over cannot know whether the master has what lies above the commit end. What is
+below it, or came by another way, is not asked for here. Leaves nothing on disk.
+"""
+
+from typing import Final
+
+import structlog
+
+from fmqbroker.journal.damage_notes import check_batches
+from fmqbroker.journal.journal import Journal
+from fmqcore.batch import HEADER_LEN, BatchType, parse_header
+from fmqcore.errors import CorruptJournal, Malformed, NotFound
+from fmqcore.journal.control import decode_offsets
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge
+from fmqcore.replication.frames import end_of_batches
+from fmqcore.words import Position
+from fmqport.disk import DiskFailed
+
+_READ_BYTES: Final = 4 * 1024 * 1024
+
+_log = structlog.get_logger()
+
+
+async def offsets_above(journal: Journal, committed: Position) -> dict[OffsetKey, OffsetEntry]:
+    """Of all OFFSETS batches from `committed` (where one begins) to the journal's end, merged.
+
+    At most the two newest segments are read, as somebody waits to be served. What cannot be read is
+    passed over: it costs duplicates, and reads must go on.
+    """
+    table: dict[OffsetKey, OffsetEntry] = {}
+    position = max(committed, journal.recent_start)
+    try:
+        while position < journal.end:
+            chunk = await journal.read(position, _READ_BYTES)
+            if wrong := check_batches(chunk)[1]:
+                raise Malformed(wrong)
+            _merge_from(chunk, table)
+            position = end_of_batches(position, chunk)
+    except (Malformed, CorruptJournal, NotFound, DiskFailed) as error:
+        _log.error("offsets_unreadable", position=position, why=str(error), lost="what follows")
+    return table
+
+
+def _merge_from(batches: bytes, table: dict[OffsetKey, OffsetEntry]) -> None:
+    at = 0
+    while at < len(batches):
+        header = parse_header(batches, at)
+        if header.type == BatchType.OFFSETS:
+            payload = batches[at + HEADER_LEN : at + HEADER_LEN + header.payload_len]
+            merge(table, decode_offsets(payload))
+        at += header.stored_len

@@ -1,0 +1,150 @@
+"""The taker's side journal (DESIGN §6): consumer progress made while the master is gone.
+
+Order of effects: entries are fsynced here, then acknowledged; later checkpointed into the group's
+state. Leaves `takeover.journal` in the data directory; a restarted taker finds it again, a master
+removes it. It never stands alone: the group's state and the journal's table are merged by version.
+An I/O error ends the process (`SideDisk`): another broker may take the reads over then.
+"""
+
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import TypeVar
+
+import structlog
+
+from fmqbroker.runtime.fatal import or_die
+from fmqcore.consume.merge import cut_up
+from fmqcore.consume.record import encode_record
+from fmqcore.consume.sidefile import NAME, decode, encode_frame, encode_head
+from fmqcore.errors import Malformed
+from fmqcore.journal.control import decode_offsets, encode_offsets
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge
+from fmqcore.words import Epoch
+from fmqport.disk import Disk, DiskFile
+from fmqport.lifecycle import Lifecycle
+
+T = TypeVar("T")
+COMPACT_BYTES = 4 * 1024 * 1024
+"""Written anew when it has grown by so much: only the last change of a key counts."""
+_FRAME_BYTES = 512 * 1024
+
+_log = structlog.get_logger()
+
+
+class SideDisk:
+    """Of the disk what a side journal needs. Raises `DiskFull`, never `DiskFailed`."""
+
+    def __init__(self, disk: Disk, lifecycle: Lifecycle) -> None:
+        self._disk = disk
+        self._lifecycle = lifecycle
+
+    async def read(self) -> bytes | None:
+        """The file whole; None if there is none."""
+        return await self._or_die(self._disk.read_file(NAME))
+
+    async def replace(self, data: bytes) -> DiskFile:
+        """Begin the file anew (atomically, fsynced) with `data`, and open it."""
+        await self._or_die(self._disk.replace_file(NAME, data))
+        return await self._or_die(self._disk.open(NAME))
+
+    async def append(self, file: DiskFile, at: int, data: bytes) -> None:
+        """Write at the open file's end; fsynced at return."""
+        await self._or_die(file.write([(at, [data])], sync=True))
+
+    async def close(self, file: DiskFile) -> None:
+        """It stays."""
+        await self._or_die(file.close())
+
+    async def remove(self) -> None:
+        """Durably; none there is no error."""
+        await self._or_die(self._disk.remove(NAME))
+
+    async def _or_die(self, work: Awaitable[T]) -> T:
+        """D3: who lives on claims the reads again and again, and keeps others from them."""
+        return await or_die(work, self._lifecycle, "the side journal's disk")
+
+
+class SideJournal:
+    """The open side journal. One writer at a time (its owner holds a lock)."""
+
+    def __init__(self, disk: SideDisk, epoch: Epoch, file: DiskFile) -> None:
+        self._disk = disk
+        self.epoch = epoch
+        self._file = file
+        self._end = file.size
+        self._base = file.size
+
+    @staticmethod
+    async def load(disk: SideDisk) -> dict[OffsetKey, OffsetEntry]:
+        """What an earlier takeover of ours left; empty if there is none or it is not readable."""
+        data = await disk.read()
+        table: dict[OffsetKey, OffsetEntry] = {}
+        if data is None:
+            return table
+        try:
+            found = decode(data)
+            for payload in found.payloads:
+                merge(table, decode_offsets(payload))
+        except Malformed as error:
+            # Its checkpoint in the group's state is at most a second older: go on with that.
+            _log.error("takeover_journal_unreadable", file=NAME, error=str(error))
+            return table
+        if found.torn:
+            _log.warning("takeover_journal_torn", file=NAME, kept=found.end, cut_bytes=found.torn)
+        return table
+
+    @staticmethod
+    async def epoch_left(disk: SideDisk) -> Epoch | None:
+        """The term whose side journal is there, if any."""
+        data = await disk.read()
+        try:
+            return None if data is None else decode(data).epoch
+        except Malformed:
+            return Epoch(0)
+
+    @classmethod
+    async def start(
+        cls, disk: SideDisk, epoch: Epoch, table: Mapping[OffsetKey, OffsetEntry]
+    ) -> "SideJournal":
+        """Begin a file (atomically, in the place of an old one) that holds `table`; fsynced."""
+        data = b"".join((encode_head(epoch), *_frames(table.items())))
+        return cls(disk, epoch, await disk.replace(data))
+
+    async def append(self, entries: Mapping[OffsetKey, OffsetEntry]) -> None:
+        """Add entries; stored (fsynced) at return. Raises `DiskFull`."""
+        data = b"".join(_frames(entries.items()))
+        await self._disk.append(self._file, self._end, data)
+        self._end += len(data)
+
+    async def compact(self, table: Mapping[OffsetKey, OffsetEntry]) -> None:
+        """Write it anew from `table` if it has grown too long."""
+        if self._end - self._base < COMPACT_BYTES:
+            return
+        fresh = await self.start(self._disk, self.epoch, table)
+        await self._disk.close(self._file)
+        self._file, self._end, self._base = fresh._file, fresh._end, fresh._base
+
+    async def close(self) -> None:
+        """Close the file; it stays."""
+        await self._disk.close(self._file)
+
+    @staticmethod
+    async def remove(disk: SideDisk) -> None:
+        """What was in it is in a journal now."""
+        await disk.remove()
+
+
+def checkpoint_of(table: Mapping[OffsetKey, OffsetEntry], max_chars: int) -> str | None:
+    """The record as the group's state shall hold it; None: too large, what it holds stays."""
+    record, whole = encode_record(table, max_chars)
+    if not whole:
+        _log.error(
+            "takeover_checkpoint_too_large",
+            entries=len(table),
+            at_most_chars=max_chars,
+            kept="the record before" if record is None else "floors only",
+        )
+    return record
+
+
+def _frames(entries: Iterable[tuple[OffsetKey, OffsetEntry]]) -> list[bytes]:
+    return [encode_frame(encode_offsets(part)) for part in cut_up(entries, _FRAME_BYTES)]

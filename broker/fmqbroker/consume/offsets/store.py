@@ -1,0 +1,397 @@
+"""Consumer offsets: where they are kept in each mode (DESIGN §3, §6).
+
+| mode | entries go to | stored when |
+|---|---|---|
+| master | OFFSETS batches in the journal | the batch lies below the commit end |
+| taker | the side journal `takeover.journal` (`consume/offsets/side_journal.py`) | fsynced |
+| frozen, retired | nowhere: `put` is refused | |
+
+Entries are gathered for `offsets_interval_ms` and then written at once. Order of effects: written
+and committed (fsynced), then `put` returns; the taker's checkpoint in the group's state follows at
+most `takeover_checkpoint_ms` later. The way back: `freeze` on the taker, `install` on the master;
+the record stays in the group's state until every in-sync slave has what was installed, for that
+leaves the master only when its term stands. Of two entries the higher version wins, everywhere.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import Final, assert_never
+
+import structlog
+
+from fmqbroker.consume.offsets.append import append_offsets
+from fmqbroker.consume.offsets.journal_tail import offsets_above
+from fmqbroker.consume.offsets.known_progress import KnownProgress
+from fmqbroker.consume.offsets.side_journal import SideDisk, SideJournal, checkpoint_of
+from fmqbroker.consume.offsets.write_round import Round
+from fmqbroker.journal.journal import Journal
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.runtime.notifier import Signal, wait_any
+from fmqbroker.runtime.settings import BrokerSettings
+from fmqbroker.serving.broker_group_state import GroupStore
+from fmqcore.cluster import GroupState, Mode
+from fmqcore.consume.merge import merged, news_for, within
+from fmqcore.consume.record import MAX_RECORD_CHARS, decode_record
+from fmqcore.errors import FmqError, NoPermission, StorageFull, Unavailable
+from fmqcore.journal.control import decode_offsets, encode_offsets
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge, next_version
+from fmqcore.journal.progress import ProgressTable
+from fmqcore.words import BrokerId, Epoch, Position
+from fmqport.clock import Clock
+
+MAX_CHECKPOINT_CHARS: Final = MAX_RECORD_CHARS
+"""Of the takeover record in the group's state."""
+
+_log = structlog.get_logger()
+_Table = dict[OffsetKey, OffsetEntry]
+
+
+class _Keeping(Enum):
+    MASTER = "master"
+    TAKER = "taker"
+    FROZEN = "frozen: the offsets are being handed over"
+    RETIRED = "neither master nor taker"
+
+
+class OffsetStore(KnownProgress):
+    """The one place where consumer progress is read and written."""
+
+    def __init__(
+        self,
+        disk: SideDisk,
+        journal: Journal,
+        commit: CommitFrontier,
+        group: GroupStore,
+        settings: BrokerSettings,
+        clock: Clock,
+    ) -> None:
+        self._disk = disk
+        self._journal = journal
+        self._commit = commit
+        self._group = group
+        self._settings = settings
+        self._clock = clock
+        self._keeping = _Keeping.RETIRED
+        self._epoch = Epoch(0)  # of the term in which I keep them
+        self._installed_end = Position(0)  # master: what was installed lies below
+        self._round = Round()
+        self._writing = Round()  # what is being appended now, part by part
+        self._appended: deque[tuple[Position, Round]] = deque()  # master: not yet committed
+        self._takeover = ProgressTable()  # taker: what changed since the claim
+        self._taken_in = Epoch(0)  # the term in which `_takeover` was last begun; 0 = it is empty
+        self._side: SideJournal | None = None
+        self._checkpointed = True
+        self._sources: list[Callable[[], Mapping[OffsetKey, OffsetEntry]]] = []
+        self._lock = asyncio.Lock()  # of the file, and of changes of mode
+        self._dirty = Signal()
+        self._moved = Signal()  # appended or changed mode: the waiters look again
+        self._unsaved = Signal()  # the taker's entries have changed since the checkpoint
+
+    # ---- reading
+    def _tables(self) -> Sequence[ProgressTable]:
+        stored = self._journal.state.offsets
+        return (self._round.entries, self._writing.entries, self._takeover, stored)
+
+    def next_version(self, key: OffsetKey) -> int:
+        """The version for a change made now."""
+        return next_version(self.get(key), self._epoch)
+
+    def next_versions(self, keys: Collection[OffsetKey]) -> dict[OffsetKey, int]:
+        """As `next_version`, of many."""
+        entries, epoch = self.get_all(keys), self._epoch
+        return {key: next_version(entries.get(key), epoch) for key in keys}
+
+    # ---- writing
+    async def put(self, entries: Mapping[OffsetKey, OffsetEntry]) -> None:
+        """Store; returns when stored as the mode asks (C5): committed in the journal, or fsynced.
+
+        Without entries: when all that is known here is stored. Raises `NoPermission` while frozen
+        or when neither master nor taker, `StorageFull`.
+        """
+        if self._keeping not in (_Keeping.MASTER, _Keeping.TAKER):
+            raise self._refusal()
+        if self._side is None:  # a taker that found no room: nothing of what is known is stored
+            entries = merged(self._takeover, entries)
+        if entries or self._round.entries:
+            await self._take_in(entries).wait()
+        elif self._keeping is _Keeping.MASTER:
+            await (self._writing if self._writing.entries else self._written()).wait()
+
+    def add_source(self, source: Callable[[], Mapping[OffsetKey, OffsetEntry]]) -> None:
+        """`freeze` asks it for entries that were accepted and have not been `put` yet."""
+        self._sources.append(source)
+
+    async def run(self) -> None:
+        """Gather, write and checkpoint until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._gather())
+                tasks.create_task(self._await_commit())
+                tasks.create_task(self._checkpoint())
+                tasks.create_task(self._let_go())
+                tasks.create_task(self._clean())
+        finally:
+            self.retire()
+            await self._close_side(remove=False)
+
+    # ---- changes of mode
+    async def become_master(self) -> None:
+        """Entries go to the journal from now on; a side journal of ours is removed."""
+        async with self._lock:
+            if self._keeping is _Keeping.MASTER:
+                return
+            await self._close_side(remove=True)
+            self._installed_end = self._journal.end
+            self._enter(_Keeping.MASTER)
+
+    async def become_taker(self, record: str, committed: Position) -> None:
+        """Start the side journal from: my journal's end, our old side journal, `record`.
+
+        `record` is the group state's `offsets`, the checkpoint of whoever read before. Raises
+        `Malformed` if it does not decode: then a person must look, nothing is overwritten. What is
+        above `committed` in my journal the master may lack for ever (ADR 0038).
+        """
+        async with self._lock:
+            earlier = decode_record(record)
+            left_in, mine = await self._own()
+            await self._close_side(remove=False)
+            if left_in < self._group.state.value.opened:  # by who has what my journal has
+                mine = news_for(self._journal.state.offsets, mine)
+            tail = await offsets_above(self._journal, committed)
+            # `earlier` stays whole: a slave with less of the journal may have to go on from mine.
+            self._takeover = ProgressTable(merged(mine, tail, earlier))
+            self._taken_in = self._term()
+            await self._start_side()
+            self._enter(_Keeping.TAKER)
+            self._checkpointed = self._takeover == earlier
+            self._unsaved.notify()
+
+    def retire(self) -> None:
+        """Neither master nor taker: `put` is refused; whoever waits gets `NoPermission`."""
+        self._enter(_Keeping.RETIRED)
+
+    async def freeze(self) -> bytes:
+        """Refuse more, fsync what is there, return the takeover's entries (OFFSETS payload).
+
+        All that the master may lack: see `become_taker`. Called again it returns the same.
+        """
+        if self._keeping is _Keeping.TAKER:
+            for source in self._sources:
+                self._take_in(source())
+            self._keeping = _Keeping.FROZEN  # before the lock: nothing more comes in from here on
+        async with self._lock:
+            if self._keeping is not _Keeping.FROZEN:
+                raise self._refusal()
+            await self._write_side()
+            return encode_offsets(self._takeover)
+
+    async def install(self, payload: bytes, *, lacking: bool = False) -> None:
+        """On the master, before it serves: append and make durable (locally); idempotent.
+
+        `lacking`: the journal does not have all that the taker had (ADR 0025).
+        """
+        state, told = self._journal.state, decode_offsets(payload)
+        if lacking:
+            told = within(merged(state.offsets, told), state.next_offsets, self._journal.epoch)
+        entries = news_for(state.offsets, told)
+        end = await append_offsets(self._journal, entries, for_term=True)
+        if entries:
+            await self._journal.wait_durable(end)
+        _log.info("offsets_installed", entries=len(entries), end=end)
+
+    async def install_own(self, opened: Epoch, *, lacking: bool = False) -> None:
+        """As `install`, of what my own side journal holds, if no master opened a term since."""
+        async with self._lock:
+            left_in, mine = await self._own()
+        if mine and left_in >= opened:
+            await self.install(encode_offsets(mine), lacking=lacking)
+
+    # ---- inside
+    async def _own(self) -> tuple[Epoch, _Table]:
+        left_in = await SideJournal.epoch_left(self._disk) or Epoch(0)
+        mine = merged(await SideJournal.load(self._disk), self._takeover)
+        return max(left_in, self._taken_in), mine  # there may have been no room for a file
+
+    def _take_in(self, entries: Mapping[OffsetKey, OffsetEntry]) -> Round:
+        merge(self._round.entries, entries)
+        if self._keeping is _Keeping.TAKER:
+            merge(self._takeover, entries)
+        self._dirty.notify()
+        return self._round
+
+    def _written(self) -> Round:
+        """Settled when what is in the journal is committed, also what an earlier term wrote."""
+        end = self._appended[-1][0] if self._appended else self._installed_end
+        known = Round()
+        if end <= self._commit.commit_end:
+            known.settle()
+        else:
+            self._appended.append((end, known))
+            self._moved.notify()
+        return known
+
+    def _term(self) -> Epoch:
+        return max(self._group.state.value.epoch, self._journal.epoch)
+
+    def _enter(self, keeping: _Keeping) -> None:
+        left, self._round = self._round, Round()
+        self._keeping = keeping
+        self._epoch = self._term()
+        left.settle(self._refusal())
+        self._writing.settle(self._refusal())
+        while self._appended:
+            self._appended.popleft()[1].settle(self._refusal())
+        self._moved.notify()
+
+    def _refusal(self) -> NoPermission:
+        state = self._group.state.value
+        return NoPermission(
+            f"offsets are not kept here now ({self._keeping.value}): mode {state.mode.value}, "
+            f"epoch {state.epoch}, reader {state.reader or 'none'}; look at the routes"
+        )
+
+    async def _gather(self) -> None:
+        while True:
+            while not self._round.entries:
+                await self._dirty.wait()
+            await self._clock.sleep(self._settings.offsets_interval_ms / 1000)
+            async with self._lock:
+                match self._keeping:
+                    case _Keeping.MASTER:
+                        await self._write_journal()
+                    case _Keeping.TAKER | _Keeping.FROZEN:
+                        await self._write_side()
+                    case _Keeping.RETIRED:
+                        pass  # whoever waited has been told
+                    case _:
+                        assert_never(self._keeping)
+
+    async def _write_journal(self) -> None:
+        if not self._round.entries:
+            return  # who waited was told: their term is over, this is the next one
+        full, self._round = self._round, Round()
+        self._writing = full
+        try:
+            end = await append_offsets(self._journal, full.entries, full.check)
+        except FmqError as error:  # a full disk, a closed journal, a term that is over
+            full.settle(error)
+        except asyncio.CancelledError:
+            full.settle(self._refusal())
+            raise
+        else:
+            self._appended.append((end, full))
+            self._moved.notify()
+        finally:
+            self._writing = Round()
+
+    async def _start_side(self) -> None:
+        try:
+            self._side = await SideJournal.start(self._disk, self._term(), self._takeover)
+        except StorageFull as error:  # reads go on; each `put` tries again
+            _log.error("takeover_journal_not_started", error=str(error))
+
+    async def _write_side(self) -> None:
+        if not self._round.entries:
+            return
+        full, self._round = self._round, Round()
+        try:
+            if self._side is None:
+                self._side = await SideJournal.start(self._disk, self._term(), self._takeover)
+            else:
+                await self._side.append(full.entries)
+            full.settle()
+            await self._side.compact(self._takeover)
+        except StorageFull as error:  # they are in memory, and in the next checkpoint
+            full.settle(error)
+        finally:
+            full.settle(self._refusal())  # failed or cancelled: whoever waits is told
+        self._checkpointed = False
+        self._unsaved.notify()
+
+    async def _clean(self) -> None:
+        """Remove the side journal once a master serves in a later term: it has what is in it.
+
+        Not before that term is open: who took the mastership over may be me (`install_own`).
+        """
+        left_in = await SideJournal.epoch_left(self._disk)
+        while True:
+            async with self._lock:
+                state = self._group.state.value
+                if self._side is not None:
+                    left_in = self._side.epoch
+                over = state.mode is Mode.MASTER and not state.base
+                over = over and left_in is not None and state.epoch > left_in
+                if over and self._keeping is _Keeping.RETIRED:
+                    await self._close_side(remove=True)
+                    left_in = None
+            await wait_any(self._group.changed, self._moved)
+
+    async def _await_commit(self) -> None:
+        while True:
+            while self._appended and self._appended[0][0] <= self._commit.commit_end:
+                self._appended.popleft()[1].settle()
+            await (self._commit.changed if self._appended else self._moved).wait()
+
+    async def _checkpoint(self) -> None:
+        while True:
+            while self._checkpointed or self._keeping is not _Keeping.TAKER:
+                await self._unsaved.wait()
+            await self._clock.sleep(self._settings.takeover_checkpoint_ms / 1000)
+            if self._keeping is _Keeping.TAKER:
+                self._checkpointed = True
+                await self._save_checkpoint()
+
+    async def checkpoint(self) -> None:
+        """Now: a taker that is stopped in good order leaves the next reader all that it stored."""
+        if self._keeping is _Keeping.TAKER:
+            await self._save_checkpoint()
+
+    async def _save_checkpoint(self) -> None:
+        record = checkpoint_of(self._takeover, MAX_CHECKPOINT_CHARS)
+        if record is None:
+            return
+        epoch = self._epoch
+        me = BrokerId(self._settings.broker)
+
+        def edit(state: GroupState) -> GroupState | None:
+            mine = (state.mode, state.epoch, state.reader) == (Mode.SLAVE_CONSUME, epoch, me)
+            return replace(state, offsets=record) if mine else None
+
+        try:
+            stands = await self._group.change(edit)
+        except Unavailable as error:
+            self._checkpointed = False  # again a moment later; the side journal has it
+            _log.warning("takeover_checkpoint_failed", error=str(error))
+            return
+        if stands is None:
+            _log.info("takeover_checkpoint_left", epoch=epoch, why="no longer the reader")
+
+    async def _let_go(self) -> None:
+        """As a master: empty the record once a slave that may claim needs it no more."""
+        epoch = Epoch(0)
+
+        def mine(state: GroupState) -> bool:
+            return (state.mode, state.epoch) == (Mode.MASTER, epoch) and bool(state.offsets)
+
+        while True:
+            epoch = self._epoch
+            if self._keeping is not _Keeping.MASTER or not mine(self._group.state.value):
+                await wait_any(self._moved, self._group.changed)
+            elif self._commit.all_end < self._installed_end:
+                await wait_any(self._moved, self._commit.changed)
+            else:
+                try:
+                    await self._group.change(lambda s: replace(s, offsets="") if mine(s) else None)
+                except Unavailable:  # it may stay
+                    await self._clock.sleep(self._settings.takeover_checkpoint_ms / 1000)
+
+    async def _close_side(self, *, remove: bool) -> None:
+        if self._side is not None:
+            side, self._side = self._side, None
+            await side.close()
+        if remove:
+            await SideJournal.remove(self._disk)
+            self._takeover, self._taken_in = ProgressTable(), Epoch(0)

@@ -1,0 +1,83 @@
+"""Where in a queue a moment is: the beginning, the end, a time. Within what may be read.
+
+Store times never fall in a journal. Once a master stored with a clock that was ahead, all later
+messages carry that time until it is reached, and no time finds a place among them: that is refused.
+"""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from fmqbroker.journal.journal import Journal
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.runtime.slices import Slices
+from fmqcore.errors import InvalidArgument
+from fmqcore.words import Offset, TopicId
+from fmqport.clock import Clock
+from fmqproto.v1 import client_pb2
+
+FUTURE_MS: Final = 60_000
+"""A store time so far ahead of the clock is of a clock that was wrong."""
+
+
+class QueueMoments:
+    """Offsets by what a consumer asks for."""
+
+    def __init__(self, clock: Clock, journal: Journal, commit: CommitFrontier) -> None:
+        self._clock = clock
+        self._journal = journal
+        self._commit = commit
+
+    def committed(self, topic_id: TopicId, queue: int) -> Offset:
+        """One past the newest offset that may be read."""
+        return self._journal.committed_offset(topic_id, queue, self._commit.commit_end)
+
+    async def position(self, topic_id: TopicId, queue: int, start: int, start_ms: int) -> Offset:
+        """Where in a queue `start` is now, within what is stored and committed.
+
+        Raises `InvalidArgument` for a time whose place the stored times cannot tell.
+        """
+        begin = self._journal.begin_offset(topic_id, queue)
+        end = self.committed(topic_id, queue)
+        match start:
+            case client_pb2.START_LATEST:
+                wanted = end
+            case client_pb2.START_TIME:
+                wanted = await self._journal.find_time(topic_id, queue, start_ms)
+                await self._require_past(topic_id, queue, wanted, start_ms)
+            case _:
+                wanted = begin
+        return max(begin, min(wanted, end))
+
+    async def _require_past(
+        self, topic_id: TopicId, queue: int, found: Offset, asked_ms: int
+    ) -> None:
+        """What lies at a time that has passed was stored by now, unless a clock was wrong."""
+        now_ms = self._clock.wall_ms()
+        if asked_ms > now_ms or self._journal.last_ms <= now_ms + FUTURE_MS:
+            return
+        for entry in await self._journal.find(topic_id, queue, found, 1):
+            if entry.store_ms > now_ms + FUTURE_MS:
+                raise InvalidArgument(
+                    f"queue {queue} has no place for {_time(asked_ms)}: from offset "
+                    f"{entry.base_offset} on its messages carry the store time "
+                    f"{_time(entry.store_ms)} or later, as the clock of a broker was ahead, and "
+                    f"when they were stored is not known; begin at offset {entry.base_offset}, "
+                    "earliest or latest"
+                )
+
+    async def positions(
+        self, topic_id: TopicId, queues: int, start: int, start_ms: int
+    ) -> list[Offset]:
+        """As `position`, of the first so many queues."""
+        slices, found = Slices(), list[Offset]()
+        for queue in range(queues):
+            await slices.step()
+            found.append(await self.position(topic_id, queue, start, start_ms))
+        return found
+
+
+def _time(ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms"

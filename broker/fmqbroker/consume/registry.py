@@ -1,0 +1,393 @@
+"""All consumer groups that live in this broker's memory, and how their progress gets stored.
+
+They live while READ is held within one epoch: whoever read in between may have moved the offsets.
+Order of effects: a change is marked dirty, stored by `OffsetStore.put`, and only then do those who
+wait for it hear of it. A group without sessions is kept for a while: it knows how often what was
+in flight has been delivered.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from itertools import islice
+from typing import Final
+
+import structlog
+
+from fmqbroker.cluster.view import ClusterView
+from fmqbroker.consume.group import ConsumerGroup
+from fmqbroker.consume.group_notes import opening_note
+from fmqbroker.consume.offsets.store import OffsetStore
+from fmqbroker.consume.queue_moments import QueueMoments
+from fmqbroker.journal.journal import Journal
+from fmqbroker.journal.state_limits import StateLimits
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.runtime.notifier import Signal
+from fmqbroker.runtime.settings import BrokerSettings
+from fmqbroker.runtime.slices import Slices
+from fmqbroker.runtime.timers import Timers
+from fmqbroker.serving.gate import Gate
+from fmqcore.cluster import TopicConfig
+from fmqcore.consume.inflight import Limits, QueueProgress
+from fmqcore.errors import FmqError, NoPermission, UnknownTopic
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge
+from fmqcore.topic_numbers import conflict
+from fmqcore.words import Epoch, GroupName, Offset, Permission, TopicId
+from fmqport.clock import Clock
+from fmqproto.v1 import client_pb2
+
+IDLE_MS: Final = 5 * 60 * 1000
+"""So long a group without sessions is remembered."""
+_RETRY_S: Final = 1.0
+_RANGE_SHARE: Final = 32
+"""Bytes of a segment for each acked range of a queue: 16 in its entry, which must fit."""
+_MOST_EPOCH_ENDS: Final = 10_000
+_A_TURN: Final = 200
+"""Entries made in one turn of the loop."""
+
+_log = structlog.get_logger()
+GroupKey = tuple[str, TopicId]
+Entries = dict[OffsetKey, OffsetEntry]
+Waiter = Callable[[FmqError | None], None]
+
+
+class GroupTable(QueueMoments):
+    """The consumer groups of one broker."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        clock: Clock,
+        journal: Journal,
+        commit: CommitFrontier,
+        gate: Gate,
+        cluster: ClusterView,
+        offsets: OffsetStore,
+        timers: Timers,
+    ) -> None:
+        super().__init__(clock, journal, commit)
+        self._settings = settings
+        self._gate = gate
+        self._cluster = cluster
+        self._offsets = offsets
+        self._timers = timers
+        limits = Limits(settings.max_in_flight_records, settings.max_ack_ranges)
+        most = min(limits.most_ranges, limits.most_acked, settings.segment_bytes // _RANGE_SHARE)
+        self._limits = limits._replace(most_acked=most)
+        self._mine = GroupName(settings.group)
+        self._groups: dict[GroupKey, ConsumerGroup] = {}
+        self.state_limits = StateLimits(settings, journal)
+        self._epoch = Epoch(0)  # in which they were made
+        self._dirty: dict[GroupKey, ConsumerGroup] = {}  # those with something to be stored
+        self._left: dict[OffsetKey, OffsetEntry] = {}  # to be stored, of groups that are gone
+        self._waiters: list[Waiter] = []
+        self._storing = False
+        self._unsaved = Signal()
+        offsets.add_source(self._collect)
+
+    # ---- groups
+    def get(self, name: str, topic_id: TopicId) -> ConsumerGroup | None:
+        """The group on that topic, if it lives in memory."""
+        return self._groups.get((name, topic_id))
+
+    async def ensure(
+        self, name: str, topic: TopicConfig, start: int, start_ms: int, *, temporary: bool = False
+    ) -> ConsumerGroup:
+        """The group on that topic; made, with what is stored, if it does not live yet.
+
+        Where nothing is stored it begins at `start`, which is stored at once: whoever joins later
+        begins there too. Where that is not the oldest message it is stored at return: else the next
+        reader began at its own end, and what lay between came to nobody. `temporary`: nobody named
+        it, and if it is new it goes soon after its members (`idle_groups.py`). Raises
+        `NoPermission`.
+        """
+        self.require()
+        key = (name, topic.id)
+        queues = topic.queues_in(self._mine)
+        if key not in self._groups:
+            if self.has_begun(name, topic):  # a queue that it has not begun came after it
+                start = client_pb2.START_EARLIEST
+            else:
+                self.state_limits.require_progress(name, topic.name, queues)
+            begins = await self.positions(topic.id, queues, start, start_ms)
+            self.require()
+        if note := self.opening_note(name, topic, temporary=temporary):
+            self._left = self._left | note
+            self._unsaved.notify()
+        if key not in self._groups:
+            group = self._groups[key] = self._make(name, topic, begins)
+            gone = self.fit(group)  # the topic may have changed while we looked
+            if gone is not None:
+                raise gone
+            group.beginning = bool(group.dirty) and start != client_pb2.START_EARLIEST
+            self.changed(group)
+        group = self._groups[key]
+        if group.beginning:
+            await self._begun(group)
+        return group
+
+    def opening_note(self, name: str, topic: TopicConfig, *, temporary: bool) -> Entries:
+        """To be stored in one write with where it begins (see `group_notes.py`)."""
+        new = (name, topic.id) not in self._groups and not self.has_begun(name, topic)
+        known = (self._offsets, self._left)
+        return opening_note(*known, name, topic.id, new=new, temporary=temporary)
+
+    async def _begun(self, group: ConsumerGroup) -> None:
+        try:
+            await self.stored()
+        finally:
+            self.idle(group)  # if nobody joins it
+        self.require()
+        if self._groups.get((group.name, group.topic_id)) is not group:
+            raise NoPermission(f"consumer group {group.name} was dropped meanwhile: open again")
+        group.beginning = False
+
+    async def learn(self, group: ConsumerGroup, acks: Iterable[client_pb2.AckRange]) -> None:
+        """Before a group takes them in: where the epochs end that they are of, if not known."""
+        names = sorted({(ack.queue_id, Epoch(ack.epoch)) for ack in acks})
+        if len(group.epoch_ends) + len(names) > _MOST_EPOCH_ENDS:  # epochs that nobody ever saw
+            group.epoch_ends.clear()
+        while unknown := [each for each in names if group.must_learn(*each)]:
+            for queue, epoch in unknown:
+                end = await self._journal.epoch_end(group.topic_id, queue, epoch)
+                group.epoch_ends[queue, epoch] = end
+
+    def forget(self, name: str, topic_id: TopicId) -> None:
+        """Drop it and what it has not stored (it is being deleted)."""
+        self._groups.pop((name, topic_id), None)
+        self._dirty.pop((name, topic_id), None)
+
+    def require(self) -> None:
+        """Raise `NoPermission` unless READ is held now, in the epoch of what is in memory."""
+        try:
+            self._gate.require(Permission.READ)
+            if self._gate.epoch != self._epoch and self._groups:
+                raise NoPermission(f"the group has come to epoch {self._gate.epoch}: open again")
+        except NoPermission as error:
+            self.drop(error)
+            raise
+        self._epoch = self._gate.epoch
+
+    def drop(self, error: FmqError) -> None:
+        """End all sessions with `error`; what was acked is still stored if the store takes it."""
+        if not self._groups:
+            return
+        self._left = self._collect()
+        for group in self._groups.values():
+            for session in group.sessions.values():
+                session.finish(error)
+        _log.info("consumer_groups_dropped", groups=len(self._groups), why=str(error))
+        self._groups.clear()
+        self._dirty.clear()
+        self._unsaved.notify()
+
+    # ---- storing
+    def changed(self, group: ConsumerGroup) -> None:
+        """It may have changed: store what is dirty soon, call when its next moment comes."""
+        if group.dirty:  # also what was so before it came into the table
+            self._mark(group)
+        due_ms = group.next_due_ms()
+        if due_ms is not None:
+            self.wake_at(group, due_ms)
+
+    def _mark(self, group: ConsumerGroup) -> None:
+        if self._groups.get(key := (group.name, group.topic_id)) is group:
+            self._dirty[key] = group
+            self._unsaved.notify()
+
+    def wake_at(self, group: ConsumerGroup, due_ms: int) -> None:
+        """Something in it is due then."""
+        if group.timer_ms is None or due_ms < group.timer_ms:
+            group.timer_ms = due_ms
+            if due_ms not in group.timers:  # a far one is asked for again after each nearer one
+                group.timers.add(due_ms)
+                self._timers.at(due_ms, lambda: self._on_time(group, due_ms))
+
+    def when_stored(self, waiter: Waiter) -> None:
+        """Call `waiter` once all that was acked so far is stored, or with why it cannot be."""
+        self._waiters.append(waiter)
+        self._unsaved.notify()
+
+    async def stored(self) -> None:
+        """Until all that is dirty now is stored, if anything is; raises why it cannot be."""
+        if not (self._left or self._dirty or self._storing or self._waiters):
+            return
+        done: asyncio.Future[FmqError | None] = asyncio.Future()
+        self.when_stored(lambda error: None if done.done() else done.set_result(error))
+        if (error := await done) is not None:
+            raise error
+
+    def idle(self, group: ConsumerGroup) -> None:
+        """Its last session is gone: forget it after a while, unless one joins."""
+        if not group.sessions:
+            seen_ms = group.idle_since_ms = self._clock.monotonic_ms()
+            self._timers.at(seen_ms + IDLE_MS, lambda: self._forget_idle(group, seen_ms))
+
+    # ---- running
+    async def run(self) -> None:
+        """Follow commit end, permission and topics, and store, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_commit())
+            tasks.create_task(self._follow_gate())
+            tasks.create_task(self._follow_topics())
+            tasks.create_task(self._store())
+
+    async def _follow_commit(self) -> None:
+        """Offer a queue again when something new in it is committed: only starved ones look."""
+        slices = Slices()
+        while True:
+            seen = self._commit.commit_end
+            for group in list(self._groups.values()):
+                await slices.step(1 + len(group.starved) // 8)
+                ends = self._journal.state.next_offsets  # most often nothing was appended
+                news = [q for q, (key, at) in group.starved.items() if ends.get(key, 0) > at]
+                for queue in news:
+                    if self.committed(group.topic_id, queue) > group.starved[queue][1]:
+                        group.offer(queue)
+            if self._commit.commit_end == seen:  # else it moved in one of those turns
+                await self._commit.changed.wait()
+
+    async def _follow_gate(self) -> None:
+        while True:
+            if self._groups:
+                with suppress(NoPermission):  # all sessions are told by it
+                    self.require()
+            await self._gate.changed.wait()
+
+    async def _follow_topics(self) -> None:
+        slices = Slices()
+        while True:
+            seen = self._cluster.changed.count
+            for key, group in list(self._groups.items()):
+                if self._groups.get(key) is group:  # else it ended in one of those turns
+                    self.fit(group)
+                await slices.step()
+            if self._cluster.changed.count == seen:  # else topics changed in one of those turns
+                await self._cluster.changed.wait()
+
+    async def _store(self) -> None:
+        while True:
+            while not (self._waiters or self._left or self._dirty):
+                await self._unsaved.wait()
+            await self._collect_most()
+            entries = self._collect()
+            waiters, self._waiters = self._waiters, []
+            error: FmqError | None = None
+            self._storing = True
+            try:
+                await self._offsets.put(entries)
+            except NoPermission as refused:
+                error = refused  # whoever reads now has what was stored
+                self.drop(refused)
+                self._left = {}
+            except FmqError as failed:
+                _log.error("offsets_not_stored", error=str(failed), entries=len(entries))
+                self._left = entries | self._left
+                self._waiters = waiters + self._waiters
+                await self._clock.sleep(_RETRY_S)
+                continue
+            self._storing = False
+            for waiter in waiters:
+                waiter(error)
+
+    def _collect(self) -> dict[OffsetKey, OffsetEntry]:
+        """Take what is dirty, as entries."""
+        entries, self._left = self._left, {}
+        for group in list(self._dirty.values()):
+            entries |= self._entries_of(group)
+        return entries
+
+    async def _collect_most(self) -> None:
+        """Take what is dirty but for a rest, in short turns of the loop: it waits in `_left`."""
+        while sum(len(group.dirty) for group in islice(self._dirty.values(), _A_TURN)) > _A_TURN:
+            group = next(iter(self._dirty.values()))
+            self._left |= self._entries_of(group, _A_TURN)
+            await asyncio.sleep(0)
+
+    def _entries_of(
+        self, group: ConsumerGroup, most: int | None = None
+    ) -> dict[OffsetKey, OffsetEntry]:
+        entries, queues = {}, list(islice(group.dirty, most))
+        for key, version in self._offsets.next_versions([group.key(q) for q in queues]).items():
+            progress = group.progress[key.queue_id]
+            version = max(version, progress.sought)
+            entries[key] = OffsetEntry(version, progress.floor, progress.acked, progress.sought)
+            del group.dirty[key.queue_id]
+        if not group.dirty:
+            self._dirty.pop((group.name, group.topic_id), None)
+        return entries
+
+    # ---- inside
+    def _make(self, name: str, topic: TopicConfig, begins: list[Offset]) -> ConsumerGroup:
+        drain_ms = self._settings.consumer_drain_ms
+        appended, newest = self._journal.next_offset, lambda: self._journal.epoch
+        group = ConsumerGroup(name, topic.name, topic.id, [], drain_ms, appended, newest)
+        group.on_dirty = self._mark
+        before = topic.queues_before(self._mine)
+        group.grow(self._progress(group, begins), self._clock.monotonic_ms(), before)
+        return group
+
+    def _progress(self, group: ConsumerGroup, begins: Iterable[Offset]) -> list[QueueProgress]:
+        """Of its next queues, as known here; what is not begins there, and is to be stored."""
+        progress: list[QueueProgress] = []
+        keys = {group.key(q): at for q, at in enumerate(begins, len(group.progress))}
+        known = self._offsets.get_all(keys)
+        if self._left:
+            merge(known, {key: self._left[key] for key in keys if key in self._left})
+        for key, begin in keys.items():
+            queue, entry = key.queue_id, known.get(key)
+            if entry is None or entry.deleted:
+                sought = 0 if entry is None else entry.version  # acks from before count no more
+                progress.append(QueueProgress(begin, (), self._limits, sought))
+                group.mark(queue)
+            else:
+                stored = QueueProgress(entry.floor, entry.ranges, self._limits, entry.sought)
+                progress.append(stored)
+        return progress
+
+    def has_begun(self, name: str, topic: TopicConfig) -> bool:
+        """Whether the group has progress on that topic."""
+        keys = (OffsetKey(name, topic.id, q) for q in range(topic.queues_in(self._mine)))
+        known = (e for k in keys for e in (self._left.get(k), self._offsets.get(k)) if e)
+        return any(not entry.deleted for entry in known)
+
+    def fit(self, group: ConsumerGroup) -> UnknownTopic | None:
+        """To its topic as it is now: end it if that is gone (and say so), else let it grow.
+
+        There may be progress in queues that are new to us: others heard of them before we did.
+        """
+        topic = self._cluster.topics_by_id.get(group.topic_id)
+        queues = topic.queues_in(self._mine) if topic else 0
+        other = conflict(topic, self._journal.state.topics) if topic else None
+        if topic is None or not queues or other is not None:
+            self._left = self._left | self._entries_of(group)
+            del self._groups[group.name, group.topic_id]
+            gone = UnknownTopic(f"topic {group.topic} is no longer in group {self._mine}")
+            error = other or gone
+            for session in group.sessions.values():
+                session.finish(error)
+            return error
+        before = topic.queues_before(self._mine)
+        if queues > len(group.progress) or before != group.before:
+            fresh = range(len(group.progress), queues)
+            begins = [self._journal.begin_offset(group.topic_id, queue) for queue in fresh]
+            group.grow(self._progress(group, begins), self._clock.monotonic_ms(), before)
+            self.changed(group)
+        return None
+
+    def _on_time(self, group: ConsumerGroup, due_ms: int) -> None:
+        group.timers.discard(due_ms)
+        if group.timer_ms == due_ms:
+            group.timer_ms = None
+        if self._groups.get((group.name, group.topic_id)) is group:
+            group.on_time(self._clock.monotonic_ms())
+            self.changed(group)
+
+    def _forget_idle(self, group: ConsumerGroup, seen_ms: int) -> None:
+        key = (group.name, group.topic_id)
+        idle = not group.sessions and group.idle_since_ms == seen_ms
+        if idle and self._groups.get(key) is group:
+            if group.dirty:  # the store takes nothing now
+                self.idle(group)
+            else:
+                del self._groups[key]

@@ -1,0 +1,368 @@
+"""The fetch way (DESIGN §7): stream → permission → range lease → journal → deliver → ack → offsets.
+
+One stream per consumer session, of two tasks: one reads what the consumer says, the other tells it
+everything that is pending in one message, and sleeps until something wakes it: the commit end,
+credit, acks, a timer. The sessions of a consumer group share a topic's queues
+(`consume/group.py`); what is delivered and how it is read is in `delivery.py`; how progress gets
+stored, and how long groups live, in `consume/registry.py`.
+
+Order of effects: leased, read, sent; acked in memory, stored (`OffsetStore`), and only then is a
+commit token answered. The same code serves on the master and, in slave-consume, on the slave.
+Nothing is per record. On disk: nothing but what the offset store keeps.
+
+To a client: in one message `assigned` and `revoked` come before `deliveries`. A queue that is
+`revoked` gets no more deliveries; acks and nacks of its generation still count until nothing of it
+is in flight or `consumer_drain_ms` are over, so nack (without delay) what is not being worked on.
+`assigned` for a queue that is already held means: begin anew under that generation. `sought` is
+another one than before if the group was moved meanwhile: acks from before that seek are void.
+"""
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from fmqbroker.cluster.view import ClusterView
+from fmqbroker.consume.delivery import Puller
+from fmqbroker.consume.group import ConsumerGroup, Session
+from fmqbroker.consume.offsets.store import OffsetStore
+from fmqbroker.consume.pacing import Pace
+from fmqbroker.consume.registry import GroupTable
+from fmqbroker.journal.journal import Journal
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.runtime.settings import BrokerSettings
+from fmqbroker.runtime.timers import Timers
+from fmqbroker.runtime.wire_errors import as_error
+from fmqbroker.serving.gate import Gate
+from fmqcore.cluster import Mode, TopicConfig
+from fmqcore.errors import (
+    FmqError,
+    InvalidArgument,
+    Malformed,
+    NoPermission,
+    StaleAssignment,
+    Unavailable,
+    UnknownTopic,
+)
+from fmqcore.topic_numbers import conflict
+from fmqcore.words import GroupName, Offset, require_name
+from fmqport.clock import Clock
+from fmqport.transport import Stream, TransportError
+from fmqproto.v1 import client_pb2
+
+_REFRESH_S: Final = 1.0
+"""A topic that was just made elsewhere may not have reached us: so long to ask ZooKeeper."""
+_LAST_WORDS_S: Final = 1.0
+"""After the last message: so long for the consumer to end its side before it is cut off."""
+_MAX_ID: Final = 256
+_STOPPING: Final = "this broker is stopping: look at the routes"
+
+_log = structlog.get_logger()
+
+
+class FetchService:
+    """All consumer sessions of a broker."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        clock: Clock,
+        journal: Journal,
+        commit: CommitFrontier,
+        gate: Gate,
+        cluster: ClusterView,
+        offsets: OffsetStore,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._journal = journal
+        self._gate = gate
+        self._cluster = cluster
+        self._mine = GroupName(settings.group)
+        self._draining = False
+        self._timers = Timers(clock)
+        self._puller = Puller(journal, commit, clock)
+        self._pace = Pace()
+        self.groups = GroupTable(
+            settings, clock, journal, commit, gate, cluster, offsets, self._timers
+        )
+
+    async def run(self) -> None:
+        """Timers, wake-ups and storing, until cancelled; `serve` works only beside it."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._timers.run())
+            tasks.create_task(self.groups.run())
+
+    async def drain(self, timeout_s: float) -> None:
+        """Before an orderly stop: end all sessions, store what they have acked."""
+        self._draining = True
+        self.groups.drop(NoPermission(_STOPPING))
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.groups.stored()
+        except (TimeoutError, FmqError) as error:
+            _log.warning("stopping with acks not stored", error=str(error))
+
+    async def serve(self, stream: Stream) -> None:
+        """One consumer session, from its first message to its end."""
+        opening = await stream.receive()
+        if opening is None:
+            return
+        try:
+            group, session = await self._open(opening, stream)
+        except FmqError as error:
+            opened = client_pb2.ConsumeOpened(error=as_error(error))
+            await stream.send(client_pb2.ConsumeReply(opened=opened, epoch=self._gate.epoch))
+            return
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                reading = tasks.create_task(self._read(stream, group, session, opening))
+                await self._tell(stream, group, session)
+                await asyncio.wait((reading,), timeout=_LAST_WORDS_S)
+                reading.cancel()
+        except* TransportError:
+            pass  # the consumer is gone; what it has not acked goes to another
+        finally:
+            session.gone = True
+            session.finish()
+            group.leave(session, self._clock.monotonic_ms())
+            self.groups.changed(group)
+            self.groups.idle(group)
+
+    # ---- opening
+    async def _open(
+        self, opening: client_pb2.ConsumeRequest, stream: Stream
+    ) -> tuple[ConsumerGroup, Session]:
+        if not opening.HasField("open"):
+            raise Malformed("the first message of a consume session has no `open`")
+        wanted = opening.open
+        if self._draining:
+            raise NoPermission(_STOPPING)
+        self.groups.require()
+        require_name("consumer group", wanted.group)
+        if not 0 < len(wanted.session_id) <= _MAX_ID:
+            raise InvalidArgument(f"a session id has 1 to {_MAX_ID} characters")
+        if wanted.start not in client_pb2.StartAt.values():
+            raise InvalidArgument(f"start {wanted.start} is not known")
+        topic = await self._topic(wanted.topic)
+        begin = (wanted.start, wanted.start_ms)
+        group = await self.groups.ensure(wanted.group, topic, *begin, temporary=wanted.temporary)
+        now_ms = self._clock.monotonic_ms()
+        timeout_ms = wanted.ack_timeout_ms or self._settings.consumer_ack_timeout_ms
+        client = wanted.client[:_MAX_ID]
+        session = Session(wanted.session_id, client, timeout_ms, now_ms, stream.cancel)
+        session.batch_once = wanted.batch_once
+        session.hand_overs = wanted.hand_overs
+        session.overshoot = opening.credit_records // 4
+        older = group.join(session, now_ms, wanted.held)
+        if older is not None:
+            older.finish(StaleAssignment(f"session {session.id} has opened a newer stream"))
+        self.groups.changed(group)
+        self._check_later(session)
+        return group, session
+
+    async def _topic(self, name: str) -> TopicConfig:
+        if name not in self._cluster.topics:
+            try:
+                async with asyncio.timeout(_REFRESH_S):
+                    await self._cluster.refresh()
+            except (Unavailable, TimeoutError):
+                _log.info("topics_not_refreshed")
+        topic = self._cluster.topics.get(name)
+        if topic is None:
+            raise UnknownTopic(f"no topic called {name}: create it first")
+        if not topic.queues_in(self._mine):
+            raise UnknownTopic(f"topic {name} has no queue in group {self._mine}")
+        if (why := conflict(topic, self._journal.state.topics)) is not None:
+            raise why
+        return topic
+
+    # ---- what the consumer says
+    async def _read(
+        self,
+        stream: Stream,
+        group: ConsumerGroup,
+        session: Session,
+        request: client_pb2.ConsumeRequest | None,
+    ) -> None:
+        """Take in message after message; any end of it ends the session."""
+        error: FmqError | None = None
+        try:
+            while request is not None:
+                await self.groups.learn(group, request.acks)
+                self._take(group, session, request)
+                request = await stream.receive()
+        except TransportError:
+            pass
+        except FmqError as refused:
+            error = refused
+        session.finish(error)
+
+    def _take(
+        self, group: ConsumerGroup, session: Session, request: client_pb2.ConsumeRequest
+    ) -> None:
+        now_ms = session.received_ms = self._clock.monotonic_ms()
+        session.credit_bytes += request.credit_bytes
+        session.credit_records += request.credit_records
+        if request.acks or request.nacks or request.controls or request.handed:
+            self.groups.require()
+        for ack in request.acks:
+            first, end = Offset(ack.first_offset), Offset(ack.end_offset)
+            group.ack(session, ack.queue_id, ack.generation, first, end, now_ms, ack.epoch)
+        for handed in request.handed:
+            first, end = Offset(handed.first_offset), Offset(handed.end_offset)
+            group.handed(session, handed.queue_id, handed.generation, first, end)
+        for nack in request.nacks:
+            first, end = Offset(nack.first_offset), Offset(nack.end_offset)
+            delay_ms = nack.delay_ms
+            place = (session, nack.queue_id, nack.generation)
+            group.nack(*place, first, end, delay_ms, now_ms, unseen=nack.unseen)
+            if delay_ms:
+                self.groups.wake_at(group, now_ms + delay_ms)
+        for control in request.controls:
+            if control.pause or control.resume:
+                paused = control.pause and not control.resume
+                group.pause(session, control.queue_id, control.generation, paused)
+        if request.commit_token:
+            self._answer_when_stored(session, request.commit_token)
+        if request.leave and not session.leaving:
+            session.leaving = True
+            group.leave(session, now_ms)
+            self.groups.changed(group)
+        credit = request.credit_bytes or request.credit_records
+        if session.leaving or (credit and session.hungry):
+            session.stir()
+
+    def _answer_when_stored(self, session: Session, token: int) -> None:
+        def stored(error: FmqError | None) -> None:
+            session.open_tokens -= 1
+            # A reader in slave-consume may lack what was acked: it is the master's to store.
+            lacks = session.unstorable and self._gate.mode is not Mode.MASTER
+            if error is None and not lacks and not session.uncounted:
+                session.tokens.append(token)
+            session.stir()  # who leaves waits for the last of them, answered or not
+
+        session.open_tokens += 1
+        self.groups.when_stored(stored)
+
+    # ---- what the consumer is told
+    async def _tell(self, stream: Stream, group: ConsumerGroup, session: Session) -> None:
+        """Send what is pending until the session is over and has been told so."""
+        reply: client_pb2.ConsumeReply | None = client_pb2.ConsumeReply(
+            opened=client_pb2.ConsumeOpened(
+                topic_id=group.topic_id,
+                queues=len(group.progress),
+                heartbeat_ms=self._settings.consumer_heartbeat_ms,
+            ),
+            epoch=self._gate.epoch,
+        )
+        while True:
+            if reply is not None:
+                await stream.send(reply)
+                session.sent_ms = self._clock.monotonic_ms()
+                if reply.left or reply.HasField("error"):
+                    session.finish()
+                    return
+                look = session.hungry or session.over  # there is more than fits into a message
+            elif session.over:
+                return
+            else:
+                look = False
+            if not (look or session.stirred):
+                await session.wake.wait()
+            session.stirred = False
+            reply = await self._pending(group, session)
+
+    async def _pending(
+        self, group: ConsumerGroup, session: Session
+    ) -> client_pb2.ConsumeReply | None:
+        """One message with all that is pending; None if nothing is."""
+        reply = client_pb2.ConsumeReply(epoch=self._gate.epoch)
+        something = False
+        if session.hungry and not (session.over or session.leaving):
+            something = await self._pull(group, session, reply)
+        if session.over:
+            if session.error is None:
+                return None
+            return client_pb2.ConsumeReply(error=as_error(session.error), epoch=self._gate.epoch)
+        if something or session.has_news:
+            something = True
+            self._add_news(session, reply)
+        if session.leaving and not session.open_tokens:
+            reply.left = something = True
+        if session.heartbeat and not something:
+            reply.heartbeat = something = True
+        session.heartbeat = False
+        return reply if something else None
+
+    async def _pull(
+        self, group: ConsumerGroup, session: Session, reply: client_pb2.ConsumeReply
+    ) -> bool:
+        """Add deliveries; READ is held when they are leased and when they leave."""
+        try:
+            self.groups.require()
+            sent = await self._puller.pull(group, session, reply)
+            self.groups.require()
+        except NoPermission:
+            return False  # this session, like all others, has been told to end
+        except FmqError as error:  # the journal cannot be read there: it says where and why
+            _log.error("cannot_deliver", group=group.name, topic=group.topic, error=str(error))
+            session.finish(error)
+            return False
+        if sent:
+            self._pace.sent(session, sent)
+            self.groups.wake_at(group, self._clock.monotonic_ms() + session.ack_timeout_ms)
+        return sent > 0
+
+    def _add_news(self, session: Session, reply: client_pb2.ConsumeReply) -> None:
+        revoked, assigned = session.take_moves()
+        for move in revoked:
+            reply.revoked.add(queue_id=move.queue_id, generation=move.generation)
+        for move, begins_at, sought in assigned:
+            reply.assigned.add(
+                queue_id=move.queue_id,
+                generation=move.generation,
+                next_offset=begins_at,
+                sought=sought,
+            )
+        for queue, generation in sorted(session.ignored):
+            reply.ignored.add(queue_id=queue, generation=generation)
+        for queue, (first, end) in session.skipped:
+            reply.skipped.add(queue_id=queue, first_offset=first, end_offset=end)
+        reply.committed_tokens.extend(session.tokens)
+        session.tokens, session.skipped = [], []
+        session.ignored.clear()
+
+    # ---- time
+    def _check_later(self, session: Session) -> None:
+        settings = self._settings
+        dead_ms = session.received_ms + settings.consumer_dead_after_ms
+        now_ms = self._clock.monotonic_ms()
+        # One that is due and cannot be sent (the consumer takes nothing in) is not asked for again.
+        beat_ms = settings.consumer_heartbeat_ms
+        beat_ms += now_ms if session.heartbeat else session.sent_ms
+        due_ms = max(min(beat_ms, dead_ms), now_ms + 1)
+        self._timers.at(due_ms, lambda: self._check(session))
+
+    def _check(self, session: Session) -> None:
+        """A heartbeat is due, or the consumer is dead, or the lease ran out unnoticed."""
+        now_ms = self._clock.monotonic_ms()
+        if session.over:
+            # One that takes its last words not in keeps its queues no longer than a silent one.
+            if not session.gone:
+                last_ms = now_ms + self._settings.consumer_dead_after_ms
+                self._timers.at(last_ms, session.tear_if_there)
+            return
+        try:
+            self.groups.require()
+        except NoPermission:
+            return
+        silent_ms = now_ms - session.received_ms
+        if silent_ms >= self._settings.consumer_dead_after_ms:
+            _log.info("consumer_silent", session=session.id, silent_ms=silent_ms)
+            session.tear()
+            return
+        if now_ms - session.sent_ms >= self._settings.consumer_heartbeat_ms:
+            session.heartbeat = True
+            session.stir()
+        self._check_later(session)

@@ -1,0 +1,116 @@
+"""Progress in topics that are gone goes too, a day later, or SNAP would grow for ever.
+
+The master's duty: each entry becomes a tombstone, as `DeleteGroup` makes it, and leaves SNAP a day
+after that. A topic is gone once ZooKeeper, asked anew each hour for a day, has given its number to
+a topic and has none of that number: numbers are never given twice, so nobody can read on by it,
+and a person who brings a topic's node back has a day. ZooKeeper that was lost and counts from 1
+again says nothing of the numbers that it has not given yet.
+
+What it is not: the deletion of messages (`data/retention.py`). The topic's name and its next
+offsets stay in the journal's state: what is stored of it can be read by its name. Leaves on disk:
+OFFSETS batches.
+"""
+
+from typing import Final
+
+import structlog
+
+from fmqbroker.cluster.view import ClusterView
+from fmqbroker.consume.offsets.store import OffsetStore
+from fmqbroker.consume.registry import GroupTable
+from fmqbroker.journal.journal import Journal
+from fmqbroker.runtime.slices import Slices
+from fmqbroker.serving.gate import Gate
+from fmqcore.errors import FmqError
+from fmqcore.journal.offsets import OffsetKey, tombstone
+from fmqcore.words import Permission, TopicId
+from fmqport.clock import Clock
+
+EVERY_S: Final = 3600.0
+"""How often it is looked for."""
+GONE_S: Final = 24 * 3600.0
+"""So long a topic must have been gone, in the eyes of one master."""
+AT_ONCE: Final = 5_000
+"""Entries made tombstones in one look at most."""
+_A_WRITE: Final = 500
+
+_log = structlog.get_logger()
+
+
+class TopicSweep:
+    """What `run` does each hour."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        gate: Gate,
+        view: ClusterView,
+        offsets: OffsetStore,
+        groups: GroupTable,
+        clock: Clock,
+    ) -> None:
+        self._journal = journal
+        self._gate = gate
+        self._view = view
+        self._offsets = offsets
+        self._groups = groups
+        self._clock = clock
+        self._gone_since_ms: dict[TopicId, int] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._clock.sleep(EVERY_S)
+            await self.look()
+
+    async def look(self) -> int:
+        """Delete what may go (C7); how many entries went."""
+        if not self._gate.permission() & Permission.WRITE:
+            self._gone_since_ms.clear()  # another master has looked meanwhile, or nobody
+            return 0
+        try:
+            topics = await self._long_gone()
+            return await self._sweep(topics) if topics else 0
+        except FmqError as error:
+            _log.warning("deleted_topics_not_swept", why=str(error))
+            return 0
+
+    async def _long_gone(self) -> frozenset[TopicId]:
+        gone = await self._view.gone_topics(self._journal.state.offsets.topics())
+        now_ms = self._clock.monotonic_ms()
+        since = {topic: self._gone_since_ms.get(topic, now_ms) for topic in gone}
+        self._gone_since_ms = since
+        return frozenset(topic for topic in gone if now_ms - since[topic] >= GONE_S * 1000)
+
+    async def _sweep(self, topics: frozenset[TopicId]) -> int:
+        found, dropped = await self._entries(topics), list[OffsetKey]()
+        for at in range(0, len(found), _A_WRITE):
+            # Asked and forgotten in one turn of the loop: a session must not join in between.
+            part = found[at : at + _A_WRITE]
+            keys = [k for k in part if not self._is_read(k.group, k.topic_id)]
+            for group, topic_id in {(key.group, key.topic_id) for key in keys}:
+                self._groups.forget(group, topic_id)
+            versions = self._offsets.next_versions(keys)
+            await self._offsets.put({key: tombstone(v) for key, v in versions.items()})
+            dropped += keys
+        if dropped:
+            some = sorted({key.topic_id for key in dropped})[:10]
+            _log.info("progress_in_deleted_topics_dropped", entries=len(dropped), topics=some)
+        return len(dropped)
+
+    async def _entries(self, topics: frozenset[TopicId]) -> list[OffsetKey]:
+        """Of groups that nobody is in, so many as may go now."""
+        slices, found = Slices(), list[OffsetKey]()
+        for topic_id in sorted(topics):
+            for group in self._offsets.groups_in(topic_id):
+                queues = self._offsets.queues_of(group, topic_id)
+                await slices.step(1 + len(queues))
+                if not self._is_read(group, topic_id):
+                    found += [OffsetKey(group, topic_id, queue) for queue in queues]
+                if len(found) >= AT_ONCE:
+                    return found[:AT_ONCE]
+        return found
+
+    def _is_read(self, group: str, topic_id: TopicId) -> bool:
+        live = self._groups.get(group, topic_id)
+        return live is not None and bool(live.sessions)

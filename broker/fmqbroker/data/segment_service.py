@@ -1,0 +1,162 @@
+"""Stored segments for data jobs: which there are, and their bytes, so that no disk is shared.
+
+A job reads what every replica has the same (R5): below the commit end, as far as it is in this
+broker's files. Nobody needs a permission for that, so slaves serve it as masters do. A chunk is
+one read on the disk's threads and one message; nothing is looked into, nothing is per record. All
+streams together keep to `scan_bytes_per_s`, and at most `scan_streams` are at work.
+
+Order of effects: a chunk is read → seen to be still below the end (the journal may have been cut
+or reset meanwhile) → waited for its turn → sent. Leaves nothing on disk.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from fmqbroker.journal.journal import Journal
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.runtime.settings import BrokerSettings
+from fmqbroker.runtime.wire_errors import as_error
+from fmqcore.errors import FmqError, InvalidArgument, NotFound, Overloaded
+from fmqcore.words import Position
+from fmqport.clock import Clock
+from fmqport.transport import Stream
+from fmqproto.v1 import segments_pb2 as wire
+
+CHUNK_BYTES: Final = 256 * 1024
+STUCK_S: Final = 60.0
+"""A reader that asks nothing, or takes nothing, for so long is sent away: others want its place."""
+
+_T = TypeVar("_T")
+_Read = Callable[[int, int], Awaitable[bytes]]
+
+
+class SegmentService:
+    """The handlers of the `Segments` service. `sent_bytes` and `refused` only grow."""
+
+    def __init__(
+        self, settings: BrokerSettings, clock: Clock, journal: Journal, commit: CommitFrontier
+    ) -> None:
+        self.sent_bytes = 0
+        self.refused = 0
+        self._settings = settings
+        self._journal = journal
+        self._commit = commit
+        self._throttle = _Throttle(clock, settings.scan_bytes_per_s)
+        self._streams = 0
+
+    async def list(self, request: wire.SegmentsRequest) -> wire.SegmentsReply:
+        """What there is to read now."""
+        journal, settings, end = self._journal, self._settings, self._end()
+        extents = journal.raw.extents()
+        found = [e for e in extents if e.base < end and e.end > request.since]
+        return wire.SegmentsReply(
+            cluster=settings.cluster,
+            group=settings.group,
+            broker=settings.broker,
+            log_start=journal.log_start,
+            end=max(end, journal.log_start),
+            segments=[
+                wire.StoredSegment(base=e.base, end=e.end, sealed=e.end <= journal.end)
+                for e in found
+            ],
+        )
+
+    async def serve(self, stream: Stream) -> None:
+        """One range of one segment."""
+        try:
+            request: wire.SegmentRead | None = await _soon(stream.receive())
+            if request is not None:
+                await self._serve(stream, request)
+        except TimeoutError:
+            stream.cancel()
+
+    async def _serve(self, stream: Stream, request: wire.SegmentRead) -> None:
+        if self._streams >= self._settings.scan_streams:
+            self.refused += 1
+            why = f"{self._streams} scans are at work at broker {self._settings.broker}: try later"
+            await self._refuse(stream, Overloaded(why))
+            return
+        self._streams += 1
+        try:
+            if request.index:
+                await self._send_index(stream, request)
+            else:
+                await self._send_range(stream, request)
+        except (NotFound, InvalidArgument) as error:
+            await self._refuse(stream, error)
+        finally:
+            self._streams -= 1
+
+    async def _send_range(self, stream: Stream, request: wire.SegmentRead) -> None:
+        base = Position(request.base)
+        readable = min(self._journal.raw.extent(base).end, self._end()) - base
+        end = request.at + request.length if request.length else readable
+        if not request.at <= end <= readable:
+            raise InvalidArgument(
+                f"bytes {request.at} to {end} of segment {base} are asked for; {max(readable, 0)} "
+                "of it are committed here"
+            )
+
+        async def read(at: int, length: int) -> bytes:
+            data = await self._journal.raw.read(base, at, length)
+            # The journal may have been cut, or reset and begun anew, under the read.
+            if base + at + length > self._end():
+                raise NotFound(f"segment {base} was cut or dropped while it was read")
+            self._journal.raw.extent(base)
+            return data
+
+        await self._send(stream, read, request.at, end)
+
+    async def _send_index(self, stream: Stream, request: wire.SegmentRead) -> None:
+        base = Position(request.base)
+
+        async def read(at: int, length: int) -> bytes:
+            return await self._journal.raw.read_index(base, at, length)
+
+        end = request.at + request.length if request.length else 1 << 62
+        await self._send(stream, read, request.at, end)
+
+    async def _send(self, stream: Stream, read: _Read, at: int, end: int) -> None:
+        """Chunk by chunk, to `end` or to the end of the file."""
+        step = min(CHUNK_BYTES, self._settings.scan_bytes_per_s or CHUNK_BYTES)
+        while at < end:
+            length = min(step, end - at)
+            data = await read(at, length)
+            if not data:
+                return
+            await self._throttle.turn(len(data))
+            await _soon(stream.send(wire.SegmentPart(data=data)))
+            self.sent_bytes += len(data)
+            at += len(data)
+
+    async def _refuse(self, stream: Stream, error: FmqError) -> None:
+        await _soon(stream.send(wire.SegmentPart(error=as_error(error))))
+
+    def _end(self) -> Position:
+        """What may be read: committed, and in the files."""
+        return min(self._commit.commit_end, self._journal.written_end)
+
+
+class _Throttle:
+    """So many bytes a second, of all streams together, in the order in which they ask."""
+
+    def __init__(self, clock: Clock, bytes_per_s: int) -> None:
+        self._clock = clock
+        self._rate = bytes_per_s
+        self._free_ms = 0.0
+
+    async def turn(self, count: int) -> None:
+        """Wait until so many bytes may go."""
+        if not self._rate:
+            return
+        now = float(self._clock.monotonic_ms())
+        begin = max(now, self._free_ms)
+        self._free_ms = begin + count * 1000 / self._rate
+        if begin > now:
+            await self._clock.sleep((begin - now) / 1000)
+
+
+async def _soon(work: Awaitable[_T]) -> _T:
+    async with asyncio.timeout(STUCK_S):
+        return await work

@@ -1,0 +1,125 @@
+"""The numbers of this journal's topics are claimed in ZooKeeper before another topic gets them.
+
+ZooKeeper may have lost what it had: its data was removed, or an older backup was restored. Then its
+count of topic numbers stands below numbers that this journal holds. Every broker compares the two
+before it takes part in its group, and again whenever the topics change. What ZooKeeper has not
+given is claimed (`fmqcore.topic_numbers`): the count goes past it, and a topic of that name that is
+made again gets its own number back.
+
+A topic that has fewer queues there than this journal holds gets them back, too: an older backup, or
+a lost topic that was made again with fewer. Nobody would read what is in them. That does not happen
+while the group is removed from the cluster: it leaves its topics once they are consumed.
+
+What it is not: the refusal of topics whose number contradicts the journal (`conflict`; every path
+asks it). Leaves the claims in ZooKeeper's topics node.
+"""
+
+from typing import Final
+
+import structlog
+
+from fmqbroker.cluster.topic_alteration import restore_queues
+from fmqbroker.cluster.view import ClusterView
+from fmqbroker.journal.journal import Journal
+from fmqcore import paths
+from fmqcore.cluster import Removal, TopicConfig, config_from_json
+from fmqcore.errors import FmqError, UnknownTopic
+from fmqcore.topic_numbers import conflict
+from fmqcore.words import GroupName
+from fmqport.clock import Clock
+from fmqport.coordination import Coordination
+from fmqport.topic_ids import claim_topic_ids
+
+_AGAIN_S: Final = 1.0
+
+_log = structlog.get_logger()
+
+
+class TopicClaims:
+    """One broker's claims. `run` is its duty while it runs."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        view: ClusterView,
+        coordination: Coordination,
+        cluster: str,
+        clock: Clock,
+        group: str,
+    ) -> None:
+        self._journal = journal
+        self._cluster = cluster
+        self._group = GroupName(group)
+        self._view = view
+        self._coordination = coordination
+        self._node = paths.topics_node(cluster)
+        self._clock = clock
+        self._complained: frozenset[TopicConfig] = frozenset()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self.claim()
+            except FmqError as error:
+                _log.warning("topic_numbers_not_claimed", why=str(error))
+                await self._clock.sleep(_AGAIN_S)
+                continue
+            await self._view.changed.wait()
+
+    async def claim(self) -> None:
+        """Claim what ZooKeeper has not given. Raises `Unavailable`."""
+        self._complain()
+        await self._claim_numbers()
+        await self._restore_queues()
+
+    async def _restore_queues(self) -> None:
+        for topic in self._topics_with_fewer_queues():
+            _, queues = self._journal.state.topics[topic.id]
+            group, coordination = self._group, self._coordination
+            await coordination.sync(self._node)  # an old answer would look like a loss
+            if await self._is_being_removed():
+                return  # it left its topics on purpose
+            try:
+                await restore_queues(coordination, self._cluster, self._view, topic, group, queues)
+            except UnknownTopic:
+                continue  # it was deleted meanwhile
+
+    async def _is_being_removed(self) -> bool:
+        found = await self._coordination.get(paths.config_node(self._cluster, self._group))
+        return found is None or config_from_json(found.data).removal is not Removal.NONE
+
+    def _topics_with_fewer_queues(self) -> list[TopicConfig]:
+        known, found = self._view.topics_by_id, []
+        for number, (name, queues) in self._journal.state.topics.items():
+            topic = known.get(number)
+            if topic and topic.name == name and topic.queues_in(self._group) < queues:
+                found.append(topic)
+        return found
+
+    async def _claim_numbers(self) -> None:
+        noted, known = self._journal.state.topics, self._view.numbers
+        if known is None or all(map(known.was_given, noted)):
+            return
+        await self._coordination.sync(self._node)  # an old answer would look like a loss
+        after = await claim_topic_ids(self._coordination, self._node, dict(noted))
+        lost = {name: number for name, number in after.lost.items() if number in noted}
+        missing = [name for name in sorted(lost) if name not in self._view.topics]
+        if after != known and missing:
+            _log.error(
+                "zookeeper_lost_topics",
+                topics=missing[:20],
+                count=len(missing),
+                remedy="make them again: each gets its own number and its messages back",
+            )
+        self._view.numbers = after
+
+    def _complain(self) -> None:
+        """One line for each topic that this journal refuses."""
+        topics = self._view.topics.values()
+        refused = {t: why for t in topics if (why := conflict(t, self._journal.state.topics))}
+        for topic in refused.keys() - self._complained:
+            _log.error(
+                "topic_number_contradicts_journal", topic=topic.name, why=str(refused[topic])
+            )
+        self._complained = frozenset(refused)

@@ -1,0 +1,132 @@
+"""What a broker knows, gathered for `fmqcore.failover.decide` (DESIGN §6).
+
+Only looks: at the cached group, the journal, the views of replication, the gate, my terms. What it
+remembers by itself: since when something is gone or lacking, and whether a master was caught up
+with. Leaves nothing behind.
+"""
+
+from fmqbroker.failover.transitions import Parts, Terms
+from fmqbroker.replication.view import LinkView
+from fmqcore.cluster import Mode
+from fmqcore.failover import Evidence, Link
+from fmqcore.failover.claims import granted_until, record_term
+from fmqcore.words import BrokerId, Epoch
+from fmqport.clock import Clock
+
+
+class Gatherer:
+    """Makes `Evidence` of what stands now."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        terms: Terms,
+        clock: Clock,
+        incarnation: str,
+    ) -> None:
+        self._parts = parts
+        self._terms = terms
+        self._clock = clock
+        self._incarnation = incarnation
+        self._reader_gone: tuple[BrokerId, int] | None = None
+        self._lacking_since_ms: int | None = None
+
+    def evidence(
+        self, *, fresh: bool, stopping: bool, checks: int, next_check_ms: int, next_move_ms: int
+    ) -> Evidence:
+        """As of this moment; `fresh`: the group was just read, in the order that counts."""
+        p, terms = self._parts, self._terms
+        group, journal, upstream = p.group, p.journal, p.slave.upstream
+        frozen, received = terms.frozen, terms.received
+        behind = journal.doubts.lacks
+        return Evidence(
+            session_live=group.changeable,
+            fresh=fresh,
+            wanted=group.wanted,
+            incarnation=self._incarnation,
+            superseded=group.superseded,
+            lease_out=not p.gate.zookeeper_leased(),
+            live=group.live,
+            held=terms.held,
+            journal_epoch=journal.epoch,
+            journal_end=journal.end,
+            has_records=group.state.value.mode is Mode.NEW and bool(journal.state.next_offsets),
+            stopping=stopping,
+            may_lack=behind,
+            tail_cut=journal.doubts.tail_cut,
+            anew=journal.doubts.anew,
+            other_policy=self._other_policy(),
+            upstream_connected=upstream.connected,
+            upstream_caught_up=upstream.caught_up,
+            promised_until_ms=upstream.promised_until_ms,
+            checks=checks,
+            next_check_ms=next_check_ms,
+            frozen=Epoch(0) if frozen is None else frozen.term,
+            frozen_offsets=None if frozen is None else frozen.text,
+            behind=behind,
+            next_move_ms=next_move_ms,
+            links=self._links(),
+            record=None if received is None else received.record,
+            reader_gone_since_ms=self._reader_gone_since_ms(),
+            lacking_since_ms=self._lacking_ms(),
+        )
+
+    def _other_policy(self) -> bool:
+        """Did I acknowledge, as a master, under another policy than the one at hand?"""
+        p = self._parts
+        return p.journal.doubts.acked_under not in (0, p.group.config.policy_mark)
+
+    def granted_until(self) -> int:
+        """Until when every slave that may be in sync is bound by its grant to me; 0 = it is not.
+
+        In the term that I hold as master. The gate asks this at every check, also before what was
+        just read of the state is decided upon: in another master's term nobody is bound to me, and
+        an in-sync set of nobody is no unanimous one of mine.
+        """
+        state = self._parts.group.state.value
+        mine = state.mode is Mode.MASTER and state.master == self._parts.me
+        if not mine or state.epoch != self._terms.held:
+            return 0
+        return granted_until(self._parts.group.widest_isr, self._links())
+
+    def granted_now(self) -> bool:
+        """Whether the grants alone let me serve as master at this moment."""
+        return self.granted_until() > self._clock.monotonic_ms()
+
+    def _links(self) -> dict[BrokerId, Link]:
+        return {b: _link(view) for b, view in sorted(self._parts.master.links.items())}
+
+    def _reader_gone_since_ms(self) -> int | None:
+        """Since when no look has shown the reader's live node, of the same reader."""
+        group = self._parts.group
+        state = group.state.value
+        if not record_term(state) or state.reader in group.live:
+            self._reader_gone = None
+            return None
+        if self._reader_gone is None or self._reader_gone[0] != state.reader:
+            self._reader_gone = (state.reader, self._clock.monotonic_ms())
+        return self._reader_gone[1]
+
+    def _lacking_ms(self) -> int | None:
+        """Since when my journal has been shorter than what readers may have shown, and the reader
+        that has it was not there: it is waited for from then on."""
+        group = self._parts.group
+        state, reader = group.state.value, group.live.get(group.state.value.reader)
+        there = reader is not None and reader.end >= state.served_end
+        if there or self._parts.journal.end >= state.served_end:
+            self._lacking_since_ms = None
+        elif self._lacking_since_ms is None:
+            self._lacking_since_ms = self._clock.monotonic_ms()
+        return self._lacking_since_ms
+
+
+def _link(view: LinkView) -> Link:
+    return Link(
+        view.connected,
+        view.caught_up,
+        view.heard,
+        view.lease_until_ms,
+        view.incarnation,
+        view.whole,
+        view.kept,
+    )

@@ -1,0 +1,381 @@
+"""The failover way (DESIGN §6): evidence, the pure machine, one step, again.
+
+One loop: wait for a signal or a timer, gather what is known, ask `fmqcore.failover.decide`, set the
+gate, take the one step (`failover/transitions.py`). Level-triggered: every step may fail or be lost
+and is then decided anew from what stands. While ZooKeeper is away nothing is changed; what may be
+served then is bounded by the lease alone.
+
+What it is not: the protocol (`fmqcore/failover/machine.py`), the evidence (`failover/evidence.py`),
+the effects (`failover/transitions.py`), the renewals (`serving/lease.py`), the cached group and its
+compare-and-set (`serving/broker_group_state.py`).
+"""
+
+import asyncio
+from typing import Final, assert_never
+
+import structlog
+
+from fmqbroker.consume.offsets.store import OffsetStore
+from fmqbroker.failover.evidence import Gatherer
+from fmqbroker.failover.transitions import Frozen, Parts, Received, Terms
+from fmqbroker.journal.journal import Journal
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.replication.view import MasterReplication, SlaveReplication
+from fmqbroker.runtime.notifier import Signal, wait_any
+from fmqbroker.runtime.settings import BrokerSettings
+from fmqbroker.runtime.state_log import StateLog
+from fmqbroker.serving.broker_group_state import GroupStore
+from fmqbroker.serving.gate import Gate
+from fmqbroker.serving.lease import Lease
+from fmqcore.cluster import GroupState, LiveBroker
+from fmqcore.errors import FmqError, Malformed, Unavailable
+from fmqcore.failover import (
+    Action,
+    Decision,
+    LeaseRule,
+    Params,
+    Part,
+    Record,
+    decide,
+)
+from fmqcore.failover.claims import after_announce, record_term
+from fmqcore.failover.machine import part_of
+from fmqcore.journal.control import decode_offsets
+from fmqcore.words import BrokerId, Epoch
+from fmqport.clock import Clock
+from fmqport.lifecycle import Lifecycle
+from fmqproto.v1 import replication_pb2
+
+_log = structlog.get_logger()
+
+_QUIET_S: Final = 0.01  # between two rounds: a burst of signals makes one
+_RETRY_S: Final = 0.2  # after a step that failed
+_MOVE_PAUSE_MS: Final = 10_000  # at most, between two tries to give way
+_FLUSH_S: Final = 5.0  # an orderly stop waits so long for the disk
+
+
+class Failover:
+    """Drives this broker's part in its group. `run` lives in the broker's task group."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        group: GroupStore,
+        journal: Journal,
+        commit: CommitFrontier,
+        offsets: OffsetStore,
+        master_replication: MasterReplication,
+        slave_replication: SlaveReplication,
+        settings: BrokerSettings,
+        clock: Clock,
+        lifecycle: Lifecycle,
+        incarnation: str,
+    ) -> None:
+        self._me = BrokerId(settings.broker)
+        self._gate = gate
+        self._group = group
+        self._journal = journal
+        self._offsets = offsets
+        self._master = master_replication
+        self._slave = slave_replication
+        self._settings = settings
+        self._clock = clock
+        self._lifecycle = lifecycle
+        self._incarnation = incarnation
+        self._lease = Lease(gate, group, settings, clock)
+        parts = Parts(
+            self._me,
+            gate,
+            group,
+            journal,
+            commit,
+            offsets,
+            master_replication,
+            slave_replication,
+            self._lease,
+        )
+        self._terms = Terms(parts)
+        self._gatherer = Gatherer(parts, self._terms, clock, incarnation)
+        self._params = Params(
+            settings.claim_checks, settings.claim_interval_ms, settings.takeover_wait_ms
+        )
+        self._wake = Signal()
+        self._opened = Signal()  # a term of mine was opened
+        self._told: LiveBroker | None = None  # my live node, as last announced
+        self._sending: asyncio.Task[None] | None = None
+        self._handed_over = Epoch(0)  # the slave-consume term whose record its master has installed
+        self._complained = ""
+        self._state_log = StateLog()
+        self._checks = 0
+        self._next_check_ms = 0
+        self._next_move_ms = 0
+        self._move_pause_ms = settings.heartbeat_ms
+        slave_replication.upstream.claiming = True  # no grant before the first decision
+
+    # ---- life
+    async def run(self) -> None:
+        """Serve my part until cancelled, or until an orderly stop was asked for and is done."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                helpers = [
+                    tasks.create_task(self._lease.run()),
+                    tasks.create_task(self._ring_when_stopping()),
+                ]
+                self._told = self._live()
+                await self._group.announce(self._told)
+                while not self._lifecycle.stopping.is_set():
+                    await self._round(tasks)
+                if self._sending is not None:
+                    helpers.append(self._sending)
+                for helper in helpers:
+                    helper.cancel()
+            await self._leave()
+        finally:
+            self._gate.close("stopped")
+
+    async def on_hand_over(
+        self, request: replication_pb2.HandOverRequest
+    ) -> replication_pb2.HandOverReply:
+        """A reader gives me its offsets; answered when they are in a term that I opened."""
+        record = Record(BrokerId(request.reader), Epoch(request.epoch))
+        refused = self._check_record(request)
+        if refused:
+            return replication_pb2.HandOverReply(installed=False, reason=refused)
+        if self._terms.installed != record:
+            state, known = self._group.state.value, self._terms.received
+            awaited = Record(state.reader, record_term(state))
+            if known is not None and known.record == awaited != record:
+                why = f"{awaited.reader} has handed over the offsets of term {awaited.term}"
+                return replication_pb2.HandOverReply(installed=False, reason=why)
+            self._terms.received = Received(record, request.offsets)
+            self._wake.notify()
+            deadline_ms = self._clock.monotonic_ms() + self._settings.dead_after_ms // 2
+            while self._terms.installed != record:
+                left_ms = deadline_ms - self._clock.monotonic_ms()
+                if left_ms <= 0:
+                    why = f"not yet installed: {self._gate.why}"
+                    return replication_pb2.HandOverReply(installed=False, reason=why)
+                await wait_any(self._opened, timeout_s=left_ms / 1000)
+        return replication_pb2.HandOverReply(installed=True, epoch=self._terms.held)
+
+    def _check_record(self, request: replication_pb2.HandOverRequest) -> str:
+        if request.group != self._settings.group:
+            return f"this broker is of group {self._settings.group}, not of {request.group}"
+        try:
+            decode_offsets(request.offsets)
+        except Malformed as error:
+            return f"the offsets do not decode: {error}"
+        return ""
+
+    async def _ring_when_stopping(self) -> None:
+        await self._lifecycle.stopping.wait()
+        self._wake.notify()
+
+    async def _leave(self) -> None:
+        """An orderly stop: serve nothing, flush, let my live node go, give the reads away."""
+        why = "this broker is being stopped"
+        edit: GroupState | None = None
+        try:
+            async with asyncio.timeout(_FLUSH_S):
+                if self._terms.held and self._group.connected:
+                    await self._offsets.checkpoint()
+                    await self._group.refresh()
+                    decision = self._decide(fresh=True)
+                    # F16: any other step rests on more than `leave` does.
+                    edit = decision.edit if decision.action is Action.YIELD else None
+                await self._terms.leave(edit, self._group.state.version, why)
+        except (FmqError, TimeoutError) as error:
+            self._terms.drop(why)
+            _log.warning("left_untidily", why=str(error) or "time is out")
+
+    # ---- one round
+    async def _round(self, tasks: asyncio.TaskGroup) -> None:
+        """Decide, take one step, then wait until something may be different."""
+        timeout_s: float | None = None
+        try:
+            await self._tell_my_end()
+            decision = self._decide(fresh=False)
+            if decision.action is Action.LOOK:
+                await self._group.refresh()
+                decision = self._decide(fresh=True)
+            version = self._group.state.version
+            self._count(decision)
+            self._set_gate(decision)
+            if await self._take(decision, version, tasks):
+                return  # what stands now is decided upon at once
+            timeout_s = self._timeout_s(decision)
+            self._complained = ""
+        except Unavailable as error:
+            self._complain(str(error), error)
+            timeout_s = _RETRY_S if self._group.connected else None
+        except FmqError as error:
+            self._complain(f"{type(error).__name__}: {error}", error)
+            timeout_s = _RETRY_S
+        await self._wait(timeout_s)
+
+    def _complain(self, why: str, error: FmqError) -> None:
+        """One line for what goes wrong, not one for each try."""
+        if why != self._complained:
+            self._complained = why
+            log = _log.info if isinstance(error, Unavailable) else _log.error
+            log("failover_step_failed", why=why)
+
+    async def _wait(self, timeout_s: float | None) -> None:
+        if self._lifecycle.stopping.is_set():
+            return
+        replication = (self._master.changed, self._slave.changed)
+        # The gate's: a lease that ends may be all that happens, and a reader is to hand over then.
+        signals = (self._wake, self._group.changed, *replication, self._gate.changed)
+        await wait_any(*signals, timeout_s=timeout_s)
+        self._lease.look()
+        await self._clock.sleep(_QUIET_S)
+
+    def _decide(self, *, fresh: bool) -> Decision:
+        self._inherit_tenure()
+        evidence = self._gatherer.evidence(
+            fresh=fresh,
+            stopping=self._lifecycle.stopping.is_set(),
+            checks=self._checks,
+            next_check_ms=self._next_check_ms,
+            next_move_ms=self._next_move_ms,
+        )
+        state, now_ms = self._group.state.value, self._clock.monotonic_ms()
+        return decide(self._me, self._group.config, state, evidence, now_ms, self._params)
+
+    def _inherit_tenure(self) -> None:
+        """My live node stands anew: does my term survive that?"""
+        standing = self._group.standing
+        if standing and self._terms.tenure is not None:
+            kept = after_announce(
+                self._terms.tenure, standing, granted_now=self._gatherer.granted_now()
+            )
+            if kept is None:
+                self._terms.drop("my ZooKeeper session was lost: somebody may have taken over")
+            else:
+                self._terms.tenure = kept
+                self._lease.hold(kept)
+
+    def _set_gate(self, decision: Decision) -> None:
+        """The gate as decided; a term that is not mine any more is dropped, the gate first."""
+        state = self._group.state.value
+        if self._terms.tenure is not None and self._terms.held != state.epoch:
+            self._terms.drop(decision.why)
+        self._gate.adopt(state)
+        by_grants = decision.lease is LeaseRule.ZOOKEEPER_OR_GRANTS
+        self._gate.count_grants(self._gatherer.granted_until if by_grants else None)
+        self._gate.grant(decision.permission, decision.why)
+        self._state_log.note(decision, state.epoch)
+        self._slave.upstream.claiming = not decision.may_grant or self._group.unsettled
+        frozen = self._terms.frozen
+        if frozen is not None and (frozen.term, self._me) != (record_term(state), state.reader):
+            self._terms.forget_record()
+
+    async def _take(self, decision: Decision, version: int, tasks: asyncio.TaskGroup) -> bool:
+        """Take the step; True = decide again at once."""
+        edit = decision.edit
+        match decision.action:
+            case Action.WAIT | Action.LOOK | Action.CHECK | Action.YIELD:
+                return False  # a stop yields when its turn comes: `_leave`
+            case Action.CLAIM:
+                assert edit is not None
+                return self._may_still_claim() and await self._terms.claim(edit, version)
+            case Action.FREEZE:
+                await self._terms.freeze(record_term(self._group.state.value), decision.why)
+                return True
+            case Action.HAND_OVER:
+                assert edit is not None
+                return await self._terms.hand_over(edit, version)
+            case Action.SEND_RECORD:
+                self._send(tasks)
+                return False
+            case Action.MOVE:
+                assert edit is not None
+                return await self._move(edit, version)
+            case Action.TAKE_OVER:
+                assert edit is not None
+                return await self._terms.take_over(edit, version)
+            case Action.OPEN:
+                assert edit is not None
+                done = await self._terms.open(edit, version)
+                self._opened.notify()
+                return done
+            case _:
+                assert_never(decision.action)
+
+    def _may_still_claim(self) -> bool:
+        """Grants stop first; then promise and stream are looked at once more (F3)."""
+        self._slave.upstream.claiming = True
+        return self._decide(fresh=True).action is Action.CLAIM
+
+    async def _move(self, edit: GroupState, version: int) -> bool:
+        """Give way; if it was in vain I open a term again, and a while passes before the next try.
+
+        The pause grows: each try costs a moment without a master.
+        """
+        self._next_move_ms = self._clock.monotonic_ms() + self._move_pause_ms
+        self._move_pause_ms = min(2 * self._move_pause_ms, _MOVE_PAUSE_MS)
+        if await self._terms.move(edit, version, self._settings.dead_after_ms / 2000):
+            self._next_move_ms, self._move_pause_ms = 0, self._settings.heartbeat_ms
+        return True
+
+    def _send(self, tasks: asyncio.TaskGroup) -> None:
+        """Give my frozen record to the master, in the background: the loop stays awake.
+
+        Once it is installed only the state is awaited, which may be long if I am cut off from it.
+        """
+        frozen, busy = self._terms.frozen, self._sending is not None and not self._sending.done()
+        if frozen is not None and frozen.term != self._handed_over and not busy:
+            self._sending = tasks.create_task(self._send_record(frozen))
+
+    async def _send_record(self, frozen: Frozen) -> None:
+        try:
+            why = await self._slave.hand_over(
+                frozen.term, frozen.payload, self._settings.dead_after_ms / 1000
+            )
+        except FmqError as error:  # the master cannot be reached, or refuses
+            why = str(error)
+        if why:
+            _log.info("hand_over_again", term=frozen.term, why=why)
+            await self._clock.sleep(_RETRY_S)
+        else:
+            self._handed_over = frozen.term
+        self._wake.notify()
+
+    # ---- timers
+    def _count(self, decision: Decision) -> None:
+        """Claim checks: good ones in a row, an interval apart."""
+        if decision.action is Action.CHECK:
+            self._checks += 1
+            self._next_check_ms = self._clock.monotonic_ms() + self._params.claim_interval_ms
+        elif not decision.checking:
+            self._checks, self._next_check_ms = 0, 0
+
+    def _timeout_s(self, decision: Decision) -> float | None:
+        """When to decide again if nothing happens before."""
+        if decision.edit is not None:
+            return _RETRY_S  # it did not succeed
+        wake_ms = self._next_check_ms if decision.action is Action.CHECK else decision.wake_ms
+        if wake_ms is None:
+            return None
+        return max(0, wake_ms - self._clock.monotonic_ms()) / 1000
+
+    async def _tell_my_end(self) -> None:
+        """Rivals compare journals by live nodes: mine says its end once the stream has stopped."""
+        if self._slave.upstream.connected:
+            return
+        live, part = self._live(), part_of(self._me, self._group.config, self._group.state.value)
+        if part in (Part.SLAVE, Part.READER) and live != self._told:
+            self._told = live
+            await self._group.announce(live)
+
+    def _live(self) -> LiveBroker:
+        member = self._group.config.member(self._me)
+        return LiveBroker(
+            id=self._me,
+            incarnation=self._incarnation,
+            address=member.address if member is not None else self._settings.listen,
+            epoch=self._journal.epoch,
+            end=self._journal.end,
+            clean=not self._journal.doubts.lacks,
+            moves=True,
+        )

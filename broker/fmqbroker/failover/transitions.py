@@ -1,0 +1,292 @@
+"""The steps by which a broker begins and ends a term (DESIGN §6): effects, each in a fixed order.
+
+`failover/loop.py` decides when; here is how. Every step may stop anywhere (a crash, a lost
+connection) and be made again from its beginning.
+
+- *open* (master): no suffix is pulled from here on; EPOCH batch appended, handed-over offsets
+  installed, all of it durable; then compare-and-set MASTER(e+1); only then offsets are kept, acks
+  counted, the lease renewed, the gate opened. What is appended before the compare-and-set leaves
+  this broker only after it.
+- *claim* (slave): no more grants; promise and stream looked at once more; compare-and-set
+  SLAVE_CONSUME(e+1, me); then the commit end moves to my durable end, the side journal is started,
+  the lease renewed, the gate opened.
+- *yield* (master, an orderly stop): the gate is closed and the tenure given up; what was appended
+  is durable; my live node is taken away; then compare-and-set SLAVE_CONSUME(e+1, a slave).
+- *move* (master): the gate is closed and the tenure given up; what was appended is durable, and the
+  heir has all of it; then compare-and-set SLAVE_CONSUME(e+1, the heir).
+- *take over* (reader): it serves nothing (nothing yet, or its record is frozen); its journal is
+  durable; then compare-and-set MASTER(e+1, me). That is no term: *open* comes next, as for any
+  master.
+- *freeze* (reader): the gate is closed and the tenure given up for good; then the offsets are
+  frozen and fsynced.
+- *drop*: the gate is closed first, then everything else is told.
+
+Leaves nothing on disk but what the journal and the offset store write.
+"""
+
+import asyncio
+import base64
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from fmqbroker.consume.offsets.store import MAX_CHECKPOINT_CHARS, OffsetStore
+from fmqbroker.journal.journal import BatchDraft, Journal
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.replication.view import MasterReplication, SlaveReplication
+from fmqbroker.runtime.notifier import wait_any
+from fmqbroker.serving.broker_group_state import GroupStore
+from fmqbroker.serving.gate import Gate
+from fmqbroker.serving.lease import Lease
+from fmqcore.batch import BatchType
+from fmqcore.cluster import GroupState
+from fmqcore.crc import crc32c
+from fmqcore.errors import FmqError, Malformed
+from fmqcore.failover.claims import Tenure, record_term
+from fmqcore.failover.evidence import Record
+from fmqcore.journal.control import encode_epoch, encode_offsets
+from fmqcore.policy import SlaveCounts
+from fmqcore.words import BrokerId, Epoch, Position
+
+_log = structlog.get_logger()
+
+_LOOK_S: Final = 0.01  # while nobody serves: so often the heir's end is looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """My takeover record, as of the moment I stopped serving a slave-consume term."""
+
+    term: Epoch
+    payload: bytes
+    text: str | None  # as the group's state holds it; None = too large for ZooKeeper
+
+    @classmethod
+    def of(cls, term: Epoch, payload: bytes) -> "Frozen":
+        """Encode it once."""
+        text = base64.b64encode(payload).decode()
+        return cls(term, payload, text if len(text) <= MAX_CHECKPOINT_CHARS else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A reader's frozen record, as it came to me, its master."""
+
+    record: Record
+    payload: bytes
+
+
+@dataclass(slots=True)
+class Parts:
+    """The parts of a broker that a term sets in motion."""
+
+    me: BrokerId
+    gate: Gate
+    group: GroupStore
+    journal: Journal
+    commit: CommitFrontier
+    offsets: OffsetStore
+    master: MasterReplication
+    slave: SlaveReplication
+    lease: Lease
+
+
+class Terms:
+    """The term that I hold, if any, and the steps from one to the next."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.tenure: Tenure | None = None
+        self.frozen: Frozen | None = None
+        self.received: Received | None = None
+        self.installed: Record | None = None  # the last record that went into a term of mine
+
+    @property
+    def held(self) -> Epoch:
+        """The epoch of my tenure; 0 = none."""
+        return Epoch(0) if self.tenure is None else self.tenure.epoch
+
+    async def open(self, edit: GroupState, version: int) -> bool:
+        """Open my term as master: see the top of the file. False: another change came first."""
+        # F14: what a slave has more is in before the EPOCH batch, or it could not come any more.
+        heard = self._heard()
+        async with self._parts.master.reconciling:
+            if not heard <= self._heard():  # what they gave me went, for a more advanced journal
+                return False
+            return await self._open(edit, version)
+
+    def _heard(self) -> set[BrokerId]:
+        return {broker for broker, view in self._parts.master.links.items() if view.heard}
+
+    async def _open(self, edit: GroupState, version: int) -> bool:
+        p, state = self._parts, self._parts.group.state.value
+        # F15: nobody else begins a term, so no number can begin two histories.
+        assert edit.master == p.me
+        if state.master not in ("", p.me):  # another change came first
+            return False
+        self.drop(edit.why)
+        if p.journal.epoch > edit.epoch:  # a suffix that was pulled meanwhile brought it
+            return False
+        if p.journal.epoch < edit.epoch:
+            payload = encode_epoch(edit.epoch, p.me)
+            p.journal.append(BatchDraft(BatchType.EPOCH, payload, crc32c(payload)))
+        # F2: the number of a term is one more than any in the journal, or left from a try of mine.
+        assert p.journal.epoch == edit.epoch
+        received = self.received
+        if received is None or received.record != Record(state.reader, record_term(state)):
+            received = None
+            await self._install_from_state(state, lacking=edit.served_end > 0)
+        else:
+            await p.offsets.install(received.payload, lacking=edit.served_end > 0)
+        # I may have been the reader, or before whoever reads now: of a record too large for the
+        # state my side journal is the only whole copy.
+        await p.offsets.install_own(state.opened, lacking=edit.served_end > 0)
+        await p.journal.wait_durable(p.journal.end)
+        standing = p.group.standing
+        if not standing or await p.group.change(lambda _: edit, version) is None:
+            return False
+        self.tenure = Tenure(edit.epoch, standing)
+        p.journal.doubts.made_whole()  # whoever could have had more was heard
+        self.installed = received.record if received is not None else None
+        self.received = None
+        log = _log.error if edit.degraded else _log.info
+        log("master_opened", epoch=edit.epoch, why=edit.why, end=p.journal.end)
+        await self._or_drop(p.offsets.become_master())
+        p.master.open_for(edit.epoch)  # F9: nothing of this term left me before
+        p.lease.hold(self.tenure)
+        await p.lease.renew()
+        return True
+
+    async def claim(self, edit: GroupState, version: int) -> bool:
+        """Take over the reads; the caller has stopped my grants and looked at my promise since."""
+        p = self._parts
+        assert p.slave.upstream.claiming  # F3: no grant may be given while a claim is under way
+        record = p.group.state.value.offsets
+        standing = p.group.standing
+        self.drop(edit.why)
+        if not standing or await p.group.change(lambda _: edit, version) is None:
+            return False
+        self.tenure, self.frozen = Tenure(edit.epoch, standing), None
+        _log.info("reads_claimed", epoch=edit.epoch, why=edit.why, end=p.journal.durable_end)
+        committed, served = p.commit.commit_end, p.journal.durable_end
+        await self._or_drop(self._become_taker(record, committed))
+        p.commit.advance(served, p.commit.all_end)
+        p.journal.note_commit_end(served)  # R5: what I serve is never cut off
+        p.lease.hold(self.tenure)
+        await p.lease.renew()
+        return True
+
+    async def move(self, edit: GroupState, version: int, within_s: float) -> bool:
+        """Give way to `edit.reader`: see the top of the file. False: it was in vain."""
+        p = self._parts
+        self.drop(edit.why)
+        try:
+            async with asyncio.timeout(within_s):
+                await p.journal.wait_durable(p.journal.end)
+                while not self._has_all(edit.reader, edit.heir):
+                    await wait_any(p.master.changed, timeout_s=_LOOK_S)
+        except TimeoutError:
+            _log.warning("move_in_vain", to=edit.reader, why="it did not have all in time")
+            return False
+        done = await p.group.change(lambda _: edit, version) is not None
+        if done:
+            _log.info("mastership_given", epoch=edit.epoch, to=edit.reader, end=p.journal.end)
+        return done
+
+    def _has_all(self, heir: BrokerId, incarnation: str) -> bool:
+        """That very process has what I have; on its disk, if slaves count when durable."""
+        p = self._parts  # F16: by its acks, and of the stream that it has now
+        view = p.master.links.get(heir)
+        if view is None or not view.connected or view.incarnation != incarnation:
+            return False
+        durable = p.group.config.policy.counts is SlaveCounts.DURABLE
+        return (view.durable_end if durable else view.received_end) >= p.journal.end
+
+    async def take_over(self, edit: GroupState, version: int) -> bool:
+        """Become the acting master: see the top of the file. False: another change came first."""
+        p = self._parts
+        self.drop(edit.why)
+        await p.journal.wait_durable(p.journal.end)
+        given = bool(p.group.state.value.heir)
+        if not p.group.standing or await p.group.change(lambda _: edit, version) is None:
+            return False
+        if given:  # F16: an heir has all that its master had, and here it is on its disk
+            p.journal.doubts.made_whole()
+        _log.info("mastership_taken", epoch=edit.epoch, why=edit.why, end=p.journal.end)
+        return True
+
+    async def leave(self, edit: GroupState | None, version: int, why: str) -> None:
+        """Stop in good order; with `edit`, a slave takes the reads over at once."""
+        p = self._parts
+        self.drop(why)
+        await p.journal.wait_durable(p.journal.end)
+        await p.group.withdraw()
+        if edit is not None and await p.group.change(lambda _: edit, version) is not None:
+            _log.info("reads_given", epoch=edit.epoch, reader=edit.reader)
+
+    async def freeze(self, term: Epoch, why: str) -> None:
+        """Serve no more in `term`, whatever comes; then freeze its record."""
+        p, held = self._parts, self.held
+        p.gate.close(why)
+        self._give_up()
+        if held != term:  # restarted since it served: what it had acknowledged is on its disk
+            await self._become_taker(p.group.state.value.offsets, p.commit.commit_end)
+        self.frozen = Frozen.of(term, await p.offsets.freeze())
+        _log.info("offsets_frozen", term=term, record_bytes=len(self.frozen.payload))
+
+    async def hand_over(self, edit: GroupState, version: int) -> bool:
+        """Let the state say that I stopped."""
+        # F4: a hand-over is announced only after its record is frozen.
+        assert self.frozen is not None
+        assert self.frozen.term == edit.epoch - 1
+        done = await self._parts.group.change(lambda _: edit, version) is not None
+        if done:
+            _log.info("hand_over", epoch=edit.epoch, why=edit.why)
+        return done
+
+    def drop(self, why: str) -> None:
+        """I hold no term now: the gate first, then the rest. Nothing to do if I held none."""
+        p = self._parts
+        p.gate.close(why)
+        if self.tenure is not None:
+            _log.info("term_over", epoch=self.held, why=why)
+            self._give_up()
+            p.master.close_writes()
+            p.offsets.retire()
+
+    def forget_record(self) -> None:
+        """My frozen record is of no term that stands: it was handed over, or overtaken."""
+        if self.frozen is not None:
+            self.frozen = None
+            self._parts.offsets.retire()
+
+    async def _or_drop(self, step: Awaitable[None]) -> None:
+        """A term that cannot keep offsets is no term: it is given up, and opened again."""
+        try:
+            await step
+        except FmqError as error:
+            self.drop(f"offsets cannot be kept: {error}")
+            raise
+
+    def _give_up(self) -> None:
+        self.tenure = None
+        self._parts.lease.hold(None)
+
+    async def _install_from_state(self, state: GroupState, *, lacking: bool) -> None:
+        """The record that the reader had checkpointed (or sealed) in the group's state."""
+        if not state.offsets and not lacking:
+            return
+        try:
+            payload = base64.b64decode(state.offsets, validate=True) or encode_offsets({})
+            await self._parts.offsets.install(payload, lacking=lacking)
+        except (ValueError, Malformed) as error:
+            _log.error("takeover_record_unreadable", why=str(error), lost="it is not installed")
+
+    async def _become_taker(self, record: str, committed: Position) -> None:
+        try:
+            await self._parts.offsets.become_taker(record, committed)
+        except Malformed as error:
+            _log.error("takeover_record_unreadable", why=str(error), lost="going on without it")
+            await self._parts.offsets.become_taker("", committed)

@@ -1,0 +1,120 @@
+"""Writes and uses the resume file: a start scans what came after it, not the whole segment.
+
+What the newest segment adds up to is captured between two appends (bytes and index columns are
+copied, nothing is looked at record by record), and written when the flusher has passed that place:
+it alone knows the checksum of what is in the file below. No sync is waited for: if the bytes are
+not there after a crash, the checksum does not match and the file does not count.
+
+While the journal is cut back or dropped nothing is captured: its parts do not agree then.
+
+Leaves on disk: `resume`, replaced atomically (`fmqcore.journal.resume`).
+"""
+
+from typing import Final
+
+import structlog
+
+from fmqbroker.journal.catalog import Catalog
+from fmqbroker.journal.flusher import Flusher
+from fmqbroker.journal.head import Head
+from fmqbroker.journal.store import SegmentStore
+from fmqbroker.journal.tail_cache import Tail
+from fmqcore.journal.resume import RESUME, Resume, encode_resume
+from fmqcore.words import Position
+from fmqport.disk import DiskFull
+
+EVERY_BYTES = 16 * 1024 * 1024
+"""A start scans about so much at most. (A simulation has less.)"""
+_FACTOR: Final = 2
+"""And the file is written again only after so many times its own length."""
+_WHOLE: Final = 1 << 62
+log = structlog.get_logger()
+
+
+class Resumes:
+    """One task (the keeper) calls `look`; the flusher wakes it when something is due."""
+
+    def __init__(
+        self, store: SegmentStore, tail: Tail, flusher: Flusher, catalog: Catalog, head: Head
+    ) -> None:
+        self._store = store
+        self._tail = tail
+        self._flusher = flusher
+        self._catalog = catalog
+        self._head = head
+        self._captured: Resume | None = None
+        self._cuts = 0  # the flusher's, when it was captured
+        flusher.care_at = self._next(Position(tail.end))
+
+    async def look(self) -> None:
+        """Capture if it is due; write what was captured once its bytes are in the file."""
+        if self._head.being_cut:
+            return
+        if self._captured is None and self._flusher.written_end >= self._flusher.care_at:
+            self._capture()
+        if self._captured is not None:
+            await self._write(self._captured)
+
+    async def at_close(self) -> None:
+        """All is written and nobody appends: the next start scans nothing."""
+        self._captured = None
+        last = self._store.last
+        if last is not None and self._head.end - last.base >= EVERY_BYTES // 16:
+            self._capture()
+            if self._captured is not None:
+                await self._write(self._captured)
+
+    def due(self) -> bool:
+        """Would `look` do something now? (The keeper looks until it would not.)"""
+        if self._head.being_cut:
+            return False
+        if self._captured is None:
+            return self._flusher.written_end >= self._flusher.care_at
+        cut = self._cuts != self._flusher.cuts
+        return cut or self._flusher.written_end >= self._captured.position
+
+    def _capture(self) -> None:
+        head, last = self._head, self._store.last
+        if last is None or not last.base < head.end < last.end:
+            self._flusher.care_at = self._next(head.end)
+            return
+        self._tail.seal()  # so that the flusher passes just there
+        self._flusher.mark(head.end)
+        self._cuts = self._flusher.cuts
+        self._captured = Resume(
+            last.base,
+            last.end,
+            head.end,
+            head.last_ms,
+            0,
+            head.last_header_crc,
+            head.epoch,
+            head.state.snapshot(0, _WHOLE).payload,
+            self._catalog.current.encode(),
+        )
+        self._flusher.care_at = head.end
+
+    async def _write(self, captured: Resume) -> None:
+        if self._cuts != self._flusher.cuts:  # what it tells of is void
+            self._captured = None
+            self._flusher.care_at = self._next(self._head.end)
+            return
+        if self._flusher.written_end < captured.position:
+            return
+        self._captured = None
+        self._flusher.care_at = self._next(captured.position)
+        marked = self._flusher.marked_crc
+        if marked is None:  # unknown since a cut
+            return
+        data = encode_resume(captured._replace(raw_crc=marked))
+        self._flusher.care_at = Position(captured.position + max(EVERY_BYTES, _FACTOR * len(data)))
+        try:
+            await self._store.disk.replace_file(RESUME, data)
+        except DiskFull as error:  # a start takes longer
+            log.warning("journal: no room for the resume file", why=str(error))
+        if self._cuts != self._flusher.cuts:  # meanwhile
+            await self._store.disk.remove(RESUME)
+
+    @staticmethod
+    def _next(position: Position) -> Position:
+        return Position(position + EVERY_BYTES)

@@ -1,0 +1,173 @@
+"""The journal gets shorter: cut back to a batch boundary, dropped whole, or its oldest part gone.
+
+Order of effects (D5). Cut and reset: a checkpoint that says what is void, then files are removed
+(newest first), the cut zeroed and a `resume` of it forgotten, then a checkpoint without it; so a
+crash in between is finished at the next start. Retention: a checkpoint with the new `log_start`,
+then the files go, oldest first. Whoever began one of these finishes it, even if the task that asked
+is cancelled. All three make room, so what they write before may use the reserve.
+
+Who looks meanwhile sees the journal as it was or as it is: all its parts get shorter in one step,
+before the first file goes.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import structlog
+
+from fmqbroker.journal.components import Parts
+from fmqbroker.journal.recovery import Loaded, forget_above, load_segment, read_resume
+from fmqbroker.journal.store import SegmentStore, StoredSegment
+from fmqcore.errors import InvalidArgument, NotFound
+from fmqcore.journal.resume import RESUME
+from fmqcore.words import Position
+from fmqport.disk import DiskFailed, DiskFull
+
+T = TypeVar("T")
+Adopt = Callable[[Loaded | None], None]
+"""Goes on from the tail's end, with what is left of the newest segment (`Head.adopt`)."""
+log = structlog.get_logger()
+
+
+async def cut(parts: Parts, position: Position, adopt: Adopt) -> None:
+    """Cut back to `position`, a batch boundary.
+
+    The flusher has nothing to write, and its `turn` is held.
+    """
+    store = parts.store
+    _require_below(parts, position)
+    keep = next((s for s in reversed(store.segments) if s.base < position), None)
+    loaded = await _load_below(store, keep, position) if keep else None
+    if loaded is not None and loaded.end != position:
+        raise NotFound(f"no batch ends at position {position}, so the journal is not cut there")
+    start = await parts.catalog.start_of(keep) if keep else None
+    log.warning("journal: cut back", end=parts.tail.end, to=position)
+    await parts.checkpoints.write_with_reserve(drop_from=position)
+    with _no_way_back():
+        parts.tail.cut(position)
+        void = store.part_from(position)
+        if keep is None or loaded is None or start is None:
+            parts.catalog.clear()
+        else:
+            parts.catalog.cut(keep, start, loaded.built)
+        parts.reader.forget()
+        parts.flusher.cut(position, (loaded.last_header_crc if loaded else None) or 0)
+        adopt(loaded)
+        await store.remove(void)
+        if keep is not None and position < keep.end:
+            await store.wipe_from(keep, position)
+        await forget_above(store.disk, position)
+        await parts.checkpoints.write()
+
+
+async def _load_below(store: SegmentStore, keep: StoredSegment, position: Position) -> Loaded:
+    """What the segment adds up to below `position`: from the resume file on, if that counts."""
+    resume = await read_resume(store.disk, await store.readable(keep), keep, position)
+    return await load_segment(store, keep, position, resume)
+
+
+async def reset(parts: Parts, position: Position, adopt: Adopt) -> None:
+    """Drop everything; the journal is then empty at `position`. The flusher's `turn` is held."""
+    log.warning("journal: dropped whole", end=parts.tail.end, begins_anew_at=position)
+    await parts.checkpoints.write_reset(position)
+    with _no_way_back():
+        parts.tail.restart(position)
+        void = parts.store.part_from(Position(0))
+        parts.store.log_start = position
+        parts.catalog.clear()
+        parts.reader.forget()
+        parts.flusher.cut(position, 0)
+        adopt(None)
+        await parts.store.remove(void)
+        await parts.store.disk.remove(RESUME)
+        await parts.checkpoints.write()
+
+
+async def retire(
+    parts: Parts,
+    keep_from: Position,
+    now_ms: int,
+    retention_ms: int,
+    retention_bytes: int,
+    seen_ms: dict[Position, int],
+) -> int:
+    """See `Journal.retire`. The newest segment always stays.
+
+    `seen_ms`: when a segment was first seen here. A store time after that is of a clock that was
+    ahead, so the segment is as old as that.
+    """
+    store = parts.store
+    keep_from = min(keep_from, parts.flusher.durable_end)
+    for each in store.segments:
+        seen_ms.setdefault(each.base, now_ms)
+    count = 0
+    for segment, following in zip(store.segments, store.segments[1:], strict=False):
+        if segment.end > keep_from:
+            break
+        # Nothing in a segment is younger than the SNAP of the one behind it.
+        store_ms = (await parts.catalog.start_of(following)).store_ms
+        age_ms = now_ms - min(store_ms, seen_ms.get(following.base, now_ms))
+        held = parts.tail.end - segment.base
+        if not (retention_ms and age_ms > retention_ms) and not (
+            retention_bytes and held > retention_bytes
+        ):
+            break
+        count += 1
+    if not count:
+        return 0
+    before = store.log_start
+    store.log_start = store.segments[count].base
+    try:
+        await parts.checkpoints.write_with_reserve()
+    except DiskFull:
+        store.log_start = before
+        raise
+    parts.tail.drop_below(store.log_start)
+    # R7: who looks for an offset meanwhile must not be told that it is there and find the next.
+    await parts.catalog.begin_at(store.segments[count])
+    for _ in range(count):
+        await store.drop_first()
+    parts.catalog.forget_first()
+    log.info("journal: retired", from_=before, to=store.log_start)
+    return store.log_start - before
+
+
+async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+    """Do `work` to its end even if the caller is cancelled; then pass the cancellation on.
+
+    A failure that must end the process has done so within `work` (D3): the cancellation goes first.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as caught:
+            cancelled = caught
+    if cancelled is not None:
+        task.exception()  # seen
+        raise cancelled
+    return task.result()
+
+
+@contextmanager
+def _no_way_back() -> Iterator[None]:
+    """Once something is void, a full disk is as bad as a broken one: the next start finishes."""
+    try:
+        yield
+    except DiskFull as error:
+        raise DiskFailed(f"a cut that was begun cannot be finished: {error}") from error
+
+
+def _require_below(parts: Parts, position: Position) -> None:
+    if not parts.store.log_start <= position <= parts.tail.end:
+        raise NotFound(
+            f"cannot cut at {position}: the journal is [{parts.store.log_start}, {parts.tail.end})"
+        )
+    if position < parts.checkpoints.commit_end and position < parts.tail.end:
+        # R5; `commit_end` may be past our end, then there is nothing committed to lose.
+        raise InvalidArgument(
+            f"will not cut at {position}: what is below {parts.checkpoints.commit_end} is committed"
+        )

@@ -1,0 +1,53 @@
+"""What the journal does beside writing: the next segment's file, indexes of full segments, space.
+
+One task, asleep until there is something: a journal at rest does nothing here.
+"""
+
+from typing import Final
+
+from fmqbroker.journal.components import Parts
+from fmqbroker.journal.resume_file import Resumes
+from fmqbroker.runtime.notifier import wait_any
+from fmqport.clock import Clock
+from fmqport.disk import DiskFull
+
+SPACE_RETRY_S: Final = 1.0
+"""While there is no room, space is looked at so often."""
+
+
+class Keeper:
+    """See the module."""
+
+    def __init__(self, parts: Parts, resumes: Resumes, clock: Clock) -> None:
+        self._parts = parts
+        self._resumes = resumes
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        store, catalog, flusher = self._parts.store, self._parts.catalog, self._parts.flusher
+        space = store.space
+        while True:
+            try:
+                await self._look_for_room()
+                await space.keep_reserve()
+                await store.make_spare(flusher.written_end)
+                await catalog.save(flusher.durable_end, self._parts.checkpoints.commit_end)
+                await self._resumes.look()
+            except DiskFull as error:
+                space.note_full(str(error))
+            if space.tight:
+                await self._clock.sleep(SPACE_RETRY_S)
+            elif not (
+                store.spare_due(flusher.written_end)
+                or catalog.needs_save(flusher.durable_end)
+                or self._resumes.due()
+            ):
+                await wait_any(store.needs_care, space.changed)
+
+    async def _look_for_room(self) -> None:
+        space = self._parts.store.space
+        if space.tight:
+            await space.check()
+            if not space.low and not space.no_control:
+                space.note_room()

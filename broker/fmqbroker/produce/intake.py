@@ -1,0 +1,92 @@
+"""Does this broker take messages at this moment? The one definition, for status, pages and metrics.
+
+It takes them if a `send` with the policy's acknowledgement would be appended now: the broker holds
+WRITE and its lease, it is not stopping, its journal has room, and enough slaves are in sync for the
+group's policy. `produce/service.py` refuses by the same four facts, each with its own error.
+
+Each change is one line in the log, with its reason. Leaves nothing on disk.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, NamedTuple
+
+import structlog
+
+from fmqbroker.journal.journal import Journal
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.runtime.notifier import wait_any
+from fmqbroker.serving.gate import Gate
+from fmqcore.words import Permission
+
+_log = structlog.get_logger()
+
+_LOOK_S: Final = 0.25
+"""A lease that runs out and a disk that fills up send no signal."""
+
+
+class Cause(Enum):
+    """Why no message is taken."""
+
+    STOPPING = "stopping"
+    ROLE = "role"
+    ROOM = "room"
+    POLICY = "policy"
+
+
+class Refusal(NamedTuple):
+    """Why no message is taken; `why` is a sentence for people."""
+
+    cause: Cause
+    why: str
+
+
+class Intake:
+    """Of one broker. `stopping` is set by the produce service, before an orderly stop."""
+
+    def __init__(self, gate: Gate, commit: CommitFrontier, journal: Journal) -> None:
+        self.stopping = False
+        self._gate = gate
+        self._commit = commit
+        self._journal = journal
+
+    def refusal(self) -> Refusal | None:
+        """Why no message is taken now; None: messages are taken."""
+        if self.stopping:
+            return Refusal(Cause.STOPPING, "this broker is stopping")
+        if not self._gate.permission() & Permission.WRITE:
+            return Refusal(Cause.ROLE, f"it may not serve writes: {self._gate.why}")
+        if full := self._journal.full:
+            return Refusal(Cause.ROOM, full)
+        if unmet := self._commit.writable:
+            return Refusal(Cause.POLICY, unmet)
+        return None
+
+    def serves(self) -> Permission:
+        """What is served in fact: the granted permission, without WRITE if messages are refused."""
+        granted = self._gate.permission()
+        return granted if self.refusal() is None else granted & ~Permission.WRITE
+
+    async def watch(self, note: Callable[[], None] = lambda: None) -> None:
+        """Log each change until cancelled; `note` is called at each look."""
+        before: Cause | None = Cause.ROLE
+        while True:
+            note()
+            refusal = self.refusal()
+            cause = refusal.cause if refusal is not None else None
+            if cause is not before:
+                before = cause
+                self._tell(refusal)
+            signals = self._gate.changed, self._commit.policy_changed
+            await wait_any(*signals, timeout_s=_LOOK_S)
+
+    def _tell(self, refusal: Refusal | None) -> None:
+        epoch = self._gate.epoch
+        if refusal is None:
+            _log.info("messages_taken", epoch=epoch)
+        elif refusal.cause in (Cause.ROOM, Cause.POLICY):
+            cause = refusal.cause.value
+            _log.warning("messages_refused", epoch=epoch, cause=cause, why=refusal.why)
+        else:
+            cause = refusal.cause.value
+            _log.info("messages_refused", epoch=epoch, cause=cause, why=refusal.why)

@@ -1,0 +1,128 @@
+"""The acks of one produce session that have not been sent yet, in the order of their batches (P3).
+
+An ack of code OK is due when the end that its level names (`AckLevel`) has passed its batch, within
+the epoch in which the batch was appended (P1, P2, R6). Whatever ends the wait otherwise — the time
+is out, the role or the replicas are lost — makes it DELIVERY_UNKNOWN, never OK (P4). A batch that
+waits behind another one has its time looked at when it is first in line.
+
+What it is not: it sends nothing and appends nothing; both are `produce/service.py`'s.
+"""
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from fmqbroker.journal.journal import Journal
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.runtime.notifier import wait_any
+from fmqbroker.serving.gate import Gate
+from fmqcore.words import Epoch, Offset, Permission, Position
+from fmqport.clock import Clock
+from fmqproto.v1 import client_pb2
+
+FSYNCED: Final = (int(client_pb2.PERSISTED), int(client_pb2.ALL))
+"""Levels that want the master's own fsync, whatever the group's policy."""
+
+_ACK_BYTES: Final = 256
+"""What an ack that waits takes by itself: a refusal, too, until its producer reads it."""
+_LEASE_CHECK_S: Final = 0.25
+"""A lease runs out without a wake-up: what waits looks at the gate so often."""
+
+
+class Waiting(NamedTuple):
+    """An ack not yet sent: due when its level's end passes `end`, or at once if `code` is set."""
+
+    correlation: int
+    level: int
+    end: Position = Position(0)
+    base_offset: Offset = Offset(0)
+    store_ms: int = 0
+    size: int = 0
+    deadline_ms: int = 0
+    epoch: Epoch = Epoch(0)
+    failed_below: Position = Position(0)  # of the commit frontier, when this was made
+    code: int = 0
+    message: str = ""
+
+
+class AckQueue:
+    """What waits, and the bytes it stands for."""
+
+    def __init__(self, journal: Journal, commit: CommitFrontier, gate: Gate, clock: Clock) -> None:
+        self._journal = journal
+        self._commit = commit
+        self._gate = gate
+        self._clock = clock
+        self._waiting: deque[Waiting] = deque()
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, waiting: Waiting) -> None:
+        """Put one at the end of the line."""
+        self._waiting.append(waiting)
+        self.bytes += _held_bytes(waiting)
+
+    def take_due(self) -> list[client_pb2.ProduceAck]:
+        """Take all acks that may leave now."""
+        line, journal, commit = self._waiting, self._journal, self._commit
+        end = journal.end
+        ends = (commit.commit_end, end, end, journal.durable_end, commit.all_end)  # by AckLevel
+        epoch = self._newest_term()
+        acks: list[client_pb2.ProduceAck] = []
+        while line:
+            first = line[0]
+            if first.code:
+                ack = _failed(first, first.code, first.message)
+            elif first.end <= ends[first.level] and first.epoch == epoch:  # P1, P2
+                ack = client_pb2.ProduceAck(
+                    correlation=first.correlation,
+                    base_offset=first.base_offset,
+                    store_ms=first.store_ms,
+                )
+            elif why := self._lost(first, epoch):
+                ack = _failed(first, client_pb2.DELIVERY_UNKNOWN, why)
+            else:
+                break
+            acks.append(ack)
+            self.bytes -= _held_bytes(first)
+            line.popleft()
+        return acks
+
+    async def wait(self) -> None:
+        """Until the first in line may be due."""
+        first = self._waiting[0]
+        signals = [self._commit.changed, self._gate.changed]
+        if first.level in FSYNCED:
+            signals.append(self._journal.flushed)
+        left_s = (first.deadline_ms - self._clock.monotonic_ms()) / 1000
+        await wait_any(*signals, timeout_s=max(0.0, min(left_s, _LEASE_CHECK_S)))
+
+    def _newest_term(self) -> Epoch:
+        """Of the journal: a term may begin with frames that bear the number before (ADR 0020)."""
+        epochs = self._journal.state.epochs
+        return epochs[-1][0] if epochs else Epoch(0)
+
+    def _lost(self, first: Waiting, epoch: Epoch) -> str:
+        """Why its wait is over without success; "" while there is hope."""
+        if first.epoch != epoch:
+            return f"appended in epoch {first.epoch}, now it is {epoch}"
+        if first.failed_below < self._commit.failed_below >= first.end:
+            return f"lost before the policy held: {self._commit.writable or 'an in-sync slave'}"
+        if not self._gate.permission() & Permission.WRITE:
+            return f"this broker may no longer write: {self._gate.why}"
+        if self._clock.monotonic_ms() >= first.deadline_ms:
+            return "the policy did not hold in time"
+        return ""
+
+
+def _held_bytes(waiting: Waiting) -> int:
+    return waiting.size + len(waiting.message) + _ACK_BYTES
+
+
+def _failed(waiting: Waiting, code: int, message: str) -> client_pb2.ProduceAck:
+    return client_pb2.ProduceAck(
+        correlation=waiting.correlation,
+        code=client_pb2.ErrorCode.Name(code),
+        message=message,
+    )

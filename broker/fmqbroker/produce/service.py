@@ -1,0 +1,398 @@
+"""The produce way (DESIGN §4): stream → permission → dedup → journal append → commit end → ack.
+
+One `ProduceSession` per stream, of two tasks: one reads messages and appends their batches, in
+memory and at once; the other waits until what was appended has reached its ack level and sends all
+acks that are due in one message. The fsync and the replication between the two are the journal's
+and `replication/master.py`'s; no task here waits for them batch by batch.
+
+Order of effects: append, then (elsewhere, in parallel) fsync and replicate, then acknowledge; when
+an ack may say OK is in `produce/pending_acks.py`.
+
+What comes late, over a connection that was long given up, is not stored after what was sent since:
+a session is over when its producer has opened a later one (P7), and with its term (P8).
+
+What it is not: deduplication is `fmqcore.journal.state`'s, and what a batch holds is never looked
+into. Nothing here is per record. Leaves on disk what it appends: DATA, and a topic's CONFIG.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from fmqbroker.cluster.view import ClusterView
+from fmqbroker.journal.journal import Appended, BatchDraft, Journal
+from fmqbroker.journal.state_limits import StateLimits
+from fmqbroker.produce.intake import Intake
+from fmqbroker.produce.pending_acks import FSYNCED, AckQueue, Waiting
+from fmqbroker.produce.producer_sessions import Sessions
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.runtime.notifier import Signal, wait_any
+from fmqbroker.runtime.settings import BrokerSettings
+from fmqbroker.serving.gate import Gate
+from fmqcore import errors
+from fmqcore.batch import KNOWN_ATTRS, MAX_PRODUCER_EPOCH, Attrs, BatchType
+from fmqcore.cluster import TopicConfig
+from fmqcore.crc import crc32c
+from fmqcore.errors import FmqError
+from fmqcore.journal.control import encode_topic
+from fmqcore.journal.state import ProducedBatch
+from fmqcore.topic_numbers import conflict
+from fmqcore.words import GroupName, Permission, Position, TopicId
+from fmqport.clock import Clock
+from fmqport.transport import Stream, TransportError
+from fmqproto.v1 import client_pb2
+
+_log = structlog.get_logger()
+
+_ONE_WAY: Final = int(client_pb2.ONE_WAY)
+_BY_POLICY: Final = (int(client_pb2.REPLICATED), int(client_pb2.ALL))
+_LEVELS: Final = frozenset(client_pb2.AckLevel.values())
+
+_REFRESH_S: Final = 1.0
+"""A topic that was just made elsewhere may not have reached us: so long to ask ZooKeeper."""
+_FULL_CHECK_S: Final = 0.25
+
+
+class ProduceService:
+    """What all produce sessions of a broker share."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        commit: CommitFrontier,
+        gate: Gate,
+        view: ClusterView,
+        settings: BrokerSettings,
+        clock: Clock,
+    ) -> None:
+        self.journal = journal
+        self.commit = commit
+        self.gate = gate
+        self.view = view
+        self.settings = settings
+        self.clock = clock
+        self.waiting_bytes = 0  # of all sessions: appended, not yet acknowledged
+        self.released = Signal()  # `waiting_bytes` fell
+        self.intake = Intake(gate, commit, journal)
+        self._group = GroupName(settings.group)
+        self.sessions = Sessions()
+        self.limits = StateLimits(settings, journal)
+        self._queues: dict[int, tuple[TopicConfig, int]] = {}  # whose CONFIG is in the journal
+        self._queues_of_epoch = journal.epoch  # a journal is only ever cut between two epochs
+
+    async def serve(self, stream: Stream) -> None:
+        """One producer session, from its first message to its end."""
+        opening = await stream.receive()
+        if opening is None:
+            return
+        if not opening.HasField("open"):
+            raise errors.Malformed("the first message of a produce session has no `open`")
+        session = ProduceSession(self, stream, opening)
+        broken: FmqError | None = None
+        try:
+            self.sessions.opened(session)
+            if not await self._open(stream, opening.open):
+                return
+            async with asyncio.TaskGroup() as tasks:
+                session.start(tasks)
+        except* TransportError:
+            pass  # the producer is gone; what it sent is in the journal all the same
+        except* FmqError as raised:  # it broke the protocol, or the term is over
+            broken = next(e for e in raised.exceptions if isinstance(e, FmqError))
+        finally:
+            session.forget()
+            self.sessions.closed(session)
+        if broken is not None:
+            raise broken
+
+    async def drain(self, timeout_s: float) -> None:
+        """Before an orderly stop: refuse new batches, let those that wait be acknowledged."""
+        self.intake.stopping = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.waiting_bytes:
+                    await self.released.wait()
+        except TimeoutError:
+            _log.warning("stopping with batches not acknowledged", bytes=self.waiting_bytes)
+
+    async def _open(self, stream: Stream, opening: client_pb2.ProduceOpen) -> bool:
+        opened = client_pb2.ProduceOpened(
+            max_batch_bytes=self.settings.max_payload_bytes,
+            max_records=self.settings.max_records,
+            window_bytes=self.settings.session_window_bytes,
+        )
+        refused = False
+        try:
+            await self._check_open(opening)
+        except FmqError as error:
+            opened.error.code = client_pb2.ErrorCode.Name(int(error.code))  # type: ignore[assignment]
+            opened.error.message = str(error)
+            refused = True
+        await stream.send(client_pb2.ProduceReply(opened=opened, epoch=self.gate.epoch))
+        return not refused
+
+    async def _check_open(self, opening: client_pb2.ProduceOpen) -> None:
+        self.require_write()
+        if opening.producer_epoch > MAX_PRODUCER_EPOCH:
+            raise errors.InvalidArgument(
+                f"producer epoch {opening.producer_epoch} is over {MAX_PRODUCER_EPOCH}"
+            )
+        await self.learn(lambda: all(name in self.view.topics for name in opening.topics))
+        for name in opening.topics:
+            if name not in self.view.topics:
+                raise errors.UnknownTopic(f"no topic called {name}: create it first")
+            topic = self.view.topics[name]
+            self._queues_here(topic)
+            if (why := conflict(topic, self.journal.state.topics)) is not None:
+                raise why
+
+    async def learn(self, known: Callable[[], bool]) -> None:
+        """Unless `known()`, ask ZooKeeper what is new."""
+        if known():
+            return
+        try:
+            async with asyncio.timeout(_REFRESH_S):
+                await self.view.refresh()
+        except (errors.Unavailable, TimeoutError):
+            _log.info("topics_not_refreshed")
+
+    def require_write(self) -> None:
+        """Raise `NoPermission` unless batches are taken at this moment."""
+        if self.intake.stopping:
+            raise errors.NoPermission("this broker is stopping: look at the routes")
+        self.gate.require(Permission.WRITE)
+
+    def is_full(self) -> bool:
+        """Tell whether so much waits, for acks or for the disk, that no stream is to be read."""
+        limit = self.settings.total_window_bytes
+        unwritten = self.journal.end - self.journal.written_end
+        return self.waiting_bytes > limit or unwritten > limit
+
+    def queues_of(self, topic_id: TopicId) -> int:
+        """Queues of a topic in our group, once its CONFIG is in the journal."""
+        if self._queues_of_epoch != self.journal.epoch:
+            self._queues.clear()
+            self._queues_of_epoch = self.journal.epoch
+        topic = self.view.topics_by_id.get(topic_id)
+        known = self._queues.get(topic_id)
+        if known is not None and known[0] is topic:
+            return known[1]
+        if topic is None:
+            raise errors.UnknownTopic(f"no topic with id {topic_id}: it may have been deleted")
+        queues = self._queues_here(topic)
+        noted = self.journal.state.topics.get(topic_id)
+        if (why := conflict(topic, self.journal.state.topics)) is not None:
+            raise why
+        if noted != (topic.name, queues):
+            payload = encode_topic(topic_id, topic.name, queues)
+            self.journal.append(BatchDraft(BatchType.CONFIG, payload, crc32c(payload)))
+        self._queues[topic_id] = (topic, queues)
+        return queues
+
+    def _queues_here(self, topic: TopicConfig) -> int:
+        queues = topic.queues_in(self._group)
+        if not queues:
+            raise errors.UnknownTopic(f"topic {topic.name} has no queue in group {self._group}")
+        return queues
+
+
+class ProduceSession:
+    """One producer's stream. See the module for the order of effects."""
+
+    def __init__(
+        self, service: ProduceService, stream: Stream, opening: client_pb2.ProduceRequest
+    ) -> None:
+        self._service = service
+        self._stream = stream
+        self._opening: client_pb2.ProduceRequest = opening
+        self.producer_id = opening.open.producer_id
+        self.producer_epoch = opening.open.producer_epoch
+        self.superseded = False  # the producer has opened a later one (P7)
+        self.epoch = service.gate.epoch  # P8
+        self._journal = service.journal
+        self._commit = service.commit
+        self._clock = service.clock
+        self._settings = service.settings
+        self._acks = AckQueue(service.journal, service.commit, service.gate, service.clock)
+        self._queued = Signal()  # something waits that did not, or nothing more will come
+        self._reading = True
+        self._persist_to = Position(0)
+        self._persist = Signal()
+        self._strange: set[int] = set()  # topics asked for once, in vain
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Read, answer, and see to an fsync where a batch asks for one."""
+        persisting = tasks.create_task(self._persist_on_demand())
+        answering = tasks.create_task(self._answer())
+        answering.add_done_callback(lambda _: persisting.cancel())
+        tasks.create_task(self._read())
+
+    def forget(self) -> None:
+        """The session is over: give back what it held."""
+        self._release(self._acks.bytes)
+
+    # ---- reading
+
+    async def _read(self) -> None:
+        await self._take(self._opening)
+        while (request := await self._stream.receive()) is not None:
+            if request.HasField("open"):
+                raise errors.Malformed("`open` again: a produce session has one, in its beginning")
+            await self._take(request)
+            while self._acks.bytes > self._settings.session_window_bytes or self._service.is_full():
+                signals = (self._service.released, self._journal.flushed)
+                await wait_any(*signals, timeout_s=_FULL_CHECK_S)
+        self._reading = False
+        self._queued.notify()
+
+    async def _take(self, request: client_pb2.ProduceRequest) -> None:
+        """Append all batches of one message; of a refused one nothing (P6): its refusal waits."""
+        await self._learn_topics(request)
+        refusal: FmqError | None = None
+        try:
+            self._require_newest()
+            self._service.require_write()
+            self._require_epoch()
+        except FmqError as error:
+            refusal = error
+        for batch in request.batches:
+            try:
+                if refusal is not None:
+                    raise refusal
+                waiting = self._append(batch)
+            except FmqError as error:
+                waiting = Waiting(
+                    batch.correlation, int(batch.ack), code=int(error.code), message=str(error)
+                )
+            if waiting.level != _ONE_WAY:
+                held = self._acks.bytes
+                self._acks.add(waiting)
+                self._service.waiting_bytes += self._acks.bytes - held
+        self._queued.notify()
+
+    def _require_newest(self) -> None:
+        if self.superseded:
+            raise errors.ProducerFenced(
+                f"producer {self.producer_id} has opened a later session than this one, "
+                f"{self.producer_epoch}: what comes late is not stored after what is newer"
+            )
+
+    def _require_epoch(self) -> None:
+        """P8: others may have written since, and what comes here may have been sent before."""
+        now = self._service.gate.epoch
+        if self.epoch != now:
+            raise errors.NoPermission(
+                f"this session was opened in epoch {self.epoch}, now it is {now}: open another"
+            )
+
+    async def _learn_topics(self, request: client_pb2.ProduceRequest) -> None:
+        known = self._service.view.topics_by_id
+        strange = {batch.topic_id for batch in request.batches if batch.topic_id not in known}
+        if strange - self._strange:
+            self._strange |= strange
+            await self._service.learn(lambda: False)
+
+    def _append(self, batch: client_pb2.ProduceBatch) -> Waiting:
+        payload, level = batch.payload, int(batch.ack)
+        topic_id, queue_id, count = TopicId(batch.topic_id), batch.queue_id, batch.record_count
+        self._check(batch, payload)
+        if queue_id >= (queues := self._service.queues_of(topic_id)):
+            raise errors.UnknownQueue(f"queue {queue_id}: the topic has {queues} here, from 0")
+        done: ProducedBatch | Appended | None = None
+        size = 0
+        producer_id = 0 if level == _ONE_WAY else self.producer_id  # no retry: nothing to know
+        if producer_id:
+            done = self._journal.state.check_sequence(
+                producer_id,
+                self.producer_epoch,
+                (topic_id, queue_id),
+                batch.base_sequence,
+                count,
+            )
+        if done is None:
+            if producer_id:
+                self._service.limits.require_producer(
+                    producer_id, (topic_id, queue_id), self._clock.wall_ms()
+                )
+            if self._commit.writable and level in _BY_POLICY:
+                raise errors.NotEnoughReplicas(self._commit.writable)
+            draft = BatchDraft(
+                BatchType.DATA,
+                payload,
+                batch.payload_crc,
+                topic_id,
+                queue_id,
+                count,
+                batch.attrs,
+                producer_id,
+                self.producer_epoch,
+                batch.base_sequence,
+                batch.tag_mask,
+            )
+            done, size = self._journal.append(draft), len(payload)
+        if level in FSYNCED and done.end > self._persist_to:
+            self._persist_to = done.end
+            self._persist.notify()
+        return Waiting(
+            batch.correlation,
+            level,
+            done.end,
+            done.base_offset,
+            done.store_ms,
+            size,
+            self._clock.monotonic_ms() + (batch.timeout_ms or self._settings.ack_timeout_ms),
+            self._journal.epoch,
+            self._commit.failed_below,
+        )
+
+    def _check(self, batch: client_pb2.ProduceBatch, payload: bytes) -> None:
+        """What can be told without looking into the columns; raise a typed error."""
+        count, size, settings = batch.record_count, len(payload), self._settings
+        if size > settings.max_payload_bytes or count > settings.max_records:
+            raise errors.TooLarge(
+                f"{size} bytes and {count} records: a batch here has at most "
+                f"{settings.max_payload_bytes} bytes and {settings.max_records} records"
+            )
+        if batch.attrs & ~KNOWN_ATTRS:
+            if batch.attrs & Attrs.CODEC_MASK:
+                raise errors.Unsupported(f"codec {batch.attrs & Attrs.CODEC_MASK} is not known")
+            raise errors.Malformed(f"attrs {batch.attrs:#06x} has bits that nobody knows")
+        if not count or size < 4 * (count + 1):
+            raise errors.Malformed(f"{size} bytes of payload cannot hold {count} records")
+        if batch.deliver_at_ms:
+            raise errors.Unsupported("deliver_at_ms: this version delivers at once only")
+        if batch.ack not in _LEVELS:
+            raise errors.Unsupported(f"ack level {batch.ack} is not known")
+        if crc32c(payload) != batch.payload_crc:
+            raise errors.BadCrc(f"the payload's CRC32C is not {batch.payload_crc:#010x}")
+        if self._service.waiting_bytes > 2 * settings.total_window_bytes:
+            raise errors.Overloaded("twice the broker's window waits already: send again later")
+
+    # ---- answering
+
+    async def _answer(self) -> None:
+        while self._reading or self._acks:
+            held = self._acks.bytes
+            if acks := self._acks.take_due():
+                self._release(held - self._acks.bytes)
+                reply = client_pb2.ProduceReply(acks=acks, epoch=self._service.gate.epoch)
+                await self._stream.send(reply)
+            elif self._acks:
+                await self._acks.wait()
+            else:
+                await self._queued.wait()
+
+    def _release(self, size: int) -> None:
+        if size:
+            self._service.waiting_bytes -= size
+            self._service.released.notify()
+
+    async def _persist_on_demand(self) -> None:
+        """Ask for the fsync that a batch wants, where the group's policy makes none by itself."""
+        while True:
+            if self._persist_to > self._journal.durable_end:
+                await self._journal.wait_durable(self._persist_to)
+            else:
+                await self._persist.wait()

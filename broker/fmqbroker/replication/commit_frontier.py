@@ -1,0 +1,49 @@
+"""The commit frontier: how far the group's policy holds (DESIGN §4, §5). Owner: replication.
+
+`journal.end` ≥ `commit_end`; readers see only what lies below `commit_end`. On a master it is
+computed from the journal's ends and the slaves' acks; on a slave it is what the master told it;
+a slave that takes over the reads sets it to its durable end. It never falls (R4).
+
+Order of effects when a slave is lost: first it is taken out of the in-sync set (compare-and-set),
+then `refuse` is called, then produce answers what waits. Leaves nothing on disk.
+"""
+
+from fmqbroker.runtime.notifier import Signal
+from fmqcore.words import Position
+
+
+class CommitFrontier:
+    """Where the policy holds, and a signal for each move."""
+
+    def __init__(self) -> None:
+        self.commit_end = Position(0)
+        self.all_end = Position(0)  # durable on the master and on every in-sync slave
+        self.writable = ""  # empty, or why the policy cannot be met now: NOT_ENOUGH_REPLICAS
+        self.failed_below = Position(0)  # uncommitted appends below fail as DELIVERY_UNKNOWN
+        self.changed = Signal()
+        self.policy_changed = Signal()  # `writable` is another
+
+    def advance(self, commit_end: Position, all_end: Position) -> None:
+        """Move forward; a lower value changes nothing (R4)."""
+        moved = commit_end > self.commit_end or all_end > self.all_end
+        self.commit_end = max(self.commit_end, commit_end)
+        self.all_end = max(self.all_end, all_end)
+        if moved:
+            self.changed.notify()
+
+    def refuse(self, why: str, failed_below: Position) -> None:
+        """The policy cannot be met now: refuse new batches, fail what waits below that end.
+
+        What failed may still commit later: its producers were told that they cannot know.
+        """
+        self.writable = why
+        self.failed_below = max(self.failed_below, failed_below)
+        self.policy_changed.notify()
+        self.changed.notify()
+
+    def accept(self) -> None:
+        """The policy can be met: new batches are welcome."""
+        if self.writable:
+            self.writable = ""
+            self.policy_changed.notify()
+            self.changed.notify()

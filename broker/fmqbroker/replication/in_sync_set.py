@@ -1,0 +1,222 @@
+"""The in-sync set: the master alone keeps it, by compare-and-set (DESIGN §5). Owner: replication.
+
+Order of effects.
+- A slave is lost: until the compare-and-set is answered the policy must hold with *and* without it
+  (R6), and a master that acknowledges before it fsyncs does fsync first (`leaving`): what that
+  slave's copy made safe is on my own disk before the slave is out, for nobody waits for it after a
+  crash of mine from then on. Then it is out; only then what waits on it fails, at once, if the
+  policy cannot be met any more. While ZooKeeper does not answer nothing that needs that slave is
+  acknowledged.
+- A learner has caught up: from then on the policy must hold with and without it, too; when it holds
+  all that was committed before that moment, compare-and-set; only then does it count.
+
+A stall of my own is no fault of the slaves: for how long they are behind, and how old the term is,
+is counted in time in which I could have heard them (`silence.WatchedTime`).
+
+What is decided is pure (`fmqcore.replication.isr`, `fmqcore.policy`). Leaves nothing on disk.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import structlog
+
+from fmqbroker.journal.journal import Journal
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.runtime.failure_detector import WatchedTime
+from fmqbroker.runtime.notifier import Signal, wait_any
+from fmqbroker.runtime.settings import BrokerSettings
+from fmqbroker.serving.broker_group_state import GroupStore
+from fmqcore.cluster import GroupState, Mode
+from fmqcore.errors import DeliveryUnknown, Unavailable
+from fmqcore.policy import can_meet
+from fmqcore.replication.isr import IsrLimits, LinkFacts, candidates, leavers
+from fmqcore.words import BrokerId, Epoch, Position
+from fmqport.clock import Clock
+from fmqport.together import together_s
+
+_log = structlog.get_logger()
+
+Isr = frozenset[BrokerId]
+
+
+@dataclass(frozen=True, slots=True)
+class _Joining:
+    """A learner on its way in: it must hold all that was committed when this began."""
+
+    broker: BrokerId
+    mark: Position
+
+
+class InSyncSet:
+    """The in-sync set of the term that I serve as master."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        clock: Clock,
+        journal: Journal,
+        commit: CommitFrontier,
+        group: GroupStore,
+        facts: Callable[[], Mapping[BrokerId, LinkFacts]],
+        moved: Callable[[], None],
+    ) -> None:
+        self._clock = clock
+        self._journal = journal
+        self._commit = commit
+        self._group = group
+        self._facts = facts
+        self._moved = moved  # what the policy rests on has changed: compute the commit end
+        self._me = BrokerId(settings.broker)
+        self._limits = IsrLimits(settings.dead_after_ms, settings.in_sync_lag_bytes)
+        self._pause_ms = settings.heartbeat_ms
+        self._wake = Signal()
+        self._epoch = Epoch(0)  # of the term; 0 = none is open
+        self._term_age = WatchedTime()
+        self._pending: Isr | None = None  # asked for, not yet known to stand
+        self._joining: _Joining | None = None
+        self._failed_change: tuple[Isr, Isr, str] | None = None  # logged since the last success
+
+    # ---- what stands
+    def open_for(self, epoch: Epoch) -> None:
+        """I am master of that term."""
+        self._epoch, self._term_age = epoch, WatchedTime()
+        self._pending = self._joining = None
+        self._tell()
+        self._wake.notify()
+
+    def close(self) -> None:
+        """I am no master any more."""
+        self._epoch, self._pending, self._joining = Epoch(0), None, None
+
+    @property
+    def current(self) -> Isr | None:
+        """As the group's state says; None if no term of mine stands there."""
+        state = self._group.state.value
+        mine = state.mode is Mode.MASTER and state.master == self._me
+        return state.isr if self._epoch and mine and state.epoch == self._epoch else None
+
+    def sets(self) -> list[Isr]:
+        """Every in-sync set that may stand now (R6); empty if no term of mine does."""
+        current = self.current
+        if current is None:
+            return []
+        asked = self._pending
+        if asked is None and self._joining is not None:
+            asked = current | {self._joining.broker}
+        return [current] if asked is None or asked == current else [current, asked]
+
+    @property
+    def leaving(self) -> bool:
+        """A slave may be out before it is known: what it held must be on my own disk (R6)."""
+        current, asked = self.current, self._pending
+        return current is not None and asked is not None and not asked >= current
+
+    def look(self) -> None:
+        """A link or an ack changed what is known; cheap if nobody is on the way in."""
+        self._wake.notify()
+
+    @property
+    def awaited(self) -> BrokerId | None:
+        """The learner whose acks are to be looked at."""
+        return None if self._joining is None else self._joining.broker
+
+    # ---- keeping it
+    async def run(self) -> None:
+        """Keep the in-sync set until cancelled."""
+        looked_ms = self._clock.monotonic_ms()
+        while True:
+            now_ms = self._clock.monotonic_ms()
+            self._term_age.waited(now_ms - looked_ms, self._pause_ms)
+            looked_ms = now_ms
+            self._drop_settled()
+            step = self._next_step()
+            if step is None:
+                self._tell()
+                rest_s = together_s(self._clock.monotonic_ms(), self._pause_ms)
+                await wait_any(self._wake, self._group.changed, timeout_s=rest_s)
+            else:
+                await self._change(*step)
+
+    def _next_step(self) -> tuple[Isr, Isr, str] | None:
+        """Who shall leave, who shall enter, and why; None if all is as it should be."""
+        current = self.current
+        if current is None or self._pending is not None:  # one change at a time may be in doubt
+            return None
+        facts = self._facts()
+        if out := leavers(current, facts, self._term_age.ms, self._limits):
+            self._joining = None
+            why = "; ".join(f"{b} is out of sync: {reason}" for b, reason in out.items())
+            return frozenset(out), frozenset(), why
+        joining = self._next_joining(current, facts)
+        if joining is None or facts[joining.broker].counted_end < joining.mark:
+            return None
+        return frozenset(), frozenset({joining.broker}), f"{joining.broker} is in sync"
+
+    def _next_joining(self, current: Isr, facts: Mapping[BrokerId, LinkFacts]) -> _Joining | None:
+        able = candidates(current, facts, self._journal.end, self._limits)
+        if self._joining is not None and self._joining.broker not in able:
+            self._joining = None
+            self._moved()
+        if self._joining is None and able:
+            self._joining = _Joining(able[0], max(self._commit.commit_end, self._commit.all_end))
+        return self._joining
+
+    async def _change(self, out: Isr, joining: Isr, why: str) -> None:
+        epoch = self._epoch
+
+        def edit(state: GroupState) -> GroupState | None:
+            mine = state.mode is Mode.MASTER and state.master == self._me
+            if not mine or state.epoch != epoch:
+                return None
+            return replace(state, isr=(state.isr - out) | joining, why=why)
+
+        current = self.current
+        assert current is not None
+        self._pending = (current - out) | joining
+        self._joining = None
+        self._moved()
+        try:
+            if out:
+                await self._journal.wait_durable(self._commit.commit_end)
+            stands = await self._group.change(edit)
+        except DeliveryUnknown:  # the journal was cut: this term is over
+            return
+        except Unavailable as error:  # in doubt until the group store has settled it
+            # One line for each change and kind of failure: both texts may carry figures.
+            failed = (out, joining, type(error).__name__)
+            if failed != self._failed_change:
+                self._failed_change = failed
+                _log.warning("in_sync_set_unchanged", why=why, error=str(error))
+            await self._clock.sleep(self._pause_ms / 1000)
+            return
+        self._pending = None
+        self._failed_change = None
+        if stands is not None:
+            log = _log.info if stands.isr else _log.warning
+            log("in_sync_set", epoch=epoch, isr=sorted(stands.isr), why=why)
+        self._moved()
+        self._tell()
+
+    def _drop_settled(self) -> None:
+        """A change without an answer: it is known by now whether it stands."""
+        if self._pending is not None and not self._group.unsettled:
+            self._pending = None
+            self._moved()
+
+    def _tell(self) -> None:
+        """Say whether the policy can be met; fail what waits if it cannot any more."""
+        current = self.current
+        if current is None:
+            return
+        config = self._group.config
+        zones = {member.id: member.zone for member in config.slaves}
+        me = config.member(self._me)
+        why = can_meet(config.policy, zones, "" if me is None else me.zone, current)
+        if not why:
+            if self._commit.writable:
+                _log.info("writes_accepted", epoch=self._epoch, isr=sorted(current))
+            self._commit.accept()
+        elif why != self._commit.writable:
+            _log.warning("writes_refused", epoch=self._epoch, isr=sorted(current), why=why)
+            self._commit.refuse(why, self._journal.end)

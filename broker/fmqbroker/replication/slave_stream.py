@@ -1,0 +1,372 @@
+"""One stream from a slave to its master, from Hello to its end (DESIGN §5). Owner: replication.
+
+Order of effects: what came is appended; my own group commit makes it durable; only then it is
+acknowledged as durable (R3). A promise not to claim is noted in the `UpstreamView`, then the ack
+that carries the grant is sent. Whatever does not fit (position, chain, CRC, epoch) ends the stream:
+the next Hello says where I really am.
+
+Three duties run side by side: receive, acknowledge (which is the heartbeat too), watch. Leaves on
+disk what the journal appends.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import assert_never
+
+import structlog
+
+from fmqbroker.journal.journal import Journal
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.replication.view import Held, UpstreamView
+from fmqbroker.replication.wire import MAX_MESSAGE_BYTES, LinkBroken, epoch_starts, until_broken
+from fmqbroker.runtime.failure_detector import Silence
+from fmqbroker.runtime.notifier import Signal, wait_any
+from fmqbroker.runtime.settings import BrokerSettings
+from fmqbroker.runtime.steady_clock import peer_clocks
+from fmqbroker.serving.broker_group_state import GroupStore
+from fmqcore.cluster import Member, Mode
+from fmqcore.failover.claims import promise_ms
+from fmqcore.policy import NOTHING, SlaveCounts
+from fmqcore.replication.frames import end_of_batches
+from fmqcore.replication.reconcile import Action
+from fmqcore.words import BrokerId, Epoch, Position
+from fmqport.clock import Clock
+from fmqport.methods import REPLICATE
+from fmqport.together import together_s
+from fmqport.transport import Connection, Stream
+from fmqproto.v1 import replication_pb2 as wire
+
+_log = structlog.get_logger()
+
+_Ends = tuple[Position, Position, Epoch, int]
+
+
+class Upstream:
+    """One stream to the master."""
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        clock: Clock,
+        journal: Journal,
+        commit: CommitFrontier,
+        group: GroupStore,
+        view: UpstreamView,
+        changed: Signal,
+        master: Member,
+        incarnation: str,
+        dial: int,
+        cutting: asyncio.Lock,
+        report: Callable[[str, BrokerId, Position], None],
+    ) -> None:
+        self._report = report  # a line for the log: what, of which master, at which position
+        self.welcomed = False
+        self._cutting = cutting
+        self._left = False
+        self._stream: Stream | None = None
+        self._settings = settings
+        self._clock = clock
+        self._peer_clocks = peer_clocks(clock)
+        self._journal = journal
+        self._commit = commit
+        self._group = group
+        self._view = view
+        self._changed = changed
+        self._master = master
+        self._incarnation, self._dial = incarnation, dial
+        self._me = BrokerId(settings.broker)
+        self._wake = Signal()
+        self._heard_ms = 0
+        self._epoch = Epoch(0)  # newest of the messages read
+        self._echo_ms = 0
+        self._told_commit = NOTHING  # the master's commit end; mine is bounded by my own end
+        self._level_end: Position | None = None  # where I was first level with it, while in sync
+        self._noted = (False, False)  # (connected, caught up) as failover was last told
+
+    async def follow(self, connection: Connection) -> str:
+        """Dial, agree, follow; say why it ended. Raises what the transport raises."""
+        stream = await connection.open(REPLICATE, self._settings.dead_after_ms / 1000)
+        self._stream = stream
+        try:
+            await self._send_in_time(stream, wire.SlaveMessage(hello=self._hello()))
+            await self._agree(stream)
+            self._require_master()
+            self.welcomed = self._view.connected = True
+            self._journal.follow()
+            self._report("master_followed", self._master.id, self._journal.end)
+            self._note()
+            return await until_broken(
+                self._receive(stream), self._acknowledge(stream), self._watch()
+            )
+        finally:
+            stream.cancel()
+            self._view.connected = self._view.caught_up = False
+            self._note()
+
+    def leave(self) -> None:
+        """My master is another one now: from this moment on nothing of the stream counts."""
+        self._left = True
+        self._view.connected = self._view.caught_up = False
+        if self._stream is not None:
+            self._stream.cancel()
+
+    def _require_master(self) -> None:
+        if self._left:
+            raise LinkBroken(f"{self._master.id} is not my master any more")
+
+    # ---- Hello and Welcome
+    def _hello(self) -> wire.Hello:
+        journal = self._journal
+        state, member = self._group.state.value, self._group.config.member(self._me)
+        taken_over = state.mode in (Mode.SLAVE_CONSUME, Mode.HANDOVER)
+        return wire.Hello(
+            cluster=self._settings.cluster,
+            group=self._settings.group,
+            broker=self._me,
+            incarnation=self._incarnation,
+            dial=self._dial,
+            zone="" if member is None else member.zone,
+            epochs=epoch_starts(journal.state.epochs),
+            log_start=journal.log_start,
+            end=journal.end,
+            durable_end=journal.durable_end,
+            clean=not journal.doubts.lacks,
+            tail_cut=journal.doubts.tail_cut,
+            commit_end=max(self._commit.commit_end, journal.known_commit_end),
+            reader=taken_over and state.reader == self._me,
+            last_header_crc=journal.last_header_crc,
+        )
+
+    async def _agree(self, stream: Stream) -> None:
+        """Do as the Welcome says, until it says APPEND_FROM or is an order to make room for it."""
+        while True:
+            message = await self._read_in_time(stream)
+            if not message.HasField("welcome"):
+                raise LinkBroken(f"master {self._master.id} must say Welcome first")
+            welcome = message.welcome
+            position = Position(welcome.position)
+            action = self._action(welcome)
+            if action not in (Action.APPEND_FROM, Action.REJECT):
+                _log.warning("welcome", action=action.name, position=position, why=welcome.reason)
+            match action:
+                case Action.APPEND_FROM:
+                    if position != self._journal.end:
+                        raise LinkBroken(f"told to go on from {position}, my end is elsewhere")
+                    return
+                case Action.TRUNCATE_TO:
+                    self._refuse_below_commit(position)
+                    async with self._cutting:  # D10: I may be master by now, and about to append
+                        self._require_master()
+                        await self._journal.truncate(position)
+                    return
+                case Action.RESET_TO:
+                    self._refuse_reset(position)
+                    async with self._cutting:
+                        self._require_master()
+                        await self._journal.reset(position)
+                    return
+                case Action.SEND_SUFFIX:
+                    await self._send_suffix(stream, position)
+                case Action.REJECT:
+                    raise LinkBroken(f"refused by {self._master.id}: {welcome.reason}")
+                case _:
+                    assert_never(action)
+
+    def _action(self, welcome: wire.Welcome) -> Action:
+        try:
+            return Action(int(welcome.action))
+        except ValueError:
+            raise LinkBroken(
+                f"master {self._master.id} asks for action {welcome.action}, unknown to me: upgrade"
+            ) from None
+
+    async def _read_in_time(self, stream: Stream) -> wire.MasterMessage:
+        try:
+            async with asyncio.timeout(self._settings.dead_after_ms / 1000):
+                return await self._read(stream)
+        except TimeoutError:
+            raise LinkBroken(f"master {self._master.id} does not answer my Hello") from None
+
+    def _refuse_below_commit(self, position: Position) -> None:
+        """R5: a master that asks for it is not believed, and a person is told."""
+        if position < self._commit.commit_end:
+            self._alarm(f"cut its journal to {position}")
+
+    def _refuse_reset(self, position: Position) -> None:
+        """R5: only what the master has deleted by retention, or nothing committed, may go."""
+        journal = self._journal
+        held = min(self._commit.commit_end, journal.end)
+        if journal.log_start < held and position < held:
+            self._alarm(f"drop its journal and begin at {position}")
+
+    def _alarm(self, what: str) -> None:
+        why = (
+            f"master {self._master.id} asks {self._me} to {what}, below the commit end "
+            f"{self._commit.commit_end}: nothing is cut; compare the two data directories"
+        )
+        _log.error("would_lose_committed", why=why)
+        raise LinkBroken(why)
+
+    async def _send_suffix(self, stream: Stream, position: Position) -> None:
+        """The master lacks what I hold from there on: send it all."""
+        journal, end = self._journal, self._journal.end
+        while position < end:
+            chunk = await journal.read_sound(position, MAX_MESSAGE_BYTES)
+            suffix = wire.Suffix(position=position, batches=chunk)
+            position = end_of_batches(position, chunk)
+            suffix.last = position >= end
+            await self._send_in_time(stream, wire.SlaveMessage(suffix=suffix))
+
+    async def _send_in_time(self, stream: Stream, message: wire.SlaveMessage) -> None:
+        """Before the stream runs nobody watches it: a master that hangs takes nothing in."""
+        try:
+            async with asyncio.timeout(self._settings.dead_after_ms / 1000):
+                await stream.send(message)
+        except TimeoutError:
+            raise LinkBroken(f"master {self._master.id} does not take what I send") from None
+
+    # ---- receive
+    async def _receive(self, stream: Stream) -> None:
+        while True:
+            message = await self._read(stream)
+            self._require_master()
+            if message.HasField("welcome"):  # its last message: it sends me away
+                raise LinkBroken(f"refused by {self._master.id}: {message.welcome.reason}")
+            held = Held(self._master.id, Epoch(message.epoch), Position(message.keep_from))
+            self._view.held = held  # before what may not fit: retention makes room by it
+            if message.HasField("clock_ahead_ms"):
+                self._peer_clocks.told(self._master.id, message.clock_ahead_ms)
+            if message.HasField("append"):
+                self._append(message.append)
+            self._told_commit = max(self._told_commit, Position(message.commit_end))
+            commit_end = min(self._told_commit, self._journal.end)
+            if commit_end > self._commit.commit_end:
+                self._commit.advance(commit_end, NOTHING)
+                self._journal.note_commit_end(commit_end)
+            self._view.caught_up = self._journal.end >= message.end
+            if self._view.caught_up:
+                self._report("caught_up", self._master.id, self._journal.end)
+            self._look_whole(message.in_sync)
+            if self._view.caught_up and not self._noted[1]:
+                self._note()
+            self._wake.notify()
+
+    def _look_whole(self, in_sync: bool) -> None:
+        """Level with a master that serves: one on its way back may lack what I lack."""
+        journal = self._journal
+        if in_sync and self._view.caught_up and self._level_end is None:
+            self._level_end = journal.end
+        if self._level_end is not None:
+            journal.doubts.made_whole(durably=journal.durable_end >= self._level_end)
+
+    async def _read(self, stream: Stream) -> wire.MasterMessage:
+        """The next message that counts, of no older term than any I know."""
+        while True:
+            message: wire.MasterMessage | None = await stream.receive()
+            if message is None:
+                raise LinkBroken(f"master {self._master.id} has closed the stream")
+            seen = max(self._epoch, self._journal.epoch, self._group.state.value.epoch)
+            if message.epoch >= seen or message.HasField("welcome"):
+                break
+            if message.HasField("append"):
+                raise LinkBroken(
+                    f"master {self._master.id} appends in epoch {message.epoch}, it is {seen} now"
+                )
+            # Told before the newer term was: it extends no lease and shows no life.
+        self._epoch = max(self._epoch, Epoch(message.epoch))
+        self._echo_ms, self._heard_ms = message.sent_ms, self._clock.monotonic_ms()
+        self._view.heard_master, self._view.heard_ms = self._master.id, self._heard_ms
+        return message
+
+    def _append(self, append: wire.Append) -> None:
+        journal, position = self._journal, Position(append.position)
+        if append.epoch < journal.epoch:  # fenced: an old master's bytes never get in
+            raise LinkBroken(f"an append of epoch {append.epoch}, my journal has {journal.epoch}")
+        if position != journal.end:
+            raise LinkBroken(f"an append at {position}, my journal ends at {journal.end}")
+        journal.append_replica(position, append.batches)  # checks all of R2 again, CRCs and chain
+
+    # ---- acknowledge
+    async def _acknowledge(self, stream: Stream) -> None:
+        """One ack a wake-up, for all that has come about; and one for each heartbeat.
+
+        At rest it answers the master's: a grant counts from when the master spoke (F7), so none is
+        better than one that is given at once. A master that says nothing is told all the same.
+        """
+        heartbeat_ms = self._settings.heartbeat_ms
+        told: _Ends | None = None
+        told_ms = echo_ms = 0
+        while True:
+            now, ends = self._clock.monotonic_ms(), self._ends()
+            spoke = self._echo_ms != echo_ms
+            due_ms = told_ms + (heartbeat_ms // 2 if spoke else heartbeat_ms * 3 // 2)
+            if ends == told and now < due_ms:
+                left_s = (due_ms - now) / 1000
+                await wait_any(self._journal.flushed, self._wake, timeout_s=left_s)
+                continue
+            told, told_ms, echo_ms = ends, now, self._echo_ms
+            await stream.send(wire.SlaveMessage(ack=self._ack(now)))
+
+    def _ends(self) -> _Ends:
+        """What is worth an ack of its own when it moves."""
+        journal = self._journal
+        received = journal.end
+        if self._group.config.policy.counts is SlaveCounts.DURABLE:
+            received = NOTHING  # goes along with the next durable end
+        freed = journal.written_end * 4 // self._settings.credit_bytes  # a quarter of the credit
+        return received, journal.durable_end, self._epoch, freed
+
+    def _ack(self, now: int) -> wire.Ack:
+        journal = self._journal
+        # R3: an ack never runs ahead of the disk.
+        assert journal.durable_end <= journal.written_end <= journal.end
+        # A full disk gives no credit: the link stays up, but there is nothing to count on.
+        room = 0 if journal.full else self._settings.credit_bytes
+        unwritten = journal.end - journal.written_end
+        return wire.Ack(
+            received_end=journal.end,
+            durable_end=journal.durable_end,
+            credit_bytes=max(0, room - unwritten),
+            grant_ms=self._promise(now),
+            echo_ms=self._echo_ms,
+            epoch=self._epoch,
+            wall_ms=self._clock.wall_ms(),
+        )
+
+    def _promise(self, now: int) -> int:
+        """Promise, before it is told, to claim nothing for so long; 0 = I may not."""
+        view, state, grant_ms = self._view, self._group.state.value, self._settings.grant_ms
+        serves = state.mode is Mode.MASTER and state.master == self._master.id
+        if view.claiming or not serves:
+            return 0
+        view.promised_until_ms = max(view.promised_until_ms, now + promise_ms(grant_ms))
+        return grant_ms
+
+    # ---- watch
+    async def _watch(self) -> None:
+        """Notice a master that says nothing, or is not my master any more."""
+        silence = Silence(self._settings.heartbeat_ms, self._settings.dead_after_ms)
+        while True:
+            now = self._clock.monotonic_ms()
+            await self._clock.sleep(together_s(now, self._settings.heartbeat_ms))
+            if silence.beat(self._heard_ms):
+                why = f"master {self._master.id} has said nothing for {silence.silent_ms} ms"
+                raise LinkBroken(why)
+            if self._is_elsewhere():
+                raise LinkBroken("the configured master, or its address, is another one now")
+            self._note()
+
+    def _is_elsewhere(self) -> bool:
+        """Whom I dialed, and where, is not so any more; what else is configured is no matter."""
+        config = self._group.config
+        now = config.member(config.master)
+        dialed = self._master.id, self._master.address
+        return now is None or now.id == self._me or (now.id, now.address) != dialed
+
+    def _note(self) -> None:
+        """Tell failover, if what it was told is not so any more."""
+        now = (self._view.connected, self._view.caught_up)
+        if now != self._noted:
+            self._noted = now
+            self._changed.notify()

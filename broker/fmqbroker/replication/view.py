@@ -1,0 +1,91 @@
+"""What failover may know of replication, and ask of it. Owner: replication.
+
+Two roles, two halves; `replication/master.py` and `replication/slave.py` implement them.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from fmqbroker.runtime.notifier import Signal
+from fmqcore.words import BrokerId, Epoch, Position
+
+
+@dataclass(slots=True)
+class LinkView:
+    """One slave as its master sees it."""
+
+    connected: bool = False
+    caught_up: bool = False  # counted to within `in_sync_lag_bytes` of my end
+    sent_end: Position = Position(0)  # handed to its stream
+    received_end: Position = Position(0)
+    durable_end: Position = Position(0)
+    epoch: Epoch = Epoch(0)  # of the newest message its last ack had read; older ones do not count
+    lease_until_ms: int = 0  # my monotonic clock: its unexpired grant to me
+    heard: bool = False  # said Hello since my start and needs nothing of its suffix any more
+    reader: bool = False  # it said that it serves (served) reads in slave-consume
+    incarnation: str = ""  # of the process whose stream it is
+    refused: str = ""  # why its last Hello was refused; "" = it was not
+    kept: bool = False  # heard when it had all that it ever fsynced
+    whole: bool = False  # heard when it lacked nothing of what it ever acknowledged to hold
+
+
+class Held(NamedTuple):
+    """So much a master and all in sync with it had, as it said in a term of its."""
+
+    master: BrokerId = BrokerId("")
+    epoch: Epoch = Epoch(0)
+    keep_from: Position = Position(0)
+
+
+@dataclass(slots=True)
+class UpstreamView:
+    """My master as I, its slave, see it.
+
+    Order of effects at a claim: failover sets `claiming`, then checks `promised_until_ms`, then
+    compares and sets. While `claiming` no new promise is made, so none can slip in between.
+    """
+
+    connected: bool = False  # stream up and welcomed
+    caught_up: bool = False  # my end equals the master's end as last told, or nothing is missing
+    promised_until_ms: int = 0  # my monotonic clock: I claim nothing before
+    claiming: bool = False  # set by failover alone: I am about to claim, grant nothing
+    held: Held = Held()  # R8: what others than I have for sure; it outlives the stream
+    heard_master: BrokerId = BrokerId("")  # whom the last message came from; it outlives the stream
+    heard_ms: int = 0  # my monotonic clock: when that message came
+
+
+class MasterReplication(Protocol):
+    """The master's half."""
+
+    reconciling: asyncio.Lock  # held while a suffix is pulled, a term opened, a slave's journal cut
+    changed: Signal  # a link came, went, was heard, caught up, or its lease grew (coalesced)
+
+    @property
+    def links(self) -> Mapping[BrokerId, LinkView]:
+        """Every configured slave."""
+        ...
+
+    def open_for(self, epoch: Epoch) -> None:
+        """I am master of `epoch` (its EPOCH batch is appended): count acks, keep the isr."""
+        ...
+
+    def close_writes(self) -> None:
+        """I am no longer serving master; slaves may still dial for reconcile and suffixes."""
+        ...
+
+    def keep_from(self) -> Position:
+        """Retention deletes nothing at or past this: the slowest in-sync slave needs it."""
+        ...
+
+
+class SlaveReplication(Protocol):
+    """The slave's half."""
+
+    upstream: UpstreamView
+    changed: Signal
+
+    async def hand_over(self, epoch: Epoch, offsets: bytes, timeout_s: float) -> str:
+        """Call the master's HandOver; "" if installed, else why not. Raises `TransportError`."""
+        ...

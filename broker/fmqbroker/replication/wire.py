@@ -1,0 +1,86 @@
+"""Between the wire's messages and the core's values, for both ends of replication.
+
+Not here: what is decided (`fmqcore.replication`), and when (`replication/master_stream.py`,
+`replication/slave_stream.py`).
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any, Final
+
+from fmqcore.batch import BadBatch
+from fmqcore.errors import FmqError
+from fmqcore.replication.history import EpochStart
+from fmqcore.replication.reconcile import Decision, SlaveView
+from fmqcore.words import BrokerId, Epoch, GroupName, Position
+from fmqport.transport import TransportError
+from fmqproto.v1 import replication_pb2 as wire
+
+MAX_MESSAGE_BYTES: Final = 1024 * 1024
+"""Batches in one message at most (one larger batch goes alone)."""
+
+_EXPECTED: Final = (FmqError, BadBatch, asyncio.CancelledError)
+
+
+class LinkBroken(FmqError):
+    """The other end said or sent what it must not; close and dial again."""
+
+
+def slave_view(hello: wire.Hello) -> SlaveView:
+    """A Hello as the core wants it."""
+    return SlaveView(
+        cluster=hello.cluster,
+        group=GroupName(hello.group),
+        broker=BrokerId(hello.broker),
+        epochs=[(Epoch(e.epoch), Position(e.start)) for e in hello.epochs],
+        log_start=Position(hello.log_start),
+        end=Position(hello.end),
+        durable_end=Position(hello.durable_end),
+        commit_end=Position(hello.commit_end),
+        reader=hello.reader,
+        last_header_crc=hello.last_header_crc,
+        tail_cut=hello.tail_cut,
+        whole=hello.clean,
+    )
+
+
+def welcome(
+    decision: Decision, epochs: Iterable[EpochStart], epoch: Epoch, me: str, incarnation: str
+) -> wire.Welcome:
+    """A decision as the slave reads it."""
+    return wire.Welcome(
+        action=wire.Action.Name(int(decision.action)),
+        position=decision.position,
+        epochs=epoch_starts(epochs),
+        reason=decision.reason,
+        epoch=epoch,
+        master=me,
+        incarnation=incarnation,
+    )
+
+
+def epoch_starts(epochs: Iterable[EpochStart]) -> list[wire.EpochStart]:
+    """An epoch history."""
+    return [wire.EpochStart(epoch=epoch, start=start) for epoch, start in epochs]
+
+
+async def until_broken(*duties: Coroutine[Any, Any, None]) -> str:
+    """Run the duties of a link side by side until one ends; say why. A bug is raised.
+
+    No `TaskGroup`: of a failed duty and a cancellation of the caller at the same moment it would
+    keep the failure alone, and a loop around it would go on for ever.
+    """
+    tasks = [asyncio.ensure_future(duty) for duty in duties]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+    broken = [error for error in ended if isinstance(error, FmqError | BadBatch)]
+    for error in ended:
+        if error is not None and not isinstance(error, _EXPECTED):
+            raise error
+    # A stream that was torn down because another duty ended is not the cause.
+    broken.sort(key=lambda error: isinstance(error, TransportError))
+    return str(broken[0]) if broken else "a duty has ended"

@@ -1,0 +1,118 @@
+"""A clock whose wall time does not follow a jump at once, and a reason to hold destructive work.
+
+Wall time is compared with the monotonic clock at each reading. Small differences are followed.
+After a jump wall time goes on as if there had been none, until the new time has stood for
+`HOLD_MS`: a clock that is days ahead for a moment changes no store time, and nothing is deleted
+by age.
+
+At a start there is nothing to compare with but the newest store time in the journal. If that is far
+away, the broker may have been off for long, or its clock may be wrong: store times follow the
+clock, but nothing is deleted by age for `HOLD_MS`.
+
+The clocks of the group's other brokers are compared with this one, the time that counts with the
+time that counts (`peer_clocks.py`): nothing is deleted by age while two of them disagree.
+"""
+
+from typing import Final
+
+import structlog
+
+from fmqbroker.runtime.peer_clocks import PeerClocks
+from fmqport.clock import Clock
+
+JUMP_MS: Final = 5_000
+"""A larger difference between wall and monotonic clock is a jump."""
+HOLD_MS: Final = 30 * 60 * 1000
+"""A jump counts once the new time has stood for so long."""
+FAR_MS: Final = 60 * 60 * 1000
+"""A start so far from the newest store time is in doubt."""
+
+_log = structlog.get_logger()
+
+
+class SteadyClock(Clock):
+    """See the module. All but `wall_ms` is the given clock's."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.jumps = 0
+        self._clock = clock
+        self._base_ms = clock.wall_ms() - clock.monotonic_ms()  # of the time that counts
+        self._jumped_base_ms = 0  # of the time that does not count yet
+        self._jumped_at_ms: int | None = None  # by the monotonic clock
+        self._start_ms = clock.monotonic_ms()
+        self._start_gap_ms = 0
+        self.peers = PeerClocks(self)
+
+    def wall_ms(self) -> int:
+        """Wall time; after a jump the time as if there had been none, for a while."""
+        now_ms = self._clock.monotonic_ms()
+        base_ms = self._clock.wall_ms() - now_ms
+        if abs(base_ms - self._base_ms) <= JUMP_MS:
+            if self._jumped_at_ms is not None:
+                self._jumped_at_ms = None
+                _log.warning("clock_is_back")
+            self._base_ms = base_ms
+        elif self._jumped_at_ms is None or abs(base_ms - self._jumped_base_ms) > JUMP_MS:
+            self._jumped_at_ms, self._jumped_base_ms = now_ms, base_ms
+            self.jumps += 1
+            _log.error("clock_jumped", by_ms=base_ms - self._base_ms, held_ms=HOLD_MS)
+        elif now_ms - self._jumped_at_ms >= HOLD_MS:
+            _log.warning("clock_jump_accepted", by_ms=base_ms - self._base_ms)
+            self._base_ms, self._jumped_at_ms = base_ms, None
+        else:
+            self._jumped_base_ms = base_ms  # it may drift
+        return now_ms + self._base_ms
+
+    def note_newest(self, store_ms: int) -> None:
+        """At a start: the newest store time in the journal; 0 = none."""
+        gap_ms = self.wall_ms() - store_ms if store_ms else 0
+        if abs(gap_ms) > FAR_MS:
+            self._start_gap_ms = gap_ms
+            _log.warning("clock_far_from_journal", gap_ms=gap_ms, held_ms=HOLD_MS)
+
+    @property
+    def doubt(self) -> str:
+        """Empty, or why nothing may be deleted by age now."""
+        wall_ms, now_ms = self.wall_ms(), self._clock.monotonic_ms()
+        if self._jumped_at_ms is not None:
+            by_s = (self._clock.wall_ms() - wall_ms) // 1000
+            return (
+                f"the clock jumped by {by_s} s {(now_ms - self._jumped_at_ms) // 1000} s ago: set "
+                f"it right; the new time counts once it has stood for {HOLD_MS // 60_000} min"
+            )
+        if self._start_gap_ms and now_ms - self._start_ms < HOLD_MS:
+            return (
+                f"at the start the clock was {self._start_gap_ms // 1000} s from the newest "
+                "message: look whether it is right"
+            )
+        return self.peers.doubt
+
+    def monotonic_ms(self) -> int:
+        """See `Clock`."""
+        return self._clock.monotonic_ms()
+
+    def monotonic_ns(self) -> int:
+        """See `Clock`."""
+        return self._clock.monotonic_ns()
+
+    async def sleep(self, seconds: float) -> None:
+        """See `Clock`."""
+        await self._clock.sleep(seconds)
+
+    def uniform(self, low: float, high: float) -> float:
+        """See `Clock`."""
+        return self._clock.uniform(low, high)
+
+    def random_id(self) -> int:
+        """See `Clock`."""
+        return self._clock.random_id()
+
+
+def clock_doubt(clock: Clock) -> str:
+    """Empty, or why nothing may be deleted by age now."""
+    return clock.doubt if isinstance(clock, SteadyClock) else ""
+
+
+def peer_clocks(clock: Clock) -> PeerClocks:
+    """What the clocks of the other brokers are compared by; shared by all who have that clock."""
+    return clock.peers if isinstance(clock, SteadyClock) else PeerClocks(clock)

@@ -1,0 +1,405 @@
+"""My group in ZooKeeper: configuration, state, live brokers; cached, watched, compare-and-set.
+
+Every change of the state here goes through `change`, one at a time. Reads are synced and made one
+after another, so what is cached never goes back. A node that is missing or does not decode leaves
+what was known before, logged once; a state that does not decode is never overwritten.
+
+Order of effects of a change: what it may do is remembered (`unsettled`, `maybe_isr`), then it is
+sent, then it is settled by its answer, or, when the connection was lost, by the writer's token in
+a synced read that began afterwards. Such a read settles for good: ZooKeeper answers it after all
+that the same session sent before, and refuses what comes from a connection that was replaced.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, TypeVar, assert_never
+
+import structlog
+
+from fmqbroker.runtime.notifier import Signal
+from fmqbroker.serving.live_node import LiveNode
+from fmqcore.cluster import (
+    GroupConfig,
+    GroupState,
+    LiveBroker,
+    Removal,
+    Versioned,
+    acting,
+    config_from_json,
+    live_from_json,
+    state_from_json,
+    state_to_json,
+)
+from fmqcore.errors import Malformed, NotFound, Unavailable
+from fmqcore.words import BrokerId, Epoch, GroupName, Position
+from fmqport.clock import Clock
+from fmqport.coordination import (
+    BadVersion,
+    ConnectionLost,
+    Coordination,
+    NodeExists,
+    NoNode,
+    SessionState,
+)
+from fmqport.group_nodes import make_live_parent, was_removed
+
+_log = structlog.get_logger()
+T = TypeVar("T")
+
+_RETRY_S: Final = 0.2
+_SETTLE_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A timed read of the state that was answered: for leases."""
+
+    sent_ms: int  # monotonic, before it was sent
+    standing: int  # of my live node, before and after; 0 = it did not stand throughout
+
+
+class GroupStore:
+    """Cached view of `/fmq/<cluster>/groups/<g>`, and the only writer of its `state` here."""
+
+    config: GroupConfig  # with the acting master in it
+    state: Versioned[GroupState]
+    live: dict[BrokerId, LiveBroker]
+    changed: Signal
+
+    def __init__(
+        self, coordination: Coordination, clock: Clock, cluster: str, group: str, me: BrokerId
+    ) -> None:
+        self.changed = Signal()
+        self.live = {}
+        self.state = Versioned(GroupState(), -1)
+        self._configured: GroupConfig | None = None
+        self._on_master: list[Callable[[], None]] = []
+        self._on_lost: list[Callable[[], None]] = []
+        self.unsettled = False  # a change of mine got no answer: it may or may not stand
+        self._coordination = coordination
+        self._clock = clock
+        self._me = me
+        self.home = f"{cluster}/{group}"
+        self._root = f"/fmq/{cluster}/groups/{group}"
+        self._maybe_isr: frozenset[BrokerId] = frozenset()
+        make_parent = partial(make_live_parent, coordination, cluster, GroupName(group))
+        path = f"{self._root}/live/{me}"
+        self._mine = LiveNode(coordination, clock, path, me, self.changed, make_parent)
+        self._was_removed = partial(was_removed, coordination, cluster, GroupName(group))
+        self._removal: Removal | None = Removal.NONE  # as last logged; None: no configuration
+        self._malformed = False  # the state node holds something that is no state
+        self._io = asyncio.Lock()  # one read or write at a time: answers in the order of the calls
+        self._changing = asyncio.Lock()
+        self._look = asyncio.Event()
+        self._complained: dict[str, str] = {}
+
+    # ---- what is known
+    @property
+    def standing(self) -> int:
+        """The number of my live node, while it stands in a connected session; else 0."""
+        return self._mine.standing
+
+    @property
+    def wanted(self) -> BrokerId:
+        """Whom the configuration wants as master; who acts is `config.master`."""
+        return self.config.master if self._configured is None else self._configured.master
+
+    def on_master(self, tell: Callable[[], None]) -> None:
+        """`tell` is called when another broker acts as master, before anybody sees it here."""
+        self._on_master.append(tell)
+
+    def on_lost(self, tell: Callable[[], None]) -> None:
+        """`tell` is called when I learn that my session is over, and my live node with it."""
+        self._on_lost.append(tell)
+
+    @property
+    def superseded(self) -> bool:
+        """Whether another process announces itself under my name."""
+        return self._mine.superseded
+
+    @property
+    def changeable(self) -> bool:
+        """Whether a change may be tried: my live node stands, and the state is readable."""
+        return bool(self.standing) and not self._malformed
+
+    @property
+    def connected(self) -> bool:
+        """Whether ZooKeeper can be asked now."""
+        return self._coordination.state is SessionState.CONNECTED
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """As negotiated with ZooKeeper."""
+        return self._coordination.session_timeout_ms
+
+    @property
+    def widest_isr(self) -> frozenset[BrokerId]:
+        """The in-sync set and whoever a change without an answer may have put into it."""
+        return self.state.value.isr | self._maybe_isr
+
+    # ---- reading
+    async def load(self) -> None:
+        """First read; raises `NotFound` naming the node if the group is not configured."""
+        path = f"{self._root}/config"
+        async with self._io:
+            node = await self._coordination.get(path, synced=True)
+        if node is None:
+            raise NotFound(
+                f"ZooKeeper has no node {path}: create the group first "
+                "(or start this broker with the group and cluster names it was given there); "
+                "if this broker served before, the group may have been removed from the cluster"
+            )
+        self._configured = self.config = config_from_json(node.data)
+        await self.refresh()
+
+    async def run(self) -> None:
+        """Follow the watches until cancelled; keep my live node."""
+        stops = [
+            self._coordination.watch(f"{self._root}/{name}", self._look.set)
+            for name in ("config", "state", "live")
+        ]
+        stops.append(self._coordination.on_state(self._on_session))
+        try:
+            while True:
+                await self._look.wait()
+                self._look.clear()
+                try:
+                    await self._mine.keep()
+                    await self.refresh()
+                except Unavailable:
+                    if self.connected:  # it answers, but not as it should: try again soon
+                        await self._clock.sleep(_RETRY_S)
+                        self._look.set()
+        finally:
+            for stop in stops:
+                stop()
+
+    async def refresh(self) -> None:
+        """Read all afresh: config, then state, then live nodes, in this order.
+
+        A live node that was read before the state could be older than the state. Raises
+        `Unavailable`.
+        """
+        async with self._io:
+            node = await self._coordination.get(f"{self._root}/config", synced=True)
+            if node is None:
+                await self._note_vanished()
+            else:
+                known = self.config if self._configured is None else self._configured
+                self._configured = self._decoded("config", node.data, config_from_json, known)
+                self._note_removal(self._configured.removal)
+                self._see(self.state)
+            # F12: the live nodes after the state: what is judged together is never older than it.
+            await self._read_state()
+            standing = self.standing
+            self.live = await self._read_live()
+        if not self._mine.check(self.live, standing):
+            self._look.set()
+        self.changed.notify()
+
+    async def prove(self) -> Proof:
+        """A timed, synced read of the state: raises `Unavailable` if there is no answer."""
+        before = self.standing
+        sent_ms = self._clock.monotonic_ms()
+        known = self.state
+        async with self._io:
+            await self._read_state(synced=True)
+        if self.state != known:
+            self.changed.notify()
+        return Proof(sent_ms, before if before == self.standing else 0)
+
+    # ---- my live node
+    def replaces(self, earlier: frozenset[str]) -> None:
+        """These incarnations of mine are dead: a live node of theirs may be replaced."""
+        self._mine.earlier = earlier
+
+    async def announce(self, live: LiveBroker) -> None:
+        """Create or update my ephemeral node (again after a session's expiry, by `run`).
+
+        With no answer from ZooKeeper it is left to `run`.
+        """
+        try:
+            await self._mine.announce(live)
+        except Unavailable as error:
+            _log.info("announce_later", why=str(error))
+            self._look.set()
+
+    async def withdraw(self) -> None:
+        """Take my live node away: an orderly stop, nobody has to wait for the session's end."""
+        await self._mine.withdraw()
+
+    # ---- changing
+    async def change(
+        self, edit: Callable[[GroupState], GroupState | None], version: int | None = None
+    ) -> GroupState | None:
+        """Read fresh, edit (None = leave it), compare-and-set; again while others win the race.
+
+        With `version`, the edit is made to that version or not at all. Settles a lost connection
+        by `txn`. Returns what now stands, or None if left alone. Raises `ConnectionLost` if it
+        cannot know, `Unavailable` if the state there does not decode, or the group is gone.
+        """
+        async with self._changing:
+            while True:
+                async with self._io:
+                    await self._read_state(synced=True)
+                if self._malformed:
+                    raise Unavailable(
+                        f"{self._root}/state does not decode, so it is not overwritten: repair it "
+                        f"({self._complained.get('state', '')})"
+                    )
+                base = self.state
+                if version is not None and base.version != version:
+                    self.changed.notify()
+                    return None
+                edited = edit(base.value)
+                if edited is None:
+                    return None
+                txn = f"{self._me}-{self._clock.random_id():016x}"
+                if await self._set(replace(edited, txn=txn), base.version):
+                    self.changed.notify()
+                    return self.state.value
+
+    # ---- inside
+    def _on_session(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            for tell in self._on_lost:
+                tell()
+        self._look.set()
+        self.changed.notify()
+
+    async def _set(self, new: GroupState, version: int) -> bool:
+        """Send one compare-and-set; True if it stands, False if another one won."""
+        path, data = f"{self._root}/state", state_to_json(new)
+        try:
+            async with self._io:
+                # F8: before it is sent; not sooner, or the read whose turn is now would settle it.
+                self._maybe_isr, self.unsettled = new.isr, True
+                if version < 0:
+                    await self._coordination.create(path, data)
+                    version = 0
+                else:
+                    version = await self._coordination.set(path, data, version)
+                self._see(Versioned(new, version))
+        except (BadVersion, NodeExists):
+            self._settled()
+            return False
+        except NoNode:
+            self._settled()
+            if version < 0:  # no lost race: to try again at once would never end
+                raise Unavailable(
+                    f"{self._root} is gone from ZooKeeper: the group may have been removed from "
+                    "the cluster; stop this broker, or put the group's configuration back"
+                ) from None
+            return False
+        except Unavailable:
+            return await self._settle(new.txn)
+        self._settled()
+        return True
+
+    async def _settle(self, txn: str) -> bool:
+        """After a lost connection: does a synced read show my token?"""
+        with_answer_by = self._clock.monotonic_ms() + int(_SETTLE_S * 1000)
+        while True:
+            try:
+                async with self._io:
+                    await self._read_state(synced=True)
+                return self.state.value.txn == txn
+            except Unavailable as error:
+                if self._clock.monotonic_ms() >= with_answer_by:
+                    raise ConnectionLost(
+                        f"a change of {self._root}/state got no answer: it may or may not stand"
+                    ) from error
+            await self._clock.sleep(_RETRY_S / 4)
+
+    def _settled(self) -> None:
+        self._maybe_isr, self.unsettled = frozenset(), False
+
+    async def _read_state(self, *, synced: bool = False) -> None:
+        """Under `_io`, synced or after a sync: it began after every change of mine that is over."""
+        node = await self._coordination.get(f"{self._root}/state", synced=synced)
+        if node is None:
+            if self.state.version >= 0:
+                _log.error("state_vanished", node=f"{self._root}/state", kept=self.state.value.why)
+            self._see(Versioned(self.state.value, -1))
+            self._malformed = False
+        elif node.version != self.state.version or self.unsettled or self._malformed:
+            value = self._decoded("state", node.data, state_from_json, None)
+            self._malformed = value is None
+            if value is not None:
+                self._see(Versioned(value, node.version))
+        self._settled()
+
+    def _see(self, state: Versioned[GroupState]) -> None:
+        """This is the state now; who acts as master follows from it."""
+        self.state = state
+        if self._configured is None:
+            return
+        before, self.config = self.config.master, acting(self._configured, state.value)
+        if self.config.master != before:
+            for tell in self._on_master:
+                tell()
+
+    async def _read_live(self) -> dict[BrokerId, LiveBroker]:
+        found: dict[BrokerId, LiveBroker] = {}
+        for name in await self._coordination.children(f"{self._root}/live"):
+            node = await self._coordination.get(f"{self._root}/live/{name}")
+            if node is None:
+                continue
+            # It stands, so its broker may live, even if what it says does not decode.
+            broker = BrokerId(name)
+            nothing = LiveBroker(broker, "", "", Epoch(0), Position(0))
+            known = self.live.get(broker, nothing)
+            found[broker] = self._decoded(f"live/{name}", node.data, live_from_json, known)
+        return found
+
+    async def _note_vanished(self) -> None:
+        """The configuration is gone: what was known is kept, and the log says why, once."""
+        if self._removal is None:
+            return
+        removed = await self._was_removed()
+        self._removal = None
+        _log.error(
+            "group_was_removed" if removed else "group_configuration_vanished",
+            node=self._root,
+            remedy="stop this broker"
+            if removed
+            else "put the configuration back (fmq cluster apply), or stop this broker",
+        )
+
+    def _note_removal(self, removal: Removal) -> None:
+        if removal is self._removal:
+            return
+        before, self._removal = self._removal, removal
+        match removal:
+            case Removal.NONE if before is not None:
+                _log.info("group_stays", node=self._root, why="its removal was given up")
+            case Removal.NONE:
+                _log.info("group_configuration_is_back", node=self._root)
+            case Removal.DRAINING:
+                _log.warning(
+                    "group_is_being_removed",
+                    node=self._root,
+                    why="it takes no messages; consumers read it to its end",
+                )
+            case Removal.EMPTY:
+                _log.warning(
+                    "group_is_being_removed",
+                    node=self._root,
+                    why="every message was consumed",
+                    remedy="stop this broker",
+                )
+            case _:
+                assert_never(removal)
+
+    def _decoded(self, name: str, raw: bytes, decode: Callable[[bytes], T], known: T) -> T:
+        try:
+            value = decode(raw)
+        except Malformed as error:
+            if self._complained.get(name) != str(error):
+                self._complained[name] = str(error)
+                _log.error("node_malformed", node=f"{self._root}/{name}", error=str(error))
+            return known
+        self._complained.pop(name, None)
+        return value

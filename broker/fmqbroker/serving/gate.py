@@ -1,0 +1,103 @@
+"""The gate: may this broker serve reads, writes, at this moment? (DESIGN §6)
+
+Checked on every produce, pull and ack: the cached group state grants me the role *and* my lease
+holds. The lease is looked at by the monotonic clock at each check, never by a timer: a loop that
+was stopped and wakes up late serves nothing more. Set by `failover/loop.py` and `lease.py` alone.
+
+What it is not: the decision what to grant (`fmqcore.failover`), the renewals (`lease.py`).
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from fmqbroker.runtime.notifier import Signal
+from fmqcore.cluster import GroupState, Mode
+from fmqcore.errors import NoPermission
+from fmqcore.words import BrokerId, Epoch, Permission
+from fmqport.clock import Clock
+
+LEASE_OVER: Final = (
+    "my lease has run out: cut off from ZooKeeper, and not every slave in sync is bound to me; "
+    "I serve again when either comes back"
+)
+
+
+class Gate:
+    """What I serve now. `changed` fires whenever it may have become less or more."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.changed = Signal()
+        self.mode = Mode.NEW
+        self.epoch = Epoch(0)
+        self.master = BrokerId("")
+        self.reader = BrokerId("")  # who serves (in HANDOVER: served) the reads
+        self._why = "starting"
+        self._permission = Permission.NONE
+        self._lease_until_ms = 0
+        self._grants: Callable[[], int] | None = None
+
+    @property
+    def why(self) -> str:
+        """A sentence for people: why it is as it is."""
+        return LEASE_OVER if self._permission and not self.leased() else self._why
+
+    def permission(self) -> Permission:
+        """What I may serve at this moment: the granted permission while the lease holds (F10)."""
+        return self._permission if self._permission and self.leased() else Permission.NONE
+
+    def require(self, needed: Permission) -> None:
+        """Raise `NoPermission` (with epoch and reader) unless all of `needed` is held now."""
+        if int(needed) & ~int(self.permission()):  # plain numbers: checked for every message
+            raise NoPermission(
+                f"no {needed.name} permission here: mode {self.mode.value}, epoch {self.epoch}, "
+                f"reader {self.reader or 'none'}; {self.why}"
+            )
+
+    # ---- the lease
+    def leased(self) -> bool:
+        """Whether the lease holds now: ZooKeeper's, or the grants that count for my role."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._lease_until_ms:
+            return True
+        return self._grants is not None and now_ms < self._grants()
+
+    def leased_until_ms(self) -> int:
+        """When the lease runs out as things stand (monotonic)."""
+        return max(self._lease_until_ms, self._grants() if self._grants is not None else 0)
+
+    def zookeeper_leased(self) -> bool:
+        """Whether the part of the lease that comes from ZooKeeper holds now."""
+        return self._clock.monotonic_ms() < self._lease_until_ms
+
+    def extend_lease(self, until_ms: int) -> None:
+        """Serve until that monotonic moment; only ever later."""
+        self._lease_until_ms = max(self._lease_until_ms, until_ms)
+
+    def end_lease(self) -> None:
+        """What ZooKeeper gave is void from now on; grants of slaves count as before."""
+        self._lease_until_ms = 0
+
+    def count_grants(self, until_ms: Callable[[], int] | None) -> None:
+        """From now on the grants of my slaves count too (None: they do not)."""
+        self._grants = until_ms
+
+    # ---- the grant
+    def adopt(self, state: GroupState) -> None:
+        """Tell what the group state says (it grants nothing by itself)."""
+        seen = (state.mode, state.epoch, state.master, state.reader)
+        if seen != (self.mode, self.epoch, self.master, self.reader):
+            self.mode, self.epoch, self.master, self.reader = seen
+            self.changed.notify()
+
+    def grant(self, permission: Permission, why: str) -> None:
+        """Set what the group state grants me (the lease still bounds it). No `why`: as before."""
+        why = why or self._why
+        if permission != self._permission or why != self._why:
+            self._permission, self._why = permission, why
+            self.changed.notify()
+
+    def close(self, why: str) -> None:
+        """Serve nothing, and let what leases there were be void: another term needs new ones."""
+        self._lease_until_ms, self._grants = 0, None
+        self.grant(Permission.NONE, why)

@@ -1,0 +1,154 @@
+"""The lease (DESIGN §6): how long after an answer from ZooKeeper I may still serve.
+
+A renewal is a timed, synced read of the group's state. It holds for 2/3 of the session timeout
+from the moment the read was *sent*, if my live node stood in the same session throughout and the
+state still says my term. The last third covers clocks that run at other speeds, and an ensemble
+in which my session's touch reaches the leader up to half a tick after the answer left (a session
+lasts two ticks at least). The server ends the session no earlier than its timeout after the read,
+so whoever waits for my live node to go away waits for longer than I serve.
+
+Renewals are gated on the progress of the event loop: ZooKeeper's client keeps the session alive
+from a thread of its own, so a wedged broker looks healthy until the coordination port gives the
+session up (`fmqport/coordination.py`). A renewal in whose window the loop stalled for longer than
+`loop_stall_ms` does not count.
+
+Order of effects: the state is read, cached and looked at, then the lease is extended.
+Leaves nothing behind.
+"""
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from fmqbroker.runtime.notifier import Signal, wait_any
+from fmqbroker.runtime.settings import BrokerSettings
+from fmqbroker.serving.broker_group_state import GroupStore
+from fmqbroker.serving.gate import LEASE_OVER, Gate
+from fmqcore.errors import Unavailable
+from fmqcore.failover.claims import Tenure
+from fmqport.clock import Clock
+from fmqport.together import together, together_s
+
+_log = structlog.get_logger()
+
+RENEWALS_PER_SESSION: Final = 4
+TRIES_PER_SESSION: Final = 10  # after one that failed: four more are sent before a lease ends
+_LONG_MS: Final = 3_600_000
+
+
+def lease_ms(session_timeout_ms: int) -> int:
+    """How long a read holds, from the moment it was sent."""
+    return session_timeout_ms * 2 // 3
+
+
+class Lease:
+    """Renews what `gate` bounds, while there is a tenure. Runs in failover's task group."""
+
+    def __init__(
+        self, gate: Gate, group: GroupStore, settings: BrokerSettings, clock: Clock
+    ) -> None:
+        self._gate = gate
+        self._group = group
+        self._settings = settings
+        self._clock = clock
+        self._tenure: Tenure | None = None
+        self._held: Tenure | None = None  # whose lease `_watch_expiry` has told to hold
+        self._moved = Signal()  # another tenure
+        self._looked = Signal()  # the lease may hold again
+        self._stalled_at_ms = -(1 << 62)
+        self._beat_ms = clock.monotonic_ms()  # by then the loop should be seen to turn
+        group.on_lost(self._session_over)
+
+    def hold(self, tenure: Tenure | None) -> None:
+        """Renew for this tenure from now on (None: for none)."""
+        if tenure != self._tenure:
+            self._tenure = tenure
+            self._moved.notify()
+            self._looked.notify()
+
+    def look(self) -> None:
+        """The grants may hold (or end) otherwise than they did."""
+        self._looked.notify()
+
+    def _session_over(self) -> None:
+        """My live node is gone: others may claim by now, though the session ended too soon.
+
+        A server ends one that was silent for its whole time, and no lease lasts as long (F7). But
+        an administrator, or a client with its number and password, can end it at any moment.
+        """
+        self._gate.end_lease()
+        self._looked.notify()
+
+    async def renew(self) -> bool:
+        """One renewal now; False if it did not count. Never raises `Unavailable`."""
+        tenure = self._tenure
+        if tenure is None:
+            return False
+        sent_ms = self._clock.monotonic_ms()  # F7: it counts from here, not from its answer
+        try:
+            proof = await self._group.prove()
+        except Unavailable:
+            return False
+        good = (
+            proof.standing == tenure.standing
+            and self._group.state.value.epoch == tenure.epoch
+            and self._tenure == tenure
+            and not self._stalled_since(sent_ms)
+        )
+        if good:
+            self._gate.extend_lease(proof.sent_ms + lease_ms(self._group.session_timeout_ms))
+            if self._held != tenure:  # else `_watch_expiry` finds it when the old one would end
+                self._looked.notify()
+        return good
+
+    async def run(self) -> None:
+        """Renew, watch the loop, and tell when the lease runs out; until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._renewals())
+            tasks.create_task(self._watch_loop())
+            tasks.create_task(self._watch_expiry())
+
+    async def _renewals(self) -> None:
+        while True:
+            while self._tenure is None:
+                await self._moved.wait()
+            if self._group.standing:
+                renewed = await self.renew()
+                often = RENEWALS_PER_SESSION if renewed else TRIES_PER_SESSION
+                every_ms = self._group.session_timeout_ms // often
+                rest_s = together_s(self._clock.monotonic_ms(), every_ms)
+                await wait_any(self._moved, timeout_s=rest_s)
+            else:
+                await wait_any(self._moved, self._group.changed)
+
+    def _stalled_since(self, sent_ms: int) -> bool:
+        """Did the loop stand still in that window? (Its watch may not have had its turn yet.)"""
+        return self._stalled_at_ms >= sent_ms or self._late_ms() > self._settings.loop_stall_ms
+
+    def _late_ms(self) -> int:
+        return self._clock.monotonic_ms() - self._beat_ms
+
+    async def _watch_loop(self) -> None:
+        """Notice a loop that stood still: a sleep that ended far too late."""
+        limit_ms = self._settings.loop_stall_ms
+        while True:
+            now_ms = self._clock.monotonic_ms()
+            self._beat_ms = together(now_ms + limit_ms // 2, limit_ms // 2)
+            await self._clock.sleep((self._beat_ms - now_ms) / 1000)
+            if self._late_ms() > limit_ms:
+                self._stalled_at_ms = self._clock.monotonic_ms()
+                _log.warning("loop_stalled", late_ms=self._late_ms())
+
+    async def _watch_expiry(self) -> None:
+        """The gate looks at the clock itself; those who wait on its signal must be told."""
+        while True:
+            left_ms = self._gate.leased_until_ms() - self._clock.monotonic_ms()
+            holds, held = self._tenure if left_ms > 0 else None, self._held
+            if holds != held:
+                if holds is None and held == self._tenure:
+                    _log.warning("lease_over", epoch=held.epoch if held else 0, why=LEASE_OVER)
+                self._held = holds
+                self._gate.changed.notify()
+            timeout_s = min(left_ms + 1, _LONG_MS) / 1000 if left_ms > 0 else None
+            await wait_any(self._looked, timeout_s=timeout_s)

@@ -1,0 +1,146 @@
+"""My live node, `live/<me>`: an ephemeral that stands while my ZooKeeper session does (DESIGN §6).
+
+It is made again after every expiry. Each time it stands anew it gets a new number (`standing`):
+whoever looked in between saw it gone, so nothing that rests on it may simply go on
+(`fmqcore.failover.claims`). It takes the place of a node of an earlier incarnation of mine, which
+is dead (`identity.py` knows which); any other node there means that another process lives under my
+name (`superseded`): it is left alone until it goes.
+
+A group that was removed from the cluster is not brought back: the node waits until the group has a
+configuration again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import structlog
+
+from fmqbroker.runtime.notifier import Signal
+from fmqcore.cluster import LiveBroker, live_from_json, live_to_json
+from fmqcore.errors import Malformed
+from fmqcore.words import BrokerId
+from fmqport.clock import Clock
+from fmqport.coordination import BadVersion, Coordination, NodeExists, NoNode, SessionState
+
+_log = structlog.get_logger()
+
+_RETRY_S: Final = 0.05
+
+
+class LiveNode:
+    """What I say of myself, and whether it stands. `changed` is told at every change."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        clock: Clock,
+        path: str,
+        me: BrokerId,
+        changed: Signal,
+        make_parent: Callable[[], Awaitable[bool]],
+    ) -> None:
+        """`make_parent` creates the parent of the node, and returns False for a removed group."""
+        self.superseded = False  # another process announces itself under my name
+        self.earlier: frozenset[str] = frozenset()  # my incarnations that are dead
+        self._coordination = coordination
+        self._clock = clock
+        self._path = path
+        self._me = me
+        self._changed = changed
+        self._make_parent = make_parent
+        self._mine: LiveBroker | None = None  # what I announce; None = nothing
+        self._said: LiveBroker | None = None  # what the node says, as far as that is known
+        self._session = 0  # in which it stands; 0 = it does not
+        self._number = 0
+        self._lock = asyncio.Lock()
+
+    @property
+    def standing(self) -> int:
+        """Its number, while it stands in a connected session; else 0."""
+        connected = self._coordination.state is SessionState.CONNECTED
+        return self._number if connected and self._session == self._coordination.session_id else 0
+
+    async def announce(self, live: LiveBroker) -> None:
+        """Say this from now on. Raises `Unavailable`; `keep` says it later then."""
+        self._mine = live
+        await self._stand()
+
+    async def keep(self) -> None:
+        """Make it stand and say what it should, if it does not. Raises `Unavailable`."""
+        await self._stand()
+
+    async def withdraw(self) -> None:
+        """Take it away, for good."""
+        self._mine = None
+        async with self._lock:
+            if self.standing:
+                await self._coordination.delete(self._path)
+            self._session = 0
+
+    def check(self, live: Mapping[BrokerId, LiveBroker], standing: int) -> bool:
+        """Compare with live nodes read since it had that number; False = it must be made anew."""
+        if not standing or standing != self.standing or self._mine is None:
+            return True
+        seen = live.get(self._me)
+        if seen is not None and seen.incarnation == self._mine.incarnation:
+            return True
+        self._session = 0  # somebody took it away, or put another in its place
+        return False
+
+    async def _stand(self) -> None:
+        async with self._lock:
+            while (mine := self._mine) is not None:
+                session = self._coordination.session_id
+                if self._coordination.state is not SessionState.CONNECTED:
+                    return
+                if session == self._session and self._said == mine:
+                    return
+                try:
+                    if await self._try(mine, session):
+                        return
+                except (NodeExists, NoNode, BadVersion):
+                    await self._clock.sleep(_RETRY_S)  # it changed meanwhile: look again
+
+    async def _try(self, mine: LiveBroker, session: int) -> bool:
+        """One try; False = look again."""
+        data = live_to_json(mine)
+        node = await self._coordination.get(self._path)
+        if node is None:
+            self._session = 0
+            try:
+                await self._coordination.create(self._path, data, ephemeral=True)
+            except NoNode:
+                return not await self._make_parent()
+            return False  # the server says whose it is
+        if node.owner == session:
+            if node.data != data:
+                await self._coordination.set(self._path, data, -1)
+            self._stands(session, mine)
+            return True
+        if _incarnation(node.data) not in self.earlier | {mine.incarnation}:
+            self._lose_name()
+            return True
+        await self._coordination.delete(self._path, node.version)
+        return False
+
+    def _stands(self, session: int, said: LiveBroker) -> None:
+        self._said = said
+        if self._session != session:
+            self._session = session
+            self._number += 1
+        self.superseded = False
+        self._changed.notify()
+
+    def _lose_name(self) -> None:
+        if not self.superseded:
+            _log.error("name_taken", broker=self._me, node=self._path)
+        self.superseded, self._session = True, 0
+        self._changed.notify()
+
+
+def _incarnation(raw: bytes) -> str | None:
+    try:
+        return live_from_json(raw).incarnation
+    except Malformed:
+        return None

@@ -1,0 +1,82 @@
+"""Rows of progress: what they say of lag, and how they come page by page."""
+
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from fmqbroker.app.health import Health
+from fmqbroker.app.metrics import Metrics
+from fmqbroker.tests.admin.test_admin import OTHER, admin_of
+from fmqbroker.tests.consume_harness import TOPIC, Rig, key, running
+from fmqbroker.tests.seen_harness import running_of
+from fmqcore.consume.lag import lag
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
+from fmqcore.journal.state import TEMPORARY_QUEUE
+from fmqcore.words import Offset
+from fmqproto.v1.admin_pb2 import (
+    DeleteGroupRequest,
+    OffsetsAfter,
+    OffsetsRequest,
+    QueueOffsets,
+)
+
+
+async def test_lag_is_without_what_is_acked_out_of_order(tmp_path: Path) -> None:
+    """All but the first message acked: one is to come, in the rows and in the metric."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, *[b"x"] * 100)
+        await rig.committed()
+        await rig.offsets.put(
+            {key(0): OffsetEntry(1 << 32, Offset(0), ((Offset(1), Offset(100)),))}
+        )
+        reply = await admin_of(rig).offsets(OffsetsRequest(topic="orders", group="billing"))
+        (row,) = reply.queues
+        assert lag(row.committed, row.begin, row.end, row.acked) == 1
+        health = Health(rig.disk, rig.clock)
+        health.stage, health.running = "", running_of(rig)
+        text = (await Metrics(rig.settings, health).text()).decode()
+        found = {s.name: s.value for f in text_string_to_metric_families(text) for s in f.samples
+                 if s.labels.get("consumer_group") == "billing"}  # fmt: skip
+        assert found == {"fmq_consumer_lag_messages": 1, "fmq_consumer_members": 0}
+
+
+async def test_a_temporary_group_has_no_lag_metric(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, *[b"x"] * 100)
+        await rig.committed()
+        note = key(0)._replace(queue_id=TEMPORARY_QUEUE)
+        named = OffsetKey("named", TOPIC.id, 0)
+        entry = OffsetEntry(1, Offset(0))
+        await rig.offsets.put({key(0): entry, note: tombstone(1), named: entry})
+        health = Health(rig.disk, rig.clock)
+        health.stage, health.running = "", running_of(rig)
+        text = (await Metrics(rig.settings, health).text()).decode()
+        found = {s.labels.get("consumer_group") for f in text_string_to_metric_families(text)
+                 for s in f.samples if f.name == "fmq_consumer_lag_messages"}  # fmt: skip
+        assert found == {"named"}
+
+
+async def test_rows_come_page_by_page_all_and_in_order(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        rig.cluster.set(TOPIC, OTHER)
+        names = ("a", "b", "gone")
+        keys = [OffsetKey(g, t.id, q) for g in names for t in (TOPIC, OTHER) for q in range(3)]
+        await rig.offsets.put({k: OffsetEntry(1, Offset(0)) for k in keys if k.queue_id != 1})
+        admin = admin_of(rig)
+        await admin.delete_group(DeleteGroupRequest(group="gone"))
+        whole = await admin.offsets(OffsetsRequest())
+        assert not whole.more
+        found, request = list[QueueOffsets](), OffsetsRequest(most=2)
+        while True:
+            reply = await admin.offsets(request)
+            assert len(reply.queues) <= 2
+            found += reply.queues
+            if not reply.more:
+                break
+            last = found[-1]
+            after = OffsetsAfter(topic=last.topic, queue_id=last.queue_id, group=last.group)
+            request.after.CopyFrom(after)
+        assert found == list(whole.queues)
+        places = [(row.topic, row.queue_id, row.group) for row in found]
+        assert places == sorted(places)
+        assert ("orders", 1, "") in places, "a queue that nobody has read"

@@ -1,0 +1,86 @@
+"""When a broker served clients, as its status reply reports it."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from fmqbroker.admin.served_periods import ServedPeriods
+from fmqbroker.replication.view import LinkView
+from fmqbroker.tests.produce.test_intake import ME, UNMET, Parts
+from fmqcore.cluster import GroupConfig, GroupState, Member, Mode
+from fmqcore.policy import AckPolicy, HowMany
+from fmqcore.words import BrokerId, GroupName, Permission, Position
+
+SLAVE = BrokerId("g1-1")
+
+
+class Clock:
+    """A monotonic clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+
+class Reporting(Parts):
+    """Periods of a master with one slave in sync, and what they look at."""
+
+    def __init__(self, policy: AckPolicy | None = None) -> None:
+        super().__init__()
+        members = (Member(ME, "a:1"), Member(SLAVE, "b:1"))
+        config = GroupConfig(GroupName("g1"), ME, members)
+        if policy is not None:
+            config = GroupConfig(GroupName("g1"), ME, members, policy)
+        state = GroupState(mode=Mode.MASTER, master=ME, isr=frozenset({SLAVE}))
+        group: Any = SimpleNamespace(config=config, state=SimpleNamespace(value=state))
+        self.link = LinkView(connected=True)
+        master: Any = SimpleNamespace(links={SLAVE: self.link})
+        self.upstream = SimpleNamespace(heard_master="", heard_ms=0)
+        slave: Any = SimpleNamespace(upstream=self.upstream)
+        clock: Any = Clock()
+        self.clock: Clock = clock
+        self.periods = ServedPeriods(ME, clock, self.gate, self.intake, group, master, slave)
+
+    def set(self, kind: str) -> int | None:
+        found = self.periods.report()
+        return getattr(found, kind) if found.HasField(kind) else None
+
+
+def test_ages_of_a_period_count_from_its_first_look() -> None:
+    broker = Reporting()
+    assert [broker.set(f"{kind}_for_ms") for kind in ("reads", "writes")] == [None, None]
+    assert broker.set("reads_ended_ms") is None
+    broker.lead()
+    broker.periods.note()
+    broker.clock.now_ms += 700
+    assert [broker.set(f"{kind}_for_ms") for kind in ("reads", "writes")] == [700, 700]
+    broker.commit.refuse(UNMET, Position(0))
+    broker.clock.now_ms += 50
+    assert [broker.set("reads_for_ms"), broker.set("writes_for_ms")] == [750, None]
+    assert broker.set("writes_ended_ms") == 50
+    assert broker.periods.report().unanswered == UNMET
+
+
+def test_slave_in_sync_and_disconnected_then_nothing_is_answered() -> None:
+    broker = Reporting(AckPolicy(how_many=HowMany.ALL))
+    broker.lead()
+    assert broker.set("writes_for_ms") == 0
+    broker.link.connected = False
+    broker.clock.now_ms += 20
+    report = broker.periods.report()
+    assert report.unanswered == "in-sync slaves are not connected: g1-1"
+    assert report.writes_ended_ms == 20
+    assert report.HasField("reads_for_ms")
+    broker.link.connected = True
+    assert broker.periods.report().unanswered == ""
+
+
+def test_slave_reports_when_it_heard_its_master() -> None:
+    broker = Reporting()
+    assert broker.periods.report().heard_master == ""
+    broker.upstream.heard_master, broker.upstream.heard_ms = "g1-1", 400
+    report = broker.periods.report()
+    assert (report.heard_master, report.heard_ms) == ("g1-1", 600)
+    assert report.unanswered == ""  # its role: another one serves
+    assert broker.gate.permission() is Permission.NONE

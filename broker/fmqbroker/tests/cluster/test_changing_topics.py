@@ -1,0 +1,110 @@
+"""Topics and groups that change, and nodes that do not decode, as a broker sees them."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fmqbroker.cluster.view import ClusterView
+from fmqbroker.tests import journal_kit
+from fmqbroker.tests.cluster.test_view import a_group
+from fmqbroker.tests.consume_harness import TOPIC, Rig, consuming, running, until
+from fmqbroker.tests.produce_harness import ORDERS, Bench
+from fmqcore import paths
+from fmqcore.cluster import TopicConfig, TopicGroup, config_to_json, topic_to_json
+from fmqcore.errors import NoPermission, UnknownTopic
+from fmqcore.words import GroupName, TopicId
+from fmqport.coordination import Node
+from fmqproto.v1 import client_pb2
+
+G1 = GroupName("g1")
+GROWN = replace(TOPIC, groups=(replace(TOPIC.groups[0], queues=6),))
+GOOD = TopicConfig("orders", TopicId(2), (TopicGroup(G1, 4),))
+
+
+async def test_a_queue_that_the_topic_got_while_nobody_read_begins_at_its_beginning(
+    tmp_path: Path,
+) -> None:
+    """`start` counts for a consumer group that is new, not for a queue that came after it."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"old")
+        await rig.committed()
+        async with consuming(rig, start=client_pb2.START_LATEST) as consumer:
+            await until(lambda: len(consumer.held) == 4)
+        await rig.fetch.groups.stored()
+        rig.fetch.groups.drop(NoPermission("another reader, a restart, or idle for long"))
+        rig.cluster.set(GROWN)
+        rig.produce(5, b"x")
+        await rig.committed()
+        async with consuming(rig, start=client_pb2.START_LATEST) as consumer:
+            await until(lambda: len(consumer.held) == 6)
+            assert consumer.begins[5] == 0
+            await until(lambda: consumer.got)
+
+
+async def test_a_topic_does_not_get_the_messages_of_another(tmp_path: Path) -> None:
+    """ZooKeeper was lost, and its numbers count from 1 again."""
+    async with journal_kit.running(tmp_path) as journal:
+        bench = Bench(journal, tmp_path)
+        assert bench.service.queues_of(ORDERS.id) == 4
+        bench.view.set(replace(ORDERS, name="payments"))
+        with pytest.raises(UnknownTopic, match="holds messages of topic orders"):
+            bench.service.queues_of(ORDERS.id)
+        assert journal.state.topics[ORDERS.id] == ("orders", 4)
+
+
+class Tree:
+    """Stands in for ZooKeeper: nodes, and watches that are called by hand."""
+
+    def __init__(self) -> None:
+        self.nodes = {paths.config_node("c", G1): config_to_json(a_group(G1))}
+        self.watches: dict[str, list[Callable[[], None]]] = {}
+
+    async def get(self, path: str, *, synced: bool = False) -> Node | None:
+        data = self.nodes.get(path)
+        return None if data is None else Node(data, 0, 0)
+
+    async def sync(self, path: str) -> None: ...
+
+    async def children(self, path: str) -> list[str]:
+        under = [p[len(path) + 1 :] for p in self.nodes if p.startswith(path + "/")]
+        return sorted({name.partition("/")[0] for name in under})
+
+    def watch(self, path: str, changed: Callable[[], None]) -> Callable[[], None]:
+        self.watches.setdefault(path, []).append(changed)
+        return lambda: self.watches[path].remove(changed)
+
+    def change(self, path: str) -> None:
+        for changed in self.watches.get(path, []):
+            changed()
+
+
+@pytest.mark.parametrize(
+    "bad", [paths.config_node("c", GroupName("g0")), paths.topic_node("c", "bad")]
+)
+async def test_one_node_that_does_not_decode_hides_no_other(bad: str) -> None:
+    tree = Tree()
+    tree.nodes |= {bad: b"", paths.topic_node("c", "orders"): topic_to_json(GOOD)}
+    view = ClusterView(tree, "c")  # type: ignore[arg-type]
+    await view.load()
+    assert (list(view.configs), list(view.topics)) == ([G1], ["orders"])
+
+
+async def test_a_topic_that_did_not_decode_is_seen_when_it_does() -> None:
+    tree, node = Tree(), paths.topic_node("c", "orders")
+    view = ClusterView(tree, "c")  # type: ignore[arg-type]
+    await view.load()
+    following = asyncio.create_task(view.run())
+    try:
+        await until(lambda: tree.watches)
+        tree.nodes[node] = b""
+        tree.change(node.rpartition("/")[0])
+        await until(lambda: tree.watches.get(node))
+        tree.nodes[node] = topic_to_json(GOOD)
+        tree.change(node)
+        await until(lambda: "orders" in view.topics)
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)

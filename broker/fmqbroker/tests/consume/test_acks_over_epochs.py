@@ -1,0 +1,243 @@
+"""Acks that are said to a later reader than the one that delivered: what they count for."""
+
+from pathlib import Path
+
+import pytest
+
+from fmqbroker.consume.group import ConsumerGroup, Session
+from fmqbroker.journal.journal import BatchDraft
+from fmqbroker.tests.consume_harness import (
+    ME,
+    TOPIC,
+    Rig,
+    consuming,
+    key,
+    numbers,
+    running,
+    take_over,
+    until,
+)
+from fmqcore.batch import BatchType
+from fmqcore.consume.inflight import Limits, QueueProgress
+from fmqcore.crc import crc32c
+from fmqcore.journal.control import encode_epoch
+from fmqcore.words import Epoch, Offset, Permission, TopicId
+from fmqproto.v1 import client_pb2
+from fmqproto.v1.client_pb2 import ConsumeRequest
+
+
+@pytest.mark.parametrize("reader", ["master", "taker"])
+async def test_an_ack_counts_for_no_other_message_that_has_its_offset(
+    tmp_path: Path, reader: str
+) -> None:
+    """3 and 4 were acked in epoch 1 and lost; others have their place since epoch 3."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"0", b"1", b"2")
+        await rig.lead(3)
+        rig.produce(0, b"another 3", b"another 4")
+        if reader == "master":
+            await rig.lead(5)
+        else:
+            await take_over(rig, 4)
+            rig.permit(Permission.READ, 4)
+        await rig.committed()
+        async with consuming(rig, credit=0) as consumer:
+            await until(lambda: consumer.held)
+            consumer.ack_range(0, 1, 5, epoch=1)
+            consumer.ack_range(0, 0, 5, epoch=2, token=1)  # nothing of that epoch is here
+            await until(lambda: consumer.tokens)
+            consumer.send(ConsumeRequest(credit_bytes=10**6))
+            await until(lambda: len(consumer.values()) == 3)
+            assert numbers(consumer, 0) == [0, 3, 4]
+            consumer.ack_range(0, 0, 3, epoch=1)
+            consumer.ack_range(0, 3, 5, epoch=3, token=2)
+            await until(lambda: 2 in consumer.tokens)
+            entry = rig.offsets.get(key())
+            assert entry is not None
+            assert entry.floor == 5
+
+
+async def test_a_reader_that_gets_more_of_an_epoch_counts_acks_of_it(tmp_path: Path) -> None:
+    """The master is back and sends what it had not: it belongs to the epoch before the claim."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"0", b"1", b"2")
+        await take_over(rig, 2)
+        rig.permit(Permission.READ, 2)
+        async with consuming(rig) as consumer:
+            await until(lambda: len(consumer.values()) == 3)
+            consumer.ack_range(0, 0, 3, epoch=1, token=1)
+            await until(lambda: 1 in consumer.tokens)
+            rig.produce(0, b"3", b"4")
+            await until(lambda: len(consumer.values()) == 5)
+            consumer.ack_range(0, 3, 5, epoch=1, token=2)
+            await until(lambda: 2 in consumer.tokens)
+            entry = rig.offsets.get(key())
+            assert entry is not None
+            assert entry.floor == 5
+            rig.produce(0, b"5", b"6")
+            await until(lambda: len(consumer.values()) == 7)
+            payload = encode_epoch(Epoch(3), ME)  # the next term comes: now it is over, and ends
+            rig.journal.append(BatchDraft(BatchType.EPOCH, payload, crc32c(payload)))
+            consumer.ack_range(0, 5, 7, epoch=1, token=3)
+            await until(lambda: 3 in consumer.tokens)
+            entry = rig.offsets.get(key())
+            assert entry is not None
+            assert entry.floor == 7
+
+
+@pytest.mark.parametrize(
+    ("queue", "epoch", "learns"),
+    [
+        (0, 2, True),
+        (1, 2, True),
+        (1, 1, False),  # it is known
+        (0, 3, False),  # it is not over: more of it may come
+        (0, 4, False),
+        (0, 0, False),  # the client does not know it
+        (2, 2, False),  # no such queue
+        (-1, 2, False),
+    ],
+)
+def test_of_which_epochs_the_end_is_looked_up(queue: int, epoch: int, learns: bool) -> None:
+    group = of_two_queues()
+    group.epoch_ends[1, 1] = Offset(5)
+    assert group.must_learn(queue, epoch) is learns
+
+
+def of_two_queues() -> ConsumerGroup:
+    """Ten messages in each, and the third epoch has begun."""
+    names = ("billing", "orders", TopicId(1))
+    group = ConsumerGroup(*names, [], 0, lambda *_: Offset(10), lambda: Epoch(3))
+    group.grow([QueueProgress(Offset(0), (), Limits(99, 9)) for _ in range(2)], 0)
+    return group
+
+
+@pytest.mark.parametrize(("known", "floor"), [(None, 0), (0, 0), (4, 4), (6, 6), (9, 6)])
+def test_an_ack_counts_up_to_where_its_epoch_is_known_to_end(known: int | None, floor: int) -> None:
+    group = of_two_queues()
+    if known is not None:
+        group.epoch_ends[0, 2] = Offset(known)
+    session = member(group)
+    group.ack(session, 0, group.delivering(session, 0), Offset(0), Offset(6), 0, epoch=2)
+    assert group.progress[0].floor == floor
+    assert not session.unstorable
+
+
+def member(group: ConsumerGroup) -> Session:
+    session = Session("s", "c", 1000, 0, lambda: None)
+    group.join(session, 0)
+    return session
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "epoch", "unstorable"),
+    [
+        (8, 10, 3, False),
+        (8, 11, 3, True),  # a reader before had more of it
+        (8, 11, 0, True),
+        (0, 2, 4, True),  # nothing of that epoch is here
+        (8, 11, 2, True),
+    ],
+)
+def test_what_an_ack_says_that_is_not_here_cannot_be_stored(
+    first: int, end: int, epoch: int, unstorable: bool
+) -> None:
+    group = of_two_queues()
+    session = member(group)
+    generation = group.delivering(session, 0)
+    group.ack(session, 0, generation, Offset(first), Offset(end), 0, epoch=epoch)
+    assert session.unstorable is unstorable
+
+
+def test_what_is_more_than_may_be_set_aside_cannot_be_stored() -> None:
+    group = of_two_queues()
+    group.progress[0] = QueueProgress(Offset(0), (), Limits(1, 1))
+    session, generation = member(group), 1
+    for first in range(1, 10, 2):
+        group.ack(session, 0, generation, Offset(first), Offset(first + 1), 0)
+        aside = len(group.progress[0].acked)
+        assert session.unstorable is (aside <= first // 2)
+    assert session.unstorable
+
+
+async def test_a_reader_without_an_epoch_calls_no_ack_of_it_stored(tmp_path: Path) -> None:
+    """Its offsets may lie below the reader's end: what is there are other messages."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"0", b"1", b"2")
+        await take_over(rig, 4)
+        rig.permit(Permission.READ, 4)
+        async with consuming(rig) as consumer:
+            await until(lambda: len(consumer.values()) == 3)
+            consumer.ack_range(0, 1, 3, epoch=3, token=1)
+            consumer.ack_range(0, 0, 1, epoch=1)
+            consumer.send(ConsumeRequest(leave=True))
+            await until(lambda: consumer.left)
+            assert consumer.tokens == []
+            entry = rig.offsets.get(key())
+            assert entry is not None
+            assert (entry.floor, entry.ranges) == (1, ())
+
+
+async def test_acks_of_an_epoch_that_is_too_old_to_be_remembered_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest thousand are: a group that reads what is older would never get on."""
+    monkeypatch.setattr("fmqcore.journal.state.MAX_EPOCHS", 3)
+    monkeypatch.setattr("fmqbroker.journal.journal.MAX_EPOCHS", 3)
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"0", b"1", b"2")
+        for epoch in (3, 5, 7):
+            await rig.lead(epoch)
+            rig.produce(0, b"more")
+        async with consuming(rig) as consumer:
+            await until(lambda: len(consumer.values()) == 6)
+            consumer.ack_range(0, 0, 6, epoch=1, token=1)
+            await until(lambda: consumer.tokens)
+            entry = rig.offsets.get(key())
+            assert entry is not None
+            assert (entry.floor, entry.ranges) == (3, ())
+            consumer.ack_range(0, 3, 6, epoch=3, token=2)  # the oldest that is remembered
+            await until(lambda: 2 in consumer.tokens)
+            entry = rig.offsets.get(key())
+            assert entry is not None
+            assert (entry.floor, entry.ranges) == (4, ())
+
+
+async def test_an_epoch_that_is_over_while_another_s_end_is_looked_up_is_looked_up_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end not known, acks of it would count for nothing and be called stored."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"0", b"1")
+        await rig.lead(3)
+        rig.produce(0, b"2")
+        group = await rig.fetch.groups.ensure("billing", TOPIC, client_pb2.START_EARLIEST, 0)
+        find = rig.journal.epoch_end
+
+        async def slow(topic_id: TopicId, queue_id: int, epoch: Epoch) -> Offset:
+            found = await find(topic_id, queue_id, epoch)
+            if epoch == 1:
+                payload = encode_epoch(Epoch(5), ME)
+                rig.journal.append(BatchDraft(BatchType.EPOCH, payload, crc32c(payload)))
+            return found
+
+        monkeypatch.setattr(rig.journal, "epoch_end", slow)
+        acks = [client_pb2.AckRange(epoch=epoch) for epoch in (1, 3)]
+        await rig.fetch.groups.learn(group, acks)
+        assert group.epoch_ends == {(0, 1): 2, (0, 3): 3}
+
+
+async def test_the_ends_that_are_known_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer can name epochs that nobody ever saw."""
+    monkeypatch.setattr("fmqbroker.consume.registry._MOST_EPOCH_ENDS", 5)
+    async with running(Rig(tmp_path)) as rig:
+        await rig.lead(30)
+        group = await rig.fetch.groups.ensure("billing", TOPIC, client_pb2.START_EARLIEST, 0)
+        for first in range(2, 14, 4):
+            names = {(0, epoch) for epoch in range(first, first + 4)}
+            acks = [client_pb2.AckRange(epoch=epoch) for _, epoch in names]
+            await rig.fetch.groups.learn(group, acks)
+            assert names <= set(group.epoch_ends)
+            assert len(group.epoch_ends) <= 5

@@ -1,0 +1,227 @@
+"""A consumer group in memory, by itself: what sessions are told; and the timers that drive it."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from fmqbroker.consume.group import ConsumerGroup, Session
+from fmqbroker.consume.service import FetchService
+from fmqbroker.runtime.timers import Timers
+from fmqbroker.tests.consume_harness import HandClock, until
+from fmqcore.consume.inflight import QueueProgress
+from fmqcore.words import Epoch, Offset, TopicId
+from fmqproto.v1 import client_pb2
+
+DRAIN_MS = 100
+END = Offset(10)
+
+
+def group_of(queues: int = 4, newest: int = 1) -> ConsumerGroup:
+    progress = [QueueProgress(Offset(0)) for _ in range(queues)]
+    journal = (lambda _t, _q: END), (lambda: Epoch(newest))
+    return ConsumerGroup("billing", "orders", TopicId(1), progress, DRAIN_MS, *journal)
+
+
+def session_of(name: str) -> Session:
+    return Session(name, "test", 1000, 0, lambda: None)
+
+
+def told(session: Session) -> tuple[list[int], list[int]]:
+    """(assigned, revoked) queues, as the next message would say; forgotten after."""
+    revoked, assigned = session.take_moves()
+    return [m.queue_id for m, *_ in assigned], [m.queue_id for m in revoked]
+
+
+def deliver(group: ConsumerGroup, queue: int) -> None:
+    want = group.progress[queue].peek(END)
+    assert want is not None
+    group.progress[queue].lease(*want, 1000)
+
+
+def test_an_older_stream_of_a_session_takes_nothing_along_when_it_ends() -> None:
+    """Its consumer has dialled again, and the network lets go of the old stream much later."""
+    group, old, new = group_of(), session_of("a"), session_of("a")
+    group.join(old, 0)
+    assert group.join(new, 0) is old
+    assert told(new) == ([0, 1, 2, 3], [])
+    group.leave(old, 0)
+    assert [group.holder(queue) for queue in range(4)] == [new] * 4
+    assert all(group.delivering(new, queue) for queue in range(4))
+
+
+def test_who_has_left_says_nothing_any_more() -> None:
+    group, session = group_of(1), session_of("a")
+    group.join(session, 0)
+    generation = group.delivering(session, 0)
+    deliver(group, 0)
+    group.leave(session, 0)
+    group.ack(session, 0, generation, Offset(0), END, 0)
+    group.pause(session, 0, generation, paused=True)
+    assert session.ignored == {(0, generation)}
+    assert group.progress[0].floor == 0
+    other = session_of("b")
+    group.join(other, 0)
+    assert group.delivering(other, 0), "it was not paused for whoever comes next"
+
+
+def test_a_session_hears_nothing_of_a_queue_that_it_lost_before_it_was_told() -> None:
+    group, a, b = group_of(), session_of("a"), session_of("b")
+    group.join(a, 0)
+    group.join(b, 0)
+    assert told(a) == ([0, 1], [])
+    assert told(b) == ([2, 3], [])
+    assert sorted(a.ready) == [0, 1]
+    group.leave(b, 0)
+    assert told(a) == ([2, 3], [])
+    group.seek(0, Offset(3), 0)
+    group.seek(0, Offset(5), 0)
+    ((move, begins, sought),) = a.assigned.values()
+    assert (move.queue_id, move.generation, begins, sought) == (0, 3, 5, 2)
+
+
+def test_a_queue_that_is_lost_before_its_seek_was_told_is_told_as_lost() -> None:
+    """Else it takes the queue for its own for ever, and acks that nobody counts for stored."""
+    group, a = group_of(2), session_of("a")
+    group.join(a, 0)
+    assert told(a) == ([0, 1], [])
+    group.seek(1, Offset(3), 0)
+    group.join(session_of("b"), 0)
+    ((queue, _, generation),) = a.revoked
+    assert (queue, generation) == (1, 1), "as it knows it"
+    assert told(a) == ([], [1])
+
+
+def test_an_ack_that_came_too_late_is_told_also_to_who_holds_the_queue_again() -> None:
+    """It hears neither that the queue was its own again nor that it lost it: all seemed said."""
+    group, a, b = group_of(2), session_of("a"), session_of("b")
+    group.join(a, 0)
+    assert told(a) == ([0, 1], [])
+    group.join(b, 0)
+    assert told(a) == ([], [1])
+    group.leave(b, 0)
+    deliver(group, 1)  # under way to it, with the word that the queue is its own
+    group.join(session_of("c"), 0)
+    assert told(a) == ([], [])
+    group.ack(a, 1, 1, Offset(0), Offset(1), 0)
+    assert a.ignored == {(1, 1)}
+
+
+def test_what_was_told_is_not_told_again() -> None:
+    group, a = group_of(2), session_of("a")
+    group.join(a, 0)
+    told(a)
+    group.join(session_of("b"), 0)
+    group.seek(0, Offset(3), 0)
+    a.tokens, a.skipped, a.ignored = [7], [(0, (Offset(1), Offset(3)))], {(1, 1)}
+    service: Any = None
+    said = [client_pb2.ConsumeReply(), client_pb2.ConsumeReply()]
+    for reply in said:
+        FetchService._add_news(service, a, reply)
+    assert [(m.queue_id, m.generation) for m in said[0].revoked] == [(1, 1)]
+    assert [(m.queue_id, m.generation) for m in said[0].assigned] == [(0, 2)]
+    assert [(s.first_offset, s.end_offset) for s in said[0].skipped] == [(1, 3)]
+    assert [(m.queue_id, m.generation) for m in said[0].ignored] == [(1, 1)]
+    assert list(said[0].committed_tokens) == [7]
+    assert said[1] == client_pb2.ConsumeReply()
+    assert not a.has_news
+
+
+def test_an_ack_of_an_older_epoch_counts_for_nothing_of_a_later_one() -> None:
+    group, a = group_of(1, newest=4), session_of("a")
+    group.epoch_ends[0, 1] = Offset(3)
+    group.join(a, 0)
+    group.ack(a, 0, 1, Offset(0), Offset(5), 0, 1)
+    assert (group.progress[0].floor, group.progress[0].next) == (3, 3)
+    group.ack(a, 0, 1, Offset(3), Offset(5), 0, 1)
+    assert group.progress[0].floor == 3
+    deliver(group, 0)
+    group.ack(a, 0, 1, Offset(3), Offset(4), 0, 1)
+    assert group.progress[0].floor == 3, "delivered or not"
+    group.ack(a, 0, 1, Offset(3), Offset(4), 0, 4)
+    group.ack(a, 0, 1, Offset(4), Offset(5), 0)
+    assert group.progress[0].floor == 5
+
+
+def test_a_seek_ends_a_drain_at_once() -> None:
+    group, a, b = group_of(2), session_of("a"), session_of("b")
+    group.join(a, 0)
+    deliver(group, 1)
+    told(a)
+    group.join(b, 0)
+    assert (told(a), told(b)) == (([], [1]), ([], []))
+    assert group.next_due_ms() == DRAIN_MS
+    group.seek(1, Offset(0), 1)
+    assert told(b) == ([1], [])
+
+
+def test_what_is_paused_stays_paused_only_for_its_holder() -> None:
+    group, a, b = group_of(1), session_of("a"), session_of("b")
+    group.join(a, 0)
+    group.pause(a, 0, 1, True)
+    assert group.delivering(a, 0) == 0
+    group.join(b, 0)
+    group.leave(a, 0)
+    assert group.delivering(b, 0) == 2
+    group.pause(a, 0, 1, True)
+    assert group.delivering(b, 0) == 2, "what an older generation says is ignored"
+
+
+def test_what_is_given_back_is_of_the_generation_that_it_was_leased_under() -> None:
+    """A seek came while the disk was read, and the same range is on its way a second time."""
+    group, a = group_of(1), session_of("a")
+    group.join(a, 0)
+    deliver(group, 0)
+    group.seek(0, Offset(0), 0)
+    deliver(group, 0)
+    group.give_back(0, 1, Offset(0), END, 0)
+    assert group.progress[0].in_flight_records == END
+    group.give_back(0, 2, Offset(0), END, 0)
+    assert group.progress[0].in_flight_records == 0
+
+
+async def test_timers_call_in_order_and_wake_for_an_earlier_one() -> None:
+    clock, called = HandClock(), []
+    timers = Timers(clock)
+    start = clock.monotonic_ms()
+    running = asyncio.create_task(timers.run())
+    timers.at(start + 100, lambda: called.append("late"))
+    timers.at(start + 100, lambda: called.append("later"))
+    await asyncio.sleep(0)
+    timers.at(start + 10, lambda: called.append("early"))
+    await until(lambda: clock.sleeps_until(start + 10))
+    clock.advance(10)
+    await until(lambda: called)
+    assert called == ["early"]
+    timers.at(start - 5, lambda: called.append("at once"))
+    await until(lambda: len(called) == 2 and clock.sleeps_until(start + 100))
+    clock.advance(90)
+    await until(lambda: len(called) == 4)
+    assert called == ["early", "at once", "late", "later"]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_many_calls_due_at_once_then_others_have_turns_between() -> None:
+    clock, called = HandClock(), list[str]()
+    timers = Timers(clock)
+    for n in range(3):
+        timers.at(clock.monotonic_ms(), partial(called.append, f"call {n}"))
+    running = asyncio.create_task(timers.run())
+    while "call 2" not in called:
+        await asyncio.sleep(0)
+        called.append("other")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert called[:5] == ["call 0", "other", "call 1", "other", "call 2"]
+
+
+async def test_a_call_that_takes_long_then_the_next_one_is_not_late() -> None:
+    """The time that the first took is not waited for again."""
+    clock, called = HandClock(), list[str]()
+    timers, start = Timers(clock), clock.monotonic_ms()
+    timers.at(start, lambda: clock.advance(50))
+    timers.at(start + 50, lambda: called.append("next"))
+    running = asyncio.create_task(timers.run())
+    await until(lambda: called)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

@@ -1,0 +1,194 @@
+"""Progress of groups without members goes after its retention, and no other does."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmqbroker.consume.idle_groups import EVERY_S, TEMPORARY_MS, IdleGroups
+from fmqbroker.journal.journal import BatchDraft, Journal
+from fmqbroker.tests.consume_harness import Rig, consuming, key, running, until
+from fmqcore.batch import BatchType
+from fmqcore.crc import crc32c
+from fmqcore.journal.control import encode_offsets
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
+from fmqcore.journal.progress import ProgressTable
+from fmqcore.journal.state import PRESENCE_QUEUE, TEMPORARY_QUEUE, TOMBSTONE_MS, JournalState
+from fmqcore.words import Offset, Permission
+from fmqport.system import SystemClock
+
+HOUR_MS = 3600 * 1000
+DAY_MS = 24 * HOUR_MS
+WEEK_MS = 7 * DAY_MS
+ENTRY = OffsetEntry(1, Offset(3))
+
+
+class Days(SystemClock):
+    """Wall and monotonic clock go on together, by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ahead_ms = 0
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.ahead_ms
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self.ahead_ms
+
+
+class World(Rig):
+    """A rig whose journal sees the days go by."""
+
+    def __init__(self, path: Path, **settings: Any) -> None:
+        super().__init__(path, **settings)
+        self.days = self.clock = Days()
+        self.doubt = ""
+
+    def duty(self) -> IdleGroups:
+        groups, retention_ms = self.fetch.groups, self.settings.offsets_retention_ms
+        return IdleGroups(
+            self.journal, self.gate, self.offsets, groups, self.clock, retention_ms,
+            lambda: self.doubt,
+        )  # fmt: skip
+
+    async def live(self, duty: IdleGroups, days: float) -> int:
+        """Look each half day; return the entries that went."""
+        went = 0
+        for _ in range(round(2 * days)):
+            self.days.ahead_ms += DAY_MS // 2
+            self.permit(Permission.FULL)
+            went += await duty.look()
+        return went
+
+
+async def test_a_group_without_members_goes_after_its_retention(tmp_path: Path) -> None:
+    rig = World(tmp_path)
+    async with running(rig):
+        duty = rig.duty()
+        await rig.offsets.put({key(0): ENTRY, key(1): ENTRY})
+        await duty.look()  # its time begins
+        assert await rig.live(duty, 7) == 0
+        assert rig.journal.state.progress(key(0)) == ENTRY
+        assert await rig.live(duty, 2) == 2
+        state = rig.journal.state
+        assert state.progress(key(0)) is None
+        assert duty.forgotten == 1
+        later = JournalState.from_snap(state.to_snap(rig.clock.wall_ms() + 10 * DAY_MS))
+        assert not later.offsets, "neither tombstones nor notes stay"
+
+
+async def test_a_group_with_members_stays_idle_or_not(tmp_path: Path) -> None:
+    rig = World(tmp_path)
+    async with running(rig), consuming(rig, "a") as consumer:
+        await until(lambda: len(consumer.held) == 4)
+        duty = rig.duty()
+        await until(lambda: rig.journal.state.progress(key(0)))
+        assert await rig.live(duty, 30) == 0
+        assert rig.journal.state.progress(key(0))
+
+
+async def test_the_note_survives_snap_and_restart(tmp_path: Path) -> None:
+    """Restarts each day: the time without members counts all the same."""
+    rig = World(tmp_path)
+    async with running(rig):
+        await rig.offsets.put({key(0): ENTRY})
+        await rig.duty().look()
+    went = 0
+    for day in range(1, 11):
+        ahead_ms = rig.days.ahead_ms
+        rig = World(tmp_path)
+        rig.days.ahead_ms = ahead_ms
+        async with running(rig, epoch=day + 1):
+            rig.permit(Permission.FULL, day + 1)
+            duty = rig.duty()
+            for _ in range(2):
+                rig.days.ahead_ms += DAY_MS // 2
+                rig.permit(Permission.FULL, day + 1)
+                went += await duty.look()
+    assert went == 1
+
+
+def test_notes_stay_in_snap_while_there_is_progress() -> None:
+    state, at_ms = JournalState(), 10**12
+    note = key(0)._replace(queue_id=PRESENCE_QUEUE)
+    state.offsets = ProgressTable({key(0): ENTRY, note: tombstone(2)})
+    state.deleted_ms = {note: at_ms}
+    kept = JournalState.from_snap(state.to_snap(at_ms + 100 * TOMBSTONE_MS))
+    assert kept.present_ms(note.group, note.topic_id) == at_ms
+    del state.offsets[key(0)]
+    gone = JournalState.from_snap(state.to_snap(at_ms + 100 * TOMBSTONE_MS))
+    assert gone.present_ms(note.group, note.topic_id) is None
+
+
+@pytest.mark.parametrize("why", ["for ever", "clock in doubt", "a slave"])
+async def test_progress_stays(tmp_path: Path, why: str) -> None:
+    retention_ms = 0 if why == "for ever" else WEEK_MS
+    rig = World(tmp_path, offsets_retention_ms=retention_ms)
+    async with running(rig):
+        duty = rig.duty()
+        await rig.offsets.put({key(0): ENTRY})
+        await duty.look()
+        rig.doubt = "it jumped" if why == "clock in doubt" else ""
+        for _ in range(40):
+            rig.days.ahead_ms += DAY_MS
+            rig.permit(Permission.READ if why == "a slave" else Permission.FULL)
+            assert await duty.look() == 0
+        assert rig.journal.state.progress(key(0)) == ENTRY
+
+
+async def test_a_new_master_waits_for_members_to_come_back(tmp_path: Path) -> None:
+    rig = World(tmp_path)
+    async with running(rig):
+        await rig.offsets.put({key(0): ENTRY})
+        await rig.duty().look()
+        rig.days.ahead_ms += 30 * DAY_MS
+        rig.permit(Permission.FULL)
+        duty = rig.duty()
+        assert await duty.look() == 0
+        async with consuming(rig, "a") as consumer:
+            await until(lambda: len(consumer.held) == 4)
+            rig.days.ahead_ms += HOUR_MS
+            rig.permit(Permission.FULL)
+            assert await duty.look() == 0
+        await until(lambda: not rig.fetch.groups.get(key(0).group, key(0).topic_id).sessions)  # type: ignore[union-attr]
+        assert await rig.live(duty, 7) == 0, "seen with members an hour ago"
+
+
+async def test_a_temporary_group_goes_soon(tmp_path: Path) -> None:
+    rig = World(tmp_path, offsets_retention_ms=0)
+    async with running(rig):
+        note = key(0)._replace(queue_id=TEMPORARY_QUEUE)
+        named = OffsetKey("named", key(0).topic_id, 0)
+        await rig.offsets.put({key(0): ENTRY, named: ENTRY, note: tombstone(1)})
+        duty = rig.duty()
+        went = 0
+        for _ in range(round(2 * TEMPORARY_MS / 1000 / EVERY_S)):
+            went += await duty.look()
+            rig.days.ahead_ms += round(EVERY_S * 1000)
+            rig.permit(Permission.FULL)
+        assert went == 1
+        assert rig.journal.state.progress(named) == ENTRY
+
+
+async def put_directly(journal: Journal, entries: dict[OffsetKey, OffsetEntry]) -> None:
+    payload = encode_offsets(entries)
+    journal.append(BatchDraft(BatchType.OFFSETS, payload, crc32c(payload)))
+
+
+async def test_a_new_group_is_refused_where_no_room_is_left(tmp_path: Path) -> None:
+    rig = World(tmp_path)
+    async with running(rig):
+        table = {OffsetKey(f"service-{n}", key(0).topic_id, 0): ENTRY for n in range(4000)}
+        await put_directly(rig.journal, table)
+        assert rig.journal.state.progress_bytes < rig.fetch.groups.state_limits.progress_room
+        async with consuming(rig, "a") as consumer:
+            await until(lambda: len(consumer.held) == 4)
+        more = {OffsetKey(f"other-{n}", key(0).topic_id, 0): ENTRY for n in range(3000)}
+        await put_directly(rig.journal, more)
+        async with consuming(rig, "b", group="new") as consumer:
+            await until(lambda: consumer.opened is not None)
+            assert consumer.opened is not None
+            assert "cannot begin on topic orders" in consumer.opened.error.message
+        async with consuming(rig, "a") as consumer:
+            await until(lambda: len(consumer.held) == 4, "a group with progress goes on")

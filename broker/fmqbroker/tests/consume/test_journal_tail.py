@@ -1,0 +1,126 @@
+"""What a reader takes from the end of its own journal, when that is not as hoped."""
+
+from pathlib import Path
+
+import pytest
+
+from fmqbroker.consume.offsets.journal_tail import offsets_above
+from fmqbroker.consume.offsets.side_journal import SideJournal
+from fmqbroker.journal.journal import Journal
+from fmqbroker.tests.consume_harness import Rig, at, key, running
+from fmqbroker.tests.journal_kit import SEGMENT, epoch, fill
+from fmqbroker.tests.journal_kit import running as opened
+from fmqcore.batch import HEADER_LEN
+from fmqcore.cluster import Mode
+from fmqcore.journal.control import decode_offsets
+from fmqcore.words import Position
+from fmqport.disk import DiskFailed, DiskFile, DiskFull
+
+
+async def two_entries(rig: Rig, *, cached: bool = True) -> Position:
+    """5 done of queue 0, then 9 of queue 1; where the second one's batch begins."""
+    await rig.offsets.put(at(rig, 5))
+    second = rig.journal.end
+    await rig.offsets.put(at(rig, 9, queue=1))
+    await rig.journal.wait_durable(rig.journal.end)
+    if not cached:
+        tail = rig.journal._parts.tail
+        tail.seal()
+        tail._cache_bytes = 0
+        tail.evict(rig.journal.written_end)
+        assert tail.start == tail.end
+    return second
+
+
+def flip(path: Path, at_byte: int) -> None:
+    """One bit of the first segment's file."""
+    with (path / "00000000000000000000.journal").open("r+b") as file:
+        file.seek(at_byte)
+        byte = file.read(1)[0]
+        file.seek(at_byte)
+        file.write(bytes([byte ^ 16]))
+
+
+@pytest.mark.parametrize("where", ["header", "payload"])
+async def test_a_flipped_bit_is_no_progress(tmp_path: Path, where: str) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        second = await two_entries(rig, cached=False)
+        body = (await rig.journal.read(second, 4096))[HEADER_LEN:]
+        floor = body.index((9).to_bytes(8, "little"))
+        flip(tmp_path, second + (48 if where == "header" else HEADER_LEN + floor + 1))
+        assert await offsets_above(rig.journal, second) == {}
+
+
+@pytest.mark.parametrize("cached", [True, False])
+async def test_where_no_batch_begins_nothing_is_read_and_reads_go_on(
+    tmp_path: Path, cached: bool
+) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        second = await two_entries(rig, cached=cached)
+        rig.offsets.retire()
+        rig.group.become(Mode.HANDOVER, 3)
+        await rig.offsets.become_taker("", Position(second + 8))
+        await rig.offsets.freeze()
+
+
+async def test_what_the_disk_does_not_give_back_is_no_reason_to_claim_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        second = await two_entries(rig)
+        rig.offsets.retire()
+        rig.group.become(Mode.SLAVE_CONSUME, 2)
+        with monkeypatch.context() as patched:
+
+            async def fail(position: Position, max_bytes: int) -> bytes:
+                raise DiskFailed("input/output error")
+
+            patched.setattr(rig.journal, "read", fail)
+            await rig.offsets.become_taker("", second)
+        await rig.offsets.freeze()
+
+
+async def test_a_disk_that_is_full_at_the_claim_forgets_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no side journal; its session is over before it checkpoints, and it claims again."""
+    async with running(Rig(tmp_path, takeover_checkpoint_ms=60_000)) as rig:
+        second = await two_entries(rig)
+        rig.offsets.retire()
+        rig.group.become(Mode.SLAVE_CONSUME, 2)
+        with monkeypatch.context() as patched:
+
+            async def full(name: str, data: bytes) -> DiskFile:
+                raise DiskFull("no space left")
+
+            patched.setattr(rig.disk, "replace_file", full)
+            await rig.offsets.become_taker("", second)
+        assert await SideJournal.epoch_left(rig.side) is None
+        rig.offsets.retire()
+        rig.group.become(Mode.SLAVE_CONSUME, 3, opened=1)
+        await rig.offsets.become_taker("", rig.journal.end)  # it has shown all of it by now
+        kept = decode_offsets(await rig.offsets.freeze())
+        assert {k: e.floor for k, e in kept.items()} == {key(1): 9}
+
+
+async def test_no_more_than_two_segments_are_read_while_readers_wait(tmp_path: Path) -> None:
+    """A directory whose checkpoint cannot be read knows of no commit end."""
+    read: list[int] = []
+    async with opened(tmp_path) as journal:
+        journal.append(epoch(1))
+        fill(journal, 300)
+        await journal.wait_durable(journal.end)
+        assert journal.end > 4 * SEGMENT
+        await offsets_above(_Seen(journal, read), Position(0))
+        assert min(read) == journal.recent_start
+        assert 0 < journal.end - journal.recent_start <= 2 * SEGMENT
+
+
+class _Seen(Journal):
+    def __init__(self, journal: Journal, seen: list[int]) -> None:
+        self.__dict__.update(journal.__dict__)
+        self._seen = seen
+
+    async def read(self, position: Position, max_bytes: int) -> bytes:
+        self._seen.append(position)
+        return await super().read(position, max_bytes)

@@ -1,0 +1,336 @@
+"""Consumer offsets in slave-consume: the side journal, the checkpoint, what a restart finds."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmqbroker.consume.offsets import store as offset_store
+from fmqbroker.consume.offsets.side_journal import SideJournal
+from fmqbroker.tests.consume_harness import SLAVE, Rig, at, key, running, take_over, until
+from fmqbroker.tests.seen_harness import known
+from fmqcore.cluster import Mode
+from fmqcore.consume.merge import merged
+from fmqcore.consume.record import decode_record, encode_record
+from fmqcore.consume.sidefile import NAME, encode_frame, encode_head
+from fmqcore.errors import Malformed, NoPermission
+from fmqcore.journal.control import decode_offsets, encode_offsets
+from fmqcore.journal.offsets import OffsetEntry, tombstone
+from fmqcore.journal.state import TOMBSTONE_MS
+from fmqcore.words import Epoch, Offset
+from fmqport.coordination import ConnectionLost
+from fmqport.disk import DiskFile, DiskFull
+
+# ---- as taker
+
+
+async def test_a_taker_stores_in_its_side_journal_and_checkpoints(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path), lead=False) as rig:
+        end = rig.journal.end
+        await take_over(rig, 2)
+        await rig.offsets.put(at(rig, 5))
+        stored = await SideJournal.load(rig.side)
+        assert stored[key()] == OffsetEntry(2 << 32, Offset(5))
+        assert rig.journal.end == end, "in slave-consume nobody appends to the journal"
+        await until(lambda: rig.group.state.value.offsets)
+        assert decode_record(rig.group.state.value.offsets) == stored
+        await rig.offsets.put(at(rig, 7, queue=1))
+        assert set(await SideJournal.load(rig.side)) == {key(), key(1)}, "one behind the other"
+        await rig.offsets.put(at(rig, 7))
+        await until(lambda: decode_record(rig.group.state.value.offsets)[key()].floor == 7)
+
+
+async def test_what_no_master_need_have_of_its_journal_is_the_taker_s_to_keep(
+    tmp_path: Path,
+) -> None:
+    """Above the commit end: the master may have lost it, and the taker may be lost next."""
+    async with running(Rig(tmp_path)) as rig:
+        await rig.offsets.put(at(rig, 5))
+        committed = rig.journal.end
+        await rig.offsets.put(at(rig, 9, queue=1))
+        rig.offsets.retire()
+        rig.group.become(Mode.SLAVE_CONSUME, 2)
+        await rig.offsets.become_taker("", committed)
+        await until(lambda: rig.group.state.value.offsets)
+        kept = decode_record(rig.group.state.value.offsets)
+        assert {k: e.floor for k, e in kept.items()} == {key(1): 9}
+        # Again, after a restart: what it shows counts as committed by then.
+        await rig.offsets.become_taker("", rig.journal.end)
+        assert decode_offsets(await rig.offsets.freeze()) == kept
+        # A master opened a term since: it has what this journal has.
+        rig.offsets.retire()
+        rig.group.become(Mode.SLAVE_CONSUME, 4, opened=3)
+        await rig.offsets.become_taker("", rig.journal.end)
+        assert not decode_offsets(await rig.offsets.freeze())
+
+
+async def test_a_taker_s_entries_are_fsynced_before_put_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        assert rig.offsets._side is not None
+        write = rig.offsets._side._file.write
+        may, asked = asyncio.Event(), []
+
+        async def slow(writes: Any, *, sync: bool) -> None:
+            asked.append(sync)
+            await may.wait()
+            await write(writes, sync=sync)
+
+        monkeypatch.setattr(rig.offsets._side._file, "write", slow)
+        putting = asyncio.create_task(rig.offsets.put(at(rig, 5)))
+        await until(lambda: asked)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not putting.done()
+        may.set()
+        await putting
+        assert asked == [True]
+
+
+async def test_a_taker_that_lost_the_reads_does_not_touch_the_state(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        rig.group.become(Mode.SLAVE_CONSUME, 3, reader=SLAVE)
+        asked = rig.group.change
+        tried = []
+
+        async def change(edit):  # type: ignore[no-untyped-def]
+            tried.append(edit)
+            return await asked(edit)
+
+        rig.group.change = change  # type: ignore[method-assign]
+        await rig.offsets.put(at(rig, 5))
+        await until(lambda: tried)
+        await until(lambda: len(tried) == 1 and rig.offsets._checkpointed)
+        rig.group.become(Mode.SLAVE_CONSUME, 4)  # me again, in a term that I have not begun
+        await rig.offsets.put(at(rig, 6))
+        await until(lambda: len(tried) == 2)
+        assert rig.group.changes == 0
+        assert rig.group.state.value.offsets == ""
+
+
+async def test_a_checkpoint_that_failed_is_made_again(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        rig.group.failing = ConnectionLost("no answer")
+        change, over = rig.group.change, asyncio.Event()
+
+        async def told(edit):  # type: ignore[no-untyped-def]
+            try:
+                return await change(edit)
+            finally:
+                over.set()
+
+        rig.group.change = told  # type: ignore[method-assign]
+        await rig.offsets.put(at(rig, 5))
+        await over.wait()
+        rig.group.failing = None
+        await until(lambda: rig.group.state.value.offsets, "though nothing more was acked")
+
+
+async def test_a_taker_that_stops_in_order_checkpoints_what_it_stored(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path, takeover_checkpoint_ms=60_000), lead=False) as rig:
+        await rig.offsets.checkpoint()
+        assert rig.group.changes == 0, "no taker"
+        await take_over(rig, 2)
+        entries = at(rig, 5)
+        await rig.offsets.put(entries)
+        await rig.offsets.checkpoint()
+        assert rig.group.state.value.offsets == encode_record(entries).text
+
+
+async def test_a_restarted_taker_finds_what_it_had_acknowledged(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path, takeover_checkpoint_ms=60_000), lead=False) as rig:
+        await take_over(rig, 2)
+        await rig.offsets.put(at(rig, 5) | at(rig, 6, queue=1))
+        kept = await SideJournal.load(rig.side)
+    async with running(Rig(tmp_path), lead=False) as rig:
+        other = {key(2): OffsetEntry(2 << 32, Offset(9))}
+        record = encode_record(other).text
+        assert record is not None
+        await take_over(rig, 2, record)
+        assert rig.offsets.get(key(1)) == kept[key(1)]
+        assert decode_offsets(await rig.offsets.freeze()) == kept | other
+        assert await SideJournal.load(rig.side) == kept | other
+
+
+async def test_the_next_taker_goes_on_from_the_record_whatever_its_journal_has(
+    tmp_path: Path,
+) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        await rig.offsets.put(at(rig, 5) | at(rig, 6, queue=2))
+        mine = dict(rig.journal.state.offsets)
+        record = {key(): OffsetEntry(3 << 32, Offset(1)), key(1): OffsetEntry(1, Offset(3))}
+        text = encode_record(merged(mine, record)).text
+        assert text is not None
+        await take_over(rig, 4, text)
+        assert rig.offsets.get(key()) == record[key()], (
+            "the higher version, though its floor is low"
+        )
+        assert rig.offsets.next_version(key()) == 4 << 32
+        assert decode_offsets(await rig.offsets.freeze()) == merged(mine, record)
+
+
+async def test_a_taker_refuses_to_begin_from_a_record_it_cannot_read(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path), lead=False) as rig:
+        for bad in ("%%%", "AAAA"):
+            with pytest.raises(Malformed):
+                await take_over(rig, 2, bad)
+        with pytest.raises(NoPermission):
+            await rig.offsets.put(at(rig, 1))
+
+
+async def test_a_torn_or_unreadable_side_journal_costs_only_what_was_not_stored(
+    tmp_path: Path,
+) -> None:
+    first, second = at_version(1, 5), at_version(2, 9)
+    data = encode_head(Epoch(2)) + encode_frame(first) + encode_frame(second)[:-9]
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await rig.disk.replace_file(NAME, data)
+        assert await SideJournal.load(rig.side) == decode_offsets(first)
+        await take_over(rig, 3)
+        assert rig.offsets.get(key()) == OffsetEntry(1, Offset(5))
+        await rig.disk.replace_file(NAME, b"rubbish")
+        assert await SideJournal.load(rig.side) == {}
+
+
+def at_version(version: int, floor: int) -> bytes:
+    return encode_offsets({key(): OffsetEntry(version, Offset(floor))})
+
+
+async def test_a_side_journal_is_written_anew_when_it_has_grown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fmqbroker.consume.offsets.side_journal.COMPACT_BYTES", 500)
+    files: list[DiskFile] = []
+    begun_in_all = 0
+    async with running(Rig(tmp_path), lead=False) as rig:
+        begin, close = rig.side.replace, rig.side.close
+
+        async def begun(data: bytes) -> DiskFile:
+            nonlocal begun_in_all
+            begun_in_all += 1
+            files.append(await begin(data))
+            return files[-1]
+
+        async def closed(file: DiskFile) -> None:
+            files.remove(file)
+            await close(file)
+
+        monkeypatch.setattr(rig.side, "replace", begun)
+        monkeypatch.setattr(rig.side, "close", closed)
+        await take_over(rig, 2)
+        for floor in range(40):
+            await rig.offsets.put(at(rig, floor))
+            assert len(files) == 1, "the one before is closed"
+        assert dict(await rig.disk.list())[NAME] < 700
+        assert (await SideJournal.load(rig.side))[key()].floor == 39
+        await rig.offsets.put({key(queue): OffsetEntry(2 << 32, Offset(1)) for queue in range(60)})
+        before = begun_in_all
+        for floor in range(40, 45):
+            await rig.offsets.put(at(rig, floor))
+        assert begun_in_all == before, "a table that is large is not written anew at each put"
+
+
+async def test_what_found_no_room_is_not_stored_by_being_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was counted, so an ack that is said again is no news, in the next term neither."""
+    async with running(Rig(tmp_path), lead=False) as rig:
+        replace_file = rig.disk.replace_file
+
+        async def full(name: str, data: bytes) -> None:
+            raise DiskFull("no space")
+
+        monkeypatch.setattr(rig.disk, "replace_file", full)
+        await take_over(rig, 2)
+        for _ in range(2):
+            with pytest.raises(DiskFull):
+                await rig.offsets.put(at(rig, 5))
+            rig.offsets.retire()
+            await take_over(rig, 3)
+            with pytest.raises(DiskFull):
+                await rig.offsets.put({})
+        monkeypatch.setattr(rig.disk, "replace_file", replace_file)
+        await rig.offsets.put({})
+        assert (await SideJournal.load(rig.side))[key()].floor == 5
+
+
+async def test_what_is_stored_is_not_written_again_by_whoever_asks(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        await rig.offsets.put(at(rig, 5))
+        size = (tmp_path / NAME).stat().st_size
+        await rig.offsets.put({})
+        assert (tmp_path / NAME).stat().st_size == size
+
+
+async def test_what_a_master_was_as_a_taker_does_not_outlive_a_tombstone(tmp_path: Path) -> None:
+    """C7: a deleted group is forgotten a day later, and begins anew; its memory as well."""
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        await rig.offsets.put(at(rig, 5))
+        payload = await rig.offsets.freeze()
+        rig.offsets.retire()
+        await rig.offsets.install(payload)
+        await rig.lead(3)
+        version = rig.offsets.next_version(key())
+        await rig.offsets.put({key(): tombstone(version)})
+        state = rig.journal.state
+        state.settle(state.snapshot(rig.clock.wall_ms() + 2 * TOMBSTONE_MS))
+        assert rig.offsets.get(key()) is None
+        assert known(rig) == []
+
+
+async def test_a_taker_keeps_its_record_until_it_takes_no_more(tmp_path: Path) -> None:
+    """The state names a later term before whoever decides here has looked at it."""
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        await rig.offsets.put(at(rig, 5))
+        rig.group.become(Mode.MASTER, 3)
+        for _ in range(9):
+            await rig.disk.list()  # whoever would remove it, would have by now
+        assert decode_offsets(await rig.offsets.freeze())[key()].floor == 5
+        rig.offsets.retire()
+        await until(lambda: not (tmp_path / NAME).exists())
+
+
+async def test_a_record_above_the_bound_keeps_its_floors_or_stays_what_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranges = tuple((Offset(2 * i), Offset(2 * i + 1)) for i in range(1, 100))
+    async with running(Rig(tmp_path), lead=False) as rig:
+        await take_over(rig, 2)
+        monkeypatch.setattr(offset_store, "MAX_CHECKPOINT_CHARS", 200)
+        await rig.offsets.put({key(): OffsetEntry(2 << 32, Offset(1), ranges)})
+        await until(lambda: rig.group.state.value.offsets)
+        kept = rig.group.state.value.offsets
+        assert decode_record(kept) == {key(): OffsetEntry(2 << 32, Offset(1))}
+        await rig.offsets.put({key(q): OffsetEntry(2 << 32, Offset(q)) for q in range(1, 9)})
+        await until(lambda: rig.offsets._checkpointed)
+        assert rig.group.state.value.offsets == kept
+
+
+async def test_every_field_of_an_entry_survives_a_hand_over(tmp_path: Path) -> None:
+    """Without the ranges acked messages come again, without `sought` a seek counts twice."""
+    ranges = ((Offset(20), Offset(25)), (Offset(30), Offset(31)))
+    sent, late = (
+        OffsetEntry((2 << 32) + n, Offset(15), ranges, sought=(2 << 32) + n - 1) for n in (8, 9)
+    )
+    assert all(all(entry) for entry in (sent, late)), "every field is set"
+    async with running(Rig(tmp_path / "s", offsets_interval_ms=60_000), lead=False) as taker:
+        await take_over(taker, 2)
+        taker.offsets.add_source(lambda: {key(1): late})
+        putting = asyncio.create_task(taker.offsets.put({key(0): sent}))
+        await asyncio.sleep(0)
+        payload = await taker.offsets.freeze()
+        await putting
+        assert await SideJournal.load(taker.side) == {key(0): sent, key(1): late}
+    assert decode_offsets(payload) == {key(0): sent, key(1): late}
+    async with running(Rig(tmp_path / "m")) as master:
+        await master.offsets.install(payload)
+        await master.lead(3)
+        assert (master.offsets.get(key(0)), master.offsets.get(key(1))) == (sent, late)

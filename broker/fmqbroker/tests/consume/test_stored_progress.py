@@ -1,0 +1,283 @@
+"""What a consumer group's memory and the offset store owe each other: nothing is called stored that
+is not, and nothing that was taken in is forgotten."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fmqbroker.consume.group import ConsumerGroup
+from fmqbroker.consume.registry import IDLE_MS
+from fmqbroker.tests.consume_harness import (
+    TOPIC,
+    Rig,
+    at,
+    commit_held,
+    consuming,
+    key,
+    running,
+    stored,
+    until,
+)
+from fmqcore.errors import NoPermission, StorageFull
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
+from fmqcore.words import Offset, Permission
+from fmqproto.v1 import client_pb2
+
+
+def consumer_group(rig: Rig, name: str) -> ConsumerGroup:
+    group = rig.fetch.groups.get(name, TOPIC.id)
+    assert group is not None
+    return group
+
+
+def billing(rig: Rig) -> ConsumerGroup:
+    return consumer_group(rig, "billing")
+
+
+async def test_what_the_store_refuses_is_not_told_as_stored(tmp_path: Path) -> None:
+    """A seek, say, of a group that lives: its term was over just before."""
+    async with running(Rig(tmp_path)) as rig, consuming(rig) as consumer:
+        await until(lambda: len(consumer.held) == 4)
+        await rig.fetch.groups.stored()
+        billing(rig).seek(0, Offset(0), 0)
+        rig.offsets.retire()
+        with pytest.raises(NoPermission):
+            await rig.fetch.groups.stored()
+
+
+async def test_acks_that_found_no_room_are_stored_by_the_next_try(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"a", b"b")
+        async with consuming(rig) as consumer:
+            await until(lambda: consumer.got)
+            await rig.fetch.groups.stored()
+            put, refused = rig.offsets.put, asyncio.Event()
+
+            async def full(entries: Mapping[OffsetKey, OffsetEntry]) -> None:
+                rig.offsets.put = put  # type: ignore[method-assign]
+                refused.set()
+                raise StorageFull("no room")
+
+            rig.offsets.put = full  # type: ignore[method-assign]
+            consumer.ack_range(0, 0, 1, token=7)
+            await refused.wait()
+            before = rig.hand.monotonic_ms()
+            await until(lambda: rig.hand.sleeps_until(before + 1000), "a pause")
+            assert not consumer.tokens
+            rig.hand.advance(1000)
+            await until(lambda: consumer.tokens == [7])
+            assert stored(rig, 0).floor == 1
+
+
+async def test_what_was_acked_while_there_was_no_room_is_not_undone_by_the_next_try(
+    tmp_path: Path,
+) -> None:
+    """The reads were lost for a moment just then: what is left of the group is the newer one."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"a", b"b")
+        async with consuming(rig) as consumer:
+            await until(lambda: consumer.got)
+            await rig.fetch.groups.stored()
+            put, group, generation = rig.offsets.put, billing(rig), consumer.held[0]
+            refused = asyncio.Event()
+
+            async def full(entries: Mapping[OffsetKey, OffsetEntry]) -> None:
+                rig.offsets.put = put  # type: ignore[method-assign]
+                group.ack(group.sessions["s1"], 0, generation, Offset(1), Offset(2), 0)
+                rig.fetch.groups.drop(NoPermission("a moment"))
+                refused.set()
+                raise StorageFull("no room")
+
+            rig.offsets.put = full  # type: ignore[method-assign]
+            consumer.ack_range(0, 0, 1)
+            await refused.wait()
+            before = rig.hand.monotonic_ms()
+            await until(lambda: rig.hand.sleeps_until(before + 1000), "a pause")
+            rig.hand.advance(1000)
+            await until(lambda: stored(rig, 0).floor)
+            assert stored(rig, 0).floor == 2
+
+
+async def test_who_leaves_is_told_so_once_its_acks_are_stored(tmp_path: Path) -> None:
+    """Its program ends then, and nobody says them again."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"a")
+        async with consuming(rig) as consumer:
+            await until(lambda: consumer.got)
+            await rig.fetch.groups.stored()
+            said = {"queue_id": 0, "generation": consumer.held[0], "end_offset": 1}
+            acks = [client_pb2.AckRange(**said)]
+            with commit_held(rig):
+                end = rig.journal.end
+                consumer.send(client_pb2.ConsumeRequest(acks=acks, commit_token=7, leave=True))
+                await until(lambda: rig.journal.end > end, "written, and not committed")
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                assert not consumer.left
+            await until(lambda: consumer.left)
+            assert consumer.tokens == [7]
+
+
+async def test_two_seeks_before_anything_is_stored(tmp_path: Path) -> None:
+    """Each has a number of its own; none is above the version of what is stored."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"a", b"b")
+        async with consuming(rig) as consumer:
+            await until(lambda: consumer.got)
+            await rig.fetch.groups.stored()
+            group = billing(rig)
+            for offset in (1, 0):
+                version = rig.offsets.next_version(key())
+                group.seek(0, Offset(offset), rig.hand.monotonic_ms(), version)
+            last = group.progress[0].sought
+            rig.fetch.groups.changed(group)
+            async with asyncio.timeout(20):
+                await rig.fetch.groups.stored()
+            assert stored(rig, 0).sought == last <= stored(rig, 0).version
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+async def test_acks_from_before_a_deletion_or_a_seek_count_no_more(
+    tmp_path: Path, deleted: bool
+) -> None:
+    """Who is told another seek's number forgets them."""
+    async with running(Rig(tmp_path)) as rig:
+        version = rig.offsets.next_version(key())
+        sought = OffsetEntry(version, Offset(0), (), version)
+        await rig.offsets.put({key(): tombstone(version) if deleted else sought})
+        async with consuming(rig) as consumer:
+            await until(lambda: len(consumer.sought) == 4)
+            assert consumer.sought == {0: version, 1: 0, 2: 0, 3: 0}
+
+
+async def test_a_moment_that_is_to_come_begins_behind_what_is_committed(tmp_path: Path) -> None:
+    """What is not committed may be lost, and its offset be another message's."""
+    async with running(Rig(tmp_path)) as rig:
+        rig.produce(0, b"a")
+        await rig.committed()
+        with commit_held(rig):
+            rig.produce(0, b"b")
+            later = rig.clock.wall_ms() + 3_600_000
+            at = await rig.fetch.groups.position(TOPIC.id, 0, client_pb2.START_TIME, later)
+            assert at == 1
+
+
+LATEST, EARLIEST = client_pb2.START_LATEST, client_pb2.START_EARLIEST
+
+
+async def test_who_opens_a_group_that_has_begun_waits_for_nothing(tmp_path: Path) -> None:
+    """Acks of others that are not stored yet, say: only where it begins must be."""
+    async with running(Rig(tmp_path)) as rig, AsyncExitStack() as stack:
+        for queue in range(4):
+            await rig.offsets.put(at(rig, 0, queue))
+        a = await stack.enter_async_context(consuming(rig, "a", group="new", start=LATEST))
+        await until(lambda: a.held)
+        with commit_held(rig):
+            end = rig.journal.end
+            a.send(client_pb2.ConsumeRequest(commit_token=1))
+            consumer_group(rig, "new").seek(0, Offset(0), 0, 9)
+            await until(lambda: rig.journal.end > end, "written, and not committed")
+            for name in ("new", "billing"):
+                opening = consuming(rig, "b", group=name, start=LATEST)
+                b = await stack.enter_async_context(opening)
+                await until(partial(getattr, b, "held"))
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+async def test_a_group_that_nobody_joined_is_forgotten(tmp_path: Path, given_up: bool) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        groups = rig.fetch.groups
+        with commit_held(rig):
+            opening = asyncio.create_task(groups.ensure("billing", TOPIC, LATEST, 0))
+            await until(lambda: groups.get("billing", TOPIC.id))
+            if given_up:
+                opening.cancel()
+                await asyncio.wait((opening,))
+        await asyncio.wait((opening,))
+        await groups.stored()
+        rig.hand.advance(IDLE_MS)
+        await until(lambda: not groups.get("billing", TOPIC.id))
+
+
+async def test_what_is_not_stored_yet_keeps_a_group_that_nobody_joins(tmp_path: Path) -> None:
+    """It is looked at again: neither are its changes forgotten nor is it kept for ever."""
+    async with running(Rig(tmp_path)) as rig:
+        groups = rig.fetch.groups
+        with commit_held(rig):
+            end = rig.journal.end
+            group = await groups.ensure("billing", TOPIC, EARLIEST, 0)
+            await until(lambda: rig.journal.end > end, "the store waits for the commit")
+            group.seek(0, Offset(0), 0, 9)
+            groups.idle(group)
+            rig.hand.advance(IDLE_MS)
+            now_ms = rig.hand.monotonic_ms()
+            await until(lambda: rig.hand.sleeps_until(now_ms + IDLE_MS))
+            assert groups.get("billing", TOPIC.id) is group
+        await until(lambda: stored(rig, 0).sought == 9)
+        rig.hand.advance(IDLE_MS)
+        await until(lambda: not groups.get("billing", TOPIC.id))
+
+
+async def test_a_group_is_not_forgotten_in_the_place_of_one_before_it(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        groups = rig.fetch.groups
+        groups.idle(await groups.ensure("billing", TOPIC, EARLIEST, 0))
+        await groups.stored()
+        groups.drop(NoPermission("a moment"))
+        group = await groups.ensure("billing", TOPIC, EARLIEST, 0)
+        looked: list[bool] = []
+        rig.fetch._timers.at(rig.hand.monotonic_ms() + IDLE_MS, lambda: looked.append(True))
+        rig.hand.advance(IDLE_MS)
+        await until(lambda: looked)
+        assert groups.get("billing", TOPIC.id) is group
+
+
+async def test_where_queues_begin_that_a_topic_got_is_stored_though_nobody_joins(
+    tmp_path: Path,
+) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        await rig.fetch.groups.ensure("billing", TOPIC, EARLIEST, 0)
+        await until(lambda: stored(rig, 0).version)
+        rig.cluster.set(replace(TOPIC, groups=(replace(TOPIC.groups[0], queues=6),)))
+        await until(lambda: stored(rig, 5).version)
+
+
+async def test_a_group_whose_reads_went_while_its_beginning_was_stored_is_not_opened(
+    tmp_path: Path,
+) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        stored_then = rig.fetch.groups.stored
+
+        async def gone() -> None:
+            await stored_then()
+            rig.gate.grant(Permission.NONE, "another reads")
+
+        rig.fetch.groups.stored = gone  # type: ignore[method-assign]
+        with pytest.raises(NoPermission, match="another reads"):
+            await rig.fetch.groups.ensure("billing", TOPIC, LATEST, 0)
+
+
+async def test_where_a_group_begins_is_stored_though_nobody_joins(tmp_path: Path) -> None:
+    async with running(Rig(tmp_path)) as rig:
+        await rig.fetch.groups.ensure("billing", TOPIC, EARLIEST, 0)
+        await until(lambda: stored(rig, 0).version)
+
+
+async def test_what_is_left_of_a_group_that_was_dropped_is_no_news_to_a_newer_entry(
+    tmp_path: Path,
+) -> None:
+    """It found no room, and another reader has stored more since."""
+    async with running(Rig(tmp_path)) as rig:
+        old = at(rig, 1)
+        rig.produce(0, *[b"v"] * 5)
+        for floor in (2, 3):
+            await rig.offsets.put(at(rig, floor))
+        rig.fetch.groups._left = old
+        async with consuming(rig) as consumer:
+            await until(lambda: len(consumer.held) == 4)
+            assert consumer.begins[0] == 3

@@ -1,0 +1,23 @@
+"""Who acts as master is the state's to say, who is wanted the configuration's (ADR 0022)."""
+
+from dataclasses import replace
+
+from fmqbroker.tests.failover_harness import M, S
+from fmqbroker.tests.serving.test_broker_group_state import admin, session_of, store_of
+from fmqcore.words import BrokerId, Epoch
+from fmqport.zk.session import ZooKeeperSession
+
+__all__ = ["admin"]  # the fixture
+
+
+async def test_the_state_says_who_acts_as_master_and_the_configuration_who_is_wanted(
+    zookeeper: str, admin: ZooKeeperSession
+) -> None:
+    told: list[BrokerId] = []
+    async with session_of(zookeeper) as session, store_of(session) as store:
+        store.on_master(lambda: told.append(store.config.master))
+        await store.change(lambda s: replace(s, epoch=Epoch(1), master=S))
+        assert (store.config.master, store.wanted, told) == (S, M, [S])
+        await store.refresh()
+        await store.change(lambda s: replace(s, epoch=Epoch(2), master=M))
+        assert (store.config.master, store.wanted, told) == (M, M, [S, M])

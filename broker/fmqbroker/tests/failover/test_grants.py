@@ -1,0 +1,68 @@
+"""In whose term the grants of slaves count for a broker, as a table (F5)."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fmqbroker.failover.evidence import Gatherer
+from fmqbroker.replication.view import LinkView
+from fmqcore.cluster import GroupState, Mode
+from fmqcore.failover.claims import FOREVER
+from fmqcore.words import BrokerId, Epoch
+
+M, S, T = BrokerId("g1-0"), BrokerId("g1-1"), BrokerId("g1-2")
+NOW = 1_000
+MINE = GroupState(Mode.MASTER, Epoch(4), master=M, reader=M)
+
+
+def gatherer(state: GroupState, held: int, isr: set[BrokerId], **until_ms: int) -> Gatherer:
+    """Of broker M; `until_ms`: how long each slave has granted."""
+    views = {"s": S, "t": T}
+    parts: Any = SimpleNamespace(
+        me=M,
+        group=SimpleNamespace(state=SimpleNamespace(value=state), widest_isr=frozenset(isr)),
+        master=SimpleNamespace(
+            links={views[k]: LinkView(lease_until_ms=ms) for k, ms in until_ms.items()}
+        ),
+    )
+    terms: Any = SimpleNamespace(held=Epoch(held))
+    clock: Any = SimpleNamespace(monotonic_ms=lambda: NOW)
+    return Gatherer(parts, terms, clock, "i")
+
+
+@pytest.mark.parametrize(
+    ("state", "held", "until_ms"),
+    [
+        (MINE, 4, FOREVER),  # nobody is in sync: they are unanimous
+        (MINE, 3, 0),  # I opened another one
+        (MINE, 5, 0),
+        (MINE, 0, 0),
+        (replace(MINE, master=S, reader=S), 4, 0),
+        (replace(MINE, mode=Mode.SLAVE_CONSUME, reader=S), 4, 0),
+        (replace(MINE, mode=Mode.HANDOVER, reader=S), 4, 0),
+        (replace(MINE, mode=Mode.SLAVE_CONSUME, master=S), 4, 0),  # I read
+    ],
+)
+def test_nobody_is_unanimous_but_in_my_own_term(
+    state: GroupState, held: int, until_ms: int
+) -> None:
+    found = gatherer(state, held, set())
+    assert found.granted_until() == until_ms
+    assert found.granted_now() is bool(until_ms)
+
+
+@pytest.mark.parametrize(
+    ("granted", "until_ms"),
+    [
+        ({"s": NOW + 5, "t": NOW + 1}, NOW + 1),
+        ({"s": NOW + 5, "t": NOW}, NOW),  # its grant has just run out
+        ({"s": NOW + 5, "t": 0}, 0),
+        ({"s": NOW + 5}, 0),
+    ],
+)
+def test_every_slave_in_sync_must_have_granted(granted: dict[str, int], until_ms: int) -> None:
+    found = gatherer(MINE, 4, {S, T}, **granted)
+    assert found.granted_until() == until_ms
+    assert found.granted_now() is (until_ms > NOW)

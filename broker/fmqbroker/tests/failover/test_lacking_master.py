@@ -1,0 +1,66 @@
+"""Since when a master that lacks what was shown waits for who has it (ADR 0025), as one story."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from fmqbroker.failover.evidence import Gatherer
+from fmqcore.cluster import GroupState, LiveBroker, Mode
+from fmqcore.words import BrokerId, Epoch, Position
+
+M, S, T = BrokerId("g1-0"), BrokerId("g1-1"), BrokerId("g1-2")
+SHOWN, MINE = 900, 500
+
+
+class Group:
+    """What broker M, with a journal up to `MINE`, sees; `look` at a moment: since when it waits."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.live: dict[BrokerId, LiveBroker] = {}
+        self.end = Position(MINE)
+        self.read_by(S)
+        parts: Any = SimpleNamespace(me=M, group=self, journal=self)
+        clock: Any = SimpleNamespace(monotonic_ms=lambda: self.now_ms)
+        self._gatherer = Gatherer(parts, SimpleNamespace(), clock, "i")  # type: ignore[arg-type]
+
+    def read_by(self, reader: BrokerId) -> None:
+        mode, shown = Mode.SLAVE_CONSUME, Position(SHOWN)
+        state = GroupState(mode, Epoch(2), master=M, reader=reader, served_end=shown)
+        self.state = SimpleNamespace(value=state)
+
+    def there(self, broker: BrokerId, end: int) -> None:
+        self.live[broker] = LiveBroker(broker, "i", "a:1", Epoch(1), Position(end))
+
+    def look(self, now_ms: int) -> int | None:
+        self.now_ms = now_ms
+        return self._gatherer._lacking_ms()
+
+
+def test_it_waits_from_the_moment_at_which_who_has_it_is_away() -> None:
+    group = Group()
+    group.there(S, SHOWN)
+    assert group.look(100) is None, "it is there, it may take its time to hand over"
+    assert group.look(5000) is None
+    del group.live[S]
+    assert group.look(7000) == 7000
+    assert group.look(8000) == 7000
+    group.there(S, SHOWN)
+    assert group.look(9000) is None
+    del group.live[S]
+    assert group.look(9500) == 9500
+
+
+def test_a_reader_that_has_less_is_not_waited_for() -> None:
+    group = Group()
+    group.there(T, SHOWN - 1)
+    group.read_by(T)
+    assert group.look(100) == 100
+    group.there(S, SHOWN)  # no reader any more: it dials within a moment, or never
+    assert group.look(200) == 100
+
+
+def test_who_has_it_waits_for_nobody() -> None:
+    group = Group()
+    assert group.look(100) == 100
+    group.end = Position(SHOWN)
+    assert group.look(200) is None

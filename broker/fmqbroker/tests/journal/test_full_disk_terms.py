@@ -1,0 +1,88 @@
+"""A full disk, and what a term is opened with: its EPOCH, and the record of who read before."""
+
+from pathlib import Path
+
+import pytest
+
+from fmqbroker.journal.journal import BatchDraft, Journal
+from fmqbroker.tests.consume_harness import Rig
+from fmqbroker.tests.consume_harness import running as storing
+from fmqbroker.tests.journal.test_full_disk import KEPT, LARGE, SmallDisk, offsets, refused
+from fmqbroker.tests.journal_kit import TOPIC, data, epoch, running, until
+from fmqcore.batch import BatchType
+from fmqcore.crc import crc32c
+from fmqcore.errors import StorageFull
+from fmqcore.journal.control import encode_offsets
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey
+from fmqcore.words import Offset
+
+KEYS = 200
+"""So many consumer groups' progress does not fit into what a segment keeps for terms."""
+
+
+def record(version: int) -> BatchDraft:
+    entry = OffsetEntry(version, Offset(1))
+    payload = encode_offsets({OffsetKey(f"group{n}", TOPIC, 0): entry for n in range(KEYS)})
+    return BatchDraft(BatchType.OFFSETS, payload, crc32c(payload))
+
+
+def rest(journal: Journal) -> int:
+    """What the newest segment has left."""
+    return journal._head._segment_end - journal.end
+
+
+async def taken_by_others(journal: Journal, disk: SmallDisk) -> None:
+    await journal.wait_durable(journal.end)
+    disk.total -= disk.left
+    await journal._parts.store.space.check()
+
+
+async def test_what_a_reader_hands_over_finds_room_as_its_term_does(tmp_path: Path) -> None:
+    """An EPOCH may fit where the record of who read before does not: then nobody would serve."""
+    disk = SmallDisk(tmp_path, 2 * LARGE)
+    async with running(tmp_path, disk=disk, min_free_bytes=KEPT) as journal:
+        journal.append(epoch(1))
+        await until(lambda: journal._parts.store.space.reserved)
+        await taken_by_others(journal, disk)
+        refused(journal, map(offsets, range(1, 100_000)))
+        journal.append(epoch(2))
+        refused(journal, [offsets(1), record(1)])
+        await journal.wait_durable(journal.append(record(1), for_term=True).end)
+        assert not (tmp_path / "reserve").exists()
+        refused(journal, [data(b"x")])
+
+
+async def test_a_record_is_installed_with_the_reserve(tmp_path: Path) -> None:
+    disk = SmallDisk(tmp_path, 2 * LARGE)
+    rig = Rig(tmp_path, min_free_bytes=KEPT)
+    rig.disk = disk
+    async with storing(rig):
+        rig.offsets.retire()
+        await until(lambda: rig.journal._parts.store.space.reserved)
+        await taken_by_others(rig.journal, disk)
+        refused(rig.journal, map(offsets, range(1, 100_000)))
+        rig.journal.append(epoch(2))
+        await rig.offsets.install(record(1 << 40).payload)
+        assert len(rig.journal.state.offsets) == KEYS + 1
+        assert rig.journal.durable_end == rig.journal.end
+
+
+async def test_with_neither_room_nor_reserve_the_writer_does_not_hang_on_a_record(
+    tmp_path: Path,
+) -> None:
+    disk = SmallDisk(tmp_path, 2 * LARGE)
+    async with running(tmp_path, disk=disk) as journal:
+        journal.append(epoch(1))
+        while rest(journal) > 2500:
+            journal.append(data(bytes(1000)))
+        await taken_by_others(journal, disk)
+        journal._parts.store.space.note_full("no room")
+        journal.append(epoch(2))
+        refused(journal, [record(1)])
+        with pytest.raises(StorageFull):
+            journal.append(record(1), for_term=True)
+        await journal.wait_durable(journal.append(offsets(2), for_term=True).end)
+        assert not journal.stuck
+        disk.total += LARGE
+        await journal._parts.store.space.check()
+        await journal.wait_durable(journal.append(record(1), for_term=True).end)

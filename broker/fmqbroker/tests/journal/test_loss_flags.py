@@ -1,0 +1,80 @@
+"""What a broker may have lost, and when that is over (ADR 0036, 0037, 0043)."""
+
+from pathlib import Path
+
+import pytest
+
+from fmqbroker.journal.loss_flags import Doubts
+from fmqbroker.tests.journal_kit import epoch, fill, running
+from fmqcore.journal.segments import segment_name
+from fmqcore.policy import MIXED
+
+
+def doubtful(acked_under: int = 0) -> Doubts:
+    return Doubts(lacks=True, tail_cut=True, anew=True, acked_under=acked_under)
+
+
+def told(doubts: Doubts) -> int:
+    return doubts.changed.count
+
+
+@pytest.mark.parametrize(
+    ("before", "noted", "after"),
+    [
+        (0, (), 0),
+        (0, (7,), 7),
+        (0, (7, 7), 7),
+        (7, (7,), 7),
+        (7, (8,), MIXED),
+        (0, (7, 8), MIXED),
+        (0, (7, 8, 7), MIXED),
+        (0, (7, 8, 8), MIXED),
+        (MIXED, (7,), MIXED),
+    ],
+)
+def test_of_two_policies_neither_says_who_acknowledged(
+    before: int, noted: tuple[int, ...], after: int
+) -> None:
+    """Whoever starts after that hears all: some of it was acknowledged under the other."""
+    doubts = doubtful(before)
+    for mark in noted:
+        doubts.note_policy(mark)
+    assert doubts.acked_under == after
+    assert bool(told(doubts)) == (after != before)
+
+
+@pytest.mark.parametrize("durably", [False, True])
+def test_who_is_whole_in_memory_may_lose_what_it_had_fsynced(durably: bool) -> None:
+    doubts = doubtful(7)
+    doubts.made_whole(durably=durably)
+    assert doubts.all == (False, not durably, not durably, 0)
+    doubts.made_whole(durably=durably)
+    assert told(doubts) == 1, "there was nothing more to say"
+    doubts.made_whole()
+    assert doubts.all == (False, False, False, 0)
+    doubts.note_policy(8)
+    assert doubts.acked_under == 8
+
+
+@pytest.mark.parametrize("written", [b"", b"torn"])
+async def test_a_file_that_only_got_its_name_is_no_tail_that_was_cut(
+    tmp_path: Path, written: bytes
+) -> None:
+    """A crash between a roll and its first write: there is nothing that could not be read.
+
+    Taken for one, its master waits for slaves that no acknowledgement of its own needs.
+    """
+    async with running(tmp_path) as journal:
+        journal.append(epoch(1))
+        await journal.wait_durable(journal.end)
+        journal.doubts.made_whole()
+    async with running(tmp_path, crash=True, checkpoint_interval_ms=60_000) as journal:
+        store = journal._parts.store
+        while len(store.segments) == 1:
+            fill(journal, 1)
+        await journal.wait_durable(journal.end)
+        base, size = store.segments[-1].base, store.segments[-1].size
+    (tmp_path / segment_name(base)).write_bytes(written + bytes(size - len(written)))
+    async with running(tmp_path) as journal:
+        assert journal.end == base
+        assert (journal.doubts.lacks, journal.doubts.tail_cut) == (True, bool(written))

@@ -1,0 +1,195 @@
+"""A slave's journal: byte for byte the master's, or nothing taken."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from fmqbroker.journal.journal import BatchDraft, Journal
+from fmqbroker.tests.journal_kit import (
+    SEGMENT,
+    TOPIC,
+    data,
+    epoch,
+    everything,
+    fill,
+    headers,
+    running,
+    segment_files,
+)
+from fmqcore.batch import HEADER_LEN, BadBatch, BatchFault, BatchType, seal_header
+from fmqcore.crc import Buffer, crc32c
+from fmqcore.journal.control import encode_offsets, encode_topic
+from fmqcore.journal.state import JournalState, OffsetEntry, OffsetKey
+from fmqcore.words import Offset, Position, TopicId
+
+
+def control(kind: BatchType, payload: bytes) -> BatchDraft:
+    return BatchDraft(kind, payload, crc32c(payload))
+
+
+def history(master: Journal, rounds: int = 60) -> None:
+    """Records, topics, progress, producers, terms: over several segments."""
+    chance = random.Random(5)
+    for number in range(rounds):
+        if number % 20 == 0:
+            master.append(epoch(master.epoch + 1))
+        if number % 7 == 0:
+            master.append(control(BatchType.CONFIG, encode_topic(TopicId(number + 1), "t", 4)))
+        key, entry = OffsetKey("g", TOPIC, number % 3), OffsetEntry(number + 1, Offset(number))
+        master.append(control(BatchType.OFFSETS, encode_offsets({key: entry})))
+        for sequence in range(chance.randrange(8)):
+            size, count = chance.randrange(1, 3000), chance.randrange(1, 5)
+            master.append(
+                data(bytes(size), queue=number % 5, count=count, producer_id=1 + number % 2,
+                     producer_epoch=number, base_sequence=sequence)
+            )  # fmt: skip
+
+
+async def follow(master: Journal, slave: Journal, step: int) -> None:
+    """Send all that is missing, as replication does."""
+    while slave.end < master.end:
+        slave.append_replica(slave.end, await master.read(slave.end, step))
+
+
+@pytest.mark.parametrize("step", [1, 5000, 1 << 20])
+async def test_a_replica_is_byte_identical(tmp_path: Path, step: int) -> None:
+    # The slave's own idea of a segment's length does not count: the stream says it.
+    async with (
+        running(tmp_path / "m") as master,
+        running(tmp_path / "s", segment_bytes=2 * SEGMENT) as slave,
+    ):
+        history(master)
+        await follow(master, slave, step)
+        assert slave.state == master.state
+        assert (slave.end, slave.epoch, slave.last_header_crc) == (
+            master.end,
+            master.epoch,
+            master.last_header_crc,
+        )
+        await slave.wait_durable(slave.end)
+        await master.wait_durable(master.end)
+        for queue in range(5):
+            assert slave.next_offset(TOPIC, queue) == master.next_offset(TOPIC, queue)
+            offset = Offset(0)
+            while found := await master.find(TOPIC, queue, offset, 3):
+                assert list(await slave.find(TOPIC, queue, offset, 3)) == list(found)
+                offset = found[-1].end_offset
+            assert offset == master.next_offset(TOPIC, queue) > 0
+    assert segment_files(tmp_path / "s") == segment_files(tmp_path / "m")
+    assert len(segment_files(tmp_path / "m")) > 3
+    async with running(tmp_path / "s") as slave, running(tmp_path / "m") as master:
+        assert slave.state == master.state
+        history(slave, 19)  # and it can go on as a master
+        await follow(slave, master, step)
+
+
+async def test_a_new_slave_can_begin_at_any_segment(tmp_path: Path) -> None:
+    async with running(tmp_path / "m") as master:
+        history(master)
+        bases = [h.position for h in headers(await everything(master)) if h.type == BatchType.SNAP]
+        for base in bases[1:3]:
+            path = tmp_path / f"s{base}"
+            async with running(path) as slave:
+                await slave.reset(base)
+                assert (slave.log_start, slave.end, slave.durable_end) == (base, base, base)
+            async with running(path) as slave:
+                assert slave.end == base
+                await follow(master, slave, 1 << 20)
+                assert slave.state == master.state
+                assert slave.begin_offset(TOPIC, 0) > 0
+            async with running(path) as slave:
+                assert (slave.log_start, slave.end) == (base, master.end)
+                assert slave.state == master.state
+
+
+async def test_what_does_not_fit_is_refused_and_nothing_taken(tmp_path: Path) -> None:
+    async with running(tmp_path / "m") as master, running(tmp_path / "s") as slave:
+        master.append(epoch(3))
+        fill(master, 10)
+        raw = await everything(master)
+        half = headers(raw)[5].position
+        slave.append_replica(Position(0), raw[:half])
+        before = (slave.end, slave.state.next_offsets.copy(), slave.last_header_crc)
+        rest = raw[half:]
+        flipped = bytearray(rest)
+        flipped[HEADER_LEN + 5] ^= 1
+        wrong: list[tuple[int, bytes, BatchFault]] = [
+            (0, raw, BatchFault.POSITION),
+            (half + 8, rest, BatchFault.POSITION),
+            (half, rest[:-1], BatchFault.SHORT),
+            (half, bytes(flipped), BatchFault.PAYLOAD_CRC),
+            (half, raw[headers(raw)[6].position :], BatchFault.POSITION),
+            (half, b"\xff" * 200, BatchFault.MAGIC),
+            (half, bytes(200), BatchFault.MAGIC),
+        ]
+        for position, stream, fault in wrong:
+            with pytest.raises(BadBatch) as caught:
+                slave.append_replica(Position(position), stream)
+            assert caught.value.fault is fault
+            assert (slave.end, slave.state.next_offsets, slave.last_header_crc) == before
+        slave.append_replica(Position(half), rest)
+        assert slave.state == master.state
+
+
+async def test_another_history_is_refused_by_its_chain(tmp_path: Path) -> None:
+    async with running(tmp_path / "m") as master, running(tmp_path / "s") as slave:
+        for journal in (master, slave):
+            journal.append(epoch(1))
+            journal.append(data(b"same"))
+        master.append(data(b"one"))
+        slave.append(data(b"two"))
+        at = master.end
+        master.append(data(b"next"))
+        with pytest.raises(BadBatch) as caught:
+            slave.append_replica(at, await master.read(at, 1000))
+        assert caught.value.fault is BatchFault.CHAIN
+
+
+async def test_a_control_batch_of_nonsense_is_refused_whole(tmp_path: Path) -> None:
+    async with running(tmp_path / "m") as master, running(tmp_path / "s") as slave:
+        master.append(epoch(1))
+        first = master.append(data(b"x"))
+        draft = control(BatchType.SEAL, b"no topic's setting")
+        at = master.append(draft).position
+        raw = bytearray(await everything(master))
+        # As a peer would make it that knows another CONFIG: right checksums, unknown content.
+        header = headers(bytes(raw[at:]))[0]._replace(type=BatchType.CONFIG)
+        raw[at : at + HEADER_LEN] = seal_header(header)[0]
+        with pytest.raises(BadBatch) as caught:
+            slave.append_replica(Position(0), bytes(raw))
+        assert caught.value.fault is BatchFault.CONTENT
+        assert (slave.end, slave.next_offset(TOPIC, 0)) == (0, 0)
+        assert first.base_offset == 0
+
+
+async def test_a_snap_that_a_slave_would_write_itself_is_not_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decoding a large state is a long pause, and at a roll every broker has it already."""
+    decoded = []
+    real = JournalState.from_snap
+
+    def from_snap(payload: Buffer) -> JournalState:
+        decoded.append(len(payload))
+        return real(payload)
+
+    async with running(tmp_path / "m") as master, running(tmp_path / "s") as slave:
+        master.append(epoch(1))
+        slave.append_replica(slave.end, await master.read(slave.end, 1 << 20))
+        monkeypatch.setattr(JournalState, "from_snap", from_snap)
+        for number in range(300):
+            more = {"producer_id": 1 + number % 7, "base_sequence": number // 7}
+            master.append(data(bytes(1000), queue=number % 3, **more))
+        while slave.end < master.end:
+            slave.append_replica(slave.end, await master.read(slave.end, 1 << 20))
+        assert len(segment_starts(master)) > 4
+        assert not decoded
+        assert slave.state == master.state
+        await slave.wait_durable(slave.end)
+    async with running(tmp_path / "s") as slave:
+        assert slave.state == master.state
+
+
+def segment_starts(journal: Journal) -> list[int]:
+    return [segment.base for segment in journal._parts.store.segments]

@@ -1,0 +1,126 @@
+"""What of its journal a master takes for settled while it has no term open, as a table."""
+
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fmqbroker.replication.shippable_end import Settled
+from fmqcore.cluster import GroupState, Mode
+from fmqcore.words import BrokerId, Epoch, Position
+
+ME, OTHER = BrokerId("g1-0"), BrokerId("g1-1")
+SERVES = GroupState(Mode.MASTER, Epoch(4), master=ME, reader=ME)
+TAKEN = replace(SERVES, mode=Mode.SLAVE_CONSUME, reader=OTHER)
+BACK = replace(TAKEN, mode=Mode.HANDOVER)
+OLD, START, END = Position(10), Position(70), Position(100)
+"""Where the term before the newest began, where that one began, and the journal's end."""
+
+
+@dataclass
+class Doubles:
+    """A journal that ends with the first batches of a term, and the group's state."""
+
+    journal: Any
+    group: Any
+
+    def settled(self) -> Settled:
+        return Settled(ME, self.journal, self.group)
+
+
+def found(state: GroupState, newest: int, committed: int = 0) -> Doubles:
+    epochs = [(Epoch(newest - 1), OLD), (Epoch(newest), START)]
+    journal = SimpleNamespace(
+        end=END,
+        epoch=Epoch(newest),
+        known_commit_end=Position(committed),
+        state=SimpleNamespace(epochs=epochs),
+    )
+    return Doubles(journal, SimpleNamespace(state=SimpleNamespace(value=state)))
+
+
+@pytest.mark.parametrize(
+    ("state", "newest", "committed", "end"),
+    [
+        (SERVES, 5, 0, START),  # its compare-and-set was never made, or another's may come
+        (SERVES, 5, START, START),
+        (SERVES, 5, START + 1, END),  # then it stood, whatever the state says
+        (SERVES, 4, 0, END),  # it stands
+        (SERVES, 3, 0, END),  # it stood
+        (SERVES, 6, 0, END),  # who opened it knew of a term 5: the state was put back
+        (TAKEN, 4, 0, START),  # its number is a takeover's
+        (TAKEN, 5, 0, OLD),  # made on a try whose number is the takeover's
+        (TAKEN, 3, 0, END),
+        (TAKEN, 6, 0, END),
+        (BACK, 3, 0, START),  # the takeover's
+        (BACK, 4, 0, OLD),
+        (BACK, 5, 0, OLD),
+        (BACK, 2, 0, END),
+        (replace(TAKEN, opened=Epoch(2)), 3, 0, START),  # of a claim before the one that stands
+        (replace(TAKEN, opened=Epoch(2)), 3, START + 1, END),
+        (replace(TAKEN, opened=Epoch(3)), 3, 0, END),
+        (replace(BACK, opened=Epoch(1)), 2, 0, START),
+        (replace(SERVES, opened=Epoch(4)), 4, 0, END),
+        (replace(SERVES, opened=Epoch(2), base=Epoch(2)), 3, 0, START),  # mastership taken: no term
+        (GroupState(), 1, 0, END),  # the state was lost, the journal is all there is
+    ],
+)
+def test_what_may_leave_a_master_that_starts(
+    state: GroupState, newest: int, committed: int, end: Position
+) -> None:
+    """F9: no try to open a term, for its number may yet be somebody else's claim."""
+    settled = found(state, newest, committed).settled()
+    assert settled.end == END, "nobody has asked yet"
+    for _ in range(2):
+        settled.look_back()
+        assert settled.end == end
+    assert settled.left_over() is (end < END)
+
+
+def test_a_try_that_was_made_on_another_try_is_not_settled_either() -> None:
+    """A claim passed the number of the first, and its master ended once more before it was back."""
+    it = found(replace(TAKEN, epoch=Epoch(6), opened=Epoch(2)), 5)
+    it.journal.state.epochs[:] = [(Epoch(2), Position(1)), (Epoch(3), OLD), (Epoch(5), START)]
+    settled = it.settled()
+    settled.look_back()
+    assert settled.end == OLD
+
+
+def test_only_what_was_there_at_the_start_can_be_a_try_of_before() -> None:
+    """What was pulled, or appended in a term of mine, others have or may have."""
+    it = found(SERVES, 5)
+    settled = it.settled()
+    settled.all()
+    settled.look_back()
+    assert settled.end == END
+    it.journal.state.epochs.append((Epoch(6), END))
+    it.journal.end = Position(120)
+    it.group.state.value = replace(SERVES, epoch=Epoch(5))
+    settled.look_back()
+    assert settled.end == END
+    settled.all()
+    assert settled.end == it.journal.end
+
+
+@pytest.mark.parametrize(
+    ("state", "left_over"),
+    [
+        (SERVES, True),
+        (replace(SERVES, epoch=Epoch(5)), False),  # its answer was lost, and it stands
+        (replace(SERVES, epoch=Epoch(6)), True),
+        (replace(TAKEN, epoch=Epoch(5)), True),
+        (replace(SERVES, epoch=Epoch(5), master=OTHER, reader=OTHER), True),
+    ],
+)
+def test_a_term_that_stands_is_not_left_over(state: GroupState, left_over: bool) -> None:
+    """It was appended, and who else knows of it is the state alone."""
+    it = found(SERVES, 4)
+    settled = it.settled()
+    assert not settled.left_over()
+    it.journal.state.epochs.append((Epoch(5), END))
+    it.journal.end, it.journal.epoch = Position(120), Epoch(5)
+    it.group.state.value = state
+    settled.look_back()
+    assert settled.end == END
+    assert settled.left_over() is left_over

@@ -1,0 +1,109 @@
+"""A slave's stream whose master is no master any more: of what it said nothing is done (D10)."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fmqbroker.replication.commit_frontier import CommitFrontier
+from fmqbroker.replication.slave_stream import Upstream
+from fmqbroker.replication.view import UpstreamView
+from fmqbroker.replication.wire import LinkBroken
+from fmqbroker.runtime.notifier import Signal
+from fmqcore.cluster import GroupState, Member, Mode, Versioned
+from fmqcore.words import BrokerId, Epoch
+from fmqport.system import SystemClock
+from fmqproto.v1 import replication_pb2 as wire
+
+MASTER = Member(BrokerId("g1-0"), "h:1")
+
+
+class Journal:
+    """Writes down what is done to it."""
+
+    epoch, log_start, end = 1, 0, 100
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+
+    async def truncate(self, position: int) -> None:
+        self.did.append(f"truncate {position}")
+
+    async def reset(self, position: int) -> None:
+        self.did.append(f"reset {position}")
+
+    def append_replica(self, position: int, _: bytes) -> None:
+        self.did.append(f"append {position}")
+
+
+class Said:
+    """A stream on which that comes, and `then` something happens before it is looked at."""
+
+    def __init__(self, message: wire.MasterMessage, then: Any = None) -> None:
+        self.message, self.then = message, then
+        self.cancelled = False
+
+    async def receive(self) -> wire.MasterMessage:
+        if self.then is not None:
+            self.then()
+        return self.message
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def upstream_of(journal: Journal, cutting: asyncio.Lock) -> Upstream:
+    state = Versioned(GroupState(Mode.MASTER, Epoch(1), MASTER.id, MASTER.id), 1)
+    parts: dict[str, Any] = {
+        "settings": SimpleNamespace(broker="g1-1", dead_after_ms=5000),
+        "clock": SystemClock(),
+        "journal": journal,
+        "commit": CommitFrontier(),
+        "group": SimpleNamespace(state=state),
+        "view": UpstreamView(),
+        "changed": Signal(),
+        "master": MASTER,
+        "incarnation": "i",
+        "dial": 1,
+        "cutting": cutting,
+        "report": lambda *_: None,
+    }
+    return Upstream(**parts)
+
+
+@pytest.mark.parametrize(
+    ("action", "done"), [(wire.TRUNCATE_TO, "truncate 64"), (wire.RESET_TO, "reset 64")]
+)
+@pytest.mark.parametrize("mine", [False, True])
+async def test_who_came_to_act_as_master_while_it_waited_cuts_nothing(
+    action: Any, done: str, mine: bool
+) -> None:
+    """A term of mine was opened meanwhile; what is appended for it would go."""
+    journal, cutting = Journal(), asyncio.Lock()
+    upstream = upstream_of(journal, cutting)
+    welcome = wire.MasterMessage(welcome=wire.Welcome(action=action, position=64), epoch=1)
+    async with cutting:
+        agreeing = asyncio.create_task(upstream._agree(Said(welcome)))  # type: ignore[arg-type]
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert journal.did == [], "it waits"
+        if mine:
+            upstream.leave()
+    if mine:
+        with pytest.raises(LinkBroken, match="not my master any more"):
+            await agreeing
+        assert journal.did == []
+    else:
+        await agreeing
+        assert journal.did == [done]
+
+
+async def test_what_was_on_its_way_when_another_came_to_act_as_master_is_not_appended() -> None:
+    journal = Journal()
+    upstream = upstream_of(journal, asyncio.Lock())
+    append = wire.Append(epoch=1, position=100, batches=b"x")
+    said = Said(wire.MasterMessage(append=append, epoch=1), upstream.leave)
+    with pytest.raises(LinkBroken, match="not my master any more"):
+        await upstream._receive(said)  # type: ignore[arg-type]
+    assert journal.did == []

@@ -1,0 +1,196 @@
+"""A suffix that breaks off, and a master that begins from what was lost: it is tried again."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from fmqbroker.failover.transitions import Terms
+from fmqbroker.replication.view import LinkView
+from fmqbroker.replication.wire import LinkBroken, epoch_starts
+from fmqbroker.tests.journal_kit import running
+from fmqbroker.tests.replication.test_reconciliation import CACHED, shorter_master
+from fmqbroker.tests.replication_harness import cluster, until
+from fmqcore.cluster import GroupState
+from fmqcore.replication.reconcile import Action, Decision
+from fmqcore.words import Epoch, Position
+from fmqproto.v1 import replication_pb2 as wire
+
+SEGMENT = 256 * 1024
+
+
+@pytest.mark.parametrize("lost", ["tail", "all", "all, and the slave's log was deleted"])
+async def test_a_slave_that_dies_in_the_middle_of_its_suffix(tmp_path: Path, lost: str) -> None:
+    """A master with an empty disk has made room for it by then, at the slave's log start."""
+    async with cluster(tmp_path, 1, CACHED, dead_after_ms=300, retention_bytes=100_000) as c:
+        slave = c.slaves[0]
+        if "deleted" in lost:
+            c.master.produce(600)
+            await c.equal()
+            await slave.journal.wait_durable(slave.journal.end)
+            await slave.journal.retire(slave.journal.end, c.master.clock.wall_ms())
+            assert slave.journal.log_start > 0
+        _, end = await shorter_master(c, lose=lost[:4].strip(","))
+        await c.master.start()
+        held: list[Any] = []
+
+        def hang(message: Any) -> list[Any]:
+            if message.HasField("welcome") and not held:
+                held.append(message)
+                slave.tap.open.clear()  # says nothing more
+            return [message]
+
+        slave.tap.change = hang
+        await slave.start()
+        await until(lambda: held)
+        await until(lambda: not c.master.master._streams.of(slave.name))
+        slave.tap.open.set()
+        await until(lambda: c.master.journal.durable_end == end)
+
+
+async def test_a_master_whose_state_was_lost_is_followed_all_the_same(tmp_path: Path) -> None:
+    """Its journal knows newer terms than ZooKeeper does, and tells them: it is no old master."""
+    async with cluster(tmp_path) as c:
+        c.master.produce()
+        await c.equal()
+        for node in c.nodes:
+            await node.stop()
+        c.zoo.history[:] = [GroupState()]
+        for node in c.nodes:
+            await node.start()
+        await until(lambda: c.slaves[0].slave.upstream.caught_up)
+
+
+class LastWord:
+    """A slave's stream whose last message is read just as another broker becomes the master."""
+
+    peer = "test"
+
+    def __init__(
+        self,
+        messages: list[wire.SlaveMessage],
+        before_last: Callable[[], None] = lambda: None,
+        on_send: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._messages, self._before_last, self._on_send = messages, before_last, on_send
+
+    async def receive(self) -> wire.SlaveMessage:
+        message = self._messages.pop(0)
+        if not self._messages:
+            self._before_last()
+        return message
+
+    async def send(self, message: Any) -> None:
+        """It takes everything."""
+        self._on_send()
+
+    async def done_sending(self) -> None:
+        """Never asked for."""
+
+    def cancel(self) -> None:
+        """What was read before is in the hands of the reader already."""
+
+
+async def test_nothing_is_pulled_for_who_is_master_no_more(tmp_path: Path) -> None:
+    """R2: from that moment on my journal grows by what the new master sends."""
+    async with cluster(tmp_path, 1, CACHED) as c:
+        slave = c.slaves[0]
+        kept, end = await shorter_master(c)
+        async with running(slave.path, segment_bytes=SEGMENT) as journal:
+            hello = wire.Hello(
+                cluster="c",
+                group="g1",
+                broker=slave.name,
+                epochs=epoch_starts(journal.state.epochs),
+                end=end,
+                last_header_crc=journal.last_header_crc,
+            )
+            suffix = wire.Suffix(
+                position=kept, batches=await journal.read(Position(kept), SEGMENT), last=True
+            )
+        await c.master.start()
+        messages = [wire.SlaveMessage(hello=hello), wire.SlaveMessage(suffix=suffix)]
+        stream = LastWord(messages, lambda: c.master.group.acts_as_master(slave.name))
+        with pytest.raises(LinkBroken):
+            await c.master.master.serve(stream)
+        assert c.master.journal.end == kept
+
+
+async def test_no_room_is_made_for_who_is_master_no_more(tmp_path: Path) -> None:
+    """Its journal was empty when it asked for the suffix: by now it begins where another's does."""
+    async with cluster(tmp_path, 1, CACHED) as c:
+        slave = c.slaves[0]
+        await shorter_master(c, lose="all")
+        hello = wire.Hello(
+            cluster="c",
+            group="g1",
+            broker=slave.name,
+            epochs=epoch_starts([(Epoch(1), Position(SEGMENT))]),
+            log_start=SEGMENT,
+            durable_end=2 * SEGMENT,
+            end=2 * SEGMENT,
+        )
+        await c.master.start()
+        stream = LastWord(
+            [wire.SlaveMessage(hello=hello)],
+            on_send=lambda: c.master.group.acts_as_master(slave.name),
+        )
+        with pytest.raises(LinkBroken):
+            await c.master.master.serve(stream)
+        assert (c.master.journal.log_start, c.master.journal.end) == (0, 0)
+
+
+async def test_what_gives_way_goes_with_who_gave_it(tmp_path: Path) -> None:
+    """Row 13 of reconcile: the others are to say Hello again, to a journal that is another one."""
+    async with cluster(tmp_path, 2) as c:
+        first, second = (slave.name for slave in c.slaves)
+        c.master.produce()
+        await c.committed()
+        master, journal = c.master.master, c.master.journal
+        master.close_writes()
+        assert not master._yields_to(), "it was not emptied"
+        journal.doubts.anew = True
+        assert not master._yields_to(), "R5: it knows some of what it has as committed"
+        master._commit.commit_end = Position(0)
+        assert master._yields_to() == c.isr == {first, second}
+        c.zoo.set_state(replace(c.zoo.history[-1], isr=frozenset()))
+        assert master._yields_to() == {first, second}, "nobody is known to have all"
+        c.zoo.set_state(replace(c.zoo.history[-1], isr=frozenset(), reader=first))
+        assert master._yields_to() == {first}
+        decision = Decision(Action.SEND_SUFFIX, Position(64), instead=True)
+        async with master.reconciling:
+            for slave in c.slaves:
+                slave.tap.open.clear()
+            assert master.links[second].heard
+            await master.make_room(master._streams._links[first], decision)
+            assert (journal.log_start, journal.end) == (64, 64)
+            assert [link.broker for link in master._streams] == [first]
+            assert master.links[first].heard
+            assert not master.links[second].heard
+
+
+async def test_no_term_is_opened_on_what_has_given_way_meanwhile() -> None:
+    """It was decided by what somebody had given, and that went while another's was pulled."""
+    heard = LinkView(heard=True)
+    master = SimpleNamespace(links={"a": heard, "b": heard}, reconciling=asyncio.Lock())
+    terms = Terms(cast(Any, SimpleNamespace(master=master)))
+    async with master.reconciling:
+        opening = asyncio.create_task(terms.open(GroupState(), 1))
+        await asyncio.sleep(0)
+        master.links["b"] = LinkView()
+    assert await opening is False
+
+
+async def test_what_forbids_to_pull(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as c:
+        slave, master = c.slaves[0], c.master.master
+        link = master._streams._links[slave.name]
+        assert "a term was opened" in master.cannot_pull(link)
+        master.close_writes()
+        assert not master.cannot_pull(link)
+        c.master.group.acts_as_master(slave.name)
+        assert "counts no more" in master.cannot_pull(link)

@@ -1,0 +1,122 @@
+"""An emptied master makes room for a suffix: what if that breaks off, or is none."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmqbroker.journal import truncation as cutting
+from fmqbroker.replication.wire import epoch_starts
+from fmqbroker.tests.replication.test_reconciliation import CACHED, shorter_master
+from fmqbroker.tests.replication_harness import cluster, until
+from fmqcore.words import Epoch, Position
+from fmqproto.v1 import replication_pb2 as wire
+
+SEGMENT = 256 * 1024
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["it finds that", "it sends it"])
+async def test_a_slave_with_damage_at_its_start_keeps_nobody_from_an_emptied_master(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """A byte of a sealed segment has rotted, which no start reads; the other slave is sound."""
+    async with cluster(tmp_path, 2, CACHED, dead_after_ms=60_000, segment_bytes=64 * 1024) as c:
+        bad, good = c.slaves
+        await c.equal()
+        _, end = await shorter_master(c, lose="all")
+        await good.reaches(end)
+        await good.stop()
+        (first, *_) = sorted(p for p in bad.path.iterdir() if p.stat().st_size == 64 * 1024)
+        with first.open("r+b") as file:
+            file.seek(20_000)
+            was = file.read(1)
+            file.seek(20_000)
+            file.write(bytes([was[0] ^ 1]))
+        told: list[wire.Action] = []
+
+        def note(message: wire.MasterMessage) -> list[wire.MasterMessage]:
+            if message.HasField("welcome"):
+                told.append(message.welcome.action)
+            return [message]
+
+        bad.tap.change = note
+        await c.master.start()
+        await bad.start()
+        if not known:
+            monkeypatch.setattr(bad.journal, "read_sound", bad.journal.read)
+        await until(lambda: told)
+        await good.start()
+        await until(lambda: c.master.journal.end == end)
+        assert wire.APPEND_FROM not in told
+        assert bool(bad.journal.damage) is known
+
+
+class Says:
+    """A stream of a slave that says Hello, and then nothing."""
+
+    peer = "test"
+
+    def __init__(self, hello: wire.Hello) -> None:
+        self._left = [wire.SlaveMessage(hello=hello)]
+        self.told: list[wire.Action] = []
+
+    async def receive(self) -> Any:
+        if not self._left:
+            await asyncio.Event().wait()
+        return self._left.pop(0)
+
+    async def send(self, message: Any) -> None:
+        self.told.append(message.welcome.action)
+
+    async def done_sending(self) -> None:
+        """Nobody listens."""
+
+    def cancel(self) -> None:
+        """As well."""
+
+
+async def test_room_that_is_made_is_settled_also_if_the_stream_is_cancelled_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster(tmp_path, 2, CACHED, in_sync=False, dead_after_ms=60_000) as c:
+        for slave in c.slaves:
+            await slave.stop()
+        first, second = (slave.name for slave in c.slaves)
+        state = replace(c.zoo.history[-1], isr=frozenset({second}), master=c.master.name)
+        c.zoo.set_state(state)
+        real, reached = cutting.reset, asyncio.Event()
+
+        async def slow(*args: Any) -> None:
+            reached.set()
+            await asyncio.sleep(0.1)  # many files
+            await real(*args)
+
+        monkeypatch.setattr(cutting, "reset", slow)
+
+        def hello(dial: int) -> wire.Hello:
+            return wire.Hello(
+                cluster="c",
+                group="g1",
+                broker=first,
+                incarnation="x",
+                dial=dial,
+                epochs=epoch_starts([(Epoch(1), Position(SEGMENT + 200))]),
+                log_start=SEGMENT,
+                durable_end=2 * SEGMENT,
+                end=2 * SEGMENT,
+            )
+
+        serving = asyncio.create_task(c.master.master.serve(Says(hello(1))))
+        await reached.wait()
+        serving.cancel()  # as the server does when the peer is gone
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        assert (c.master.journal.log_start, c.master.journal.end) == (SEGMENT, SEGMENT)
+        again = Says(hello(2))
+        serving = asyncio.create_task(c.master.master.serve(again))
+        await until(lambda: again.told)
+        serving.cancel()
+        await asyncio.wait([serving])
+        assert again.told == [wire.SEND_SUFFIX]

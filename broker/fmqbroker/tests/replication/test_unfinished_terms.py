@@ -1,0 +1,207 @@
+"""A master that ended in the middle of opening a term: what becomes of the try in its journal."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fmqbroker.tests.journal_kit import epoch, running
+from fmqbroker.tests.replication.test_reconciliation import actions, slave_ahead
+from fmqbroker.tests.replication_harness import Cluster, Node, cluster, until
+from fmqcore.cluster import GroupState, Mode
+from fmqcore.words import Epoch, Position
+from fmqproto.v1 import replication_pb2 as wire
+
+SEGMENT = 256 * 1024
+
+
+async def try_and_end(c: Cluster) -> tuple[int, bytes]:
+    """The master ends between its EPOCH batch and the compare-and-set; where, and the batch."""
+    await c.master.stop(crash=True)
+    async with running(c.master.path, crash=True, segment_bytes=SEGMENT) as journal:
+        start = journal.end
+        await journal.wait_durable(journal.append(epoch(c.zoo.history[-1].epoch + 1)).end)
+        return start, await journal.read(start, SEGMENT)
+
+
+def claimed(state: GroupState, reader: Node) -> GroupState:
+    """The next term is a slave's, which serves the reads."""
+    term = Epoch(state.epoch + 1)
+    return replace(state, mode=Mode.SLAVE_CONSUME, epoch=term, reader=reader.name)
+
+
+async def level(c: Cluster) -> None:
+    """The slave is welcome at its master, as that runs now, and has all that is for it.
+
+    As the master sees it: a slave may take a while to notice that the one before has ended.
+    """
+    master, slave = c.master.master, c.slaves[0].name
+
+    def seen() -> bool:
+        link = master.links.get(slave)
+        return link is not None and link.connected and link.received_end == master.ship_end()
+
+    await until(seen, "linked, and level")
+
+
+async def comes_to_serve(c: Cluster) -> None:
+    """The slave is welcome at its master, which opens a term then, as failover does it."""
+    await level(c)
+    async with c.master.master.reconciling:
+        await c.master.open_term()
+    c.master.produce()
+    await c.in_sync()
+    await c.committed()
+    await c.equal()
+
+
+async def test_a_try_does_not_leave_its_master_after_a_restart_either(tmp_path: Path) -> None:
+    """F9: its number may still be given to another's claim, and is."""
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        c.master.produce()
+        await c.equal()
+        start, _ = await try_and_end(c)
+        told: list[wire.MasterMessage] = []
+
+        def note(message: wire.MasterMessage) -> list[wire.MasterMessage]:
+            told.append(message)
+            return [message]
+
+        slave.tap.change = note
+        await c.master.start()
+        await level(c)
+        assert slave.journal.end == start
+        before = c.zoo.history[-1].epoch
+        assert {message.epoch for message in told} == {before}, "its number is not told either"
+        assert {e.epoch for message in told for e in message.welcome.epochs} == {before}
+        slave.tap.change = lambda message: [message]
+        await slave.stop()
+        c.zoo.set_state(claimed(c.zoo.history[-1], slave))
+        await slave.start()
+        await comes_to_serve(c)
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["nobody claimed", "its number is a claim's"])
+async def test_a_try_that_a_slave_has_is_no_try_any_more(tmp_path: Path, taken: bool) -> None:
+    """Shipped by a master of before: it was asked of the slave and cut again, without end."""
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        c.master.produce()
+        await c.equal()
+        start, batch = await try_and_end(c)
+        await slave.stop()
+        async with running(slave.path, segment_bytes=SEGMENT) as journal:
+            journal.append_replica(journal.end, batch)
+        if taken:
+            c.zoo.set_state(claimed(c.zoo.history[-1], slave))
+        await c.master.start()
+        await slave.start()
+        await comes_to_serve(c)
+        assert slave.journal.end > start
+
+
+async def test_a_term_in_which_was_committed_is_no_try_whatever_the_state_says(
+    tmp_path: Path,
+) -> None:
+    """ZooKeeper was put back to the term before."""
+    async with cluster(tmp_path) as c:
+        before = c.zoo.history[-1]
+        await c.master.open_term()
+        end = c.master.produce()
+        await c.in_sync()
+        await c.committed()
+        await c.equal()
+        await c.master.stop()
+        c.zoo.set_state(before)
+        await c.master.start()
+        await level(c)
+        assert c.master.master.ship_end() == end
+        await comes_to_serve(c)
+
+
+async def test_a_hello_that_waited_while_a_term_was_opened_cuts_no_try_that_may_stand(
+    tmp_path: Path,
+) -> None:
+    """The compare-and-set got no answer, and the slave is ahead of where the try begins."""
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        await slave_ahead(c)
+        told: list[tuple[int, wire.Action]] = []
+
+        def note(message: wire.MasterMessage) -> list[wire.MasterMessage]:
+            if message.HasField("welcome"):
+                told.append((slave.tap.dials, message.welcome.action))
+            return [message]
+
+        slave.tap.change = note
+        slave.tap.open.set()
+        async with c.master.master.reconciling:  # a term is being opened
+            await slave.start()
+            await until(lambda: list(c.master.master._streams), "its Hello waits")
+            dials = slave.tap.dials
+            c.master.journal.append(epoch(2))
+            c.master.group.unsettled = True
+        tried = c.master.journal.end
+        await until(lambda: told)
+        assert (told[0], c.master.journal.end) == ((dials, wire.REJECT), tried)
+        c.zoo.set_state(replace(c.zoo.history[-1], epoch=Epoch(2), isr=frozenset()))  # it stands
+        await comes_to_serve(c)
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["still open", "over"])
+async def test_what_was_appended_in_a_term_that_stood_is_settled(
+    tmp_path: Path, over: bool
+) -> None:
+    """The master has heard of a claim by now, and its slave has not: both go on as they were."""
+    async with cluster(tmp_path) as c:
+        slave, told = c.slaves[0], actions(c)
+        c.master.produce()
+        await c.equal()
+        slave.group.blind = True
+        if over:
+            c.master.master.close_writes()
+        c.zoo.set_state(claimed(c.zoo.history[-1], slave))
+        slave.tap.cut()
+        await until(lambda: told)
+        assert told[0] == wire.APPEND_FROM
+        assert c.master.master.ship_end() == c.master.journal.end
+        if over:
+            await comes_to_serve(c)
+
+
+@pytest.mark.parametrize("claims", [1, 2, 3])
+async def test_a_try_is_one_however_many_claims_were_made_since(
+    tmp_path: Path, claims: int
+) -> None:
+    """The reader has more, which it may have shown: it is pulled, not refused for ever."""
+    async with cluster(tmp_path) as c:
+        slave = c.slaves[0]
+        end = await slave_ahead(c)
+        await c.master.stop(crash=True)
+        before = c.zoo.history[-1]
+        async with running(c.master.path, crash=True, segment_bytes=256 * 1024) as journal:
+            assert journal.end < end
+            await journal.wait_durable(journal.append(epoch(before.epoch + 1)).end)
+        for _ in range(claims):  # it was cut off from ZooKeeper, or started anew, and claimed again
+            state = c.zoo.history[-1]
+            term = Epoch(state.epoch + 1)
+            c.zoo.set_state(
+                replace(
+                    state,
+                    mode=Mode.SLAVE_CONSUME,
+                    epoch=term,
+                    reader=slave.name,
+                    opened=before.epoch,
+                    served_end=Position(end),
+                )
+            )
+        slave.tap.open.set()
+        await c.master.start()
+        await slave.start()
+        links = c.master.master.links
+        await until(
+            lambda: slave.name in links and (links[slave.name].heard or links[slave.name].refused)
+        )
+        assert not links[slave.name].refused
+        assert c.master.journal.durable_end == end

@@ -1,0 +1,214 @@
+"""With 10,000 queues and 20 consumer groups no call holds the loop for long."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from fmqbroker.admin.service import AdminService
+from fmqbroker.app.health import Health
+from fmqbroker.app.metrics import Metrics
+from fmqbroker.cluster.view import ClusterView
+from fmqbroker.tests.admin.test_admin import admin_of
+from fmqbroker.tests.consume_harness import ME, Rig, running
+from fmqbroker.tests.longest_turn import MOST_LINES, turns_counted
+from fmqbroker.tests.seen_harness import running_of
+from fmqcore.cluster import TopicConfig, TopicGroup
+from fmqcore.journal.offsets import OffsetEntry, OffsetKey
+from fmqcore.words import GroupName, Offset, TopicId
+from fmqproto.v1 import client_pb2
+from fmqproto.v1.admin_pb2 import (
+    DeleteGroupRequest,
+    OffsetsAfter,
+    OffsetsRequest,
+    SeekRequest,
+    StatusRequest,
+)
+
+QUEUES, GROUPS, WIDE = 10_000, 20, 1000
+"""One topic in ten is a wide one: 4 of 1,000 queues, and 750 of 8."""
+
+
+class Full(NamedTuple):
+    """A broker with all of that."""
+
+    rig: Rig
+    admin: AdminService
+    metrics: Metrics
+    topics: list[TopicConfig]
+
+
+def topics_of() -> list[TopicConfig]:
+    sizes = [WIDE] * 4 + [8] * ((QUEUES - 4 * WIDE) // 8)
+    return [
+        TopicConfig(f"t{n:04}", TopicId(n), (TopicGroup(GroupName("g1"), size),))
+        for n, size in enumerate(sizes, 1)
+    ]
+
+
+@pytest.fixture(scope="module")
+def entries() -> dict[OffsetKey, OffsetEntry]:
+    return {
+        OffsetKey(f"group-{g:02}", topic.id, queue): OffsetEntry(1 << 32, Offset(0))
+        for topic in topics_of()
+        for queue in range(topic.queues_in(GroupName("g1")))
+        for g in range(GROUPS)
+    }
+
+
+@pytest.fixture
+async def full(tmp_path: Path, entries: dict[OffsetKey, OffsetEntry]) -> AsyncIterator[Full]:
+    async with running(Rig(tmp_path, segment_bytes=64 * 1024 * 1024)) as rig:
+        topics = topics_of()
+        rig.cluster.set(*topics)
+        for key, entry in entries.items():
+            rig.journal.state.offsets[key] = entry
+        for topic in topics:
+            for queue in range(topic.queues_in(GroupName("g1"))):
+                rig.journal.state.next_offsets[topic.id, queue] = Offset(0)
+        health = Health(rig.disk, rig.clock)
+        health.stage, health.running = "", running_of(rig)
+        admin = admin_of(rig)
+        yield Full(rig, admin, Metrics(rig.settings, health), topics)
+
+
+async def all_rows(full: Full) -> None:
+    reply = await full.admin.offsets(OffsetsRequest())
+    assert len(reply.queues) == QUEUES * GROUPS
+
+
+async def a_page(full: Full) -> None:
+    last = full.topics[-1]
+    after = OffsetsAfter(topic=last.name, queue_id=7, group="group-18")
+    reply = await full.admin.offsets(OffsetsRequest(most=5, after=after))
+    assert [row.group for row in reply.queues] == ["group-19"]
+
+
+async def one_group(full: Full) -> None:
+    reply = await full.admin.offsets(OffsetsRequest(group="group-07"))
+    assert len(reply.queues) == QUEUES
+
+
+async def one_topic(full: Full) -> None:
+    reply = await full.admin.offsets(OffsetsRequest(topic="t0001"))
+    assert len(reply.queues) == WIDE * GROUPS
+
+
+async def a_group_on_a_topic(full: Full) -> None:
+    reply = await full.admin.offsets(OffsetsRequest(topic="t0001", group="group-07"))
+    assert len(reply.queues) == WIDE
+
+
+async def a_seek(full: Full) -> None:
+    reply = await full.admin.seek(SeekRequest(topic="t0001", group="group-07", by_offset=True))
+    assert len(reply.queues) == WIDE
+
+
+async def a_seek_of_a_live_group(full: Full) -> None:
+    assert full.rig.fetch.groups.get("group-07", full.topics[0].id)
+    await a_seek(full)
+
+
+async def a_deletion(full: Full) -> None:
+    reply = await full.admin.delete_group(DeleteGroupRequest(group="group-07"))
+    assert reply.deleted == QUEUES
+
+
+async def a_status(full: Full) -> None:
+    assert (await full.admin.status(StatusRequest())).broker == ME
+
+
+async def a_scrape(full: Full) -> None:
+    text = await full.metrics.text()
+    assert text.count(b"\nfmq_consumer_lag_messages{") == len(full.topics) * GROUPS
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        all_rows,
+        a_page,
+        one_group,
+        one_topic,
+        a_group_on_a_topic,
+        a_seek,
+        a_seek_of_a_live_group,
+        a_deletion,
+        a_status,
+        a_scrape,
+    ],
+)
+async def test_no_call_holds_the_loop_for_long(
+    full: Full, call: Callable[[Full], Awaitable[None]]
+) -> None:
+    async def made() -> None:
+        await call(full)
+
+    if call is a_seek_of_a_live_group:
+        groups, begin = full.rig.fetch.groups, client_pb2.START_EARLIEST
+        await groups.ensure("group-07", full.topics[0], begin, 0)
+        await groups.stored()
+    with turns_counted() as turns:
+        await asyncio.create_task(made())
+    assert 0 < turns.longest <= MOST_LINES, turns.where
+
+
+async def test_a_commit_wakes_starved_queues_in_short_turns(full: Full) -> None:
+    """80,000 queues of consumer groups wait for something new; one gets it."""
+    groups, commit = full.rig.fetch.groups, full.rig.commit
+    for topic in full.topics[:4]:
+        for g in range(GROUPS):
+            begin = client_pb2.START_EARLIEST
+            group = await groups.ensure(f"group-{g:02}", topic, begin, 0)
+            group.starved = {q: ((topic.id, q), Offset(0)) for q in range(WIDE)}
+    full.rig.produce(WIDE - 1, b"x", topic=full.topics[3].id)
+    waiting = groups.get("group-19", full.topics[3].id)
+    assert waiting is not None
+
+    async def woken() -> None:
+        end = full.rig.journal.end
+        commit.advance(end, end)
+        while WIDE - 1 in waiting.starved:
+            await asyncio.sleep(0)
+
+    with turns_counted() as turns:
+        await asyncio.create_task(woken())
+    assert len(waiting.starved) == WIDE - 1
+    assert 0 < turns.longest <= MOST_LINES, turns.where
+
+
+async def test_changed_topics_reach_groups_in_short_turns(full: Full) -> None:
+    """Two thousand consumer groups look at their topics; one of those is gone."""
+    groups, begin = full.rig.fetch.groups, client_pb2.START_EARLIEST
+    for topic in full.topics[4:104]:
+        for g in range(GROUPS):
+            await groups.ensure(f"group-{g:02}", topic, begin, 0)
+    last = full.topics[103]
+
+    async def followed() -> None:
+        full.rig.cluster.set(*(topic for topic in full.topics if topic is not last))
+        while groups.get("group-19", last.id) is not None:
+            await asyncio.sleep(0)
+
+    with turns_counted() as turns:
+        await asyncio.create_task(followed())
+    assert groups.get("group-19", full.topics[102].id) is not None
+    assert 0 < turns.longest <= MOST_LINES, turns.where
+
+
+async def test_routes_of_ten_thousand_topics_take_short_turns() -> None:
+    view = ClusterView(None, "c")  # type: ignore[arg-type]  # nothing is read
+    parts = TopicGroup(GroupName("g1"), 1), TopicGroup(GroupName("g2"), 1)
+    names = [f"t{n:05}" for n in range(10_000)]
+    view.topics = {name: TopicConfig(name, TopicId(n), parts) for n, name in enumerate(names, 1)}
+    replies: list[client_pb2.RouteReply] = []
+
+    async def asked() -> None:
+        replies.append(await view.routes(()))
+
+    with turns_counted() as turns:
+        await asyncio.create_task(asked())
+    assert [topic.name for topic in replies[0].topics] == names
+    assert 0 < turns.longest <= MOST_LINES, turns.where

@@ -1,0 +1,145 @@
+"""What a broker that starts again remembers of its lives before, and of their promises (F3)."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fmqbroker.replication.slave import SlaveReplication
+from fmqbroker.serving.identity import Identity, begin, forget_promises
+from fmqcore.cluster import LiveBroker
+from fmqcore.errors import Unavailable
+from fmqcore.failover.claims import promise_ms
+from fmqcore.journal.incarnations import INCARNATIONS
+from fmqcore.words import BrokerId, Epoch, Position
+from fmqport.files import FileDisk
+
+ME, HOME, NOW_MS = BrokerId("g1-1"), "dev/g1", 1_000_000
+GROUP: Any = SimpleNamespace(home=HOME, live={}, session_timeout_ms=2000)
+
+
+class Clock:
+    """Stands if nobody moves it; says how long somebody would have slept."""
+
+    def __init__(self) -> None:
+        self.slept_s: list[float] = []
+        self.now_ms = NOW_MS
+        self._drawn = 0
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def random_id(self) -> int:
+        self._drawn += 1
+        return self._drawn
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept_s.append(seconds)
+
+
+async def live(directory: Path, grant_ms: int, clock: Any, *, long: bool = False) -> Identity:
+    """A life that promises for so long; `long`: longer than any promise before it."""
+    disk = FileDisk(str(directory))
+    try:
+        identity = await begin(ME, GROUP, disk, clock, grant_ms)
+        if long:
+            await forget_promises(identity, GROUP, disk, clock, grant_ms)
+        return identity
+    finally:
+        await disk.close()
+
+
+@pytest.mark.parametrize(
+    ("lives", "granted_ms"),
+    [
+        ([1500], 1500),
+        ([1500, 1500], 1500),
+        ([1500, 9000], 9000),
+        ([9000, 1500], 9000),  # what it promised may still run
+        ([9000, 1500, 1500, 1500], 9000),  # none of them lasted until it was over
+    ],
+)
+async def test_the_longest_promise_that_may_still_run(
+    tmp_path: Path, lives: list[int], granted_ms: int
+) -> None:
+    clock: Any = Clock()
+    found = [await live(tmp_path, grant_ms, clock) for grant_ms in lives]
+    assert found[-1].granted_ms == granted_ms
+    assert found[-1].earlier == ({found[-2].incarnation} if len(found) > 1 else set())
+
+
+async def test_a_promise_is_forgotten_when_it_is_over(tmp_path: Path) -> None:
+    clock: Any = Clock()
+    await live(tmp_path, 9000, clock, long=True)
+    assert clock.slept_s == [], "there is nothing longer than its own"
+    second = await live(tmp_path, 1500, clock, long=True)
+    assert clock.slept_s == [promise_ms(9000) / 1000]
+    third = await live(tmp_path, 1500, clock)
+    assert (second.granted_ms, third.granted_ms) == (9000, 1500)
+    assert third.earlier == {second.incarnation, *second.earlier}
+
+
+async def test_whose_node_stands_is_remembered_until_it_went(tmp_path: Path) -> None:
+    """A life that ends before it has replaced the node: the next one need not wait for it to go."""
+    clock: Any = Clock()
+    first = await live(tmp_path, 1500, clock)
+    node = LiveBroker(ME, first.incarnation, "h:1", Epoch(1), Position(0))
+    GROUP.live[ME] = node
+    try:
+        second = await live(tmp_path, 1500, clock)
+        third = await live(tmp_path, 1500, clock)
+    finally:
+        del GROUP.live[ME]
+    assert third.earlier == {first.incarnation, second.incarnation}
+
+
+class Away(SimpleNamespace):
+    """A stranger's node stands, and ZooKeeper gives no answer for a while; then it is gone."""
+
+    def __init__(self, clock: Any) -> None:
+        node = LiveBroker(ME, "stranger", "h:1", Epoch(1), Position(0))
+        super().__init__(home=HOME, live={ME: node}, session_timeout_ms=2000, clock=clock)
+        self.asked = 0
+
+    async def refresh(self) -> None:
+        self.asked += 1
+        self.clock.now_ms += 1500
+        if self.asked < 9:
+            raise Unavailable("cut")
+        self.live.clear()
+
+
+async def test_a_session_does_not_run_out_while_zookeeper_is_away(tmp_path: Path) -> None:
+    """A broker that starts in an outage would refuse, though its name is free in a moment."""
+    clock: Any = Clock()
+    group: Any = Away(clock)
+    disk = FileDisk(str(tmp_path))
+    try:
+        assert (await begin(ME, group, disk, clock, 1500)).incarnation
+    finally:
+        await disk.close()
+    assert group.asked == 9
+
+
+@pytest.mark.parametrize("line", ["grant_ms=", "grant_ms=x", "grant_ms=-9000", ""])
+async def test_a_directory_that_says_nothing_of_it(tmp_path: Path, line: str) -> None:
+    """Of an older version, or spoilt: nothing is known, and nobody is kept from starting."""
+    (tmp_path / INCARNATIONS).write_text(f"{HOME}\n{line}\nabc\n")
+    clock: Any = Clock()
+    found = await live(tmp_path, 1500, clock)
+    assert found.granted_ms == 1500
+    assert found.earlier == {"abc"}
+
+
+@pytest.mark.parametrize(("granted_ms", "longest_ms"), [(0, 800), (800, 800), (9000, 9000)])
+def test_who_starts_claims_nothing_before_that_is_over(granted_ms: int, longest_ms: int) -> None:
+    commit: Any = SimpleNamespace(advance=lambda *_: None)
+    journal: Any = SimpleNamespace(known_commit_end=0, end=0)
+    group: Any = SimpleNamespace(on_master=lambda _: None)
+    settings: Any = SimpleNamespace(broker="g1-1", grant_ms=800, redial_min_ms=1)
+    clock: Any = Clock()
+    none: Any = None
+    parts = (settings, clock, none, journal, commit, group)
+    slave = SlaveReplication(*parts, "i", None, granted_ms)
+    assert slave.upstream.promised_until_ms == NOW_MS + promise_ms(longest_ms)

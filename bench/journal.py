@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from fmqcore.batch import BatchType, batch_len, encode_header, padding, parse_header
-from fmqcore.crc import crc32c
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import BatchType, batch_len, encode_header, padding, parse_header
+from fmqcore.ids import Epoch, Offset, Position, TopicId
 from fmqcore.journal.checkpoint import Checkpoint, encode_checkpoint
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.segments import (
@@ -16,7 +17,6 @@ from fmqcore.journal.segments import (
     snap_batch,
 )
 from fmqcore.journal.state import JournalState
-from fmqcore.words import Epoch, Offset, Position, TopicId
 
 SEGMENT: Final = 128 * 1024 * 1024
 _TOPIC: Final = TopicId(7)

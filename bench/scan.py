@@ -17,13 +17,13 @@ from typing import Annotated
 
 import typer
 
-from fmqcore.batch import BatchType, batch_len, encode_header, padding
-from fmqcore.columns import encode
-from fmqcore.crc import crc32c
+from fmqcore.batch.columns import encode
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import BatchType, batch_len, encode_header, padding
+from fmqcore.ids import Epoch, Offset, Position, TopicId
 from fmqcore.journal.segments import Segment, eof_batch, fits, segment_name, snap_batch
 from fmqcore.journal.state import JournalState
 from fmqcore.scan.headers import ScanRange, scan_headers
-from fmqcore.words import Epoch, Offset, Position, TopicId
 from fmqspark.check.job import Options, run_check
 from fmqspark.check.rows import Level
 from fmqspark.engines import LocalEngine

@@ -28,9 +28,9 @@ import typer
 
 from bench.journal import SEGMENT, JournalFile
 from fmqclient.dev.flights import ALL, flights
-from fmqcore.batch import batch_len
-from fmqcore.columns import encode
-from fmqcore.scan.select import Wanted
+from fmqcore.batch.columns import encode
+from fmqcore.batch.header import batch_len
+from fmqcore.scan.selection import Wanted
 from fmqspark.check.rows import Level
 from fmqspark.engines import Engine, open_engine
 from fmqspark.files import Throttle

@@ -10,9 +10,9 @@ position bytes of a journal.
 from enum import Enum
 from typing import NamedTuple
 
-from fmqcore.cluster import Mode
+from fmqcore.ids import Permission
 from fmqcore.policy import AckPolicy
-from fmqcore.words import Permission
+from fmqcore.zk.group_state import Mode
 
 
 class Place(NamedTuple):

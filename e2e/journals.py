@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 from e2e.events import Place
 from e2e.values import record_of
-from fmqcore.batch import BatchHeader, BatchType
-from fmqcore.columns import BadColumns, decode
-from fmqcore.crc import Buffer
+from fmqcore.batch.columns import BadColumns, decode
+from fmqcore.batch.control import decode_epoch
+from fmqcore.batch.crc import Buffer
+from fmqcore.batch.header import BatchHeader, BatchType
 from fmqcore.errors import Malformed
+from fmqcore.ids import Position
 from fmqcore.journal.checkpoint import decode_checkpoint
-from fmqcore.journal.control import decode_epoch
 from fmqcore.journal.scan import Blank, Cursor, Fault, Scan, begin_next
 from fmqcore.journal.segments import CHECKPOINT, segment_base
 from fmqcore.journal.state import JournalState
-from fmqcore.words import Position
 
 NamedBytes = tuple[str, Buffer]
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from bench import journal
-from fmqcore.columns import encode
+from fmqcore.batch.columns import encode
 from fmqcore.journal.segments import MIN_SEGMENT
-from fmqcore.scan.select import Wanted
+from fmqcore.scan.selection import Wanted
 from fmqspark.check.job import Options, run_check
 from fmqspark.check.rows import Level
 from fmqspark.engines import LocalEngine

@@ -25,8 +25,9 @@ from fmqcore.errors import (
     UnknownTopic,
     error_of,
 )
+from fmqcore.ids import GroupName, Permission
+from fmqcore.names import require_name
 from fmqcore.routing import GroupRoute, candidates
-from fmqcore.words import GroupName, Permission, require_name
 from fmqport.clock import Clock
 from fmqport.methods import (
     ALTER_TOPIC,

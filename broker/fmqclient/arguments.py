@@ -4,10 +4,10 @@ before anything is sent. No state, nothing on disk.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fmqcore.columns import encode_headers
+from fmqcore.batch.columns import encode_headers
 from fmqcore.errors import InvalidArgument
+from fmqcore.ids import GroupName
 from fmqcore.routing import Place
-from fmqcore.words import GroupName
 
 Headers = Mapping[str, str | bytes]
 

@@ -22,7 +22,7 @@ from fmqclient.producer import Producer
 from fmqclient.routes import Routes
 from fmqclient.settings import ConsumerSettings, ProducerSettings, Start
 from fmqclient.tasks import CANCELLED
-from fmqcore.batch import MAX_PAYLOAD, MAX_RECORDS
+from fmqcore.batch.header import MAX_PAYLOAD, MAX_RECORDS
 from fmqcore.errors import Unavailable
 from fmqport.clock import Clock
 from fmqport.system import SystemClock

@@ -25,8 +25,8 @@ from fmqclient.settings import ConsumerSettings, Start
 from fmqclient.tasks import CANCELLED
 from fmqclient.track import Track
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
+from fmqcore.ids import GroupName
 from fmqcore.routing import Place
-from fmqcore.words import GroupName
 from fmqport.clock import Clock
 
 _CLOSED: Final = "the consumer was closed: acks that were not stored by then may not be"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from fmqclient.message import Acker, Chunk, Message
 from fmqclient.track import Track
 from fmqcore.consume.ranges import Range, RangeSet
-from fmqcore.words import Offset
+from fmqcore.ids import Offset
 
 
 class Handout:

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from fmqcore.cluster import TopicConfig as TopicInfo
-from fmqcore.consume.lag import lag
-from fmqcore.words import Permission
+from fmqcore.consume.offsets.lag import lag
+from fmqcore.ids import Permission
+from fmqcore.zk.topic import TopicConfig as TopicInfo
 from fmqproto.v1 import admin_pb2
 
 

@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from fmqclient.records import Flight, Pile, Record, record_bytes
-from fmqcore.words import GroupName, TopicId
+from fmqcore.ids import GroupName, TopicId
 
 MAX_FLIGHTS: Final = 5
 """As many batches as a broker keeps per producer and queue to recognise a retry."""

@@ -24,10 +24,10 @@ from fmqclient.refusals import Refusals
 from fmqclient.routes import Routes
 from fmqclient.settings import ProducerSettings
 from fmqclient.tasks import until_one_fails
-from fmqcore.batch import MAX_PRODUCER_EPOCH
+from fmqcore.batch.header import MAX_PRODUCER_EPOCH
 from fmqcore.errors import FmqError, Unavailable, error_of
+from fmqcore.ids import Epoch, GroupName, Permission
 from fmqcore.routing import candidates, grants
-from fmqcore.words import Epoch, GroupName, Permission
 from fmqport.clock import Clock
 from fmqport.methods import PRODUCE
 from fmqport.transport import Stream, TransportError

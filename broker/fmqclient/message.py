@@ -7,11 +7,11 @@ from copy import copy
 
 from fmqclient.loop_turns import LoopTurns
 from fmqclient.track import Track
-from fmqcore.batch import HEADER_LEN, BadBatch, BatchType, check_payload, parse_header
-from fmqcore.columns import BadColumns, decode, decode_headers
+from fmqcore.batch.columns import BadColumns, decode, decode_headers
+from fmqcore.batch.header import HEADER_LEN, BadBatch, BatchType, check_payload, parse_header
 from fmqcore.consume.ranges import Range
 from fmqcore.errors import BadCrc, FmqError, InvalidArgument, Malformed
-from fmqcore.words import Epoch, Offset
+from fmqcore.ids import Epoch, Offset
 from fmqproto.v1 import client_pb2
 
 _log = logging.getLogger("fmqclient")

@@ -15,8 +15,7 @@ from fmqclient.lane import Lane
 from fmqclient.records import Flight, Pile, Record, record_bytes, reject
 from fmqclient.settings import ProducerSettings
 from fmqclient.topic import Topic
-from fmqcore.batch import MAX_PAYLOAD, MAX_RECORDS
-from fmqcore.cluster import TopicConfig
+from fmqcore.batch.header import MAX_PAYLOAD, MAX_RECORDS
 from fmqcore.errors import (
     DeliveryUnknown,
     FmqError,
@@ -27,8 +26,9 @@ from fmqcore.errors import (
     Unavailable,
     UnknownQueue,
 )
+from fmqcore.ids import GroupName
 from fmqcore.routing import Place
-from fmqcore.words import GroupName
+from fmqcore.zk.topic import TopicConfig
 from fmqport.clock import Clock
 
 _LASTING = (NotEnoughReplicas, Overloaded, StorageFull)

@@ -35,14 +35,15 @@ from fmqclient.settings import ProducerSettings
 from fmqclient.tasks import CANCELLED, all_done
 from fmqclient.topic import Topic
 from fmqclient.turns import Turns
-from fmqcore.batch import MAX_PAYLOAD
+from fmqcore.batch.header import MAX_PAYLOAD
 from fmqcore.errors import (
     InvalidArgument,
     Overloaded,
     TooLarge,
     Unavailable,
 )
-from fmqcore.words import GroupName, require_name
+from fmqcore.ids import GroupName
+from fmqcore.names import require_name
 from fmqport.clock import Clock
 
 _log = logging.getLogger("fmqclient")

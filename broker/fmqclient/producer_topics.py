@@ -7,8 +7,8 @@ from fmqclient.outbox import Outbox
 from fmqclient.routes import Routes
 from fmqclient.settings import ProducerSettings
 from fmqclient.topic import Topic
-from fmqcore.cluster import TopicConfig
 from fmqcore.errors import FmqError, Unavailable, UnknownTopic
+from fmqcore.zk.topic import TopicConfig
 from fmqport.clock import Clock
 
 _TICK_S: Final = 0.1

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from fmqcore.columns import encode
-from fmqcore.crc import crc32c
+from fmqcore.batch.columns import encode
+from fmqcore.batch.crc import crc32c
 from fmqcore.errors import FmqError
+from fmqcore.ids import GroupName, Offset
 from fmqcore.routing import tag_bit
-from fmqcore.words import GroupName, Offset
 
 RECORD_OVERHEAD: Final = 24
 """Bytes that a record costs besides its own: its column offsets, rounded up."""

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from fmqclient.connections import Connections
-from fmqcore.cluster import TopicConfig, TopicGroup
 from fmqcore.errors import Unavailable, UnknownTopic
+from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, TopicId
 from fmqcore.routing import BrokerRoute, GroupRoute, RouteTable, merge
-from fmqcore.words import BrokerId, Epoch, GroupName, Permission, TopicId
+from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqport.clock import Clock
 from fmqport.methods import ROUTES
 from fmqport.transport import TransportError

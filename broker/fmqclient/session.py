@@ -29,8 +29,8 @@ from fmqcore.errors import (
     Unsupported,
     error_of,
 )
+from fmqcore.ids import Epoch, GroupName, Permission
 from fmqcore.routing import candidates
-from fmqcore.words import Epoch, GroupName, Permission
 from fmqport.clock import Clock
 from fmqport.methods import CONSUME
 from fmqport.transport import Stream, TransportError

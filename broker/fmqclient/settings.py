@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeVar
 
-from fmqcore.batch import MAX_PAYLOAD, MAX_RECORDS
+from fmqcore.batch.header import MAX_PAYLOAD, MAX_RECORDS
 from fmqcore.errors import InvalidArgument
-from fmqcore.words import require_name
+from fmqcore.names import require_name
 from fmqproto.v1 import client_pb2
 
 LEVELS: Final = {

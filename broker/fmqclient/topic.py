@@ -14,9 +14,9 @@ from typing import Final
 
 from fmqclient.lane import Lane
 from fmqclient.records import Flight, Pile, Record
-from fmqcore.cluster import TopicConfig
+from fmqcore.ids import GroupName
 from fmqcore.routing import Place, Rotation, pick_by_key
-from fmqcore.words import GroupName
+from fmqcore.zk.topic import TopicConfig
 
 KEYS_REMEMBERED: Final = 100_000
 """Keys per topic whose lane is remembered, so that they are hashed once."""

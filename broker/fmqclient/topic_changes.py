@@ -5,7 +5,8 @@ from typing import Final
 
 from fmqclient.arguments import check_text
 from fmqcore.errors import InvalidArgument
-from fmqcore.words import MAX_QUEUES, require_name
+from fmqcore.ids import MAX_QUEUES
+from fmqcore.names import require_name
 from fmqproto.v1 import admin_pb2
 
 _UINT32: Final = 2**32 - 1

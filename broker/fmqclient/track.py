@@ -20,9 +20,9 @@ and in what the broker is told: an ack counts for no other message that has its 
 
 from typing import Final
 
+from fmqcore.batch.offset_entry import version_epoch
 from fmqcore.consume.ranges import Range, RangeSet
-from fmqcore.journal.offsets import version_epoch
-from fmqcore.words import Offset
+from fmqcore.ids import Offset
 
 _NONE: Final = -1
 _OFFSETS: Final = 1 << 64

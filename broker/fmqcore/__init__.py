@@ -1,6 +1,15 @@
-"""The pure core of FMQ: data in, data out.
+"""The pure core: what FMQ decides, without clock, disk, network or threads.
 
-No asyncio, clock, random, file, socket, thread or logging: time is a field, bytes are arguments.
-Everything that has to be *right* (formats, recovery, policies, reconcile, failover, leases,
-assignment) lives here, so that it can be tabled, explored exhaustively and run under a simulator.
+    ids names errors policy routing     shared values
+    batch       one stored batch: header, columns, CRC, control payloads
+    zk          what ZooKeeper holds: paths, one file per node
+    journal     segments, index, checkpoint, state, recovery decisions
+    scan        many batches at once: headers only, selections, digests
+    verify      findings about a data directory
+    replication reconcile two journals, in-sync set
+    failover    who serves: evidence in, at most one step out
+    consume     who holds a queue, what is in flight; progress under `consume.offsets`
+
+Functions take values and return values. Nothing here imports a shell or a third-party package but
+the CRC32C library, so the simulator, the brokers and the jobs run the same code.
 """

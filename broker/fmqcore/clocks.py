@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 
 APART_MS: Final = 60_000
 """A larger difference between the clocks of two brokers is a disagreement."""

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, assert_never
 
-from fmqcore.crc import crc32c
-from fmqcore.words import BrokerId, Epoch, Position
+from fmqcore.batch.crc import crc32c
+from fmqcore.ids import BrokerId, Epoch, Position
 
 
 class Flush(Enum):

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from math import gcd, log
 from typing import Final
 
-from fmqcore.cluster import TopicConfig, TopicGroup
-from fmqcore.crc import crc32c
-from fmqcore.words import BrokerId, Epoch, GroupName, Permission
+from fmqcore.batch.crc import crc32c
+from fmqcore.ids import BrokerId, Epoch, GroupName, Permission
+from fmqcore.zk.topic import TopicConfig, TopicGroup
 
 _U32: Final = 0xFFFFFFFF
 Place = tuple[GroupName, int]

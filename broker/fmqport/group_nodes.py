@@ -8,10 +8,11 @@ the note, and does not bring the group back as one of an ensemble that lost its 
 
 from collections.abc import Callable
 
-from fmqcore import paths
-from fmqcore.cluster import GroupConfig, config_to_json, removed_from_json, removed_to_json
 from fmqcore.errors import Malformed, Unavailable
-from fmqcore.words import GroupName
+from fmqcore.ids import GroupName
+from fmqcore.zk import layout as paths
+from fmqcore.zk.group_config import GroupConfig, config_to_json
+from fmqcore.zk.removed_groups import removed_from_json, removed_to_json
 from fmqport.coordination import BadVersion, Coordination, NoNode
 
 Names = frozenset[GroupName]

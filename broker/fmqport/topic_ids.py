@@ -1,4 +1,4 @@
-"""Topic numbers in the topics node: never given twice (`fmqcore.topic_numbers` decides).
+"""Topic numbers in the topics node: never given twice (`fmqcore.zk.topic_numbers` decides).
 
 Whoever makes a topic takes its number first, by compare-and-set: brokers, and the operator. A
 number whose topic was not made after all is lost. Not the topic's own node. Leaves the count in
@@ -8,8 +8,8 @@ ZooKeeper.
 from collections.abc import Callable
 
 from fmqcore.errors import Malformed, Unavailable
-from fmqcore.topic_numbers import Noted, TopicNumbers, numbers_from_json, numbers_to_json
-from fmqcore.words import TopicId
+from fmqcore.ids import TopicId
+from fmqcore.zk.topic_numbers import Noted, TopicNumbers, numbers_from_json, numbers_to_json
 from fmqport.coordination import BadVersion, Coordination, NodeExists
 
 

@@ -6,8 +6,8 @@ A coroutine does it, says that it has fired, lets it last, undoes it, says that 
 from collections.abc import Iterable
 
 from fmqbroker.journal.upkeep import SPACE_RETRY_S
+from fmqcore.ids import Permission
 from fmqcore.policy import HowMany
-from fmqcore.words import Permission
 from fmqsim.faults import Act
 from fmqsim.stand_in import NAME as OPERATOR
 from fmqsim.zookeeper_wire import Break

@@ -7,7 +7,7 @@ more than a group promises to survive.
 import asyncio
 
 from e2e.events import FaultKind
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 from fmqsim.faults import Act
 from fmqsim.hosts import BrokerHost
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from e2e.events import Fault, FaultKind, PhaseName, Step
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 from fmqsim.hosts import BrokerHost, ClientHost
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from e2e.events import Down, Ending, Refusal
 from fmqbroker.app.broker import Broker, Ports
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqcore.errors import FmqError
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 from fmqport.disk import DiskFailed, DiskFull
 from fmqsim.clock import SimClock
 from fmqsim.disk import Storage

@@ -12,10 +12,10 @@ from e2e.events import GroupSetup, Setup
 from e2e.traffic import Member as Reader
 from e2e.traffic import Plan, Seeks, Sending
 from fmqbroker.serving.lease import lease_ms
-from fmqcore.cluster import GroupConfig, Member
-from fmqcore.failover import Params
+from fmqcore.failover.evidence import Params
+from fmqcore.ids import BrokerId, GroupName
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
-from fmqcore.words import BrokerId, GroupName
+from fmqcore.zk.group_config import GroupConfig, Member
 
 CLUSTER: Final = "sim"
 PORT: Final = 9000

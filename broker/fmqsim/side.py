@@ -25,10 +25,10 @@ from fmqclient.client import Client
 from fmqclient.message import Message
 from fmqclient.producer import Producer
 from fmqclient.records import SendResult
-from fmqcore import paths
-from fmqcore.cluster import TopicConfig, topic_from_json, topic_to_json
 from fmqcore.errors import AlreadyExists, DeliveryUnknown, FmqError, NotFound
 from fmqcore.policy import Flush, HowMany, SlaveCounts
+from fmqcore.zk import layout as paths
+from fmqcore.zk.topic import TopicConfig, topic_from_json, topic_to_json
 from fmqsim.faults import Act, Entry
 from fmqsim.scene import CLUSTER
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from e2e.doors import Door
-from fmqcore import paths
-from fmqcore.cluster import GroupConfig, config_to_json
-from fmqcore.words import BrokerId, Permission
+from fmqcore.ids import BrokerId, Permission
+from fmqcore.zk import layout as paths
+from fmqcore.zk.group_config import GroupConfig, config_to_json
 from fmqsim.scene import CLUSTER
 
 if TYPE_CHECKING:

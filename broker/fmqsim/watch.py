@@ -14,8 +14,8 @@ from fmqbroker.journal.journal import Journal
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.serving.gate import Gate
-from fmqcore.cluster import GroupState
-from fmqcore.words import Epoch, Permission
+from fmqcore.ids import Epoch, Permission
+from fmqcore.zk.group_state import GroupState
 from fmqport.clock import Clock
 from fmqport.disk import Disk
 from fmqport.lifecycle import Lifecycle

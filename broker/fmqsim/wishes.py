@@ -8,7 +8,7 @@ import asyncio
 from typing import Final
 
 from e2e.events import FaultKind
-from fmqcore.cluster import Mode
+from fmqcore.zk.group_state import Mode
 from fmqsim import damage
 from fmqsim.faults import Act, Entry
 

@@ -31,10 +31,11 @@ from e2e.journals import Journal as StoredJournal
 from e2e.journals import load
 from e2e.traffic import Traffic
 from fmqbroker.journal.journal import Journal
-from fmqcore import paths
-from fmqcore.cluster import GroupConfig, GroupState, Mode, state_from_json
 from fmqcore.errors import FmqError
-from fmqcore.words import GroupName, Permission
+from fmqcore.ids import GroupName, Permission
+from fmqcore.zk import layout as paths
+from fmqcore.zk.group_config import GroupConfig
+from fmqcore.zk.group_state import GroupState, Mode, state_from_json
 from fmqport.coordination import Coordination
 from fmqport.zk.steady import Verb
 from fmqsim import side

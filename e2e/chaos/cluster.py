@@ -14,8 +14,8 @@ from e2e.chaos.ensemble import Ensemble
 from e2e.chaos.machines import Loopback, Network
 from fmqclient.dev.cluster import DevCluster
 from fmqclient.dev.plan import ClusterOptions
-from fmqcore import paths
-from fmqcore.words import BrokerId, GroupName
+from fmqcore.ids import BrokerId, GroupName
+from fmqcore.zk import layout as paths
 
 
 class ChaosCluster(DevCluster):

@@ -20,7 +20,7 @@ import fmqclient
 from e2e.chaos.cluster import ChaosCluster
 from e2e.chaos.watch import now_ms
 from fmqclient.client import Client
-from fmqcore.cluster import Mode
+from fmqcore.zk.group_state import Mode
 
 TOPIC: Final = "failovers"
 VICTIM: Final = "g1"

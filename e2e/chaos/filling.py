@@ -14,7 +14,7 @@ import fmqclient
 from e2e.chaos.cluster import ChaosCluster
 from e2e.chaos.faults.damage import empty
 from fmqclient.client import Client
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 
 GROUP: Final = "g1"
 _TOPIC: Final = "filling"

@@ -19,9 +19,9 @@ from e2e.chaos.watch import Watch, now_ms
 from e2e.events import Down, Ending, Fault, FaultKind, Step
 from e2e.history import History
 from fmqclient.dev.one_broker import tail
-from fmqcore.cluster import GroupState, Mode
 from fmqcore.errors import FmqError
-from fmqcore.words import Permission
+from fmqcore.ids import Permission
+from fmqcore.zk.group_state import GroupState, Mode
 from fmqport.coordination import ConnectionLost
 
 BOUND_S: Final = 60.0

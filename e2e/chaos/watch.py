@@ -13,9 +13,10 @@ from typing import Any, Final, Protocol
 from e2e.events import Ends, Floor, GroupSetup, Look, Place, Setup, State, Up
 from e2e.history import History
 from fmqclient.dev.verdict import Seen
-from fmqcore.cluster import GroupConfig, GroupState
 from fmqcore.errors import FmqError
-from fmqcore.words import Permission
+from fmqcore.ids import Permission
+from fmqcore.zk.group_config import GroupConfig
+from fmqcore.zk.group_state import GroupState
 from fmqport.methods import OFFSETS, STATUS
 from fmqport.rpc import GrpcTransport
 from fmqport.transport import Connection, TransportError

@@ -9,7 +9,7 @@ from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.progress import read_all
 from e2e.events import Down, Look, PhaseName, Serves, Stored
-from fmqcore.words import Permission
+from fmqcore.ids import Permission
 
 
 def not_calm(facts: Facts) -> Iterator[Finding]:

@@ -39,8 +39,8 @@ from e2e.events import (
     Up,
 )
 from e2e.journals import Journal
-from fmqcore.batch import BatchType
-from fmqcore.cluster import Mode
+from fmqcore.batch.header import BatchType
+from fmqcore.zk.group_state import Mode
 
 if TYPE_CHECKING:
     from e2e.checks.progress import Read

@@ -13,7 +13,7 @@ from e2e.checks.findings import Check, Finding
 from e2e.checks.progress import Read, read_all
 from e2e.checks.takeover import excuse
 from e2e.events import Delivered, Floor, Place
-from fmqcore.cluster import Mode
+from fmqcore.zk.group_state import Mode
 
 
 def offsets(facts: Facts) -> Iterator[Finding]:

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
 from e2e.events import Down, Look, Serves, State
-from fmqcore.batch import BatchType
-from fmqcore.words import Permission
+from fmqcore.batch.header import BatchType
+from fmqcore.ids import Permission
 
 BITS: Final = (Permission.READ, Permission.WRITE)
 _WAKE_MS: Final = 1.0

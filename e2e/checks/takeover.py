@@ -13,7 +13,7 @@ from typing import Final
 from e2e.checks.facts import Confirmed, Facts
 from e2e.checks.promise import Promise, may_lose, promise_of
 from e2e.events import Down, Fault, FaultKind, GroupSetup, Place, State, Step
-from fmqcore.cluster import Mode
+from fmqcore.zk.group_state import Mode
 
 LEASE_MS: Final = 2000.0
 """A lease, if it is not told. A reader that lost ZooKeeper may confirm without a checkpoint for as

@@ -30,7 +30,7 @@ from e2e.journals import Journal, load
 from e2e.kind.groups import SECURITY, Group, Json
 from e2e.kind.tools import ROOT, apply, get, kubectl, until
 from fmqclient.dev.verdict import Seen, longest_pause, outages
-from fmqcore.words import Permission
+from fmqcore.ids import Permission
 
 LIMITS: Final = Limits(acked_records=500, reader_changes=0, whole_ms=300_000.0)
 """A pod is scheduled, started and probed before its broker is there again."""

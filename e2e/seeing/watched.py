@@ -14,10 +14,10 @@ from fmqbroker.runtime.settings import BrokerSettings
 from fmqclient.client import Client
 from fmqclient.dev.cluster import DevCluster
 from fmqclient.dev.plan import ClusterOptions
-from fmqcore.batch import BatchType
-from fmqcore.crc import crc32c
+from fmqcore.batch.control import encode_offsets
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import BatchType
 from fmqcore.errors import FmqError
-from fmqcore.journal.control import encode_offsets
 from fmqport.files import FileDisk
 from fmqport.free_ports import free_ports
 from fmqport.system import SystemClock

@@ -20,8 +20,8 @@ from e2e.tests.kit import (
     Kit,
     place,
 )
-from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, Flush, HowMany
+from fmqcore.zk.group_state import Mode
 
 # ---- I1
 

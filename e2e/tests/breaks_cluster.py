@@ -18,8 +18,8 @@ from e2e.tests.kit import (
     SLAVE,
     Kit,
 )
-from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, Flush, HowMany
+from fmqcore.zk.group_state import Mode
 
 # ---- I7
 

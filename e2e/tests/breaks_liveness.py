@@ -22,7 +22,7 @@ from e2e.tests.kit import (
     Kit,
     place,
 )
-from fmqcore.cluster import Mode
+from fmqcore.zk.group_state import Mode
 
 # ---- I11
 

@@ -1,5 +1,5 @@
 """Some tests of the checks draw their examples: see `patience.py`."""
 
-from fmqcore.tests.patience import be_patient
+from fmqcore.tests.failover.patience import be_patient
 
 be_patient()

@@ -37,13 +37,13 @@ from e2e.events import (
 )
 from e2e.journals import Journal, load
 from e2e.values import value_of
-from fmqcore.batch import BatchHeader, BatchType
-from fmqcore.cluster import Mode
-from fmqcore.columns import encode
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey
+from fmqcore.batch.columns import encode
+from fmqcore.batch.header import BatchHeader, BatchType
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
+from fmqcore.ids import Offset, Permission, Position, TopicId
 from fmqcore.policy import AckPolicy
-from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Offset, Permission, Position, TopicId
+from fmqcore.tests.journal.writer import JournalWriter
+from fmqcore.zk.group_state import Mode
 
 FULL, READ, NONE = Permission.FULL, Permission.READ, Permission.NONE
 GROUP, MASTER, SLAVE = "g1", "g1-0", "g1-1"

@@ -33,8 +33,8 @@ from e2e.tests.kit import (
     Kit,
     place,
 )
-from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, Flush, HowMany
+from fmqcore.zk.group_state import Mode
 
 CACHE_ALONE = AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE)
 

@@ -33,9 +33,9 @@ from e2e.tests.kit import (
     place,
     sound,
 )
-from fmqcore.cluster import Mode
+from fmqcore.ids import Permission
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
-from fmqcore.words import Permission
+from fmqcore.zk.group_state import Mode
 
 CACHE_ALONE = AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE)
 OTHER = f"{SLAVE[:-1]}2"

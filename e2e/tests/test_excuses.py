@@ -18,8 +18,8 @@ from e2e.events import (
     Unsure,
 )
 from e2e.tests.kit import FULL, GROUP, MASTER, MEMBER, NONE, READ, READERS, SLAVE, Kit, place
-from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqcore.zk.group_state import Mode
 
 CACHE_ALONE = AckPolicy(flush=Flush.OS_CACHE, how_many=HowMany.NONE)
 OTHER = f"{SLAVE[:-1]}2"

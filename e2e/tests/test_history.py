@@ -12,11 +12,11 @@ from e2e.history import History, from_line, to_line
 from e2e.journals import load
 from e2e.tests.kit import MASTER, READERS, Kit, place, sound
 from e2e.values import NOBODYS, record_of, value_of
-from fmqcore.batch import BatchType
+from fmqcore.batch.header import BatchType
+from fmqcore.ids import Position
 from fmqcore.journal.checkpoint import encode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT
-from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Position
+from fmqcore.tests.journal.writer import JournalWriter
 
 
 def test_every_event_survives_its_line() -> None:

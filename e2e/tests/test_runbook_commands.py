@@ -18,7 +18,7 @@ import pytest
 import fmqclient
 from fmqclient.dev.cluster import DevCluster
 from fmqclient.dev.plan import ClusterOptions
-from fmqcore.cluster import Mode
+from fmqcore.zk.group_state import Mode
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 

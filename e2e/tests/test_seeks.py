@@ -5,8 +5,8 @@ import pytest
 from e2e.checks.findings import Check
 from e2e.events import Ending, Seeking, Skipped, Sought
 from e2e.tests.kit import FULL, MASTER, MEMBER, READERS, SLAVE, Kit, place
-from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, HowMany, SlaveCounts
+from fmqcore.zk.group_state import Mode
 
 
 def seeking(kit: Kit, offset: int) -> None:

@@ -22,8 +22,8 @@ from e2e.events import (
     Unsure,
 )
 from e2e.tests.kit import ANY, MASTER, MEMBER, NONE, READ, READERS, SLAVE, Kit, place, sound
-from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, Flush, HowMany
+from fmqcore.zk.group_state import Mode
 
 
 def test_a_sound_run_has_no_finding() -> None:

@@ -5,8 +5,8 @@ import pytest
 from e2e.checks.findings import Check
 from e2e.events import Ending, Fault, FaultKind, Step
 from e2e.tests.kit import MASTER, NONE, SLAVE, Kit
-from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, HowMany
+from fmqcore.zk.group_state import Mode
 
 
 def test_what_only_the_master_had_may_come_again_when_another_reads() -> None:

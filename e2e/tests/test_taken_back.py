@@ -5,8 +5,8 @@ import pytest
 from e2e.checks.findings import Check
 from e2e.events import Delivered, Ending, FaultKind, Setup, Unsure
 from e2e.tests.kit import MASTER, MEMBER, READERS, SLAVE, Kit, place
-from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqcore.zk.group_state import Mode
 
 
 def _shown_and_gone(

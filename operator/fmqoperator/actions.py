@@ -8,7 +8,7 @@ at once), children before anything that stops a broker, `Tell` before what it te
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from fmqcore.cluster import GroupConfig
+from fmqcore.zk.group_config import GroupConfig
 from fmqoperator.resources import Json
 
 

@@ -6,8 +6,9 @@ Each answers True only if it is known for certain: what is not known counts as t
 from collections.abc import Mapping
 from typing import Final
 
-from fmqcore.cluster import GroupConfig, GroupState, Mode
-from fmqcore.words import BrokerId, Permission
+from fmqcore.ids import BrokerId, Permission
+from fmqcore.zk.group_config import GroupConfig
+from fmqcore.zk.group_state import GroupState, Mode
 from fmqoperator.objects import names
 from fmqoperator.resources import FENCE, Json
 from fmqoperator.seen import Answer, Node, Observation, Periods, Pod, PodPhase

@@ -6,9 +6,9 @@ Each verdict is a reason (one word) and a message (a sentence with the remedy); 
 
 from typing import Final
 
-from fmqcore.cluster import Mode
+from fmqcore.ids import BrokerId, Permission
 from fmqcore.policy import can_meet
-from fmqcore.words import BrokerId, Permission
+from fmqcore.zk.group_state import Mode
 from fmqoperator import facts, redundancy, root_causes, trouble, volumes
 from fmqoperator.outlook import Outlook
 from fmqoperator.resources import FENCE, Access

@@ -9,9 +9,9 @@ given one (`facts.moves`); a master of theirs is restarted in good order instead
 from collections.abc import Iterable
 from typing import Final
 
-from fmqcore.cluster import Mode
+from fmqcore.ids import BrokerId, Permission
 from fmqcore.policy import can_meet
-from fmqcore.words import BrokerId, Permission
+from fmqcore.zk.group_state import Mode
 from fmqoperator import facts
 from fmqoperator.objects import names
 from fmqoperator.resources import FENCE, SWITCHOVER

@@ -8,7 +8,7 @@ a server that nobody followed) the operator's own look counts. Pure.
 from collections.abc import Iterator
 from typing import Final
 
-from fmqcore.words import Permission
+from fmqcore.ids import Permission
 from fmqoperator import facts
 from fmqoperator.seen import Observation
 from fmqoperator.times import of_text

@@ -6,8 +6,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fmqcore.cluster import GroupConfig, Mode
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
+from fmqcore.zk.group_config import GroupConfig
+from fmqcore.zk.group_state import Mode
 from fmqoperator import facts, moves, ownership, steps, wanted
 from fmqoperator.objects import children, names
 from fmqoperator.objects.drift import drifted

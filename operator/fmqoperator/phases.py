@@ -6,7 +6,7 @@ waits for a broker that cannot come up does not go on by itself: its phase is no
 
 from typing import Final
 
-from fmqcore.cluster import Mode
+from fmqcore.zk.group_state import Mode
 from fmqoperator import awaited, facts, judge, moves, root_causes, trouble
 from fmqoperator.outlook import Outlook
 from fmqoperator.promotion import AWAY

@@ -8,7 +8,7 @@ half, the next observation shows what is left.
 from collections.abc import Iterator
 from typing import Final
 
-from fmqcore.cluster import Mode
+from fmqcore.zk.group_state import Mode
 from fmqoperator import facts, judge, moves, trouble, volumes, wanted
 from fmqoperator.actions import (
     Action,

@@ -14,9 +14,9 @@ Where the policy asks no slave to have anything (none, or sent) only a person ca
 from dataclasses import dataclass
 from typing import Final
 
-from fmqcore.cluster import Mode
+from fmqcore.ids import BrokerId
 from fmqcore.policy import HowMany, SlaveCounts
-from fmqcore.words import BrokerId
+from fmqcore.zk.group_state import Mode
 from fmqoperator import facts, moves
 from fmqoperator.resources.group import PromotionPolicy
 from fmqoperator.seen import Observation, PodPhase

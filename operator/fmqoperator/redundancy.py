@@ -8,9 +8,9 @@ another slave is left.
 from collections.abc import Iterator
 from typing import Final
 
-from fmqcore.cluster import GroupConfig
+from fmqcore.ids import BrokerId
 from fmqcore.policy import can_meet
-from fmqcore.words import BrokerId
+from fmqcore.zk.group_config import GroupConfig
 from fmqoperator import wanted
 from fmqoperator.resources.group import PromotionPolicy
 from fmqoperator.seen import Observation

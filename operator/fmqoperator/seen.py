@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from fmqcore.cluster import GroupConfig, GroupState, LiveBroker, Versioned
-from fmqcore.words import BrokerId, Epoch, Permission, Position
+from fmqcore.ids import BrokerId, Epoch, Permission, Position
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_config import GroupConfig
+from fmqcore.zk.group_state import GroupState
+from fmqcore.zk.live_broker import LiveBroker
 from fmqoperator.resources import BrokerGroup, Json
 from fmqoperator.resources.job import Verdict
 

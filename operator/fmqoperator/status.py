@@ -6,8 +6,8 @@ The shell writes `patch(old, new)` as a merge patch of the status subresource wh
 from collections.abc import Mapping
 from typing import Any, Final
 
-from fmqcore.cluster import Mode
-from fmqcore.words import BrokerId, Permission
+from fmqcore.ids import BrokerId, Permission
+from fmqcore.zk.group_state import Mode
 from fmqoperator import awaited, facts, judge, outages, phases, trouble, turns, volumes, wanted
 from fmqoperator.objects import names
 from fmqoperator.objects.quantities import bytes_of

@@ -27,8 +27,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from fmqcore.ids import BrokerId
 from fmqcore.policy import can_meet
-from fmqcore.words import BrokerId
 from fmqoperator import facts, moves, turns, volumes, wanted
 from fmqoperator.objects import names
 from fmqoperator.promotion import Wait, promotion

@@ -14,8 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from fmqcore.cluster import TopicConfig, TopicGroup, Versioned
-from fmqcore.words import GroupName, TopicId, is_name
+from fmqcore.ids import GroupName, TopicId
+from fmqcore.names import is_name
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqoperator.actions import Requeue, Tell
 from fmqoperator.judge import UNREADABLE
 from fmqoperator.resources import Condition, Json, Topic, TopicStatus

@@ -7,9 +7,10 @@ become is decided elsewhere (`steps.py`).
 
 from dataclasses import dataclass, replace
 
-from fmqcore.cluster import GroupConfig, GroupState, Member, Mode
+from fmqcore.ids import BrokerId, GroupName
 from fmqcore.policy import AckPolicy
-from fmqcore.words import BrokerId, GroupName
+from fmqcore.zk.group_config import GroupConfig, Member
+from fmqcore.zk.group_state import GroupState, Mode
 from fmqoperator import facts
 from fmqoperator.objects import names
 from fmqoperator.seen import Observation

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 
 
 @dataclass(frozen=True, slots=True)

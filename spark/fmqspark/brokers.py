@@ -24,7 +24,7 @@ from fmqcore.errors import (
     Unavailable,
     error_of,
 )
-from fmqcore.words import Position, Role
+from fmqcore.ids import Position, Role
 from fmqport.methods import READ_SEGMENT, ROUTES, SEGMENTS
 from fmqport.rpc import GrpcTransport
 from fmqport.transport import Connection, TransportError

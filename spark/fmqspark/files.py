@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from fmqcore.batch import HEADER_LEN
+from fmqcore.batch.header import HEADER_LEN
 from fmqcore.errors import DirectoryLocked, InvalidArgument, Malformed
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_base

@@ -21,8 +21,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from fmqcore.batch import HEADER_LEN, BatchHeader, BatchType
+from fmqcore.batch.header import HEADER_LEN, BatchHeader, BatchType
 from fmqcore.errors import DirectoryLocked, Malformed
+from fmqcore.ids import Position
 from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
 from fmqcore.journal.findings import Finding
 from fmqcore.journal.index import SegmentIndex
@@ -30,7 +31,6 @@ from fmqcore.journal.recovery import Refuse, SegmentFile, Survey, judge, survey
 from fmqcore.journal.scan import Blank, Fault, Sealed
 from fmqcore.journal.segments import CHECKPOINT, Segment, index_base, index_name
 from fmqcore.scan.headers import HeaderScan, ScanRange
-from fmqcore.words import Position
 from fmqspark.engines import Engine
 from fmqspark.files import (
     DataDirectory,

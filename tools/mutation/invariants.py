@@ -107,7 +107,7 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     "F1": ("claim out of sync", "claim on a stale look"),
     "F2": (
         (
-            "fmqcore/failover/case.py",
+            "fmqcore/failover/context.py",
             "max(case.state.epoch, case.evidence.journal_epoch) + 1",
             "case.state.epoch + 1",
         ),
@@ -169,14 +169,14 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     "F18": ("who lost its memory, too, is proof that nobody has more",),
     "C1": (
         (
-            "fmqcore/consume/inflight.py",
+            "fmqcore/consume/in_flight.py",
             "            self.next = end\n",
             "            self.next = Offset(end + 1)\n",
         ),
     ),
     "C2": (
         (
-            "fmqcore/consume/inflight.py",
+            "fmqcore/consume/in_flight.py",
             "self.floor = max(self.floor, end)",
             "self.floor = first",
         ),

@@ -13,10 +13,10 @@ from fmqbroker.consume.offsets.store import OffsetStore
 from fmqbroker.consume.registry import GroupTable
 from fmqbroker.journal.journal import Journal
 from fmqbroker.runtime.slices import Slices
-from fmqcore.cluster import TopicConfig
-from fmqcore.consume.lag import acked_above
-from fmqcore.journal.offsets import OffsetKey
-from fmqcore.words import GroupName
+from fmqcore.batch.offset_entry import OffsetKey
+from fmqcore.consume.offsets.lag import acked_above
+from fmqcore.ids import GroupName
+from fmqcore.zk.topic import TopicConfig
 from fmqproto.v1 import admin_pb2
 
 

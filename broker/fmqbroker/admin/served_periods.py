@@ -12,9 +12,9 @@ from fmqbroker.produce.intake import Cause, Intake
 from fmqbroker.replication.view import MasterReplication, SlaveReplication
 from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.serving.gate import Gate
-from fmqcore.cluster import Mode
+from fmqcore.ids import BrokerId, Permission
 from fmqcore.policy import HowMany, can_meet
-from fmqcore.words import BrokerId, Permission
+from fmqcore.zk.group_state import Mode
 from fmqport.clock import Clock
 from fmqproto.v1 import admin_pb2
 

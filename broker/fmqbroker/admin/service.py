@@ -24,7 +24,7 @@ from fmqbroker.runtime.steady_clock import clock_doubt
 from fmqbroker.runtime.wire_errors import as_error
 from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.serving.gate import Gate
-from fmqcore.cluster import TopicConfig, TopicGroup
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, tombstone
 from fmqcore.errors import (
     FmqError,
     InvalidArgument,
@@ -33,11 +33,12 @@ from fmqcore.errors import (
     UnknownQueue,
     UnknownTopic,
 )
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
-from fmqcore.topic_changes import GroupChange
-from fmqcore.topic_numbers import conflict
+from fmqcore.ids import BrokerId, GroupName, Offset, Permission, Role, TopicId
+from fmqcore.names import require_name
 from fmqcore.version import VERSION
-from fmqcore.words import BrokerId, GroupName, Offset, Permission, Role, TopicId, require_name
+from fmqcore.zk.topic import TopicConfig, TopicGroup
+from fmqcore.zk.topic_changes import GroupChange
+from fmqcore.zk.topic_numbers import conflict
 from fmqport.clock import Clock
 from fmqport.coordination import Coordination, SessionState
 from fmqproto.v1 import admin_pb2, client_pb2
@@ -133,7 +134,7 @@ class AdminService:
 
     # ---- consumer groups
     async def offsets(self, request: admin_pb2.OffsetsRequest) -> admin_pb2.OffsetsReply:
-        """Progress per queue and consumer group; what lag is, see `fmqcore.consume.lag`."""
+        """Progress per queue and consumer group; what lag is, see `fmqcore.consume.offsets.lag`."""
         reply = admin_pb2.OffsetsReply()
         try:
             self._gate.require(Permission.READ)

@@ -46,7 +46,7 @@ from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.serving.gate import Gate
 from fmqbroker.serving.identity import Identity, begin, forget_promises
 from fmqcore.errors import InvalidArgument, Unavailable
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 from fmqport.clock import Clock
 from fmqport.coordination import Coordination
 from fmqport.disk import Disk

@@ -31,8 +31,8 @@ from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.replication.view import MasterReplication, SlaveReplication
 from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.serving.gate import Gate
-from fmqcore.cluster import Mode
-from fmqcore.words import BrokerId, Permission
+from fmqcore.ids import BrokerId, Permission
+from fmqcore.zk.group_state import Mode
 from fmqport.clock import Clock
 from fmqport.disk import Disk, DiskFailed, DiskFile, DiskFull
 

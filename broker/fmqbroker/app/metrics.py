@@ -20,12 +20,12 @@ from fmqbroker.app.health import Health, Running
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.runtime.slices import STEPS, Slices
 from fmqbroker.runtime.steady_clock import clock_doubt
-from fmqcore.cluster import Mode
-from fmqcore.consume.lag import acked_above, lag
-from fmqcore.journal.offsets import OffsetKey
-from fmqcore.topic_numbers import conflict
+from fmqcore.batch.offset_entry import OffsetKey
+from fmqcore.consume.offsets.lag import acked_above, lag
+from fmqcore.ids import Permission, TopicId
 from fmqcore.version import VERSION
-from fmqcore.words import Permission, TopicId
+from fmqcore.zk.group_state import Mode
+from fmqcore.zk.topic_numbers import conflict
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _OWN: Final = ("cluster", "group", "broker")

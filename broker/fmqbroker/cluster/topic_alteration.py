@@ -1,4 +1,4 @@
-"""Changes a topic in ZooKeeper, as `fmqcore.topic_changes` allows it. Any broker can.
+"""Changes a topic in ZooKeeper, as `fmqcore.zk.topic_changes` allows it. Any broker can.
 
 A person asks for a change, or a journal holds queues that ZooKeeper does not know.
 
@@ -12,11 +12,12 @@ from typing import Final
 import structlog
 
 from fmqbroker.cluster.view import ClusterView
-from fmqcore import paths
-from fmqcore.cluster import TopicConfig, topic_from_json, topic_to_json
 from fmqcore.errors import Unavailable, UnknownTopic
-from fmqcore.topic_changes import GroupChange, altered, restored
-from fmqcore.words import GroupName, is_name
+from fmqcore.ids import GroupName
+from fmqcore.names import is_name
+from fmqcore.zk import layout as paths
+from fmqcore.zk.topic import TopicConfig, topic_from_json, topic_to_json
+from fmqcore.zk.topic_changes import GroupChange, altered, restored
 from fmqport.coordination import BadVersion, Coordination, NoNode
 
 _log = structlog.get_logger()

@@ -14,31 +14,14 @@ import structlog
 
 from fmqbroker.runtime.notifier import Signal
 from fmqbroker.runtime.slices import Slices
-from fmqcore import paths
-from fmqcore.cluster import (
-    GroupConfig,
-    GroupState,
-    Mode,
-    Removal,
-    TopicConfig,
-    TopicGroup,
-    config_from_json,
-    state_from_json,
-    topic_from_json,
-    topic_to_json,
-)
 from fmqcore.errors import AlreadyExists, InvalidArgument, Malformed, NotFound, Unavailable
-from fmqcore.topic_numbers import TopicNumbers, numbers_from_json
-from fmqcore.words import (
-    MAX_QUEUES,
-    BrokerId,
-    GroupName,
-    Permission,
-    Role,
-    TopicId,
-    is_name,
-    require_name,
-)
+from fmqcore.ids import MAX_QUEUES, BrokerId, GroupName, Permission, Role, TopicId
+from fmqcore.names import is_name, require_name
+from fmqcore.zk import layout as paths
+from fmqcore.zk.group_config import GroupConfig, Removal, config_from_json
+from fmqcore.zk.group_state import GroupState, Mode, state_from_json
+from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_from_json, topic_to_json
+from fmqcore.zk.topic_numbers import TopicNumbers, numbers_from_json
 from fmqport.coordination import BadVersion, Coordination, NodeExists
 from fmqport.topic_ids import forget_topic_id, next_topic_id, topic_numbers
 from fmqproto.v1 import client_pb2

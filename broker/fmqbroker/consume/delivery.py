@@ -15,10 +15,10 @@ import structlog
 from fmqbroker.consume.group import ConsumerGroup, Session
 from fmqbroker.journal.journal import Found, Journal
 from fmqbroker.replication.commit_frontier import CommitFrontier
-from fmqcore.consume.inflight import Lease
+from fmqcore.consume.in_flight import Lease
 from fmqcore.consume.ranges import Range
 from fmqcore.errors import NotFound
-from fmqcore.words import Offset, Position
+from fmqcore.ids import Offset, Position
 from fmqport.clock import Clock
 from fmqproto.v1 import client_pb2
 

@@ -8,12 +8,12 @@ it again.
 from collections.abc import Callable, Iterable, Mapping
 
 from fmqbroker.runtime.notifier import Signal
-from fmqcore.consume.assign import Assignments, Move, Moves
-from fmqcore.consume.inflight import QueueProgress
+from fmqcore.batch.offset_entry import OffsetKey, QueueKey
+from fmqcore.consume.assignment import Assignments, Move, Moves
+from fmqcore.consume.in_flight import QueueProgress
 from fmqcore.consume.ranges import Range
 from fmqcore.errors import FmqError, UnknownQueue
-from fmqcore.journal.offsets import OffsetKey, QueueKey
-from fmqcore.words import Epoch, Offset, TopicId
+from fmqcore.ids import Epoch, Offset, TopicId
 
 
 class Session:

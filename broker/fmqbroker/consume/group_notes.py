@@ -8,9 +8,9 @@ by the old one its time would be over at once.
 from collections.abc import Mapping
 
 from fmqbroker.consume.offsets.store import OffsetStore
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, tombstone
+from fmqcore.ids import TopicId
 from fmqcore.journal.state import PRESENCE_QUEUE, TEMPORARY_QUEUE
-from fmqcore.words import TopicId
 
 
 def opening_note(

@@ -22,10 +22,10 @@ from fmqbroker.consume.registry import GroupTable
 from fmqbroker.journal.journal import Journal
 from fmqbroker.runtime.slices import Slices
 from fmqbroker.serving.gate import Gate
+from fmqcore.batch.offset_entry import OffsetKey, tombstone
 from fmqcore.errors import FmqError
-from fmqcore.journal.offsets import OffsetKey, tombstone
+from fmqcore.ids import Epoch, Permission, TopicId
 from fmqcore.journal.state import PRESENCE_QUEUE, TEMPORARY_QUEUE
-from fmqcore.words import Epoch, Permission, TopicId
 from fmqport.clock import Clock
 
 EVERY_S: Final = 60.0

@@ -11,7 +11,7 @@ from fmqbroker.journal.journal import Journal
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.slices import Slices
 from fmqcore.errors import InvalidArgument
-from fmqcore.words import Offset, TopicId
+from fmqcore.ids import Offset, TopicId
 from fmqport.clock import Clock
 from fmqproto.v1 import client_pb2
 

@@ -27,12 +27,12 @@ from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.runtime.slices import Slices
 from fmqbroker.runtime.timers import Timers
 from fmqbroker.serving.gate import Gate
-from fmqcore.cluster import TopicConfig
-from fmqcore.consume.inflight import Limits, QueueProgress
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, merge
+from fmqcore.consume.in_flight import Limits, QueueProgress
 from fmqcore.errors import FmqError, NoPermission, UnknownTopic
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge
-from fmqcore.topic_numbers import conflict
-from fmqcore.words import Epoch, GroupName, Offset, Permission, TopicId
+from fmqcore.ids import Epoch, GroupName, Offset, Permission, TopicId
+from fmqcore.zk.topic import TopicConfig
+from fmqcore.zk.topic_numbers import conflict
 from fmqport.clock import Clock
 from fmqproto.v1 import client_pb2
 

@@ -34,7 +34,6 @@ from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.runtime.timers import Timers
 from fmqbroker.runtime.wire_errors import as_error
 from fmqbroker.serving.gate import Gate
-from fmqcore.cluster import Mode, TopicConfig
 from fmqcore.errors import (
     FmqError,
     InvalidArgument,
@@ -44,8 +43,11 @@ from fmqcore.errors import (
     Unavailable,
     UnknownTopic,
 )
-from fmqcore.topic_numbers import conflict
-from fmqcore.words import GroupName, Offset, require_name
+from fmqcore.ids import GroupName, Offset
+from fmqcore.names import require_name
+from fmqcore.zk.group_state import Mode
+from fmqcore.zk.topic import TopicConfig
+from fmqcore.zk.topic_numbers import conflict
 from fmqport.clock import Clock
 from fmqport.transport import Stream, TransportError
 from fmqproto.v1 import client_pb2

@@ -21,9 +21,9 @@ from fmqbroker.consume.registry import GroupTable
 from fmqbroker.journal.journal import Journal
 from fmqbroker.runtime.slices import Slices
 from fmqbroker.serving.gate import Gate
+from fmqcore.batch.offset_entry import OffsetKey, tombstone
 from fmqcore.errors import FmqError
-from fmqcore.journal.offsets import OffsetKey, tombstone
-from fmqcore.words import Permission, TopicId
+from fmqcore.ids import Permission, TopicId
 from fmqport.clock import Clock
 
 EVERY_S: Final = 3600.0

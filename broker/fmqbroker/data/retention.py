@@ -22,7 +22,7 @@ from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.replication.view import MasterReplication, SlaveReplication
 from fmqbroker.serving.broker_group_state import GroupStore
 from fmqcore.errors import FmqError
-from fmqcore.words import BrokerId, Position
+from fmqcore.ids import BrokerId, Position
 from fmqport.clock import Clock
 
 EVERY_S: Final = 10.0

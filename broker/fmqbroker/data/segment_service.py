@@ -18,7 +18,7 @@ from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.runtime.wire_errors import as_error
 from fmqcore.errors import FmqError, InvalidArgument, NotFound, Overloaded
-from fmqcore.words import Position
+from fmqcore.ids import Position
 from fmqport.clock import Clock
 from fmqport.transport import Stream
 from fmqproto.v1 import segments_pb2 as wire

@@ -3,8 +3,8 @@
 ZooKeeper may have lost what it had: its data was removed, or an older backup was restored. Then its
 count of topic numbers stands below numbers that this journal holds. Every broker compares the two
 before it takes part in its group, and again whenever the topics change. What ZooKeeper has not
-given is claimed (`fmqcore.topic_numbers`): the count goes past it, and a topic of that name that is
-made again gets its own number back.
+given is claimed (`fmqcore.zk.topic_numbers`): the count goes past it, and a topic of that name that
+is made again gets its own number back.
 
 A topic that has fewer queues there than this journal holds gets them back, too: an older backup, or
 a lost topic that was made again with fewer. Nobody would read what is in them. That does not happen
@@ -21,11 +21,12 @@ import structlog
 from fmqbroker.cluster.topic_alteration import restore_queues
 from fmqbroker.cluster.view import ClusterView
 from fmqbroker.journal.journal import Journal
-from fmqcore import paths
-from fmqcore.cluster import Removal, TopicConfig, config_from_json
 from fmqcore.errors import FmqError, UnknownTopic
-from fmqcore.topic_numbers import conflict
-from fmqcore.words import GroupName
+from fmqcore.ids import GroupName
+from fmqcore.zk import layout as paths
+from fmqcore.zk.group_config import Removal, config_from_json
+from fmqcore.zk.topic import TopicConfig
+from fmqcore.zk.topic_numbers import conflict
 from fmqport.clock import Clock
 from fmqport.coordination import Coordination
 from fmqport.topic_ids import claim_topic_ids

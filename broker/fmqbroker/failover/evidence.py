@@ -7,10 +7,10 @@ with. Leaves nothing behind.
 
 from fmqbroker.failover.transitions import Parts, Terms
 from fmqbroker.replication.view import LinkView
-from fmqcore.cluster import Mode
-from fmqcore.failover import Evidence, Link
-from fmqcore.failover.claims import granted_until, record_term
-from fmqcore.words import BrokerId, Epoch
+from fmqcore.failover.evidence import Evidence, Link
+from fmqcore.failover.term_rules import granted_until, record_term
+from fmqcore.ids import BrokerId, Epoch
+from fmqcore.zk.group_state import Mode
 from fmqport.clock import Clock
 
 

@@ -27,21 +27,14 @@ from fmqbroker.runtime.state_log import StateLog
 from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.serving.gate import Gate
 from fmqbroker.serving.lease import Lease
-from fmqcore.cluster import GroupState, LiveBroker
+from fmqcore.batch.control import decode_offsets
 from fmqcore.errors import FmqError, Malformed, Unavailable
-from fmqcore.failover import (
-    Action,
-    Decision,
-    LeaseRule,
-    Params,
-    Part,
-    Record,
-    decide,
-)
-from fmqcore.failover.claims import after_announce, record_term
-from fmqcore.failover.machine import part_of
-from fmqcore.journal.control import decode_offsets
-from fmqcore.words import BrokerId, Epoch
+from fmqcore.failover.evidence import Action, Decision, LeaseRule, Params, Part, Record
+from fmqcore.failover.machine import decide, part_of
+from fmqcore.failover.term_rules import after_announce, record_term
+from fmqcore.ids import BrokerId, Epoch
+from fmqcore.zk.group_state import GroupState
+from fmqcore.zk.live_broker import LiveBroker
 from fmqport.clock import Clock
 from fmqport.lifecycle import Lifecycle
 from fmqproto.v1 import replication_pb2

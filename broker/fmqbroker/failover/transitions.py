@@ -40,15 +40,15 @@ from fmqbroker.runtime.notifier import wait_any
 from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.serving.gate import Gate
 from fmqbroker.serving.lease import Lease
-from fmqcore.batch import BatchType
-from fmqcore.cluster import GroupState
-from fmqcore.crc import crc32c
+from fmqcore.batch.control import encode_epoch, encode_offsets
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import BatchType
 from fmqcore.errors import FmqError, Malformed
-from fmqcore.failover.claims import Tenure, record_term
 from fmqcore.failover.evidence import Record
-from fmqcore.journal.control import encode_epoch, encode_offsets
+from fmqcore.failover.term_rules import Tenure, record_term
+from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.policy import SlaveCounts
-from fmqcore.words import BrokerId, Epoch, Position
+from fmqcore.zk.group_state import GroupState
 
 _log = structlog.get_logger()
 

@@ -19,15 +19,15 @@ import structlog
 
 from fmqbroker.journal.segment_scan import scan_segment
 from fmqbroker.journal.store import SegmentStore, StoredSegment
-from fmqcore.batch import HEADER_LEN, BadBatch, check_payload, parse_header
+from fmqcore.batch.header import HEADER_LEN, BadBatch, check_payload, parse_header
+from fmqcore.batch.offset_entry import QueueKey
 from fmqcore.errors import CorruptJournal, Malformed, NotFound
+from fmqcore.ids import Offset, Position
 from fmqcore.journal.index import ENTRY_LEN, IndexEntry, SegmentIndex
-from fmqcore.journal.offsets import QueueKey
 from fmqcore.journal.recovery import SegmentFile, judge_sealed
 from fmqcore.journal.scan import Cursor, Scan, Stop
 from fmqcore.journal.segments import index_name
 from fmqcore.journal.state import snap_next_offsets
-from fmqcore.words import Offset, Position
 from fmqport.disk import DiskFull
 
 MAX_HOT_BYTES: Final = 48 * 1024 * 1024

@@ -16,9 +16,9 @@ from fmqbroker.journal.head import Head
 from fmqbroker.journal.loss_flags import Doubts
 from fmqbroker.journal.store import SegmentStore
 from fmqbroker.runtime.notifier import Signal, wait_any
+from fmqcore.ids import Position
 from fmqcore.journal.checkpoint import Checkpoint, encode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT
-from fmqcore.words import Position
 from fmqport.disk import DiskFull
 
 log = structlog.get_logger()

@@ -6,15 +6,15 @@ who runs the journal decides whether others can do without this copy. The next s
 segment in full: it refuses, as for any damage below the durable end, or forgets the note if
 all is whole (it was the memory).
 
-Leaves `suspect`: the segment's base in decimal (`fmqcore.journal.suspect`).
+Leaves `suspect`: the segment's base in decimal (`fmqcore.journal.damage_note`).
 """
 
 import structlog
 
 from fmqbroker.journal.store import SegmentStore, StoredSegment
-from fmqcore.batch import HEADER_LEN, BadBatch, BatchType, check_payload, parse_header
+from fmqcore.batch.header import HEADER_LEN, BadBatch, BatchType, check_payload, parse_header
 from fmqcore.errors import Malformed
-from fmqcore.journal.suspect import SUSPECT, decode_suspect, encode_suspect
+from fmqcore.journal.damage_note import SUSPECT, decode_suspect, encode_suspect
 from fmqport.disk import Disk
 
 _log = structlog.get_logger()

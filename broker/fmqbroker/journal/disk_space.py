@@ -23,7 +23,7 @@ from typing import Final
 import structlog
 
 from fmqbroker.runtime.notifier import Signal
-from fmqcore.batch import batch_len
+from fmqcore.batch.header import batch_len
 from fmqcore.journal.segments import usual_snap
 from fmqport.disk import Disk, DiskFull
 

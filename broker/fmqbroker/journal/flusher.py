@@ -19,9 +19,9 @@ from typing import Final
 from fmqbroker.journal.store import SegmentStore
 from fmqbroker.journal.tail_cache import Block, Tail, last_crc
 from fmqbroker.runtime.notifier import Signal
-from fmqcore.crc import extend
+from fmqcore.batch.crc import extend
 from fmqcore.errors import DeliveryUnknown
-from fmqcore.words import Position
+from fmqcore.ids import Position
 from fmqport.clock import Clock
 from fmqport.disk import DiskFailed, DiskFull
 from fmqport.lifecycle import Lifecycle

@@ -14,7 +14,8 @@ from fmqbroker.journal.disk_space import KEPT_FOR_TERMS, Claim, control_segment
 from fmqbroker.journal.recovery import Loaded
 from fmqbroker.journal.store import SegmentStore
 from fmqbroker.journal.tail_cache import Tail
-from fmqcore.batch import (
+from fmqcore.batch.control import decode_epoch, decode_offsets, decode_topic
+from fmqcore.batch.header import (
     HEADER_LEN,
     MAGIC,
     VERSION,
@@ -26,7 +27,7 @@ from fmqcore.batch import (
     seal_header,
 )
 from fmqcore.errors import Malformed, StorageFull, TooLarge
-from fmqcore.journal.control import decode_epoch, decode_offsets, decode_topic
+from fmqcore.ids import Epoch, Offset, Position, TopicId
 from fmqcore.journal.scan import Cursor, check_batches
 from fmqcore.journal.segments import (
     NO_TERM,
@@ -38,7 +39,6 @@ from fmqcore.journal.segments import (
     usual_snap,
 )
 from fmqcore.journal.state import JournalState, Snapshot
-from fmqcore.words import Epoch, Offset, Position, TopicId
 from fmqport.clock import Clock
 
 _CONTROL: Final[dict[int, Callable[[bytes], object]]] = {

@@ -33,11 +33,11 @@ from fmqbroker.journal.upkeep import Keeper
 from fmqbroker.runtime.fatal import or_die
 from fmqbroker.runtime.notifier import Signal
 from fmqbroker.runtime.settings import BrokerSettings
-from fmqcore.batch import BatchHeader
+from fmqcore.batch.header import BatchHeader
 from fmqcore.errors import CorruptJournal, NotFound
+from fmqcore.ids import Epoch, Offset, Position, TopicId
 from fmqcore.journal.index import IndexEntry
 from fmqcore.journal.state import MAX_EPOCHS, JournalState
-from fmqcore.words import Epoch, Offset, Position, TopicId
 from fmqport.clock import Clock
 from fmqport.disk import Disk, DiskFull, DiskLock
 from fmqport.lifecycle import Lifecycle

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from fmqbroker.journal.flusher import Flusher
 from fmqbroker.journal.store import SegmentStore, StoredSegment
 from fmqcore.errors import NotFound
+from fmqcore.ids import Position
 from fmqcore.journal.segments import index_name
-from fmqcore.words import Position
 
 
 class Extent(NamedTuple):

@@ -13,9 +13,9 @@ from fmqbroker.journal.damage_notes import check_batches
 from fmqbroker.journal.flusher import Flusher
 from fmqbroker.journal.store import SegmentStore, StoredSegment
 from fmqbroker.journal.tail_cache import Tail
-from fmqcore.batch import HEADER_LEN, BadBatch, BatchHeader, BatchType, parse_header
+from fmqcore.batch.header import HEADER_LEN, BadBatch, BatchHeader, BatchType, parse_header
 from fmqcore.errors import NotFound
-from fmqcore.words import Position
+from fmqcore.ids import Position
 
 WINDOW_BYTES: Final = 256 * 1024
 WINDOWS: Final = 32

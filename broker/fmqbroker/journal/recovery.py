@@ -17,9 +17,10 @@ from fmqbroker.journal.disk_space import RESERVE
 from fmqbroker.journal.loss_flags import Doubts
 from fmqbroker.journal.segment_scan import scan_segment
 from fmqbroker.journal.store import SPARE, SegmentStore, StoredSegment
-from fmqcore.batch import BatchHeader
-from fmqcore.crc import extend
+from fmqcore.batch.crc import extend
+from fmqcore.batch.header import BatchHeader
 from fmqcore.errors import CorruptJournal, Malformed
+from fmqcore.ids import Epoch, Position
 from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from fmqcore.journal.findings import Code, Finding, Severity, warning
 from fmqcore.journal.index import SegmentIndex
@@ -35,11 +36,10 @@ from fmqcore.journal.recovery import (
     replay,
     survey,
 )
-from fmqcore.journal.resume import RESUME, Resume, decode_resume
+from fmqcore.journal.resume_file import RESUME, Resume, decode_resume
 from fmqcore.journal.scan import Blank, Cursor, Scan, Stop
 from fmqcore.journal.segments import CHECKPOINT, Segment
 from fmqcore.journal.state import JournalState
-from fmqcore.words import Epoch, Position
 from fmqport.disk import Disk, DiskFile, DiskFull
 
 _ALIKE: Final = 4

@@ -7,7 +7,7 @@ not there after a crash, the checksum does not match and the file does not count
 
 While the journal is cut back or dropped nothing is captured: its parts do not agree then.
 
-Leaves on disk: `resume`, replaced atomically (`fmqcore.journal.resume`).
+Leaves on disk: `resume`, replaced atomically (`fmqcore.journal.resume_file`).
 """
 
 from typing import Final
@@ -19,8 +19,8 @@ from fmqbroker.journal.flusher import Flusher
 from fmqbroker.journal.head import Head
 from fmqbroker.journal.store import SegmentStore
 from fmqbroker.journal.tail_cache import Tail
-from fmqcore.journal.resume import RESUME, Resume, encode_resume
-from fmqcore.words import Position
+from fmqcore.ids import Position
+from fmqcore.journal.resume_file import RESUME, Resume, encode_resume
 from fmqport.disk import DiskFull
 
 EVERY_BYTES = 16 * 1024 * 1024

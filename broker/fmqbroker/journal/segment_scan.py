@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Final
 
 from fmqbroker.journal.store import SegmentStore, StoredSegment
-from fmqcore.batch import BatchFault
+from fmqcore.batch.header import BatchFault
+from fmqcore.ids import Position
 from fmqcore.journal.scan import Cursor, Fault, Scan, Sealed, Stop
-from fmqcore.words import Position
 
 WINDOW_BYTES: Final = 2 * 1024 * 1024
 

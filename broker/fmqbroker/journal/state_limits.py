@@ -11,8 +11,8 @@ import structlog
 
 from fmqbroker.journal.journal import Journal
 from fmqbroker.runtime.settings import BrokerSettings
+from fmqcore.batch.offset_entry import QueueKey
 from fmqcore.errors import InvalidArgument
-from fmqcore.journal.offsets import QueueKey
 from fmqcore.journal.segments import producer_room, progress_room
 from fmqport.clock import Clock
 

@@ -18,9 +18,9 @@ import structlog
 from fmqbroker.journal.disk_space import Claim, Space
 from fmqbroker.runtime.notifier import Signal
 from fmqcore.errors import CorruptJournal, NotFound
+from fmqcore.ids import Position
 from fmqcore.journal.findings import REFILL
 from fmqcore.journal.segments import index_name, segment_name
-from fmqcore.words import Position
 from fmqport.disk import Disk, DiskFile, DiskFull
 
 MAX_OPEN: Final = 32

@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from fmqcore.errors import NotFound
-from fmqcore.words import Position
+from fmqcore.ids import Position
 
 HEADER_CRC_AT: Final = 8
 _CRC: Final = Struct("<I")

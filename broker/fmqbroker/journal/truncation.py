@@ -21,8 +21,8 @@ from fmqbroker.journal.components import Parts
 from fmqbroker.journal.recovery import Loaded, forget_above, load_segment, read_resume
 from fmqbroker.journal.store import SegmentStore, StoredSegment
 from fmqcore.errors import InvalidArgument, NotFound
-from fmqcore.journal.resume import RESUME
-from fmqcore.words import Position
+from fmqcore.ids import Position
+from fmqcore.journal.resume_file import RESUME
 from fmqport.disk import DiskFailed, DiskFull
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from fmqbroker.journal.journal import Journal
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.notifier import wait_any
 from fmqbroker.serving.gate import Gate
-from fmqcore.words import Permission
+from fmqcore.ids import Permission
 
 _log = structlog.get_logger()
 

@@ -15,7 +15,7 @@ from fmqbroker.journal.journal import Journal
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.notifier import wait_any
 from fmqbroker.serving.gate import Gate
-from fmqcore.words import Epoch, Offset, Permission, Position
+from fmqcore.ids import Epoch, Offset, Permission, Position
 from fmqport.clock import Clock
 from fmqproto.v1 import client_pb2
 

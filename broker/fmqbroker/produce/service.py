@@ -32,14 +32,14 @@ from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.serving.gate import Gate
 from fmqcore import errors
-from fmqcore.batch import KNOWN_ATTRS, MAX_PRODUCER_EPOCH, Attrs, BatchType
-from fmqcore.cluster import TopicConfig
-from fmqcore.crc import crc32c
+from fmqcore.batch.control import encode_topic
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import KNOWN_ATTRS, MAX_PRODUCER_EPOCH, Attrs, BatchType
 from fmqcore.errors import FmqError
-from fmqcore.journal.control import encode_topic
+from fmqcore.ids import GroupName, Permission, Position, TopicId
 from fmqcore.journal.state import ProducedBatch
-from fmqcore.topic_numbers import conflict
-from fmqcore.words import GroupName, Permission, Position, TopicId
+from fmqcore.zk.topic import TopicConfig
+from fmqcore.zk.topic_numbers import conflict
 from fmqport.clock import Clock
 from fmqport.transport import Stream, TransportError
 from fmqproto.v1 import client_pb2

@@ -11,8 +11,8 @@ from fmqbroker.journal.journal import Journal
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.replication.view import LinkView
 from fmqbroker.serving.broker_group_state import GroupStore
+from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.policy import AckPolicy, MasterEnds, SlaveEnds, commit_ends
-from fmqcore.words import BrokerId, Epoch, Position
 
 
 class CommitEnd:

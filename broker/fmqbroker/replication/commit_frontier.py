@@ -9,7 +9,7 @@ then `refuse` is called, then produce answers what waits. Leaves nothing on disk
 """
 
 from fmqbroker.runtime.notifier import Signal
-from fmqcore.words import Position
+from fmqcore.ids import Position
 
 
 class CommitFrontier:

@@ -13,7 +13,8 @@ Order of effects.
 A stall of my own is no fault of the slaves: for how long they are behind, and how old the term is,
 is counted in time in which I could have heard them (`silence.WatchedTime`).
 
-What is decided is pure (`fmqcore.replication.isr`, `fmqcore.policy`). Leaves nothing on disk.
+What is decided is pure (`fmqcore.replication.in_sync_set`, `fmqcore.policy`). Leaves nothing on
+disk.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,11 +28,11 @@ from fmqbroker.runtime.failure_detector import WatchedTime
 from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.serving.broker_group_state import GroupStore
-from fmqcore.cluster import GroupState, Mode
 from fmqcore.errors import DeliveryUnknown, Unavailable
+from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.policy import can_meet
-from fmqcore.replication.isr import IsrLimits, LinkFacts, candidates, leavers
-from fmqcore.words import BrokerId, Epoch, Position
+from fmqcore.replication.in_sync_set import IsrLimits, LinkFacts, candidates, leavers
+from fmqcore.zk.group_state import GroupState, Mode
 from fmqport.clock import Clock
 from fmqport.together import together_s
 

@@ -32,10 +32,10 @@ from fmqbroker.runtime.notifier import Signal
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.runtime.steady_clock import peer_clocks
 from fmqbroker.serving.broker_group_state import GroupStore
+from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.policy import NOTHING, AckPolicy, Flush, counted_end, flush_mode
-from fmqcore.replication.isr import LinkFacts
-from fmqcore.replication.reconcile import Action, Decision, MasterView
-from fmqcore.words import BrokerId, Epoch, Position
+from fmqcore.replication.in_sync_set import LinkFacts
+from fmqcore.replication.reconciliation import Action, Decision, MasterView
 from fmqport.clock import Clock
 from fmqport.transport import Stream
 from fmqproto.v1 import replication_pb2 as wire

@@ -31,13 +31,13 @@ from fmqbroker.runtime.failure_detector import Silence, WatchedTime
 from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.runtime.steady_clock import peer_clocks
-from fmqcore.batch import HEADER_LEN, BadBatch, parse_header
+from fmqcore.batch.header import HEADER_LEN, BadBatch, parse_header
 from fmqcore.errors import FmqError
+from fmqcore.ids import BrokerId, Epoch, Position
+from fmqcore.replication.epoch_history import EpochStart
 from fmqcore.replication.frames import end_of_batches, leading_control
-from fmqcore.replication.history import EpochStart
-from fmqcore.replication.isr import Lag
-from fmqcore.replication.reconcile import Action, Decision, MasterView, SlaveView, reconcile
-from fmqcore.words import BrokerId, Epoch, Position
+from fmqcore.replication.in_sync_set import Lag
+from fmqcore.replication.reconciliation import Action, Decision, MasterView, SlaveView, reconcile
 from fmqport.clock import Clock
 from fmqport.together import together, together_s
 from fmqport.transport import Stream

@@ -11,9 +11,9 @@ Decides nothing else; leaves nothing on disk.
 
 from fmqbroker.journal.journal import Journal
 from fmqbroker.serving.broker_group_state import GroupStore
-from fmqcore.cluster import Mode
-from fmqcore.failover.claims import is_claim
-from fmqcore.words import BrokerId, Epoch
+from fmqcore.failover.term_rules import is_claim
+from fmqcore.ids import BrokerId, Epoch
+from fmqcore.zk.group_state import Mode
 
 
 class Settled:

@@ -18,12 +18,12 @@ from fmqbroker.replication.view import UpstreamView
 from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.serving.broker_group_state import GroupStore
-from fmqcore.batch import BadBatch
-from fmqcore.cluster import Member
+from fmqcore.batch.header import BadBatch
 from fmqcore.errors import FmqError
-from fmqcore.failover.claims import promise_ms
+from fmqcore.failover.term_rules import promise_ms
+from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.policy import NOTHING, flush_mode
-from fmqcore.words import BrokerId, Epoch, Position
+from fmqcore.zk.group_config import Member
 from fmqport.clock import Clock
 from fmqport.methods import HAND_OVER
 from fmqport.transport import Transport

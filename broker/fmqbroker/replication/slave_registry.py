@@ -11,8 +11,8 @@ from typing import Final
 from fmqbroker.replication.master_stream import MasterLink
 from fmqbroker.replication.view import LinkView
 from fmqbroker.runtime.settings import BrokerSettings
+from fmqcore.ids import BrokerId, Epoch
 from fmqcore.policy import NOTHING
-from fmqcore.words import BrokerId, Epoch
 from fmqport.clock import Clock
 
 _TWIN_HEARTBEATS: Final = 2

@@ -24,12 +24,13 @@ from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.runtime.steady_clock import peer_clocks
 from fmqbroker.serving.broker_group_state import GroupStore
-from fmqcore.cluster import Member, Mode
-from fmqcore.failover.claims import promise_ms
+from fmqcore.failover.term_rules import promise_ms
+from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.policy import NOTHING, SlaveCounts
 from fmqcore.replication.frames import end_of_batches
-from fmqcore.replication.reconcile import Action
-from fmqcore.words import BrokerId, Epoch, Position
+from fmqcore.replication.reconciliation import Action
+from fmqcore.zk.group_config import Member
+from fmqcore.zk.group_state import Mode
 from fmqport.clock import Clock
 from fmqport.methods import REPLICATE
 from fmqport.together import together_s

@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any, Final
 
-from fmqcore.batch import BadBatch
+from fmqcore.batch.header import BadBatch
 from fmqcore.errors import FmqError
-from fmqcore.replication.history import EpochStart
-from fmqcore.replication.reconcile import Decision, SlaveView
-from fmqcore.words import BrokerId, Epoch, GroupName, Position
+from fmqcore.ids import BrokerId, Epoch, GroupName, Position
+from fmqcore.replication.epoch_history import EpochStart
+from fmqcore.replication.reconciliation import Decision, SlaveView
 from fmqport.transport import TransportError
 from fmqproto.v1 import replication_pb2 as wire
 

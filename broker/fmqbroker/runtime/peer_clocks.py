@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import structlog
 
 from fmqcore.clocks import Base, base_of, disagreement
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 
 _EVERY_MS: Final = 1000
 """So often the clocks of two brokers are compared; messages may be many more."""

@@ -4,8 +4,8 @@ from typing import Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from fmqcore.batch import MAX_PAYLOAD, MAX_RECORDS
-from fmqcore.words import NAME_PATTERN
+from fmqcore.batch.header import MAX_PAYLOAD, MAX_RECORDS
+from fmqcore.names import NAME_PATTERN
 
 MIB = 1024 * 1024
 _NAME = f"^{NAME_PATTERN}$"

@@ -6,8 +6,8 @@ long as part, permission and epoch stay the same: reasons that alternate make no
 
 import structlog
 
-from fmqcore.failover import Decision, Part
-from fmqcore.words import Epoch, Permission
+from fmqcore.failover.evidence import Decision, Part
+from fmqcore.ids import Epoch, Permission
 
 _log = structlog.get_logger()
 

@@ -20,20 +20,12 @@ import structlog
 
 from fmqbroker.runtime.notifier import Signal
 from fmqbroker.serving.live_node import LiveNode
-from fmqcore.cluster import (
-    GroupConfig,
-    GroupState,
-    LiveBroker,
-    Removal,
-    Versioned,
-    acting,
-    config_from_json,
-    live_from_json,
-    state_from_json,
-    state_to_json,
-)
 from fmqcore.errors import Malformed, NotFound, Unavailable
-from fmqcore.words import BrokerId, Epoch, GroupName, Position
+from fmqcore.ids import BrokerId, Epoch, GroupName, Position
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_config import GroupConfig, Removal, config_from_json
+from fmqcore.zk.group_state import GroupState, acting, state_from_json, state_to_json
+from fmqcore.zk.live_broker import LiveBroker, live_from_json
 from fmqport.clock import Clock
 from fmqport.coordination import (
     BadVersion,

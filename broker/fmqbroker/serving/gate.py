@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Final
 
 from fmqbroker.runtime.notifier import Signal
-from fmqcore.cluster import GroupState, Mode
 from fmqcore.errors import NoPermission
-from fmqcore.words import BrokerId, Epoch, Permission
+from fmqcore.ids import BrokerId, Epoch, Permission
+from fmqcore.zk.group_state import GroupState, Mode
 from fmqport.clock import Clock
 
 LEASE_OVER: Final = (

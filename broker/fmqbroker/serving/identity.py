@@ -24,11 +24,11 @@ from typing import Final, NamedTuple
 import structlog
 
 from fmqbroker.serving.broker_group_state import GroupStore
-from fmqcore.cluster import LiveBroker
 from fmqcore.errors import InvalidArgument, NameTaken, StorageFull, Unavailable
-from fmqcore.failover.claims import promise_ms
-from fmqcore.journal.incarnations import GRANT, INCARNATIONS, homes_of
-from fmqcore.words import BrokerId
+from fmqcore.failover.term_rules import promise_ms
+from fmqcore.ids import BrokerId
+from fmqcore.journal.journal_identity import GRANT, INCARNATIONS, homes_of
+from fmqcore.zk.live_broker import LiveBroker
 from fmqport.clock import Clock
 from fmqport.disk import Disk
 

@@ -26,7 +26,7 @@ from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.serving.gate import LEASE_OVER, Gate
 from fmqcore.errors import Unavailable
-from fmqcore.failover.claims import Tenure
+from fmqcore.failover.term_rules import Tenure
 from fmqport.clock import Clock
 from fmqport.together import together, together_s
 

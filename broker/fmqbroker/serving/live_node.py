@@ -2,9 +2,9 @@
 
 It is made again after every expiry. Each time it stands anew it gets a new number (`standing`):
 whoever looked in between saw it gone, so nothing that rests on it may simply go on
-(`fmqcore.failover.claims`). It takes the place of a node of an earlier incarnation of mine, which
-is dead (`identity.py` knows which); any other node there means that another process lives under my
-name (`superseded`): it is left alone until it goes.
+(`fmqcore.failover.term_rules`). It takes the place of a node of an earlier incarnation of mine,
+which is dead (`identity.py` knows which); any other node there means that another process lives
+under my name (`superseded`): it is left alone until it goes.
 
 A group that was removed from the cluster is not brought back: the node waits until the group has a
 configuration again.
@@ -17,9 +17,9 @@ from typing import Final
 import structlog
 
 from fmqbroker.runtime.notifier import Signal
-from fmqcore.cluster import LiveBroker, live_from_json, live_to_json
 from fmqcore.errors import Malformed
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
+from fmqcore.zk.live_broker import LiveBroker, live_from_json, live_to_json
 from fmqport.clock import Clock
 from fmqport.coordination import BadVersion, Coordination, NodeExists, NoNode, SessionState
 

@@ -20,13 +20,15 @@ from fmqbroker.runtime.notifier import Signal
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.serving.gate import Gate
 from fmqbroker.tests.pipes import BrokerEnd, Pipe
-from fmqcore.batch import HEADER_LEN, BatchType, parse_header
-from fmqcore.cluster import GroupState, Mode, TopicConfig, TopicGroup, Versioned
-from fmqcore.columns import decode, encode
-from fmqcore.crc import crc32c
-from fmqcore.journal.control import encode_epoch
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey
-from fmqcore.words import BrokerId, Epoch, GroupName, Offset, Permission, TopicId
+from fmqcore.batch.columns import decode, encode
+from fmqcore.batch.control import encode_epoch
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import HEADER_LEN, BatchType, parse_header
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
+from fmqcore.ids import BrokerId, Epoch, GroupName, Offset, Permission, TopicId
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_state import GroupState, Mode
+from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqport.disk import Disk
 from fmqport.files import FileDisk
 from fmqport.system import SystemClock

@@ -25,13 +25,14 @@ from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.serving.gate import Gate
 from fmqbroker.serving.identity import begin
 from fmqbroker.tests.zookeeper_proxy import Proxy
-from fmqcore.batch import BatchType
-from fmqcore.cluster import GroupConfig, GroupState, Member, Mode, config_to_json
-from fmqcore.columns import encode
-from fmqcore.crc import crc32c
+from fmqcore.batch.columns import encode
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import BatchType
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
 from fmqcore.errors import FmqError, Unavailable
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey
-from fmqcore.words import BrokerId, Epoch, GroupName, Offset, Permission, Position, TopicId
+from fmqcore.ids import BrokerId, Epoch, GroupName, Offset, Permission, Position, TopicId
+from fmqcore.zk.group_config import GroupConfig, Member, config_to_json
+from fmqcore.zk.group_state import GroupState, Mode
 from fmqport.files import FileDisk
 from fmqport.system import SystemClock
 from fmqport.transport import TransportError

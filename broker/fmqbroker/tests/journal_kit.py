@@ -8,11 +8,11 @@ from typing import Any, NoReturn
 
 from fmqbroker.journal.journal import BatchDraft, Journal
 from fmqbroker.runtime.settings import BrokerSettings
-from fmqcore.batch import BatchHeader, BatchType, parse_header
-from fmqcore.columns import encode
-from fmqcore.crc import crc32c
-from fmqcore.journal.control import encode_epoch
-from fmqcore.words import BrokerId, Epoch, Position, TopicId
+from fmqcore.batch.columns import encode
+from fmqcore.batch.control import encode_epoch
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import BatchHeader, BatchType, parse_header
+from fmqcore.ids import BrokerId, Epoch, Position, TopicId
 from fmqport.disk import Disk
 from fmqport.files import FileDisk
 from fmqport.system import SystemClock

@@ -13,11 +13,11 @@ from fmqbroker.serving.gate import Gate
 from fmqbroker.tests import journal_kit
 from fmqbroker.tests.consume_harness import Cluster, HandClock
 from fmqbroker.tests.pipes import BrokerEnd, Pipe
-from fmqcore.cluster import TopicConfig, TopicGroup
-from fmqcore.columns import encode
-from fmqcore.crc import crc32c
+from fmqcore.batch.columns import encode
+from fmqcore.batch.crc import crc32c
 from fmqcore.errors import ErrorCode
-from fmqcore.words import GroupName, Permission, Position, TopicId
+from fmqcore.ids import GroupName, Permission, Position, TopicId
+from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqproto.v1 import client_pb2 as wire
 
 G1 = GroupName("g1")

@@ -23,9 +23,11 @@ from fmqbroker.runtime.notifier import Signal
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.tests.journal_kit import Life, data, epoch, everything
-from fmqcore.cluster import GroupConfig, GroupState, Member, Mode, Versioned
+from fmqcore.ids import BrokerId, Epoch, GroupName, Position
 from fmqcore.policy import AckPolicy
-from fmqcore.words import BrokerId, Epoch, GroupName, Position
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_config import GroupConfig, Member
+from fmqcore.zk.group_state import GroupState, Mode
 from fmqport.coordination import ConnectionLost
 from fmqport.disk import Disk
 from fmqport.files import FileDisk

@@ -9,9 +9,10 @@ from pathlib import Path
 import fmqclient
 from fmqbroker.tests.app.test_broker import Process
 from fmqclient.dev.groups import Groups
-from fmqcore.cluster import GroupConfig, GroupState, Member
 from fmqcore.errors import FmqError
-from fmqcore.words import BrokerId, GroupName
+from fmqcore.ids import BrokerId, GroupName
+from fmqcore.zk.group_config import GroupConfig, Member
+from fmqcore.zk.group_state import GroupState
 from fmqport import methods
 from fmqport.free_ports import free_port
 from fmqport.rpc import GrpcTransport

@@ -14,10 +14,10 @@ from fmqbroker.tests.scenario_watch import READERS, TOPIC, Sample, Watch
 from fmqclient.dev.cluster import DevCluster
 from fmqclient.dev.plan import ClusterOptions
 from fmqclient.dev.verdict import judge
-from fmqcore.cluster import GroupState, Mode
+from fmqcore.batch.control import decode_offsets
 from fmqcore.errors import ErrorCode
-from fmqcore.journal.control import decode_offsets
-from fmqcore.words import BrokerId, Permission
+from fmqcore.ids import BrokerId, Permission
+from fmqcore.zk.group_state import GroupState, Mode
 from fmqport.zk.embedded import EmbeddedZooKeeper
 from fmqproto.v1 import client_pb2
 

@@ -11,10 +11,10 @@ from fmqclient.dev.cluster import DevCluster
 from fmqclient.dev.verdict import History, Place
 from fmqclient.message import Message
 from fmqclient.records import SendResult
-from fmqcore.columns import encode
-from fmqcore.crc import crc32c
+from fmqcore.batch.columns import encode
+from fmqcore.batch.crc import crc32c
 from fmqcore.errors import DeliveryUnknown, ErrorCode, FmqError
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 from fmqport.methods import PRODUCE
 from fmqport.rpc import GrpcTransport
 from fmqport.transport import Connection, Stream, TransportError

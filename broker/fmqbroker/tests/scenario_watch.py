@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from fmqclient.dev.plan import BrokerPlan
 from fmqclient.dev.verdict import Place
-from fmqcore.words import BrokerId, Permission
+from fmqcore.ids import BrokerId, Permission
 from fmqport.methods import OFFSETS, STATUS
 from fmqport.rpc import GrpcTransport
 from fmqport.transport import Connection, TransportError

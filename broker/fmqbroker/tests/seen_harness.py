@@ -6,9 +6,9 @@ from typing import Any
 from fmqbroker.app.health import Running
 from fmqbroker.produce.intake import Intake
 from fmqbroker.tests.consume_harness import ME, Rig
-from fmqcore.cluster import GroupConfig, Member
-from fmqcore.journal.offsets import OffsetKey
-from fmqcore.words import GroupName
+from fmqcore.batch.offset_entry import OffsetKey
+from fmqcore.ids import GroupName
+from fmqcore.zk.group_config import GroupConfig, Member
 
 
 def running_of(rig: Rig) -> Running:

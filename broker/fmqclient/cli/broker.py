@@ -16,9 +16,10 @@ from fmqclient.cli.cluster_file import differences, permission_of
 from fmqclient.cli.common import talk
 from fmqclient.cli.inputs import file_to_read, read_table
 from fmqclient.cli.registry import registry
-from fmqcore.cluster import GroupConfig
 from fmqcore.errors import InvalidArgument
-from fmqcore.words import NAME_RULE, BrokerId
+from fmqcore.ids import BrokerId
+from fmqcore.names import NAME_RULE
+from fmqcore.zk.group_config import GroupConfig
 
 app = typer.Typer(no_args_is_help=True, help="Run a broker; change what one may serve.")
 

@@ -24,10 +24,12 @@ from fmqclient.cli.common import Output, OutputOption, confirm, run, show, talk
 from fmqclient.cli.inputs import file_to_read, name_of
 from fmqclient.cli.registry import Registry, changed, registry
 from fmqclient.cli.removal import GroupRemoval
-from fmqcore.cluster import GroupConfig, Removal, Versioned
 from fmqcore.errors import InvalidArgument
+from fmqcore.ids import GroupName
+from fmqcore.names import require_name
 from fmqcore.policy import AckPolicy
-from fmqcore.words import GroupName, require_name
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_config import GroupConfig, Removal
 
 app = typer.Typer(no_args_is_help=True, help="What the broker groups consist of, in ZooKeeper.")
 

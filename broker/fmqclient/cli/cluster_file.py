@@ -21,10 +21,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fmqclient.cli.inputs import name_of, read_table
 from fmqcore.address import is_host
-from fmqcore.cluster import GroupConfig, Member, Versioned
 from fmqcore.errors import InvalidArgument
+from fmqcore.ids import BrokerId, GroupName, Permission
+from fmqcore.names import NAME_PATTERN, NAME_RULE
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts, can_meet
-from fmqcore.words import NAME_PATTERN, NAME_RULE, BrokerId, GroupName, Permission
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_config import GroupConfig, Member
 
 _PROBLEMS: Final = {
     "missing": "must be given",

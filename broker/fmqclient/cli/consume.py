@@ -26,7 +26,7 @@ from fmqclient.cli.common import (
 from fmqclient.cli.formats import DEFAULT, as_json, formatter
 from fmqclient.cli.writer import Writer
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
-from fmqcore.words import require_name
+from fmqcore.names import require_name
 
 _FETCH = 1000
 _LOOK_S = 0.2

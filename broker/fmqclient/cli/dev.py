@@ -20,8 +20,8 @@ from fmqclient.dev.cluster import ZOOKEEPER, ClusterFailed, DevCluster
 from fmqclient.dev.one_broker import BrokerStatus
 from fmqclient.dev.plan import ClusterOptions, broker_names, state_folder
 from fmqcore.errors import InvalidArgument
+from fmqcore.ids import Permission
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
-from fmqcore.words import Permission
 
 PORT: Final = 9876
 """The first broker's, so that `fmq://127.0.0.1:9876` works."""

@@ -14,9 +14,10 @@ import typer
 from fmqclient.cli.cluster import Cluster, ZooKeeper, cluster_name, quietly
 from fmqclient.cli.common import talk
 from fmqclient.cli.registry import Registry, registry
-from fmqcore.cluster import GroupState, Mode
 from fmqcore.errors import InvalidArgument, Unavailable
-from fmqcore.words import BrokerId, GroupName, require_name
+from fmqcore.ids import BrokerId, GroupName
+from fmqcore.names import require_name
+from fmqcore.zk.group_state import GroupState, Mode
 
 app = typer.Typer(help="Give a group's mastership to another of its brokers.")
 

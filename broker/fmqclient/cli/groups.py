@@ -21,7 +21,7 @@ from fmqclient.cli.common import (
 )
 from fmqclient.infos import GroupInfo, QueueOffsets
 from fmqcore.errors import InvalidArgument, NotFound
-from fmqcore.words import require_name
+from fmqcore.names import require_name
 
 app = typer.Typer(help="Consumer groups: list, lag, seek, delete.", no_args_is_help=True)
 

@@ -25,11 +25,11 @@ from fmqclient.cli.inputs import folder
 from fmqclient.cli.journal_dump import Dump, Filter
 from fmqclient.cli.journal_files import DataDirectory, NoJournal, SegmentBytes
 from fmqclient.cli.journal_notes import Notes
+from fmqcore.ids import Position
 from fmqcore.journal.findings import Finding, Severity, with_what_is_there, worst
 from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.segments import CHECKPOINT, index_name
-from fmqcore.journal.verify import SegmentReport, Verifier
-from fmqcore.words import Position
+from fmqcore.verify.directory import SegmentReport, Verifier
 from fmqport.directory import in_place_of
 
 INCOMPLETE: Final = 3

@@ -5,19 +5,19 @@ from typing import Final, NamedTuple
 
 from fmqclient.cli import journal_show as show
 from fmqclient.cli.journal_files import DataDirectory, SegmentBytes
-from fmqcore.batch import BatchHeader, BatchType
-from fmqcore.columns import BadColumns
-from fmqcore.crc import Buffer
+from fmqcore.batch.columns import BadColumns
+from fmqcore.batch.control import decode_topic
+from fmqcore.batch.crc import Buffer
+from fmqcore.batch.header import BatchHeader, BatchType
 from fmqcore.errors import Malformed
+from fmqcore.ids import Position, TopicId
 from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
-from fmqcore.journal.control import decode_topic
 from fmqcore.journal.findings import FAULT_CODES, error
 from fmqcore.journal.recovery import Cut, Refuse, SegmentFile, judge, judge_sealed, survey
-from fmqcore.journal.resync import resync
 from fmqcore.journal.scan import Cursor, Fault, Scan, Stop, begin_next
 from fmqcore.journal.segments import CHECKPOINT, Segment
 from fmqcore.journal.state import JournalState
-from fmqcore.words import Position, TopicId
+from fmqcore.scan.skip_damage import resync
 
 _INCOMPLETE: Final = 3
 _BY_WEIGHT: Final = (0, 1, _INCOMPLETE, 2)

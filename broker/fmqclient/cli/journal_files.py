@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from fmqcore.batch import HEADER_LEN
+from fmqcore.batch.header import HEADER_LEN
 from fmqcore.journal.segments import CHECKPOINT, segment_base
 from fmqport.directory import is_locked, read_small, see
 

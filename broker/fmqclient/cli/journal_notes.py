@@ -1,6 +1,6 @@
 """The small files `resume`, `suspect` and `incarnations` of a data directory, for `fmq journal`.
 
-What they may say is `fmqcore.journal.verify_notes`; here they are read, and what cannot be read is
+What they may say is `fmqcore.verify.small_files`; here they are read, and what cannot be read is
 told.
 """
 
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from fmqclient.cli.journal_files import DataDirectory
+from fmqcore.journal.damage_note import SUSPECT
 from fmqcore.journal.findings import Finding, Severity
-from fmqcore.journal.incarnations import INCARNATIONS
+from fmqcore.journal.journal_identity import INCARNATIONS
 from fmqcore.journal.recovery import SegmentFile
-from fmqcore.journal.resume import RESUME
-from fmqcore.journal.suspect import SUSPECT
-from fmqcore.journal.verify import SegmentReport
-from fmqcore.journal.verify_notes import Note, note_incarnations, note_resume, note_suspect
+from fmqcore.journal.resume_file import RESUME
+from fmqcore.verify.directory import SegmentReport
+from fmqcore.verify.small_files import Note, note_incarnations, note_resume, note_suspect
 
 
 class Notes:

@@ -6,21 +6,21 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fmqclient.cli.formats import texts
-from fmqcore import columns
-from fmqcore.batch import BatchHeader, BatchType
-from fmqcore.crc import Buffer
-from fmqcore.journal.control import (
+from fmqcore.batch import columns
+from fmqcore.batch.control import (
     decode_deliver,
     decode_epoch,
     decode_offsets,
     decode_seal,
     decode_topic,
 )
+from fmqcore.batch.crc import Buffer
+from fmqcore.batch.header import BatchHeader, BatchType
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
 from fmqcore.journal.findings import Finding
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey
 from fmqcore.journal.state import JournalState
-from fmqcore.journal.verify import SegmentReport
-from fmqcore.journal.verify_notes import Note
+from fmqcore.verify.directory import SegmentReport
+from fmqcore.verify.small_files import Note
 
 Row = dict[str, Any]
 

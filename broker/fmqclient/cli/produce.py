@@ -28,7 +28,7 @@ from fmqclient.cli.lines import everything, lines
 from fmqclient.outbox import pinned_group
 from fmqclient.settings import LEVELS
 from fmqcore.errors import FmqError, InvalidArgument, NotFound
-from fmqcore.words import GroupName
+from fmqcore.ids import GroupName
 
 _AT_ONCE = 10_000  # messages outstanding
 _LONGEST_NAME = 65_535  # bytes of a header's name

@@ -8,22 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
-from fmqcore import paths
-from fmqcore.cluster import (
-    GroupConfig,
-    GroupState,
-    TopicConfig,
-    Versioned,
-    begun_again,
-    config_from_json,
-    config_to_json,
-    state_from_json,
-    state_to_json,
-    topic_from_json,
-    topic_to_json,
-)
 from fmqcore.errors import InvalidArgument, NotFound, Unavailable
-from fmqcore.words import BrokerId, GroupName
+from fmqcore.ids import BrokerId, GroupName
+from fmqcore.zk import layout as paths
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_config import GroupConfig, config_from_json, config_to_json
+from fmqcore.zk.group_state import GroupState, begun_again, state_from_json, state_to_json
+from fmqcore.zk.topic import TopicConfig, topic_from_json, topic_to_json
 from fmqport.coordination import BadVersion, Coordination, NodeExists, NoNode
 from fmqport.group_nodes import create_group, delete_group, was_removed
 from fmqport.zk.session import ZooKeeperSession

@@ -20,17 +20,13 @@ from fmqclient.address import SCHEME
 from fmqclient.cli.common import client, counted, talk
 from fmqclient.cli.registry import Registry, changed
 from fmqclient.infos import QueueOffsets
-from fmqcore.cluster import (
-    GroupConfig,
-    GroupState,
-    Mode,
-    Removal,
-    TopicConfig,
-    Versioned,
-)
 from fmqcore.errors import InvalidArgument, NotFound, Unavailable
-from fmqcore.topic_changes import closed, without
-from fmqcore.words import GroupName, Permission
+from fmqcore.ids import GroupName, Permission
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_config import GroupConfig, Removal
+from fmqcore.zk.group_state import GroupState, Mode
+from fmqcore.zk.topic import TopicConfig
+from fmqcore.zk.topic_changes import closed, without
 
 if TYPE_CHECKING:
     from fmqclient.admin import Admin

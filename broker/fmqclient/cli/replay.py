@@ -26,14 +26,14 @@ from fmqclient.cli.common import (
 from fmqclient.cli.inputs import folder
 from fmqclient.cli.replay_send import Lines, Plan, level_of
 from fmqclient.settings import LEVELS
-from fmqcore.cluster import TopicConfig
 from fmqcore.errors import (
     DirectoryLocked,
     FmqError,
     Unavailable,
     UnknownTopic,
 )
-from fmqcore.words import require_name
+from fmqcore.names import require_name
+from fmqcore.zk.topic import TopicConfig
 from fmqport.transport import TransportError
 from fmqspark.archive.replay import Replay, progress_name
 

@@ -20,9 +20,8 @@ from fmqclient.outbox import pinned_group
 from fmqclient.records import Flight, Pile, Record, record_bytes
 from fmqclient.routes import Routes
 from fmqclient.settings import LEVELS
-from fmqcore.batch import MAX_PAYLOAD
-from fmqcore.cluster import TopicConfig, TopicGroup
-from fmqcore.columns import encode_headers
+from fmqcore.batch.columns import encode_headers
+from fmqcore.batch.header import MAX_PAYLOAD
 from fmqcore.errors import (
     DeliveryUnknown,
     ErrorCode,
@@ -32,8 +31,9 @@ from fmqcore.errors import (
     Unavailable,
     error_of,
 )
+from fmqcore.ids import GroupName, Permission, TopicId
 from fmqcore.routing import Place, candidates, pick_by_key
-from fmqcore.words import GroupName, Permission, TopicId
+from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqport.clock import Clock
 from fmqport.methods import PRODUCE
 from fmqport.transport import Stream, TransportError

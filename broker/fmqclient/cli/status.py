@@ -23,7 +23,7 @@ from fmqclient.cli.common import (
     talk,
 )
 from fmqclient.infos import BrokerStatus
-from fmqcore.words import Permission
+from fmqcore.ids import Permission
 
 
 def status(output: OutputOption = Output.TABLE, brokers: Brokers = BROKERS) -> None:

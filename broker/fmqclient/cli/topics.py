@@ -17,7 +17,7 @@ from fmqclient.cli.common import (
 )
 from fmqclient.infos import TopicInfo
 from fmqcore.errors import InvalidArgument
-from fmqcore.words import MAX_QUEUES
+from fmqcore.ids import MAX_QUEUES
 
 app = typer.Typer(help="Topics: create, list, describe, alter, delete.", no_args_is_help=True)
 

@@ -32,8 +32,8 @@ from fmqclient.dev.plan import (
 )
 from fmqclient.dev.processes import Child, holders, is_locked, owner_of
 from fmqclient.dev.proxy import Link, Proxies
-from fmqcore.cluster import Mode
 from fmqcore.errors import Unavailable
+from fmqcore.zk.group_state import Mode
 from fmqport.free_ports import free_ports
 from fmqport.spawn import spawn
 from fmqport.zk.embedded import EmbeddedZooKeeper

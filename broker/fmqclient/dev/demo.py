@@ -35,10 +35,10 @@ from fmqclient.dev.verdict import (
     offsets_gone_back,
     outages,
 )
-from fmqcore.cluster import Mode
 from fmqcore.errors import FmqError, InvalidArgument
+from fmqcore.ids import Permission
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
-from fmqcore.words import Permission
+from fmqcore.zk.group_state import Mode
 
 TOPIC: Final = "flights"
 QUEUES: Final = 8

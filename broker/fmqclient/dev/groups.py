@@ -2,16 +2,11 @@
 
 import asyncio
 
-from fmqcore import paths
-from fmqcore.cluster import (
-    GroupConfig,
-    GroupState,
-    config_from_json,
-    config_to_json,
-    state_from_json,
-)
 from fmqcore.errors import NotFound
-from fmqcore.words import GroupName
+from fmqcore.ids import GroupName
+from fmqcore.zk import layout as paths
+from fmqcore.zk.group_config import GroupConfig, config_from_json, config_to_json
+from fmqcore.zk.group_state import GroupState, state_from_json
 from fmqport.coordination import NodeExists
 from fmqport.zk.session import ZooKeeperSession
 

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from fmqcore.cluster import GroupConfig, Member
 from fmqcore.errors import InvalidArgument
+from fmqcore.ids import BrokerId, GroupName, Permission
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
-from fmqcore.words import BrokerId, GroupName, Permission
+from fmqcore.zk.group_config import GroupConfig, Member
 
 STATE_FILE: Final = "cluster.json"
 ZOOKEEPER: Final = "zookeeper"

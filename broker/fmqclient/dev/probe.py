@@ -7,7 +7,7 @@ from typing import Final
 from fmqclient.dev.plan import BrokerPlan
 from fmqclient.dev.traffic import now_ms
 from fmqclient.dev.verdict import Seen
-from fmqcore.words import Permission
+from fmqcore.ids import Permission
 from fmqport.methods import STATUS
 from fmqport.rpc import GrpcTransport
 from fmqport.transport import TransportError

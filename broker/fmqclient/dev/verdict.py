@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from fmqcore.words import Permission
+from fmqcore.ids import Permission
 
 EXAMPLES: Final = 3
 """Of each kind of finding, so many are told in full."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from fmqclient.tests.double_parts import ConsumeDouble, GroupDouble
 from fmqcore.errors import ErrorCode, OutOfSequence, ProducerFenced
-from fmqcore.words import Permission
+from fmqcore.ids import Permission
 from fmqport.methods import CONSUME, PRODUCE, ROUTES
 from fmqport.rpc import GrpcTransport
 from fmqport.tests.held_port import held_port

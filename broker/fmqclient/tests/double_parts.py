@@ -5,13 +5,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from fmqcore.batch import BatchHeader, BatchType, encode_header, padding, parse_header
-from fmqcore.columns import decode
-from fmqcore.consume.inflight import QueueProgress
+from fmqcore.batch.columns import decode
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import BatchHeader, BatchType, encode_header, padding, parse_header
+from fmqcore.consume.in_flight import QueueProgress
 from fmqcore.consume.ranges import Range
-from fmqcore.crc import crc32c
+from fmqcore.ids import Epoch, Offset, Position, TopicId
 from fmqcore.journal.producers import ProducerTable
-from fmqcore.words import Epoch, Offset, Position, TopicId
 from fmqport.transport import Stream
 from fmqproto.v1 import client_pb2
 

@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from fmqclient.cli.journal import app
+from fmqcore.ids import Position
 from fmqcore.journal.segments import segment_name
-from fmqcore.tests.journal_writer import JournalWriter, sample
-from fmqcore.words import Position
+from fmqcore.tests.journal.writer import JournalWriter, sample
 
 FIRST = segment_name(Position(0))
 

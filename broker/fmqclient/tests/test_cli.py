@@ -13,12 +13,12 @@ from fmqclient.cli.formats import as_json, formatter
 from fmqclient.message import Acker, Chunk, Message
 from fmqclient.tests.journal_directory import write
 from fmqclient.track import Track
-from fmqcore.batch import BatchType, encode_header, padding
-from fmqcore.columns import encode, encode_headers
-from fmqcore.crc import crc32c
+from fmqcore.batch.columns import encode, encode_headers
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import BatchType, encode_header, padding
 from fmqcore.errors import InvalidArgument
-from fmqcore.tests.journal_writer import sample
-from fmqcore.words import Epoch, Offset, Position, TopicId
+from fmqcore.ids import Epoch, Offset, Position, TopicId
+from fmqcore.tests.journal.writer import sample
 from fmqproto.v1 import client_pb2
 
 

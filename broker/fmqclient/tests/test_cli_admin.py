@@ -16,7 +16,7 @@ from fmqclient.dev.one_broker import BrokerStatus as DevStatus
 from fmqclient.dev.plan import BrokerPlan
 from fmqclient.infos import BrokerStatus, ReplicaStatus
 from fmqcore.errors import UnknownTopic
-from fmqcore.words import BrokerId, GroupName, Permission
+from fmqcore.ids import BrokerId, GroupName, Permission
 
 
 class Admin:

@@ -12,11 +12,12 @@ import pytest
 from fmqclient.cli import common, failover, main
 from fmqclient.cli.cluster_file import ClusterSpec, differences
 from fmqclient.cli.registry import Registry, registry
-from fmqcore.cluster import GroupConfig, GroupState, Mode, state_to_json
 from fmqcore.errors import InvalidArgument, NotFound
-from fmqcore.paths import state_node
+from fmqcore.ids import BrokerId, Epoch, GroupName, Permission
 from fmqcore.policy import AckPolicy, Flush, HowMany
-from fmqcore.words import BrokerId, Epoch, GroupName, Permission
+from fmqcore.zk.group_config import GroupConfig
+from fmqcore.zk.group_state import GroupState, Mode, state_to_json
+from fmqcore.zk.layout import state_node
 from fmqport.zk.session import ZooKeeperSession
 
 G1 = GroupName("g1")

@@ -11,11 +11,13 @@ from fmqclient.cli import common, main
 from fmqclient.cli.cluster_file import is_current, version_of
 from fmqclient.cli.registry import registry
 from fmqclient.tests.test_cli_cluster import G1, TOML, spec_of
-from fmqcore.cluster import GroupConfig, GroupState, Mode, Versioned, state_to_json
 from fmqcore.errors import InvalidArgument
-from fmqcore.paths import state_node
+from fmqcore.ids import BrokerId, Epoch
 from fmqcore.policy import AckPolicy
-from fmqcore.words import BrokerId, Epoch
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_config import GroupConfig
+from fmqcore.zk.group_state import GroupState, Mode, state_to_json
+from fmqcore.zk.layout import state_node
 
 
 async def in_service(zookeeper: str, master: str, slave: str, lost: str = "") -> None:

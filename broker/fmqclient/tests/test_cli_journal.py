@@ -20,10 +20,10 @@ from fmqclient.tests.journal_directory import (
     write,
     writer,
 )
-from fmqcore.batch import HEADER_LEN, BatchType, seal_header
+from fmqcore.batch.header import HEADER_LEN, BatchType, seal_header
+from fmqcore.ids import Position
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
-from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Position
+from fmqcore.tests.journal.writer import JournalWriter
 
 __all__ = ["directory", "writer"]  # fixtures
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from fmqbroker.tests import journal_kit
 from fmqclient.tests.journal_directory import FIRST, directory, flip, run, verify, write, writer
-from fmqcore.batch import BatchType
-from fmqcore.columns import encode, encode_headers
-from fmqcore.tests.journal_writer import JournalWriter
+from fmqcore.batch.columns import encode, encode_headers
+from fmqcore.batch.header import BatchType
+from fmqcore.tests.journal.writer import JournalWriter
 
 __all__ = ["directory", "writer"]  # fixtures
 

@@ -20,16 +20,16 @@ from fmqclient.tests.journal_directory import (
     write,
     writer,
 )
-from fmqcore.batch import BatchType
-from fmqcore.crc import crc32c
-from fmqcore.journal.control import encode_offsets
+from fmqcore.batch.control import encode_offsets
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import BatchType
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, tombstone
+from fmqcore.ids import Epoch, Offset, Position
+from fmqcore.journal.damage_note import SUSPECT
 from fmqcore.journal.index import SegmentIndex
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
-from fmqcore.journal.resume import RESUME, Resume, encode_resume
+from fmqcore.journal.resume_file import RESUME, Resume, encode_resume
 from fmqcore.journal.segments import CHECKPOINT, segment_name
-from fmqcore.journal.suspect import SUSPECT
-from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Epoch, Offset, Position
+from fmqcore.tests.journal.writer import JournalWriter
 
 __all__ = ["directory", "writer"]  # fixtures
 

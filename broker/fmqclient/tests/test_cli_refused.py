@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from fmqclient.cli import broker, common, groups, main, produce
-from fmqcore.cluster import TopicConfig, TopicGroup
 from fmqcore.errors import InvalidArgument, NotFound, UnknownQueue
-from fmqcore.words import GroupName, TopicId
+from fmqcore.ids import GroupName, TopicId
+from fmqcore.zk.topic import TopicConfig, TopicGroup
 
 ORDERS = TopicConfig("orders", TopicId(1), (TopicGroup(GroupName("g1"), 4),))
 

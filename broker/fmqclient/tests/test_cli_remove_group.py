@@ -16,18 +16,12 @@ from fmqclient.dev.cluster import DevCluster
 from fmqclient.dev.plan import ClusterOptions
 from fmqclient.tests.test_cli_cluster import TOML
 from fmqclient.tests.test_cli_processes import Fmq
-from fmqcore.cluster import (
-    GroupState,
-    Mode,
-    Removal,
-    TopicConfig,
-    TopicGroup,
-    state_to_json,
-    topic_to_json,
-)
-from fmqcore.paths import state_node, topic_node
+from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, TopicId
 from fmqcore.policy import AckPolicy, HowMany
-from fmqcore.words import BrokerId, Epoch, GroupName, Permission, TopicId
+from fmqcore.zk.group_config import Removal
+from fmqcore.zk.group_state import GroupState, Mode, state_to_json
+from fmqcore.zk.layout import state_node, topic_node
+from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(290)]
 

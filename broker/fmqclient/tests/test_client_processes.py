@@ -12,7 +12,7 @@ import fmqclient
 from fmqclient.dev.cluster import DevCluster
 from fmqclient.dev.plan import ClusterOptions
 from fmqclient.tests.double import until
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 G1_MASTER = BrokerId("g1-0")

@@ -8,7 +8,7 @@ import pytest
 
 import fmqclient
 from fmqclient.tests.double import ClusterDouble, cluster, until
-from fmqcore.words import Permission
+from fmqcore.ids import Permission
 
 
 @pytest.fixture

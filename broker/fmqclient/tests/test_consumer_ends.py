@@ -11,10 +11,10 @@ from fmqclient.consumer import Consumer
 from fmqclient.settings import ConsumerSettings
 from fmqclient.tests.double import ClusterDouble, cluster, until
 from fmqclient.tests.test_consumer import fill, one, take
-from fmqcore.cluster import TopicConfig
 from fmqcore.errors import StaleAssignment, Unavailable
+from fmqcore.ids import Permission
 from fmqcore.routing import RouteTable
-from fmqcore.words import Permission
+from fmqcore.zk.topic import TopicConfig
 from fmqport.system import SystemClock
 
 __all__ = ["one"]  # the fixture

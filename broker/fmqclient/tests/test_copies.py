@@ -11,8 +11,8 @@ from fmqclient.session import Session
 from fmqclient.settings import ConsumerSettings
 from fmqclient.tests.test_session_commit import Wire, _Routes, assigned
 from fmqclient.tests.test_session_replies import batch, piece
-from fmqcore.batch import parse_header
-from fmqcore.words import GroupName
+from fmqcore.batch.header import parse_header
+from fmqcore.ids import GroupName
 from fmqport.system import SystemClock
 from fmqport.transport import TransportError
 from fmqproto.v1.client_pb2 import Assignment, ConsumeReply

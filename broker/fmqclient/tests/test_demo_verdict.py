@@ -20,9 +20,9 @@ from fmqclient.dev.verdict import (
     offsets_gone_back,
     outages,
 )
+from fmqcore.ids import Permission, Position
 from fmqcore.journal.checkpoint import Checkpoint, encode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_name
-from fmqcore.words import Permission, Position
 
 A, B = Place("g1", 0), Place("g2", 3)
 KEYS = [b"x", b"y", b"x", None, b"y", b"x"]

@@ -17,9 +17,9 @@ import fmqclient
 from fmqclient.dev.cluster import ClusterFailed, DevCluster
 from fmqclient.dev.one_broker import broker_command
 from fmqclient.dev.plan import ClusterOptions, read_file
-from fmqcore.cluster import Mode
+from fmqcore.ids import Permission
 from fmqcore.policy import AckPolicy, HowMany
-from fmqcore.words import Permission
+from fmqcore.zk.group_state import Mode
 from fmqport.zk.session import ZooKeeperSession
 
 pytestmark = pytest.mark.processes

@@ -28,8 +28,8 @@ from fmqclient.dev.plan import (
 )
 from fmqclient.dev.processes import Child
 from fmqcore.errors import InvalidArgument
+from fmqcore.ids import Permission
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
-from fmqcore.words import Permission
 from fmqport.free_ports import free_ports
 from fmqport.spawn import spawn
 

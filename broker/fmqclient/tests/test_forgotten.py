@@ -8,7 +8,7 @@ import fmqclient
 from fmqclient.tests.double import cluster, until
 from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
 from fmqcore.errors import ErrorCode
-from fmqcore.words import GroupName
+from fmqcore.ids import GroupName
 
 
 async def test_a_topic_that_routes_lacked_for_a_moment_begins_in_another_session() -> None:

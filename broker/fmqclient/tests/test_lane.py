@@ -4,8 +4,8 @@ from typing import Any
 
 from fmqclient.lane import MAX_FLIGHTS, Lane
 from fmqclient.records import Flight, Pile
+from fmqcore.ids import GroupName, TopicId
 from fmqcore.journal.producers import KEPT_BATCHES
-from fmqcore.words import GroupName, TopicId
 
 
 class Topic:

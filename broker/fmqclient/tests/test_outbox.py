@@ -10,7 +10,6 @@ from fmqclient.outbox import Outbox
 from fmqclient.records import Record, record_bytes
 from fmqclient.settings import ProducerSettings
 from fmqclient.topic import HOLD_MS, Topic
-from fmqcore.cluster import TopicConfig, TopicGroup
 from fmqcore.errors import (
     DeliveryUnknown,
     FmqError,
@@ -21,7 +20,8 @@ from fmqcore.errors import (
     TooLarge,
     Unavailable,
 )
-from fmqcore.words import GroupName, TopicId
+from fmqcore.ids import GroupName, TopicId
+from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqport.system import SystemClock
 
 G1, G2 = GroupName("g1"), GroupName("g2")

@@ -11,7 +11,7 @@ import fmqclient
 from fmqclient.producer import Producer
 from fmqclient.tests.double import ClusterDouble, cluster, until
 from fmqcore.errors import ErrorCode
-from fmqcore.words import Permission
+from fmqcore.ids import Permission
 
 
 @pytest.fixture

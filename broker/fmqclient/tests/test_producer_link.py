@@ -9,7 +9,7 @@ import fmqclient
 from fmqclient.tests.double import cluster, until
 from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
 from fmqcore.errors import ErrorCode
-from fmqcore.words import GroupName
+from fmqcore.ids import GroupName
 from fmqport.methods import ROUTES
 from fmqport.transport import TransportError
 

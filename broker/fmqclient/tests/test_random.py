@@ -17,7 +17,7 @@ from fmqclient.tests.double import ClusterDouble, cluster
 from fmqclient.tests.double_parts import ConsumeDouble
 from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
 from fmqcore.errors import ErrorCode
-from fmqcore.words import Permission
+from fmqcore.ids import Permission
 from fmqproto.v1 import client_pb2
 
 RECORDS = 400

@@ -16,7 +16,7 @@ from fmqcore.errors import (
     UnknownTopic,
     error_of,
 )
-from fmqcore.words import GroupName, TopicId
+from fmqcore.ids import GroupName, TopicId
 from fmqport.system import SystemClock
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from fmqclient.cli.removal import unread_of
 from fmqclient.infos import QueueOffsets
-from fmqcore.cluster import TopicConfig, TopicGroup
 from fmqcore.errors import Unavailable
-from fmqcore.words import GroupName, TopicId
+from fmqcore.ids import GroupName, TopicId
+from fmqcore.zk.topic import TopicConfig, TopicGroup
 
 G1, G2 = GroupName("g1"), GroupName("g2")
 ORDERS = TopicConfig("orders", TopicId(1), (TopicGroup(G1, 1), TopicGroup(G2, 2)))

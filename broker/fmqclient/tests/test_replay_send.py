@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from fmqclient.cli.replay_send import BATCH_BYTES, Plan, level_of
-from fmqcore.cluster import TopicConfig, TopicGroup
-from fmqcore.columns import decode
+from fmqcore.batch.columns import decode
 from fmqcore.errors import InvalidArgument
+from fmqcore.ids import GroupName, TopicId
 from fmqcore.routing import pick_by_key
-from fmqcore.words import GroupName, TopicId
+from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqproto.v1 import client_pb2
 
 G1, G2 = GroupName("g1"), GroupName("g2")

@@ -9,8 +9,8 @@ import pytest
 
 from fmqclient.session import Session
 from fmqclient.settings import ConsumerSettings
+from fmqcore.ids import GroupName
 from fmqcore.routing import RouteTable
-from fmqcore.words import GroupName
 from fmqport.system import SystemClock
 from fmqport.transport import TransportError
 from fmqproto.v1.client_pb2 import Assignment, ConsumeReply, ConsumeRequest

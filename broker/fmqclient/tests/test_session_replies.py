@@ -10,11 +10,11 @@ from fmqclient.message import Chunk, Message
 from fmqclient.session import Session
 from fmqclient.settings import ConsumerSettings
 from fmqclient.tests.test_session_commit import Wire, _Routes, assigned
-from fmqcore.batch import BatchType, encode_header
-from fmqcore.columns import encode
-from fmqcore.crc import crc32c
+from fmqcore.batch.columns import encode
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import BatchType, encode_header
 from fmqcore.errors import Malformed
-from fmqcore.words import Epoch, GroupName, Offset, Position, TopicId
+from fmqcore.ids import Epoch, GroupName, Offset, Position, TopicId
 from fmqport.system import SystemClock
 from fmqport.transport import TransportError
 from fmqproto.v1.client_pb2 import ConsumeReply, Delivery, Skipped

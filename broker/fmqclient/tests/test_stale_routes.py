@@ -10,8 +10,8 @@ import fmqclient
 from fmqclient.tests.double import ClusterDouble, cluster, until
 from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
 from fmqcore.errors import ErrorCode
+from fmqcore.ids import GroupName
 from fmqcore.routing import RouteTable
-from fmqcore.words import GroupName
 from fmqport.transport import Stream
 from fmqproto.v1 import admin_pb2, client_pb2
 

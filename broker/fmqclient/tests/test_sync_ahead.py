@@ -14,7 +14,7 @@ from fmqclient.tests.double import ClusterDouble
 from fmqclient.tests.double_parts import ConsumeDouble
 from fmqclient.tests.test_sync import double
 from fmqclient.tests.test_sync_threads import wait_until
-from fmqcore.words import GroupName
+from fmqcore.ids import GroupName
 
 __all__ = ["double"]  # the fixture
 

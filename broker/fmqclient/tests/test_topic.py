@@ -6,8 +6,8 @@ from typing import Any
 from fmqclient.lane import Lane
 from fmqclient.records import Pile
 from fmqclient.topic import HOLD_MS, Topic
-from fmqcore.cluster import TopicConfig, TopicGroup
-from fmqcore.words import GroupName, TopicId
+from fmqcore.ids import GroupName, TopicId
+from fmqcore.zk.topic import TopicConfig, TopicGroup
 
 G1, G2, G3 = GroupName("g1"), GroupName("g2"), GroupName("g3")
 ORDERS = TopicConfig("orders", TopicId(1), (TopicGroup(G1, 1), TopicGroup(G2, 1)))

@@ -12,10 +12,10 @@ from fmqclient.cli import common, main, topics
 from fmqclient.dev.cluster import DevCluster
 from fmqclient.dev.plan import ClusterOptions
 from fmqclient.topic_changes import alter_request
-from fmqcore.cluster import TopicConfig
 from fmqcore.errors import InvalidArgument, NotFound, UnknownTopic
+from fmqcore.ids import TopicId
 from fmqcore.policy import AckPolicy, HowMany
-from fmqcore.words import TopicId
+from fmqcore.zk.topic import TopicConfig
 from fmqproto.v1 import admin_pb2
 
 

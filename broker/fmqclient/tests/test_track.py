@@ -3,8 +3,8 @@
 import pytest
 
 from fmqclient.track import Track
-from fmqcore.journal.offsets import next_version
-from fmqcore.words import Epoch
+from fmqcore.batch.offset_entry import next_version
+from fmqcore.ids import Epoch
 
 E = 1  # the epoch, where it does not matter
 

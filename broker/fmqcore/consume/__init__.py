@@ -1,7 +1,6 @@
-"""The consume way's pure half (DESIGN §7): who holds a queue, what is in flight, what is done.
+"""The consume path's pure half (DESIGN §7): who holds a queue, what is in flight, what is done.
 
-`ranges.py` sets of offset ranges; `inflight.py` one queue's progress for one consumer group;
-`assign.py` queues among sessions; `merge.py` tables of progress entries; `record.py` and
-`sidefile.py` the bytes of a taker's record in the group's state and of its side journal. Retry is
-state over offset ranges, never a rewritten message.
+`ranges` sets of offset ranges; `in_flight` one queue's progress for one consumer group;
+`assignment` queues among sessions; `offsets` progress entries. Retry is state over offset ranges,
+never a rewritten message.
 """

@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-from fmqcore.words import Offset
+from fmqcore.ids import Offset
 
 Range = tuple[Offset, Offset]
 """[first, end)"""

@@ -1,25 +1,8 @@
-"""Who serves a group, decided purely (DESIGN §6): evidence in, at most one step out."""
+"""Who serves a group, decided purely (DESIGN §6): evidence in, at most one step out.
 
-from fmqcore.failover.evidence import (
-    Action,
-    Decision,
-    Evidence,
-    LeaseRule,
-    Link,
-    Params,
-    Part,
-    Record,
-)
-from fmqcore.failover.machine import decide
+    evidence -> machine.decide -> table (state x input -> step), guards -> transitions (new states)
 
-__all__ = [
-    "Action",
-    "Decision",
-    "Evidence",
-    "LeaseRule",
-    "Link",
-    "Params",
-    "Part",
-    "Record",
-    "decide",
-]
+Read `evidence`, then `table`: a row per step with its guards. `guards` and `switchover_guards` are
+the conditions, `transitions` the new states, `context` what one decision sees, `term_rules` the
+small rules of grants and claims.
+"""

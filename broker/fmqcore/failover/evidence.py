@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from fmqcore.cluster import GroupState, LiveBroker
-from fmqcore.words import BrokerId, Epoch, Permission, Position
+from fmqcore.ids import BrokerId, Epoch, Permission, Position
+from fmqcore.zk.group_state import GroupState
+from fmqcore.zk.live_broker import LiveBroker
 
 
 class Part(Enum):

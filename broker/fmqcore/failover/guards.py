@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from fmqcore.cluster import Mode
-from fmqcore.failover.case import Case, Guard, newer_members, next_epoch
-from fmqcore.failover.claims import is_best, reads, record_term
+from fmqcore.failover.context import Case, Guard, newer_members, next_epoch
+from fmqcore.failover.term_rules import is_best, reads, record_term
+from fmqcore.ids import BrokerId, Epoch
 from fmqcore.policy import Flush, HowMany, SlaveCounts, slaves_to_hear
-from fmqcore.words import BrokerId, Epoch
+from fmqcore.zk.group_state import Mode
 
 
 def successor(case: Case) -> BrokerId | None:

@@ -53,9 +53,10 @@ than the state it is judged with).
 
 Permission: MASTER(e) gives the master FULL, SLAVE_CONSUME(e) gives the reader READ, each within
 what the administrator configured, and only to who *holds* the term: opened it by its own
-compare-and-set, in this process, and since then its live node stood without a gap (`claims.py`).
-A state read through a watch gives nobody anything. Everything else is NONE. So READ cannot come
-back before the offsets: the master sets MASTER(e+1) itself, after they are installed and durable.
+compare-and-set, in this process, and since then its live node stood without a gap
+(`term_rules.py`). A state read through a watch gives nobody anything. Everything else is NONE. So
+READ cannot come back before the offsets: the master sets MASTER(e+1) itself, after they are
+installed and durable.
 
 Promises and grants: a slave grants (promises not to claim) only in mode MASTER and never while a
 claim of its own is under way or unsettled. In SLAVE_CONSUME and HANDOVER no claim asks for the
@@ -73,13 +74,14 @@ made here: replication and the offset store make them, in a term that they know 
 from collections.abc import Mapping
 from typing import Final
 
-from fmqcore.cluster import GroupConfig, GroupState, Mode
 from fmqcore.failover import guards as g
-from fmqcore.failover import moves as m
-from fmqcore.failover.case import Case, newer_members, next_epoch
+from fmqcore.failover import switchover_guards as m
+from fmqcore.failover.context import Case, newer_members, next_epoch
 from fmqcore.failover.evidence import Action, Decision, Evidence, LeaseRule, Params, Part
-from fmqcore.failover.rows import RULES, Key, Row, Rules
-from fmqcore.words import BrokerId, Permission
+from fmqcore.failover.table import RULES, Key, Row, Rules
+from fmqcore.ids import BrokerId, Permission
+from fmqcore.zk.group_config import GroupConfig
+from fmqcore.zk.group_state import GroupState, Mode
 
 __all__ = ["RULES", "Row", "Rules", "decide", "part_of"]
 

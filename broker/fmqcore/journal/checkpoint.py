@@ -12,10 +12,10 @@ without. At start: an unclean one is written before the first append.
 from struct import Struct
 from typing import Final, NamedTuple
 
-from fmqcore.crc import Buffer, crc32c
+from fmqcore.batch.crc import Buffer, crc32c
+from fmqcore.batch.fields import Fields
 from fmqcore.errors import Malformed
-from fmqcore.journal.fields import Fields
-from fmqcore.words import Epoch, Position
+from fmqcore.ids import Epoch, Position
 
 _MAGIC: Final = 0x43514D46  # "FMQC"
 _VERSION: Final = 1

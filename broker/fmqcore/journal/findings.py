@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
-from fmqcore.batch import BatchFault
-from fmqcore.words import Position
+from fmqcore.batch.header import BatchFault
+from fmqcore.ids import Position
 
 
 class Code(Enum):

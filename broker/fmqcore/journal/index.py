@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple, Self
 
-from fmqcore.batch import BatchHeader, BatchType
-from fmqcore.crc import Buffer, crc32c
+from fmqcore.batch.crc import Buffer, crc32c
+from fmqcore.batch.header import BatchHeader, BatchType
+from fmqcore.batch.offset_entry import QueueKey
 from fmqcore.errors import Malformed
-from fmqcore.journal.offsets import QueueKey
+from fmqcore.ids import Offset, Position, TopicId
 from fmqcore.journal.scan import Readable, crc_of
-from fmqcore.words import Offset, Position, TopicId
 
 ENTRY_LEN: Final = 40
 

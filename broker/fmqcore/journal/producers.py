@@ -13,11 +13,11 @@ from collections import OrderedDict
 from struct import Struct
 from typing import Final, NamedTuple
 
-from fmqcore.batch import BatchHeader
+from fmqcore.batch.fields import Fields
+from fmqcore.batch.header import BatchHeader
+from fmqcore.batch.offset_entry import QueueKey
 from fmqcore.errors import OutOfSequence, Overloaded, ProducerFenced
-from fmqcore.journal.fields import Fields
-from fmqcore.journal.offsets import QueueKey
-from fmqcore.words import Offset, Position, TopicId
+from fmqcore.ids import Offset, Position, TopicId
 
 KEPT_BATCHES: Final = 5
 """Batches kept per (producer, topic, queue): as many a client may have in flight."""

@@ -18,8 +18,9 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from fmqcore.batch import BatchFault
+from fmqcore.batch.header import BatchFault
 from fmqcore.errors import Malformed
+from fmqcore.ids import Position
 from fmqcore.journal.checkpoint import Checkpoint
 from fmqcore.journal.findings import (
     CUT_AT_START,
@@ -36,7 +37,6 @@ from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.scan import Blank, Fault, Scan, Sealed, Stop
 from fmqcore.journal.segments import CHECKPOINT, Segment, index_base, segment_base, segment_name
 from fmqcore.journal.state import JournalState
-from fmqcore.words import Position
 
 
 class SegmentFile(NamedTuple):

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from fmqcore.batch import (
+from fmqcore.batch.crc import Buffer, extend
+from fmqcore.batch.header import (
     HEADER_LEN,
     BadBatch,
     BatchFault,
@@ -19,12 +20,11 @@ from fmqcore.batch import (
     check_payload,
     parse_header,
 )
-from fmqcore.crc import Buffer, extend
+from fmqcore.batch.offset_entry import QueueKey
 from fmqcore.errors import Malformed
-from fmqcore.journal.offsets import QueueKey
+from fmqcore.ids import Epoch, Offset, Position
 from fmqcore.journal.segments import Segment, fits, segment_of_snap
 from fmqcore.journal.state import snap_next_offsets
-from fmqcore.words import Epoch, Offset, Position
 
 _BLANK_HEADER: Final = bytes(HEADER_LEN)
 _STEP: Final = 1024 * 1024

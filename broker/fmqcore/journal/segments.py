@@ -12,7 +12,8 @@ On disk: `<base, 20 digits>.journal`, `<base, 20 digits>.index`, `checkpoint`.
 import re
 from typing import Final, NamedTuple
 
-from fmqcore.batch import (
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import (
     ALIGN,
     HEADER_LEN,
     BatchHeader,
@@ -21,8 +22,7 @@ from fmqcore.batch import (
     encode_header,
     padding,
 )
-from fmqcore.crc import crc32c
-from fmqcore.words import Epoch, Position
+from fmqcore.ids import Epoch, Position
 
 CHECKPOINT: Final = "checkpoint"
 """The checkpoint's file name."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final, NamedTuple
 
-from fmqcore.batch import BatchHeader, BatchType
-from fmqcore.crc import Buffer
-from fmqcore.journal.control import decode_offsets_packed, decode_topic
-from fmqcore.journal.fields import Fields, encode_name
-from fmqcore.journal.offsets import (
+from fmqcore.batch.control import decode_offsets_packed, decode_topic
+from fmqcore.batch.crc import Buffer
+from fmqcore.batch.fields import Fields, encode_name
+from fmqcore.batch.header import BatchHeader, BatchType
+from fmqcore.batch.offset_entry import (
     OffsetEntry,
     OffsetKey,
     QueueKey,
@@ -21,10 +21,10 @@ from fmqcore.journal.offsets import (
     encode_entry,
     merge,
 )
-from fmqcore.journal.packed import PackedOffsets
+from fmqcore.consume.offsets.packed_entries import PackedOffsets
+from fmqcore.consume.offsets.table import ProgressTable
+from fmqcore.ids import MAX_QUEUES, Epoch, Offset, Position, TopicId
 from fmqcore.journal.producers import ProducedBatch, ProducerTable
-from fmqcore.journal.progress import ProgressTable
-from fmqcore.words import MAX_QUEUES, Epoch, Offset, Position, TopicId
 
 __all__ = ["JournalState", "OffsetEntry", "OffsetKey", "ProducedBatch", "QueueKey"]
 

@@ -7,8 +7,8 @@ the end is not always `position + len(batches)`. Nothing is checked here: the by
 from struct import Struct
 from typing import Final
 
-from fmqcore.batch import BatchType
-from fmqcore.words import Position
+from fmqcore.batch.header import BatchType
+from fmqcore.ids import Position
 
 _TOTAL_LEN: Final = Struct("<I")
 _TYPE_AT: Final = 7

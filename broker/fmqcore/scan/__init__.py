@@ -1,1 +1,5 @@
-"""Scanning many segments for many readers: packed headers, columns, digests. Pure."""
+"""Read many batches at once, for data jobs and checks.
+
+`headers` reads headers only; `skip_damage` finds the next good batch behind damage; `selection`,
+`payloads` and `digests` choose batches, read their records and compare replicas.
+"""

@@ -8,10 +8,10 @@ that each replica's payload is what its header says; that is the replica's own c
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from fmqcore.batch import BatchHeader, BatchType
-from fmqcore.crc import Buffer
+from fmqcore.batch.crc import Buffer
+from fmqcore.batch.header import BatchHeader, BatchType
+from fmqcore.ids import Epoch, Position
 from fmqcore.scan.headers import HeaderBlock, pack
-from fmqcore.words import Epoch, Position
 
 BLOCK: Final = 1024 * 1024
 """Bytes of journal that one digest is about."""

@@ -4,7 +4,7 @@ It runs over every header of a journal of any size, so nothing is made per batch
 each good header are put behind each other as they are, and a column is a strided slice of that
 block, taken when somebody asks for it. Checked of each header: magic, version, CRC, type, lengths,
 position, chain. What needs more than the header before it (offsets, epochs, payloads) is
-`fmqcore.journal.verify`'s.
+`fmqcore.verify.directory`'s.
 
 Bytes come through a function `read(length, at)`: `functools.partial(os.pread, fd)` is one. How
 much is read at a time follows the batches: of large ones only the headers, of small ones windows.
@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
-from fmqcore.batch import (
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import (
     HEADER_LEN,
     MAGIC,
     VERSION,
@@ -25,10 +26,9 @@ from fmqcore.batch import (
     BatchType,
     parse_header,
 )
-from fmqcore.crc import crc32c
+from fmqcore.ids import Position
 from fmqcore.journal.scan import Blank, Fault, Sealed, Stop
 from fmqcore.journal.segments import Segment, fits, segment_of_snap
-from fmqcore.words import Position
 
 Read = Callable[[int, int], bytes]
 """`read(length, at)`: so many bytes from byte `at` of the segment's file, fewer at its end."""

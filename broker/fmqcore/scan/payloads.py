@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final
 
-from fmqcore.batch import (
+from fmqcore.batch.columns import BadColumns
+from fmqcore.batch.header import (
     HEADER_LEN,
     MAX_RECORDS,
     Attrs,
@@ -23,12 +24,11 @@ from fmqcore.batch import (
     check_payload,
     parse_header,
 )
-from fmqcore.columns import BadColumns
 from fmqcore.errors import CorruptJournal, FmqError
+from fmqcore.ids import Position
 from fmqcore.journal.segments import segment_name
 from fmqcore.scan.headers import HeaderBlock, Read
-from fmqcore.scan.select import Places
-from fmqcore.words import Position
+from fmqcore.scan.selection import Places
 
 BYTES_COLUMNS: Final = ("value", "key", "tag", "headers")
 """Columns of bytes, in the order in which they are stored."""

@@ -1,5 +1,5 @@
-"""The tests of the core draw many examples: see `patience.py`."""
+"""The tests of the core draw many examples: see `failover/patience.py`."""
 
-from fmqcore.tests.patience import be_patient
+from fmqcore.tests.failover.patience import be_patient
 
 be_patient()

@@ -3,7 +3,7 @@
 import pytest
 
 from fmqcore.clocks import APART_MS, Base, base_of, disagreement
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 
 A, B = BrokerId("g1-1"), BrokerId("g1-2")
 WALL_MS = 1_750_000_000_000

@@ -5,6 +5,7 @@ from operator import attrgetter
 
 import pytest
 
+from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.policy import (
     MIXED,
     AckPolicy,
@@ -21,7 +22,6 @@ from fmqcore.policy import (
     mark_of,
     slaves_to_hear,
 )
-from fmqcore.words import BrokerId, Epoch, Position
 
 NOW, BEFORE = Epoch(5), Epoch(4)
 NAMES = tuple(BrokerId(f"s{n}") for n in range(4))

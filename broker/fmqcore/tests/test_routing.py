@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fmqcore.cluster import TopicConfig, TopicGroup
+from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, TopicId
 from fmqcore.routing import (
     BrokerRoute,
     GroupRoute,
@@ -20,7 +20,7 @@ from fmqcore.routing import (
     pick_by_key,
     tag_bit,
 )
-from fmqcore.words import BrokerId, Epoch, GroupName, Permission, TopicId
+from fmqcore.zk.topic import TopicConfig, TopicGroup
 
 
 def group(name: str, epoch: int, mode: str = "MASTER") -> GroupRoute:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fmqclient.dev.proxy import Proxies
-from fmqcore.tests.patience import be_patient
+from fmqcore.tests.failover.patience import be_patient
 from fmqport.tests.coordination_kit import Harness, ZooKeeperHarness
 from fmqport.tests.transport_kit import ADAPTERS, Node
 

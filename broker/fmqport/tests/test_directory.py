@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from fmqcore.ids import Position
 from fmqcore.journal.checkpoint import encode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, index_name, segment_name
-from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Position
+from fmqcore.tests.journal.writer import JournalWriter
 from fmqport import directory
 from fmqport.directory import LOCK, is_locked, read_small, see
 

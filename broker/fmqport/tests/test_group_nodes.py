@@ -2,17 +2,12 @@
 
 import pytest
 
-from fmqcore import paths
-from fmqcore.cluster import (
-    GroupConfig,
-    GroupState,
-    Member,
-    config_to_json,
-    removed_to_json,
-    state_to_json,
-)
 from fmqcore.errors import Unavailable
-from fmqcore.words import BrokerId, GroupName
+from fmqcore.ids import BrokerId, GroupName
+from fmqcore.zk import layout as paths
+from fmqcore.zk.group_config import GroupConfig, Member, config_to_json
+from fmqcore.zk.group_state import GroupState, state_to_json
+from fmqcore.zk.removed_groups import removed_to_json
 from fmqport.coordination import Coordination, NoNode
 from fmqport.group_nodes import create_group, delete_group, make_live_parent, was_removed
 from fmqport.tests.coordination_kit import Harness

@@ -44,9 +44,9 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
     mutant(
         "a master with another disk gives up what its reader has",
         "an empty disk, started and stopped in good order, opens a term over nothing",
-        ("fmqcore/failover/rows.py", "    g.JOURNAL_KEPT,\n", ""),
+        ("fmqcore/failover/table.py", "    g.JOURNAL_KEPT,\n", ""),
         tests=(
-            "broker/fmqcore/tests/test_failover_tail.py::"
+            "broker/fmqcore/tests/failover/test_lacking_master.py::"
             "test_a_master_with_another_disk_gives_up_nothing_though_its_reader_is_gone_for_long",
         ),
         alone=_RARE,
@@ -60,7 +60,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
             "    if case.me:\n        return True\n",
         ),
         tests=(
-            "broker/fmqcore/tests/test_failover_tail.py::"
+            "broker/fmqcore/tests/failover/test_lacking_master.py::"
             "test_what_an_emptied_master_was_given_by_chance_proves_nothing",
         ),
         alone="two slaves must leave one after the other, and the disk go while both are away",
@@ -69,7 +69,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "what an emptied master was given first stays",
         "who has all that was acknowledged, and begins later, is refused for ever",
         (
-            "fmqcore/replication/reconcile.py",
+            "fmqcore/replication/reconciliation.py",
             "    if slave.broker not in master.yields_to or not master.suffix_fits:\n",
             "    if slave.broker not in master.yields_to or master.opening:\n",
         ),
@@ -110,7 +110,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
         "an empty master asks a damaged slave for ever",
         "nobody else is heard meanwhile: who has all, and is sound, is kept out",
         (
-            "fmqcore/replication/reconcile.py",
+            "fmqcore/replication/reconciliation.py",
             "    if master.suffix_fits:\n        return Decision(",
             "    if master.opening:\n        return Decision(",
         ),
@@ -243,7 +243,7 @@ BETWEEN: Final[tuple[Mutant, ...]] = (
             "    sure = {b for b in heard if links[b].heard or",
         ),
         tests=(
-            "broker/fmqcore/tests/test_failover_tail.py::"
+            "broker/fmqcore/tests/failover/test_lacking_master.py::"
             "test_who_lost_its_power_too_proves_nothing_by_what_it_lacks",
         ),
         alone="two of three lose their power while the third is away: one seed in some thousands",

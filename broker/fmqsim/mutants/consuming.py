@@ -11,7 +11,7 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
         "acks may be scattered without a limit",
         "an entry cannot be stored then, and no group's progress is",
         (
-            "fmqcore/consume/inflight.py",
+            "fmqcore/consume/in_flight.py",
             "        if first >= end or (first > self.floor and self.is_full):\n",
             "        if first >= end:\n",
         ),

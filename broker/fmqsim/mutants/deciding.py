@@ -17,7 +17,7 @@ from fmqsim.scene import Focus
 
 GUARDS: Final = "fmqcore/failover/guards.py"
 MACHINE: Final = "fmqcore/failover/machine.py"
-CLAIMS: Final = "fmqcore/failover/claims.py"
+CLAIMS: Final = "fmqcore/failover/term_rules.py"
 TERMS: Final = "fmqbroker/failover/transitions.py"
 LEASE: Final = "fmqbroker/serving/lease.py"
 
@@ -27,7 +27,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
         "an emptied reader shows what it has",
         "consumers begin at 0 there, and that counts more than what they had (C2)",
         (
-            "fmqcore/failover/rows.py",
+            "fmqcore/failover/table.py",
             "        (g.NOT_SERVING, g.SHOWS_ALL, g.SESSION, g.STATE_CURRENT),\n",
             "        (g.NOT_SERVING, g.SESSION, g.STATE_CURRENT),\n",
         ),
@@ -58,7 +58,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "        return Permission.NONE, LeaseRule.NONE\n",
             "    if member is None:\n        return Permission.NONE, LeaseRule.NONE\n",
         ),
-        tests=("broker/fmqcore/tests/test_failover_machine.py::test_every_combination",),
+        tests=("broker/fmqcore/tests/failover/test_machine.py::test_every_combination",),
         alone="without a tenure no lease is renewed: a second guard",
     ),
     mutant(
@@ -158,7 +158,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "return max((links.get(b, Link()).lease_until_ms for b in isr), default=FOREVER)",
         ),
         tests=(
-            "broker/fmqcore/tests/test_claims.py::test_a_grant_of_each_in_sync_slave_is_needed",
+            "broker/fmqcore/tests/failover/test_term_rules.py::test_a_grant_of_each_in_sync_slave_is_needed",
         ),
         alone="it takes two cuts at once, and the slave that is cut off to claim",
     ),
@@ -183,14 +183,14 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "    lambda c: c.state.master not in c.evidence.live,\n",
             "    lambda c: not c.evidence.upstream_connected,\n",
         ),
-        tests=("broker/fmqcore/tests/test_failover_machine.py::test_every_combination",),
+        tests=("broker/fmqcore/tests/failover/test_machine.py::test_every_combination",),
         alone="the master sees the claim within milliseconds: two serve for too short",
     ),
     mutant(
         "claim out of sync",
         "a slave that was left behind takes over without what was acknowledged since",
         (GUARDS, "    lambda c: c.me in c.state.isr,\n", "    lambda c: True,\n"),
-        tests=("broker/fmqcore/tests/test_failover_machine.py::test_every_combination",),
+        tests=("broker/fmqcore/tests/failover/test_machine.py::test_every_combination",),
         alone="a simulated slave is out of sync only for moments",
     ),
     mutant(
@@ -201,7 +201,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "    if not evidence.fresh and row.action not in _WITHOUT_LOOK:\n",
             "    if not evidence.fresh and row.action is Action.LOOK:\n",
         ),
-        tests=("broker/fmqcore/tests/test_failover_machine.py::test_every_combination",),
+        tests=("broker/fmqcore/tests/failover/test_machine.py::test_every_combination",),
         alone="the compare-and-set by version refuses most of it: a second guard",
     ),
     mutant(
@@ -213,7 +213,7 @@ DECIDING: Final[tuple[Mutant, ...]] = (
             "return Tenure(tenure.epoch, standing)",
         ),
         tests=(
-            "broker/fmqcore/tests/test_claims.py::test_a_tenure_ends_on_a_gap_of_the_live_node",
+            "broker/fmqcore/tests/failover/test_term_rules.py::test_a_tenure_ends_on_a_gap_of_the_live_node",
         ),
         alone="a synced read renews the lease and shows who claimed: a second guard",
     ),

@@ -18,7 +18,7 @@ STREAMS: Final = "fmqbroker/replication/slave_registry.py"
 UPSTREAM: Final = "fmqbroker/replication/slave_stream.py"
 ISR: Final = "fmqbroker/replication/in_sync_set.py"
 _CORNERS: Final = "broker/fmqbroker/tests/replication/test_in_sync_set_full_disk.py::"
-RECONCILE: Final = "fmqcore/replication/reconcile.py"
+RECONCILE: Final = "fmqcore/replication/reconciliation.py"
 
 REPLICATING: Final[tuple[Mutant, ...]] = (
     mutant(
@@ -95,7 +95,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "if joining is None:",
         ),
         (
-            "fmqcore/replication/isr.py",
+            "fmqcore/replication/in_sync_set.py",
             "        and master_end - facts.counted_end <= limits.in_sync_lag_bytes\n",
             "",
         ),
@@ -138,7 +138,9 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             'return _cut(slave, master, common.end, f"the journals part at {common.end}")',
             'return _cut(slave, master, common.start, f"the journals part at {common.end}")',
         ),
-        tests=("broker/fmqcore/tests/test_reconcile.py::test_all_pairs_of_short_histories",),
+        tests=(
+            "broker/fmqcore/tests/replication/test_reconciliation.py::test_all_pairs_of_short_histories",
+        ),
         alone="what is cut too far is sent again",
     ),
     mutant(
@@ -159,7 +161,9 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
             "    if position < parts.checkpoints.commit_end and position < parts.tail.end:\n",
             "    if position < 0:\n",
         ),
-        tests=("broker/fmqcore/tests/test_reconcile.py::test_all_pairs_of_short_histories",),
+        tests=(
+            "broker/fmqcore/tests/replication/test_reconciliation.py::test_all_pairs_of_short_histories",
+        ),
         alone="histories that part below a commit end need two mistakes: this guard is the second",
     ),
     mutant(
@@ -330,7 +334,7 @@ REPLICATING: Final[tuple[Mutant, ...]] = (
         "a stale master cuts a newer slave",
         "it has an old state of the group: what it does not know of is not void",
         (RECONCILE, "    if newest > master.epoch:\n", "    if newest > master.epoch + 1:\n"),
-        tests=("broker/fmqcore/tests/test_reconcile.py::test_each_row",),
+        tests=("broker/fmqcore/tests/replication/test_reconciliation.py::test_each_row",),
         alone="no state of a group is lost in a simulation",
     ),
     mutant(

@@ -31,12 +31,12 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "stale offsets overwrite newer",
         "of two entries the one that came last wins, not the one of the later change",
         (
-            "fmqcore/journal/offsets.py",
+            "fmqcore/batch/offset_entry.py",
             "        if old is None or entry > old:\n",
             "        if old is None or entry != old:\n",
         ),
         tests=(
-            "broker/fmqcore/tests/test_offsets_merge.py::test_merging_is_commutative_associative_and_idempotent",
+            "broker/fmqcore/tests/consume/test_merge.py::test_merging_is_commutative_associative_and_idempotent",
         ),
         alone="entries come in the order of their versions but for rare crashes",
     ),
@@ -44,11 +44,13 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "versions do not rise with the epoch",
         "what a reader in slave-consume stores loses against what its lost master had stored",
         (
-            "fmqcore/journal/offsets.py",
+            "fmqcore/batch/offset_entry.py",
             "return max(entry.version + 1 if entry else 1, epoch << _VERSION_EPOCH_SHIFT)",
             "return max(entry.version + 1 if entry else 1, epoch)",
         ),
-        tests=("broker/fmqcore/tests/test_control.py::test_a_later_epochs_versions_are_higher",),
+        tests=(
+            "broker/fmqcore/tests/batch/test_control.py::test_a_later_epochs_versions_are_higher",
+        ),
         alone="what a reader stores is nearly always newer by its number, too",
     ),
     mutant(
@@ -180,12 +182,12 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "a queue moves while it is in flight",
         "what its old holder acknowledges counts for nothing, and comes again",
         (
-            "fmqcore/consume/assign.py",
+            "fmqcore/consume/assignment.py",
             "        if busy and now_ms < holding.draining_until_ms:\n",
             "        if busy and now_ms < 0:\n",
         ),
         tests=(
-            "broker/fmqcore/tests/test_assign.py::test_a_queue_in_flight_is_drained_before_it_moves",
+            "broker/fmqcore/tests/consume/test_assignment.py::test_a_queue_in_flight_is_drained_before_it_moves",
         ),
         alone="what comes again is a duplicate that a change of members may bring",
     ),
@@ -193,7 +195,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "an ack passes what was not acknowledged",
         "the floor jumps over messages that nobody has done",
         (
-            "fmqcore/consume/inflight.py",
+            "fmqcore/consume/in_flight.py",
             "            if first <= self.floor:\n",
             "            if first >= 0:\n",
         ),
@@ -203,7 +205,7 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "a nacked message is forgotten",
         "what a consumer could not handle never comes again, and nothing behind it is ever done",
         (
-            "fmqcore/consume/inflight.py",
+            "fmqcore/consume/in_flight.py",
             "            if due_ms <= now_ms:\n                self._due.put(",
             "            if due_ms <= now_ms:\n                (lambda *_: None)(",
         ),
@@ -240,11 +242,11 @@ SERVING: Final[tuple[Mutant, ...]] = (
         "the record goes when the master opens",
         "a master lost in that moment takes with it what was handed over to it",
         (
-            "fmqcore/failover/edits.py",
+            "fmqcore/failover/transitions.py",
             "        offsets=case.state.offsets,\n        degraded",
             '        offsets="",\n        degraded',
         ),
-        tests=("broker/fmqcore/tests/test_failover_machine.py::test_the_new_states",),
+        tests=("broker/fmqcore/tests/failover/test_machine.py::test_the_new_states",),
         alone="it takes a loss within the milliseconds of a master's return",
     ),
     mutant(

@@ -31,12 +31,13 @@ from e2e.traffic import Plan, Sending
 from e2e.values import value_of
 from fmqbroker.journal.journal import Journal
 from fmqbroker.replication.commit_frontier import CommitFrontier
-from fmqcore.cluster import GroupConfig, GroupState, Member
-from fmqcore.columns import encode
-from fmqcore.crc import crc32c
+from fmqcore.batch.columns import encode
+from fmqcore.batch.crc import crc32c
 from fmqcore.errors import ErrorCode
+from fmqcore.ids import BrokerId, GroupName
 from fmqcore.policy import AckPolicy
-from fmqcore.words import BrokerId, GroupName
+from fmqcore.zk.group_config import GroupConfig, Member
+from fmqcore.zk.group_state import GroupState
 from fmqport.methods import PRODUCE
 from fmqproto.v1.client_pb2 import REPLICATED, ProduceBatch, ProduceOpen, ProduceRequest
 from fmqsim.hosts import BrokerHost, ClientHost

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from e2e.events import Fault, FaultKind
-from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, HowMany
+from fmqcore.zk.group_state import Mode
 from fmqsim.tests.directed import MASTER, QUICK, SLAVE, THIRD, Stage, play
 
 ONCE = (replace(QUICK, burst=(40, 40), pause_s=(40.0, 40.0)),)

@@ -12,10 +12,10 @@ import pytest
 
 from fmqbroker.journal.journal import Journal
 from fmqbroker.tests.journal_kit import epoch, records, settings
+from fmqcore.ids import Position
 from fmqcore.journal.findings import Code
 from fmqcore.journal.segments import CHECKPOINT, index_name
-from fmqcore.journal.verify import Verifier
-from fmqcore.words import Position
+from fmqcore.verify.directory import Verifier
 from fmqsim.clock import SimClock
 from fmqsim.disk import Storage
 from fmqsim.lifecycle import SimLifecycle

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from e2e.events import Acked, Fault
-from fmqcore.cluster import Mode
+from fmqcore.ids import Permission
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
-from fmqcore.words import Permission
+from fmqcore.zk.group_state import Mode
 from fmqsim.tests.directed import MASTER, QUICK, SLAVE, THIRD, Stage, play
 
 CACHED = AckPolicy(Flush.OS_CACHE, 0, SlaveCounts.DURABLE, HowMany.ONE)

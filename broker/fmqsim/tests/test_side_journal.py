@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from e2e.events import Down, Fault, FaultKind, Step
-from fmqcore.cluster import Mode
-from fmqcore.consume.sidefile import NAME
+from fmqcore.consume.offsets.side_journal import NAME
 from fmqcore.policy import AckPolicy
+from fmqcore.zk.group_state import Mode
 from fmqport.disk import DiskFailed
 from fmqsim.disk import SimDisk
 from fmqsim.tests.directed import MASTER, SLAVE, THIRD, Stage, play

@@ -9,7 +9,7 @@ import pytest
 
 from e2e.checks.verdict import Outcome
 from e2e.events import PhaseName, Sent, Serves, Stored
-from fmqcore.words import Permission
+from fmqcore.ids import Permission
 from fmqsim.run import Result, forked
 from fmqsim.scene import draw
 from fmqsim.world import World

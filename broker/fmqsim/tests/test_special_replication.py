@@ -13,8 +13,8 @@ import pytest
 from e2e.events import Delivered, Failed, Stored, Unsure
 from e2e.traffic import Member as Reader
 from e2e.traffic import Sending
-from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqcore.zk.group_state import Mode
 from fmqsim.tests.directed import MASTER, QUICK, READER, SLAVE, THIRD, Stage, play
 
 ALONE = AckPolicy(how_many=HowMany.NONE)

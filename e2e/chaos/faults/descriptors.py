@@ -9,7 +9,7 @@ from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.stage import Stage
 from e2e.events import FaultKind
 from fmqclient.dev.plan import BrokerPlan
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 
 _CALLERS: Final = 200
 _ANSWER_S: Final = 2.0

@@ -9,7 +9,7 @@ from typing import Final
 from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.stage import Stage
 from e2e.events import Ending, FaultKind
-from fmqcore.words import Permission
+from fmqcore.ids import Permission
 
 _FATAL: Final = 70
 _QUIET_S: Final = 1.5

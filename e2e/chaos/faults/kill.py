@@ -3,7 +3,7 @@
 from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.stage import Stage
 from e2e.events import FaultKind
-from fmqcore.words import Permission
+from fmqcore.ids import Permission
 
 
 class _Kill(Fault):

@@ -11,8 +11,8 @@ from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.stage import BOUND_S, Stage
 from e2e.chaos.watch import setup_of
 from e2e.events import Ending, FaultKind
-from fmqcore.cluster import GroupConfig
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqcore.zk.group_config import GroupConfig
 
 _UNFLUSHED: Final = 100
 

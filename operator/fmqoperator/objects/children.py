@@ -7,7 +7,7 @@ change places, a pod that is under both could not be evicted at all.
 
 from collections.abc import Iterable, Sequence
 
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 from fmqoperator.objects import names, pod
 from fmqoperator.objects.names import child
 from fmqoperator.resources import BrokerGroup, Json

@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fmqcore.words import MAX_QUEUES, NAME_PATTERN
+from fmqcore.ids import MAX_QUEUES
+from fmqcore.names import NAME_PATTERN
 from fmqoperator.resources.base import (
     API_VERSION,
     Conditions,

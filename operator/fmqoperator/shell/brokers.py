@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from fmqcore.words import BrokerId, Epoch, Permission, Position
+from fmqcore.ids import BrokerId, Epoch, Permission, Position
 from fmqoperator.seen import Answer, Periods, Replica
 from fmqoperator.shell.times import wall_ms
 from fmqport.methods import STATUS

@@ -10,7 +10,7 @@ import structlog
 from pydantic import ValidationError
 
 from fmqcore.errors import InvalidArgument, Unavailable
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 from fmqoperator.actions import Requeue
 from fmqoperator.facts import outdated
 from fmqoperator.objects import names

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fmqcore.errors import FmqError, Malformed
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 from fmqoperator.objects import names
 from fmqoperator.resources import BrokerGroup
 from fmqoperator.seen import Answer, Defaults, Failure, InZooKeeper, Observation, Pod, PodPhase

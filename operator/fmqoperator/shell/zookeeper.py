@@ -13,22 +13,14 @@ from typing import Final
 
 import structlog
 
-from fmqcore import paths
-from fmqcore.cluster import (
-    GroupConfig,
-    GroupState,
-    LiveBroker,
-    TopicConfig,
-    Versioned,
-    config_from_json,
-    config_to_json,
-    live_from_json,
-    state_from_json,
-    topic_from_json,
-    topic_to_json,
-)
 from fmqcore.errors import FmqError, Malformed, Unavailable
-from fmqcore.words import BrokerId, GroupName, TopicId
+from fmqcore.ids import BrokerId, GroupName, TopicId
+from fmqcore.zk import layout as paths
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_config import GroupConfig, config_from_json, config_to_json
+from fmqcore.zk.group_state import GroupState, state_from_json
+from fmqcore.zk.live_broker import LiveBroker, live_from_json
+from fmqcore.zk.topic import TopicConfig, topic_from_json, topic_to_json
 from fmqoperator.seen import InZooKeeper
 from fmqport.coordination import BadVersion, NodeExists, NoNode, SessionState
 from fmqport.group_nodes import create_group, delete_group

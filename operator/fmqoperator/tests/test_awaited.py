@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 from fmqoperator.actions import RestartPod
 from fmqoperator.resources import RESTART
 from fmqoperator.status import status

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 from fmqoperator import crd
 from fmqoperator.job_objects import job_object
 from fmqoperator.objects import children

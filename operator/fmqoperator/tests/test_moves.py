@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 from fmqoperator.moves import successors, why_not
 from fmqoperator.tests.world import running
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from fmqbroker.runtime.settings import BrokerSettings
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 from fmqoperator.objects import children, names
 from fmqoperator.objects.drift import drifted
 from fmqoperator.objects.quantities import amount, bytes_of, equal_quantities

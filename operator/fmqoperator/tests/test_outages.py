@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from fmqcore.cluster import Mode
-from fmqcore.words import BrokerId, Epoch, Permission
+from fmqcore.ids import BrokerId, Epoch, Permission
+from fmqcore.zk.group_state import Mode
 from fmqoperator.outages import UNHEARD_MS
 from fmqoperator.resources import SWITCHOVER
 from fmqoperator.seen import Answer

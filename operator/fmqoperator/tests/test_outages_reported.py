@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from fmqcore.cluster import Mode
-from fmqcore.words import BrokerId, Epoch
+from fmqcore.ids import BrokerId, Epoch
+from fmqcore.zk.group_state import Mode
 from fmqoperator.seen import Periods
 from fmqoperator.tests.test_outages import kill_master
 from fmqoperator.tests.world import World, running

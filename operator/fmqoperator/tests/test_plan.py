@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from fmqcore.cluster import GroupState, Mode
-from fmqcore.words import BrokerId, Epoch
+from fmqcore.ids import BrokerId, Epoch
+from fmqcore.zk.group_state import GroupState, Mode
 from fmqoperator.actions import (
     ApplyChild,
     DeleteChild,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fmqcore.words import BrokerId, Permission
+from fmqcore.ids import BrokerId, Permission
 from fmqoperator import judge
 from fmqoperator.actions import (
     GrowClaim,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fmqcore.cluster import GroupState
+from fmqcore.zk.group_state import GroupState
 from fmqoperator.objects.names import POD_NAME_LABEL
 from fmqoperator.status import status
 from fmqoperator.tests.plan_kit import budget, masters

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import pytest
 
-from fmqcore.cluster import Mode
-from fmqcore.words import BrokerId, Permission
+from fmqcore.ids import BrokerId, Permission
+from fmqcore.zk.group_state import Mode
 from fmqoperator import facts, moves
 from fmqoperator.actions import PutGroupConfig, Requeue, RestartPod
 from fmqoperator.plan import plan

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from fmqcore.cluster import Mode
+from fmqcore.zk.group_state import Mode
 from fmqoperator.actions import Requeue
 from fmqoperator.plan import plan
 from fmqoperator.resources import FENCE, RESTART

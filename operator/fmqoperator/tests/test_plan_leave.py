@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from fmqcore.cluster import Mode
-from fmqcore.words import BrokerId, Position
+from fmqcore.ids import BrokerId, Position
+from fmqcore.zk.group_state import Mode
 from fmqoperator.outlook import outlook
 from fmqoperator.outlook import replicas as to_run
 from fmqoperator.seen import Node, PodPhase

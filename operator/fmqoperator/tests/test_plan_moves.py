@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from fmqcore.cluster import Mode
-from fmqcore.words import BrokerId, Epoch
+from fmqcore.ids import BrokerId, Epoch
+from fmqcore.zk.group_state import Mode
 from fmqoperator.actions import PutGroupConfig, RemoveAnnotation, Requeue, Tell
 from fmqoperator.plan import plan
 from fmqoperator.resources import SWITCHOVER

@@ -12,8 +12,8 @@ from typing import Any, Final
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from fmqcore.cluster import Mode
-from fmqcore.words import BrokerId, Permission
+from fmqcore.ids import BrokerId, Permission
+from fmqcore.zk.group_state import Mode
 from fmqoperator import facts
 from fmqoperator.actions import (
     Action,

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from fmqcore.cluster import Mode
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
+from fmqcore.zk.group_state import Mode
 from fmqoperator.resources import SWITCHOVER
 from fmqoperator.seen import Failure, Observation, PodPhase
 from fmqoperator.status import status

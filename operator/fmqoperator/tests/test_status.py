@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fmqcore.cluster import Mode
-from fmqcore.words import BrokerId, Epoch, Position
+from fmqcore.ids import BrokerId, Epoch, Position
+from fmqcore.zk.group_state import Mode
 from fmqoperator.actions import RestartPod
 from fmqoperator.let_alone import unreadable
 from fmqoperator.resources import BrokerGroup

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fmqcore.cluster import GroupState, Mode
-from fmqcore.words import BrokerId, Epoch
+from fmqcore.ids import BrokerId, Epoch
+from fmqcore.zk.group_state import GroupState, Mode
 from fmqoperator.actions import Tell
 from fmqoperator.let_alone import blind
 from fmqoperator.plan import plan

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from fmqcore.cluster import Mode
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
+from fmqcore.zk.group_state import Mode
 from fmqoperator.resources import SWITCHOVER, Json
 from fmqoperator.status import status
 from fmqoperator.tests.world import World, running

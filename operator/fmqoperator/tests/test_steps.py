@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from fmqcore.cluster import GroupState, LiveBroker, Mode
+from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.policy import HowMany, SlaveCounts
-from fmqcore.words import BrokerId, Epoch, Position
+from fmqcore.zk.group_state import GroupState, Mode
+from fmqcore.zk.live_broker import LiveBroker
 from fmqoperator import facts, moves, wanted
 from fmqoperator.actions import PutGroupConfig, RestartPod, Tell
 from fmqoperator.plan import plan

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from fmqcore.cluster import TopicConfig, TopicGroup, Versioned
-from fmqcore.words import GroupName, TopicId
+from fmqcore.ids import GroupName, TopicId
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqoperator.actions import Requeue, Tell
 from fmqoperator.resources import Topic
 from fmqoperator.seen import Failure

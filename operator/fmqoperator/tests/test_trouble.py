@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 from fmqoperator import moves
 from fmqoperator.actions import Tell
 from fmqoperator.plan import plan

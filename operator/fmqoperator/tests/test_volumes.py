@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 from fmqoperator import volumes
 from fmqoperator.actions import GrowClaim, Requeue, RestartPod, Tell
 from fmqoperator.objects import children

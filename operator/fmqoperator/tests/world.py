@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fmqcore.cluster import GroupConfig, GroupState, LiveBroker, Mode, Versioned
-from fmqcore.words import BrokerId, Epoch, Permission, Position
+from fmqcore.ids import BrokerId, Epoch, Permission, Position
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_config import GroupConfig
+from fmqcore.zk.group_state import GroupState, Mode
+from fmqcore.zk.live_broker import LiveBroker
 from fmqoperator.actions import (
     Action,
     ApplyChild,

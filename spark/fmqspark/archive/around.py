@@ -13,10 +13,10 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from fmqcore.errors import CorruptJournal, FmqError
+from fmqcore.ids import Position
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.scan.headers import HeaderScan, ScanRange
-from fmqcore.scan.select import Range, places_in_headers, places_in_index
-from fmqcore.words import Position
+from fmqcore.scan.selection import Range, places_in_headers, places_in_index
 from fmqspark.archive.ledger import Unit
 from fmqspark.files import Throttle
 from fmqspark.source.access import index_bytes, open_bytes

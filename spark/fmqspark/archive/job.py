@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from fmqcore.errors import CorruptJournal, FmqError, InvalidArgument, Unavailable
-from fmqcore.scan.select import Range, Wanted
-from fmqcore.words import Position, TopicId
+from fmqcore.ids import Position, TopicId
+from fmqcore.scan.selection import Range, Wanted
 from fmqspark.archive.around import around, part
 from fmqspark.archive.kept import Amiss, look
 from fmqspark.archive.ledger import (

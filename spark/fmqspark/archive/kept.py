@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fmqcore.crc import crc32c, extend
+from fmqcore.batch.crc import crc32c, extend
 from fmqcore.errors import Malformed
 from fmqspark.archive.ledger import ArchivedFile, Ledger
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from fmqcore.errors import DirectoryLocked, InvalidArgument
-from fmqcore.words import require_name
+from fmqcore.names import require_name
 from fmqspark.files import make_folder, sync_folder
 
 FOLDER: Final = "_fmq"

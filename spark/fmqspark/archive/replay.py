@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from fmqcore.errors import DirectoryLocked, InvalidArgument, Malformed
-from fmqcore.words import MAX_NAME
+from fmqcore.names import MAX_NAME
 from fmqspark.archive.kept import REMEDY, require_whole
 from fmqspark.archive.ledger import FOLDER, ArchivedFile, Hole, Ledger, Unit, groups, load
 from fmqspark.files import sync_folder

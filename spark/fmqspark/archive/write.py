@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fmqcore.errors import CorruptJournal, FmqError
+from fmqcore.ids import TopicId
 from fmqcore.scan.payloads import Slab
-from fmqcore.words import TopicId
 from fmqspark.archive.around import Bad, Search
 from fmqspark.archive.kept import checksum
 from fmqspark.archive.ledger import FOLDER, ArchivedFile, Unit, file_name, scratch_name

@@ -16,10 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from fmqcore.ids import Epoch, Position
 from fmqcore.journal.findings import Code, Severity
 from fmqcore.journal.segments import segment_name
 from fmqcore.scan.digests import BLOCK, Batch, Digest
-from fmqcore.words import Epoch, Position
 from fmqspark.check.rows import NOT_OK, Covered, Found, SegmentResult, State
 
 MAX_DRILLS: Final = 64

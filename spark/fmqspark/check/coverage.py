@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from fmqcore.journal.findings import Code
-from fmqcore.journal.verify import SegmentReport
+from fmqcore.verify.directory import SegmentReport
 from fmqspark.check.rows import DAMAGE, Covered, State
 
 _MOVING: Final = "its end kept moving, as a broker is at work there: run it again"

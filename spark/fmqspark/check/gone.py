@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from fmqcore.errors import Malformed
+from fmqcore.ids import Position
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.findings import Code, error
 from fmqcore.journal.segments import CHECKPOINT, segment_name
-from fmqcore.words import Position
 from fmqspark.check.rows import NO_FILE, Covered, SegmentResult, State, found_on
 from fmqspark.files import read_small
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from fmqcore.ids import Position
 from fmqcore.journal.findings import Code, with_what_is_there
 from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.segments import CHECKPOINT, segment_name
-from fmqcore.journal.verify import Verifier
-from fmqcore.words import Position
+from fmqcore.verify.directory import Verifier
 from fmqport.directory import in_place_of
 from fmqspark.check import compare
 from fmqspark.check.gone import tell_who_took

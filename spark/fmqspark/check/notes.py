@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from fmqcore.errors import Malformed
+from fmqcore.journal.damage_note import SUSPECT
 from fmqcore.journal.findings import Code, Finding, Severity
-from fmqcore.journal.incarnations import INCARNATIONS, decode_home
+from fmqcore.journal.journal_identity import INCARNATIONS, decode_home
 from fmqcore.journal.recovery import SegmentFile
-from fmqcore.journal.suspect import SUSPECT
-from fmqcore.journal.verify_notes import Note, note_incarnations, note_suspect
+from fmqcore.verify.small_files import Note, note_incarnations, note_suspect
 from fmqspark.check.compare import Replica
 from fmqspark.check.rows import (
     Covered,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, Final
 
+from fmqcore.ids import Position
 from fmqcore.journal.segments import segment_name
-from fmqcore.words import Position
 from fmqspark.check.rows import Covered, Found, SegmentResult, State
 
 _MAX_FINDINGS: Final = 1000

@@ -16,11 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from fmqcore.crc import crc32c
+from fmqcore.batch.crc import crc32c
 from fmqcore.errors import DirectoryLocked, Malformed
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.segments import index_name, segment_name
-from fmqcore.journal.verify_checkpoint import Claims
+from fmqcore.verify.checkpoint import Claims
 from fmqspark.check.rows import SegmentResult
 from fmqspark.check.segment import SegmentTask
 

@@ -5,11 +5,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fmqcore.batch import HEADER_LEN, BadBatch, BatchType, parse_header
+from fmqcore.batch.header import HEADER_LEN, BadBatch, BatchType, parse_header
+from fmqcore.ids import Position
 from fmqcore.journal.segments import Segment, segment_name, segment_of_snap
 from fmqcore.scan.digests import Batch, batches
 from fmqcore.scan.headers import ScanRange, scan_headers
-from fmqcore.words import Position
 from fmqspark.check import compare
 from fmqspark.check.patchy import PatchyBytes, open_patchy
 from fmqspark.check.rows import Covered, State

@@ -4,9 +4,9 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from fmqcore.ids import Position
 from fmqcore.journal.findings import Finding, Severity
 from fmqcore.scan.digests import Digest
-from fmqcore.words import Position
 
 
 class Level(Enum):

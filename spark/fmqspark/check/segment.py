@@ -10,22 +10,22 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from fmqcore.batch import HEADER_LEN, BadBatch, BatchFault, BatchHeader, parse_header
-from fmqcore.consume.sidefile import NAME as SIDE_JOURNAL
+from fmqcore.batch.header import HEADER_LEN, BadBatch, BatchFault, BatchHeader, parse_header
+from fmqcore.consume.offsets.side_journal import NAME as SIDE_JOURNAL
 from fmqcore.errors import Malformed
+from fmqcore.ids import Position
 from fmqcore.journal.findings import FAULT_CODES, Code, Finding, error
 from fmqcore.journal.recovery import SegmentFile
-from fmqcore.journal.resume import RESUME
+from fmqcore.journal.resume_file import RESUME
 from fmqcore.journal.scan import Fault, advance, begin_next, payload_of
 from fmqcore.journal.segments import index_name, segment_name
 from fmqcore.journal.state import JournalState, disagreement
-from fmqcore.journal.verify import SegmentReport, Verifier
-from fmqcore.journal.verify_index import IndexState
-from fmqcore.journal.verify_notes import note_resume
-from fmqcore.journal.verify_offsets import OffsetHistory, check_offsets, check_side_journal
-from fmqcore.journal.verify_times import falls
 from fmqcore.scan.digests import BlockDigests
-from fmqcore.words import Position
+from fmqcore.verify.directory import SegmentReport, Verifier
+from fmqcore.verify.index import IndexState
+from fmqcore.verify.progress import OffsetHistory, check_offsets, check_side_journal
+from fmqcore.verify.small_files import note_resume
+from fmqcore.verify.store_times import falls
 from fmqspark.check.coverage import Piece, cover
 from fmqspark.check.few import few
 from fmqspark.check.patchy import PatchyBytes, open_patchy

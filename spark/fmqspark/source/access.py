@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from fmqcore.errors import FmqError
+from fmqcore.ids import Position
 from fmqcore.journal.segments import index_name, segment_name
-from fmqcore.words import Position
 from fmqspark.brokers import Wish, broker_index, is_broker, open_broker_segment
 from fmqspark.files import Throttle, open_segment, read_small
 

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fmqcore.columns import BadColumns, decode_headers
+from fmqcore.batch.columns import BadColumns, decode_headers
 from fmqcore.errors import CorruptJournal, InvalidArgument
+from fmqcore.ids import TopicId
 from fmqcore.scan.headers import HeaderBlock
 from fmqcore.scan.payloads import BORN, BYTES_COLUMNS, BytesColumn, Slab
-from fmqcore.scan.select import EVERYTHING, Range
-from fmqcore.words import TopicId
+from fmqcore.scan.selection import EVERYTHING, Range
 
 Ints = npt.NDArray[np.int64]
 _TIME: Final = pa.timestamp("us", tz="UTC")

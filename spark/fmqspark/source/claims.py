@@ -11,14 +11,14 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
-from fmqcore.batch import HEADER_LEN, BadBatch, parse_header
+from fmqcore.batch.header import HEADER_LEN, BadBatch, parse_header
 from fmqcore.errors import CorruptJournal
+from fmqcore.ids import Position
 from fmqcore.journal.checkpoint import Checkpoint
 from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.segments import CHECKPOINT, Segment, segment_name
-from fmqcore.journal.verify_checkpoint import Claims
 from fmqcore.scan.headers import HeaderScan, ScanRange
-from fmqcore.words import Position
+from fmqcore.verify.checkpoint import Claims
 from fmqspark.files import SegmentBytes, Throttle, open_segment
 
 _NEAR: Final = (64 * 1024, 1024 * 1024)  # a batch has less than the latter, but for an EOF

@@ -10,13 +10,13 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fmqcore.batch import HEADER_LEN, BatchFault
+from fmqcore.batch.header import HEADER_LEN, BatchFault
 from fmqcore.errors import CorruptJournal, FmqError
+from fmqcore.ids import Position, TopicId
 from fmqcore.journal.scan import Fault
 from fmqcore.journal.segments import Segment, segment_name
 from fmqcore.scan.headers import HeaderBlock, ScanRange, scan_headers
 from fmqcore.scan.payloads import damaged
-from fmqcore.words import Position, TopicId
 from fmqspark.brokers import is_broker
 from fmqspark.files import Throttle
 from fmqspark.source.access import open_bytes

@@ -7,11 +7,11 @@ be such. Who asks for topics by name needs all of them. Leaves nothing on disk.
 from collections.abc import Sequence
 from functools import partial
 
-from fmqcore.batch import BatchType
+from fmqcore.batch.header import BatchType
+from fmqcore.ids import Offset, Position, TopicId
 from fmqcore.journal.segments import Segment
 from fmqcore.scan.headers import HeaderScan, ScanRange
-from fmqcore.scan.select import EVERYTHING, Range
-from fmqcore.words import Offset, Position, TopicId
+from fmqcore.scan.selection import EVERYTHING, Range
 from fmqspark.files import Throttle
 from fmqspark.source.access import first_of, open_bytes
 from fmqspark.source.snaps import names_told

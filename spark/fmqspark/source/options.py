@@ -26,7 +26,7 @@ from typing import Final
 
 from fmqcore.address import parse_url
 from fmqcore.errors import InvalidArgument
-from fmqcore.scan.select import NO_END, Range, Wanted
+from fmqcore.scan.selection import NO_END, Range, Wanted
 from fmqspark.brokers import brokers_of
 from fmqspark.source.fields import Field, understand_fields
 from fmqspark.source.names import learn_names

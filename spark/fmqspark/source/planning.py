@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from fmqcore.scan.select import Range, Wanted, boundary, may_hold, places_in_headers
-from fmqcore.words import Position, TopicId
+from fmqcore.ids import Position, TopicId
+from fmqcore.scan.selection import Range, Wanted, boundary, may_hold, places_in_headers
 from fmqspark.source.splits import Split, Tables
 from fmqspark.source.survey import SegmentView, Survey
 

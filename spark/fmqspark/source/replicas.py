@@ -18,12 +18,12 @@ from fmqcore.errors import (
     NotFound,
     Unavailable,
 )
+from fmqcore.ids import Position
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.scan import Sealed
 from fmqcore.journal.segments import CHECKPOINT, Segment, segment_base, segment_name
 from fmqcore.scan.headers import ScanRange, scan_headers
-from fmqcore.scan.select import NO_END
-from fmqcore.words import Position
+from fmqcore.scan.selection import NO_END
 from fmqspark.brokers import BrokerGone, is_broker, listing
 from fmqspark.files import SegmentBytes, Throttle, look, open_segment
 from fmqspark.source.claims import require_own

@@ -8,7 +8,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from fmqcore.batch import (
+from fmqcore.batch.control import decode_topic
+from fmqcore.batch.header import (
     HEADER_LEN,
     BadBatch,
     BatchHeader,
@@ -16,15 +17,14 @@ from fmqcore.batch import (
     check_payload,
     parse_header,
 )
+from fmqcore.batch.offset_entry import QueueKey
 from fmqcore.errors import FmqError, InvalidArgument, Malformed
-from fmqcore.journal.control import decode_topic
-from fmqcore.journal.offsets import QueueKey
+from fmqcore.ids import Offset, Position, TopicId
 from fmqcore.journal.scan import Fault
 from fmqcore.journal.segments import Segment, segment_of_snap
 from fmqcore.journal.state import snap_tables
 from fmqcore.scan.headers import HeaderBlock, Read, ScanRange, scan_headers
 from fmqcore.scan.payloads import damaged
-from fmqcore.words import Offset, Position, TopicId
 from fmqspark.files import Throttle
 from fmqspark.source.access import open_bytes
 from fmqspark.source.replicas import Replica

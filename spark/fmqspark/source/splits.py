@@ -17,15 +17,16 @@ from dataclasses import dataclass, replace
 from operator import gt
 from typing import Final, NamedTuple
 
-from fmqcore.batch import BatchType
+from fmqcore.batch.header import BatchType
+from fmqcore.batch.offset_entry import QueueKey
 from fmqcore.errors import CorruptJournal, FmqError, Malformed, NotFound
+from fmqcore.ids import Offset, Position, TopicId
 from fmqcore.journal.index import SegmentIndex
-from fmqcore.journal.offsets import QueueKey
 from fmqcore.journal.scan import Fault
 from fmqcore.journal.segments import Segment, segment_name
 from fmqcore.scan.headers import HeaderScan, ScanRange
 from fmqcore.scan.payloads import PayloadScan, Slab, damaged
-from fmqcore.scan.select import (
+from fmqcore.scan.selection import (
     Places,
     Range,
     Wanted,
@@ -33,7 +34,6 @@ from fmqcore.scan.select import (
     places_in_headers,
     places_in_index,
 )
-from fmqcore.words import Offset, Position, TopicId
 from fmqspark.brokers import Patience, gone, is_broker
 from fmqspark.files import Throttle
 from fmqspark.source.access import Bytes, first_of, index_bytes, open_bytes

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from fmqcore.errors import InvalidArgument
-from fmqcore.scan.select import EVERYTHING, Range, Wanted
+from fmqcore.scan.selection import EVERYTHING, Range, Wanted
 
 Offset = dict[str, Any]
 POSITION: Final = "position"

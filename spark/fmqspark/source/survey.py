@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
+from fmqcore.batch.offset_entry import QueueKey
 from fmqcore.errors import CorruptJournal, FmqError, InvalidArgument, NotFound, Unavailable
-from fmqcore.journal.offsets import QueueKey
+from fmqcore.ids import Offset, Position, TopicId
 from fmqcore.journal.segments import Segment, segment_name
 from fmqcore.scan.headers import HeaderBlock
-from fmqcore.scan.select import NO_END, Range
-from fmqcore.words import Offset, Position, TopicId
+from fmqcore.scan.selection import NO_END, Range
 from fmqspark.brokers import connections, is_broker
 from fmqspark.source.joined import Joined, join, require_alike
 from fmqspark.source.replicas import Replica, first_good, look_at_replicas

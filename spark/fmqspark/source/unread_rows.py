@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from fmqcore.scan.select import Range, Wanted
+from fmqcore.scan.selection import Range, Wanted
 from fmqspark.files import Throttle
 from fmqspark.source.names import learn_names
 from fmqspark.source.options import Request

@@ -56,7 +56,7 @@ from pyspark.sql.types import (
 )
 
 from fmqcore.errors import InvalidArgument
-from fmqcore.scan.select import NO_END, Range, Wanted
+from fmqcore.scan.selection import NO_END, Range, Wanted
 from fmqspark.files import Throttle
 from fmqspark.source.fields import Field
 from fmqspark.source.names import learn_names

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from fmqcore.errors import CorruptJournal, FmqError, InvalidArgument, Unavailable
-from fmqcore.scan.select import Range, Wanted
+from fmqcore.scan.selection import Range, Wanted
 from fmqspark.source.options import Request
 from fmqspark.source.stream_offsets import (
     JOURNAL,

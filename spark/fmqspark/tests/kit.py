@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fmqcore.batch import BatchHeader, BatchType
+from fmqcore.batch.header import BatchHeader, BatchType
+from fmqcore.ids import Epoch, Position
 from fmqcore.journal.segments import MIN_SEGMENT, NO_TERM, segment_name
-from fmqcore.tests.journal_writer import JournalWriter, sample
-from fmqcore.words import Epoch, Position
+from fmqcore.tests.journal.writer import JournalWriter, sample
 from fmqspark.check.job import Options, Outcome, run_check
 from fmqspark.check.rows import Level
 from fmqspark.engines import Engine, LocalEngine

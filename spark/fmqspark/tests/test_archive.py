@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from fmqcore.batch import BatchType
-from fmqcore.columns import decode, encode_headers
+from fmqcore.batch.columns import decode, encode_headers
+from fmqcore.batch.header import BatchType
 from fmqcore.errors import DirectoryLocked, InvalidArgument
+from fmqcore.ids import Position, TopicId
 from fmqcore.journal.checkpoint import encode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, segment_name
-from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Position, TopicId
+from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.archive import ledger
 from fmqspark.engines import LocalEngine, open_engine
 from fmqspark.tests.kit import flip, write
@@ -303,7 +303,7 @@ def test_two_replays_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_headers_and_tags_come_back(tmp_path: Path) -> None:
-    from fmqcore.columns import encode
+    from fmqcore.batch.columns import encode
 
     writer = JournalWriter()
     writer.topic(7, "orders", 1)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fmqcore.batch import BatchType
+from fmqcore.batch.header import BatchType
 from fmqcore.errors import InvalidArgument
 from fmqspark.archive import ledger
 from fmqspark.tests.kit import write

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from fmqcore.batch import Attrs, BatchHeader, BatchType
+from fmqcore.batch.header import Attrs, BatchHeader, BatchType
+from fmqcore.ids import Position
 from fmqcore.journal.segments import MIN_SEGMENT, index_name, segment_name
-from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Position
+from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.archive import ledger
 from fmqspark.archive.ledger import Hole, Unit
 from fmqspark.engines import open_engine

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fmqcore.scan import payloads
-from fmqcore.tests.journal_writer import JournalWriter
+from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.archive import ledger
 from fmqspark.tests.kit import write
 from fmqspark.tests.test_archive import archive, everything, killed, small

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fmqcore.batch import BatchType
+from fmqcore.batch.header import BatchType
 from fmqcore.errors import CorruptJournal
+from fmqcore.ids import Position
 from fmqcore.journal.checkpoint import encode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
-from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Position
+from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.archive import ledger
 from fmqspark.archive.ledger import Hole, Unit
 from fmqspark.archive.replay import Replay

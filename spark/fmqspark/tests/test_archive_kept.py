@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fmqcore.batch import BatchType
+from fmqcore.batch.header import BatchType
 from fmqcore.errors import Malformed
 from fmqspark.archive import ledger
 from fmqspark.archive.replay import Replay

@@ -7,7 +7,7 @@ import pytest
 from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.journal.checkpoint import encode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_name
-from fmqcore.tests.journal_writer import JournalWriter
+from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.archive import ledger
 from fmqspark.tests.kit import write
 from fmqspark.tests.test_archive import archive, everything, killed, small, truth

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fmqcore.batch import BatchType
+from fmqcore.batch.header import BatchType
 from fmqcore.errors import InvalidArgument
 from fmqcore.journal.segments import segment_name
 from fmqspark.archive import ledger

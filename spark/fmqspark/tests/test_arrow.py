@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from fmqcore.batch import BatchType
-from fmqcore.columns import encode, encode_headers
+from fmqcore.batch.columns import encode, encode_headers
+from fmqcore.batch.header import BatchType
 from fmqcore.errors import CorruptJournal, InvalidArgument
+from fmqcore.ids import Position, TopicId
 from fmqcore.journal.segments import Segment
 from fmqcore.scan.headers import ScanRange, scan_headers
 from fmqcore.scan.payloads import PayloadScan, Slab
-from fmqcore.scan.select import EVERYTHING, Range, Wanted, places_in_headers
-from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Position, TopicId
+from fmqcore.scan.selection import EVERYTHING, Range, Wanted, places_in_headers
+from fmqcore.tests.journal.writer import JournalWriter
 
 pytestmark = pytest.mark.spark
 NAMES = {TopicId(7): "orders", TopicId(8): "bills"}

@@ -18,11 +18,11 @@ from fmqcore.errors import (
     Overloaded,
     Unavailable,
 )
+from fmqcore.ids import Position
 from fmqcore.journal.checkpoint import decode_checkpoint, encode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, index_name, segment_base, segment_name
 from fmqcore.scan import payloads
-from fmqcore.scan.select import Range, Wanted
-from fmqcore.words import Position
+from fmqcore.scan.selection import Range, Wanted
 from fmqport.methods import ROUTES
 from fmqproto.v1.client_pb2 import BrokerRoute, GroupRoute, RouteReply, TopicGroup, TopicRoute
 from fmqproto.v1.segments_pb2 import SegmentRead, SegmentsReply, StoredSegment

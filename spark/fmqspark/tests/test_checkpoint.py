@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from fmqclient.tests.journal_directory import verify
+from fmqcore.ids import Epoch, Position
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT
-from fmqcore.words import Epoch, Position
 from fmqspark.check.rows import Level
 from fmqspark.tests.kit import alike, check, journal, said, write
 

@@ -9,15 +9,15 @@ from typing import TypeVar
 
 import pytest
 
-from fmqcore.batch import BatchType
-from fmqcore.consume.sidefile import NAME as SIDE_JOURNAL
-from fmqcore.consume.sidefile import encode_frame, encode_head
-from fmqcore.journal.control import encode_offsets
+from fmqcore.batch.control import encode_offsets
+from fmqcore.batch.header import BatchType
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
+from fmqcore.consume.offsets.side_journal import NAME as SIDE_JOURNAL
+from fmqcore.consume.offsets.side_journal import encode_frame, encode_head
+from fmqcore.ids import Epoch, Offset, Position, TopicId
 from fmqcore.journal.index import SegmentIndex
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
-from fmqcore.tests.journal_writer import JournalWriter, sample
-from fmqcore.words import Epoch, Offset, Position, TopicId
+from fmqcore.tests.journal.writer import JournalWriter, sample
 from fmqspark.check.replicas import read_block
 from fmqspark.check.rows import Level
 from fmqspark.engines import LocalEngine

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from fmqcore.consume.sidefile import NAME as SIDE_JOURNAL
-from fmqcore.consume.sidefile import encode_frame, encode_head
-from fmqcore.journal.control import encode_offsets
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey
-from fmqcore.journal.resume import RESUME, encode_resume
+from fmqcore.batch.control import encode_offsets
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
+from fmqcore.consume.offsets.side_journal import NAME as SIDE_JOURNAL
+from fmqcore.consume.offsets.side_journal import encode_frame, encode_head
+from fmqcore.ids import Epoch, Offset, TopicId
+from fmqcore.journal.resume_file import RESUME, encode_resume
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, segment_base
-from fmqcore.words import Epoch, Offset, TopicId
 from fmqspark.check.rows import Level
 from fmqspark.tests.kit import check, write
 from fmqspark.tests.test_edges import resume

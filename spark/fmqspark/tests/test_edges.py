@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from fmqcore.batch import HEADER_LEN, BatchHeader, BatchType
-from fmqcore.consume.sidefile import NAME as SIDE_JOURNAL
-from fmqcore.consume.sidefile import encode_frame, encode_head
-from fmqcore.crc import crc32c
-from fmqcore.journal.control import encode_offsets
+from fmqcore.batch.control import encode_offsets
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import HEADER_LEN, BatchHeader, BatchType
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
+from fmqcore.consume.offsets.side_journal import NAME as SIDE_JOURNAL
+from fmqcore.consume.offsets.side_journal import encode_frame, encode_head
+from fmqcore.ids import Epoch, Offset, Position, TopicId
+from fmqcore.journal.damage_note import SUSPECT, encode_suspect
 from fmqcore.journal.index import SegmentIndex
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey
-from fmqcore.journal.resume import RESUME, Resume, encode_resume
+from fmqcore.journal.resume_file import RESUME, Resume, encode_resume
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
-from fmqcore.journal.suspect import SUSPECT, encode_suspect
-from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Epoch, Offset, Position, TopicId
+from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.check.rows import Level
 from fmqspark.tests.kit import alike, check, codes, file_of, flip, journal, put, rows, said, write
 

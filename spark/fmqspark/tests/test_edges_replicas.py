@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import pytest
 
+from fmqcore.ids import Position
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
 from fmqcore.scan.digests import BLOCK
-from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Position
+from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.check import compare
 from fmqspark.check.replicas import read_block
 from fmqspark.check.rows import Level

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fmqcore.errors import InvalidArgument
-from fmqcore.tests.journal_writer import JournalWriter
+from fmqcore.tests.journal.writer import JournalWriter
 from fmqproto.v1.client_pb2 import RouteReply, TopicGroup, TopicRoute
 from fmqspark import brokers
 from fmqspark.archive.job import ArchiveOptions, run_archive

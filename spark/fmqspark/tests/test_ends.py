@@ -14,12 +14,12 @@ from fmqbroker.journal.journal import Journal
 from fmqbroker.tests.journal_kit import Clock, Life, settings
 from fmqclient.tests.journal_directory import codes as codes_of
 from fmqclient.tests.journal_directory import verify
-from fmqcore.batch import HEADER_LEN
-from fmqcore.consume.sidefile import NAME as SIDE_JOURNAL
+from fmqcore.batch.header import HEADER_LEN
+from fmqcore.consume.offsets.side_journal import NAME as SIDE_JOURNAL
 from fmqcore.errors import CorruptJournal
+from fmqcore.ids import Position
 from fmqcore.journal.segments import MIN_SEGMENT, segment_name
-from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Position
+from fmqcore.tests.journal.writer import JournalWriter
 from fmqport.files import FileDisk
 from fmqspark.check.rows import Level
 from fmqspark.tests.kit import alike, check, journal, put, rows, write

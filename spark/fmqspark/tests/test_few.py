@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from fmqcore.batch import HEADER_LEN, BatchType
+from fmqcore.batch.header import HEADER_LEN, BatchType
+from fmqcore.ids import Position
 from fmqcore.journal.findings import Code, Finding, error
 from fmqcore.journal.segments import segment_name
-from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Position
+from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.check.few import FEW, few
 from fmqspark.tests.kit import check, rows, write
 

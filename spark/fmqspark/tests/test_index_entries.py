@@ -5,7 +5,7 @@ from struct import pack_into, unpack_from
 
 import pytest
 
-from fmqcore.crc import crc32c
+from fmqcore.batch.crc import crc32c
 from fmqcore.journal.index import ENTRY_LEN, IndexFile
 from fmqspark.tests.kit import check, said
 from fmqspark.tests.test_edges import INDEX, SEALED, index_of

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import pytest
 
 from fmqcore.errors import DirectoryLocked, InvalidArgument
+from fmqcore.ids import Position
 from fmqcore.journal.checkpoint import encode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
-from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Position
+from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.check.job import Options, Outcome, run_check
 from fmqspark.check.page import page
 from fmqspark.check.progress import NAME

@@ -215,7 +215,7 @@ def _field(name: str, given: Any) -> Any:
 
 
 def test_fields_beside_other_columns_and_within_offsets() -> None:
-    from fmqcore.scan.select import Range
+    from fmqcore.scan.selection import Range
     from fmqspark.source.arrow import record_batch, schema, stored
     from fmqspark.source.json_columns import FieldReader
     from fmqspark.tests.test_arrow import NAMES, slabs, writer_of

@@ -5,7 +5,7 @@ numbers longer than Python reads.
 import pytest
 
 from fmqcore.errors import InvalidArgument
-from fmqcore.scan.select import Range
+from fmqcore.scan.selection import Range
 from fmqspark.source.options import understand
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from fmqcore.batch import batch_len
-from fmqcore.columns import encode
+from fmqcore.batch.columns import encode
+from fmqcore.batch.header import batch_len
+from fmqcore.ids import Position
 from fmqcore.journal.segments import MIN_SEGMENT, segment_name
-from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Position
+from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.check import compare
 from fmqspark.check.job import Outcome
 from fmqspark.tests.kit import check, flip, write

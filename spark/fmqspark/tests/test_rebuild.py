@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from fmqcore.errors import DirectoryLocked, InvalidArgument
+from fmqcore.ids import Position
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.segments import MIN_SEGMENT, index_name, segment_name
-from fmqcore.words import Position
 from fmqspark import rebuild as subject
 from fmqspark.engines import LocalEngine
 from fmqspark.files import LOCK, look

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fmqcore.errors import InvalidArgument
-from fmqcore.words import MAX_NAME, is_name
+from fmqcore.names import MAX_NAME, is_name
 from fmqspark.archive.replay import Place, Replay, progress_name
 from fmqspark.tests.test_replay_holes import ROWS, A, B, C, archive, of, replayed, sent
 

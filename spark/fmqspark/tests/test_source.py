@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from fmqcore.batch import HEADER_LEN, BatchHeader, BatchType
-from fmqcore.columns import Records, decode
+from fmqcore.batch.columns import Records, decode
+from fmqcore.batch.header import HEADER_LEN, BatchHeader, BatchType
 from fmqcore.errors import CorruptJournal, InvalidArgument, NotFound
+from fmqcore.ids import Position, TopicId
 from fmqcore.journal.checkpoint import encode_checkpoint
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
 from fmqcore.scan import payloads
 from fmqcore.scan.payloads import BORN, BYTES_COLUMNS, Slab
-from fmqcore.scan.select import Range, Wanted
-from fmqcore.tests.journal_writer import JournalWriter, sample
-from fmqcore.words import Position, TopicId
+from fmqcore.scan.selection import Range, Wanted
+from fmqcore.tests.journal.writer import JournalWriter, sample
 from fmqspark.files import Throttle
 from fmqspark.source.options import Request, understand
 from fmqspark.source.planning import plan

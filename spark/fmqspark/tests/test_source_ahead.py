@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from fmqcore.batch import BatchHeader, BatchType
+from fmqcore.batch.header import BatchHeader, BatchType
 from fmqcore.errors import CorruptJournal
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name
-from fmqcore.tests.journal_writer import JournalWriter, sample
+from fmqcore.tests.journal.writer import JournalWriter, sample
 from fmqspark.source.planning import plan
 from fmqspark.source.survey import survey
 from fmqspark.tests.kit import alike, flip, put, write

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from fmqcore.errors import CorruptJournal
+from fmqcore.ids import Position, TopicId
 from fmqcore.journal.checkpoint import encode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, index_name, segment_name
-from fmqcore.scan.select import Wanted
-from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Position, TopicId
+from fmqcore.scan.selection import Wanted
+from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.source.survey import survey
 from fmqspark.tests.kit import alike, flip, write
 from fmqspark.tests.test_source import read

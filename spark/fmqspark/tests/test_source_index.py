@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from fmqcore.errors import CorruptJournal
+from fmqcore.ids import Position, TopicId
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.segments import MIN_SEGMENT, index_name
 from fmqcore.scan import payloads
-from fmqcore.scan.select import Range, Wanted
-from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Position, TopicId
+from fmqcore.scan.selection import Range, Wanted
+from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.tests.kit import flip, write
 from fmqspark.tests.test_source import read, truth
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from fmqcore.errors import CorruptJournal
+from fmqcore.ids import Offset, TopicId
 from fmqcore.journal.segments import index_name, segment_name
-from fmqcore.scan.select import Wanted
-from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Offset, TopicId
+from fmqcore.scan.selection import Wanted
+from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.files import Throttle
 from fmqspark.source import planning, splits
 from fmqspark.source.planning import plan

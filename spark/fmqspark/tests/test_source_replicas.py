@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fmqcore.errors import CorruptJournal, InvalidArgument
+from fmqcore.ids import Position
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, segment_name
-from fmqcore.scan.select import Range, Wanted
-from fmqcore.tests.journal_writer import sample
-from fmqcore.words import Position
+from fmqcore.scan.selection import Range, Wanted
+from fmqcore.tests.journal.writer import sample
 from fmqspark.files import Throttle, directory_lock
 from fmqspark.source import planning
 from fmqspark.source.options import Request

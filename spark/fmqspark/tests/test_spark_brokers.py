@@ -12,7 +12,7 @@ import pytest
 
 from fmqclient.dev.cluster import DevCluster
 from fmqclient.dev.plan import ClusterOptions
-from fmqcore.batch import BatchType
+from fmqcore.batch.header import BatchType
 from fmqcore.errors import InvalidArgument, Unavailable
 from fmqspark import brokers
 from fmqspark.archive.ledger import Unit, open_book

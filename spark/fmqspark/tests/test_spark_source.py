@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from fmqcore.batch import BatchType
+from fmqcore.batch.control import encode_topic
+from fmqcore.batch.header import BatchType
+from fmqcore.ids import TopicId
 from fmqcore.journal.checkpoint import encode_checkpoint
-from fmqcore.journal.control import encode_topic
 from fmqcore.journal.segments import CHECKPOINT
-from fmqcore.scan.select import Range, Wanted
-from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import TopicId
+from fmqcore.scan.selection import Range, Wanted
+from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.source.survey import Survey
 from fmqspark.tests.kit import data_batch, flip, journal, snap_crc, write
 

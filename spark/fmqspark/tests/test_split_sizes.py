@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fmqcore.scan.select import Wanted
+from fmqcore.scan.selection import Wanted
 from fmqspark.source import planning
 from fmqspark.source.options import understand
 from fmqspark.source.planning import LARGE_SPLIT_BYTES, SPLIT_BYTES, even_size, plan, plan_tasks

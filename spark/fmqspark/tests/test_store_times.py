@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from fmqcore.ids import Epoch
 from fmqcore.journal.segments import NO_TERM
-from fmqcore.journal.verify import Verifier
-from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Epoch
+from fmqcore.tests.journal.writer import JournalWriter
+from fmqcore.verify.directory import Verifier
 from fmqspark.check.rows import Level
 from fmqspark.tests.kit import check, flip, said, write
 

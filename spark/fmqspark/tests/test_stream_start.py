@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fmqcore.batch import BatchType
+from fmqcore.batch.header import BatchType
 from fmqcore.errors import CorruptJournal, InvalidArgument
 from fmqcore.journal.checkpoint import encode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_name
-from fmqcore.tests.journal_writer import JournalWriter
+from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.files import Throttle
 from fmqspark.source.options import understand
 from fmqspark.source.splits import SplitReader

@@ -8,7 +8,7 @@ import pytest
 
 from fmqcore.errors import InvalidArgument
 from fmqcore.journal.segments import MIN_SEGMENT, segment_name
-from fmqcore.tests.journal_writer import JournalWriter
+from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.source.options import understand
 from fmqspark.tests.kit import alike, snap_crc, write
 

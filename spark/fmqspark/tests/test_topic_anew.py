@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from fmqcore.batch import BatchType
+from fmqcore.batch.header import BatchType
 from fmqcore.errors import CorruptJournal, InvalidArgument
+from fmqcore.ids import Position
 from fmqcore.journal.segments import MIN_SEGMENT, index_name
-from fmqcore.scan.select import Wanted
-from fmqcore.tests.journal_writer import JournalWriter
-from fmqcore.words import Position
+from fmqcore.scan.selection import Wanted
+from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.files import Throttle
 from fmqspark.source.options import understand
 from fmqspark.source.planning import plan

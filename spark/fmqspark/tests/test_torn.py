@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from fmqcore.batch import BatchHeader
+from fmqcore.batch.header import BatchHeader
 from fmqcore.journal.segments import MIN_SEGMENT, segment_name
-from fmqcore.tests.journal_writer import JournalWriter
+from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.check.rows import Level
 from fmqspark.tests.kit import alike, check, flip, put, rows, said, write
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fmqcore.batch import BatchHeader
-from fmqcore.consume.sidefile import NAME as SIDE_JOURNAL
-from fmqcore.journal.resume import RESUME, encode_resume
+from fmqcore.batch.header import BatchHeader
+from fmqcore.consume.offsets.side_journal import NAME as SIDE_JOURNAL
+from fmqcore.ids import Position
+from fmqcore.journal.resume_file import RESUME, encode_resume
 from fmqcore.journal.segments import MIN_SEGMENT, index_name, segment_name
-from fmqcore.words import Position
 from fmqspark.check import patchy
 from fmqspark.check.job import Options, Outcome, run_check
 from fmqspark.check.page import page

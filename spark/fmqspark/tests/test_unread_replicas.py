@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fmqclient.tests.journal_directory import verify
+from fmqcore.ids import Position
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
-from fmqcore.words import Position
 from fmqspark.check.job import Outcome
 from fmqspark.check.rows import Level
 from fmqspark.engines import LocalEngine

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fmqcore.journal.incarnations import INCARNATIONS
+from fmqcore.journal.journal_identity import INCARNATIONS
 from fmqspark.tests.kit import alike, check, rows, write
 
 GOOD = b"fmq/g1\ngrant_ms=2000\n0123456789abcdef\n"

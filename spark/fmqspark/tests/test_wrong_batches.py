@@ -6,10 +6,10 @@ from struct import pack
 
 import pytest
 
-from fmqcore.batch import Attrs, BatchHeader, BatchType
-from fmqcore.columns import encode
-from fmqcore.tests.journal_writer import JournalWriter, sample
-from fmqcore.words import TopicId
+from fmqcore.batch.columns import encode
+from fmqcore.batch.header import Attrs, BatchHeader, BatchType
+from fmqcore.ids import TopicId
+from fmqcore.tests.journal.writer import JournalWriter, sample
 from fmqspark.check.rows import Level
 from fmqspark.engines import open_engine
 from fmqspark.tests.kit import alike, check, codes, flip, write

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from fmqbroker.journal.journal import BatchDraft, Journal
-from fmqcore.batch import BatchType
-from fmqcore.consume.merge import cut_up
-from fmqcore.crc import crc32c
-from fmqcore.journal.control import encode_offsets
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey
-from fmqcore.words import Position
+from fmqcore.batch.control import encode_offsets
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import BatchType
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
+from fmqcore.consume.offsets.merge import cut_up
+from fmqcore.ids import Position
 
 BATCH_BYTES: Final = 12 * 1024
 """Of entries in one batch and one turn of the loop: some 3 ms."""

@@ -10,12 +10,12 @@ import structlog
 
 from fmqbroker.journal.damage_notes import check_batches
 from fmqbroker.journal.journal import Journal
-from fmqcore.batch import HEADER_LEN, BatchType, parse_header
+from fmqcore.batch.control import decode_offsets
+from fmqcore.batch.header import HEADER_LEN, BatchType, parse_header
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, merge
 from fmqcore.errors import CorruptJournal, Malformed, NotFound
-from fmqcore.journal.control import decode_offsets
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge
+from fmqcore.ids import Position
 from fmqcore.replication.frames import end_of_batches
-from fmqcore.words import Position
 from fmqport.disk import DiskFailed
 
 _READ_BYTES: Final = 4 * 1024 * 1024

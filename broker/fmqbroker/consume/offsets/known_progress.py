@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Sequence
 
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey
-from fmqcore.journal.progress import ProgressTable
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
+from fmqcore.consume.offsets.table import ProgressTable
+from fmqcore.ids import TopicId
 from fmqcore.journal.state import PRESENCE_QUEUE, TEMPORARY_QUEUE
-from fmqcore.words import TopicId
 
 
 class KnownProgress:

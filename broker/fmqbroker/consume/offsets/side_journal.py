@@ -12,13 +12,13 @@ from typing import TypeVar
 import structlog
 
 from fmqbroker.runtime.fatal import or_die
-from fmqcore.consume.merge import cut_up
-from fmqcore.consume.record import encode_record
-from fmqcore.consume.sidefile import NAME, decode, encode_frame, encode_head
+from fmqcore.batch.control import decode_offsets, encode_offsets
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, merge
+from fmqcore.consume.offsets.merge import cut_up
+from fmqcore.consume.offsets.side_journal import NAME, decode, encode_frame, encode_head
+from fmqcore.consume.offsets.takeover_record import encode_record
 from fmqcore.errors import Malformed
-from fmqcore.journal.control import decode_offsets, encode_offsets
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge
-from fmqcore.words import Epoch
+from fmqcore.ids import Epoch
 from fmqport.disk import Disk, DiskFile
 from fmqport.lifecycle import Lifecycle
 

@@ -32,14 +32,14 @@ from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.notifier import Signal, wait_any
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.serving.broker_group_state import GroupStore
-from fmqcore.cluster import GroupState, Mode
-from fmqcore.consume.merge import merged, news_for, within
-from fmqcore.consume.record import MAX_RECORD_CHARS, decode_record
+from fmqcore.batch.control import decode_offsets, encode_offsets
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, merge, next_version
+from fmqcore.consume.offsets.merge import merged, news_for, within
+from fmqcore.consume.offsets.table import ProgressTable
+from fmqcore.consume.offsets.takeover_record import MAX_RECORD_CHARS, decode_record
 from fmqcore.errors import FmqError, NoPermission, StorageFull, Unavailable
-from fmqcore.journal.control import decode_offsets, encode_offsets
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey, merge, next_version
-from fmqcore.journal.progress import ProgressTable
-from fmqcore.words import BrokerId, Epoch, Position
+from fmqcore.ids import BrokerId, Epoch, Position
+from fmqcore.zk.group_state import GroupState, Mode
 from fmqport.clock import Clock
 
 MAX_CHECKPOINT_CHARS: Final = MAX_RECORD_CHARS

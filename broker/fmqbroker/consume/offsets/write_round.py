@@ -1,8 +1,8 @@
 """Progress entries that are gathered and written at once, and who waits for that. No I/O."""
 
 from fmqbroker.runtime.notifier import Signal
+from fmqcore.consume.offsets.table import ProgressTable
 from fmqcore.errors import FmqError
-from fmqcore.journal.progress import ProgressTable
 
 
 class Round:

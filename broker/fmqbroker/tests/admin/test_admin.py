@@ -26,10 +26,12 @@ from fmqbroker.tests.consume_harness import (
     until,
 )
 from fmqbroker.tests.seen_harness import known
-from fmqcore.cluster import GroupConfig, Member, Mode, TopicConfig, TopicGroup
+from fmqcore.batch.offset_entry import OffsetEntry
 from fmqcore.errors import AlreadyExists, CorruptJournal, NotFound
-from fmqcore.journal.offsets import OffsetEntry
-from fmqcore.words import BrokerId, GroupName, Offset, Permission, Position, TopicId
+from fmqcore.ids import BrokerId, GroupName, Offset, Permission, Position, TopicId
+from fmqcore.zk.group_config import GroupConfig, Member
+from fmqcore.zk.group_state import Mode
+from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqport.coordination import SessionState
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.admin_pb2 import (
@@ -255,7 +257,7 @@ async def test_a_seek_looks_again_after_it_waited(tmp_path: Path, meanwhile: str
 
 
 async def test_a_seek_in_slave_consume_comes_back_with_the_hand_over(tmp_path: Path) -> None:
-    from fmqcore.journal.control import decode_offsets
+    from fmqcore.batch.control import decode_offsets
 
     async with running(Rig(tmp_path)) as rig:
         admin = admin_of(rig)
@@ -274,7 +276,7 @@ async def test_a_seek_in_slave_consume_comes_back_with_the_hand_over(tmp_path: P
             handed = decode_offsets(await rig.offsets.freeze())
             assert handed[key(0)].floor == 1
         rig.offsets.retire()
-        from fmqcore.journal.control import encode_offsets
+        from fmqcore.batch.control import encode_offsets
 
         await rig.offsets.install(encode_offsets(handed))
         assert stored(rig, 0).floor == 1, "backwards, and still the newest"

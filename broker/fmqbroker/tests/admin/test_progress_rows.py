@@ -9,10 +9,10 @@ from fmqbroker.app.metrics import Metrics
 from fmqbroker.tests.admin.test_admin import OTHER, admin_of
 from fmqbroker.tests.consume_harness import TOPIC, Rig, key, running
 from fmqbroker.tests.seen_harness import running_of
-from fmqcore.consume.lag import lag
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, tombstone
+from fmqcore.consume.offsets.lag import lag
+from fmqcore.ids import Offset
 from fmqcore.journal.state import TEMPORARY_QUEUE
-from fmqcore.words import Offset
 from fmqproto.v1.admin_pb2 import (
     DeleteGroupRequest,
     OffsetsAfter,

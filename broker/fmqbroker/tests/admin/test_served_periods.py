@@ -6,9 +6,10 @@ from typing import Any
 from fmqbroker.admin.served_periods import ServedPeriods
 from fmqbroker.replication.view import LinkView
 from fmqbroker.tests.produce.test_intake import ME, UNMET, Parts
-from fmqcore.cluster import GroupConfig, GroupState, Member, Mode
+from fmqcore.ids import BrokerId, GroupName, Permission, Position
 from fmqcore.policy import AckPolicy, HowMany
-from fmqcore.words import BrokerId, GroupName, Permission, Position
+from fmqcore.zk.group_config import GroupConfig, Member
+from fmqcore.zk.group_state import GroupState, Mode
 
 SLAVE = BrokerId("g1-1")
 

@@ -12,10 +12,10 @@ import pytest
 
 import fmqclient
 from fmqclient.dev.groups import Groups
-from fmqcore.cluster import GroupConfig, Member
+from fmqcore.ids import BrokerId, GroupName
 from fmqcore.policy import AckPolicy, HowMany
 from fmqcore.version import VERSION
-from fmqcore.words import BrokerId, GroupName
+from fmqcore.zk.group_config import GroupConfig, Member
 from fmqport import methods
 from fmqport.free_ports import free_port
 from fmqport.rpc import GrpcTransport

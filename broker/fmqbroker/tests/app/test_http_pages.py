@@ -21,8 +21,9 @@ from fmqbroker.runtime.settings import BrokerSettings
 from fmqbroker.serving.gate import Gate
 from fmqbroker.tests.app.test_broker import Process, broker
 from fmqbroker.tests.fault_disk import FaultDisk, Step
-from fmqcore.cluster import GroupConfig, GroupState, Member, Mode
-from fmqcore.words import BrokerId, GroupName, Permission, Position, TopicId
+from fmqcore.ids import BrokerId, GroupName, Permission, Position, TopicId
+from fmqcore.zk.group_config import GroupConfig, Member
+from fmqcore.zk.group_state import GroupState, Mode
 from fmqport.disk import DiskFailed, DiskFull
 from fmqport.free_ports import free_port
 from fmqport.system import SystemClock

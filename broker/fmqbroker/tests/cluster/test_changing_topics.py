@@ -12,10 +12,11 @@ from fmqbroker.tests import journal_kit
 from fmqbroker.tests.cluster.test_view import a_group
 from fmqbroker.tests.consume_harness import TOPIC, Rig, consuming, running, until
 from fmqbroker.tests.produce_harness import ORDERS, Bench
-from fmqcore import paths
-from fmqcore.cluster import TopicConfig, TopicGroup, config_to_json, topic_to_json
 from fmqcore.errors import NoPermission, UnknownTopic
-from fmqcore.words import GroupName, TopicId
+from fmqcore.ids import GroupName, TopicId
+from fmqcore.zk import layout as paths
+from fmqcore.zk.group_config import config_to_json
+from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json
 from fmqport.coordination import Node
 from fmqproto.v1 import client_pb2
 

@@ -6,20 +6,12 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from fmqbroker.cluster.view import ClusterView, granted
-from fmqcore import paths
-from fmqcore.cluster import (
-    GroupConfig,
-    GroupState,
-    Member,
-    Mode,
-    TopicConfig,
-    TopicGroup,
-    config_to_json,
-    state_to_json,
-    topic_to_json,
-)
 from fmqcore.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
-from fmqcore.words import BrokerId, Epoch, GroupName, Permission, TopicId
+from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, TopicId
+from fmqcore.zk import layout as paths
+from fmqcore.zk.group_config import GroupConfig, Member, config_to_json
+from fmqcore.zk.group_state import GroupState, Mode, state_to_json
+from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json
 from fmqport.zk.session import ZooKeeperSession
 
 pytestmark = pytest.mark.processes

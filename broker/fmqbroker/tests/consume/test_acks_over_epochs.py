@@ -17,11 +17,11 @@ from fmqbroker.tests.consume_harness import (
     take_over,
     until,
 )
-from fmqcore.batch import BatchType
-from fmqcore.consume.inflight import Limits, QueueProgress
-from fmqcore.crc import crc32c
-from fmqcore.journal.control import encode_epoch
-from fmqcore.words import Epoch, Offset, Permission, TopicId
+from fmqcore.batch.control import encode_epoch
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import BatchType
+from fmqcore.consume.in_flight import Limits, QueueProgress
+from fmqcore.ids import Epoch, Offset, Permission, TopicId
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.client_pb2 import ConsumeRequest
 

@@ -20,9 +20,9 @@ from fmqbroker.tests.consume_harness import (
     stored,
     until,
 )
-from fmqcore.batch import parse_header
-from fmqcore.journal.offsets import OffsetEntry
-from fmqcore.words import Offset
+from fmqcore.batch.header import parse_header
+from fmqcore.batch.offset_entry import OffsetEntry
+from fmqcore.ids import Offset
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.client_pb2 import ConsumeRequest
 

@@ -8,8 +8,8 @@ from fmqbroker.consume.group import ConsumerGroup, Session
 from fmqbroker.consume.service import FetchService
 from fmqbroker.runtime.timers import Timers
 from fmqbroker.tests.consume_harness import HandClock, until
-from fmqcore.consume.inflight import QueueProgress
-from fmqcore.words import Epoch, Offset, TopicId
+from fmqcore.consume.in_flight import QueueProgress
+from fmqcore.ids import Epoch, Offset, TopicId
 from fmqproto.v1 import client_pb2
 
 DRAIN_MS = 100

@@ -22,9 +22,9 @@ from fmqbroker.tests.consume_harness import (
     take_over,
     until,
 )
-from fmqcore.consume.inflight import Limits, QueueProgress
-from fmqcore.journal.offsets import MAX_RANGES, OffsetEntry, OffsetKey, encode_entry
-from fmqcore.words import Offset, Permission, TopicId
+from fmqcore.batch.offset_entry import MAX_RANGES, OffsetEntry, OffsetKey, encode_entry
+from fmqcore.consume.in_flight import Limits, QueueProgress
+from fmqcore.ids import Offset, Permission, TopicId
 from fmqproto.v1.admin_pb2 import SeekRequest
 from fmqproto.v1.client_pb2 import AckRange, ConsumeRequest
 

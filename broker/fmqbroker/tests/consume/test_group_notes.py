@@ -9,8 +9,8 @@ from fmqbroker.consume.idle_groups import EVERY_S, TEMPORARY_MS
 from fmqbroker.tests.admin.test_admin import admin_of
 from fmqbroker.tests.consume.test_idle_groups import DAY_MS, WEEK_MS, World
 from fmqbroker.tests.consume_harness import TOPIC, consuming, key, running, until
+from fmqcore.ids import Permission
 from fmqcore.journal.state import PRESENCE_QUEUE, TEMPORARY_QUEUE
-from fmqcore.words import Permission
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.admin_pb2 import SeekRequest
 

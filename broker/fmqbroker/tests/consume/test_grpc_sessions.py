@@ -16,7 +16,7 @@ from fmqbroker.tests.consume_harness import (
     stored,
     until,
 )
-from fmqcore.words import Permission
+from fmqcore.ids import Permission
 from fmqport.methods import CONSUME
 from fmqport.rpc import GrpcTransport
 from fmqport.transport import Server, Stream, TransportError

@@ -8,13 +8,13 @@ import pytest
 from fmqbroker.consume.idle_groups import EVERY_S, TEMPORARY_MS, IdleGroups
 from fmqbroker.journal.journal import BatchDraft, Journal
 from fmqbroker.tests.consume_harness import Rig, consuming, key, running, until
-from fmqcore.batch import BatchType
-from fmqcore.crc import crc32c
-from fmqcore.journal.control import encode_offsets
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
-from fmqcore.journal.progress import ProgressTable
+from fmqcore.batch.control import encode_offsets
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import BatchType
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, tombstone
+from fmqcore.consume.offsets.table import ProgressTable
+from fmqcore.ids import Offset, Permission
 from fmqcore.journal.state import PRESENCE_QUEUE, TEMPORARY_QUEUE, TOMBSTONE_MS, JournalState
-from fmqcore.words import Offset, Permission
 from fmqport.system import SystemClock
 
 HOUR_MS = 3600 * 1000

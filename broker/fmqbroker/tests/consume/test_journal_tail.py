@@ -10,10 +10,10 @@ from fmqbroker.journal.journal import Journal
 from fmqbroker.tests.consume_harness import Rig, at, key, running
 from fmqbroker.tests.journal_kit import SEGMENT, epoch, fill
 from fmqbroker.tests.journal_kit import running as opened
-from fmqcore.batch import HEADER_LEN
-from fmqcore.cluster import Mode
-from fmqcore.journal.control import decode_offsets
-from fmqcore.words import Position
+from fmqcore.batch.control import decode_offsets
+from fmqcore.batch.header import HEADER_LEN
+from fmqcore.ids import Position
+from fmqcore.zk.group_state import Mode
 from fmqport.disk import DiskFailed, DiskFile, DiskFull
 
 

@@ -10,10 +10,10 @@ from fmqbroker.runtime.wire_errors import as_error
 from fmqbroker.tests.admin.test_admin import admin_of
 from fmqbroker.tests.consume_harness import Rig, consuming, key, running, until
 from fmqclient.tests.memory import MemoryConnection, MemoryTransport
-from fmqcore import paths
-from fmqcore.cluster import GroupConfig, Member, config_to_json
 from fmqcore.errors import ErrorCode, FmqError
-from fmqcore.words import BrokerId, GroupName, TopicId
+from fmqcore.ids import BrokerId, GroupName, TopicId
+from fmqcore.zk import layout as paths
+from fmqcore.zk.group_config import GroupConfig, Member, config_to_json
 from fmqport.coordination import BadVersion, Node, NodeExists
 from fmqport.methods import CREATE_TOPIC, DELETE_TOPIC, OFFSETS, ROUTES, SEEK
 from fmqport.transport import TransportError

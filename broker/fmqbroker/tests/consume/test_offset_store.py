@@ -21,12 +21,13 @@ from fmqbroker.tests.consume_harness import (
     until,
 )
 from fmqbroker.tests.seen_harness import known
-from fmqcore.cluster import Mode, Versioned
-from fmqcore.consume.sidefile import NAME
+from fmqcore.batch.control import decode_offsets, encode_offsets
+from fmqcore.batch.offset_entry import OffsetEntry, tombstone
+from fmqcore.consume.offsets.side_journal import NAME
 from fmqcore.errors import FmqError, NoPermission, StorageFull
-from fmqcore.journal.control import decode_offsets, encode_offsets
-from fmqcore.journal.offsets import OffsetEntry, tombstone
-from fmqcore.words import Epoch, Offset, Position
+from fmqcore.ids import Epoch, Offset, Position
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_state import Mode
 from fmqport.coordination import ConnectionLost
 from fmqport.disk import DiskFull
 

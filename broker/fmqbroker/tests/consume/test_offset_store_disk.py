@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from fmqbroker.tests.consume_harness import Rig, at, running, take_over, until
-from fmqcore.cluster import Mode
-from fmqcore.consume.sidefile import NAME
+from fmqcore.consume.offsets.side_journal import NAME
 from fmqcore.errors import FmqError
+from fmqcore.zk.group_state import Mode
 from fmqport.disk import DiskFailed
 
 Trouble = Callable[[Rig, pytest.MonkeyPatch], Awaitable[list[str]]]

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from fmqbroker.tests.consume_harness import Rig, at, commit_held, key, running, take_over, until
-from fmqcore.cluster import GroupState, Mode, Versioned
+from fmqcore.batch.control import decode_offsets, encode_offsets
+from fmqcore.batch.offset_entry import OffsetEntry
 from fmqcore.errors import NoPermission
-from fmqcore.journal.control import decode_offsets, encode_offsets
-from fmqcore.journal.offsets import OffsetEntry
-from fmqcore.words import Epoch, Offset
+from fmqcore.ids import Epoch, Offset
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_state import GroupState, Mode
 
 
 async def turns() -> None:

@@ -16,7 +16,7 @@ from fmqbroker.tests.consume_harness import (
     stored,
     until,
 )
-from fmqcore.consume.inflight import QueueProgress
+from fmqcore.consume.in_flight import QueueProgress
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.client_pb2 import ConsumeRequest
 

@@ -18,9 +18,9 @@ from fmqbroker.tests.consume_harness import (
     stored,
     until,
 )
-from fmqcore.cluster import Mode
-from fmqcore.journal.control import decode_offsets
-from fmqcore.words import Offset, Permission, Position
+from fmqcore.batch.control import decode_offsets
+from fmqcore.ids import Offset, Permission, Position
+from fmqcore.zk.group_state import Mode
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.client_pb2 import ConsumeRequest
 

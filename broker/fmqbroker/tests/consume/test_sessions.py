@@ -25,10 +25,10 @@ from fmqbroker.tests.consume_harness import (
     stored,
     until,
 )
-from fmqcore.consume.assign import REJOIN_MS
+from fmqcore.batch.offset_entry import OffsetKey
+from fmqcore.consume.assignment import REJOIN_MS
 from fmqcore.errors import ErrorCode
-from fmqcore.journal.offsets import OffsetKey
-from fmqcore.words import GroupName, Offset, Permission, TopicId
+from fmqcore.ids import GroupName, Offset, Permission, TopicId
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.client_pb2 import ConsumeRequest
 

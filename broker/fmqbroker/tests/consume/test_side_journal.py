@@ -10,15 +10,15 @@ from fmqbroker.consume.offsets import store as offset_store
 from fmqbroker.consume.offsets.side_journal import SideJournal
 from fmqbroker.tests.consume_harness import SLAVE, Rig, at, key, running, take_over, until
 from fmqbroker.tests.seen_harness import known
-from fmqcore.cluster import Mode
-from fmqcore.consume.merge import merged
-from fmqcore.consume.record import decode_record, encode_record
-from fmqcore.consume.sidefile import NAME, encode_frame, encode_head
+from fmqcore.batch.control import decode_offsets, encode_offsets
+from fmqcore.batch.offset_entry import OffsetEntry, tombstone
+from fmqcore.consume.offsets.merge import merged
+from fmqcore.consume.offsets.side_journal import NAME, encode_frame, encode_head
+from fmqcore.consume.offsets.takeover_record import decode_record, encode_record
 from fmqcore.errors import Malformed, NoPermission
-from fmqcore.journal.control import decode_offsets, encode_offsets
-from fmqcore.journal.offsets import OffsetEntry, tombstone
+from fmqcore.ids import Epoch, Offset
 from fmqcore.journal.state import TOMBSTONE_MS
-from fmqcore.words import Epoch, Offset
+from fmqcore.zk.group_state import Mode
 from fmqport.coordination import ConnectionLost
 from fmqport.disk import DiskFile, DiskFull
 

@@ -23,9 +23,9 @@ from fmqbroker.tests.consume_harness import (
     stored,
     until,
 )
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, tombstone
 from fmqcore.errors import NoPermission, StorageFull
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey, tombstone
-from fmqcore.words import Offset, Permission
+from fmqcore.ids import Offset, Permission
 from fmqproto.v1 import client_pb2
 
 

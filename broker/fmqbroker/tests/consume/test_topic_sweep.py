@@ -12,12 +12,12 @@ from fmqbroker.consume import topic_sweep
 from fmqbroker.consume.topic_sweep import EVERY_S, GONE_S, TopicSweep
 from fmqbroker.tests.cluster.test_changing_topics import Tree
 from fmqbroker.tests.consume_harness import TOPIC, Rig, consuming, key, running, until
-from fmqcore import paths
-from fmqcore.cluster import TopicConfig, TopicGroup, topic_to_json
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
 from fmqcore.errors import Unavailable
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey
+from fmqcore.ids import GroupName, Offset, Permission, TopicId
 from fmqcore.journal.state import JournalState
-from fmqcore.words import GroupName, Offset, Permission, TopicId
+from fmqcore.zk import layout as paths
+from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json
 
 G1 = GroupName("g1")
 GONE = TopicId(7)

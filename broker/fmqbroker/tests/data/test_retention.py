@@ -9,9 +9,9 @@ import pytest
 from fmqbroker.data.retention import Retention
 from fmqbroker.replication.view import Held
 from fmqbroker.tests.replication_harness import Cluster, Node, cluster, until
-from fmqcore.cluster import GroupState, Mode
+from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
-from fmqcore.words import BrokerId, Epoch, Position
+from fmqcore.zk.group_state import GroupState, Mode
 
 NOBODY = AckPolicy(how_many=HowMany.NONE)
 

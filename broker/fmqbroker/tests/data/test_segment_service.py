@@ -14,8 +14,8 @@ from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.tests.consume_harness import HandClock, until
 from fmqbroker.tests.journal_kit import SEGMENT, epoch, everything, fill, running, settings
 from fmqbroker.tests.pipes import BrokerEnd, Pipe
+from fmqcore.ids import Position
 from fmqcore.journal.segments import index_name, segment_name
-from fmqcore.words import Position
 from fmqport.transport import TransportError
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.segments_pb2 import SegmentRead, SegmentsRequest

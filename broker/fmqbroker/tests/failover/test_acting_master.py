@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from fmqbroker.tests.failover_harness import M, S
 from fmqbroker.tests.serving.test_broker_group_state import admin, session_of, store_of
-from fmqcore.words import BrokerId, Epoch
+from fmqcore.ids import BrokerId, Epoch
 from fmqport.zk.session import ZooKeeperSession
 
 __all__ = ["admin"]  # the fixture

@@ -21,10 +21,10 @@ from fmqbroker.tests.failover_harness import (
     until,
     whole,
 )
-from fmqcore.cluster import Mode
 from fmqcore.errors import InvalidArgument, NameTaken, NoPermission
-from fmqcore.journal.incarnations import INCARNATIONS
-from fmqcore.words import Permission
+from fmqcore.ids import Permission
+from fmqcore.journal.journal_identity import INCARNATIONS
+from fmqcore.zk.group_state import Mode
 from fmqport.files import FileDisk
 
 pytestmark = pytest.mark.processes

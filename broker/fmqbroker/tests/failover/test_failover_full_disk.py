@@ -10,8 +10,8 @@ from fmqbroker.tests.journal.test_full_disk import SmallDisk, offsets
 from fmqbroker.tests.journal.test_full_disk_terms import KEYS, rest
 from fmqbroker.tests.journal_kit import data
 from fmqbroker.tests.replication_harness import cluster, until
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey
-from fmqcore.words import Offset, Permission, TopicId
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
+from fmqcore.ids import Offset, Permission, TopicId
 from fmqport.disk import Disk
 from fmqport.files import FileDisk
 

@@ -8,9 +8,9 @@ import pytest
 
 from fmqbroker.failover.evidence import Gatherer
 from fmqbroker.replication.view import LinkView
-from fmqcore.cluster import GroupState, Mode
-from fmqcore.failover.claims import FOREVER
-from fmqcore.words import BrokerId, Epoch
+from fmqcore.failover.term_rules import FOREVER
+from fmqcore.ids import BrokerId, Epoch
+from fmqcore.zk.group_state import GroupState, Mode
 
 M, S, T = BrokerId("g1-0"), BrokerId("g1-1"), BrokerId("g1-2")
 NOW = 1_000

@@ -4,8 +4,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from fmqbroker.failover.evidence import Gatherer
-from fmqcore.cluster import GroupState, LiveBroker, Mode
-from fmqcore.words import BrokerId, Epoch, Position
+from fmqcore.ids import BrokerId, Epoch, Position
+from fmqcore.zk.group_state import GroupState, Mode
+from fmqcore.zk.live_broker import LiveBroker
 
 M, S, T = BrokerId("g1-0"), BrokerId("g1-1"), BrokerId("g1-2")
 SHOWN, MINE = 900, 500

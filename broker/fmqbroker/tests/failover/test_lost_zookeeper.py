@@ -8,10 +8,11 @@ import pytest
 import fmqclient
 from fmqbroker.tests.app.test_broker import ALONE, Process
 from fmqclient.dev.groups import Groups
-from fmqcore import paths
-from fmqcore.cluster import GroupConfig, Member, TopicConfig, TopicGroup, topic_to_json
 from fmqcore.errors import FmqError, UnknownTopic
-from fmqcore.words import BrokerId, GroupName, TopicId
+from fmqcore.ids import BrokerId, GroupName, TopicId
+from fmqcore.zk import layout as paths
+from fmqcore.zk.group_config import GroupConfig, Member
+from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json
 from fmqport.zk.session import ZooKeeperSession
 
 pytestmark = pytest.mark.processes

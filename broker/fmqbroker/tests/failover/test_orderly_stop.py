@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fmqbroker.tests.failover_harness import M, S, group_of, until, whole
-from fmqcore.cluster import Mode, state_from_json
-from fmqcore.words import Permission
+from fmqcore.ids import Permission
+from fmqcore.zk.group_state import Mode, state_from_json
 
 pytestmark = pytest.mark.processes
 

@@ -9,7 +9,7 @@ import pytest
 
 from fmqbroker.tests.failover_harness import M, Net, Node, S, T, group_of, until, whole
 from fmqcore.errors import FmqError
-from fmqcore.words import Permission
+from fmqcore.ids import Permission
 
 pytestmark = pytest.mark.processes
 

@@ -10,9 +10,9 @@ import pytest
 
 import fmqclient
 from fmqbroker.tests.restored_kit import G1, M, Restorable, S, T, restorable
-from fmqcore.cluster import GroupState
+from fmqcore.ids import BrokerId
 from fmqcore.policy import AckPolicy, HowMany
-from fmqcore.words import BrokerId
+from fmqcore.zk.group_state import GroupState
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 

@@ -13,10 +13,11 @@ from fmqbroker.failover.loop import Failover
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.runtime.state_log import StateLog
 from fmqbroker.serving.gate import Gate
-from fmqcore.cluster import GroupState, Mode, Versioned
-from fmqcore.failover import Action, Decision, LeaseRule, Part
-from fmqcore.failover.claims import Tenure
-from fmqcore.words import BrokerId, Epoch, Permission, Position
+from fmqcore.failover.evidence import Action, Decision, LeaseRule, Part
+from fmqcore.failover.term_rules import Tenure
+from fmqcore.ids import BrokerId, Epoch, Permission, Position
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_state import GroupState, Mode
 from fmqport.system import SystemClock
 
 ME, OTHER, THIRD = BrokerId("g1-0"), BrokerId("g1-1"), BrokerId("g1-2")

@@ -3,7 +3,7 @@
 import pytest
 
 from fmqbroker.tests.scenario_watch import Sample, Watch
-from fmqcore.words import Permission
+from fmqcore.ids import Permission
 
 NONE, READ, WRITE, FULL = Permission.NONE, Permission.READ, Permission.WRITE, Permission.FULL
 Look = tuple[str, Permission, int]

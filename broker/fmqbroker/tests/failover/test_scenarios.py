@@ -20,8 +20,8 @@ from fmqbroker.tests.scenario_harness import (
     switched,
 )
 from fmqclient.dev.replicas import compare_journals
-from fmqcore.cluster import Mode
 from fmqcore.policy import AckPolicy, HowMany
+from fmqcore.zk.group_state import Mode
 from fmqport.zk.embedded import EmbeddedZooKeeper
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]

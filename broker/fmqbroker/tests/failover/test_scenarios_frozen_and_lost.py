@@ -21,8 +21,8 @@ from fmqbroker.tests.scenario_traffic import BOUND_S
 from fmqbroker.tests.scenario_watch import READERS, TOPIC
 from fmqclient.dev.cluster import ZOOKEEPER
 from fmqclient.dev.one_broker import broker_command, tail
-from fmqcore.cluster import Mode
 from fmqcore.errors import ErrorCode
+from fmqcore.zk.group_state import Mode
 from fmqport.methods import OFFSETS, STATUS
 from fmqport.zk.embedded import EmbeddedZooKeeper
 from fmqproto.v1 import admin_pb2, client_pb2

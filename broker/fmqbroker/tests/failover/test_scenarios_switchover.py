@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fmqbroker.tests.scenario_harness import FULL, MASTER, NONE, READ, SLAVE, Scenario, scenario
-from fmqcore.cluster import GroupState, Mode
-from fmqcore.words import BrokerId, Permission
+from fmqcore.ids import BrokerId, Permission
+from fmqcore.zk.group_state import GroupState, Mode
 from fmqport.zk.embedded import EmbeddedZooKeeper
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]

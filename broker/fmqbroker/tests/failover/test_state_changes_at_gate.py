@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from fmqbroker.tests.failover_harness import M, S, group_of, until, whole
-from fmqcore.cluster import GroupState, Mode, Versioned
-from fmqcore.words import Epoch, Permission
+from fmqcore.ids import Epoch, Permission
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_state import GroupState, Mode
 
 pytestmark = pytest.mark.processes
 

@@ -15,13 +15,14 @@ from fmqbroker.failover.transitions import Frozen, Received, Terms
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.replication.view import LinkView
 from fmqbroker.runtime.notifier import Signal
-from fmqcore.cluster import GroupState, Mode, Versioned
+from fmqcore.batch.control import encode_offsets
 from fmqcore.errors import StorageFull
-from fmqcore.failover.claims import Tenure
 from fmqcore.failover.evidence import Record
-from fmqcore.journal.control import encode_offsets
+from fmqcore.failover.term_rules import Tenure
+from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.policy import AckPolicy, SlaveCounts
-from fmqcore.words import BrokerId, Epoch, Position
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_state import GroupState, Mode
 
 ME, OTHER = BrokerId("g1-0"), BrokerId("g1-1")
 EMPTY = encode_offsets({})

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fmqbroker.tests.failover_harness import KEY, M, Net, Node, S, group_of, until, whole
-from fmqcore.cluster import Mode
-from fmqcore.words import Epoch, Permission
+from fmqcore.ids import Epoch, Permission
+from fmqcore.zk.group_state import Mode
 
 pytestmark = pytest.mark.processes
 

@@ -12,7 +12,7 @@ from fmqbroker.tests.journal_kit import (
     headers,
     running,
 )
-from fmqcore.batch import BatchType
+from fmqcore.batch.header import BatchType
 
 
 async def test_first_words(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ import pytest
 
 from fmqbroker.journal.damage_notes import check_batches
 from fmqbroker.tests.journal_kit import epoch, everything, fill, running
-from fmqcore.batch import HEADER_LEN
+from fmqcore.batch.header import HEADER_LEN
 from fmqcore.errors import CorruptJournal
-from fmqcore.journal.suspect import SUSPECT
-from fmqcore.words import Position
+from fmqcore.ids import Position
+from fmqcore.journal.damage_note import SUSPECT
 
 COUNT = 2000  # of 1000 bytes: 2 MB in segments of 64 KiB, more than is kept in memory
 

@@ -7,8 +7,8 @@ import pytest
 
 from fmqbroker.journal.journal import Journal
 from fmqbroker.tests.journal_kit import SEGMENT, Clock, data, epoch, fill, running
-from fmqcore.replication.history import common_end
-from fmqcore.words import Position
+from fmqcore.ids import Position
+from fmqcore.replication.epoch_history import common_end
 
 
 def _fill_up_to(journal: Journal, rest: int) -> Position:

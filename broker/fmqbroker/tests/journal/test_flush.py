@@ -23,9 +23,9 @@ from fmqbroker.tests.journal_kit import (
     settings,
     until,
 )
-from fmqcore.batch import BatchType
+from fmqcore.batch.header import BatchType
 from fmqcore.errors import StorageFull, TooLarge
-from fmqcore.words import Offset, Position
+from fmqcore.ids import Offset, Position
 from fmqport.disk import DiskFailed, DiskFull
 
 

@@ -25,14 +25,14 @@ from fmqbroker.tests.journal_kit import (
     running,
     until,
 )
-from fmqcore.batch import BatchType
-from fmqcore.crc import crc32c
+from fmqcore.batch.control import encode_offsets
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import BatchType
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
 from fmqcore.errors import StorageFull
+from fmqcore.ids import Offset, Position
 from fmqcore.journal.checkpoint import decode_checkpoint
-from fmqcore.journal.control import encode_offsets
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey
 from fmqcore.journal.segments import CHECKPOINT
-from fmqcore.words import Offset, Position
 from fmqport.disk import DiskFull
 
 KEPT = 4 * SEGMENT

@@ -9,12 +9,12 @@ from fmqbroker.tests.consume_harness import Rig
 from fmqbroker.tests.consume_harness import running as storing
 from fmqbroker.tests.journal.test_full_disk import KEPT, LARGE, SmallDisk, offsets, refused
 from fmqbroker.tests.journal_kit import TOPIC, data, epoch, running, until
-from fmqcore.batch import BatchType
-from fmqcore.crc import crc32c
+from fmqcore.batch.control import encode_offsets
+from fmqcore.batch.crc import crc32c
+from fmqcore.batch.header import BatchType
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
 from fmqcore.errors import StorageFull
-from fmqcore.journal.control import encode_offsets
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey
-from fmqcore.words import Offset
+from fmqcore.ids import Offset
 
 KEYS = 200
 """So many consumer groups' progress does not fit into what a segment keeps for terms."""

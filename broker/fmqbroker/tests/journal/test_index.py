@@ -18,9 +18,9 @@ from fmqbroker.tests.journal_kit import (
     running,
     until,
 )
-from fmqcore.batch import BatchHeader, BatchType
+from fmqcore.batch.header import BatchHeader, BatchType
 from fmqcore.errors import CorruptJournal
-from fmqcore.words import Epoch, Offset, Position, TopicId
+from fmqcore.ids import Epoch, Offset, Position, TopicId
 
 
 def of_queue(stored: bytes, queue: int) -> list[BatchHeader]:

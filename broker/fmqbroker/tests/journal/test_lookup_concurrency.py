@@ -22,8 +22,8 @@ from fmqbroker.tests.journal_kit import (
     until,
 )
 from fmqcore.errors import NotFound
+from fmqcore.ids import Epoch, Offset, Position
 from fmqcore.journal.segments import index_name, segment_name
-from fmqcore.words import Epoch, Offset, Position
 
 FIRST, SECOND, FOURTH = Position(0), Position(SEGMENT), Position(3 * SEGMENT)
 

@@ -25,11 +25,11 @@ from fmqbroker.tests.journal_kit import (
     settings,
     until,
 )
-from fmqcore.batch import HEADER_LEN, BatchType
+from fmqcore.batch.header import HEADER_LEN, BatchType
 from fmqcore.errors import CorruptJournal, DirectoryLocked
+from fmqcore.ids import Position
 from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_name
-from fmqcore.words import Position
 from fmqport.disk import DiskFull
 from fmqport.files import FileDisk
 

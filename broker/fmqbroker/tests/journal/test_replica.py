@@ -17,11 +17,11 @@ from fmqbroker.tests.journal_kit import (
     running,
     segment_files,
 )
-from fmqcore.batch import HEADER_LEN, BadBatch, BatchFault, BatchType, seal_header
-from fmqcore.crc import Buffer, crc32c
-from fmqcore.journal.control import encode_offsets, encode_topic
+from fmqcore.batch.control import encode_offsets, encode_topic
+from fmqcore.batch.crc import Buffer, crc32c
+from fmqcore.batch.header import HEADER_LEN, BadBatch, BatchFault, BatchType, seal_header
+from fmqcore.ids import Offset, Position, TopicId
 from fmqcore.journal.state import JournalState, OffsetEntry, OffsetKey
-from fmqcore.words import Offset, Position, TopicId
 
 
 def control(kind: BatchType, payload: bytes) -> BatchDraft:

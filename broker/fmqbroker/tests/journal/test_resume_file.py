@@ -29,9 +29,9 @@ from fmqbroker.tests.journal_kit import (
     segment_files,
     until,
 )
+from fmqcore.ids import Offset, Position
 from fmqcore.journal import recovery
-from fmqcore.journal.resume import RESUME, Resume, decode_resume
-from fmqcore.words import Offset, Position
+from fmqcore.journal.resume_file import RESUME, Resume, decode_resume
 
 LARGE = 1 << 20
 

@@ -7,7 +7,7 @@ import pytest
 
 from fmqbroker.journal.store import SegmentStore, StoredSegment
 from fmqbroker.tests.journal_kit import SEGMENT, TOPIC, epoch, fill, running
-from fmqcore.words import Offset, Position
+from fmqcore.ids import Offset, Position
 
 
 async def test_while_segments_go_the_first_offset_that_is_told_can_be_found(

@@ -6,7 +6,7 @@ import pytest
 
 from fmqbroker.journal.tail_cache import Tail
 from fmqcore.errors import NotFound
-from fmqcore.words import Position
+from fmqcore.ids import Position
 
 
 class Model:

@@ -23,9 +23,9 @@ from fmqbroker.tests.journal_kit import (
     settings,
     until,
 )
-from fmqcore.batch import BatchType
+from fmqcore.batch.header import BatchType
 from fmqcore.errors import DeliveryUnknown, InvalidArgument, NotFound
-from fmqcore.words import Offset, Position
+from fmqcore.ids import Offset, Position
 from fmqport.files import FileDisk
 
 

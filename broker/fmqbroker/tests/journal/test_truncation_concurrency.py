@@ -26,10 +26,10 @@ from fmqbroker.tests.journal_kit import (
     until,
 )
 from fmqcore.errors import CorruptJournal, NotFound
+from fmqcore.ids import Offset, Position
 from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
+from fmqcore.journal.damage_note import SUSPECT
 from fmqcore.journal.segments import CHECKPOINT, index_name, segment_name
-from fmqcore.journal.suspect import SUSPECT
-from fmqcore.words import Offset, Position
 from fmqport.disk import DiskFailed, DiskFile, DiskFull
 
 

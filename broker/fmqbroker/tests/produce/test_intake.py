@@ -19,9 +19,9 @@ from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.serving.gate import Gate
 from fmqbroker.tests.app.test_broker import Process
 from fmqclient.dev.groups import Groups
-from fmqcore.cluster import GroupConfig, Member
+from fmqcore.ids import BrokerId, GroupName, Permission, Position
 from fmqcore.policy import AckPolicy, HowMany
-from fmqcore.words import BrokerId, GroupName, Permission, Position
+from fmqcore.zk.group_config import GroupConfig, Member
 from fmqport.free_ports import free_port
 from fmqport.system import SystemClock
 

@@ -19,10 +19,10 @@ from fmqbroker.tests.produce_harness import (
     batch,
     bench,
 )
-from fmqcore.batch import MAX_PAYLOAD
-from fmqcore.cluster import TopicConfig, TopicGroup
+from fmqcore.batch.header import MAX_PAYLOAD
 from fmqcore.errors import ErrorCode, Malformed
-from fmqcore.words import Permission, Position, TopicId
+from fmqcore.ids import Permission, Position, TopicId
+from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqproto.v1 import client_pb2 as wire
 
 # ---- opening

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from fmqbroker.produce.producer_sessions import Sessions
 from fmqbroker.tests.produce_harness import G1, batch, bench
-from fmqcore.cluster import TopicConfig, TopicGroup
 from fmqcore.errors import ErrorCode
-from fmqcore.words import TopicId
+from fmqcore.ids import TopicId
+from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqproto.v1 import client_pb2
 
 

@@ -20,11 +20,11 @@ from fmqbroker.tests.produce_harness import (
     batch,
     bench,
 )
-from fmqcore.batch import BatchType
-from fmqcore.cluster import TopicGroup
+from fmqcore.batch.header import BatchType
 from fmqcore.errors import ErrorCode
+from fmqcore.ids import Epoch, Permission, Position, TopicId
 from fmqcore.journal.segments import eof_batch
-from fmqcore.words import Epoch, Permission, Position, TopicId
+from fmqcore.zk.topic import TopicGroup
 from fmqport.transport import TransportError
 from fmqproto.v1 import client_pb2 as wire
 

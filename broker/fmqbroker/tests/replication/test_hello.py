@@ -9,9 +9,9 @@ import pytest
 
 from fmqbroker.tests.replication.test_master_stream import say_hello, send_ack
 from fmqbroker.tests.replication_harness import MASTER, Cluster, cluster, turns, until
-from fmqcore.cluster import Mode
+from fmqcore.ids import BrokerId
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
-from fmqcore.words import BrokerId
+from fmqcore.zk.group_state import Mode
 from fmqport.methods import REPLICATE
 from fmqport.rpc import GrpcTransport
 from fmqproto.v1 import replication_pb2 as wire

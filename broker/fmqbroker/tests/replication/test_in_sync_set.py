@@ -9,9 +9,9 @@ import pytest
 
 from fmqbroker.tests.fault_disk import FaultDisk, Step
 from fmqbroker.tests.replication_harness import cluster, turns, until
-from fmqcore.cluster import GroupState
+from fmqcore.ids import Epoch
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
-from fmqcore.words import Epoch
+from fmqcore.zk.group_state import GroupState
 from fmqport.disk import DiskFull
 
 CACHED = AckPolicy(Flush.OS_CACHE, 20, SlaveCounts.RECEIVED, HowMany.ALL)

@@ -12,8 +12,8 @@ from fmqbroker.tests.journal_kit import SEGMENT, epoch, running
 from fmqbroker.tests.replication.test_reconciliation import CACHED, shorter_master
 from fmqbroker.tests.replication.test_suffix_room import Says
 from fmqbroker.tests.replication_harness import Cluster, cluster, turns, until
+from fmqcore.ids import Position
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
-from fmqcore.words import Position
 from fmqport.coordination import ConnectionLost
 from fmqproto.v1 import replication_pb2 as wire
 

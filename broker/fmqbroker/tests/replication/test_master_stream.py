@@ -17,10 +17,11 @@ import pytest
 
 from fmqbroker.tests.journal_kit import headers
 from fmqbroker.tests.replication_harness import Cluster, Node, Zoo, cluster, turns, until
-from fmqcore.batch import BatchType
-from fmqcore.cluster import GroupConfig, GroupState, Member
+from fmqcore.batch.header import BatchType
+from fmqcore.ids import BrokerId, GroupName, Permission
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
-from fmqcore.words import BrokerId, GroupName, Permission
+from fmqcore.zk.group_config import GroupConfig, Member
+from fmqcore.zk.group_state import GroupState
 from fmqport.methods import REPLICATE
 from fmqport.rpc import GrpcTransport
 from fmqport.transport import Stream, TransportError

@@ -9,9 +9,9 @@ import pytest
 
 from fmqbroker.tests.journal_kit import epoch, running
 from fmqbroker.tests.replication_harness import Cluster, cluster, turns, until
-from fmqcore.cluster import Mode
+from fmqcore.ids import Epoch, Position
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
-from fmqcore.words import Epoch, Position
+from fmqcore.zk.group_state import Mode
 from fmqproto.v1 import replication_pb2 as wire
 
 CACHED = AckPolicy(Flush.OS_CACHE, 20, SlaveCounts.RECEIVED, HowMany.ONE)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fmqbroker.tests.replication_harness import MASTER, Cluster, cluster, turns, until
-from fmqcore.cluster import LiveBroker
-from fmqcore.words import Epoch, Position
+from fmqcore.ids import Epoch, Position
+from fmqcore.zk.live_broker import LiveBroker
 from fmqport.methods import REPLICATE
 from fmqport.rpc import GrpcTransport
 from fmqport.transport import Stream

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from fmqbroker.tests.replication_harness import Cluster, Node, cluster, turns, until
-from fmqcore.cluster import Member, Mode
+from fmqcore.ids import BrokerId, Epoch
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
-from fmqcore.words import BrokerId, Epoch
+from fmqcore.zk.group_config import Member
+from fmqcore.zk.group_state import Mode
 from fmqport.transport import Stream
 from fmqproto.v1 import replication_pb2 as wire
 

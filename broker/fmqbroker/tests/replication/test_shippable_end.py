@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fmqbroker.replication.shippable_end import Settled
-from fmqcore.cluster import GroupState, Mode
-from fmqcore.words import BrokerId, Epoch, Position
+from fmqcore.ids import BrokerId, Epoch, Position
+from fmqcore.zk.group_state import GroupState, Mode
 
 ME, OTHER = BrokerId("g1-0"), BrokerId("g1-1")
 SERVES = GroupState(Mode.MASTER, Epoch(4), master=ME, reader=ME)

@@ -11,8 +11,10 @@ from fmqbroker.replication.slave_stream import Upstream
 from fmqbroker.replication.view import UpstreamView
 from fmqbroker.replication.wire import LinkBroken
 from fmqbroker.runtime.notifier import Signal
-from fmqcore.cluster import GroupState, Member, Mode, Versioned
-from fmqcore.words import BrokerId, Epoch
+from fmqcore.ids import BrokerId, Epoch
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_config import Member
+from fmqcore.zk.group_state import GroupState, Mode
 from fmqport.system import SystemClock
 from fmqproto.v1 import replication_pb2 as wire
 

@@ -15,9 +15,9 @@ from fmqbroker.replication.wire import LinkBroken, epoch_starts
 from fmqbroker.tests.journal_kit import running
 from fmqbroker.tests.replication.test_reconciliation import CACHED, shorter_master
 from fmqbroker.tests.replication_harness import cluster, until
-from fmqcore.cluster import GroupState
-from fmqcore.replication.reconcile import Action, Decision
-from fmqcore.words import Epoch, Position
+from fmqcore.ids import Epoch, Position
+from fmqcore.replication.reconciliation import Action, Decision
+from fmqcore.zk.group_state import GroupState
 from fmqproto.v1 import replication_pb2 as wire
 
 SEGMENT = 256 * 1024

@@ -11,7 +11,7 @@ from fmqbroker.journal import truncation as cutting
 from fmqbroker.replication.wire import epoch_starts
 from fmqbroker.tests.replication.test_reconciliation import CACHED, shorter_master
 from fmqbroker.tests.replication_harness import cluster, until
-from fmqcore.words import Epoch, Position
+from fmqcore.ids import Epoch, Position
 from fmqproto.v1 import replication_pb2 as wire
 
 SEGMENT = 256 * 1024

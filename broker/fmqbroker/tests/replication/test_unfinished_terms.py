@@ -8,8 +8,8 @@ import pytest
 from fmqbroker.tests.journal_kit import epoch, running
 from fmqbroker.tests.replication.test_reconciliation import actions, slave_ahead
 from fmqbroker.tests.replication_harness import Cluster, Node, cluster, until
-from fmqcore.cluster import GroupState, Mode
-from fmqcore.words import Epoch, Position
+from fmqcore.ids import Epoch, Position
+from fmqcore.zk.group_state import GroupState, Mode
 from fmqproto.v1 import replication_pb2 as wire
 
 SEGMENT = 256 * 1024

@@ -15,9 +15,9 @@ from fmqbroker.tests.admin.test_admin import admin_of
 from fmqbroker.tests.consume_harness import ME, Rig, running
 from fmqbroker.tests.longest_turn import MOST_LINES, turns_counted
 from fmqbroker.tests.seen_harness import running_of
-from fmqcore.cluster import TopicConfig, TopicGroup
-from fmqcore.journal.offsets import OffsetEntry, OffsetKey
-from fmqcore.words import GroupName, Offset, TopicId
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
+from fmqcore.ids import GroupName, Offset, TopicId
+from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqproto.v1 import client_pb2
 from fmqproto.v1.admin_pb2 import (
     DeleteGroupRequest,

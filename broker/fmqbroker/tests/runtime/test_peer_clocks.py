@@ -15,7 +15,7 @@ from fmqbroker.tests.runtime.test_steady_clock import DAY_MS, Wall
 from fmqclient.dev.cluster import DevCluster
 from fmqclient.dev.one_broker import broker_command
 from fmqclient.dev.plan import BrokerPlan, ClusterOptions
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 from fmqport.system import SystemClock
 from fmqproto.v1 import replication_pb2 as wire
 

@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 
 from fmqbroker.runtime.state_log import StateLog
 from fmqbroker.tests.replication_harness import cluster, until
-from fmqcore.cluster import GroupState
-from fmqcore.failover import Action, Decision, LeaseRule, Part
-from fmqcore.words import Epoch, Permission
+from fmqcore.failover.evidence import Action, Decision, LeaseRule, Part
+from fmqcore.ids import Epoch, Permission
+from fmqcore.zk.group_state import GroupState
 from fmqport.coordination import ConnectionLost
 
 Lines = Sequence[Mapping[str, Any]]

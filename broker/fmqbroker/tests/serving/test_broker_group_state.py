@@ -19,19 +19,11 @@ from fmqbroker.tests.failover_harness import (
     until,
 )
 from fmqbroker.tests.zookeeper_proxy import Proxy
-from fmqcore.cluster import (
-    GroupConfig,
-    GroupState,
-    LiveBroker,
-    Member,
-    Mode,
-    config_to_json,
-    live_to_json,
-    state_from_json,
-    state_to_json,
-)
 from fmqcore.errors import NotFound, Unavailable
-from fmqcore.words import BrokerId, Epoch, GroupName, Position
+from fmqcore.ids import BrokerId, Epoch, GroupName, Position
+from fmqcore.zk.group_config import GroupConfig, Member, config_to_json
+from fmqcore.zk.group_state import GroupState, Mode, state_from_json, state_to_json
+from fmqcore.zk.live_broker import LiveBroker, live_to_json
 from fmqport.coordination import ConnectionLost
 from fmqport.system import SystemClock
 from fmqport.zk.session import ZooKeeperSession

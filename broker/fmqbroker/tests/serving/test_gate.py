@@ -12,10 +12,11 @@ from fmqbroker.serving.broker_group_state import Proof
 from fmqbroker.serving.gate import Gate
 from fmqbroker.serving.lease import Lease, lease_ms
 from fmqbroker.tests.failover_harness import until
-from fmqcore.cluster import GroupState, Mode, Versioned
 from fmqcore.errors import NoPermission, Unavailable
-from fmqcore.failover.claims import FOREVER, Tenure
-from fmqcore.words import BrokerId, Epoch, Permission
+from fmqcore.failover.term_rules import FOREVER, Tenure
+from fmqcore.ids import BrokerId, Epoch, Permission
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_state import GroupState, Mode
 from fmqport.system import SystemClock
 
 M, S = BrokerId("g1-0"), BrokerId("g1-1")

@@ -7,17 +7,10 @@ import pytest
 from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.tests.consume_harness import HandClock
 from fmqbroker.tests.failover_harness import CLUSTER, GROUP, ROOT, M, S
-from fmqcore.cluster import (
-    GroupConfig,
-    GroupState,
-    LiveBroker,
-    Member,
-    Mode,
-    config_to_json,
-    live_to_json,
-    state_to_json,
-)
-from fmqcore.words import BrokerId, Epoch, GroupName, Position
+from fmqcore.ids import BrokerId, Epoch, GroupName, Position
+from fmqcore.zk.group_config import GroupConfig, Member, config_to_json
+from fmqcore.zk.group_state import GroupState, Mode, state_to_json
+from fmqcore.zk.live_broker import LiveBroker, live_to_json
 from fmqport.coordination import Node, SessionState
 
 CONFIG = GroupConfig(GroupName(GROUP), M, (Member(M, "h:1"), Member(S, "h:2")))

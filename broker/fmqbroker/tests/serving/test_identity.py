@@ -8,11 +8,11 @@ import pytest
 
 from fmqbroker.replication.slave import SlaveReplication
 from fmqbroker.serving.identity import Identity, begin, forget_promises
-from fmqcore.cluster import LiveBroker
 from fmqcore.errors import Unavailable
-from fmqcore.failover.claims import promise_ms
-from fmqcore.journal.incarnations import INCARNATIONS
-from fmqcore.words import BrokerId, Epoch, Position
+from fmqcore.failover.term_rules import promise_ms
+from fmqcore.ids import BrokerId, Epoch, Position
+from fmqcore.journal.journal_identity import INCARNATIONS
+from fmqcore.zk.live_broker import LiveBroker
 from fmqport.files import FileDisk
 
 ME, HOME, NOW_MS = BrokerId("g1-1"), "dev/g1", 1_000_000

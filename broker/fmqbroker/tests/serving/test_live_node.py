@@ -2,8 +2,8 @@
 
 from fmqbroker.runtime.notifier import Signal
 from fmqbroker.serving.live_node import LiveNode
-from fmqcore.cluster import LiveBroker
-from fmqcore.words import BrokerId, Epoch, Position
+from fmqcore.ids import BrokerId, Epoch, Position
+from fmqcore.zk.live_broker import LiveBroker
 from fmqport.coordination import Node, SessionState
 from fmqport.system import SystemClock
 

@@ -7,9 +7,9 @@ import pytest
 from fmqbroker.serving.broker_group_state import GroupStore
 from fmqbroker.tests.failover_harness import CLUSTER, GROUP, ROOT, M
 from fmqbroker.tests.serving.test_broker_group_state import admin, session_of
-from fmqcore.cluster import GroupState
 from fmqcore.errors import NotFound, Unavailable
-from fmqcore.words import Epoch
+from fmqcore.ids import Epoch
+from fmqcore.zk.group_state import GroupState
 from fmqport.system import SystemClock
 from fmqport.zk.session import ZooKeeperSession
 

@@ -1,6 +1,6 @@
 """What a broker says of itself, as the planner knows it."""
 
-from fmqcore.words import BrokerId, Epoch, Permission, Position
+from fmqcore.ids import BrokerId, Epoch, Permission, Position
 from fmqoperator.seen import Answer, Periods, Replica
 from fmqoperator.shell.brokers import answer_of
 from fmqproto.v1.admin_pb2 import ReplicaStatus, ServedPeriods, StatusReply

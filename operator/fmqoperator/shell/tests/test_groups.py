@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from fmqcore.errors import InvalidArgument, Unavailable
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 from fmqoperator.seen import Claim, Defaults, Failure, InZooKeeper, Observation
 from fmqoperator.shell import groups
 from fmqoperator.shell.apply import Applier, Failed

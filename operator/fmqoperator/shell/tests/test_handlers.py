@@ -12,7 +12,7 @@ from kopf._cogs.clients import api, errors
 from kopf._cogs.structs.references import Resource, Selector
 from kopf._core.reactor import observation
 
-from fmqcore.words import BrokerId
+from fmqcore.ids import BrokerId
 from fmqoperator.objects import children
 from fmqoperator.shell import handlers
 from fmqoperator.shell.handlers import Patience, kopf_settings

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from fmqcore.cluster import state_from_json
 from fmqcore.errors import Unavailable
+from fmqcore.zk.group_state import state_from_json
 from fmqoperator import judge
 from fmqoperator.actions import Tell
 from fmqoperator.plan import plan

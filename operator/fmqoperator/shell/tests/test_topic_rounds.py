@@ -5,9 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from fmqcore.cluster import TopicConfig, Versioned
 from fmqcore.errors import Malformed, Unavailable
-from fmqcore.words import TopicId
+from fmqcore.ids import TopicId
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.topic import TopicConfig
 from fmqoperator.shell import topics
 from fmqoperator.shell.cache import Cache
 from fmqoperator.shell.events import Events

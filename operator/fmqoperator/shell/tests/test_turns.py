@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from fmqcore.cluster import Mode
+from fmqcore.zk.group_state import Mode
 from fmqoperator.resources import RESTART
 from fmqoperator.seen import Failure, Observation
 from fmqoperator.shell.apply import Applier

@@ -7,9 +7,10 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from fmqcore.cluster import GroupConfig, Member, TopicConfig, TopicGroup
 from fmqcore.errors import InvalidArgument, Malformed, Unavailable
-from fmqcore.words import BrokerId, GroupName, TopicId
+from fmqcore.ids import BrokerId, GroupName, TopicId
+from fmqcore.zk.group_config import GroupConfig, Member
+from fmqcore.zk.topic import TopicConfig, TopicGroup
 from fmqoperator.shell import zookeeper
 from fmqoperator.shell.zookeeper import Ensemble, Ensembles
 from fmqport.coordination import Node, SessionState

@@ -1,0 +1,142 @@
+"""Payloads of control batches: EPOCH, OFFSETS, CONFIG, DELIVER, SEAL (SNAP: `state.py`). Pure.
+
+Little-endian; versioned by the batch header's version. The byte diagrams are in
+`docs/file-format.md`. DELIVER (delayed messages) and SEAL (ordered topics) have their bytes here
+and nothing that makes or follows them yet.
+"""
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import Final, NamedTuple
+
+from fmqcore.batch.crc import Buffer
+from fmqcore.batch.fields import Fields, encode_name
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, decode_entry, encode_entry
+from fmqcore.errors import Malformed
+from fmqcore.ids import MAX_QUEUES, BrokerId, Epoch, Position, TopicId
+
+_EPOCH: Final = Struct("<I")
+_COUNT: Final = Struct("<I")
+_CONFIG: Final = Struct("<HIH")
+_DELIVER: Final = Struct("<QIIQ")
+_SEAL: Final = Struct("<IIQQ")
+_TOPIC_KIND: Final = 1
+
+
+class EpochOpened(NamedTuple):
+    """An EPOCH payload."""
+
+    epoch: Epoch
+    master: BrokerId
+
+
+class TopicSetting(NamedTuple):
+    """A CONFIG payload of kind 1: a topic as this group holds it; queues 0 = deleted."""
+
+    topic_id: TopicId
+    name: str
+    queues: int
+
+
+class Deliver(NamedTuple):
+    """A DELIVER payload: where the stored bytes of a message that is now due lie."""
+
+    source: Position
+    source_len: int  # total_len of the source batch
+    source_header_crc: int
+    deliver_at_ms: int
+
+
+class Seal(NamedTuple):
+    """A SEAL payload: this group takes no more sends for one segment of an ordered topic."""
+
+    topic_id: TopicId
+    segment_id: int
+    sender_token: int
+
+
+def encode_epoch(epoch: Epoch, master: BrokerId) -> bytes:
+    """EPOCH: opens a master's term; the batch's own header already carries the new epoch."""
+    return _EPOCH.pack(epoch) + encode_name(master)
+
+
+def decode_epoch(payload: Buffer) -> EpochOpened:
+    """Decode; raise `Malformed`."""
+    fields = Fields(payload, "EPOCH payload")
+    (epoch,) = fields.take(_EPOCH)
+    opened = EpochOpened(Epoch(epoch), BrokerId(fields.name()))
+    fields.done()
+    return opened
+
+
+def encode_offsets(entries: Mapping[OffsetKey, OffsetEntry]) -> bytes:
+    """OFFSETS: consumer progress; which entry wins, `offsets.merge` says."""
+    parts = [_COUNT.pack(len(entries))]
+    parts += [encode_entry(key, entry) for key, entry in sorted(entries.items())]
+    return b"".join(parts)
+
+
+def decode_offsets(payload: Buffer) -> dict[OffsetKey, OffsetEntry]:
+    """Decode; raise `Malformed`."""
+    return {key: entry for key, (entry, _) in decode_offsets_packed(payload).items()}
+
+
+def decode_offsets_packed(payload: Buffer) -> dict[OffsetKey, tuple[OffsetEntry, bytes]]:
+    """Decode, each entry with its own bytes; raise `Malformed`."""
+    fields = Fields(payload, "OFFSETS payload")
+    (count,) = fields.take(_COUNT)
+    entries: dict[OffsetKey, tuple[OffsetEntry, bytes]] = {}
+    for _ in range(count):
+        at = fields.at
+        key, entry = decode_entry(fields)
+        entries[key] = (entry, fields.since(at))
+    fields.done()
+    if len(entries) != count:
+        raise Malformed("OFFSETS payload does not decode: a key occurs twice")
+    return entries
+
+
+def encode_topic(topic_id: TopicId, name: str, queues: int) -> bytes:
+    """CONFIG: a topic as this group holds it (queues 0 = deleted)."""
+    if not 0 <= queues <= MAX_QUEUES:
+        raise Malformed(f"topic {name} has {queues} queues, at most {MAX_QUEUES}")
+    return _CONFIG.pack(_TOPIC_KIND, topic_id, queues) + encode_name(name)
+
+
+def decode_topic(payload: Buffer) -> TopicSetting:
+    """Decode; raise `Malformed`."""
+    fields = Fields(payload, "CONFIG payload")
+    kind, topic_id, queues = fields.take(_CONFIG)
+    if kind != _TOPIC_KIND:
+        raise fields.malformed(f"unknown kind {kind}, written by a newer FMQ: upgrade this one")
+    if queues > MAX_QUEUES:
+        raise fields.malformed(f"{queues} queues, at most {MAX_QUEUES}")
+    setting = TopicSetting(TopicId(topic_id), fields.name(), queues)
+    fields.done()
+    return setting
+
+
+def encode_deliver(deliver: Deliver) -> bytes:
+    """DELIVER: a delayed message is due."""
+    return _DELIVER.pack(*deliver)
+
+
+def decode_deliver(payload: Buffer) -> Deliver:
+    """Decode; raise `Malformed`."""
+    fields = Fields(payload, "DELIVER payload")
+    source, length, crc, deliver_at_ms = fields.take(_DELIVER)
+    fields.done()
+    return Deliver(Position(source), length, crc, deliver_at_ms)
+
+
+def encode_seal(seal: Seal) -> bytes:
+    """SEAL: no more sends for a segment of an ordered topic."""
+    return _SEAL.pack(seal.topic_id, 0, seal.segment_id, seal.sender_token)
+
+
+def decode_seal(payload: Buffer) -> Seal:
+    """Decode; raise `Malformed`."""
+    fields = Fields(payload, "SEAL payload")
+    topic_id, _, segment_id, sender_token = fields.take(_SEAL)
+    fields.done()
+    return Seal(TopicId(topic_id), segment_id, sender_token)

@@ -1,0 +1,83 @@
+"""Taking bytes apart, field by field: what is cut or left over becomes one `Malformed`. Pure."""
+
+from struct import Struct
+from typing import Any, Final
+
+from fmqcore.batch.crc import Buffer
+from fmqcore.errors import Malformed
+from fmqcore.names import is_name
+
+_LENGTH: Final = Struct("<B")
+
+
+class Fields:
+    """A cursor over one payload; `what` names it in errors."""
+
+    __slots__ = ("_at", "_data", "_what")
+
+    def __init__(self, data: Buffer, what: str) -> None:
+        self._data = bytes(data)
+        self._at = 0
+        self._what = what
+
+    def take(self, layout: Struct) -> tuple[Any, ...]:
+        """The next fields, as `layout` says."""
+        at = self._skip(layout.size)
+        return layout.unpack_from(self._data, at)
+
+    def many(self, layout: Struct, count: int) -> list[tuple[Any, ...]]:
+        """`count` times `layout`, one after the other."""
+        at = self._skip(layout.size * count)
+        return list(layout.iter_unpack(self._data[at : self._at]))
+
+    def raw(self, length: int) -> bytes:
+        """So many bytes as they are."""
+        at = self._skip(length)
+        return self._data[at : self._at]
+
+    def view(self, length: int) -> memoryview:
+        """The same, not copied."""
+        at = self._skip(length)
+        return memoryview(self._data)[at : self._at]
+
+    def name(self) -> str:
+        """A u8 length and a name (`fmqcore.names.NAME_PATTERN`)."""
+        (length,) = self.take(_LENGTH)
+        raw = self.raw(length)
+        text = raw.decode("ascii", "replace")
+        if not is_name(text):
+            raise self.malformed(f"{raw!r} is no name")
+        return text
+
+    @property
+    def at(self) -> int:
+        """How many bytes have been taken."""
+        return self._at
+
+    def since(self, at: int) -> bytes:
+        """The bytes taken since then, as they are."""
+        return self._data[at : self._at]
+
+    def done(self) -> None:
+        """All bytes must have been taken."""
+        if self._at != len(self._data):
+            raise self.malformed(f"{len(self._data) - self._at} bytes are left over")
+
+    def malformed(self, why: str) -> Malformed:
+        """An error that says what and where."""
+        return Malformed(f"{self._what} does not decode: {why} (at byte {self._at})")
+
+    def _skip(self, length: int) -> int:
+        at = self._at
+        if at + length > len(self._data):
+            raise self.malformed(f"{length} bytes wanted, {len(self._data) - at} left")
+        self._at = at + length
+        return at
+
+
+def encode_name(name: str) -> bytes:
+    """The other way of `Fields.name`."""
+    if not is_name(name):
+        raise Malformed(f"{name!r} is no name")
+    raw = name.encode("ascii")
+    return _LENGTH.pack(len(raw)) + raw

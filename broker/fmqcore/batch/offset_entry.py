@@ -1,0 +1,134 @@
+"""Consumer progress: its key, its entry, which of two entries wins, and the bytes of one. Pure.
+
+Not here: the OFFSETS payload (`control.py`) and the table as of a position (`state.py`).
+"""
+
+from collections.abc import Mapping, MutableMapping
+from itertools import chain
+from struct import Struct
+from typing import Final, NamedTuple
+
+from fmqcore.batch.fields import Fields, encode_name
+from fmqcore.errors import Malformed
+from fmqcore.ids import Epoch, Offset, TopicId
+
+QueueKey = tuple[TopicId, int]
+"""(topic, queue)"""
+
+TOMBSTONE_FLOOR: Final = Offset(2**64 - 1)
+"""The floor of a deleted entry: no record can have this offset."""
+
+MAX_RANGES: Final = 65_536
+"""Ranges of one entry at most."""
+
+_KEY: Final = Struct("<IH")
+_ENTRY: Final = Struct("<QQI")
+_RANGE: Final = Struct("<QQ")
+_SOUGHT: Final = Struct("<Q")
+_HAS_SOUGHT: Final = 1 << 31
+"""In the count of ranges: the version of the last seek follows them."""
+_VERSION_EPOCH_SHIFT: Final = 32
+
+
+class OffsetKey(NamedTuple):
+    """Whose progress, where."""
+
+    group: str  # consumer group
+    topic_id: TopicId
+    queue_id: int
+
+
+class OffsetEntry(NamedTuple):
+    """A consumer group's progress in one queue.
+
+    `version` rises at every change; of two entries the higher version wins, so that a seek
+    backwards survives a merge and a stale record never overwrites a newer one. Make it with
+    `next_version`: versions given in a later epoch are higher than all of an earlier one, so what
+    a reader in slave-consume stores always wins over what its lost master had stored last.
+
+    A deleted entry stays as a tombstone (`tombstone`, `deleted`): floor 2**64 - 1, no ranges, so
+    that an older record merged in later does not bring it back. It leaves SNAP a day later.
+
+    `sought` says since which seek this counts: a consumer that was away tells by it, on any
+    reader, whether what it acked before still counts.
+    """
+
+    version: int
+    floor: Offset  # everything below is done
+    ranges: tuple[tuple[Offset, Offset], ...] = ()  # done above it: [first, end), ascending
+    sought: int = 0  # the version that the last seek (or deletion) made; 0 = none so far
+
+    @property
+    def deleted(self) -> bool:
+        """A tombstone: treat it as no entry, but keep its version."""
+        return self.floor == TOMBSTONE_FLOOR
+
+
+def next_version(entry: OffsetEntry | None, epoch: Epoch) -> int:
+    """The version of the change that follows `entry`, made in `epoch` (C3)."""
+    return max(entry.version + 1 if entry else 1, epoch << _VERSION_EPOCH_SHIFT)
+
+
+def version_epoch(version: int) -> Epoch:
+    """The term in which that version was made."""
+    return Epoch(version >> _VERSION_EPOCH_SHIFT)
+
+
+def tombstone(version: int) -> OffsetEntry:
+    """A deleted entry."""
+    return OffsetEntry(version, TOMBSTONE_FLOOR)
+
+
+def merge(
+    into: MutableMapping[OffsetKey, OffsetEntry], entries: Mapping[OffsetKey, OffsetEntry]
+) -> list[OffsetKey]:
+    """Take over each entry whose version is higher; return the keys that changed.
+
+    Of one version the higher floor wins, then the more ranges: a total order, so that merging in
+    any order, any number of times, gives the same.
+    """
+    changed = []
+    for key, entry in entries.items():
+        old = into.get(key)
+        if old is None or entry > old:
+            into[key] = entry
+            changed.append(key)
+    return changed
+
+
+def encode_entry(key: OffsetKey, entry: OffsetEntry) -> bytes:
+    """One key and its entry; raise `Malformed` for ranges that do not rise."""
+    flat = (entry.floor, *chain.from_iterable(entry.ranges))
+    _check_ranges(flat, f"progress of {key.group} in topic {key.topic_id} queue {key.queue_id}")
+    return b"".join(
+        (
+            encode_name(key.group),
+            _KEY.pack(key.topic_id, key.queue_id),
+            _ENTRY.pack(
+                entry.version, entry.floor, len(entry.ranges) | (_HAS_SOUGHT if entry.sought else 0)
+            ),
+            Struct(f"<{len(flat) - 1}Q").pack(*flat[1:]),
+            _SOUGHT.pack(entry.sought) if entry.sought else b"",
+        )
+    )
+
+
+def decode_entry(fields: Fields) -> tuple[OffsetKey, OffsetEntry]:
+    """The other way; raise `Malformed`."""
+    group = fields.name()
+    topic_id, queue_id = fields.take(_KEY)
+    version, floor, count = fields.take(_ENTRY)
+    ranges = tuple((Offset(a), Offset(b)) for a, b in fields.many(_RANGE, count & ~_HAS_SOUGHT))
+    (sought,) = fields.take(_SOUGHT) if count & _HAS_SOUGHT else (0,)
+    key = OffsetKey(group, TopicId(topic_id), queue_id)
+    _check_ranges((floor, *chain.from_iterable(ranges)), f"progress {key}")
+    if sought > version or (count & _HAS_SOUGHT and not sought):
+        raise Malformed(f"progress {key} of version {version} counts since seek {sought}")
+    return key, OffsetEntry(version, Offset(floor), ranges, sought)
+
+
+def _check_ranges(flat: tuple[int, ...], what: str) -> None:
+    if len(flat) > 2 * MAX_RANGES + 1:
+        raise Malformed(f"{what} has {len(flat) // 2} ranges, at most {MAX_RANGES}")
+    if list(flat) != sorted(flat):
+        raise Malformed(f"{what} has ranges that do not rise above its floor")

@@ -1,0 +1,338 @@
+"""One queue's progress for one consumer group: what is done, in flight, to come again (DESIGN §7).
+
+Every offset is in exactly one place:
+
+    below `floor`        done
+    acked                done, above the floor
+    flying               delivered, waiting for an ack until a deadline
+    delayed              given back (nack), due at a moment
+    due                  to be delivered again now (expired, due nack, a session that went away)
+    from `next_offset`   never delivered
+
+Retry is this state, never a rewritten message. Only floor and acked are stored (`OffsetEntry`);
+the rest is forgotten with the serving broker: at-least-once. Time is an argument.
+
+What lies above the highest offset that its holder has acked or nacked is *untouched*: most likely
+it waits in the holder's buffer. While the holder acks anything at all it is not overdue, up to a
+limit, so that a slow consumer does not get everything twice. What the holder has passed over is
+overdue a full timeout after that.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from fmqcore.batch.offset_entry import MAX_RANGES
+from fmqcore.consume.ranges import Piece, Range, RangeMap, RangeSet
+from fmqcore.ids import Offset
+
+_NEVER: Final = 1 << 62
+
+
+class Limits(NamedTuple):
+    """How much of one queue may be under way."""
+
+    max_in_flight_records: int = 20_000
+    max_ranges: int = 1000
+    """Above so many ranges set aside (acked, delayed or due) nothing new is delivered until they
+    close up; what was delivered before may still split into more."""
+    most_acked: int = MAX_RANGES // 2
+    """At so many acked ranges only what raises the floor counts: all are stored in one entry."""
+
+    @property
+    def most_ranges(self) -> int:
+        """So many there can be at most, with every other record in flight acked."""
+        return self.max_ranges + self.max_in_flight_records
+
+
+class Lease(NamedTuple):
+    """A range to send; `deliveries`: how often a program got it, this time included."""
+
+    first: Offset
+    end: Offset
+    deliveries: int
+
+
+class _Flying(NamedTuple):
+    deadline_ms: int
+    latest_ms: int  # overdue then even if it is untouched
+    deliveries: int  # this one included
+    seen: bool = True  # its holder's program got it, or its holder does not tell
+    number: int = 0  # of the lease: its holder hands out in this order
+
+    @property
+    def counted(self) -> int:
+        """How often a program got it, if its holder goes now."""
+        return self.deliveries if self.seen else self.deliveries - 1
+
+
+class _Delayed(NamedTuple):
+    due_ms: int
+    deliveries: int
+
+
+class QueueProgress:
+    """The state machine of one queue. Cost is per range, never per record."""
+
+    __slots__ = (
+        "_acked",
+        "_delayed",
+        "_due",
+        "_flying",
+        "_limits",
+        "_touched",
+        "_wake_ms",
+        "floor",
+        "next",
+        "sought",
+    )
+
+    def __init__(
+        self,
+        floor: Offset,
+        acked: Sequence[Range] = (),
+        limits: Limits | None = None,
+        sought: int = 0,
+    ):
+        self._limits = limits or Limits()
+        self.floor = floor
+        self.sought = sought  # which seek it began from (`OffsetEntry.sought`)
+        self._acked = RangeSet(acked)
+        self._flying: RangeMap[_Flying] = RangeMap()
+        self._delayed: RangeMap[_Delayed] = RangeMap()
+        self._due: RangeMap[int] = RangeMap()  # value: deliveries so far
+        self._wake_ms = _NEVER  # nothing becomes due by time before this; may be early, never late
+        self._touched = floor  # one past the highest offset that the holder acked or nacked
+        # What lies between acked ranges was under way once: it comes first, as if never delivered.
+        self.next = max(floor, self._acked.last_end or floor)
+        for first, end in self._acked.gaps(floor, self.next):
+            self._due.put(first, end, 0)
+        self._raise_floor()
+
+    # ---- looking
+    @property
+    def in_flight_records(self) -> int:
+        """Delivered and neither acked, nacked nor expired."""
+        return self._flying.records
+
+    @property
+    def acked(self) -> tuple[Range, ...]:
+        """Done above the floor."""
+        return tuple(self._acked)
+
+    @property
+    def is_full(self) -> bool:
+        """Acks above the floor are not taken now: what they are for comes again."""
+        return len(self._acked) >= self._limits.most_acked
+
+    @property
+    def waiting_records(self) -> int:
+        """To be delivered again, now or later."""
+        return self._due.records + self._delayed.records
+
+    @property
+    def waits_for(self) -> Offset:
+        """The lowest offset that may be delivered once it is there and there is room."""
+        again = self._due.first()
+        return self.next if again is None else again.first
+
+    def wake_ms(self) -> int | None:
+        """No later than this, call `expire`; None if nothing waits for a moment."""
+        return None if self._wake_ms == _NEVER else self._wake_ms
+
+    def peek(self, up_to: Offset) -> Range | None:
+        """The next range to deliver, what came back first; None if there is none or no room."""
+        room = self._limits.max_in_flight_records - self._flying.records
+        if room <= 0:
+            return None
+        again = self._due.first()
+        if again is not None and again.first < up_to:
+            return again.first, Offset(min(again.end, up_to, again.first + room))
+        if self.next >= up_to or self._aside() >= self._limits.max_ranges:
+            return None
+        return self.next, Offset(min(up_to, self.next + room))
+
+    # ---- moving
+    def lease(
+        self,
+        first: Offset,
+        end: Offset,
+        deadline_ms: int,
+        latest_ms: int = 0,
+        *,
+        seen: bool = True,
+        number: int = 0,
+    ) -> list[Lease]:
+        """Put into flight what may be delivered of [first, end); what was acked since is not.
+
+        `seen=False`: its holder reports what it hands to its program (`handed`), and only that
+        counts as a delivery. `number` rises from lease to lease of one holder.
+        """
+        leased = [Lease(p.first, p.end, p.value + 1) for p in self._due.take(first, end)]
+        fresh = max(first, self.next)
+        if fresh < end:
+            assert fresh == self.next, "fresh offsets are delivered without a hole"  # C1
+            leased.append(Lease(fresh, end, 1))
+            self.next = end
+        for piece in leased:
+            latest = max(deadline_ms, latest_ms)
+            flying = _Flying(deadline_ms, latest, piece.deliveries, seen, number)
+            self._flying.put(piece.first, piece.end, flying)
+        if leased:
+            self._wake_ms = min(self._wake_ms, deadline_ms)
+        return leased
+
+    def unlease(self, first: Offset, end: Offset) -> None:
+        """It was leased but not sent: as if it had not been leased; only due instead of fresh."""
+        for piece in self._flying.take(first, end):
+            self._due.put(piece.first, piece.end, piece.value.deliveries - 1)
+
+    def handed(self, first: Offset, end: Offset) -> None:
+        """The holder's program got what is in flight of a range: that delivery counts."""
+        for piece in self._flying.take(first, end):
+            self._flying.put(piece.first, piece.end, piece.value._replace(seen=True))
+
+    def first_unseen(self) -> tuple[int, Offset] | None:
+        """The number and the first offset of the oldest lease with something unseen."""
+        unseen = ((p.value.number, p.first) for p in self._flying if not p.value.seen)
+        return min(unseen, default=None)
+
+    @property
+    def has_seen(self) -> bool:
+        """Whether a program works on something of it now."""
+        return any(piece.value.seen for piece in self._flying)
+
+    def touch(self, first: Offset, end: Offset, deadline_ms: int) -> None:
+        """Before the holder's ack or nack of a range: what it passed over is due by then."""
+        for piece in self._flying.take(self._touched, first):
+            passed = piece.value._replace(deadline_ms=max(piece.value.deadline_ms, deadline_ms))
+            self._flying.put(piece.first, piece.end, passed)
+        self._touched = max(self._touched, min(end, self.next))
+
+    def ack(self, first: Offset, end: Offset, up_to: Offset | None = None) -> bool:
+        """Done; also what had come back meanwhile. True if news.
+
+        Below `up_to` (what the journal has) also what was not delivered here: a consumer says again
+        to a new reader what the last one may not have stored. What it left out comes first. More
+        than the last one can have set aside is not taken: nobody was ever given that much. Nor is
+        what lies above the floor while `is_full`.
+        """
+        limit = self.next
+        if up_to is not None and self._aside() < self._limits.most_ranges:
+            limit = max(limit, up_to)
+        first, end = max(first, self.floor), min(end, limit)
+        if first >= end or (first > self.floor and self.is_full):
+            return False
+        news = end > self.next
+        if first > self.next:
+            self._due.put(self.next, first, 0)
+        self.next = max(self.next, end)
+        news |= bool(self._flying.take(first, end))
+        news |= bool(self._due.take(first, end))
+        news |= bool(self._delayed.take(first, end))
+        if news:
+            self._acked.add(first, end)
+            self._raise_floor()
+        return news
+
+    def nack(
+        self, first: Offset, end: Offset, due_ms: int, now_ms: int, *, unseen: bool = False
+    ) -> bool:
+        """Back at `due_ms`: only what is in flight. True if news.
+
+        `unseen`: the holder gives back what its program never got.
+        """
+        back = self._flying.take(first, end)
+        for piece in back:
+            count = piece.value.deliveries - unseen
+            if due_ms <= now_ms:
+                self._due.put(piece.first, piece.end, count)
+            else:
+                self._delayed.put(piece.first, piece.end, _Delayed(due_ms, count))
+                self._wake_ms = min(self._wake_ms, due_ms)
+        return bool(back)
+
+    def expire(self, now_ms: int, alive_until_ms: int = 0) -> bool:
+        """What is overdue, or whose delay is over, is due again. True if there is any.
+
+        `alive_until_ms`: a full timeout after the holder's last ack or nack in any queue.
+        """
+        if now_ms < self._wake_ms:
+            return False
+        late: list[Piece[_Flying]] = []
+        moments: list[int] = []
+        for flying in self._flying:
+            deadline_ms, latest_ms = flying.value[:2]
+            if flying.first >= self._touched:
+                deadline_ms = max(deadline_ms, min(alive_until_ms, latest_ms))
+            if deadline_ms <= now_ms:
+                late.append(flying)
+            else:
+                moments.append(deadline_ms)
+        ripe = [p for p in self._delayed if p.value.due_ms <= now_ms]
+        for flying in late:
+            self._flying.take(flying.first, flying.end)
+            self._due.put(flying.first, flying.end, flying.value.counted)
+        for delayed in ripe:
+            self._delayed.take(delayed.first, delayed.end)
+            self._due.put(delayed.first, delayed.end, delayed.value.deliveries)
+        moments += [p.value.due_ms for p in self._delayed]
+        self._wake_ms = min(moments, default=_NEVER)
+        return bool(late or ripe)
+
+    def session_gone(self) -> bool:
+        """Nobody holds what is in flight any more: due again at once, the counts kept."""
+        self._touched = self.floor
+        back = self._flying.take_all()
+        for piece in back:
+            self._due.put(piece.first, piece.end, piece.value.counted)
+        return bool(back)
+
+    def seek(self, offset: Offset, sought: int = 0) -> None:
+        """Begin again at `offset`; everything else is forgotten. `sought`: this seek's version."""
+        self.sought = max(sought, self.sought + 1)
+        self.floor = self.next = self._touched = offset
+        self._acked = RangeSet()
+        self._flying, self._delayed, self._due = RangeMap(), RangeMap(), RangeMap()
+        self._wake_ms = _NEVER
+
+    def skip_to(self, offset: Offset) -> list[Range]:
+        """What lies below is not stored any more (retention): done. Return what was not acked."""
+        if offset <= self.floor:
+            return []
+        left = self._acked.gaps(self.floor, offset)
+        low, self.floor = self.floor, offset
+        self.next = max(self.next, offset)
+        maps: tuple[RangeMap[_Flying], RangeMap[_Delayed], RangeMap[int]]
+        maps = (self._flying, self._delayed, self._due)
+        for where in maps:
+            where.take(low, offset)
+        self._acked.remove_below(offset)
+        self._raise_floor()
+        return left
+
+    def _aside(self) -> int:
+        return len(self._acked) + len(self._delayed) + len(self._due)
+
+    def _raise_floor(self) -> None:
+        """C2: the floor only rises; `seek` alone sets it back."""
+        for first, end in self._acked:
+            if first <= self.floor:
+                self.floor = max(self.floor, end)
+            break
+        self._acked.remove_below(self.floor)
+        self.next = max(self.next, self.floor)
+
+    def check(self) -> None:
+        """Assert C1, every offset in exactly one place (for tests; cost is per range)."""
+        pieces: list[Range] = [*self._acked]
+        for where in (self._flying, self._delayed, self._due):
+            pieces += [(p.first, p.end) for p in _pieces(where)]
+        at = self.floor
+        for first, end in sorted(pieces):
+            assert first == at, f"hole or overlap at {at}: next place begins at {first}"
+            at = end
+        assert at == self.next, f"places end at {at}, next is {self.next}"
+
+
+def _pieces(where: "RangeMap[_Flying] | RangeMap[_Delayed] | RangeMap[int]") -> list[Piece[object]]:
+    return [Piece(p.first, p.end, p.value) for p in where]

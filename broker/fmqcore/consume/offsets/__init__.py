@@ -1,0 +1,6 @@
+"""Progress entries: one entry, the table of all, merging, and the bytes of a takeover.
+
+`table` holds all entries with their index (one entry is `fmqcore.batch.offset_entry`); `merge`
+combines entries in any order; `takeover_record` and `side_journal` are the bytes that a takeover
+reader writes into the group's state and onto its disk; `lag` is the one definition of lag.
+"""

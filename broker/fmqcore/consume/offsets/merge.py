@@ -1,0 +1,86 @@
+"""Tables of progress entries: merged, compared, thinned and cut up. Pure.
+
+Which of two entries wins is said in `fmqcore.batch.offset_entry` (`merge`): the higher version,
+then the higher floor, then the more ranges; a total order. Versions of a later epoch are higher
+than all of an earlier one (`next_version`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, QueueKey, merge, next_version
+from fmqcore.ids import Epoch, Offset
+
+_ENTRY_BYTES: Final = 64
+"""More than an encoded entry takes besides its group's name and ranges."""
+_RANGE_BYTES: Final = 16
+
+
+def merged(*tables: Mapping[OffsetKey, OffsetEntry]) -> dict[OffsetKey, OffsetEntry]:
+    """All tables in one, sorted by key."""
+    result: dict[OffsetKey, OffsetEntry] = {}
+    for table in tables:
+        merge(result, table)
+    return dict(sorted(result.items()))
+
+
+def news_for(
+    table: Mapping[OffsetKey, OffsetEntry], more: Mapping[OffsetKey, OffsetEntry]
+) -> dict[OffsetKey, OffsetEntry]:
+    """The entries of `more` that `table` lacks or that win over its own, sorted by key."""
+    found = {}
+    for key, entry in sorted(more.items()):
+        held = table.get(key)
+        if held is None or entry > held:
+            found[key] = entry
+    return found
+
+
+def within(
+    table: Mapping[OffsetKey, OffsetEntry],
+    next_offsets: Mapping[QueueKey, Offset],
+    term: Epoch,
+) -> dict[OffsetKey, OffsetEntry]:
+    """Progress in a journal that ends there: what is done of messages it does not have is void.
+
+    Else the messages that get those offsets next would count as done, and nobody would ever get
+    them. All of it counts from here on, as after a seek: what a consumer has acked, and nobody has
+    stored yet, may be of messages that are not there. Made again in one `term` it is the same.
+    """
+    found = {}
+    for key, entry in table.items():
+        first = next_version(None, term)
+        if not entry.deleted and entry.sought < first:
+            end = next_offsets.get((key.topic_id, key.queue_id), Offset(0))
+            version = next_version(entry, term)
+            ranges = tuple((at, min(to, end)) for at, to in entry.ranges if at < end)
+            entry = OffsetEntry(version, min(entry.floor, end), ranges, version)
+        found[key] = entry
+    return found
+
+
+def thinned(table: Mapping[OffsetKey, OffsetEntry]) -> dict[OffsetKey, OffsetEntry]:
+    """Without what is done above the floors: smaller; costs duplicates, never records."""
+    return {key: entry._replace(ranges=()) for key, entry in table.items()}
+
+
+def size_of(key: OffsetKey, entry: OffsetEntry) -> int:
+    """Bytes that an encoded entry takes at most."""
+    return _ENTRY_BYTES + len(key.group.encode()) + _RANGE_BYTES * len(entry.ranges)
+
+
+def cut_up(
+    table: Iterable[tuple[OffsetKey, OffsetEntry]], max_bytes: int
+) -> Iterator[dict[OffsetKey, OffsetEntry]]:
+    """Parts that encode to at most `max_bytes` each (one entry at least)."""
+    part: dict[OffsetKey, OffsetEntry] = {}
+    size = 0
+    for key, entry in table:
+        length = size_of(key, entry)
+        if part and size + length > max_bytes:
+            yield part
+            part, size = {}, 0
+        part[key] = entry
+        size += length
+    if part:
+        yield part

@@ -1,0 +1,96 @@
+"""The bytes that SNAP holds of consumer progress, kept as they came. Pure.
+
+A SNAP must be made in one piece, between two appends, so what it costs is a pause. An entry is
+encoded the same way in OFFSETS and in SNAP: its bytes are kept from the OFFSETS batch that brought
+it. They are kept in blocks, one for each consumer group and topic, and a block that has not changed
+since the last SNAP is one piece of bytes: the pause grows with what changed, not with what is
+there. Derived: lost, it is encoded again.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+
+from fmqcore.batch.offset_entry import OffsetKey
+from fmqcore.ids import TopicId
+
+BlockKey = tuple[str, TopicId]
+"""(consumer group, topic): how an `OffsetKey` begins, so blocks and entries have one order."""
+
+
+class _Block:
+    """Entries of one consumer group in one topic."""
+
+    __slots__ = ("entries", "joined")
+
+    def __init__(self) -> None:
+        self.entries: dict[int, bytes] = {}  # by queue
+        self.joined: bytes | None = None  # None: changed since it was joined
+
+    def join(self, without: Collection[int] = ()) -> bytes:
+        """All entries, ascending."""
+        if without:
+            kept = (queue for queue in sorted(self.entries) if queue not in without)
+            return b"".join([self.entries[queue] for queue in kept])
+        if self.joined is None:
+            self.joined = b"".join([self.entries[queue] for queue in sorted(self.entries)])
+        return self.joined
+
+
+class PackedOffsets:
+    """Bytes by key."""
+
+    __slots__ = ("_blocks", "_order", "count", "size")
+
+    def __init__(self) -> None:
+        self._blocks: dict[BlockKey, _Block] = {}
+        self._order: list[BlockKey] | None = []  # ascending; None: to be sorted again
+        self.count = 0  # entries
+        self.size = 0  # bytes of all entries
+
+    def __contains__(self, key: OffsetKey) -> bool:
+        block = self._blocks.get((key.group, key.topic_id))
+        return block is not None and key.queue_id in block.entries
+
+    def __iter__(self) -> Iterator[OffsetKey]:
+        for (group, topic_id), block in self._blocks.items():
+            for queue in block.entries:
+                yield OffsetKey(group, topic_id, queue)
+
+    def put(self, key: OffsetKey, packed: bytes) -> None:
+        """These are the bytes of that entry, and of a deleted one when it was deleted."""
+        at = key.group, key.topic_id
+        block = self._blocks.get(at)
+        if block is None:
+            block = self._blocks[at] = _Block()
+            self._order = None
+        old = block.entries.get(key.queue_id)
+        self.count += old is None
+        self.size += len(packed) - len(old or b"")
+        block.entries[key.queue_id] = packed
+        block.joined = None
+
+    def remove(self, keys: Iterable[OffsetKey]) -> None:
+        """These entries are gone."""
+        for key in keys:
+            at = key.group, key.topic_id
+            block = self._blocks.get(at)
+            old = None if block is None else block.entries.pop(key.queue_id, None)
+            if block is None or old is None:
+                continue
+            block.joined = None
+            self.count -= 1
+            self.size -= len(old)
+            if not block.entries:
+                del self._blocks[at]
+                self._order = None
+
+    def parts(self, without: Iterable[OffsetKey] = ()) -> list[bytes]:
+        """All entries but those `without`, ascending; join them."""
+        out: dict[BlockKey, set[int]] = {}
+        for group, topic_id, queue in without:
+            out.setdefault((group, topic_id), set()).add(queue)
+        if self._order is None:
+            self._order = sorted(self._blocks)
+        blocks = self._blocks
+        if not out:
+            return [blocks[at].join() for at in self._order]
+        return [blocks[at].join(out.get(at, ())) for at in self._order]

@@ -1,0 +1,65 @@
+"""A table of consumer progress that knows who has entries in which topic and queue. Pure.
+
+Every question about one topic or one group is answered without a walk through all entries: a broker
+may hold some hundred thousand of them, and its loop has other things to do.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
+from fmqcore.ids import TopicId
+
+
+class ProgressTable(dict[OffsetKey, OffsetEntry]):
+    """Entries by key, tombstones too. Write with `[]`, `del` and `clear` only."""
+
+    __slots__ = ("_groups",)
+
+    def __init__(self, entries: Mapping[OffsetKey, OffsetEntry] | None = None) -> None:
+        super().__init__()
+        # topic -> group -> queues
+        self._groups: dict[TopicId, dict[str, dict[int, None]]] = {}
+        for key, entry in (entries or {}).items():
+            self[key] = entry
+
+    def __setitem__(self, key: OffsetKey, entry: OffsetEntry) -> None:
+        if key not in self:
+            groups = self._groups.setdefault(key.topic_id, {})
+            groups.setdefault(key.group, {})[key.queue_id] = None
+        super().__setitem__(key, entry)
+
+    def __delitem__(self, key: OffsetKey) -> None:
+        super().__delitem__(key)
+        groups = self._groups[key.topic_id]
+        del groups[key.group][key.queue_id]
+        if not groups[key.group]:
+            del groups[key.group]
+        if not groups:
+            del self._groups[key.topic_id]
+
+    def clear(self) -> None:
+        """Remove every entry."""
+        super().clear()
+        self._groups.clear()
+
+    def topics(self) -> list[TopicId]:
+        """The topics with an entry, in no order."""
+        return list(self._groups)
+
+    def groups_in(self, topic: TopicId) -> Iterable[str]:
+        """The consumer groups with an entry in that topic, in no order."""
+        return self._groups.get(topic, {}).keys()
+
+    def queues_of(self, group: str, topic: TopicId) -> Iterable[int]:
+        """The queues of that topic in which that group has an entry, in no order."""
+        return self._groups.get(topic, {}).get(group, {}).keys()
+
+    # ---- the other ways of a dict to change would pass the index by
+    def _refused(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("a ProgressTable is written with [], del and clear only")
+
+    pop = popitem = setdefault = update = __ior__ = _refused
+
+    def __reduce__(self) -> tuple[type["ProgressTable"], tuple[dict[OffsetKey, OffsetEntry]]]:
+        return ProgressTable, (dict(self),)

@@ -1,0 +1,47 @@
+"""The takeover record: a taker's progress entries as the group's state holds them. Pure.
+
+Base64 of an OFFSETS payload, within what a ZooKeeper node takes. Only what changed since the claim
+is in it. Above the bound the ranges above the floors are left out (duplicates, never losses, and
+only if the taker's disk is lost too); if that is not enough there is none, and the last one stays.
+"""
+
+import base64
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from fmqcore.batch.control import decode_offsets, encode_offsets
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey
+from fmqcore.consume.offsets.merge import thinned
+from fmqcore.errors import Malformed
+
+MAX_RECORD_CHARS: Final = 900_000
+"""ZooKeeper takes 1 MiB a node, the rest of the group's state included."""
+
+
+class EncodedRecord(NamedTuple):
+    """The text, None if too large even without ranges; `whole` if nothing was left out."""
+
+    text: str | None
+    whole: bool
+
+
+def encode_record(
+    table: Mapping[OffsetKey, OffsetEntry], max_chars: int = MAX_RECORD_CHARS
+) -> EncodedRecord:
+    """Encode within the bound."""
+    text = base64.b64encode(encode_offsets(table)).decode()
+    if len(text) <= max_chars:
+        return EncodedRecord(text, True)
+    text = base64.b64encode(encode_offsets(thinned(table))).decode()
+    return EncodedRecord(text if len(text) <= max_chars else None, False)
+
+
+def decode_record(text: str) -> dict[OffsetKey, OffsetEntry]:
+    """The other way; empty text is an empty table. Raise `Malformed`."""
+    if not text:
+        return {}
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise Malformed(f"the takeover record is not base64: {error}") from error
+    return decode_offsets(raw)

@@ -1,0 +1,235 @@
+"""The failover table as data (DESIGN §6): the rows of each (mode, part), in their order. Pure.
+
+What it says and why it holds is written down in `machine.py`, which decides by it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fmqcore.failover import guards as g
+from fmqcore.failover import switchover_guards as m
+from fmqcore.failover import transitions as edits
+from fmqcore.failover.context import Case, Guard
+from fmqcore.failover.evidence import Action, LeaseRule, Part
+from fmqcore.ids import Permission
+from fmqcore.zk.group_state import GroupState, Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table."""
+
+    mode: Mode
+    part: Part
+    guards: tuple[Guard, ...]
+    action: Action
+    edit: Callable[[Case], GroupState] | None = None
+
+
+Key = tuple[Mode, Part]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The protocol as data; a test may plant a mistake in a copy."""
+
+    rows: Mapping[Key, tuple[Row, ...]]
+    permissions: Mapping[Key, tuple[Permission, LeaseRule]]
+
+
+def _claim(mode: Mode, part: Part, *guards: Guard, last: tuple[Guard, ...] = ()) -> list[Row]:
+    """K checks, then the claim."""
+    due = (*guards, g.STATE_CURRENT, g.CHECK_DUE)
+    return [
+        Row(mode, part, (*due, g.CHECKS_DONE, *last), Action.CLAIM, edits.claim),
+        Row(mode, part, due, Action.CHECK),
+    ]
+
+
+_OPEN: Final = (g.SESSION, g.JOURNAL_FITS, g.MEMBERS_FIT, g.GATHERED)
+_PROMOTABLE: Final = (
+    m.GIVEN_UP,
+    g.MASTER_GONE,
+    g.STREAM_DOWN,
+    g.IN_ISR,
+    m.NOT_BEHIND,
+    m.SLAVES_ASKED,
+    m.NOT_GATHERING,
+    m.ALL_LIVE,
+)
+_LOST_RECORD: Final = (
+    *_OPEN,
+    g.READER_GONE,
+    g.READER_GONE_LONG,
+    g.LENIENT,
+    g.JOURNAL_KEPT,
+    g.LINKED_HEARD,
+    g.ENOUGH_HEARD,
+)
+_SUFFIXES: Final = (g.READER_HEARD, g.ENOUGH_HEARD, g.SERVED_IN)
+
+_ROWS: Final[tuple[Row, ...]] = (
+    Row(
+        Mode.NEW,
+        Part.MASTER,
+        (g.SESSION, g.ALL_HEARD_IF_RECORDS),
+        Action.OPEN,
+        edits.open_first,
+    ),
+    Row(
+        Mode.MASTER,
+        Part.MASTER,
+        (g.NOT_HELD, *_OPEN, g.JOURNAL_WHOLE, g.ENOUGH_HEARD),
+        Action.OPEN,
+        edits.open_again,
+    ),
+    Row(
+        Mode.MASTER,
+        Part.MASTER,
+        (g.STOPPING, g.HELD, g.SESSION, g.SUCCESSOR),
+        Action.YIELD,
+        edits.give_reads,
+    ),
+    Row(
+        Mode.MASTER,
+        Part.MASTER,
+        (g.HELD, g.SESSION, m.ANOTHER_WANTED, m.HEIR_READY, m.MOVE_DUE),
+        Action.MOVE,
+        edits.move,
+    ),
+    *_claim(
+        Mode.MASTER,
+        Part.SLAVE,
+        g.MASTER_GONE,
+        g.READS_CONFIGURED,
+        g.IN_ISR,
+        g.HAS_JOURNAL,
+        g.STREAM_DOWN,
+        g.PROMISE_OVER,
+        g.SESSION,
+        last=(g.BEST,),
+    ),
+    Row(
+        Mode.SLAVE_CONSUME,
+        Part.MASTER,
+        (*_OPEN, g.RECORD_IN, *_SUFFIXES),
+        Action.OPEN,
+        edits.open_handed_over,
+    ),
+    Row(
+        Mode.SLAVE_CONSUME,
+        Part.MASTER,
+        (*_OPEN, m.UNUSED, g.READER_GONE, g.JOURNAL_WHOLE, g.LINKED_HEARD, g.ENOUGH_HEARD),
+        Action.OPEN,
+        edits.open_again,
+    ),
+    Row(Mode.SLAVE_CONSUME, Part.MASTER, _LOST_RECORD, Action.OPEN, edits.open_degraded),
+    Row(
+        Mode.SLAVE_CONSUME,
+        Part.READER,
+        (g.SESSION, m.WANTED, m.HEIR),
+        Action.TAKE_OVER,
+        edits.take_over,
+    ),
+    Row(
+        Mode.SLAVE_CONSUME,
+        Part.READER,
+        (g.FROZEN, g.SESSION, m.WANTED, *_PROMOTABLE),
+        Action.TAKE_OVER,
+        edits.take_over,
+    ),
+    Row(
+        Mode.SLAVE_CONSUME,
+        Part.READER,
+        (g.FROZEN, g.SESSION, g.MASTER_BACK),
+        Action.HAND_OVER,
+        edits.hand_over,
+    ),
+    Row(
+        Mode.SLAVE_CONSUME,
+        Part.READER,
+        (g.FROZEN, g.CUT_OFF, g.LINKED),
+        Action.SEND_RECORD,
+    ),
+    Row(
+        Mode.SLAVE_CONSUME,
+        Part.READER,
+        (g.HELD, g.SESSION, g.MASTER_BACK),
+        Action.FREEZE,
+    ),
+    Row(Mode.SLAVE_CONSUME, Part.READER, (g.HELD, g.CUT_OFF, g.LINKED), Action.FREEZE),
+    Row(
+        Mode.SLAVE_CONSUME,
+        Part.READER,
+        (g.HELD, g.SESSION, m.WANTED, *_PROMOTABLE),
+        Action.FREEZE,
+    ),
+    Row(
+        Mode.SLAVE_CONSUME,
+        Part.READER,
+        (g.NOT_SERVING, g.SHOWS_ALL, g.SESSION, g.STATE_CURRENT),
+        Action.CLAIM,
+        edits.claim,
+    ),
+    *_claim(
+        Mode.SLAVE_CONSUME,
+        Part.SLAVE,
+        g.READER_GONE,
+        g.READS_CONFIGURED,
+        g.IN_ISR,
+        g.HAS_JOURNAL,
+        g.SESSION,
+        last=(g.BEST,),
+    ),
+    Row(
+        Mode.HANDOVER,
+        Part.MASTER,
+        (*_OPEN, g.RECORD_IN, *_SUFFIXES),
+        Action.OPEN,
+        edits.open_handed_over,
+    ),
+    Row(
+        Mode.HANDOVER,
+        Part.MASTER,
+        (*_OPEN, g.READER_GONE, g.RECORD_SEALED, *_SUFFIXES),
+        Action.OPEN,
+        edits.open_handed_over,
+    ),
+    Row(Mode.HANDOVER, Part.MASTER, _LOST_RECORD, Action.OPEN, edits.open_degraded),
+    Row(Mode.HANDOVER, Part.READER, (g.FROZEN, g.LINKED), Action.SEND_RECORD),
+    # not frozen: it restarted since
+    Row(Mode.HANDOVER, Part.READER, (g.LINKED,), Action.FREEZE),
+    *_claim(Mode.HANDOVER, Part.READER, g.MASTER_GONE, g.READS_CONFIGURED, g.SHOWS_ALL, g.SESSION),
+    *_claim(
+        Mode.HANDOVER,
+        Part.SLAVE,
+        g.READER_GONE,
+        g.MASTER_GONE,
+        g.READS_CONFIGURED,
+        g.IN_ISR,
+        g.HAS_JOURNAL,
+        g.SESSION,
+        last=(g.BEST,),
+    ),
+)
+
+
+def make_rules(
+    rows: tuple[Row, ...], permissions: Mapping[Key, tuple[Permission, LeaseRule]]
+) -> Rules:
+    """Index the rows by (mode, part), their order kept."""
+    keys = [(mode, part) for mode in Mode for part in Part]
+    return Rules(
+        {key: tuple(r for r in rows if (r.mode, r.part) == key) for key in keys},
+        permissions,
+    )
+
+
+RULES: Final = make_rules(
+    _ROWS,
+    {
+        (Mode.MASTER, Part.MASTER): (Permission.FULL, LeaseRule.ZOOKEEPER_OR_GRANTS),
+        (Mode.SLAVE_CONSUME, Part.READER): (Permission.READ, LeaseRule.ZOOKEEPER),
+    },
+)

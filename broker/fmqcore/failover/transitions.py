@@ -1,0 +1,158 @@
+"""The new group state of each step (DESIGN §6). Pure; `txn` is set by who writes it."""
+
+from dataclasses import replace
+
+from fmqcore.failover.context import Case, next_epoch
+from fmqcore.failover.guards import lacks_served, successor
+from fmqcore.ids import BrokerId, Position
+from fmqcore.zk.group_state import GroupState, Mode
+
+
+def claim(case: Case) -> GroupState:
+    """SLAVE_CONSUME(e+1, me). The record so far stays: it is the new reader's start."""
+    state = case.state
+    began = state.served_end if state.mode is not Mode.MASTER or state.base else Position(0)
+    gone = state.master if state.mode is Mode.MASTER or state.reader == case.me else state.reader
+    return replace(
+        state,
+        mode=Mode.SLAVE_CONSUME,
+        epoch=next_epoch(case),
+        reader=case.me,
+        served_end=max(began, case.evidence.journal_end),
+        sealed=False,
+        heir="",
+        why=f"{case.me} serves reads: {gone} is gone",
+    )
+
+
+def give_reads(case: Case) -> GroupState:
+    """SLAVE_CONSUME(e+1, a slave): the master stops in good order. That slave claims at once."""
+    reader = successor(case)
+    assert reader is not None
+    return replace(
+        case.state,
+        mode=Mode.SLAVE_CONSUME,
+        epoch=next_epoch(case),
+        reader=reader,
+        served_end=Position(0),
+        why=f"master {case.me} is being stopped: {reader} takes over the reads",
+    )
+
+
+def move(case: Case) -> GroupState:
+    """SLAVE_CONSUME(e+1, the wanted one), which has all that I have: it takes over at once."""
+    heir = case.evidence.wanted
+    return replace(
+        case.state,
+        mode=Mode.SLAVE_CONSUME,
+        epoch=next_epoch(case),
+        reader=heir,
+        served_end=Position(0),
+        heir=case.evidence.links[heir].incarnation,
+        why=f"master {case.me} gives way to {heir}, as the configuration wants",
+    )
+
+
+def take_over(case: Case) -> GroupState:
+    """MASTER(e+1, me), with no term yet: from here on nobody else may begin one.
+
+    An heir has all that the master had, so the master is in sync. Who is promoted has not: it is to
+    hear every other member first, and the epoch that it must have until then is in no journal.
+    """
+    state, evidence = case.state, case.evidence
+    inherits, record = state.heir != "", evidence.frozen_offsets
+    isr = state.isr - {case.me} | ({state.master} if inherits else set())
+    how = "gave way to it" if inherits else "is gone for good, as the configuration says"
+    return replace(
+        state,
+        mode=Mode.MASTER,
+        epoch=next_epoch(case),
+        master=case.me,
+        reader=case.me,
+        isr=isr,
+        offsets=state.offsets if inherits or record is None else record,
+        sealed=False,
+        heir="",
+        base=evidence.journal_epoch if inherits else next_epoch(case),
+        lost=BrokerId("") if inherits else state.master,
+        why=f"{case.me} becomes master: {state.master} {how}",
+    )
+
+
+def hand_over(case: Case) -> GroupState:
+    """HANDOVER(e+1): the reader stopped; its whole record goes along if it is small enough."""
+    state, record = case.state, case.evidence.frozen_offsets
+    return replace(
+        state,
+        mode=Mode.HANDOVER,
+        epoch=next_epoch(case),
+        offsets=state.offsets if record is None else record,
+        sealed=record is not None,
+        why=f"{case.me} hands over to master {state.master}",
+    )
+
+
+def open_first(case: Case) -> GroupState:
+    """MASTER(1)."""
+    again = ", over a journal from before" if case.evidence.has_records else ""
+    return _open(case, f"{case.me} opened the group{again}", degraded=False)
+
+
+def open_again(case: Case) -> GroupState:
+    """MASTER(e+1) of a master that was never replaced, or has taken over from another."""
+    if case.state.mode is Mode.MASTER and case.state.base:
+        return _said(case, _open(case, f"{case.me} is master now", degraded=False))
+    return _open(case, f"master {case.me} is back, nobody had taken over", degraded=False)
+
+
+def open_handed_over(case: Case) -> GroupState:
+    """MASTER(e+1) with the reader's offsets installed."""
+    reader = case.state.reader
+    why = f"master {case.me} is back with the offsets of {reader}"
+    return _said(case, _open(case, why, degraded=False))
+
+
+def open_degraded(case: Case) -> GroupState:
+    """MASTER(e+1) without the newest offsets of a reader that is gone."""
+    reader = case.state.reader
+    why = (
+        f"master {case.me} is back without the newest offsets of {reader}, which is gone: "
+        "some messages will be delivered again"
+    )
+    return _said(case, _open(case, why, degraded=True))
+
+
+def _said(case: Case, state: GroupState) -> GroupState:
+    """Who is back without all that readers have shown says so (ADR 0025)."""
+    if not lacks_served(case):
+        return state
+    served_end = case.state.served_end
+    why = (
+        f"{state.why}; what may have been shown from {case.evidence.journal_end} to {served_end} "
+        "is in no journal that is there: nobody was told that it is stored, and it is taken back"
+    )
+    # What was installed of the record is cut back to my journal; the record itself is not.
+    return replace(state, offsets="", degraded=True, served_end=served_end, why=why)
+
+
+def _open(case: Case, why: str, *, degraded: bool) -> GroupState:
+    """The record stays until the slaves have what `consume/offsets/store.py` installed of it."""
+    return GroupState(
+        mode=Mode.MASTER,
+        epoch=next_epoch(case),
+        master=case.me,
+        reader=case.me,
+        isr=_still_in_sync(case),
+        offsets=case.state.offsets,
+        degraded=degraded,
+        why=why,
+        opened=next_epoch(case),
+    )
+
+
+def _still_in_sync(case: Case) -> frozenset[BrokerId]:
+    """Who was in sync and is linked and caught up now; the others must catch up first."""
+    links = case.evidence.links
+    return frozenset(
+        b for b in case.state.isr if b in links and links[b].connected and links[b].caught_up
+    )

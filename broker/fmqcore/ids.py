@@ -1,0 +1,44 @@
+"""Identifiers and small enumerations of DESIGN §1 as types: one word, one thing.
+
+Not here: names and their rule (`names.py`), errors (`errors.py`), the batch header (`batch`).
+"""
+
+from enum import Enum, IntFlag
+from typing import Final, NewType
+
+Position = NewType("Position", int)
+"""A byte in a broker's journal."""
+
+Offset = NewType("Offset", int)
+"""A record's number in one queue. Never a `Position`."""
+
+Epoch = NewType("Epoch", int)
+"""One term of a group's reader or writer; goes up by one at every change. 0 = none yet."""
+
+BrokerId = NewType("BrokerId", str)
+"""A broker's name, unique in the cluster, e.g. `g1-0`."""
+
+GroupName = NewType("GroupName", str)
+"""A broker group's name, e.g. `g1`."""
+
+TopicId = NewType("TopicId", int)
+"""A topic's number: given once by ZooKeeper, never given again. 0 = no topic (control batches)."""
+
+MAX_QUEUES: Final = 1024
+"""Queues of one topic in one group (the header holds a u16)."""
+
+
+class Permission(IntFlag):
+    """What a broker serves: two bits."""
+
+    NONE = 0
+    READ = 1
+    WRITE = 2
+    FULL = 3
+
+
+class Role(Enum):
+    """What a broker is in its group."""
+
+    MASTER = "master"
+    SLAVE = "slave"

@@ -1,0 +1,53 @@
+"""How far two journals agree, told by their epoch histories alone (DESIGN §5). Pure.
+
+Only one master ever writes in an epoch, and it opens it with an EPOCH batch (and the frames around
+it, if that found no room). So two journals in which epoch e begins at the same position hold the
+same bytes from there on, up to where the first of the two leaves e: it ends, or opens its next.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fmqcore.ids import Epoch, Position
+
+EpochStart = tuple[Epoch, Position]
+"""An epoch and the position where it begins."""
+
+_BEFORE_ALL: EpochStart = (Epoch(0), Position(0))
+
+
+class Common(NamedTuple):
+    """The newest epoch that both opened at the same position, and where they stop to agree."""
+
+    epoch: Epoch
+    start: Position
+    end: Position
+
+
+def common_end(
+    mine: Sequence[EpochStart], my_end: Position, theirs: Sequence[EpochStart], their_end: Position
+) -> Common | None:
+    """Where two journals stop to agree; None if no epoch is common: another lineage.
+
+    A journal without any epoch holds at most its first SNAP, written before the first EPOCH: it
+    agrees with any other up to there.
+    """
+    if not mine or not theirs:
+        mine, theirs = [_BEFORE_ALL, *mine], [_BEFORE_ALL, *theirs]
+    shared = set(mine) & set(theirs)
+    if not shared:
+        return None
+    newest = max(shared)
+    end = min(_end_of(newest, mine, my_end), _end_of(newest, theirs, their_end))
+    return Common(*newest, end)
+
+
+def _end_of(epoch: EpochStart, history: Sequence[EpochStart], end: Position) -> Position:
+    return next((start for number, start in history if number > epoch[0]), end)
+
+
+def is_history(epochs: Sequence[EpochStart], end: Position) -> bool:
+    """Do epochs and starts rise, below the end?"""
+    rising = all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(epochs))
+    return rising and all(start < end for _, start in epochs)

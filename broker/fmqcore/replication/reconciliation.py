@@ -1,0 +1,241 @@
+"""What a master tells a slave that says Hello (DESIGN §5). Pure.
+
+C is where the two journals stop to agree (`epoch_history.py`), `floor` what the slave must never
+lose: its newest known commit end, or, if it served reads in slave-consume, its durable end. *Chain*
+is the header CRC of the batch that ends at the slave's end: both must name the same one.
+
+| # | slave and master                                        | decision                         |
+|---|---------------------------------------------------------|----------------------------------|
+| 1 | other cluster or group, not a member, I am not the      | REJECT                           |
+|   | configured master, my own name, its name lives twice,   |                                  |
+|   | fields that make no sense                               |                                  |
+| 2 | the slave is empty, its end is my log start             | APPEND_FROM its end              |
+| 3 | the slave is empty, its end is elsewhere                | RESET_TO my log start            |
+| 4 | no term opened, I am empty, the slave is not            | SEND_SUFFIX from its log start;  |
+|   |                                                         | if that came and is no journal:  |
+|   |                                                         | REJECT, alarm                    |
+| 5 | the slave is a prefix (C = its end), I still have more  | APPEND_FROM its end              |
+|   | from there on, the chain agrees                         |                                  |
+| 6 | the slave is a prefix and ends below my log start       | RESET_TO my log start            |
+| 7 | the slave is a prefix but the chain does not agree      | cut to the start of C's epoch    |
+| 8 | the slave is ahead (C = my end), no term opened         | SEND_SUFFIX from my end          |
+| 9 | as 8, but its log start lies beyond my end              | REJECT, alarm: bytes are missing |
+|10 | as 8, but its suffix does not chain to my journal       | cut to the start of C's epoch    |
+|11 | they part at C, or the slave is ahead in an opened term | cut to C                         |
+|12 | no common epoch                                         | cut to 0                         |
+|13 | 9, 11 or 12, but what I hold is from whoever came       | SEND_SUFFIX from its log start,  |
+|   | first after my disk was lost, no term is open, and the  | in the place of all that I hold  |
+|   | slave is of those who have all, and more advanced       |                                  |
+
+*Cut to P*: the slave has epochs that I have never heard of → REJECT, alarm (I am the stale one).
+P < floor → REJECT, alarm (R5). P below my log start, or not above the slave's → RESET_TO my log
+start (its SNAP restores the state); but after rows 7 and 10, where nobody knows how far back the
+difference goes, only if the slave holds nothing committed. Else TRUNCATE_TO P.
+
+Rows 4 and 8 are why a master truncates nothing of its own and pulls *before* it opens a term: what
+a slave may have served is never lost. Rows 7 and 10 need two terms of one number, which only a
+master that lost an unacknowledged EPOCH batch can make; they go back one epoch for each Hello.
+Row 13 (ADR 0043): each time my journal gets more advanced, so no two slaves take turns for ever.
+"""
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from enum import IntEnum
+
+from fmqcore.ids import BrokerId, Epoch, GroupName, Position
+from fmqcore.replication.epoch_history import Common, EpochStart, common_end, is_history
+from fmqcore.zk.group_config import GroupConfig
+
+
+class Action(IntEnum):
+    """What the slave shall do; the same numbers as on the wire."""
+
+    APPEND_FROM = 1
+    TRUNCATE_TO = 2
+    RESET_TO = 3
+    SEND_SUFFIX = 4
+    REJECT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SlaveView:
+    """A slave's Hello."""
+
+    cluster: str
+    group: GroupName
+    broker: BrokerId
+    epochs: Sequence[EpochStart]
+    log_start: Position
+    end: Position
+    durable_end: Position
+    commit_end: Position = Position(0)
+    reader: bool = False
+    last_header_crc: int = 0
+    tail_cut: bool = False  # what it had fsynced may be gone: its disk is another, or was damaged
+    whole: bool = False  # it lacks nothing of what it ever acknowledged to hold
+
+    @property
+    def empty(self) -> bool:
+        """No batch is stored."""
+        return self.end == self.log_start
+
+    @property
+    def floor(self) -> Position:
+        """What it must never lose (R5)."""
+        served = self.durable_end if self.reader else Position(0)
+        return min(max(self.commit_end, served), self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class MasterView:
+    """The master's own journal and knowledge, at the moment of the decision."""
+
+    cluster: str
+    config: GroupConfig
+    me: BrokerId
+    epoch: Epoch  # newest term known: of the group's state and of my journal
+    epochs: Sequence[EpochStart]
+    log_start: Position
+    end: Position
+    opening: bool  # no term of mine is open: what I lack may still be pulled
+    chain: int | None  # header CRC of my batch that ends where the slave ends; None: none does
+    twin: str = ""  # another process that lives under the slave's name
+    suffix_fits: bool = True  # False: its suffix came and did not chain to my journal
+    yields_to: Set[BrokerId] = frozenset()  # whose journal goes before what I was given
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer. `alarm`: a person must look; `reason` says what to do."""
+
+    action: Action
+    position: Position = Position(0)
+    reason: str = ""
+    alarm: bool = False
+    instead: bool = False  # SEND_SUFFIX: in the place of all that the master holds
+
+
+def reconcile(slave: SlaveView, master: MasterView) -> Decision:
+    """Decide what a slave does first; see the table."""
+    if refusal := _refusal(slave, master):
+        return Decision(Action.REJECT, reason=refusal)
+    if slave.empty:
+        same = slave.end == master.log_start
+        action = Action.APPEND_FROM if same else Action.RESET_TO
+        return Decision(action, master.log_start, "" if same else "it is empty")
+    if master.opening and master.end == master.log_start:
+        return _empty(slave, master)
+    common = common_end(master.epochs, master.end, slave.epochs, slave.end)
+    if _goes_before(slave, master) and not _continues(slave, master, common):
+        why = "what I hold is from whoever came first, and it has more"
+        return Decision(Action.SEND_SUFFIX, slave.log_start, why, instead=True)
+    if common is None:
+        return _cut(slave, master, Position(0), "no epoch is common: another journal's data")
+    if common.end == slave.end:
+        return _prefix(slave, master, common)
+    if common.end == master.end and master.opening:
+        return _ahead(slave, master, common)
+    return _cut(slave, master, common.end, f"the journals part at {common.end}")
+
+
+def _empty(slave: SlaveView, master: MasterView) -> Decision:
+    if master.suffix_fits:
+        return Decision(Action.SEND_SUFFIX, slave.log_start, "my journal is empty")
+    reason = (
+        f"{master.me} is empty, and what {slave.broker} gives it is damaged from {slave.log_start} "
+        f"on: bring back another slave first, or replace the data directory of {slave.broker}"
+    )
+    return Decision(Action.REJECT, reason=reason, alarm=True)
+
+
+def _goes_before(slave: SlaveView, master: MasterView) -> bool:
+    if slave.broker not in master.yields_to or not master.suffix_fits:
+        return False
+    return (_newest(slave.epochs), slave.end) > (_newest(master.epochs), master.end)
+
+
+def _continues(slave: SlaveView, master: MasterView, common: Common | None) -> bool:
+    return common is not None and common.end == master.end and slave.log_start <= master.end
+
+
+def _newest(epochs: Sequence[EpochStart]) -> Epoch:
+    return epochs[-1][0] if epochs else Epoch(0)
+
+
+def _prefix(slave: SlaveView, master: MasterView, common: Common) -> Decision:
+    if slave.end < master.log_start:
+        why = f"its end {slave.end} is below my log start {master.log_start}"
+        return Decision(Action.RESET_TO, master.log_start, why)
+    if slave.last_header_crc == master.chain:
+        return Decision(Action.APPEND_FROM, slave.end)
+    why = f"its last batch before {slave.end} is not mine, though both are of epoch {common.epoch}"
+    return _cut(slave, master, common.start, why, known=False)
+
+
+def _ahead(slave: SlaveView, master: MasterView, common: Common) -> Decision:
+    if slave.log_start > master.end:
+        why = (
+            f"{slave.broker} begins at {slave.log_start}, beyond the end {master.end} of my "
+            f"journal: the bytes between are in neither; start {master.me} with its own data "
+            f"directory, or bring back another in-sync slave first"
+        )
+        return Decision(Action.REJECT, reason=why, alarm=True)
+    if not master.suffix_fits:
+        why = "its suffix does not chain to my journal"
+        return _cut(slave, master, common.start, why, known=False)
+    return Decision(Action.SEND_SUFFIX, master.end, f"it is ahead by {slave.end - master.end}")
+
+
+def _cut(
+    slave: SlaveView, master: MasterView, position: Position, why: str, *, known: bool = True
+) -> Decision:
+    newest = _newest(slave.epochs)
+    if newest > master.epoch:
+        reason = (
+            f"{slave.broker} holds epoch {newest}, newer than the {master.epoch} I know: "
+            f"{master.me} has an old state or another group's data; compare both directories"
+        )
+        return Decision(Action.REJECT, reason=reason, alarm=True)
+    reset = position < master.log_start or position <= slave.log_start
+    lost_from = slave.log_start if reset and not known else position
+    if lost_from < slave.floor:  # R5: never below a known commit end
+        reason = (
+            f"{why}; to follow me {slave.broker} would lose committed bytes from {lost_from} to "
+            f"{slave.floor}; if they are really not wanted, empty its data directory"
+        )
+        return Decision(Action.REJECT, reason=reason, alarm=True)
+    if reset:
+        return Decision(Action.RESET_TO, master.log_start, why)
+    return Decision(Action.TRUNCATE_TO, position, why)
+
+
+def _refusal(slave: SlaveView, master: MasterView) -> str:
+    """Row 1: why that slave is not served at all; "" if it is."""
+    config, broker = master.config, slave.broker
+    rows = (
+        (
+            slave.cluster != master.cluster,
+            f"this is cluster {master.cluster!r}, not {slave.cluster!r}",
+        ),
+        (slave.group != config.group, f"this is group {config.group!r}, not {slave.group!r}"),
+        (
+            config.master != master.me,
+            f"{master.me} is not the configured master: that is {config.master}",
+        ),
+        (broker == master.me, f"{broker} is my own name: give each broker its own"),
+        (
+            config.member(broker) is None,
+            f"{broker} is no member of group {config.group}: add it to the configuration",
+        ),
+        (
+            bool(master.twin),
+            f"another process lives under the name {broker}: {master.twin}; stop one of the two",
+        ),
+        (
+            not slave.log_start <= slave.durable_end <= slave.end
+            or not is_history(slave.epochs, slave.end),
+            f"the Hello of {broker} makes no sense: log start {slave.log_start}, durable end "
+            f"{slave.durable_end}, end {slave.end}, epochs {list(slave.epochs)[-5:]}",
+        ),
+    )
+    return next((reason for holds, reason in rows if holds), "")

@@ -1,0 +1,86 @@
+"""A queue's progress step by step: what random steps (`consume/test_in_flight.py`) seldom meet."""
+
+from fmqcore.consume.in_flight import Lease, QueueProgress
+from fmqcore.ids import Offset
+
+O = Offset  # noqa: E741
+
+
+def leased(up_to: int) -> QueueProgress:
+    """All below `up_to` is in flight, in one piece."""
+    progress = QueueProgress(O(0))
+    assert progress.peek(O(up_to)) == (0, up_to)
+    progress.lease(O(0), O(up_to), 100)
+    return progress
+
+
+def test_each_seek_has_a_version_above_the_one_before_whatever_it_is_told() -> None:
+    """By it a consumer that was away knows that what it acked before is void."""
+    progress = QueueProgress(O(0), sought=5)
+    for told, becomes in ((9, 9), (7, 10), (10, 11), (0, 12), (99, 99)):
+        progress.seek(O(3), told)
+        assert progress.sought == becomes
+
+
+def test_a_delay_that_is_not_over_is_waited_for_when_another_is() -> None:
+    """Else what was given back comes when something else is due: in a queue at rest, never."""
+    progress = leased(4)
+    progress.nack(O(0), O(1), 50, 0)
+    progress.nack(O(1), O(2), 90, 0)
+    progress.ack(O(2), O(4))
+    assert progress.expire(50)
+    assert progress.wake_ms() == 90
+    assert progress.expire(90)
+    assert progress.peek(O(4)) == (0, 1)
+    assert progress.waiting_records == 2
+
+
+def test_retention_tells_what_nobody_has_acked() -> None:
+    progress = leased(10)
+    progress.ack(O(3), O(5))
+    assert progress.skip_to(O(8)) == [(0, 3), (5, 8)]
+    assert progress.skip_to(O(8)) == []
+    assert progress.skip_to(O(4)) == []
+    assert progress.skip_to(O(20)) == [(8, 20)], "nor what was never delivered"
+    assert (progress.floor, progress.next, progress.in_flight_records) == (20, 20, 0)
+
+
+def test_retention_up_to_what_is_done_raises_the_floor_over_it() -> None:
+    for begins in (5, 6):
+        progress = leased(10)
+        progress.ack(O(5), O(8))
+        assert progress.skip_to(O(begins)) == [(0, 5)]
+        assert (progress.floor, progress.acked) == (8, ())
+        progress.check()
+
+
+def test_what_comes_back_is_not_delivered_above_the_end_either() -> None:
+    """C4: the commit end may be lower for a new reader than what its consumers have seen."""
+    progress = leased(10)
+    progress.session_gone()
+    assert progress.peek(O(4)) == (0, 4)
+    assert progress.peek(O(0)) is None
+    progress.ack(O(0), O(6))
+    assert progress.peek(O(6)) is None
+    assert progress.peek(O(7)) == (6, 7)
+
+
+def test_what_was_leased_and_not_sent_was_not_delivered() -> None:
+    progress = leased(4)
+    progress.unlease(O(2), O(4))
+    assert progress.lease(O(2), O(4), 100) == [Lease(O(2), O(4), 1)]
+    progress.nack(O(2), O(4), 0, 0)
+    progress.lease(O(2), O(4), 100)
+    progress.unlease(O(2), O(4))
+    assert progress.lease(O(2), O(4), 100) == [Lease(O(2), O(4), 2)]
+
+
+def test_an_ack_of_what_was_given_back_counts_before_it_is_due_and_after() -> None:
+    for now in (10, 50):
+        progress = leased(4)
+        progress.nack(O(1), O(3), 50, 0)
+        progress.expire(now)
+        assert progress.ack(O(0), O(4))
+        assert (progress.floor, progress.waiting_records) == (4, 0)
+        assert progress.peek(O(4)) is None
+        progress.check()

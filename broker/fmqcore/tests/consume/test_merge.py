@@ -1,0 +1,208 @@
+"""Merging progress entries: any order, any number of times, the newest wins; the side file."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fmqcore.batch.control import encode_offsets
+from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey, merge, next_version, tombstone
+from fmqcore.consume.offsets.merge import cut_up, merged, news_for, size_of, thinned, within
+from fmqcore.consume.offsets.side_journal import HEAD_LEN, decode, encode_frame, encode_head
+from fmqcore.consume.offsets.takeover_record import decode_record, encode_record
+from fmqcore.errors import Malformed
+from fmqcore.ids import Epoch, Offset, TopicId
+
+_ENTRY = st.builds(
+    lambda version, floor, first, length: OffsetEntry(
+        version,
+        Offset(floor),
+        ((Offset(floor + first), Offset(floor + first + length)),) if length else (),
+    ),
+    st.integers(1, 4),
+    st.integers(0, 4),
+    st.integers(1, 3),
+    st.integers(0, 2),
+)
+_KEY = st.builds(
+    lambda group, queue: OffsetKey(group, TopicId(1), queue),
+    st.sampled_from(["a", "b", "c.d"]),
+    st.integers(0, 2),
+)
+_TABLE = st.dictionaries(_KEY, _ENTRY, max_size=5)
+
+
+@given(_TABLE, _TABLE, _TABLE)
+def test_merging_is_commutative_associative_and_idempotent(
+    a: dict[OffsetKey, OffsetEntry],
+    b: dict[OffsetKey, OffsetEntry],
+    c: dict[OffsetKey, OffsetEntry],
+) -> None:
+    assert merged(a, b, c) == merged(c, b, a) == merged(merged(a, c), b) == merged(a, b, c, b, a)
+    assert list(merged(a, b)) == sorted({*a, *b})
+
+
+@given(_ENTRY, _ENTRY)
+def test_one_of_two_different_entries_wins_by_version_then_floor(
+    a: OffsetEntry, b: OffsetEntry
+) -> None:
+    key = OffsetKey("g", TopicId(1), 0)
+    won = merged({key: a}, {key: b})[key]
+    if a.version != b.version:
+        assert won == max(a, b, key=lambda e: e.version)
+    elif a.floor != b.floor:
+        assert won == max(a, b, key=lambda e: e.floor)
+
+
+@given(_TABLE, _TABLE)
+def test_news_are_what_merging_would_change(
+    table: dict[OffsetKey, OffsetEntry], more: dict[OffsetKey, OffsetEntry]
+) -> None:
+    news = news_for(table, more)
+    after = dict(table)
+    merge(after, news)
+    assert after == merged(table, more)
+    assert all(table.get(key) != entry for key, entry in news.items())
+    assert news_for(after, more) == {}
+
+
+def test_a_later_epoch_wins_and_a_thinned_entry_loses_to_the_whole_one() -> None:
+    of_master = OffsetEntry(next_version(None, Epoch(4)) + 1000, Offset(900))
+    of_taker = OffsetEntry(next_version(OffsetEntry(3, Offset(1)), Epoch(5)), Offset(500))
+    key = OffsetKey("g", TopicId(1), 0)
+    assert merged({key: of_master}, {key: of_taker}) == {key: of_taker}
+    whole = {key: OffsetEntry(7, Offset(5), ((Offset(8), Offset(9)),))}
+    assert merged(thinned(whole), whole) == whole
+    assert merged(whole, {key: tombstone(8)})[key].deleted
+
+
+@given(_TABLE, st.integers(1, 400))
+def test_cut_up_parts_hold_everything_within_their_bound(
+    table: dict[OffsetKey, OffsetEntry], most: int
+) -> None:
+    parts = list(cut_up(table.items(), most))
+    together = {key: entry for part in parts for key, entry in part.items()}
+    assert together == table
+    assert all(parts)
+    for part in parts:
+        assert len(part) == 1 or sum(size_of(*item) for item in part.items()) <= most
+    for key, entry in table.items():
+        assert len(encode_offsets({key: entry})) <= size_of(key, entry)
+
+
+_PAYLOADS = st.lists(st.binary(min_size=1, max_size=20), max_size=4)
+
+
+def _file(payloads: list[bytes]) -> bytes:
+    return encode_head(Epoch(7)) + b"".join(map(encode_frame, payloads))
+
+
+@given(_PAYLOADS, st.integers(0, 24))
+def test_a_side_file_gives_back_its_payloads_and_ignores_zeros(
+    payloads: list[bytes], zeros: int
+) -> None:
+    found = decode(_file(payloads) + bytes(zeros))
+    assert found == (Epoch(7), payloads, len(_file(payloads)), 0)
+
+
+def test_a_side_file_cut_at_any_byte_keeps_its_whole_frames() -> None:
+    payloads = [b"one", b"twelve bytes", b"x" * 24]
+    data = _file(payloads)
+    ends = [len(_file(payloads[:count])) for count in range(4)]
+    unpadded = [ends[0], *(ends[i] + 8 + len(payloads[i]) for i in range(3))]
+    for cut in range(HEAD_LEN, len(data) + 1):
+        found = decode(data[:cut])
+        whole = max(i for i in range(4) if unpadded[i] <= cut)
+        assert found.payloads == payloads[:whole]
+        assert found.end == min(ends[whole], cut)
+
+
+def test_a_flipped_bit_ends_a_side_file_there() -> None:
+    payloads = [b"one", b"twelve bytes", b"x" * 24]
+    data = _file(payloads)
+    for byte in range(len(_file(payloads[:1])), len(_file(payloads[:2]))):
+        for bit in range(8):
+            bad = bytearray(data)
+            bad[byte] ^= 1 << bit
+            found = decode(bytes(bad))
+            padding = found.payloads == payloads
+            assert padding or (found.payloads == payloads[:1] and found.torn > 0)
+    for byte in range(HEAD_LEN):
+        bad = bytearray(data)
+        bad[byte] ^= 1
+        with pytest.raises(Malformed):
+            decode(bytes(bad))
+    with pytest.raises(Malformed, match="too few"):
+        decode(b"FMQT")
+
+
+@given(_TABLE, st.integers(0, 300))
+def test_a_record_holds_all_or_the_floors_or_nothing(
+    table: dict[OffsetKey, OffsetEntry], most: int
+) -> None:
+    record, whole = encode_record(table, most)
+    if record is None:
+        assert not whole
+        return
+    assert len(record) <= most
+    assert decode_record(record) == (table if whole else thinned(table))
+    assert whole or len(encode_record(table).text or "") > most
+
+
+def test_a_record_that_is_none_is_told() -> None:
+    assert decode_record("") == {}
+    for bad in ("%%%", "AAAA"):
+        with pytest.raises(Malformed):
+            decode_record(bad)
+
+
+@pytest.mark.parametrize(
+    ("floor", "ranges", "end", "becomes"),
+    [
+        (5, (), 5, (5, ())),
+        (5, ((7, 9),), 9, (5, ((7, 9),))),
+        (6, (), 5, (5, ())),
+        (5, ((7, 9),), 8, (5, ((7, 8),))),
+        (5, ((7, 9), (11, 12)), 7, (5, ())),
+        (5, ((7, 9), (11, 12)), 11, (5, ((7, 9),))),
+        (5, ((7, 9),), 0, (0, ())),
+    ],
+)
+def test_progress_over_what_the_journal_lacks_is_void(
+    floor: int,
+    ranges: tuple[tuple[int, int], ...],
+    end: int,
+    becomes: tuple[int, tuple[tuple[int, int], ...]],
+) -> None:
+    """The messages that get those offsets next must come to somebody."""
+    key = OffsetKey("g", TopicId(1), 0)
+    entry = OffsetEntry(7, Offset(floor), tuple((Offset(a), Offset(b)) for a, b in ranges))
+    offsets = {(key.topic_id, key.queue_id): Offset(end)} if end else {}
+    found = within({key: entry}, offsets, Epoch(3))[key]
+    assert (found.floor, found.ranges) == becomes
+    assert found.version == 3 << 32, "newer than all from before this term"
+    assert found.sought == found.version, "acks from before are void, as after a seek"
+    assert within({key: found}, offsets, Epoch(3))[key] == found
+    gone = {key: tombstone(4)}
+    assert within(gone, offsets, Epoch(3)) == gone
+
+
+def test_progress_of_this_very_term_over_what_the_journal_lacks_is_void_too() -> None:
+    """It is said again under a version of its own, or it would lose to what it shall replace."""
+    key, term = OffsetKey("g", TopicId(1), 0), Epoch(3)
+    made = next_version(None, term) + 5
+    for sought in (0, 2 << 32):
+        entry = OffsetEntry(made, Offset(9), (), sought)
+        found = within({key: entry}, {(key.topic_id, 0): Offset(4)}, term)[key]
+        assert found == OffsetEntry(made + 1, Offset(4), (), made + 1)
+        assert merged({key: entry}, {key: found}) == {key: found}
+
+
+def test_what_is_thinned_still_tells_its_last_seek() -> None:
+    """Or what a consumer acked before it, and says again to a new reader, would count as done."""
+    key, ranges = OffsetKey("g", TopicId(1), 0), tuple((Offset(n), Offset(n + 1)) for n in (7, 9))
+    table = {key: OffsetEntry(9, Offset(5), ranges, 6)}
+    without = {key: OffsetEntry(9, Offset(5), (), 6)}
+    assert thinned(table) == without
+    record = encode_record(table, len(encode_record(table).text or "") - 1)
+    assert not record.whole
+    assert decode_record(record.text or "") == without

@@ -1,0 +1,315 @@
+"""A master that may lack what its slaves hold hears every in-sync slave that is there; one that
+lacks what a reader has shown waits longer for that reader."""
+
+from dataclasses import replace
+
+import pytest
+
+from fmqcore.failover.evidence import Action, Link
+from fmqcore.failover.machine import decide
+from fmqcore.ids import BrokerId, Epoch, Position
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqcore.tests.failover.expected_table import (
+    EPOCH,
+    NOW,
+    PARAMS,
+    M,
+    S,
+    T,
+    U,
+    config,
+    evidence,
+    state,
+)
+from fmqcore.zk.group_state import Mode
+
+BACK = {"session": True, "fresh": True, "fits": True, "whole": True, "unclean": True}
+FSYNC = AckPolicy(Flush.FSYNC)
+FSYNC_ALL = AckPolicy(Flush.FSYNC, how_many=HowMany.ALL)
+FSYNC_ALONE = AckPolicy(Flush.FSYNC, how_many=HowMany.NONE)
+NOBODY_ASKED = AckPolicy(Flush.OS_CACHE, how_many=HowMany.NONE)
+
+
+@pytest.mark.parametrize(
+    ("policy", "cut", "heard", "gone", "action"),
+    [
+        (FSYNC, False, (), (), Action.OPEN),  # it lacks nothing of what it acknowledged
+        (FSYNC, True, (), (), Action.WAIT),
+        (FSYNC, True, (S,), (), Action.WAIT),
+        (FSYNC, True, (S, T), (), Action.OPEN),
+        (FSYNC, True, (S,), (T,), Action.WAIT),  # one slave acknowledges: it may have been that one
+        (FSYNC_ALL, True, (S,), (T,), Action.OPEN),  # each has what was acknowledged
+        (FSYNC, True, (), (S, T, U), Action.WAIT),  # what was acknowledged may be only with them
+        (FSYNC_ALONE, True, (), (S, T, U), Action.OPEN),  # no acknowledgement asked for one
+        (NOBODY_ASKED, False, (), (), Action.WAIT),  # they would stay ahead for ever
+        (NOBODY_ASKED, False, (S,), (), Action.WAIT),
+        (NOBODY_ASKED, False, (S, T), (), Action.OPEN),
+        (NOBODY_ASKED, False, (), (S, T, U), Action.OPEN),
+    ],
+)
+def test_who_is_heard(
+    policy: AckPolicy,
+    cut: bool,
+    heard: tuple[BrokerId, ...],
+    gone: tuple[BrokerId, ...],
+    action: Action,
+) -> None:
+    facts = BACK | {"reader_heard": S in heard, "t": T in heard}
+    known = evidence(Mode.MASTER, facts)
+    known = replace(
+        known, tail_cut=cut, live={b: live for b, live in known.live.items() if b not in gone}
+    )
+    lenient = replace(config(facts), policy=policy)
+    assert decide(M, lenient, state(Mode.MASTER, facts), known, NOW, PARAMS).action is action
+
+
+CACHED = AckPolicy(Flush.OS_CACHE, counts=SlaveCounts.RECEIVED)
+CACHED_ALL = replace(CACHED, how_many=HowMany.ALL)
+DURABLE_ALL = replace(CACHED_ALL, counts=SlaveCounts.DURABLE)
+
+
+@pytest.mark.parametrize(
+    ("policy", "heard", "whole", "action"),
+    [
+        (CACHED_ALL, (S,), (S,), Action.OPEN),  # each has what was acknowledged
+        (CACHED_ALL, (S,), (), Action.WAIT),  # the power went for it, too
+        (CACHED_ALL, (S, T), (), Action.WAIT),
+        (CACHED_ALL, (S, T), (T,), Action.OPEN),
+        (CACHED_ALL, (S, T, U), (), Action.OPEN),  # nobody has it
+        (DURABLE_ALL, (S,), (), Action.OPEN),  # it fsynced before it counted
+        (CACHED, (S, T), (S, T), Action.WAIT),  # the third alone may have made an ack
+        (CACHED, (S, T, U), (), Action.OPEN),
+    ],
+)
+def test_who_lost_its_power_too_proves_nothing_by_what_it_lacks(
+    policy: AckPolicy, heard: tuple[BrokerId, ...], whole: tuple[BrokerId, ...], action: Action
+) -> None:
+    """One that is not there yet may have kept what both of them lost."""
+    known = evidence(Mode.MASTER, BACK)
+    links = {b: Link(connected=b in heard, heard=b in heard, whole=b in whole) for b in (S, T, U)}
+    live = {b: known.live[b] for b in known.live if b in (M, *heard)}
+    known = replace(known, links=links, live=live)
+    lenient = replace(config(BACK), policy=policy)
+    assert decide(M, lenient, state(Mode.MASTER, BACK), known, NOW, PARAMS).action is action
+
+
+GONE = {"session": True, "fresh": True, "fits": True, "reader_gone": True, "reader_heard": True}
+WAIT_MS, SERVED_WAIT_MS = PARAMS.takeover_wait_ms, PARAMS.served_wait_ms
+
+
+@pytest.mark.parametrize("mode", [Mode.SLAVE_CONSUME, Mode.HANDOVER])
+@pytest.mark.parametrize(
+    ("served_end", "gone_ms", "lenient", "action"),
+    [
+        (0, WAIT_MS - 1, True, Action.WAIT),
+        (0, WAIT_MS, True, Action.OPEN),
+        (50, WAIT_MS, True, Action.OPEN),  # all of it is here
+        (51, WAIT_MS, True, Action.WAIT),
+        (51, SERVED_WAIT_MS - 1, True, Action.WAIT),
+        (51, SERVED_WAIT_MS, True, Action.OPEN),
+        (51, SERVED_WAIT_MS, False, Action.WAIT),  # a person decides
+    ],
+)
+def test_how_long_a_reader_is_waited_for(
+    mode: Mode, served_end: int, gone_ms: int, lenient: bool, action: Action
+) -> None:
+    facts = GONE | {"t": True, "lenient": lenient}
+    known = replace(
+        evidence(mode, facts), journal_end=Position(50), reader_gone_since_ms=NOW - gone_ms
+    )
+    stands = replace(state(mode, facts), served_end=Position(served_end))
+    decision = decide(M, config(facts), stands, known, NOW, PARAMS)
+    assert decision.action is action
+    if decision.edit is not None:
+        taken_back = served_end > 50
+        assert decision.edit.degraded
+        assert decision.edit.served_end == (served_end if taken_back else 0)
+        assert ("taken back" in decision.edit.why) is taken_back
+    elif lenient:
+        wait_ms = SERVED_WAIT_MS if served_end > 50 else WAIT_MS
+        assert decision.wake_ms == NOW - gone_ms + wait_ms
+
+
+@pytest.mark.parametrize(
+    ("mode", "served_before", "my_end", "served_end"),
+    [
+        (Mode.MASTER, 99, 50, 50),  # another takeover's
+        (Mode.SLAVE_CONSUME, 99, 50, 99),  # the reader before me has shown more
+        (Mode.SLAVE_CONSUME, 40, 50, 50),
+        (Mode.HANDOVER, 99, 50, 99),
+    ],
+)
+def test_a_claim_says_what_readers_may_have_shown(
+    mode: Mode, served_before: int, my_end: int, served_end: int
+) -> None:
+    facts = {"session": True, "fresh": True, "master_gone": True, "reader_gone": True}
+    facts |= {"checked": True, "patient": True}
+    known = replace(evidence(mode, facts), journal_end=Position(my_end))
+    stands = replace(state(mode, facts, T), served_end=Position(served_before))
+    decision = decide(T, config(facts), stands, known, NOW, PARAMS)
+    assert decision.action is Action.CLAIM
+    assert decision.edit is not None
+    assert decision.edit.served_end == served_end
+
+
+@pytest.mark.parametrize(
+    ("heard", "lacking_ms", "lenient", "action"),
+    [
+        (True, 0, True, Action.OPEN),  # all are heard: nobody has it
+        (False, SERVED_WAIT_MS - 1, True, Action.WAIT),
+        (False, SERVED_WAIT_MS, True, Action.OPEN),
+        (False, SERVED_WAIT_MS, False, Action.WAIT),
+    ],
+)
+@pytest.mark.parametrize("mode", [Mode.SLAVE_CONSUME, Mode.HANDOVER])
+def test_a_reader_with_less_than_one_before_it_does_not_hand_over_at_once(
+    mode: Mode, heard: bool, lacking_ms: int, lenient: bool, action: Action
+) -> None:
+    facts = GONE | {"record": True, "reader_gone": False, "t": heard, "lenient": lenient}
+    known = replace(evidence(mode, facts), lacking_since_ms=NOW - lacking_ms)
+    stands = replace(state(mode, facts), served_end=Position(2))
+    decision = decide(M, config(facts), stands, known, NOW, PARAMS)
+    assert decision.action is action
+    if action is Action.WAIT and lenient:
+        assert decision.wake_ms == NOW - lacking_ms + SERVED_WAIT_MS
+        assert "a reader before" in decision.why
+
+
+def test_a_master_that_is_whole_again_forgets_what_was_shown() -> None:
+    facts = GONE | {"record": True, "reader_gone": False, "t": True}
+    stands = replace(state(Mode.HANDOVER, facts), served_end=Position(1))
+    known = evidence(Mode.HANDOVER, facts)
+    edit = decide(M, config(facts), stands, known, NOW, PARAMS).edit
+    assert edit is not None
+    assert (edit.degraded, edit.served_end) == (False, 0)
+    stands = replace(stands, served_end=Position(2))  # the reader came back with an empty disk
+    edit = decide(M, config(facts), stands, known, NOW, PARAMS).edit
+    assert edit is not None, "every slave in sync is heard: nobody has it"
+    assert edit is not None
+    assert (edit.degraded, edit.served_end, edit.offsets) == (True, 2, "")
+    assert "taken back" in edit.why
+
+
+@pytest.mark.parametrize("mode", [Mode.SLAVE_CONSUME, Mode.HANDOVER])
+@pytest.mark.parametrize(
+    ("opened", "journal", "all_heard", "action"),
+    [
+        (6, 6, False, Action.OPEN),
+        (6, 5, False, Action.WAIT),  # a copy of long ago in its place
+        (6, 0, False, Action.WAIT),  # an empty disk, started and stopped in good order since
+        (6, 0, True, Action.OPEN),  # they gave back all there is
+        (0, 1, False, Action.OPEN),  # a state of an older version does not say
+        (0, 0, False, Action.WAIT),
+    ],
+)
+def test_a_master_with_another_disk_gives_up_nothing_though_its_reader_is_gone_for_long(
+    mode: Mode, opened: int, journal: int, all_heard: bool, action: Action
+) -> None:
+    """What was acknowledged is with the reader, or nowhere (I2)."""
+    facts = {"session": True, "fresh": True, "reader_gone": True, "long": True, "t": True}
+    facts["reader_heard"] = all_heard  # its stream is there, its node in ZooKeeper not
+    facts["away"] = not all_heard
+    known = replace(evidence(mode, facts), journal_epoch=Epoch(journal))
+    stands = replace(state(mode, facts), opened=Epoch(opened))
+    decision = decide(M, config(facts), stands, known, NOW, PARAMS)
+    assert decision.action is action
+    if action is Action.WAIT:
+        assert "was lost or replaced" in decision.why
+
+
+@pytest.mark.parametrize(
+    ("mode", "journal", "action"),
+    [
+        (Mode.MASTER, EPOCH, Action.OPEN),
+        (Mode.MASTER, EPOCH - 1, Action.WAIT),
+        (Mode.SLAVE_CONSUME, EPOCH - 1, Action.OPEN),  # its heir died before it claimed
+        (Mode.SLAVE_CONSUME, EPOCH - 2, Action.WAIT),
+    ],
+)
+@pytest.mark.parametrize("known", [True, False], ids=["it says", "an older version's"])
+def test_a_term_is_opened_again_over_the_one_before_also_if_the_state_does_not_name_it(
+    mode: Mode, journal: int, action: Action, known: bool
+) -> None:
+    facts = {"session": True, "fresh": True, "reader_gone": True, "heir": True}
+    facts |= {"t": True, "away": True}
+    found = replace(evidence(mode, facts), journal_epoch=Epoch(journal))
+    stands = state(mode, facts)
+    stands = stands if known else replace(stands, opened=Epoch(0))
+    decision = decide(M, config(facts), stands, found, NOW, PARAMS)
+    assert decision.action is action
+    if action is Action.WAIT:
+        assert "was lost or replaced" in decision.why
+
+
+@pytest.mark.parametrize("mode", [Mode.MASTER, Mode.SLAVE_CONSUME])
+def test_nobody_in_sync_has_given_back_nothing(mode: Mode) -> None:
+    """An empty set is not unanimous here: the journal was lost, and nobody has another."""
+    facts = {"session": True, "fresh": True, "reader_gone": True, "heir": True, "long": True}
+    lost = replace(evidence(mode, facts), journal_epoch=Epoch(0), links={})
+    stands = replace(state(mode, facts), isr=frozenset())
+    decision = decide(M, config(facts), stands, lost, NOW, PARAMS)
+    assert decision.action is Action.WAIT
+    assert "with none of them left" in decision.why
+
+
+def test_who_became_master_with_all_that_there_is_waits_for_nobody() -> None:
+    """The master gave way to it: of the two terms since then none was opened in any journal."""
+    facts = {"session": True, "fresh": True, "away": True}
+    found = replace(evidence(Mode.MASTER, facts), journal_epoch=Epoch(EPOCH - 2))
+    stands = replace(state(Mode.MASTER, facts), base=Epoch(EPOCH - 2), opened=Epoch(EPOCH - 2))
+    assert decide(M, config(facts), stands, found, NOW, PARAMS).action is Action.OPEN
+
+
+@pytest.mark.parametrize(("heard", "action"), [("T", Action.WAIT), ("TU", Action.OPEN)])
+def test_who_became_master_and_was_emptied_hears_all_but_who_is_lost(
+    heard: str, action: Action
+) -> None:
+    """Who came first may have the term that it began from, and little of it (I1, ADR 0043)."""
+    facts = {"session": True, "fresh": True, "away": True}
+    links = {b: Link(connected=True, heard=b == T or "U" in heard) for b in (T, U)}
+    found = replace(evidence(Mode.MASTER, facts), journal_epoch=EPOCH, anew=True, links=links)
+    stands = replace(state(Mode.MASTER, facts), base=Epoch(EPOCH - 2), lost=S)
+    assert decide(M, config(facts), stands, found, NOW, PARAMS).action is action
+
+
+@pytest.mark.parametrize(
+    ("policy", "isr", "heard", "anew", "action"),
+    [
+        (FSYNC, "", "S", False, Action.OPEN),  # it is its own journal
+        (FSYNC, "", "S", True, Action.WAIT),  # T or U may have what S missed
+        (FSYNC, "", "ST", True, Action.WAIT),
+        (FSYNC, "", "STU", True, Action.OPEN),
+        (FSYNC, "ST", "S", True, Action.WAIT),
+        (FSYNC, "ST", "ST", True, Action.OPEN),
+        (FSYNC_ALL, "ST", "S", True, Action.OPEN),  # each has what was acknowledged
+        (FSYNC_ALONE, "S", "TU", True, Action.WAIT),  # it was in sync, they were not
+        (FSYNC_ALONE, "S", "S", True, Action.OPEN),
+        (FSYNC_ALONE, "S", "TU", False, Action.OPEN),
+    ],
+)
+def test_what_an_emptied_master_was_given_by_chance_proves_nothing(
+    policy: AckPolicy, isr: str, heard: str, anew: bool, action: Action
+) -> None:
+    """A slave that has long been out of sync has the newest term, too (I1, ADR 0043)."""
+    names = {"S": S, "T": T, "U": U}
+    known = evidence(Mode.MASTER, BACK)
+    links = {b: Link(connected=n in heard, heard=n in heard) for n, b in names.items()}
+    live = {b: known.live[b] for b in known.live if b == M or links[b].heard}
+    known = replace(known, links=links, live=live, anew=anew, tail_cut=anew)
+    stands = replace(state(Mode.MASTER, BACK), isr=frozenset(names[n] for n in isr))
+    decision = decide(M, replace(config(BACK), policy=policy), stands, known, NOW, PARAMS)
+    assert decision.action is action
+
+
+@pytest.mark.parametrize("mode", [Mode.SLAVE_CONSUME, Mode.HANDOVER])
+@pytest.mark.parametrize(("heard", "action"), [("S", Action.WAIT), ("ST", Action.OPEN)])
+def test_nor_does_what_is_handed_over_to_it_if_nobody_had_to_acknowledge(
+    mode: Mode, heard: str, action: Action
+) -> None:
+    """T may be ahead of the reader that hands over, and would be refused for ever (R5)."""
+    facts = BACK | {"record": True, "reader_heard": True, "t": "T" in heard}
+    known = replace(evidence(mode, facts), anew=True, tail_cut=True)
+    known = replace(known, live={b: known.live[b] for b in (M, S)})
+    stands = replace(state(mode, facts), isr=frozenset({S, T}))
+    decision = decide(M, replace(config(facts), policy=FSYNC_ALONE), stands, known, NOW, PARAMS)
+    assert decision.action is action

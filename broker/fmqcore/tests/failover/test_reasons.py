@@ -1,0 +1,32 @@
+"""What people read in `why`: what is awaited, and the lasting cause before that of the moment."""
+
+from itertools import product
+
+from fmqcore.tests.failover.expected_table import M, S, T, check
+from fmqcore.zk.group_state import Mode
+
+
+def test_why_tells_what_is_awaited() -> None:
+    told = {
+        (M, Mode.MASTER): ({"session": True, "held": True}, "g-0 serves as master"),
+        (S, Mode.MASTER): ({"session": True}, "master g-0 is there"),
+        (T, Mode.SLAVE_CONSUME): ({"session": True}, "g-1 is there and serves reads"),
+        (M, Mode.SLAVE_CONSUME): ({"session": True}, "waits for reader g-1 to hand over"),
+        (M, Mode.HANDOVER): ({}, "no live ZooKeeper session"),
+    }
+    for (me, mode), (f, words) in told.items():
+        assert words in check(me, mode, f).why
+    masked = check(M, Mode.MASTER, {"session": True, "held": True, "reads": False})
+    assert "the administrator configured WRITE for g-0" in masked.why
+    fenced = check(S, Mode.MASTER, {"session": True, "masked": True})
+    assert fenced.why == "master g-0 is there (the administrator configured READ for g-1)"
+    unclean = check(M, Mode.MASTER, {"session": True, "unclean": True})
+    assert "g-1, g-2, g-3" in unclean.why
+
+
+def test_why_is_the_cause_that_lasts() -> None:
+    """What a person decided is said before what is so at the moment."""
+    gone = {"session": True, "master_gone": True, "reader_gone": True, "reads": False}
+    for mode, up in product((Mode.MASTER, Mode.SLAVE_CONSUME, Mode.HANDOVER), (False, True)):
+        why = check(T, mode, gone | {"in_isr": False, "upstream": up}).why
+        assert "administrator" in why, mode

@@ -1,0 +1,223 @@
+"""The new states of each step to the last field, and guards where one word more or less decides."""
+
+from dataclasses import replace
+
+import pytest
+
+from fmqcore.failover.evidence import Action, Link
+from fmqcore.failover.machine import decide
+from fmqcore.ids import BrokerId, Epoch, Permission, Position
+from fmqcore.policy import AckPolicy, Flush, HowMany
+from fmqcore.tests.failover.expected_table import (
+    EPOCH,
+    NOW,
+    PARAMS,
+    Facts,
+    M,
+    S,
+    T,
+    U,
+    config,
+    evidence,
+    live,
+    state,
+)
+from fmqcore.zk.group_state import GroupState, Mode
+
+AT_WORK: Facts = {"session": True, "fresh": True, "held": True}
+ALONE_NOW: Facts = {"session": True, "fresh": True, "master_gone": True, "reader_gone": True}
+CLAIMS: Facts = ALONE_NOW | {"checked": True, "patient": True}
+
+
+def edit_of(me: BrokerId, mode: Mode, f: Facts, action: Action, **changes: object) -> GroupState:
+    """What that step makes of the table's state with these fields."""
+    stands = replace(state(mode, f, me), **changes)  # type: ignore[arg-type]
+    decision = decide(me, config(f), stands, evidence(mode, f), NOW, PARAMS)
+    assert decision.action is action, decision.why
+    assert decision.edit is not None
+    return decision.edit
+
+
+def test_a_claim_ends_whatever_a_term_before_it_left() -> None:
+    """A record that counts as whole, or a reader that counts as unused, would be gone past."""
+    claimed = edit_of(T, Mode.HANDOVER, CLAIMS | {"sealed": True}, Action.CLAIM)
+    assert (claimed.reader, claimed.sealed, claimed.offsets) == (T, False, "cmVj")
+    claimed = edit_of(T, Mode.SLAVE_CONSUME, CLAIMS, Action.CLAIM, heir="i")
+    assert (claimed.reader, claimed.heir) == (T, "")
+
+
+@pytest.mark.parametrize(("base", "kept"), [(Epoch(0), 1), (EPOCH, 99)])
+def test_a_claim_from_a_master_that_has_opened_nothing_goes_on_with_the_same_takeover(
+    base: Epoch, kept: int
+) -> None:
+    """Readers of before its promotion may have shown more than the one that claims now has."""
+    claimed = edit_of(T, Mode.MASTER, CLAIMS, Action.CLAIM, base=base, served_end=Position(99))
+    assert claimed.served_end == kept
+    assert claimed.base == base
+
+
+def test_who_takes_over_in_good_order_has_shown_nothing_yet() -> None:
+    """What another takeover has shown was taken back; nobody is to be waited for because of it."""
+    shown = {"served_end": Position(99), "degraded": True}
+    stopping = AT_WORK | {"stopping": True, "reader_heard": True}
+    given = edit_of(M, Mode.MASTER, stopping, Action.YIELD, **shown)
+    assert (given.reader, given.served_end, given.heir) == (S, 0, "")
+    moved = edit_of(
+        M, Mode.MASTER, AT_WORK | {"wish": True, "reader_heard": True}, Action.MOVE, **shown
+    )
+    assert (moved.reader, moved.served_end, moved.heir) == (S, 0, "i")
+
+
+HEIR: Facts = {"session": True, "fresh": True, "wish": True, "heir": True}
+PROMOTED: Facts = ALONE_NOW | {"wish": True, "lost": True, "frozen": True, "reader_gone": False}
+
+
+def test_an_heir_keeps_the_record_and_counts_its_old_master_in() -> None:
+    taken = edit_of(S, Mode.SLAVE_CONSUME, HEIR, Action.TAKE_OVER, offsets="b2xk", sealed=True)
+    assert (taken.master, taken.reader) == (S, S)
+    assert taken.isr == {M, T, U}
+    assert (taken.offsets, taken.sealed, taken.heir) == ("b2xk", False, "")
+    assert (taken.base, taken.lost) == (EPOCH, ""), "it has all, and nobody is lost"
+
+
+def test_who_is_promoted_brings_its_own_record_and_counts_nobody_in_who_is_gone() -> None:
+    taken = edit_of(S, Mode.SLAVE_CONSUME, PROMOTED, Action.TAKE_OVER, offsets="b2xk", sealed=True)
+    assert (taken.master, taken.reader) == (S, S)
+    assert taken.isr == {T, U}
+    assert (taken.offsets, taken.sealed, taken.heir) == ("cmVj", False, "")
+    assert (taken.base, taken.lost) == (EPOCH + 1, M), "no journal has that epoch yet"
+    large = replace(evidence(Mode.SLAVE_CONSUME, PROMOTED), frozen_offsets=None)
+    stands = replace(state(Mode.SLAVE_CONSUME, PROMOTED), offsets="b2xk")
+    edit = decide(S, config(PROMOTED), stands, large, NOW, PARAMS).edit
+    assert edit is not None
+    assert edit.offsets == "b2xk", "too large for ZooKeeper: the last one that was not"
+
+
+@pytest.mark.parametrize(
+    ("record", "offsets", "whole"), [("cmVj", "cmVj", True), (None, "b2xk", False)]
+)
+def test_a_record_that_is_too_large_to_go_along_does_not_count_as_whole(
+    record: str | None, offsets: str, whole: bool
+) -> None:
+    """C5: the master would open its term with an old one, and call what was acked since undone."""
+    f: Facts = {"session": True, "fresh": True, "frozen": True, "stream": True}
+    known = replace(evidence(Mode.SLAVE_CONSUME, f), frozen_offsets=record)
+    stands = replace(state(Mode.SLAVE_CONSUME, f), offsets="b2xk")
+    decision = decide(S, config(f), stands, known, NOW, PARAMS)
+    assert decision.action is Action.HAND_OVER
+    assert decision.edit is not None
+    assert (decision.edit.offsets, decision.edit.sealed) == (offsets, whole)
+
+
+@pytest.mark.parametrize(("served_end", "degraded"), [(1, False), (2, True)])
+def test_who_is_promoted_and_lacks_what_was_shown_says_so(served_end: int, degraded: bool) -> None:
+    f: Facts = {"session": True, "fresh": True, "gathering": True, "reader_heard": True, "t": True}
+    opened = edit_of(M, Mode.MASTER, f, Action.OPEN, served_end=Position(served_end))
+    assert opened.degraded is degraded
+    assert opened.served_end == (served_end if degraded else 0)
+    assert opened.offsets == ("" if degraded else "cmVj")
+
+
+@pytest.mark.parametrize("broken", [S, T])
+def test_who_was_caught_up_when_its_stream_broke_counts_for_nothing(broken: BrokerId) -> None:
+    gone = Link(connected=False, caught_up=True, heard=True, incarnation="i", whole=True)
+    f = AT_WORK | {"stopping": True, "reader_heard": True, "t": True}
+    known = evidence(Mode.MASTER, f)
+    known = replace(known, links={**known.links, broken: gone})
+    given = decide(M, config(f), state(Mode.MASTER, f), known, NOW, PARAMS).edit
+    assert given is not None
+    assert given.reader == ({S, T} - {broken}).pop()
+    wish = AT_WORK | {"wish": True, "reader_heard": True}
+    known = evidence(Mode.MASTER, wish)
+    known = replace(known, links={**known.links, S: gone})
+    assert (
+        decide(M, config(wish), state(Mode.MASTER, wish), known, NOW, PARAMS).action is Action.WAIT
+    )
+    back: Facts = {"session": True, "fresh": True, "reader_heard": True, "t": True}
+    known = evidence(Mode.MASTER, back)
+    known = replace(known, links={**known.links, broken: gone})
+    opened = decide(M, config(back), state(Mode.MASTER, back), known, NOW, PARAMS).edit
+    assert opened is not None
+    assert opened.isr == {S, T} - {broken}
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+def test_who_is_promoted_opens_no_term_on_an_empty_journal(emptied: bool) -> None:
+    """F16: it had a journal when it was promoted, so its disk was lost since."""
+    f: Facts = {"session": True, "fresh": True, "gathering": True, "reader_heard": True, "t": True}
+    f["emptied"] = emptied
+    decision = decide(M, config(f), state(Mode.MASTER, f), evidence(Mode.MASTER, f), NOW, PARAMS)
+    assert decision.action is (Action.WAIT if emptied else Action.OPEN)
+
+
+BACK: Facts = {"session": True, "fresh": True, "unclean": True}
+
+
+@pytest.mark.parametrize("flush", [Flush.OS_CACHE, Flush.INTERVAL])
+def test_what_is_fsynced_later_is_not_fsynced(flush: Flush) -> None:
+    """A master that loses its power may lack what its slaves serve, also within the interval."""
+    lenient = replace(config(BACK), policy=AckPolicy(flush, how_many=HowMany.NONE))
+    stands, known = state(Mode.MASTER, BACK), evidence(Mode.MASTER, BACK)
+    assert decide(M, lenient, stands, known, NOW, PARAMS).action is Action.WAIT
+    known = replace(known, live={M: known.live[M]})
+    assert decide(M, lenient, stands, known, NOW, PARAMS).action is Action.OPEN, "nobody is there"
+
+
+def test_a_master_without_slaves_in_sync_waits_for_nobody_whatever_the_policy_was() -> None:
+    lonely = replace(evidence(Mode.MASTER, BACK), other_policy=True, tail_cut=True)
+    stands = replace(state(Mode.MASTER, BACK), isr=frozenset())
+    assert decide(M, config(BACK), stands, lonely, NOW, PARAMS).action is Action.OPEN
+
+
+@pytest.mark.parametrize(("connected", "caught_up"), [(True, False), (False, True)])
+def test_a_reader_serves_on_until_it_is_level_with_its_master(
+    connected: bool, caught_up: bool
+) -> None:
+    """It stops once the master has all; before that nobody could serve what it serves."""
+    for mode, f in (
+        (Mode.SLAVE_CONSUME, AT_WORK),
+        (Mode.SLAVE_CONSUME, {"held": True, "fresh": True, "lease_out": True}),
+        (Mode.HANDOVER, {"session": True, "fresh": True, "frozen": True}),
+    ):
+        known = evidence(mode, f)
+        known = replace(known, upstream_connected=connected, upstream_caught_up=caught_up)
+        assert decide(S, config(f), state(mode, f), known, NOW, PARAMS).action is Action.WAIT
+
+
+@pytest.mark.parametrize("needed", [1, 2, 3])
+def test_a_slave_claims_at_the_last_of_its_checks_and_a_lesser_one_long_after(needed: int) -> None:
+    """The most advanced has claimed by then, or is not able to; nobody waits for it for ever."""
+    params = replace(PARAMS, claim_checks=needed)
+    for rival, last in ((False, needed - 1), (True, 4 * needed)):
+        f = ALONE_NOW | {"rival": rival}
+        for checks in range(last + 2):
+            known = replace(evidence(Mode.MASTER, f), checks=checks)
+            action = decide(S, config(f), state(Mode.MASTER, f), known, NOW, params).action
+            assert action is (Action.CLAIM if checks >= last else Action.CHECK), (rival, checks)
+
+
+def test_who_may_not_serve_reads_neither_claims_nor_is_given_them_nor_waited_for() -> None:
+    f: Facts = CLAIMS | {"patient": False}
+    masked = [
+        replace(m, permission=Permission.WRITE) if m.id == S else m for m in config(f).members
+    ]
+    only = replace(config(f), members=tuple(masked))
+    known = evidence(Mode.MASTER, f)
+    longer = {**known.live, S: live(S, end=99)}
+    known = replace(known, live=longer)
+    assert decide(S, only, state(Mode.MASTER, f), known, NOW, PARAMS).action is Action.WAIT
+    assert decide(T, only, state(Mode.MASTER, f), known, NOW, PARAMS).action is Action.CLAIM
+    for both, action in ((True, Action.YIELD), (False, Action.WAIT)):
+        stopping: Facts = AT_WORK | {"stopping": True, "reader_heard": True, "t": both}
+        there = evidence(Mode.MASTER, stopping)
+        decision = decide(M, only, state(Mode.MASTER, stopping), there, NOW, PARAMS)
+        assert decision.action is action
+        assert decision.edit is None or decision.edit.reader == T
+
+
+def test_a_new_term_makes_nobody_in_sync_who_was_not() -> None:
+    """R6: a learner that is nearly level may lack what was acknowledged; it enters by its own
+    compare-and-set, when it has that."""
+    f: Facts = {"session": True, "fresh": True, "reader_heard": True, "t": True}
+    opened = edit_of(M, Mode.MASTER, f, Action.OPEN, isr=frozenset({T, U}))
+    assert opened.isr == {T}

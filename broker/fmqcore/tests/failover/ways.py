@@ -1,0 +1,78 @@
+"""Ways through the small world (`failover/world.py`): all of them, some at random, the way home."""
+
+import random
+
+from fmqcore.ids import Permission
+from fmqcore.tests.failover.events import successors
+from fmqcore.tests.failover.world import Protocol, World, broken, serves
+from fmqcore.zk.group_state import Mode
+
+
+def explore(start: World, p: Protocol, depth: int, limit: int) -> tuple[int, list[str]]:
+    """Breadth first: how many worlds, and the shortest way to a broken one (empty: none)."""
+    came: dict[World, tuple[World, str] | None] = {start: None}
+    frontier = [start]
+    for _ in range(depth):
+        following: list[World] = []
+        for w in frontier:
+            for label, after in successors(w, p):
+                if after in came:
+                    continue
+                came[after] = (w, label)
+                wrong = broken(after, p)
+                if wrong:
+                    return len(came), [*_way(came, after), wrong]
+                following.append(after)
+        frontier = following
+        if len(came) > limit or not frontier:
+            break
+    return len(came), []
+
+
+def _way(came: dict[World, tuple[World, str] | None], w: World) -> list[str]:
+    steps: list[str] = []
+    while (before := came[w]) is not None:
+        w, label = before
+        steps.append(label)
+    return steps[::-1]
+
+
+def walk(start: World, p: Protocol, seed: int, steps: int) -> tuple[World, list[str]]:
+    """At random: the world at the end, and the way if it was broken."""
+    chance = random.Random(seed)
+    w, way = start, list[str]()
+    for _ in range(steps):
+        choices = [c for c in successors(w, p) if c[1] != w]
+        if not choices:
+            break
+        label, w = chance.choice(choices)
+        way.append(label)
+        wrong = broken(w, p)
+        if wrong:
+            return w, [*way, wrong]
+    return w, []
+
+
+def heal(w: World, p: Protocol, rounds: int = 200) -> World:
+    """No more trouble; sessions of the dead end; every broker goes on, in turn."""
+    w = w._replace(cuts=0, crashes=0, moves=0)
+    for _ in range(rounds):
+        if w.zk.mode is Mode.MASTER and serves(w, w.zk.master, p) is Permission.FULL:
+            return w
+        before = w
+        for prefix in _ORDER:
+            for label, after in successors(w, p):
+                if label.startswith(prefix) and after != w:
+                    w = after
+                    break
+        if w == before:
+            return w
+    return w
+
+
+_ORDER = (
+    "restart", "mend", "expire", "remove", "announce", "link", "grant", "promise", "refused",
+    "ship", "in vain",
+    "land 0", "land 1", "land 2", "look 0", "decide 0", "look 1", "decide 1", "look 2", "decide 2",
+    "freeze", "send", "renew",
+)  # fmt: skip

@@ -1,0 +1,88 @@
+"""Recovery where things end: a cut at a segment's first byte, a reset that goes back, the last
+batch of a journal, and what a checkpoint remembers of it all."""
+
+import pytest
+
+from fmqcore.batch.header import BatchFault, BatchType
+from fmqcore.ids import Position
+from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from fmqcore.journal.index import SegmentIndex
+from fmqcore.journal.recovery import replay, survey
+from fmqcore.journal.scan import Blank, Cursor, Fault, Scan
+from fmqcore.journal.segments import MIN_SEGMENT, index_name, segment_name
+from fmqcore.journal.state import JournalState
+from fmqcore.policy import MIXED
+from fmqcore.tests.journal.writer import JournalWriter, sample
+
+P = Position
+
+
+@pytest.mark.parametrize("begins_anew", [0, MIN_SEGMENT, 5 * MIN_SEGMENT, 9 * MIN_SEGMENT])
+def test_a_reset_interrupted_drops_all_wherever_it_begins_anew(begins_anew: int) -> None:
+    """D5: it says that all from 0 on is void, also what lies above the place where it begins."""
+    writer = sample(base=3 * MIN_SEGMENT, batches=120)
+    at = P(begins_anew)
+    void = Checkpoint(at, at, P(7), 0, False, (), (), drop_from=P(0))
+    listing = [(name, len(data)) for name, data in writer.files().items()]
+    found = survey(listing, decode_checkpoint(encode_checkpoint(void)))
+    assert (found.segments, found.log_start, found.refusal) == ((), begins_anew, None)
+    assert sorted(found.leftovers) == sorted(name for name, _ in listing)
+    assert (found.durable_end, found.cut_at) == (begins_anew, None)
+
+
+def test_a_cut_at_the_first_byte_of_a_segment_removes_that_segment() -> None:
+    """What is cut is gone as a whole; nothing was torn, and the one before is sealed as it was."""
+    writer = sample(batches=120)
+    bases = list(writer.segments)
+    checkpoint = writer.checkpoint(drop_from=bases[2])
+    found = survey([(n, len(d)) for n, d in writer.files().items()], checkpoint)
+    assert [s.base for s in found.segments] == bases[:2]
+    assert segment_name(bases[2]) in found.leftovers
+    assert index_name(bases[1]) not in found.leftovers, "it is as good as before"
+    assert (found.durable_end, found.cut_at, found.refusal) == (bases[2], None, None)
+
+
+def test_all_below_the_newest_segment_is_durable_whatever_the_checkpoint_says() -> None:
+    """D2: a segment is synced before the next is begun; the checkpoint is from before that."""
+    writer = sample(batches=120)
+    first = next(h for h in writer.headers if h.type == BatchType.DATA)
+    listing = [(n, len(d)) for n, d in writer.files().items()]
+    for checkpoint in (None, writer.checkpoint(durable_end=first.end)):
+        assert survey(listing, checkpoint).durable_end == writer.last_base
+    assert survey(listing, writer.checkpoint()).durable_end == writer.end
+
+
+def test_a_journal_that_ends_with_a_control_batch_is_indexed_to_its_end() -> None:
+    writer = JournalWriter()
+    writer.open_epoch(1)
+    writer.data(7, 0, [b"v"])
+    writer.topic(7, "orders", 4)
+    data = bytes(writer.segments[P(0)])
+    index = SegmentIndex(P(0))
+    stop = replay(Scan(data + bytes(96), P(0), Cursor(P(0), 0)), JournalState(), index)
+    assert stop == Blank(writer.end)
+    assert index.end == writer.end
+
+
+def test_a_control_payload_that_nobody_knows_is_told_where_it_is() -> None:
+    class Deaf(JournalState):
+        def apply(self, header: object, payload: object) -> None:
+            """Takes in whatever a newer version may have written."""
+
+    writer = JournalWriter(state=Deaf())
+    bad = writer.append(BatchType.CONFIG, b"\x63\x00")
+    scan = Scan(bytes(writer.segments[P(0)]), P(0), Cursor(P(0), 0))
+    stop = replay(scan, JournalState())
+    assert isinstance(stop, Fault)
+    assert (stop.position, stop.fault) == (bad.position, BatchFault.CONTENT)
+
+
+@pytest.mark.parametrize("acked_under", [0, 1, 0xABCDE, MIXED])
+@pytest.mark.parametrize("flags", [False, True])
+def test_a_checkpoint_remembers_under_which_policy_was_acknowledged(
+    acked_under: int, flags: bool
+) -> None:
+    """F18: forgotten, a master would trust slaves by a policy under which nothing was promised."""
+    ends = P(1), P(2), P(3)
+    known = Checkpoint(*ends, 4, flags, (), lacks=flags, tail_cut=flags, acked_under=acked_under)
+    assert decode_checkpoint(encode_checkpoint(known)) == known

@@ -1,0 +1,237 @@
+"""SNAPs of one state, made again and again as a broker makes them: each is stored and settled, and
+must be what a replica that decodes it holds. Each test is about a line that nothing else needs."""
+
+import pytest
+
+from fmqcore.batch.offset_entry import MAX_RANGES, OffsetEntry, OffsetKey, encode_entry, tombstone
+from fmqcore.consume.offsets.table import ProgressTable
+from fmqcore.errors import Malformed, OutOfSequence, Overloaded, ProducerFenced
+from fmqcore.ids import Epoch, Offset, Position, TopicId
+from fmqcore.journal.producers import (
+    IDLE_MS,
+    KEPT_BATCHES,
+    MAX_PRODUCERS,
+    RETRY_MS,
+    ProducerTable,
+)
+from fmqcore.journal.segments import producer_room, snap_room
+from fmqcore.journal.state import TOMBSTONE_MS, JournalState
+from fmqcore.tests.journal.writer import JournalWriter
+
+T7 = TopicId(7)
+QUEUE = (T7, 0)
+KEYS = [OffsetKey(group, T7, 0) for group in ("a", "b", "c", "d")]
+A, B, C, D = KEYS
+
+
+def settled(state: JournalState, now_ms: int, max_bytes: int = 1 << 20) -> bytes:
+    """What a segment's change does: the SNAP is stored, and decodes to what goes on."""
+    snapshot = state.snapshot(now_ms, max_bytes)
+    state.settle(snapshot)
+    assert JournalState.from_snap(snapshot.payload) == state
+    return snapshot.payload
+
+
+def test_a_deleted_topic_takes_the_tombstones_of_its_progress_along() -> None:
+    """A tombstone's time without its entry is counted by the next SNAP, which nobody can read."""
+    writer = JournalWriter()
+    writer.topic(7, "orders", 4)
+    writer.offsets({A: tombstone(2), B: OffsetEntry(2, Offset(1))})
+    writer.topic(7, "orders", 0)
+    assert not writer.state.deleted_ms
+    settled(writer.state, writer.now_ms + 2 * TOMBSTONE_MS)
+    writer.topic(7, "orders", 4)  # the group has it back, and somebody reads it again
+    writer.offsets({A: OffsetEntry(3, Offset(1))})
+    settled(writer.state, writer.now_ms)
+
+
+def test_progress_that_comes_and_goes_between_two_snaps_is_told_in_order() -> None:
+    """As many entries as before, but others: one was deleted a day ago, another one is new."""
+    writer = JournalWriter()
+    writer.offsets({B: OffsetEntry(1, Offset(1)), C: tombstone(2)})
+    settled(writer.state, writer.now_ms)
+    settled(writer.state, writer.now_ms + 2 * TOMBSTONE_MS)
+    assert list(writer.state.offsets) == [B]
+    writer.offsets({A: OffsetEntry(1, Offset(5))})
+    snap = settled(writer.state, writer.now_ms)
+    assert list(JournalState.from_snap(snap).offsets) == [A, B], "ascending, whatever came when"
+    assert JournalState.from_snap(snap).to_snap(writer.now_ms) == snap
+
+
+def test_each_entry_of_a_batch_is_told_with_its_own_bytes() -> None:
+    """A SNAP is a join of the bytes that came in OFFSETS batches, of many entries mostly."""
+    writer = JournalWriter()
+    first = {key: OffsetEntry(n, Offset(10 * n)) for n, key in enumerate(KEYS, 1)}
+    writer.offsets(first)
+    assert JournalState.from_snap(writer.state.to_snap(0)).offsets == first
+    ranges = ((Offset(70), Offset(71)), (Offset(80), Offset(90)))
+    second = {D: OffsetEntry(9, Offset(60), ranges, 9), A: OffsetEntry(9, Offset(2))}
+    writer.offsets(second)
+    assert JournalState.from_snap(writer.state.to_snap(0)).offsets == first | second
+
+
+def test_a_tombstone_stays_for_a_day_after_the_last_deletion() -> None:
+    writer = JournalWriter()
+    writer.offsets({A: tombstone(2)})
+    writer.now_ms += TOMBSTONE_MS
+    again = writer.offsets({A: tombstone(5)})
+    settled(writer.state, again.store_ms + TOMBSTONE_MS)
+    assert writer.state.offsets == {A: tombstone(5)}
+
+
+@pytest.mark.parametrize("left_out", [0, 1, 3])
+def test_who_is_left_out_for_want_of_room_is_forgotten_here_too(left_out: int) -> None:
+    """Else master and slaves would answer a retry differently."""
+    writer = JournalWriter()
+    for producer in (1, 2, 3, 4):
+        writer.data(7, 0, [b"v"], producer_id=producer, base_sequence=0)
+    whole = len(writer.state.to_snap(writer.now_ms))
+    one = (whole - len(JournalState(writer.state.next_offsets).to_snap(writer.now_ms))) // 4
+    settled(writer.state, writer.now_ms, whole - left_out * one)
+    check = writer.state.check_sequence
+    known = [p for p in (1, 2, 3, 4) if check(p, 0, QUEUE, 0, 1) is not None]
+    assert known == [1, 2, 3, 4][left_out:]
+
+
+def test_a_producer_is_as_idle_as_its_newest_batch_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that sends every few hours is at work, though the oldest batch kept is days old."""
+    monkeypatch.setattr("fmqcore.journal.producers.IDLE_KEPT", 0)
+    writer = JournalWriter()
+    for sequence in range(3):
+        writer.now_ms += IDLE_MS
+        writer.data(7, 0, [b"v"], producer_id=5, base_sequence=sequence)
+    settled(writer.state, writer.now_ms)
+    assert writer.state.check_sequence(5, 0, QUEUE, 2, 1) is not None, "a retry is still known"
+
+
+def test_an_older_session_is_refused_also_with_its_first_batch() -> None:
+    """P7: it comes late, nothing of it was ever stored, and a newer session is at work."""
+    writer = JournalWriter()
+    writer.data(7, 0, [b"v"], producer_id=5, producer_epoch=4, base_sequence=8)
+    with pytest.raises(ProducerFenced):
+        writer.state.check_sequence(5, 3, QUEUE, 0, 1)
+    with pytest.raises(OutOfSequence):
+        writer.state.check_sequence(5, 4, QUEUE, 0, 1)
+
+
+def test_producers_are_equal_by_what_they_sent() -> None:
+    def one(count: int) -> JournalState:
+        writer = JournalWriter()
+        writer.data(7, 0, [b"v"] * count, producer_id=5, base_sequence=0)
+        return writer.state
+
+    assert one(2).producers == one(2).producers
+    assert one(2).producers != one(3).producers
+
+
+def test_progress_has_no_more_ranges_than_every_reader_takes() -> None:
+    def ranges(count: int) -> OffsetEntry:
+        done = tuple((Offset(2 * n + 1), Offset(2 * n + 2)) for n in range(count))
+        return OffsetEntry(1, Offset(0), done)
+
+    encode_entry(A, ranges(MAX_RANGES))
+    with pytest.raises(Malformed, match=f"at most {MAX_RANGES}"):
+        encode_entry(A, ranges(MAX_RANGES + 1))
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (JournalState(topics={T7: ("t", 0)}), "has not 1 to"),
+        (JournalState(topics={T7: ("t", 1025)}), "has not 1 to"),
+        (JournalState(epochs=[(Epoch(2), Position(0)), (Epoch(1), Position(8))]), "do not rise"),
+        (JournalState(epochs=[(Epoch(2), Position(0))] * 2), "do not rise"),
+    ],
+)
+def test_a_snap_that_says_what_cannot_be_is_malformed(state: JournalState, why: str) -> None:
+    with pytest.raises(Malformed, match=why):
+        JournalState.from_snap(state.to_snap(0))
+
+
+# ---- each table has its own room
+def test_progress_does_not_push_producers_out_of_snap() -> None:
+    """50 services read 50 topics of 16 queues each."""
+    state = JournalState()
+    writer = JournalWriter(state=state)
+    for producer in (1, 2):
+        writer.data(7, 0, [b"v"], producer_id=producer, base_sequence=0)
+    state.offsets = ProgressTable(
+        {
+            OffsetKey(f"{service:050}", TopicId(topic), queue): OffsetEntry(1, Offset(9), (), 1)
+            for service in range(50)
+            for topic in range(50)
+            for queue in range(16)
+        }
+    )
+    segment_bytes = 128 * 1024 * 1024
+    again = JournalState.from_snap(state.to_snap(writer.now_ms, *snap_room(segment_bytes)))
+    assert again.progress_bytes == state.progress_bytes > 3 << 20
+    for producer in (1, 2):
+        assert again.check_sequence(producer, 0, (TopicId(7), 0), 0, 1) is not None
+
+
+def test_a_full_table_of_producers_fits_its_room() -> None:
+    writer, state = JournalWriter(1 << 26), JournalState()
+    header = writer.data(7, 0, [b"v"], producer_id=1, base_sequence=0)
+    for producer in range(1, MAX_PRODUCERS + 1):
+        for sequence in range(KEPT_BATCHES):
+            state.producers.note(header._replace(producer_id=producer, base_sequence=sequence))
+    segment_bytes = 128 * 1024 * 1024
+    state.settle(state.snapshot(writer.now_ms, *snap_room(segment_bytes)))
+    assert (
+        len(state.producers) == MAX_PRODUCERS == state.producers.limit(producer_room(segment_bytes))
+    )
+    assert state.forgotten_producers == 0
+
+
+def test_a_new_producer_never_pushes_out_one_that_may_retry() -> None:
+    writer, table = JournalWriter(), ProducerTable(limit=3)
+    first, *_ = [
+        writer.data(7, 0, [b"v"], producer_id=producer, base_sequence=0) for producer in (1, 2, 3)
+    ]
+    for header in writer.headers[1:]:
+        table.note(header)
+    queue, now_ms, room = (TopicId(7), 0), first.store_ms, 1 << 20
+    with pytest.raises(Overloaded, match="at most 3 are remembered"):
+        table.require_room(4, queue, now_ms + RETRY_MS - 1, room)
+    table.require_room(3, queue, now_ms, room)  # it is known
+    table.require_room(0, queue, now_ms, room)  # it is not idempotent
+    table.require_room(4, queue, now_ms + RETRY_MS, room)
+    with pytest.raises(Overloaded, match="at most 2 are remembered"):
+        table.require_room(4, queue, now_ms, 2 * 180)
+    writer.now_ms += RETRY_MS
+    table.note(writer.data(7, 0, [b"v"], producer_id=4, base_sequence=0))
+    assert (len(table), table.forgotten) == (3, 1)
+    writer.now_ms += 2 * IDLE_MS
+    table.note(writer.data(7, 0, [b"v"], producer_id=5, base_sequence=0))
+    assert table.forgotten == 1, "one that is idle for a day is not missed"
+
+
+def test_what_a_snap_leaves_out_of_a_day_is_counted() -> None:
+    writer = JournalWriter()
+    for producer in range(1, 9):
+        writer.data(7, 0, [b"v"], producer_id=producer, base_sequence=0)
+    state = writer.state
+    state.settle(state.snapshot(writer.now_ms, 1 << 20, 300))
+    assert state.forgotten_producers == 8 - len(state.producers) > 0
+    forgotten = state.forgotten_producers
+    writer.roll()
+    assert state.forgotten_producers == forgotten, "a counter does not fall at a roll"
+
+
+def test_bytes_of_progress_follow_the_table() -> None:
+    state = JournalState()
+    writer = JournalWriter(state=state)
+    keys = [OffsetKey("billing", TopicId(topic), 0) for topic in (7, 8)]
+    writer.topic(7, "orders", 1)
+    writer.offsets(dict.fromkeys(keys, OffsetEntry(1, Offset(5), ((Offset(7), Offset(8)),))))
+    one = len(encode_entry(keys[0], state.offsets[keys[0]]))
+    assert state.progress_bytes == 2 * one
+    writer.offsets({keys[0]: OffsetEntry(2, Offset(9))})
+    assert state.progress_bytes == 2 * one - 16
+    writer.topic(7, "orders", 0)
+    assert state.progress_bytes == one
+    writer.offsets({keys[1]: tombstone(3)})
+    assert 0 < state.progress_bytes < one
+    state.settle(state.snapshot(writer.now_ms + 2 * IDLE_MS))
+    assert state.progress_bytes == 0

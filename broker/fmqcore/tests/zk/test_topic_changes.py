@@ -1,0 +1,71 @@
+"""How a topic may change: it grows, and nothing that holds messages goes."""
+
+from collections.abc import Callable
+
+import pytest
+
+from fmqcore.errors import InvalidArgument, NotFound
+from fmqcore.ids import MAX_QUEUES, GroupName, TopicId
+from fmqcore.zk.topic import TopicConfig, TopicGroup
+from fmqcore.zk.topic_changes import GroupChange, altered, closed, without
+
+G1, G2, G3 = map(GroupName, ("g1", "g2", "g3"))
+KNOWN = (G1, G2, G3)
+TOPIC = TopicConfig("orders", TopicId(7), (TopicGroup(G1, 4, 2), TopicGroup(G2, 8)))
+
+
+@pytest.mark.parametrize(
+    ("queues", "changes", "groups"),
+    [
+        (0, [], [(G1, 4, 2), (G2, 8, 1)]),
+        (8, [], [(G1, 8, 2), (G2, 8, 1)]),
+        (0, [GroupChange(G1)], [(G1, 4, 2), (G2, 8, 1)]),
+        (0, [GroupChange(G1, weight=0)], [(G1, 4, 0), (G2, 8, 1)]),
+        (0, [GroupChange(G1, 5)], [(G1, 5, 2), (G2, 8, 1)]),
+        (0, [GroupChange(G3)], [(G1, 4, 2), (G2, 8, 1), (G3, 8, 1)]),
+        (0, [GroupChange(G3, 1, 5)], [(G1, 4, 2), (G2, 8, 1), (G3, 1, 5)]),
+        (9, [GroupChange(G3, weight=0)], [(G1, 9, 2), (G2, 9, 1), (G3, 9, 0)]),
+    ],
+)
+def test_a_topic_grows(
+    queues: int, changes: list[GroupChange], groups: list[tuple[GroupName, int, int]]
+) -> None:
+    after = altered(TOPIC, queues, changes, KNOWN)
+    assert (after.name, after.id) == ("orders", 7)
+    assert after.groups == tuple(TopicGroup(*group) for group in groups)
+    assert altered(after, queues, changes, KNOWN) == after, "asked twice it is done once"
+
+
+@pytest.mark.parametrize(
+    ("queues", "changes", "said"),
+    [
+        (7, [], "8 queues in group g2, and never fewer"),
+        (0, [GroupChange(G1, 3)], "4 queues in group g1, and never fewer"),
+        (MAX_QUEUES + 1, [], "1 to"),
+        (0, [GroupChange(G3, 0)], "1 to"),
+        (0, [GroupChange(GroupName("g9"))], "there is no group 'g9'; there are: g1, g2, g3"),
+        (0, [GroupChange(G1), GroupChange(G1, 9)], "named twice"),
+        (0, [GroupChange(G1, weight=0), GroupChange(G2, weight=0)], "weight above 0"),
+    ],
+)
+def test_what_would_lose_messages_is_refused(
+    queues: int, changes: list[GroupChange], said: str
+) -> None:
+    with pytest.raises((InvalidArgument, NotFound), match=said):
+        altered(TOPIC, queues, changes, KNOWN)
+
+
+def test_a_group_is_closed_and_leaves() -> None:
+    assert closed(TOPIC, G2).groups == (TopicGroup(G1, 4, 2), TopicGroup(G2, 8, 0))
+    assert without(closed(TOPIC, G2), G2).groups == (TopicGroup(G1, 4, 2),)
+    assert without(TOPIC, G3) == closed(TOPIC, G3) == TOPIC
+
+
+@pytest.mark.parametrize("change", [closed, without])
+@pytest.mark.parametrize("other", [(), (TopicGroup(G1, 4, 0),), (TopicGroup(G1, 0),)])
+def test_the_only_group_that_takes_messages_stays(
+    change: Callable[[TopicConfig, GroupName], TopicConfig], other: tuple[TopicGroup, ...]
+) -> None:
+    topic = TopicConfig("orders", TopicId(7), (*other, TopicGroup(G2, 8)))
+    with pytest.raises(InvalidArgument, match="orders has no group besides g2 that takes"):
+        change(topic, G2)

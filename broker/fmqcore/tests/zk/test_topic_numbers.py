@@ -1,0 +1,110 @@
+"""Topic numbers after ZooKeeper lost some: each topic gets its own back, none is given twice."""
+
+from itertools import permutations
+
+import pytest
+
+from fmqcore.errors import Malformed
+from fmqcore.ids import TopicId
+from fmqcore.zk.topic import TopicConfig
+from fmqcore.zk.topic_numbers import (
+    Noted,
+    TopicNumbers,
+    conflict,
+    numbers_from_json,
+    numbers_to_json,
+)
+
+
+def noted(**topics: int) -> Noted:
+    return {TopicId(number): (name, 4) for name, number in topics.items()}
+
+
+def test_a_whole_zookeeper_is_left_as_it_is() -> None:
+    numbers = TopicNumbers(next_id=8)
+    assert numbers.claim(noted(orders=2, gone=7)) is numbers
+    assert numbers.take("audit") == (8, TopicNumbers(9))
+    assert numbers_to_json(numbers) == b'{"next_id": 8}'
+
+
+def test_each_lost_topic_gets_its_own_number_back() -> None:
+    numbers = TopicNumbers().claim(noted(salaries=1, orders=2))
+    orders, numbers = numbers.take("orders")
+    audit, numbers = numbers.take("audit")
+    salaries, numbers = numbers.take("salaries")
+    assert (orders, audit, salaries) == (2, 3, 1)
+    assert all(map(numbers.was_given, (1, 2, 3)))
+
+
+@pytest.mark.parametrize("order", [*permutations([noted(a=1), noted(b=2, c=5), noted(d=4)])])
+def test_journals_claim_in_any_order(order: tuple[Noted, ...]) -> None:
+    numbers = TopicNumbers()
+    for journal in order:
+        numbers = numbers.claim(journal)
+        numbers = numbers_from_json(numbers_to_json(numbers))
+    assert numbers.lost == {"a": 1, "b": 2, "c": 5, "d": 4}
+    assert numbers.next_id == 6
+    assert numbers.claim(order[0]) == numbers
+
+
+def test_an_older_backup_gives_back_what_came_after_it() -> None:
+    numbers = TopicNumbers(next_id=3).claim(noted(old=1, other=2, young=4))
+    assert numbers.lost == {"young": 4}
+    assert numbers.take("new")[0] == 5
+    assert not numbers.was_given(3)
+
+
+def test_a_name_with_two_lost_numbers_gets_the_newest() -> None:
+    journal = {TopicId(2): ("orders", 4), TopicId(5): ("orders", 4)}
+    numbers = TopicNumbers().claim(journal)
+    assert numbers.take("orders")[0] == 5
+    after = numbers.take("orders")[1].forget("orders", TopicId(5))
+    assert after.claim(journal) == after, "the older one does not come back"
+
+
+@pytest.mark.parametrize("order", [(2, 5), (5, 2)])
+def test_the_newest_counts_whichever_journal_claims_first(order: tuple[int, int]) -> None:
+    numbers = TopicNumbers()
+    for number in order:
+        numbers = numbers.claim(noted(orders=number))
+    assert numbers.take("orders")[0] == 5
+    assert [n for n in range(1, 7) if numbers.was_given(n)] == [2]
+
+
+def test_a_topic_deleted_after_that_gets_another_number() -> None:
+    number, numbers = TopicNumbers().claim(noted(orders=2)).take("orders")
+    assert number == numbers.take("orders")[0] == 2, "making it failed: the same number again"
+    assert numbers.forget("orders", TopicId(9)) is numbers, "not under its own number"
+    numbers = numbers.forget("orders", TopicId(2))
+    assert numbers.claim(noted(orders=2)).take("orders")[0] == 3
+
+
+def test_a_wished_number_is_given_unless_it_may_be_another_topics() -> None:
+    number, numbers = TopicNumbers().take("orders", wanted=5)
+    assert (number, numbers.take("audit", wanted=2)[0]) == (5, 2)
+    assert numbers.take("audit", wanted=5)[0] == 6
+    assert numbers.claim(noted(salaries=2)).take("audit", wanted=2)[0] == 6
+    assert numbers.claim(noted(salaries=2)).take("salaries", wanted=3)[0] == 2
+
+
+def test_two_journals_that_contradict_leave_the_number_to_the_first() -> None:
+    numbers = TopicNumbers().claim(noted(orders=2)).claim(noted(salaries=2))
+    assert numbers.lost == {"orders": 2}
+
+
+def test_a_number_that_the_journal_knows_for_another_name_conflicts() -> None:
+    topic = TopicConfig("orders", TopicId(1))
+    assert conflict(topic, noted(orders=1)) is None
+    assert conflict(topic, noted(salaries=2)) is None
+    why = str(conflict(topic, noted(salaries=1)))
+    assert "orders has the number 1, under which this journal holds messages of topic sal" in why
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"7", b"{", b'{"next_id": 3, "lost": [1]}', b'{"next_id": 3, "skipped": [[1]]}',
+     b'{"next_id": 3, "lost": {"a/b": 2}}'],
+)  # fmt: skip
+def test_garbage_does_not_decode(garbage: bytes) -> None:
+    with pytest.raises(Malformed):
+        numbers_from_json(garbage)

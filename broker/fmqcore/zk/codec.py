@@ -1,0 +1,53 @@
+"""What all ZooKeeper nodes share: a value with its version, JSON out, typed values in."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from fmqcore.errors import Malformed
+from fmqcore.names import is_name, no_name
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned(Generic[T]):
+    """A value as read from its node, with the node's version for compare-and-set; -1 = absent."""
+
+    value: T
+    version: int
+
+
+def dump_json(data: Mapping[str, Any]) -> bytes:
+    """Encode a node's JSON: sorted keys, no spaces."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+
+
+def read_text(value: Any) -> str:
+    """Return `value` if it is a string; raise `TypeError`."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
+
+
+def read_name(value: Any) -> str:
+    """Return `value` if it is a name (`fmqcore.names`); raise `TypeError` or `ValueError`."""
+    text = read_text(value)
+    if not is_name(text):
+        raise ValueError(no_name("group, broker or topic", text))
+    return text
+
+
+class Decoding:
+    """Turns what a bad document raises into one `Malformed`."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (KeyError, ValueError, TypeError, AttributeError)):
+            raise Malformed(f"{self._what} does not decode: {error!r}") from error

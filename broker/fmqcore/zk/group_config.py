@@ -1,0 +1,115 @@
+"""A group as configured: `groups/<g>/config`."""
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+
+from fmqcore.ids import BrokerId, GroupName, Permission
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts, mark_of
+from fmqcore.zk.codec import Decoding, dump_json, read_name, read_text
+
+
+class Removal(Enum):
+    """How far the removal of a group has come (`fmq cluster remove-group`)."""
+
+    NONE = ""
+    DRAINING = "draining"  # it takes no messages, and is read to its end
+    EMPTY = "empty"  # every message was consumed: its brokers may be stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One configured broker of a group; `permission` is the most it may ever serve."""
+
+    id: BrokerId
+    address: str  # host:port that clients and slaves dial
+    zone: str = ""
+    permission: Permission = Permission.FULL
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """A group as configured. `master`, in the node: who is wanted as master, one of `members`.
+
+    A broker's group store puts the acting master in its place (`acting`): all else reads that.
+    """
+
+    group: GroupName
+    master: BrokerId
+    members: tuple[Member, ...]
+    policy: AckPolicy = AckPolicy()
+    strict_takeover: bool = False  # a lost takeover record waits for a person
+    lost: BrokerId = BrokerId("")  # this master is lost for good: who is wanted may be promoted
+    removal: Removal = Removal.NONE
+
+    def member(self, broker: BrokerId) -> Member | None:
+        """The member of that name."""
+        return next((m for m in self.members if m.id == broker), None)
+
+    @property
+    def slaves(self) -> tuple[Member, ...]:
+        """All members but the master."""
+        return tuple(m for m in self.members if m.id != self.master)
+
+    @property
+    def policy_mark(self) -> int:
+        """By which the policy, and the slaves that it counts, are known again."""
+        return mark_of(self.policy, (m.zone for m in self.slaves))
+
+
+def config_to_json(config: GroupConfig) -> bytes:
+    """Encode a group's configuration."""
+    return dump_json(
+        {
+            "group": config.group,
+            "master": config.master,
+            "members": [
+                {"id": m.id, "address": m.address, "zone": m.zone, "permission": m.permission.name}
+                for m in config.members
+            ],
+            "policy": {
+                "flush": config.policy.flush.value,
+                "flush_interval_ms": config.policy.flush_interval_ms,
+                "counts": config.policy.counts.value,
+                "how_many": config.policy.how_many.value,
+                "strict": config.policy.strict,
+            },
+            "strict_takeover": config.strict_takeover,
+            **({"lost": config.lost} if config.lost else {}),
+            **({"removal": config.removal.value} if config.removal.value else {}),
+        }
+    )
+
+
+def config_from_json(raw: bytes) -> GroupConfig:
+    """Decode a group's configuration; raise `Malformed` saying which field."""
+    with Decoding("group config"):
+        data = json.loads(raw)
+        policy = data.get("policy", {})
+        config = GroupConfig(
+            group=GroupName(read_name(data["group"])),
+            master=BrokerId(read_name(data["master"])),
+            members=tuple(
+                Member(
+                    id=BrokerId(read_name(m["id"])),
+                    address=read_text(m["address"]),
+                    zone=read_text(m.get("zone", "")),
+                    permission=Permission[m.get("permission", "FULL")],
+                )
+                for m in data["members"]
+            ),
+            policy=AckPolicy(
+                flush=Flush(policy.get("flush", "fsync")),
+                flush_interval_ms=int(policy.get("flush_interval_ms", 1000)),
+                counts=SlaveCounts(policy.get("counts", "durable")),
+                how_many=HowMany(policy.get("how_many", "one")),
+                strict=bool(policy.get("strict", False)),
+            ),
+            strict_takeover=bool(data.get("strict_takeover", False)),
+            lost=BrokerId(read_text(data.get("lost", ""))),
+            removal=Removal(data.get("removal", "")),
+        )
+        ids = [m.id for m in config.members]
+        if config.master not in ids or len(set(ids)) < len(ids):
+            raise ValueError(f"master {config.master} must be one of the members, each named once")
+        return config

@@ -1,0 +1,114 @@
+"""The one truth of who serves a group: `groups/<g>/state` (DESIGN §6)."""
+
+import json
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from fmqcore.ids import BrokerId, Epoch, Position
+from fmqcore.zk.codec import Decoding, dump_json, read_text
+from fmqcore.zk.group_config import GroupConfig
+
+
+class Mode(Enum):
+    """Who serves a group (DESIGN §6)."""
+
+    NEW = "NEW"  # no master has ever opened an epoch
+    MASTER = "MASTER"
+    SLAVE_CONSUME = "SLAVE_CONSUME"
+    HANDOVER = "HANDOVER"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """The one truth of who serves a group.
+
+    `txn` is the writer's own token: after a connection loss it tells whether the write was ours.
+    `offsets` is the takeover record: a base64 OFFSETS payload, checkpointed by the reader.
+    `reader` is who serves (in HANDOVER: served) the reads: the master's own name in mode MASTER.
+    `served_end`: so much of the journal the readers of this takeover may have shown. In a MASTER
+    state it is not 0 only if the master opened its term without all of that.
+    `heir`: the incarnation of the reader to which the master gave its whole journal with the reads;
+    "" once anybody has claimed. `base`: not 0 from a claim of mastership until its term is opened:
+    the journal of `master` must have that epoch, or every member but `lost` be heard first.
+    `opened`: the newest term that a master opened; its journal has that epoch, for it was durable
+    there before it stood here. 0: not known, an older version wrote this.
+    """
+
+    mode: Mode = Mode.NEW
+    epoch: Epoch = Epoch(0)
+    master: BrokerId = BrokerId("")
+    reader: BrokerId = BrokerId("")
+    isr: frozenset[BrokerId] = frozenset()  # slaves in sync; the master is not in it
+    offsets: str = ""
+    sealed: bool = False  # `offsets` is the whole frozen record of a reader that handed over
+    degraded: bool = False  # the last return lost a takeover record's tail
+    why: str = ""  # the last change, for people
+    txn: str = ""
+    served_end: Position = Position(0)
+    heir: str = ""
+    base: Epoch = Epoch(0)
+    lost: BrokerId = BrokerId("")  # the master from which a promoted one took over
+    opened: Epoch = Epoch(0)
+
+
+def begun_again(state: GroupState) -> GroupState:
+    """A person decides to go on with what the journals hold now.
+
+    As if no term had been opened, but that the epochs go on, and the acting master stays: it opens
+    the next term once it has heard every member, if anybody's journal holds anything.
+    """
+    why = "a person let the group begin again with what its journals hold"
+    return GroupState(epoch=state.epoch, master=state.master, why=why)
+
+
+def acting(config: GroupConfig, state: GroupState) -> GroupConfig:
+    """The configuration with the acting master in the place of the wanted one."""
+    if state.master in ("", config.master):
+        return config
+    return replace(config, master=state.master)
+
+
+def state_to_json(state: GroupState) -> bytes:
+    """Encode a group's state."""
+    return dump_json(
+        {
+            "mode": state.mode.value,
+            "epoch": state.epoch,
+            "master": state.master,
+            "reader": state.reader,
+            "isr": sorted(state.isr),
+            "offsets": state.offsets,
+            "served_end": state.served_end,
+            "heir": state.heir,
+            "base": state.base,
+            "lost": state.lost,
+            "opened": state.opened,
+            "sealed": state.sealed,
+            "degraded": state.degraded,
+            "why": state.why,
+            "txn": state.txn,
+        }
+    )
+
+
+def state_from_json(raw: bytes) -> GroupState:
+    """Decode a group's state; raise `Malformed` saying which field."""
+    with Decoding("group state"):
+        data = json.loads(raw)
+        return GroupState(
+            mode=Mode(data["mode"]),
+            epoch=Epoch(int(data["epoch"])),
+            master=BrokerId(read_text(data.get("master", ""))),
+            reader=BrokerId(read_text(data.get("reader", ""))),
+            isr=frozenset(BrokerId(read_text(b)) for b in data.get("isr", ())),
+            offsets=read_text(data.get("offsets", "")),
+            served_end=Position(int(data.get("served_end", 0))),
+            heir=read_text(data.get("heir", "")),
+            base=Epoch(int(data.get("base", 0))),
+            lost=BrokerId(read_text(data.get("lost", ""))),
+            opened=Epoch(int(data.get("opened", 0))),
+            sealed=bool(data.get("sealed", False)),
+            degraded=bool(data.get("degraded", False)),
+            why=read_text(data.get("why", "")),
+            txn=read_text(data.get("txn", "")),
+        )

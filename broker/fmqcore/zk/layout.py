@@ -1,0 +1,48 @@
+"""Where what lies in ZooKeeper: one function a node (DESIGN §6). Pure."""
+
+from fmqcore.ids import BrokerId, GroupName
+
+
+def cluster_root(cluster: str) -> str:
+    """All that belongs to one cluster."""
+    return f"/fmq/{cluster}"
+
+
+def groups_node(cluster: str) -> str:
+    """Its children are the groups."""
+    return f"{cluster_root(cluster)}/groups"
+
+
+def group_node(cluster: str, group: GroupName) -> str:
+    """One group; holds config, state and live."""
+    return f"{groups_node(cluster)}/{group}"
+
+
+def config_node(cluster: str, group: GroupName) -> str:
+    """The group's `GroupConfig`."""
+    return f"{group_node(cluster, group)}/config"
+
+
+def state_node(cluster: str, group: GroupName) -> str:
+    """The group's `GroupState`."""
+    return f"{group_node(cluster, group)}/state"
+
+
+def live_node(cluster: str, group: GroupName) -> str:
+    """Its children are the ephemeral nodes of the group's live brokers."""
+    return f"{group_node(cluster, group)}/live"
+
+
+def live_broker_node(cluster: str, group: GroupName, broker: BrokerId) -> str:
+    """One broker's `LiveBroker`."""
+    return f"{live_node(cluster, group)}/{broker}"
+
+
+def topics_node(cluster: str) -> str:
+    """Its data gives the next topic id; its children are the topics."""
+    return f"{cluster_root(cluster)}/topics"
+
+
+def topic_node(cluster: str, topic: str) -> str:
+    """One `TopicConfig`."""
+    return f"{topics_node(cluster)}/{topic}"

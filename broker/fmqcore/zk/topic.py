@@ -1,0 +1,66 @@
+"""A topic and the groups that hold its queues: `topics/<t>`."""
+
+import json
+from dataclasses import dataclass
+from itertools import takewhile
+
+from fmqcore.ids import GroupName, TopicId
+from fmqcore.zk.codec import Decoding, dump_json, read_name
+
+
+@dataclass(frozen=True, slots=True)
+class TopicGroup:
+    """A group that holds queues of a topic. Weight 0: no new messages, still read."""
+
+    group: GroupName
+    queues: int
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """A topic: its number, and which groups hold how many queues of it."""
+
+    name: str
+    id: TopicId
+    groups: tuple[TopicGroup, ...] = ()
+
+    def queues_in(self, group: GroupName) -> int:
+        """Queues that `group` holds of it; 0 if none."""
+        return next((g.queues for g in self.groups if g.group == group), 0)
+
+    def queues_before(self, group: GroupName) -> int | None:
+        """Queues in the groups that are listed before `group`; None if no other one has any."""
+        if all(g.group == group or not g.queues for g in self.groups):
+            return None
+        before = takewhile(lambda g: g.group != group, self.groups)
+        return sum(g.queues for g in before)
+
+
+def topic_to_json(topic: TopicConfig) -> bytes:
+    """Encode a topic."""
+    return dump_json(
+        {
+            "name": topic.name,
+            "id": topic.id,
+            "groups": [
+                {"group": g.group, "queues": g.queues, "weight": g.weight} for g in topic.groups
+            ],
+        }
+    )
+
+
+def topic_from_json(raw: bytes) -> TopicConfig:
+    """Decode a topic; raise `Malformed` saying which field."""
+    with Decoding("topic"):
+        data = json.loads(raw)
+        return TopicConfig(
+            name=read_name(data["name"]),
+            id=TopicId(int(data["id"])),
+            groups=tuple(
+                TopicGroup(
+                    GroupName(read_name(g["group"])), int(g["queues"]), int(g.get("weight", 1))
+                )
+                for g in data["groups"]
+            ),
+        )

@@ -1,0 +1,144 @@
+"""Which topic numbers ZooKeeper has given, and which the journals show that it does not know. Pure.
+
+The numbers stand in the topics node as JSON: `next_id`, and, only after ZooKeeper lost what it
+had (its data was removed, or an older backup was restored), `skipped` and `lost`:
+
+    {"next_id": 8, "skipped": [[1, 3]], "lost": {"orders": 2}}
+
+A number is never given to two topics. Every broker compares the numbers in its journal with this
+node before it serves (`claim`). A number that this ZooKeeper has not given belongs to a topic that
+was lost: the count goes past it, and a topic of that name that is made again gets it back (`take`).
+Numbers that the count went past without giving them are `skipped`: the journal of another group may
+still claim them.
+
+A version of FMQ that does not know `skipped` and `lost` drops them when it makes a topic. The count
+stays, so no number is given twice; a lost topic then gets a new number.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from fmqcore.errors import Malformed, UnknownTopic
+from fmqcore.ids import TopicId
+from fmqcore.names import is_name
+from fmqcore.zk.topic import TopicConfig
+
+Noted = Mapping[TopicId, tuple[str, int]]
+"""The topics that a journal holds: number -> (name, queues)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNumbers:
+    """`next_id`: the next number. `skipped`: ranges [first, end) below it that were not given.
+
+    `lost`: topics that a journal holds and this ZooKeeper does not know, with their numbers.
+    """
+
+    next_id: int = 1
+    skipped: tuple[tuple[int, int], ...] = ()
+    lost: Mapping[str, TopicId] = field(default_factory=dict)
+
+    def was_given(self, number: int) -> bool:
+        """Tell whether this ZooKeeper gave that number to a topic."""
+        return number < self.next_id and not any(a <= number < b for a, b in self.skipped)
+
+    def claim(self, noted: Noted) -> "TopicNumbers":
+        """With the topics of a journal whose numbers this ZooKeeper has not given.
+
+        A name with several such numbers was deleted and made again: the newest one counts.
+        """
+        numbers = self
+        taken = {number: name for name, number in self.lost.items()}
+        for number, (name, _) in sorted(noted.items()):
+            if numbers.was_given(number) or taken.get(number, name) != name:
+                continue
+            numbers = numbers._past(number)
+            taken[number] = name
+            known = numbers.lost.get(name, number)
+            newest, older = max(known, number), min(known, number)
+            skipped = _without(numbers.skipped, older) if older < newest else numbers.skipped
+            numbers = replace(numbers, skipped=skipped, lost={**numbers.lost, name: newest})
+        return numbers
+
+    def take(self, name: str, wanted: int = 0) -> tuple[TopicId, "TopicNumbers"]:
+        """The number for a topic of that name that is to be made.
+
+        Its own number, if the journals show one; else `wanted`, the number that it is known to have
+        had, unless it may be another topic's; else the next one.
+        """
+        number: int | None = self.lost.get(name)
+        if number is None and wanted and not self.was_given(wanted):
+            number = None if wanted in self.lost.values() else wanted
+        if number is None:
+            return TopicId(self.next_id), replace(self, next_id=self.next_id + 1)
+        # Kept in `lost`: if making the topic fails after this, the next try gets the same number.
+        past = self._past(number)
+        own = TopicId(number)
+        return own, replace(
+            past, skipped=_without(past.skipped, number), lost={**self.lost, name: own}
+        )
+
+    def forget(self, name: str, number: TopicId) -> "TopicNumbers":
+        """That topic is being deleted: one of its name that is made later is another topic.
+
+        One that stood under a number which is not its own may still get its own back.
+        """
+        if self.lost.get(name) != number:
+            return self
+        lost = {other: n for other, n in self.lost.items() if other != name}
+        return replace(self, skipped=_without(self.skipped, number), lost=lost)
+
+    def _past(self, number: int) -> "TopicNumbers":
+        if number < self.next_id:
+            return self
+        return replace(
+            self, next_id=number + 1, skipped=(*self.skipped, (self.next_id, number + 1))
+        )
+
+
+def conflict(topic: TopicConfig, noted: Noted) -> UnknownTopic | None:
+    """Why this journal must not serve that topic under its number; None: it may."""
+    known = noted.get(topic.id)
+    if known is None or known[0] == topic.name:
+        return None
+    return UnknownTopic(
+        f"topic {topic.name} has the number {topic.id}, under which this journal holds messages of "
+        f"topic {known[0]}: ZooKeeper was lost or restored from an older backup; delete topic "
+        f"{topic.name} and make it again, it gets another number then"
+    )
+
+
+def numbers_to_json(numbers: TopicNumbers) -> bytes:
+    """Encode; a ZooKeeper that lost nothing has only `next_id`."""
+    data: dict[str, object] = {"next_id": numbers.next_id}
+    if numbers.skipped:
+        data["skipped"] = [list(each) for each in numbers.skipped]
+    if numbers.lost:
+        data["lost"] = dict(sorted(numbers.lost.items()))
+    return json.dumps(data).encode()
+
+
+def numbers_from_json(raw: bytes) -> TopicNumbers:
+    """Decode; an empty node (made as a parent) counts from 1. Raises `Malformed`."""
+    if not raw:
+        return TopicNumbers()
+    try:
+        data = json.loads(raw)
+        lost = {str(name): TopicId(int(n)) for name, n in data.get("lost", {}).items()}
+        if not all(map(is_name, lost)):
+            raise ValueError("a lost topic has no valid name")
+        skipped = tuple((int(a), int(b)) for a, b in data.get("skipped", ()))
+        return TopicNumbers(int(data["next_id"]), skipped, lost)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Malformed(f"topic numbers do not decode: {error!r}") from error
+
+
+def _without(ranges: Iterable[tuple[int, int]], number: int) -> tuple[tuple[int, int], ...]:
+    pieces: list[tuple[int, int]] = []
+    for first, end in ranges:
+        if first <= number < end:
+            pieces += [(first, number), (number + 1, end)]
+        else:
+            pieces.append((first, end))
+    return tuple((a, b) for a, b in pieces if a < b)

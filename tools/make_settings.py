@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqclient.settings import ConsumerSettings, ProducerSettings
-from fmqoperator.resources.settings import BrokerTuning
+from fmqoperator.api.settings import BrokerTuning
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "settings.md"

@@ -1,4 +1,12 @@
-"""The operator: a custom resource becomes a group of brokers (DESIGN §10).
+r"""The operator: a custom resource becomes a group of brokers (DESIGN §10).
 
-Pure: `resources`, `crd`, `seen`, `actions`, `objects`, `plan`, `status`. The shell is in `shell`.
+    api     the custom resources as typed values; their schemas and CRDs
+    core    pure: observation -> facts -> plan (actions) and status
+    shell   observe, ask the core, act, write the status
+
+    shell.keeper -> shell.observe -> core.observation -> core.plan -> core.actions -> shell.apply
+                                                      \-> core.status -> shell
+
+The core reads no clock and does no I/O (import-linter checks it). Reading order: `api.group`,
+`core.observation`, `core.facts`, `core.plan`, `core.steps`, then `shell.groups`.
 """

@@ -17,8 +17,11 @@ from typing import Final, NamedTuple
 
 import yaml
 
-from fmqoperator.resources import GROUP, VERSION, BrokerGroup, BrokerJob, Json, Part, Topic
-from fmqoperator.schema import structural
+from fmqoperator.api.base import GROUP, VERSION, Json, Part
+from fmqoperator.api.group import BrokerGroup
+from fmqoperator.api.job import BrokerJob
+from fmqoperator.api.schema import structural
+from fmqoperator.api.topic import Topic
 
 MAX_BYTES: Final = 200_000
 

@@ -1,16 +1,16 @@
-"""The operator's shell: it observes, asks the pure half what to do, does it, writes the status.
+"""The operator's shell: it observes, asks the core what to do, does it, writes the status.
 
 | file | what it is |
 |---|---|
 | `process.py` | the process: options, signals, the order of start and stop |
-| `lease.py` | which of two replicas works: a real Lease (`election.py` decides, pure) |
+| `lease.py`, `election.py` | which of two replicas works: a real Lease, decided purely |
 | `handlers.py`, `cache.py` | kopf: what changed wakes a worker; nothing is annotated |
-| `relist.py` | what went while a watch was broken is told to kopf as deleted |
-| `keeper.py` | one worker for each custom resource: look, act, tell, again |
-| `groups.py`, `topics.py`, `jobs.py` | what a round is: observe → plan → apply → status |
-| `observe.py`, `bodies.py` | what is seen of one group, as `fmqoperator.seen` |
+| `relist.py` | what went while a watch was broken is given to kopf as deleted |
+| `keeper.py` | one worker for each custom resource: observe, act, report, again |
+| `groups.py`, `topics.py`, `jobs.py` | one round: observe, plan, apply, status |
+| `observe.py`, `decoding.py` | one group at one moment, as `fmqoperator.core.observation` |
 | `apply.py`, `events.py` | the actions of a plan, one by one |
-| `zookeeper.py`, `brokers.py` | the two other places that are looked at |
+| `zookeeper.py`, `brokers.py` | the two other places that are observed |
 | `kube.py` | the one door to Kubernetes' API |
 | `pages.py` | health and metrics |
 """

@@ -11,7 +11,9 @@ from typing import assert_never
 import structlog
 
 from fmqcore.errors import FmqError
-from fmqoperator.actions import (
+from fmqoperator.api.group import BrokerGroup
+from fmqoperator.api.parts import Reclaim
+from fmqoperator.core.actions import (
     Action,
     ApplyChild,
     ChangeAnnotation,
@@ -25,12 +27,10 @@ from fmqoperator.actions import (
     RestartPod,
     Tell,
 )
-from fmqoperator.contest import Contests, Key, words
-from fmqoperator.objects import names
-from fmqoperator.objects.drift import drifted
-from fmqoperator.resources import BrokerGroup
-from fmqoperator.resources.parts import Reclaim
-from fmqoperator.seen import Failure
+from fmqoperator.core.children import names
+from fmqoperator.core.children.drift import drifted
+from fmqoperator.core.observation import Failure
+from fmqoperator.core.write_conflicts import Contests, Key, words
 from fmqoperator.shell.events import Events
 from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
 from fmqoperator.shell.zookeeper import Ensembles

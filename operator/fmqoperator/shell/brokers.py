@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from fmqcore.ids import BrokerId, Epoch, Permission, Position
-from fmqoperator.seen import Answer, Periods, Replica
-from fmqoperator.shell.times import wall_ms
+from fmqoperator.core.observation import Answer, Periods, Replica
+from fmqoperator.shell.clock import wall_ms
 from fmqport.methods import STATUS
 from fmqport.transport import Connection, Transport, TransportError
 from fmqproto.v1 import admin_pb2

@@ -7,9 +7,9 @@ not in the cluster either, as of the newest event. Until then nothing is known.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from fmqoperator.objects import names
-from fmqoperator.seen import Claim, Node, Pod
-from fmqoperator.shell.bodies import claim_of, class_of, pod_of
+from fmqoperator.core.children import names
+from fmqoperator.core.observation import Claim, Node, Pod
+from fmqoperator.shell.decoding import claim_of, class_of, pod_of
 
 Key = tuple[str, str]
 """Namespace and name of a BrokerGroup."""

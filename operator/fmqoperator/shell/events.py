@@ -1,8 +1,8 @@
 """Events on the custom resources: what the operator decided, once and not again and again.
 
-What is news, `told.py` says. Nothing waits for an Event for long: the API server may keep them in
-a store of their own, which is away or slow while all else works. Leaves Events in the cluster,
-which forgets them by itself.
+What is news, `core/event_dedup.py` says. Nothing waits for an Event for long: the API server may
+keep them in a store of their own, which is away or slow while all else works. Leaves Events in the
+cluster, which forgets them by itself.
 """
 
 import asyncio
@@ -11,9 +11,9 @@ from typing import Final, Literal
 
 import structlog
 
+from fmqoperator.core.event_dedup import Told
+from fmqoperator.shell.clock import utc_text
 from fmqoperator.shell.kube import NAMESPACE_ENDS, Json, Kube, KubeError
-from fmqoperator.shell.times import utc_text
-from fmqoperator.told import Told
 
 _log = structlog.get_logger()
 _LONGEST: Final = 1000  # bytes; the API server refuses what is longer than 1024

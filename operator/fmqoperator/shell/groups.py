@@ -11,26 +11,26 @@ from pydantic import ValidationError
 
 from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.ids import BrokerId
-from fmqoperator.actions import Requeue
-from fmqoperator.facts import outdated
-from fmqoperator.objects import names
-from fmqoperator.outlook import outlook
-from fmqoperator.plan import plan
-from fmqoperator.resources import BrokerGroup, read_group
-from fmqoperator.resources.base import MAX_BROKERS
-from fmqoperator.resources.parts import Reclaim
-from fmqoperator.seen import Failure, Observation
+from fmqoperator.api.base import MAX_BROKERS
+from fmqoperator.api.group import BrokerGroup, read_group
+from fmqoperator.api.parts import Reclaim
+from fmqoperator.core.actions import Requeue
+from fmqoperator.core.children import names
+from fmqoperator.core.desired_config import conflict
+from fmqoperator.core.event_dedup import OLD_DEFINITION
+from fmqoperator.core.facts import outdated
+from fmqoperator.core.observation import Failure, Observation
+from fmqoperator.core.outlook import outlook
+from fmqoperator.core.plan import plan
+from fmqoperator.core.restart_turns import OWN, holding, is_same_cluster, updating
+from fmqoperator.core.status.group import status
 from fmqoperator.shell.apply import Applier, Failed
+from fmqoperator.shell.clock import wall_ms
 from fmqoperator.shell.keeper import RESYNC_S, Key, Outcome
 from fmqoperator.shell.kube import Json
 from fmqoperator.shell.observe import Observer
-from fmqoperator.shell.times import wall_ms
 from fmqoperator.shell.unreadable import told_unreadable
 from fmqoperator.shell.zookeeper import Ensemble
-from fmqoperator.status import status
-from fmqoperator.told import OLD_DEFINITION
-from fmqoperator.turns import OWN, holding, is_same_cluster, updating
-from fmqoperator.wanted import conflict
 
 _log = structlog.get_logger()
 _OLD_S: Final = 10.0  # an API server may be slow: what stops a broker is done by a newer look

@@ -12,9 +12,9 @@ from typing import Any
 
 import kopf
 
-from fmqoperator.objects.names import GROUP_LABEL, JOB_LABEL, PART_OF
-from fmqoperator.shell.bodies import node_of
+from fmqoperator.core.children.names import GROUP_LABEL, JOB_LABEL, PART_OF
 from fmqoperator.shell.cache import CHILDREN, SPARK, Cache
+from fmqoperator.shell.decoding import node_of
 from fmqoperator.shell.keeper import Keeper, Key
 from fmqoperator.shell.kube import credentials
 

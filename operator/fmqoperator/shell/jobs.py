@@ -6,20 +6,21 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from fmqoperator.actions import Action, ApplyChild, DeleteChild, Requeue, Tell
-from fmqoperator.job_objects import is_of
-from fmqoperator.jobs import JobSeen, job_status, plan_job
-from fmqoperator.objects.names import JOB_LABEL
-from fmqoperator.resources import BrokerGroup, BrokerJob, read_group
-from fmqoperator.seen import Defaults, Failure
-from fmqoperator.shell.bodies import job_pod_of
+from fmqoperator.api.group import BrokerGroup, read_group
+from fmqoperator.api.job import BrokerJob
+from fmqoperator.core.actions import Action, ApplyChild, DeleteChild, Requeue, Tell
+from fmqoperator.core.children.names import JOB_LABEL
+from fmqoperator.core.event_dedup import lasting
+from fmqoperator.core.jobs.objects import is_of
+from fmqoperator.core.jobs.plan import JobSeen, job_status, plan_job
+from fmqoperator.core.observation import Defaults, Failure
 from fmqoperator.shell.cache import Cache
+from fmqoperator.shell.clock import wall_ms
+from fmqoperator.shell.decoding import job_pod_of
 from fmqoperator.shell.events import Events
 from fmqoperator.shell.keeper import RESYNC_S, Key, Outcome
 from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
-from fmqoperator.shell.times import wall_ms
 from fmqoperator.shell.unreadable import told_unreadable
-from fmqoperator.told import lasting
 
 Children = Mapping[tuple[str, str], Json]
 _OF_JOB: Final = "batch.kubernetes.io/controller-uid"

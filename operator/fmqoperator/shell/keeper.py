@@ -14,11 +14,11 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from fmqcore.errors import FmqError
-from fmqoperator.seen import Failure
+from fmqoperator.core.event_dedup import counted, old_definition
+from fmqoperator.core.observation import Failure
+from fmqoperator.core.status.group import patch, undated, worth_writing
+from fmqoperator.shell.clock import wall_ms
 from fmqoperator.shell.kube import NAMESPACE_ENDS, Json, Kube, KubeError, Ref
-from fmqoperator.shell.times import wall_ms
-from fmqoperator.status import patch, undated, worth_writing
-from fmqoperator.told import counted, old_definition
 
 _log = structlog.get_logger()
 

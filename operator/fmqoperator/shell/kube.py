@@ -14,7 +14,7 @@ import aiohttp
 import kopf
 
 from fmqcore.errors import Unavailable
-from fmqoperator.objects import names
+from fmqoperator.core.children import names
 
 Json = dict[str, Any]
 

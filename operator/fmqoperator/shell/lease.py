@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 import structlog
 
 from fmqcore.errors import Unavailable
+from fmqoperator.shell.clock import utc_text
 from fmqoperator.shell.election import (
     Sight,
     next_step,
@@ -21,7 +22,6 @@ from fmqoperator.shell.election import (
     still_mine,
 )
 from fmqoperator.shell.kube import Json, Kube, KubeError, Ref
-from fmqoperator.shell.times import utc_text
 
 _log = structlog.get_logger()
 _LOOK_S = 2.0

@@ -1,4 +1,4 @@
-"""Observe: all that is known of one group at one moment, as `fmqoperator.seen.Observation`.
+"""Observe one group: all that is known at one moment, as one `Observation`.
 
 The cluster comes from kopf's watches, the rest is asked now: ZooKeeper, then the brokers, each for
 a few seconds at most. What does not answer is not known, and said so.
@@ -11,14 +11,22 @@ from typing import Final
 
 from fmqcore.errors import FmqError, Malformed
 from fmqcore.ids import BrokerId
-from fmqoperator.objects import names
-from fmqoperator.resources import BrokerGroup
-from fmqoperator.seen import Answer, Defaults, Failure, InZooKeeper, Observation, Pod, PodPhase
-from fmqoperator.shell.bodies import last_check, why_not_made
+from fmqoperator.api.group import BrokerGroup
+from fmqoperator.core.children import names
+from fmqoperator.core.observation import (
+    Answer,
+    Defaults,
+    Failure,
+    InZooKeeper,
+    Observation,
+    Pod,
+    PodPhase,
+)
 from fmqoperator.shell.brokers import Brokers
 from fmqoperator.shell.cache import Cache
+from fmqoperator.shell.clock import wall_ms
+from fmqoperator.shell.decoding import last_check, why_not_made
 from fmqoperator.shell.kube import Kube, KubeError
-from fmqoperator.shell.times import wall_ms
 from fmqoperator.shell.zookeeper import Ensembles
 
 _EVENTS_S: Final = 2.0  # they may lie in a store of their own, which is away while all else works

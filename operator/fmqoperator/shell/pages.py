@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from fmqoperator import figures
+from fmqoperator.core.status import metrics as figures
 from fmqoperator.shell.keeper import Keeper
 from fmqport.web import MakePage, Page
 

@@ -19,9 +19,8 @@ import structlog
 
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
 from fmqcore.version import VERSION
-from fmqoperator.seen import Defaults
+from fmqoperator.core.observation import Defaults
 from fmqoperator.shell.apply import Applier
-from fmqoperator.shell.blind import Blindness
 from fmqoperator.shell.brokers import Brokers
 from fmqoperator.shell.cache import Cache
 from fmqoperator.shell.events import Events
@@ -32,6 +31,7 @@ from fmqoperator.shell.keeper import Keeper
 from fmqoperator.shell.kube import Kube
 from fmqoperator.shell.lease import Lease, LeaseLost, held
 from fmqoperator.shell.logs import log_everything
+from fmqoperator.shell.missing_rights import Blindness
 from fmqoperator.shell.observe import Observer
 from fmqoperator.shell.pages import Pages
 from fmqoperator.shell.relist import notice_who_is_missing

@@ -8,19 +8,12 @@ import structlog
 from pydantic import ValidationError
 
 from fmqcore.errors import FmqError, Malformed
-from fmqoperator.actions import Requeue, Tell
-from fmqoperator.resources import Topic
-from fmqoperator.resources.parts import Reclaim
-from fmqoperator.seen import Failure
-from fmqoperator.shell.cache import Cache
-from fmqoperator.shell.events import Events
-from fmqoperator.shell.keeper import RESYNC_S, Key, Outcome
-from fmqoperator.shell.kube import Json
-from fmqoperator.shell.times import wall_ms
-from fmqoperator.shell.unreadable import told_unreadable
-from fmqoperator.shell.zookeeper import Ensembles
-from fmqoperator.told import lasting
-from fmqoperator.topics import (
+from fmqoperator.api.parts import Reclaim
+from fmqoperator.api.topic import Topic
+from fmqoperator.core.actions import Requeue, Tell
+from fmqoperator.core.event_dedup import lasting
+from fmqoperator.core.observation import Failure
+from fmqoperator.core.topics.plan import (
     CreateTopic,
     PutTopic,
     TopicSeen,
@@ -31,6 +24,13 @@ from fmqoperator.topics import (
     plan_topic,
     topic_status,
 )
+from fmqoperator.shell.cache import Cache
+from fmqoperator.shell.clock import wall_ms
+from fmqoperator.shell.events import Events
+from fmqoperator.shell.keeper import RESYNC_S, Key, Outcome
+from fmqoperator.shell.kube import Json
+from fmqoperator.shell.unreadable import told_unreadable
+from fmqoperator.shell.zookeeper import Ensembles
 
 _log = structlog.get_logger()
 _LEAVE_S: Final = 2.0

@@ -2,11 +2,11 @@
 
 from pydantic import ValidationError
 
-from fmqoperator.let_alone import unreadable
+from fmqoperator.core.status.unreconciled import unreadable
+from fmqoperator.shell.clock import wall_ms
 from fmqoperator.shell.events import Events
 from fmqoperator.shell.keeper import Outcome
 from fmqoperator.shell.kube import Json
-from fmqoperator.shell.times import wall_ms
 
 
 async def told_unreadable(events: Events, body: Json, error: ValidationError) -> Outcome:

@@ -21,7 +21,7 @@ from fmqcore.zk.group_config import GroupConfig, config_from_json, config_to_jso
 from fmqcore.zk.group_state import GroupState, state_from_json
 from fmqcore.zk.live_broker import LiveBroker, live_from_json
 from fmqcore.zk.topic import TopicConfig, topic_from_json, topic_to_json
-from fmqoperator.seen import InZooKeeper
+from fmqoperator.core.observation import InZooKeeper
 from fmqport.coordination import BadVersion, NodeExists, NoNode, SessionState
 from fmqport.group_nodes import create_group, delete_group
 from fmqport.topic_ids import forget_topic_id, next_topic_id

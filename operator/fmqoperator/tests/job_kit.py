@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from fmqoperator.actions import ApplyChild
-from fmqoperator.jobs import JobSeen, plan_job
-from fmqoperator.resources import BrokerJob
-from fmqoperator.seen import Claim, Defaults, Pod, PodPhase
+from fmqoperator.api.job import BrokerJob
+from fmqoperator.core.actions import ApplyChild
+from fmqoperator.core.jobs.plan import JobSeen, plan_job
+from fmqoperator.core.observation import Claim, Defaults, Pod, PodPhase
 from fmqoperator.tests.samples import group
 
 ARCHIVE = {"topics": ["orders", "bills"], "claim": "lake"}

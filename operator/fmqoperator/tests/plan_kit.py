@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from fmqoperator.actions import Action, PutGroupConfig, Requeue, RestartPod, Tell
-from fmqoperator.seen import PodPhase
+from fmqoperator.core.actions import Action, PutGroupConfig, Requeue, RestartPod, Tell
+from fmqoperator.core.observation import PodPhase
 from fmqoperator.tests.world import World
 
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fmqoperator.resources import BrokerGroup
-from fmqoperator.seen import Defaults
+from fmqoperator.api.group import BrokerGroup
+from fmqoperator.core.observation import Defaults
 
 DEFAULTS = Defaults(broker_image="fmq-broker:test")
 

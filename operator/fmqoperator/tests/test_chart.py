@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fmqoperator.resources import BrokerGroup
+from fmqoperator.api.group import BrokerGroup
 from fmqoperator.shell.process import Options
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -2,10 +2,11 @@
 
 import pytest
 
-from fmqoperator.resources import RESTART, Json
+from fmqoperator.api.base import Json
+from fmqoperator.api.group import RESTART
+from fmqoperator.core.restart_turns import is_same_cluster
 from fmqoperator.tests.plan_kit import restarts
 from fmqoperator.tests.world import running
-from fmqoperator.turns import is_same_cluster
 
 
 def test_group_waits_for_its_cluster_and_says_for_whom() -> None:

@@ -10,8 +10,8 @@ import yaml
 
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqoperator import crd
-from fmqoperator.resources.group import HOSTS
-from fmqoperator.resources.settings import DEFAULTS, BrokerTuning
+from fmqoperator.api.group import HOSTS
+from fmqoperator.api.settings import DEFAULTS, BrokerTuning
 from fmqoperator.tests.crd_cases import CASES
 from fmqport.zk.hosts import check_address
 

@@ -12,18 +12,18 @@ import yaml
 
 from fmqcore.ids import BrokerId
 from fmqoperator import crd
-from fmqoperator.job_objects import job_object
-from fmqoperator.objects import children
-from fmqoperator.objects.drift import drifted
-from fmqoperator.resources import BrokerJob
-from fmqoperator.status import patch
+from fmqoperator.api.job import BrokerJob
+from fmqoperator.core.children.drift import drifted
+from fmqoperator.core.children.group import children
+from fmqoperator.core.event_dedup import old_definition
+from fmqoperator.core.jobs.objects import job_object
+from fmqoperator.core.status.group import patch
 from fmqoperator.tests.apiserver import ApiServer, Refused, api_server, programs
 from fmqoperator.tests.crd_cases import CASES, Case, body
 from fmqoperator.tests.plan_kit import lose_master
 from fmqoperator.tests.samples import DEFAULTS, group
 from fmqoperator.tests.test_chart import CHART
 from fmqoperator.tests.world import running
-from fmqoperator.told import old_definition
 
 pytestmark = [
     pytest.mark.processes,

@@ -2,8 +2,8 @@
 
 import json
 
-from fmqoperator.objects.drift import drifted
-from fmqoperator.seen import HASH
+from fmqoperator.core.children.drift import drifted
+from fmqoperator.core.observation import HASH
 from fmqoperator.tests.test_objects import made
 
 

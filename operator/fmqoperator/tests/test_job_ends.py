@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from fmqoperator.actions import DeleteChild, Requeue, Tell
-from fmqoperator.job_objects import brokers_of
-from fmqoperator.jobs import JobPod, JobSeen, job_status, plan_job
-from fmqoperator.seen import Claim, Failure
+from fmqoperator.core.actions import DeleteChild, Requeue, Tell
+from fmqoperator.core.jobs.objects import brokers_of
+from fmqoperator.core.jobs.plan import JobPod, JobSeen, job_status, plan_job
+from fmqoperator.core.observation import Claim, Failure
 from fmqoperator.tests.job_kit import SPARKY, job, made, seen
 
 # ---- what came of it

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from fmqoperator.actions import Requeue, Tell
-from fmqoperator.job_objects import brokers_of
-from fmqoperator.jobs import job_status, plan_job
-from fmqoperator.seen import Pod, PodPhase
+from fmqoperator.api.times import of_text
+from fmqoperator.core.actions import Requeue, Tell
+from fmqoperator.core.jobs.objects import brokers_of
+from fmqoperator.core.jobs.plan import job_status, plan_job
+from fmqoperator.core.observation import Pod, PodPhase
 from fmqoperator.tests.job_kit import ARCHIVE, SPARKY, arguments, container, job, made, seen
 from fmqoperator.tests.samples import group
-from fmqoperator.times import of_text
 
 # ---- what is made
 

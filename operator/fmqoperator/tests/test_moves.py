@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fmqcore.ids import BrokerId
-from fmqoperator.moves import successors, why_not
+from fmqoperator.core.switchovers import successors, why_not
 from fmqoperator.tests.world import running
 
 

@@ -9,11 +9,12 @@ import yaml
 
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqcore.ids import BrokerId
-from fmqoperator.objects import children, names
-from fmqoperator.objects.drift import drifted
-from fmqoperator.objects.quantities import amount, bytes_of, equal_quantities
-from fmqoperator.resources import RESTART
-from fmqoperator.seen import HASH, Defaults
+from fmqoperator.api.group import RESTART
+from fmqoperator.core.children import names
+from fmqoperator.core.children.drift import drifted
+from fmqoperator.core.children.group import children
+from fmqoperator.core.children.quantities import amount, bytes_of, equal_quantities
+from fmqoperator.core.observation import HASH, Defaults
 from fmqoperator.tests.samples import DEFAULTS, group
 
 

@@ -7,12 +7,12 @@ import pytest
 
 from fmqcore.ids import BrokerId, Epoch, Permission
 from fmqcore.zk.group_state import Mode
-from fmqoperator.outages import UNHEARD_MS
-from fmqoperator.resources import SWITCHOVER
-from fmqoperator.seen import Answer
-from fmqoperator.status import status
+from fmqoperator.api.group import SWITCHOVER
+from fmqoperator.api.times import as_text
+from fmqoperator.core.observation import Answer
+from fmqoperator.core.status.group import status
+from fmqoperator.core.status.outages import UNHEARD_MS
 from fmqoperator.tests.world import World, running
-from fmqoperator.times import as_text
 
 
 def kill_master(made: World) -> None:

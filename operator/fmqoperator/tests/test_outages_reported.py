@@ -7,10 +7,10 @@ import pytest
 
 from fmqcore.ids import BrokerId, Epoch
 from fmqcore.zk.group_state import Mode
-from fmqoperator.seen import Periods
+from fmqoperator.api.times import as_text
+from fmqoperator.core.observation import Periods
 from fmqoperator.tests.test_outages import kill_master
 from fmqoperator.tests.world import World, running
-from fmqoperator.times import as_text
 
 
 def serving(made: World) -> None:

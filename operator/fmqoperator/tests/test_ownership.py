@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from fmqoperator.actions import ApplyChild, OwnClaim
-from fmqoperator.outlook import outlook
-from fmqoperator.plan import plan
-from fmqoperator.seen import Claim
-from fmqoperator.status import status
+from fmqoperator.core.actions import ApplyChild, OwnClaim
+from fmqoperator.core.observation import Claim
+from fmqoperator.core.outlook import outlook
+from fmqoperator.core.plan import plan
+from fmqoperator.core.status.group import status
 from fmqoperator.tests.world import World, running
 
 DELETE = {"onDelete": "Delete"}

@@ -7,15 +7,10 @@ import pytest
 
 from fmqcore.ids import BrokerId, Epoch
 from fmqcore.zk.group_state import GroupState, Mode
-from fmqoperator.actions import (
-    ApplyChild,
-    DeleteChild,
-    PutGroupConfig,
-    RestartPod,
-)
-from fmqoperator.plan import plan
-from fmqoperator.resources import RESTART, SWITCHOVER
-from fmqoperator.seen import Observation, PodPhase
+from fmqoperator.api.group import RESTART, SWITCHOVER
+from fmqoperator.core.actions import ApplyChild, DeleteChild, PutGroupConfig, RestartPod
+from fmqoperator.core.observation import Observation, PodPhase
+from fmqoperator.core.plan import plan
 from fmqoperator.tests.plan_kit import (
     kinds,
     restarts,

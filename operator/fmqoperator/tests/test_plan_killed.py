@@ -13,16 +13,17 @@ import pytest
 
 from fmqcore.ids import BrokerId, Permission
 from fmqcore.zk.group_state import Mode
-from fmqoperator import facts, moves
-from fmqoperator.actions import PutGroupConfig, Requeue, RestartPod
-from fmqoperator.plan import plan
-from fmqoperator.resources import SWITCHOVER
-from fmqoperator.seen import Defaults, Observation
-from fmqoperator.status import status
+from fmqoperator.api.group import SWITCHOVER
+from fmqoperator.core import facts
+from fmqoperator.core import switchovers as moves
+from fmqoperator.core.actions import PutGroupConfig, Requeue, RestartPod
+from fmqoperator.core.observation import Defaults, Observation
+from fmqoperator.core.plan import plan
+from fmqoperator.core.plan_types import Hold
+from fmqoperator.core.status.group import status
 from fmqoperator.tests.plan_kit import lose_master, members, restarts
 from fmqoperator.tests.test_plan_safety import check
 from fmqoperator.tests.world import World, running
-from fmqoperator.words import Hold
 
 
 @dataclass(frozen=True, slots=True)

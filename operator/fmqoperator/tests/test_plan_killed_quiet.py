@@ -12,9 +12,9 @@ from typing import Any, Final
 import pytest
 
 from fmqcore.zk.group_state import Mode
-from fmqoperator.actions import Requeue
-from fmqoperator.plan import plan
-from fmqoperator.resources import FENCE, RESTART
+from fmqoperator.api.group import FENCE, RESTART
+from fmqoperator.core.actions import Requeue
+from fmqoperator.core.plan import plan
 from fmqoperator.tests.plan_kit import members, restarts
 from fmqoperator.tests.test_plan_safety import check
 from fmqoperator.tests.world import World, running

@@ -7,9 +7,9 @@ import pytest
 
 from fmqcore.ids import BrokerId, Position
 from fmqcore.zk.group_state import Mode
-from fmqoperator.outlook import outlook
-from fmqoperator.outlook import replicas as to_run
-from fmqoperator.seen import Node, PodPhase
+from fmqoperator.core.observation import Node, PodPhase
+from fmqoperator.core.outlook import outlook
+from fmqoperator.core.outlook import replicas as to_run
 from fmqoperator.tests.plan_kit import lose_master, members, replicas
 from fmqoperator.tests.world import World, running
 

@@ -6,10 +6,10 @@ import pytest
 
 from fmqcore.ids import BrokerId, Epoch
 from fmqcore.zk.group_state import Mode
-from fmqoperator.actions import PutGroupConfig, RemoveAnnotation, Requeue, Tell
-from fmqoperator.plan import plan
-from fmqoperator.resources import SWITCHOVER
-from fmqoperator.seen import Defaults, Node, PodPhase
+from fmqoperator.api.group import SWITCHOVER
+from fmqoperator.core.actions import PutGroupConfig, RemoveAnnotation, Requeue, Tell
+from fmqoperator.core.observation import Defaults, Node, PodPhase
+from fmqoperator.core.plan import plan
 from fmqoperator.tests.plan_kit import (
     budget,
     kinds,

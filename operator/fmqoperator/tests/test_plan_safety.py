@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from fmqcore.ids import BrokerId, Permission
 from fmqcore.zk.group_state import Mode
-from fmqoperator import facts
-from fmqoperator.actions import (
+from fmqoperator.api.group import FENCE, RESTART, SWITCHOVER, PromotionPolicy
+from fmqoperator.core import facts
+from fmqoperator.core.actions import (
     Action,
     ApplyChild,
     DeleteChild,
@@ -23,13 +24,11 @@ from fmqoperator.actions import (
     PutGroupConfig,
     RestartPod,
 )
-from fmqoperator.objects.quantities import amount
-from fmqoperator.plan import plan
-from fmqoperator.promotion import gone_since_ms
-from fmqoperator.resources import FENCE, RESTART, SWITCHOVER
-from fmqoperator.resources.group import PromotionPolicy
-from fmqoperator.seen import Node, Observation, PodPhase
-from fmqoperator.status import status
+from fmqoperator.core.children.quantities import amount
+from fmqoperator.core.observation import Node, Observation, PodPhase
+from fmqoperator.core.plan import plan
+from fmqoperator.core.promotion import gone_since_ms
+from fmqoperator.core.status.group import status
 from fmqoperator.tests.world import World, running
 
 # ---- what must never be

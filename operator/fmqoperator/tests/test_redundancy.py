@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fmqoperator.status import status
+from fmqoperator.core.status.group import status
 from fmqoperator.tests.test_chart import CHART
 from fmqoperator.tests.world import running
 

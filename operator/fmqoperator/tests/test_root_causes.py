@@ -7,9 +7,9 @@ import pytest
 
 from fmqcore.ids import BrokerId
 from fmqcore.zk.group_state import Mode
-from fmqoperator.resources import SWITCHOVER
-from fmqoperator.seen import Failure, Observation, PodPhase
-from fmqoperator.status import status
+from fmqoperator.api.group import SWITCHOVER
+from fmqoperator.core.observation import Failure, Observation, PodPhase
+from fmqoperator.core.status.group import status
 from fmqoperator.tests.world import World, running
 
 IMAGE = "image new:2 cannot be pulled: look at spec.image and spec.imagePullSecrets"

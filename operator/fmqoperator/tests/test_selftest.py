@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fmqoperator.selftest import unready_reason
+from fmqoperator.shell.selftest import unready_reason
 
 
 def body(ready: str = "True", observed: int = 2, **spec: Any) -> dict[str, Any]:

@@ -6,14 +6,14 @@ import pytest
 
 from fmqcore.ids import BrokerId
 from fmqcore.zk.group_state import Mode
-from fmqoperator.actions import Tell
-from fmqoperator.plan import plan
-from fmqoperator.resources import FENCE, SWITCHOVER
-from fmqoperator.seen import Observation
-from fmqoperator.status import status
+from fmqoperator.api.group import FENCE, SWITCHOVER
+from fmqoperator.api.times import as_text
+from fmqoperator.core.actions import Tell
+from fmqoperator.core.observation import Observation
+from fmqoperator.core.plan import plan
+from fmqoperator.core.status.group import status
 from fmqoperator.tests.plan_kit import lose_master
 from fmqoperator.tests.world import World, running
-from fmqoperator.times import as_text
 
 
 def progress(made: World) -> str:

@@ -7,14 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from fmqoperator.objects.names import GROUP_LABEL
-from fmqoperator.objects.spark_application import (
-    SPARK_API,
-    application_name,
-    spark_application,
-)
-from fmqoperator.resources.job import BrokerJob
-from fmqoperator.seen import Defaults
+from fmqoperator.api.job import BrokerJob
+from fmqoperator.core.children.names import GROUP_LABEL
+from fmqoperator.core.jobs.spark_application import SPARK_API, application_name, spark_application
+from fmqoperator.core.observation import Defaults
 from fmqoperator.tests.samples import group
 
 BROKERS = ["g1-0", "g1-1"]

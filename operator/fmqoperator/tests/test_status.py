@@ -8,17 +8,11 @@ from pydantic import ValidationError
 
 from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.zk.group_state import Mode
-from fmqoperator.actions import RestartPod
-from fmqoperator.let_alone import unreadable
-from fmqoperator.resources import BrokerGroup
-from fmqoperator.seen import Answer, Failure, PodPhase, Replica
-from fmqoperator.status import (
-    COALESCE_MS,
-    SEEN_MS,
-    patch,
-    status,
-    worth_writing,
-)
+from fmqoperator.api.group import BrokerGroup
+from fmqoperator.core.actions import RestartPod
+from fmqoperator.core.observation import Answer, Failure, PodPhase, Replica
+from fmqoperator.core.status.group import COALESCE_MS, SEEN_MS, patch, status, worth_writing
+from fmqoperator.core.status.unreconciled import unreadable
 from fmqoperator.tests.world import World, running, world
 
 

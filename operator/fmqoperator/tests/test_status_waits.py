@@ -6,8 +6,9 @@ import pytest
 
 from fmqcore.ids import BrokerId
 from fmqcore.zk.group_state import Mode
-from fmqoperator.resources import SWITCHOVER, Json
-from fmqoperator.status import status
+from fmqoperator.api.base import Json
+from fmqoperator.api.group import SWITCHOVER
+from fmqoperator.core.status.group import status
 from fmqoperator.tests.world import World, running
 
 

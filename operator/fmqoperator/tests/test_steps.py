@@ -9,17 +9,18 @@ from fmqcore.ids import BrokerId, Epoch, Position
 from fmqcore.policy import HowMany, SlaveCounts
 from fmqcore.zk.group_state import GroupState, Mode
 from fmqcore.zk.live_broker import LiveBroker
-from fmqoperator import facts, moves, wanted
-from fmqoperator.actions import PutGroupConfig, RestartPod, Tell
-from fmqoperator.plan import plan
-from fmqoperator.promotion import Wait, is_lost, promotion
-from fmqoperator.resources import FENCE
-from fmqoperator.resources.group import Promotion
-from fmqoperator.seen import Answer, Node, Observation, Pod, PodPhase
-from fmqoperator.status import status
-from fmqoperator.steps import next_step
+from fmqoperator.api.group import FENCE, Promotion
+from fmqoperator.core import desired_config as wanted
+from fmqoperator.core import facts
+from fmqoperator.core import switchovers as moves
+from fmqoperator.core.actions import PutGroupConfig, RestartPod, Tell
+from fmqoperator.core.observation import Answer, Node, Observation, Pod, PodPhase
+from fmqoperator.core.plan import plan
+from fmqoperator.core.plan_types import Hold, Move, Restart
+from fmqoperator.core.promotion import Wait, is_lost, promotion
+from fmqoperator.core.status.group import status
+from fmqoperator.core.steps import next_step
 from fmqoperator.tests.world import running
-from fmqoperator.words import Hold, Move, Restart
 
 NOBODY = BrokerId("")
 M, S1, S2 = BrokerId("g1-0"), BrokerId("g1-1"), BrokerId("g1-2")

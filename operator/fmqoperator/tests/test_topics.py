@@ -8,10 +8,10 @@ import pytest
 from fmqcore.ids import GroupName, TopicId
 from fmqcore.zk.codec import Versioned
 from fmqcore.zk.topic import TopicConfig, TopicGroup
-from fmqoperator.actions import Requeue, Tell
-from fmqoperator.resources import Topic
-from fmqoperator.seen import Failure
-from fmqoperator.topics import (
+from fmqoperator.api.topic import Topic
+from fmqoperator.core.actions import Requeue, Tell
+from fmqoperator.core.observation import Failure
+from fmqoperator.core.topics.plan import (
     CALM_MS,
     CreateTopic,
     DeleteTopic,

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from fmqcore.ids import BrokerId
-from fmqoperator import volumes
-from fmqoperator.actions import GrowClaim, Requeue, RestartPod, Tell
-from fmqoperator.objects import children
-from fmqoperator.plan import plan
-from fmqoperator.seen import Claim, Observation
-from fmqoperator.status import status
+from fmqoperator.core.actions import GrowClaim, Requeue, RestartPod, Tell
+from fmqoperator.core.children import volumes
+from fmqoperator.core.children.group import children
+from fmqoperator.core.observation import Claim, Observation
+from fmqoperator.core.plan import plan
+from fmqoperator.core.status.group import status
 from fmqoperator.tests.plan_kit import restarts, told
 from fmqoperator.tests.samples import DEFAULTS, group
 from fmqoperator.tests.world import World, running

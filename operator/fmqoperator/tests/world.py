@@ -15,7 +15,9 @@ from fmqcore.zk.codec import Versioned
 from fmqcore.zk.group_config import GroupConfig
 from fmqcore.zk.group_state import GroupState, Mode
 from fmqcore.zk.live_broker import LiveBroker
-from fmqoperator.actions import (
+from fmqoperator.api.base import Json
+from fmqoperator.api.group import RESTART, BrokerGroup
+from fmqoperator.core.actions import (
     Action,
     ApplyChild,
     ChangeAnnotation,
@@ -29,10 +31,8 @@ from fmqoperator.actions import (
     RestartPod,
     Tell,
 )
-from fmqoperator.objects import names
-from fmqoperator.plan import plan
-from fmqoperator.resources import RESTART, BrokerGroup, Json
-from fmqoperator.seen import (
+from fmqoperator.core.children import names
+from fmqoperator.core.observation import (
     Answer,
     Claim,
     Defaults,
@@ -45,7 +45,8 @@ from fmqoperator.seen import (
     PodPhase,
     Replica,
 )
-from fmqoperator.status import status
+from fmqoperator.core.plan import plan
+from fmqoperator.core.status.group import status
 from fmqoperator.tests.samples import group
 
 

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fmqcore.errors import Unavailable
-from fmqoperator.actions import (
+from fmqoperator.core.actions import (
     Action,
     ApplyChild,
     ChangeAnnotation,
@@ -20,8 +20,8 @@ from fmqoperator.actions import (
     RestartPod,
     Tell,
 )
-from fmqoperator.contest import MOST
-from fmqoperator.seen import HASH
+from fmqoperator.core.observation import HASH
+from fmqoperator.core.write_conflicts import MOST
 from fmqoperator.shell.apply import Applier, Failed
 from fmqoperator.shell.kube import KubeError, Ref, is_ours
 from fmqoperator.tests.samples import group

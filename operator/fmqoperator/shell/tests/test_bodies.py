@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from fmqoperator.job_ends import JobPod
-from fmqoperator.resources.job import Verdict
-from fmqoperator.seen import Check, Claim, Node, Pod, PodPhase
-from fmqoperator.shell.bodies import (
+from fmqoperator.api.job import Verdict
+from fmqoperator.core.jobs.results import JobPod
+from fmqoperator.core.observation import Check, Claim, Node, Pod, PodPhase
+from fmqoperator.shell.decoding import (
     claim_of,
     job_pod_of,
     last_check,

@@ -1,7 +1,7 @@
 """What a broker says of itself, as the planner knows it."""
 
 from fmqcore.ids import BrokerId, Epoch, Permission, Position
-from fmqoperator.seen import Answer, Periods, Replica
+from fmqoperator.core.observation import Answer, Periods, Replica
 from fmqoperator.shell.brokers import answer_of
 from fmqproto.v1.admin_pb2 import ReplicaStatus, ServedPeriods, StatusReply
 

@@ -9,7 +9,8 @@ import pytest
 
 from fmqcore.errors import InvalidArgument, Unavailable
 from fmqcore.ids import BrokerId
-from fmqoperator.seen import Claim, Defaults, Failure, InZooKeeper, Observation
+from fmqoperator.core.event_dedup import old_definition
+from fmqoperator.core.observation import Claim, Defaults, Failure, InZooKeeper, Observation
 from fmqoperator.shell import groups
 from fmqoperator.shell.apply import Applier, Failed
 from fmqoperator.shell.groups import Groups
@@ -17,7 +18,6 @@ from fmqoperator.shell.keeper import Key, Outcome
 from fmqoperator.shell.observe import Observer
 from fmqoperator.tests.samples import group
 from fmqoperator.tests.world import running
-from fmqoperator.told import old_definition
 
 KEY = Key("BrokerGroup", "shop", "g1")
 _THERE = {"data-g1-0": Claim("data-g1-0")}

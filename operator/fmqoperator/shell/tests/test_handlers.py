@@ -13,7 +13,7 @@ from kopf._cogs.structs.references import Resource, Selector
 from kopf._core.reactor import observation
 
 from fmqcore.ids import BrokerId
-from fmqoperator.objects import children
+from fmqoperator.core.children.group import children
 from fmqoperator.shell import handlers
 from fmqoperator.shell.handlers import Patience, kopf_settings
 from fmqoperator.tests.job_kit import SPARKY, job, made, seen

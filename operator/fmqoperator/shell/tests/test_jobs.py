@@ -2,7 +2,7 @@
 
 from typing import Any, cast
 
-from fmqoperator.seen import Claim, Defaults, Pod, PodPhase
+from fmqoperator.core.observation import Claim, Defaults, Pod, PodPhase
 from fmqoperator.shell.cache import Cache
 from fmqoperator.shell.events import Events
 from fmqoperator.shell.jobs import Jobs

@@ -10,11 +10,11 @@ from unittest.mock import Mock
 import pytest
 from structlog.testing import capture_logs
 
-from fmqoperator.seen import Failure
+from fmqoperator.core.event_dedup import lasting
+from fmqoperator.core.observation import Failure
 from fmqoperator.shell import keeper
 from fmqoperator.shell.keeper import Keeper, Key, Outcome
 from fmqoperator.shell.kube import NAMESPACE_ENDS, Json, Kube, KubeError, Ref
-from fmqoperator.told import lasting
 
 A, B = Key("BrokerGroup", "ns", "a"), Key("BrokerGroup", "ns", "b")
 

@@ -8,10 +8,10 @@ import pytest
 
 from fmqcore.errors import Unavailable
 from fmqcore.zk.group_state import state_from_json
-from fmqoperator import judge
-from fmqoperator.actions import Tell
-from fmqoperator.plan import plan
-from fmqoperator.seen import Defaults, InZooKeeper
+from fmqoperator.core.actions import Tell
+from fmqoperator.core.observation import Defaults, InZooKeeper
+from fmqoperator.core.plan import plan
+from fmqoperator.core.status import conditions as judge
 from fmqoperator.shell import observe
 from fmqoperator.shell.brokers import Brokers
 from fmqoperator.shell.cache import Cache

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from fmqcore.zk.group_state import Mode
-from fmqoperator.resources import RESTART
-from fmqoperator.seen import Failure, Observation
+from fmqoperator.api.group import RESTART
+from fmqoperator.core.observation import Failure, Observation
 from fmqoperator.shell.apply import Applier
 from fmqoperator.shell.cache import Cache
 from fmqoperator.shell.groups import Groups

@@ -1,0 +1,364 @@
+"""BrokerGroup: one master and its slaves, as declared. Pure.
+
+The group is named as the resource is; its brokers are its pods: `<name>-0`, `<name>-1`, ...
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, ValidationError
+
+from fmqcore.policy import Flush, HowMany, SlaveCounts
+from fmqoperator.api.base import (
+    API_VERSION,
+    MAX_BROKERS,
+    NO_TWICE,
+    BrokerName,
+    DnsLabel,
+    Metadata,
+    ObjectName,
+    Part,
+    list_map,
+    rules,
+)
+from fmqoperator.api.parts import (
+    NetworkPolicy,
+    PodTemplate,
+    Resources,
+    Scheduling,
+    Service,
+    Storage,
+)
+from fmqoperator.api.settings import BrokerTuning
+from fmqoperator.api.status import BrokerGroupStatus
+from fmqoperator.api.times import is_moment
+
+SWITCHOVER: Final = "fmq.io/switchover"
+"""Annotation: a broker's name, `any`, or nothing: it becomes master once; then it is removed."""
+
+FENCE: Final = "fmq.io/fence"
+"""Annotation: brokers that must serve nothing, separated by commas, or `all`."""
+
+RESTART: Final = "fmq.io/restart"
+"""Annotation: any text; a new one restarts all brokers, one by one."""
+
+NAME_MAX: Final = 40
+_SERVICE: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"  # RFC 1035, as Services' names are
+_LABEL: Final = r"[A-Za-z0-9-]{1,63}"
+_V6: Final = r"\[[0-9A-Fa-f:.]{2,45}\]"  # an IPv6 address
+_HOST: Final = rf"({_LABEL}(\.{_LABEL})*\.?|{_V6}):[0-9]{{1,5}}"
+_NODE: Final = r"[A-Za-z0-9._-]*[A-Za-z0-9_-][A-Za-z0-9._-]*"  # not `.`, not `..`
+HOSTS: Final = rf"^{_HOST}(,{_HOST})*(/{_NODE})*/?$"
+
+_PATH: Final = "({}.connect + '/').replace('//', '/').split('/', 2)[1]"
+"""In CEL: what follows the hosts; with a slash at its end or not is the same."""
+
+
+def _without_pattern(schema: dict[str, Any]) -> None:
+    """A rule says it in words."""
+    del schema["pattern"]
+
+
+class ZooKeeper(Part):
+    """Where the cluster's ZooKeeper is."""
+
+    model_config = rules(
+        (
+            f"self.connect.matches(r'{HOSTS}')",
+            "zookeeper.connect: host:port of each server, separated by commas, and a /path after "
+            "the last one or none: zk-0.zk:2181,zk-1.zk:2181,zk-2.zk:2181/fmq",
+        ),
+        (
+            f"{_PATH.format('self')} == {_PATH.format('oldSelf')}",
+            "zookeeper.connect: the path after the hosts cannot be changed, the group's state is "
+            "there; make a new BrokerGroup, or copy the nodes and delete this one with its "
+            "volumes kept",
+        ),
+    )
+
+    connect: str = Field(
+        pattern=HOSTS,
+        json_schema_extra=_without_pattern,
+        max_length=512,
+        description="host:port of each server, separated by commas (an IPv6 address in brackets); "
+        "a /path after the last one keeps all that is FMQ's below it.",
+    )
+
+
+class Policy(Part):
+    """What an acknowledged message has survived."""
+
+    model_config = rules(
+        (
+            "!self.strict || self.howMany == 'all'",
+            "policy.strict asks for every configured slave: set policy.howMany to all, or leave "
+            "strict out",
+        ),
+    )
+
+    flush: Flush = Field(
+        default=Flush.FSYNC,
+        description="When the master itself counts: once written to the page cache (os-cache), "
+        "the same with an fsync every flushIntervalMs (interval), or once on the disk (fsync).",
+    )
+    flush_interval_ms: int = Field(
+        default=1000, ge=1, le=3_600_000, description="Between two fsyncs, with flush: interval."
+    )
+    slave_counts: SlaveCounts = Field(
+        default=SlaveCounts.DURABLE, description="When a slave counts: sent, received or durable."
+    )
+    how_many: HowMany = Field(
+        default=HowMany.ONE,
+        description="How many slaves must count: none, one, majority (of all brokers), all (in "
+        "sync), or zones (one in the master's zone and one in another: two brokers in each of two "
+        "zones, for a master that is alone in its zone takes no messages).",
+    )
+    strict: bool = Field(
+        default=False, description="With howMany all: every configured slave, in sync or not."
+    )
+
+
+class BrokerPermission(Part):
+    """The most that one broker may serve."""
+
+    broker: BrokerName = Field(description="The broker, e.g. g1-0.")
+    permission: Literal["FULL", "WRITE", "READ", "NONE"] = Field(
+        description="The most it may ever serve, as master or as slave."
+    )
+
+
+class Switchover(Part):
+    """A planned move of the mastership."""
+
+    to: BrokerName = Field(
+        description="The broker that shall be master, e.g. g1-1. The move is made once that broker "
+        "is in sync, and again whenever another one has become master."
+    )
+
+
+class PromotionPolicy(Enum):
+    """Whether a slave becomes master when the master is lost for good."""
+
+    OFF = "off"
+    AFTER = "after"
+
+
+class Promotion(Part):
+    """What is done when the master is lost for good."""
+
+    policy: PromotionPolicy = Field(
+        default=PromotionPolicy.OFF,
+        description="off: reads go on at a slave, writes wait for the master or a person. after: "
+        "the slave that serves the reads, the most advanced one in sync, becomes master after "
+        "afterSeconds.",
+    )
+    after_seconds: int = Field(
+        default=300,
+        ge=30,
+        le=86_400,
+        description="So long the master must have been gone, with policy: after.",
+    )
+
+
+_ENOUGH: Final = (
+    (
+        "self.policy.howMany != 'one' || self.replicas >= 2",
+        "policy.howMany one needs a slave: set replicas to 2 or more, or policy.howMany to none",
+    ),
+    (
+        "self.policy.howMany != 'zones' || self.replicas >= 3",
+        "policy.howMany zones needs two slaves: set replicas to 3 or more, or ask for less",
+    ),
+    (
+        "self.promotion.policy != 'after' || (self.replicas >= 2 && self.policy.howMany != 'none')",
+        "promotion.policy after needs slaves that hold what was acknowledged: set replicas to 2 or "
+        "more and policy.howMany to one, majority, all or zones",
+    ),
+    (
+        "self.promotion.policy != 'after' || self.slaveReads",
+        "promotion.policy after makes the slave master that serves the reads: set slaveReads to "
+        "true, or promotion.policy to off",
+    ),
+    (
+        "has(self.cluster) == has(oldSelf.cluster) && "
+        "(!has(self.cluster) || self.cluster == oldSelf.cluster)",
+        "cluster cannot be changed, the group's state is there: make a new BrokerGroup",
+    ),
+    (
+        "!has(self.switchover) || !has(self.permissions) || !self.permissions.exists(p, "
+        "p.broker == self.switchover.to && p.permission != 'FULL')",
+        "switchover.to names a broker that permissions keeps from serving all: take it out of "
+        "permissions, or name another one",
+    ),
+)
+
+
+class BrokerGroupSpec(Part):
+    """What is wanted."""
+
+    model_config = rules(*_ENOUGH)
+
+    cluster: DnsLabel | None = Field(
+        default=None,
+        min_length=1,
+        description="The FMQ cluster that the group is of; left out: the namespace's name. "
+        "Groups of one cluster share topics.",
+    )
+    zookeeper: ZooKeeper = Field(description="Where the cluster's ZooKeeper is.")
+    replicas: int = Field(
+        default=2,
+        ge=1,
+        le=MAX_BROKERS,
+        description="Brokers of the group: a master and its slaves.",
+    )
+    image: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=512,
+        description="The broker's image; left out: the one that goes with the operator.",
+    )
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
+        default="IfNotPresent", description="When the image is pulled."
+    )
+    image_pull_secrets: Annotated[tuple[ObjectName, ...], Field(max_length=8)] = Field(
+        default=(),
+        description="Names of the Secrets to pull it with.",
+        json_schema_extra=NO_TWICE,
+    )
+    policy: Policy = Field(default=Policy(), description=Policy.__doc__ or "")
+    strict_takeover: bool = Field(
+        default=False,
+        description="A returning master whose consumers' newest offsets are lost waits for a "
+        "person, instead of delivering some messages again.",
+    )
+    slave_reads: bool = Field(
+        default=True, description="A slave serves the reads while the master is gone."
+    )
+    permissions: Annotated[tuple[BrokerPermission, ...], Field(max_length=MAX_BROKERS)] = Field(
+        default=(),
+        description="Brokers that may serve less than everything.",
+        json_schema_extra=list_map("broker"),
+    )
+    switchover: Switchover | None = Field(
+        default=None,
+        description="The broker that shall be master. For a single move: kubectl annotate bg "
+        "NAME fmq.io/switchover=BROKER.",
+    )
+    promotion: Promotion = Field(default=Promotion(), description=Promotion.__doc__ or "")
+    paused: bool = Field(
+        default=False,
+        description="The operator changes nothing and only tells. The group goes on by itself.",
+    )
+    hibernated: bool = Field(
+        default=False, description="No broker runs; volumes and state are kept."
+    )
+    storage: Storage = Field(default=Storage(), description=Storage.__doc__ or "")
+    settings: BrokerTuning = Field(default=BrokerTuning(), description=BrokerTuning.__doc__ or "")
+    resources: Resources = Field(default=Resources(), description=Resources.__doc__ or "")
+    scheduling: Scheduling = Field(default=Scheduling(), description=Scheduling.__doc__ or "")
+    service: Service = Field(default=Service(), description=Service.__doc__ or "")
+    network_policy: NetworkPolicy = Field(
+        default=NetworkPolicy(), description=NetworkPolicy.__doc__ or ""
+    )
+    pod: PodTemplate = Field(default=PodTemplate(), description=PodTemplate.__doc__ or "")
+    startup_seconds: int = Field(
+        default=3600,
+        ge=60,
+        le=86_400,
+        description="So long a broker's process may take to answer at a start before it is "
+        "restarted. While it then reads its journal it answers, and is not restarted for that.",
+    )
+    termination_grace_seconds: int = Field(
+        default=60,
+        ge=30,
+        le=3600,
+        description="So long a broker may take to stop: it hands its role over and flushes.",
+    )
+
+
+_IS_BROKER: Final = (
+    "{0}.startsWith(self.metadata.name + '-') && "
+    "{0}.substring(size(self.metadata.name) + 1).matches('^[0-9]$') && "
+    "int({0}.substring(size(self.metadata.name) + 1)) < self.spec.replicas"
+)
+
+
+_VOLUMES = "self.status.volumeSize"
+
+
+class BrokerGroup(Part):
+    """A replicated group of brokers: one master and its slaves."""
+
+    model_config = rules(
+        (
+            "quantity(self.spec.storage.size).compareTo(quantity(oldSelf.spec.storage.size)) >= 0 "
+            f"|| (has(self.status) && has({_VOLUMES}) && "
+            f"quantity(self.spec.storage.size).compareTo(quantity({_VOLUMES})) >= 0)",
+            "storage.size cannot shrink, no volume can: give at least the present size, which is "
+            "status.volumeSize",
+        ),
+        (
+            f"size(self.metadata.name) <= {NAME_MAX} && self.metadata.name.matches('{_SERVICE}')",
+            f"metadata.name is part of host names and Services: at most {NAME_MAX} lower-case "
+            "letters, digits and '-', beginning with a letter, ending with a letter or digit",
+        ),
+        (
+            f"!has(self.spec.switchover) || ({_IS_BROKER.format('self.spec.switchover.to')})",
+            "switchover.to is none of the group's brokers: they are named <metadata.name>-0 to "
+            "<metadata.name>-<replicas - 1>",
+        ),
+        (
+            "!has(self.spec.permissions) || self.spec.permissions.all(p, "
+            f"{_IS_BROKER.format('p.broker')})",
+            "permissions names a broker that is none of the group's: they are named "
+            "<metadata.name>-0 to <metadata.name>-<replicas - 1>",
+        ),
+    )
+
+    api_version: Literal["fmq.io/v1alpha1"] = API_VERSION
+    kind: Literal["BrokerGroup"] = "BrokerGroup"
+    metadata: Metadata
+    spec: BrokerGroupSpec = Field(description="What is wanted.")
+    status: BrokerGroupStatus = Field(
+        default=BrokerGroupStatus(), description="What is, as the operator saw it last."
+    )
+
+    @property
+    def name(self) -> str:
+        """The group's name, in Kubernetes and in ZooKeeper."""
+        return self.metadata.name
+
+    @property
+    def cluster(self) -> str:
+        """The FMQ cluster that it is of."""
+        return self.spec.cluster or self.metadata.namespace
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """The brokers that are wanted, which are pods."""
+        return tuple(f"{self.name}-{at}" for at in range(self.spec.replicas))
+
+
+def read_group(body: Mapping[str, Any]) -> BrokerGroup:
+    """One as the API server has it. Raises `ValidationError` for what people wrote.
+
+    A status that cannot be read (a newer operator wrote it, or somebody by hand) counts as none: it
+    is ours to write, and all that is decided by it is when things began.
+    """
+    try:
+        group = BrokerGroup.model_validate(body)
+    except ValidationError as error:
+        if any(found["loc"][:1] != ("status",) for found in error.errors()):
+            raise
+    else:
+        if _has_times(group.status):
+            return group
+    return BrokerGroup.model_validate({k: v for k, v in body.items() if k != "status"})
+
+
+def _has_times(status: BrokerGroupStatus) -> bool:
+    """Its moments are some: for the schema they are text."""
+    last = status.last_transition
+    said = [c.last_transition_time for c in status.conditions if c.last_transition_time]
+    return all(map(is_moment, [*said, *([] if last is None else [last.at])]))

@@ -1,0 +1,156 @@
+"""Parts of a BrokerGroup that say what its pods and volumes are like. Pure."""
+
+from enum import Enum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from fmqoperator.api.base import QUANTITY, ObjectName, Part, Quantities, ShortText, StringMap, rules
+
+
+class Reclaim(Enum):
+    """What becomes of a volume that is not needed any more."""
+
+    RETAIN = "Retain"
+    DELETE = "Delete"
+
+
+class Storage(Part):
+    """Each broker's volume."""
+
+    model_config = rules(
+        (
+            "has(self.storageClassName) == has(oldSelf.storageClassName) && "
+            "(!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",
+            "storage.storageClassName cannot be changed for volumes that exist: make a new "
+            "BrokerGroup of that class and move the topics",
+        ),
+        (
+            "quantity(self.size).compareTo(quantity('1Mi')) >= 0",
+            "storage.size must be at least 1Mi: a number without a unit counts bytes, e.g. 10Gi",
+        ),
+    )
+
+    size: str = Field(
+        default="10Gi",
+        pattern=QUANTITY,
+        max_length=32,
+        description="Size of each broker's volume. It may grow, never shrink; what no volume was "
+        "grown to yet (status.volumeSize) may be taken back.",
+    )
+    storage_class_name: ObjectName | None = Field(
+        default=None, description="Left out: the cluster's default class."
+    )
+    on_delete: Reclaim = Field(
+        default=Reclaim.RETAIN,
+        description="What becomes of the volumes when this resource is deleted.",
+    )
+    on_scale_down: Reclaim = Field(
+        default=Reclaim.RETAIN,
+        description="What becomes of the volume of a broker that is taken out.",
+    )
+
+
+def _no_more_than_given(what: str, default: str) -> tuple[str, str]:
+    asked, most = (f"quantity(string(self.{part}['{what}']))" for part in ("requests", "limits"))
+    return (
+        f"!('{what}' in self.requests) || !('{what}' in self.limits) || "
+        f"{asked}.compareTo({most}) <= 0",
+        f"resources.requests.{what} may not be over resources.limits.{what} (left out: {default}): "
+        "Kubernetes makes no such pod; give both",
+    )
+
+
+class Resources(Part):
+    """What each broker's container asks for, and gets at most."""
+
+    model_config = rules(
+        _no_more_than_given("memory", "512Mi and 1Gi"), _no_more_than_given("cpu", "250m and none")
+    )
+    requests: Quantities = Field(
+        default={"cpu": "250m", "memory": "512Mi"}, description="What a node must have free."
+    )
+    limits: Quantities = Field(
+        default={"memory": "1Gi"},
+        description="The most it may use. A limit of cpu makes failovers slower.",
+    )
+
+
+class Toleration(Part):
+    """A taint of nodes that brokers bear."""
+
+    key: ShortText | None = Field(default=None, description="The taint's key; left out: any.")
+    operator: Literal["Exists", "Equal"] = Field(
+        default="Equal", description="Whether the value must be equal, or is not looked at."
+    )
+    value: ShortText | None = Field(default=None, description="The taint's value.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
+        default=None, description="The taint's effect; left out: all."
+    )
+    toleration_seconds: int | None = Field(
+        default=None, ge=0, description="With NoExecute: how long it is borne."
+    )
+
+
+class Spread(Enum):
+    """How strictly brokers are kept apart."""
+
+    REQUIRED = "required"
+    PREFERRED = "preferred"
+    NONE = "none"
+
+
+class Scheduling(Part):
+    """Where brokers run."""
+
+    across_nodes: Spread = Field(
+        default=Spread.PREFERRED, description="No two brokers of the group on one node."
+    )
+    across_zones: Spread = Field(
+        default=Spread.PREFERRED, description="The group's brokers evenly over the zones."
+    )
+    node_selector: StringMap = Field(default={}, description="Labels that a node must have.")
+    tolerations: Annotated[tuple[Toleration, ...], Field(max_length=16)] = Field(
+        default=(), description="Taints of nodes that brokers bear."
+    )
+    priority_class_name: ObjectName | None = Field(
+        default=None, description="The pods' priority class."
+    )
+
+
+class Service(Part):
+    """The Services -rw and -ro. Clients are then told the brokers' own names in the cluster."""
+
+    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
+        default="ClusterIP",
+        description="How they are reached. NodePort and LoadBalancer serve only clients that also "
+        "resolve and reach the brokers' own names in the cluster: clients are told those.",
+    )
+    annotations: StringMap = Field(default={}, description="For a load balancer's controller.")
+
+
+class Clients(Enum):
+    """Who may connect to the brokers."""
+
+    ANYWHERE = "anywhere"
+    NAMESPACE = "namespace"
+    LABELLED = "labelled"
+
+
+class NetworkPolicy(Part):
+    """Who may connect, where the cluster's network enforces it."""
+
+    enabled: bool = Field(default=True, description="Whether there is a NetworkPolicy at all.")
+    clients: Clients = Field(
+        default=Clients.ANYWHERE,
+        description="Who may reach the client port: anywhere, pods of this namespace, or pods of "
+        "any namespace with the label fmq.io/client: '<name of the cluster>', for all its groups, "
+        "or '<name of the group>'. Brokers of the group and the operator always may.",
+    )
+
+
+class PodTemplate(Part):
+    """What the pods carry beside what the operator sets."""
+
+    labels: StringMap = Field(default={}, description="Labels of the pods, beside the operator's.")
+    annotations: StringMap = Field(default={}, description="Annotations of the pods.")

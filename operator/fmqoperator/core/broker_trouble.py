@@ -1,0 +1,166 @@
+"""What keeps a broker from its work, in words a person can act on; when that is told. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from fmqoperator.core import facts
+from fmqoperator.core.actions import Tell
+from fmqoperator.core.observation import Node, Observation, Pod, PodPhase
+
+EXITS: Final = {
+    64: "its settings are refused: look at spec.settings",
+    65: "its journal is corrupt: run a BrokerJob of type check; the pod's log names file and place",
+    69: "the address that it is to listen on is taken",
+    74: "its disk fails or is full: look at the volume; storage.size may grow",
+    75: "another broker works on its volume, or lives under its name",
+    78: "it finds no configuration of its group in ZooKeeper, or is no member of it",
+    137: "it was killed, and not for its memory limit: it did not answer /livez or did not stop in "
+    "time, or its node ran out of memory: kubectl describe pod says which",
+    255: "its node, or the node's container runtime, ended with it",
+}
+"""What a broker's exit status means (`fmqbroker/app/main.py`)."""
+_ENDS: Final = {
+    "OOMKilled": "Kubernetes reports OOMKilled: it needs more memory than its container may use: "
+    "raise spec.resources.limits.memory",
+    "ContainerStatusUnknown": "its node did not see how: it was restarted, or ended with it",
+}
+"""What Kubernetes' own reason for a container's end means. It knows more than the status."""
+
+_NO_IMAGE: Final = ("ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName")
+_NO_CONTAINER: Final = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+_NOT_MADE: Final = (*_NO_IMAGE, *_NO_CONTAINER)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Of one broker: a word and a sentence; `known_by`: how `of_pods` begins to speak of it."""
+
+    reason: str
+    message: str
+    known_by: tuple[str, ...]
+
+
+def of_pods(seen: Observation) -> list[str]:
+    """What keeps brokers from being ready, one sentence each."""
+    if seen.pods is None:
+        return ["the group's pods cannot be listed"]
+    if seen.group.spec.hibernated:
+        return []
+    out = []
+    for broker in seen.group.brokers:
+        pod = seen.pods.get(broker)
+        if pod is None:
+            out.append(without_pod(seen, broker))
+        elif why := of_pod(pod, facts.node_of(seen, broker)):
+            out.append(f"{broker}: {why}")
+    return out
+
+
+def without_pod(seen: Observation, broker: str) -> str:
+    """That it has no pod; and why, if the StatefulSet's controller says so."""
+    why = seen.not_made.get(broker)
+    return f"{broker} has no pod" + (f": {why}" if why else "")
+
+
+def _no_image(pod: Pod) -> str:
+    return f"image {pod.image} cannot be pulled: look at spec.image and spec.imagePullSecrets"
+
+
+def end_of(pod: Pod) -> str:
+    """What its container's last end means, in words."""
+    return _ENDS.get(pod.end_reason) or EXITS.get(pod.exit_code or 0, "its log says why")
+
+
+def of_pod(pod: Pod, node: Node | None) -> str:
+    """Why it is not ready; "" = it is. (Of a node that is down nobody tells anything else any more,
+    and what was told last is not why.)"""
+    if node is not None and node.ready is False and not pod.ready:
+        return f"its node {node.name} is not ready (kubectl describe node {node.name})"
+    if pod.deleting:
+        return "is being stopped"
+    if pod.phase is PodPhase.RUNNING and pod.ready:
+        return ""
+    said = f"{pod.waiting}{f' ({pod.message})' if pod.message else ''}" if pod.waiting else ""
+    if pod.waiting == facts.CRASHED and pod.exit_code:
+        said = pod.waiting  # its words name a pause that grows
+    if pod.waiting in _NO_IMAGE:
+        said = f"{_no_image(pod)}; {said}"
+    ended = f"it ended with status {pod.exit_code}: {end_of(pod)}" if pod.exit_code else ""
+    if said or ended:
+        parts = (said, ended) if pod.waiting in _NOT_MADE else (ended, said)
+        return "; ".join(part for part in parts if part)
+    if pod.phase is PodPhase.RUNNING:
+        return "is not ready: it starts, or waits for its role"
+    return f"pod is {pod.phase.value}"
+
+
+def refuses(seen: Observation, broker: str) -> str:
+    """That it takes no messages though it might; "" = not so. Without figures: they change."""
+    answer = facts.answer_of(seen, broker)
+    if answer is None or not answer.refuses:
+        return ""
+    remedy = "shorten settings.retentionBytes or retentionMs, or let storage.size grow"
+    return f"{broker} refuses messages: its disk is full: {remedy}"
+
+
+def refusal(seen: Observation, broker: str) -> tuple[str, str] | None:
+    """Why a master that serves writes acknowledges no send: reason and message. None: it does."""
+    if why := refuses(seen, broker):
+        return "DiskFull", why
+    why = _unacknowledged(seen)
+    return ("NotAcknowledged", why) if why else None
+
+
+def _unacknowledged(seen: Observation) -> str:
+    """What the server reports itself; "" = it acknowledges, or is an older version."""
+    periods = facts.periods_of(seen, facts.server_of(facts.state_of(seen)))
+    return periods.unanswered if periods is not None and periods.writes_since_ms is None else ""
+
+
+def of_disks(seen: Observation) -> list[str]:
+    """What is wrong with journals of brokers that answer, one sentence each."""
+    return [sentence for _, sentence in _on_disks(seen)]
+
+
+def _on_disks(seen: Observation) -> Iterator[tuple[str, str]]:
+    """The word of its Event, and the sentence."""
+    for broker in seen.group.brokers:
+        if why := refuses(seen, broker):
+            yield "DiskFull", why
+    for broker in seen.group.brokers:
+        answer = facts.answer_of(seen, broker)
+        if answer is not None and answer.damage:
+            yield "JournalDamaged", f"the journal of {broker} is damaged: {answer.damage}"
+
+
+def told(seen: Observation) -> Iterator[Tell]:
+    """What the status does not say yet."""
+    known = [c.message for c in seen.group.status.conditions]
+    for found in () if seen.group.spec.hibernated else _in_pods(seen):
+        if not any(mark in message for mark in found.known_by for message in known):
+            yield Tell("Warning", found.reason, found.message)
+    for reason, sentence in _on_disks(seen):
+        if not any(sentence in message for message in known):
+            yield Tell("Warning", reason, sentence)
+
+
+def _in_pods(seen: Observation) -> Iterator[Trouble]:
+    """What does not pass by itself. (What the cluster says alternates; these words do not.)"""
+    for broker in seen.group.brokers:
+        pod = facts.pod_of(seen, broker)
+        if pod is None and (why := seen.not_made.get(broker)):
+            said = f"{broker} has no pod: "
+            yield Trouble("PodNotMade", f"{said}{why}", (said,))
+        if pod is None or pod.deleting or pod.ready:
+            continue
+        if pod.waiting in _NO_IMAGE:
+            said = f"{broker}: {_no_image(pod)}"
+            yield Trouble("ImageUnavailable", said, (said,))
+        elif pod.waiting in _NO_CONTAINER:
+            said = f"{broker}: {pod.waiting}: {pod.message}"
+            yield Trouble("ContainerNotMade", said, (f"{broker}: {pod.waiting}",))
+        elif pod.exit_code:
+            ended = f"ended with status {pod.exit_code}: "
+            said = f"{broker} {ended}{end_of(pod)}"
+            yield Trouble("BrokerEnded", said, (f"{broker}: it {ended}",))

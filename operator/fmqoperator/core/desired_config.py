@@ -1,0 +1,136 @@
+"""The configuration that a group should have in ZooKeeper, and whether it may be written. Pure.
+
+Members are the wanted brokers, and those on their way out for as long as they hold something: one
+in the in-sync set or alive is still counted by the master. `master` stays who it is; who it should
+become is decided elsewhere (`steps.py`).
+"""
+
+from dataclasses import dataclass, replace
+
+from fmqcore.ids import BrokerId, GroupName
+from fmqcore.policy import AckPolicy
+from fmqcore.zk.group_config import GroupConfig, Member
+from fmqcore.zk.group_state import GroupState, Mode
+from fmqoperator.core import facts
+from fmqoperator.core.children import names
+from fmqoperator.core.observation import Observation
+from fmqoperator.core.plan_types import Move
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why nothing may be done: one word for programs, a sentence with the remedy for people."""
+
+    reason: str
+    message: str
+
+
+def leaving(seen: Observation) -> tuple[str, ...]:
+    """Members that are not wanted any more, the highest number first."""
+    config = facts.config_of(seen)
+    members = () if config is None else tuple(str(m.id) for m in config.members)
+    out = [m for m in members if m not in seen.group.brokers]
+    return tuple(sorted(out, key=names.ordinal, reverse=True))
+
+
+def has_left(seen: Observation, broker: str) -> bool:
+    """It holds nothing any more: no pod, no live node, not in sync, not master nor reader."""
+    state = facts.state_of(seen)
+    return (
+        seen.zookeeper is not None
+        and seen.pods is not None
+        and broker not in seen.pods
+        and not facts.is_live(seen, broker)
+        and broker not in state.isr
+        and broker not in (state.master, state.reader)
+    )
+
+
+def conflict(seen: Observation) -> Problem | None:
+    """What ZooKeeper has under our name is not ours."""
+    config, state, group = facts.config_of(seen), facts.state_of(seen), seen.group
+    where = f"group {group.name} of cluster {group.cluster} in {group.spec.zookeeper.connect}"
+    if config is not None:
+        ours = {m.id: names.address(group, m.id, seen.defaults) for m in config.members}
+        others = [m for m in config.members if not _same_place(m.address, ours[m.id])]
+        if len(others) == len(config.members):
+            return Problem(
+                "NameTaken",
+                f"{where} belongs to brokers elsewhere ({others[0].id} at {others[0].address}): "
+                "give this BrokerGroup another name or another cluster, or delete that group's "
+                "nodes if it is gone for good",
+            )
+    if state.mode is not Mode.NEW and config is None and state.master not in group.brokers:
+        return Problem(
+            "StateOfAnother",
+            f"{where} has a state with master {state.master}, which is no broker of this group, "
+            "and no configuration: delete that state if the group is gone for good",
+        )
+    return None
+
+
+def own(seen: Observation) -> Observation:
+    """Without what ZooKeeper has under our name, if that is not ours: it is not our story."""
+    if seen.zookeeper is None or conflict(seen) is None:
+        return seen
+    bare = replace(seen.zookeeper, config=None, state=GroupState(), live={})
+    return replace(seen, zookeeper=bare, answers={})
+
+
+def _same_place(there: str, ours: str) -> bool:
+    """The same host, whether or not the cluster's domain is part of the name."""
+    host, _, _ = there.rpartition(":")
+    mine, _, _ = ours.rpartition(":")
+    return host.split(".svc")[0] == mine.split(".svc")[0]
+
+
+def config(seen: Observation, move: Move | None = None) -> GroupConfig:
+    """The configuration to be written. `move`: who is wanted, if not who is configured."""
+    group, now, state = seen.group, facts.config_of(seen), facts.state_of(seen)
+    wanted = (move and move.to) or (now.master if now is not None else state.master) or _first(seen)
+    stay = [b for b in leaving(seen) if not has_left(seen, b) or b == wanted]
+    ids = sorted({*group.brokers, *stay}, key=names.ordinal)
+    most = facts.permissions(seen, wanted, state.master)
+    members = tuple(
+        Member(BrokerId(b), names.address(group, b, seen.defaults), _zone(seen, b), most[b])
+        for b in ids
+    )
+    policy = group.spec.policy
+    return GroupConfig(
+        GroupName(group.name),
+        BrokerId(wanted),
+        members,
+        AckPolicy(
+            policy.flush,
+            policy.flush_interval_ms,
+            policy.slave_counts,
+            policy.how_many,
+            policy.strict,
+        ),
+        group.spec.strict_takeover,
+        _lost(now, move),
+    )
+
+
+def _lost(now: GroupConfig | None, move: Move | None) -> BrokerId:
+    """Who is lost for good: as a move says, else as it is, for a person may have said it."""
+    if move is not None:
+        return move.lost
+    return BrokerId("") if now is None else now.lost
+
+
+def _first(seen: Observation) -> str:
+    """Who opens a group that never was; or whose ZooKeeper lost everything: who was master."""
+    asked, known = seen.group.spec.switchover, seen.group.status
+    if known.master in seen.group.brokers:
+        return known.master
+    return asked.to if asked is not None else seen.group.brokers[0]
+
+
+def _zone(seen: Observation, broker: str) -> str:
+    """Of the node that it is on; while that is not known, as it was."""
+    pod, node = facts.pod_of(seen, broker), facts.node_of(seen, broker)
+    found = (node.zone if node is not None else "") or (pod.zone if pod is not None else "")
+    now = facts.config_of(seen)
+    before = None if now is None else now.member(BrokerId(broker))
+    return found or (before.zone if before is not None else "")

@@ -1,0 +1,330 @@
+"""Observe → plan: what to do now for one group, level-triggered. Pure.
+
+A plan brings everything nearer to what is declared that can be brought at once; of what stops or
+moves a broker there is at most one step in it (`steps.py`). Done twice, it does no harm; done by
+half, the next observation shows what is left.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from fmqcore.zk.group_state import Mode
+from fmqoperator.api.base import Json
+from fmqoperator.api.group import SWITCHOVER
+from fmqoperator.api.times import of_text
+from fmqoperator.core import broker_trouble as trouble
+from fmqoperator.core import desired_config as wanted
+from fmqoperator.core import facts
+from fmqoperator.core import switchovers as moves
+from fmqoperator.core.actions import (
+    Action,
+    ApplyChild,
+    ChangeAnnotation,
+    DeleteChild,
+    GrowClaim,
+    KeepVolumes,
+    OwnClaim,
+    PutGroupConfig,
+    RemoveAnnotation,
+    Requeue,
+    RestartPod,
+    Tell,
+)
+from fmqoperator.core.children import names, volumes
+from fmqoperator.core.children.pod import config_map
+from fmqoperator.core.event_dedup import lasting
+from fmqoperator.core.observation import Observation
+from fmqoperator.core.outlook import Outlook, child_of, outlook
+from fmqoperator.core.plan_types import Leave, Move, Restart, Run
+from fmqoperator.core.promotion import Wait, promotion
+from fmqoperator.core.status import conditions as judge
+
+CALM_MS: Final = 30_000
+BUSY_MS: Final = 2_000
+_AT_FIRST_MS: Final = 30_000
+"""A group and its ZooKeeper may be made together: so long nobody is told that it is away."""
+
+
+def plan(seen: Observation) -> list[Action]:
+    """Everything that can be done at once, in order; only `Requeue`: all is as declared.
+
+    Equal input, equal plan. What is not known leads to no destructive action.
+    """
+    if seen.group.metadata.deletion_timestamp is not None:
+        return []  # what it owns goes by itself; its volumes as it was declared
+    failed = list(lasting(seen.failures))
+    what, seen = None if seen.group.spec.paused else outlook(seen), wanted.own(seen)
+    if what is None:
+        return [*failed, *_happened(seen), *_kept(seen), Requeue(CALM_MS)]
+    actions = [
+        *failed,  # what is told comes first: what fails ends the round
+        *_told(seen, what),
+        *_annotation(seen),
+        *_config(seen, what),
+        *_children(seen, what),
+        *_unwanted(seen, what),
+        *_step(what),
+        *_owners(what, of_leaving=False),
+        *_claims(seen),  # the API server may refuse these, for good: nothing waits for them
+    ]
+    return [*actions, Requeue(_when(seen, what, actions))]
+
+
+def _annotation(seen: Observation) -> Iterator[Action]:
+    """A switchover that was asked for once: done, or never to be done. A fence."""
+    yield from _fence(seen)
+    asked = seen.group.metadata.annotations.get(SWITCHOVER)
+    if asked is None:
+        return
+    if why := moves.refused(seen):
+        yield Tell("Warning", "SwitchoverRefused", f"switchover to {asked or 'any'}: {why}")
+        yield RemoveAnnotation(SWITCHOVER, asked)
+        return
+    if to := moves.chosen(seen):
+        why = f"switchover to {asked or 'any'}: {to} is the best"
+        yield ChangeAnnotation(SWITCHOVER, asked, to, why)
+        return
+    state, config = facts.state_of(seen), facts.config_of(seen)
+    opened = state.mode is Mode.MASTER and not state.base
+    if opened and config is not None and config.master == state.master == asked:
+        yield Tell("Normal", "SwitchoverDone", f"{asked} is master in epoch {state.epoch}")
+        yield RemoveAnnotation(SWITCHOVER, asked)
+
+
+def _fence(seen: Observation) -> Iterator[Action]:
+    known = [c.message for c in seen.group.status.conditions]
+    if (vain := facts.fenced_in_vain(seen)) and not any(vain in message for message in known):
+        yield Tell("Warning", "FenceRefused", vain)
+    now = judge.fenced(seen)
+    if now.reason == judge.FENCE_WAITS:
+        return
+    if now.status == "True" and now.message not in known:
+        yield Tell("Normal", "Fenced", now.message)
+    elif now.status == "False" and _condition(seen, "Fenced") == "True":
+        yield Tell("Normal", "FenceLifted", "every broker may serve what it is permitted to")
+
+
+def _config(seen: Observation, what: Outlook) -> Iterator[Action]:
+    if what.config is None or not what.config_differs or seen.zookeeper is None:
+        return
+    now = seen.zookeeper.config
+    version = -1 if now is None else now.version
+    if isinstance(what.step, Move):
+        yield _move_told(seen, what.step)
+        yield PutGroupConfig(what.config, version, what.step.why)
+        return
+    members = ", ".join(m.id for m in what.config.members)
+    if now is None:
+        served = seen.group.status.epoch and facts.state_of(seen).mode is not Mode.NEW
+        told = f"brokers {members} in ZooKeeper"
+        if served:
+            yield Tell("Warning", "GroupConfigured", f"{told} again: somebody had taken that away")
+        else:
+            yield Tell("Normal", "GroupConfigured", told)
+    yield PutGroupConfig(what.config, version, "it is not as declared")
+
+
+def _move_told(seen: Observation, step: Move) -> Tell:
+    said = f"{step.to} is to be master: {step.why}"
+    if step.lost:
+        return Tell("Warning", "Promotion", said)
+    if step.to == facts.state_of(seen).master:
+        return Tell("Warning", "SwitchoverWithdrawn", step.why)
+    return Tell("Normal", "Switchover", said)
+
+
+def _children(seen: Observation, what: Outlook) -> Iterator[Action]:
+    running = facts.running_replicas(seen)
+    for child, why in what.children:
+        if child["kind"] == "StatefulSet":
+            count = child["spec"]["replicas"]
+            if running is not None and count > running:
+                yield Tell("Normal", "Starting", f"{count} brokers instead of {running}")
+            match what.step:
+                case Leave(broker=broker, why=reason):
+                    yield Tell("Normal", "ScaleDown", f"{broker} is taken out: {reason}")
+                    yield from _owners(what, of_leaving=True)  # or its volume would be kept
+                case Run(replicas=fewer, why=reason):
+                    yield Tell("Normal", "Hibernating", f"{fewer} brokers run: {reason}")
+                case _ if running is not None and count < running:
+                    said = f"{count} brokers instead of {running}: the others are no members"
+                    yield Tell("Normal", "ScaledBack", said)
+                case _:
+                    pass
+        yield ApplyChild(child, why)
+
+
+def _unwanted(seen: Observation, what: Outlook) -> Iterator[Action]:
+    """What a group may do without: settings that no pod has, and a policy."""
+    yield from _old_settings(seen, what)
+    if seen.group.spec.network_policy.enabled:
+        return
+    there = child_of(seen, "NetworkPolicy", seen.group.name)
+    if there is not None and _is_owned(seen, there):
+        yield DeleteChild(
+            there.get("apiVersion", "networking.k8s.io/v1"),
+            "NetworkPolicy",
+            seen.group.name,
+            there["metadata"].get("uid", ""),
+            "networkPolicy.enabled is false",
+        )
+
+
+def _old_settings(seen: Observation, what: Outlook) -> Iterator[Action]:
+    """ConfigMaps of before, once every pod is made from the template that is there."""
+    made = (child["kind"] for child, _ in what.children)
+    if "StatefulSet" in made or not facts.all_up_to_date(seen):
+        return
+    wanted_name = config_map(seen.group)
+    for (kind, name), there in sorted((seen.children or {}).items()):
+        if kind == "ConfigMap" and name != wanted_name and _is_owned(seen, there):
+            uid = there["metadata"].get("uid", "")
+            yield DeleteChild("v1", kind, name, uid, "no pod has these settings any more")
+
+
+def _is_owned(seen: Observation, there: Json) -> bool:
+    """What only has our label is somebody else's."""
+    owners = there["metadata"].get("ownerReferences") or ()
+    return any(owner.get("uid") == seen.group.metadata.uid for owner in owners)
+
+
+def _owners(what: Outlook, *, of_leaving: bool) -> Iterator[Action]:
+    """With whom volumes go: that of who is stopped for good now, or all others."""
+    leaves = names.claim(what.step.broker) if isinstance(what.step, Leave) else ""
+    for change in what.owners:
+        claim = change.claim
+        if (claim.name == leaves) is of_leaving:
+            yield OwnClaim(claim.name, claim.uid, change.goes, change.drops, change.why)
+
+
+def _kept(seen: Observation) -> Iterator[Action]:
+    """Of a group that was paused while a broker left: once that is gone, who is stopped by hand
+    takes no volume along. It is the one thing that is not left as it is."""
+    there = facts.stateful_set(seen)
+    if there is not None and facts.volumes_go(seen) and not facts.may_still_stop(seen):
+        why = "who was taken out is gone, and spec.paused is set"
+        yield KeepVolumes(seen.group.name, there["metadata"].get("uid", ""), why)
+
+
+def _claims(seen: Observation) -> Iterator[Action]:
+    """Volumes grow."""
+    size = seen.group.spec.storage.size
+    for broker, claim in volumes.to_grow(seen):
+        why = f"volume of {broker}: {claim.requested} -> {size}"
+        yield Tell("Normal", "VolumeGrows", why)
+        yield GrowClaim(claim.name, size, why)
+
+
+def _step(what: Outlook) -> Iterator[Action]:
+    """The pod to restart. (A move is in the configuration, a stop in the StatefulSet.)"""
+    if isinstance(what.step, Restart):
+        yield Tell("Normal", "Restarting", f"{what.step.pod}: {what.step.why}")
+        yield RestartPod(what.step.pod, what.step.uid, what.step.why)
+
+
+def _told(seen: Observation, what: Outlook) -> Iterator[Action]:
+    """What waits or cannot be, once: as long as the status says it already, nobody is told."""
+    known = {c.message for c in seen.group.status.conditions}
+    if what.problem is not None and what.problem.message not in known:
+        yield Tell("Warning", what.problem.reason, what.problem.message)
+    for hold in what.holds:
+        if hold.reason in _TOLD and not any(hold.message in message for message in known):
+            yield Tell("Warning", hold.reason, hold.message)
+    yield from _happened(seen)
+
+
+def _happened(seen: Observation) -> Iterator[Action]:
+    """What is so by itself, whatever the operator may do about it."""
+    yield from trouble.told(seen)
+    yield from _zookeeper(seen)
+    yield from _storage(seen)
+    yield from _transition(seen)
+
+
+_TOLD: Final = frozenset({"ScaleDownRefused", "MoveUnsupported", "DrainWaits", "DrainOpen"})
+
+_PATIENT: Final = frozenset({"DrainWaits", "MoveUnsupported", "ScaleDownRefused", "UpdateQueued"})
+"""What waits for a person, or for something of which a watch tells."""
+
+
+def _was_told_away(seen: Observation) -> bool:
+    """Of a new group that is told after a while only, and often it is there by then."""
+    at_first = not seen.group.status.epoch
+    return not at_first or _has_been_ms(seen, "ZooKeeperConnected") >= _AT_FIRST_MS
+
+
+_MISLEADS: Final = {judge.UNREADABLE: "ZooKeeperUnreadable", judge.OTHER: "OtherEnsemble"}
+"""The Event of an ensemble that answers, and is not to be believed."""
+
+
+def _condition(seen: Observation, kind: str) -> str:
+    """As the status says it: True, False, Unknown; "" = not yet."""
+    return next((c.status for c in seen.group.status.conditions if c.type == kind), "")
+
+
+def _has_been_ms(seen: Observation, kind: str) -> int:
+    """So long a condition has said what it says."""
+    known = (c for c in seen.group.status.conditions if c.type == kind)
+    since = next((c.last_transition_time for c in known), "")
+    return seen.now_ms - of_text(since) if since else 0
+
+
+def _zookeeper(seen: Observation) -> Iterator[Action]:
+    """It went away, or is back, since the status was written."""
+    before, now = _condition(seen, "ZooKeeperConnected"), judge.zookeeper(seen)
+    if now.reason in _MISLEADS:
+        if now.message not in {c.message for c in seen.group.status.conditions}:
+            yield Tell("Warning", _MISLEADS[now.reason], now.message)
+        return
+    if now.status == "False" and not seen.group.status.epoch:
+        if before == "False" and _has_been_ms(seen, "ZooKeeperConnected") >= _AT_FIRST_MS:
+            yield Tell("Warning", "ZooKeeperUnreachable", now.message)
+    elif now.status == "False" != before:
+        yield Tell("Warning", "ZooKeeperAway", f"{now.message}{_what_follows(seen)}")
+    elif now.status == "True" and before == "False" and _was_told_away(seen):
+        yield Tell("Normal", "ZooKeeperBack", f"{now.message} answers again")
+
+
+def _what_follows(seen: Observation) -> str:
+    """What it means for the group that its ZooKeeper is away, as far as brokers say."""
+    if facts.reaching(seen):
+        return ""  # the message says it
+    if not seen.answers:
+        return "; no broker answers the operator: whether they reach ZooKeeper is not known"
+    return "; masters serve on while their slaves are linked to them, and nobody fails over"
+
+
+def _storage(seen: Observation) -> Iterator[Action]:
+    """A volume is in trouble; or a broker had its volume, has none now, and nobody has declared
+    anything else. (Of one that grows is told when it is asked to.)"""
+    now, known = volumes.verdict(seen), {c.message for c in seen.group.status.conditions}
+    if now.status != "False" or now.reason == "Growing" or now.message in known:
+        return
+    had = _condition(seen, "StorageReady") == "True"
+    as_it_was = seen.group.status.observed_generation == seen.group.metadata.generation
+    if now.reason in volumes.TOLD or (had and as_it_was):
+        yield Tell("Warning", now.reason, now.message)
+
+
+def _transition(seen: Observation) -> Iterator[Action]:
+    """Who serves is another one than the status says: somebody has decided, and said why."""
+    if seen.zookeeper is None:
+        return
+    before, state = seen.group.status, facts.state_of(seen)
+    # Of a status that is new, or that nobody could read, old news are none.
+    if state.epoch > before.epoch and (before.epoch or before.mode != "UNKNOWN"):
+        better = state.mode in (Mode.MASTER, Mode.HANDOVER) or bool(state.heir)
+        calm = better and not state.degraded
+        said = f"{state.epoch}: {facts.why(state)}"
+        yield Tell("Normal" if calm else "Warning", "EpochOpened", said)
+
+
+def _when(seen: Observation, what: Outlook, actions: list[Action]) -> int:
+    """When to look again if nothing wakes the operator."""
+    waits = any(hold.reason not in _PATIENT for hold in what.holds)
+    busy = what.step is not None or waits or bool(actions)
+    due_ms = BUSY_MS if busy else CALM_MS
+    waiting = promotion(seen)
+    if isinstance(waiting, Wait) and waiting.at_ms is not None:
+        due_ms = min(due_ms, max(1, waiting.at_ms - seen.now_ms))
+    return due_ms

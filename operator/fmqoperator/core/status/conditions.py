@@ -1,0 +1,403 @@
+"""What is so of a group, as the status and its conditions say it. Pure.
+
+Each verdict is a reason (one word) and a message (a sentence with the remedy); what is not known is
+`Unknown`, never `False`. Messages hold no number that changes with the traffic.
+"""
+
+from typing import Final
+
+from fmqcore.ids import BrokerId, Permission
+from fmqcore.policy import can_meet
+from fmqcore.zk.group_state import Mode
+from fmqoperator.api.group import FENCE
+from fmqoperator.api.job import Verdict as JobVerdict
+from fmqoperator.api.status import Access
+from fmqoperator.core import broker_trouble as trouble
+from fmqoperator.core import facts
+from fmqoperator.core.children import volumes
+from fmqoperator.core.observation import Observation
+from fmqoperator.core.outlook import Outlook
+from fmqoperator.core.plan_types import Verdict
+from fmqoperator.core.status import redundancy, root_causes
+
+
+def access(seen: Observation) -> Access:
+    """The permission of who serves, as it says itself; without ZooKeeper, as was known last."""
+    state = facts.state_of(seen)
+    if seen.zookeeper is None:
+        said = said_without_zookeeper(seen)
+        return seen.group.status.access if said is None else said[0]
+    if elsewhere := facts.serve_elsewhere(seen):
+        return Access(max(seen.answers[BrokerId(b)].permission for b in elsewhere).name or "NONE")
+    if state.mode not in (Mode.MASTER, Mode.SLAVE_CONSUME):
+        return Access.NONE
+    server = facts.server_of(state)
+    answer = facts.answer_of(seen, server)
+    if answer is not None:
+        return Access(answer.permission.name or "NONE")
+    return Access.UNKNOWN if facts.is_live(seen, server) else Access.NONE
+
+
+def reader(seen: Observation) -> str:
+    """Which broker serves reads, as READER says: "" while it is known that none does."""
+    state, now, last = facts.state_of(seen), access(seen), seen.group.status.reader
+    if seen.zookeeper is None:
+        said = said_without_zookeeper(seen)
+        if said is None or said[0] is Access.UNKNOWN:
+            return last
+        return said[1] if Permission[said[0].value] & Permission.READ else ""
+    if elsewhere := facts.serve_elsewhere(seen):
+        return elsewhere[0]
+    if now is Access.UNKNOWN:
+        return facts.server_of(state)
+    return facts.server_of(state) if Permission[now.value] & Permission.READ else ""
+
+
+def served(seen: Observation, writes: Verdict) -> Access:
+    """What clients get, which is ACCESS: a master that can acknowledge no send serves reads alone.
+
+    `writes` is the verdict WriteAvailable of the same look.
+    """
+    now = access(seen)
+    if now in (Access.NONE, Access.UNKNOWN) or writes.status != "False":
+        return now
+    return Access((Permission[now.value] & ~Permission.WRITE).name or "NONE")
+
+
+def said_without_zookeeper(seen: Observation) -> tuple[Access, str] | None:
+    """What brokers say that they serve though ZooKeeper cannot be asked, and who; None: not known.
+
+    A broker serves by a lease, which it has still or has not: so much it knows by itself. If who
+    served last says that it does no more, what was known last is not so: `UNKNOWN`, as long as
+    another one is silent.
+    """
+    said = sorted((a.permission.value, b) for b, a in seen.answers.items())
+    if said and said[-1][0]:
+        return Access(Permission(said[-1][0]).name), said[-1][1]
+    if not _silent(seen):
+        return Access.NONE, ""
+    last = seen.group.status
+    server = last.reader if last.access is Access.READ else last.master
+    return (Access.UNKNOWN, server) if BrokerId(server) in seen.answers else None
+
+
+def _silent(seen: Observation) -> list[str]:
+    return [b for b in seen.group.brokers if BrokerId(b) not in seen.answers]
+
+
+def verdicts(seen: Observation, what: Outlook) -> list[Verdict]:
+    """All conditions but Ready."""
+    return [
+        _writes(seen),
+        _reads(seen),
+        _replication(seen),
+        _failover(seen),
+        _offsets(seen),
+        zookeeper(seen),
+        _progress(seen, what),
+        _config(seen, what),
+        volumes.verdict(seen),
+        fenced(seen),
+        _paused(seen),
+        redundancy.verdict(seen),
+        *_index(seen),
+    ]
+
+
+# ---- one function a condition
+
+
+def _writes(seen: Observation) -> Verdict:
+    kind, now = "WriteAvailable", access(seen)
+    if seen.zookeeper is None:
+        return _without_zookeeper(seen, kind, Permission.WRITE, "takes writes")
+    if now is Access.UNKNOWN:
+        return Verdict(kind, "Unknown", "NotKnown", _unknown(seen))
+    state, config = facts.state_of(seen), facts.config_of(seen)
+    if not Permission[now.value] & Permission.WRITE:
+        return Verdict(kind, "False", "NoMaster", _nobody(seen, Permission.WRITE))
+    master = None if config is None else config.member(state.master)
+    if config is not None and master is not None:
+        zones = {m.id: m.zone for m in config.members if m.id != master.id}
+        if why := can_meet(config.policy, zones, master.zone, state.isr):
+            return Verdict(kind, "False", "NotEnoughReplicas", why)
+    if refusal := trouble.refusal(seen, state.master):
+        return Verdict(kind, "False", *refusal)
+    return Verdict(kind, "True", "Serving", f"{_server(seen)} takes writes")
+
+
+def _reads(seen: Observation) -> Verdict:
+    kind, now = "ReadAvailable", access(seen)
+    if seen.zookeeper is None:
+        return _without_zookeeper(seen, kind, Permission.READ, "serves reads")
+    if now is Access.UNKNOWN:
+        return Verdict(kind, "Unknown", "NotKnown", _unknown(seen))
+    if not Permission[now.value] & Permission.READ:
+        return Verdict(kind, "False", "NoReader", _nobody(seen, Permission.READ))
+    return Verdict(kind, "True", "Serving", f"{_server(seen)} serves reads")
+
+
+def _server(seen: Observation) -> str:
+    elsewhere, server = facts.serve_elsewhere(seen), facts.server_of(facts.state_of(seen))
+    return f"{', '.join(elsewhere)} (of another ensemble)" if elsewhere else server
+
+
+def _without_zookeeper(seen: Observation, kind: str, bit: Permission, does: str) -> Verdict:
+    """As brokers say it themselves, or as it was known last."""
+    said = said_without_zookeeper(seen)
+    if said is None:
+        last = f"last known: {seen.group.status.access.value}"
+        return Verdict(kind, "Unknown", "LastKnown", f"{_UNASKED}; {last}")
+    now, server = said
+    if now is Access.UNKNOWN:
+        why = seen.answers[BrokerId(server)].why or "it does not serve"
+        silent = f"of {', '.join(_silent(seen))} nothing is known"
+        return Verdict(kind, "Unknown", "NotKnown", f"{server}: {why}; {silent}; {_UNASKED}")
+    if Permission[now.value] & bit:
+        return Verdict(kind, "True", "Serving", f"{server} {does}, as it says itself; {_UNASKED}")
+    nobody = f"no broker says that it {does}"
+    return Verdict(kind, "False", "NobodyServes", f"{nobody}; {_UNASKED}")
+
+
+def _unknown(seen: Observation) -> str:
+    state = facts.state_of(seen)
+    server = facts.server_of(state)
+    return f"{server} lives and does not answer the operator"
+
+
+def _nobody(seen: Observation, bit: Permission) -> str:
+    """Why nobody serves that, in the words of whoever knows best."""
+    state = facts.state_of(seen)
+    if state.mode is Mode.NEW:
+        return "no master has opened the group yet"
+    if state.mode is Mode.MASTER and state.master in facts.fenced(seen):
+        return f"master {state.master} is fenced ({FENCE}): take that back, or name another master"
+    server = facts.server_of(state)
+    if kept := _kept_from(seen, server, bit if server == state.master else Permission.READ):
+        return kept
+    answer = facts.answer_of(seen, state.master)
+    if answer is not None and answer.why:
+        return f"{state.master}: {answer.why}"
+    if not facts.is_live(seen, server):  # what was said last of who serves is not so any more
+        there = facts.is_live(seen, state.master)
+        said = f"master {state.master} {'does not serve yet' if there else 'is gone'}"
+        reader = f", and {server}, which served the reads, is gone"
+        return said if server == state.master else f"{said}{reader}"
+    return state.why or f"master {state.master} does not serve"
+
+
+def _kept_from(seen: Observation, server: str, bit: Permission) -> str:
+    """Who would serve that, and may not as people decided; "" = it is not so."""
+    config = facts.config_of(seen)
+    member = None if config is None else config.member(BrokerId(server))
+    if member is None or member.permission & bit or not facts.is_live(seen, server):
+        return ""
+    most = f"{member.permission.name} alone" if member.permission else "nothing"
+    slave = "" if server == facts.state_of(seen).master else ", or spec.slaveReads"
+    by = FENCE if server in facts.fenced(seen) else f"spec.permissions{slave}"
+    return f"{server} may serve {most} ({by}): allow it more, or name another master"
+
+
+def _replication(seen: Observation) -> Verdict:
+    kind, config, state = facts.REPLICATION, facts.config_of(seen), facts.state_of(seen)
+    if seen.zookeeper is None or config is None:
+        return Verdict(kind, "Unknown", "NotKnown", _not_asked(seen))
+    slaves = [str(m.id) for m in config.members if m.id != (state.master or config.master)]
+    behind = [b for b in slaves if b not in state.isr]
+    if behind:
+        return Verdict(kind, "False", "NotInSync", f"not in sync: {', '.join(behind)}")
+    return Verdict(kind, "True", "InSync", f"in sync: {', '.join(slaves) or 'no slave is wanted'}")
+
+
+def _failover(seen: Observation) -> Verdict:
+    kind, config, state = "FailoverSafe", facts.config_of(seen), facts.state_of(seen)
+    if seen.zookeeper is None or config is None:
+        return Verdict(kind, "Unknown", "NotKnown", _not_asked(seen))
+    if len(config.members) == 1:
+        return Verdict(kind, "False", "Alone", "one broker: set spec.replicas to 2 or more")
+    able = [
+        m.id
+        for m in config.members
+        if m.id in state.isr and facts.is_live(seen, m.id) and m.permission & Permission.READ
+        if m.id != state.reader
+    ]
+    if not able:
+        return Verdict(
+            kind, "False", "NoSuccessor", "no other broker is in sync, live and may read"
+        )
+    return Verdict(kind, "True", "SlaveInSync", f"{', '.join(sorted(able))} could take over")
+
+
+def _offsets(seen: Observation) -> Verdict:
+    kind, state = "OffsetsSynced", facts.state_of(seen)
+    if seen.zookeeper is None:
+        return Verdict(kind, "Unknown", "NotKnown", _not_asked(seen))
+    match state.mode:
+        case Mode.SLAVE_CONSUME | Mode.HANDOVER:
+            why = f"consumers' newest offsets are with {state.reader} until {state.master} is back"
+            return Verdict(kind, "False", "AtReader", why)
+        case Mode.NEW | Mode.MASTER:
+            if state.degraded:
+                return Verdict(kind, "False", "Lost", state.why)
+            return Verdict(kind, "True", "AtMaster")
+
+
+_UNASKED: Final = "ZooKeeper cannot be asked (see ZooKeeperConnected)"
+UNREADABLE: Final = "Unreadable"
+OTHER: Final = "OtherEnsemble"
+
+
+def _not_asked(seen: Observation) -> str:
+    """The whole sentence is said once, where one looks for it."""
+    return _UNASKED if seen.zookeeper is None else ""
+
+
+_REMEDY: Final = "look at spec.zookeeper.connect"
+_AS_OF_LAST: Final = "master, epoch and inSync are as the operator read them last"
+
+
+def zookeeper(seen: Observation) -> Verdict:
+    """Whether the operator and the brokers reach it."""
+    kind, where = "ZooKeeperConnected", seen.group.spec.zookeeper.connect
+    if seen.zookeeper is None:
+        why = seen.zookeeper_why or f"{where} does not answer"
+        if seen.zookeeper_bad:
+            return Verdict(kind, "False", UNREADABLE, f"{where} answers, but {why}")
+        if reach := facts.reaching(seen):
+            said = f"{why}, but {', '.join(reach)} can reach it: brokers fail over by themselves"
+            return Verdict(kind, "False", "OperatorCut", f"{said}; {_AS_OF_LAST}; {_REMEDY}")
+        return Verdict(kind, "False", "Unreachable", f"{why}: {_REMEDY}")
+    if elsewhere := facts.serve_elsewhere(seen):
+        said = (
+            f"{where} knows nothing of this group, and {', '.join(elsewhere)} serve it by what "
+            "another ensemble says: take spec.zookeeper.connect back, or restart all brokers to "
+            "begin anew there, without topics and consumers' offsets"
+        )
+        return Verdict(kind, "False", OTHER, said)
+    cut = sorted(b for b, a in seen.answers.items() if not a.zookeeper_connected)
+    if cut:
+        return Verdict(
+            kind, "False", root_causes.BROKERS_CUT, f"{', '.join(cut)} cannot reach {where}"
+        )
+    return Verdict(kind, "True", "Connected", where)
+
+
+def _progress(seen: Observation, what: Outlook) -> Verdict:
+    kind = "Progressing"
+    if what.step is not None:
+        return Verdict(kind, "True", type(what.step).__name__, what.step.why)
+    if what.holds:
+        said = "; ".join(h.message for h in what.holds)
+        moving = any(h.blocks for h in what.holds)
+        return Verdict(kind, "True" if moving else "False", what.holds[0].reason, said)
+    if seen.group.spec.paused:
+        return Verdict(kind, "False", "Paused", "nothing is compared while spec.paused is set")
+    if what.problem is not None:
+        return Verdict(kind, "False", what.problem.reason, what.problem.message)
+    if found := trouble.of_pods(seen):
+        return Verdict(kind, "True", "Starting", "; ".join(found))
+    if seen.zookeeper is None or seen.children is None:
+        return Verdict(kind, "Unknown", "NotKnown", _not_asked(seen) or "nothing can be listed")
+    return Verdict(kind, "False", "AsDeclared")
+
+
+def _config(seen: Observation, what: Outlook) -> Verdict:
+    kind = "ConfigApplied"
+    if seen.failures:
+        said = "; ".join(f"{f.what}: {f.message}" for f in seen.failures)
+        return Verdict(kind, "False", seen.failures[0].reason, said)
+    if what.problem is not None:
+        return Verdict(kind, "False", what.problem.reason, what.problem.message)
+    if seen.group.spec.paused:
+        return Verdict(kind, "Unknown", "Paused", "nothing is compared while spec.paused is set")
+    if seen.children is None:
+        return Verdict(kind, "Unknown", "NotListed", "the group's objects cannot be listed")
+    if seen.zookeeper is None:
+        return Verdict(kind, "Unknown", "NotKnown", _not_asked(seen))
+    if what.config_differs or what.children or what.owners:
+        named = [f"{c['kind']} {c['metadata']['name']}" for c, _ in what.children]
+        named += [f"PersistentVolumeClaim {change.claim.name}" for change in what.owners]
+        return Verdict(kind, "False", "Applying", ", ".join(named) or "group in ZooKeeper")
+    if facts.outdated(seen):
+        pods = ", ".join(p.name for p in facts.outdated(seen))
+        return Verdict(kind, "False", "RestartsDue", f"to be restarted: {pods}")
+    return Verdict(kind, "True", "Applied")
+
+
+_INDEX: Final = {
+    JobVerdict.CLEAN: ("True", "Clean"),
+    JobVerdict.WARNINGS: ("True", "Warnings"),
+    JobVerdict.INCONSISTENT: ("False", "Inconsistent"),
+    JobVerdict.INCOMPLETE: ("Unknown", "Incomplete"),
+    JobVerdict.UNKNOWN: ("Unknown", "Incomplete"),
+}
+
+
+def _index(seen: Observation) -> list[Verdict]:
+    """As the last BrokerJob of type check found it; left out if there was none."""
+    found = seen.check
+    if found is None:
+        return []
+    status, reason = _INDEX[found.verdict]
+    said = f"BrokerJob {found.job} ({found.level}, {found.finished_at}): {found.message}"
+    return [Verdict("IndexConsistent", status, reason, said)]
+
+
+FENCE_WAITS: Final = "NotYet"
+
+
+def fenced(seen: Observation) -> Verdict:
+    """Whom the annotation keeps from serving; who serves on in spite of it is not called fenced."""
+    asked, vain = facts.fenced(seen), facts.fenced_in_vain(seen)
+    if not asked:
+        return Verdict("Fenced", "False", "NoSuchBroker" if vain else "NotAsked", vain)
+    closed, opens = facts.closed(seen), sorted(asked - facts.closed(seen))
+    said = []
+    if found := sorted(asked & closed):
+        serve = "serves" if len(found) == 1 else "serve"
+        said.append(f"{', '.join(found)} {serve} nothing, as the annotation {FENCE} asks")
+    if opens:
+        said.append(f"{', '.join(opens)} may serve on, though {FENCE} asks: {_fence_waits(seen)}")
+    said += [vain] if vain else []
+    reason = FENCE_WAITS if opens else "Asked"
+    return Verdict("Fenced", "True" if found else "False", reason, "; ".join(said))
+
+
+def _fence_waits(seen: Observation) -> str:
+    if seen.group.spec.paused:
+        return "nothing is changed while spec.paused is set"
+    if seen.zookeeper is None:
+        return _UNASKED
+    return "it has not heard of it yet"
+
+
+def _paused(seen: Observation) -> Verdict:
+    if seen.group.spec.paused:
+        return Verdict("Paused", "True", "Asked", "the operator changes nothing: spec.paused")
+    return Verdict("Paused", "False", "NotAsked")
+
+
+def not_wholly(seen: Observation, found: list[Verdict]) -> list[str]:
+    """What is missing although the group may serve."""
+    bad = ("ReplicationHealthy", "OffsetsSynced", "ZooKeeperConnected", "StorageReady")
+    out = [v.message or v.reason for v in found if v.type in bad and v.status == "False"]
+    out += [*trouble.of_disks(seen), *trouble.of_pods(seen)]
+    return root_causes.first(root_causes.root_causes(seen, found), out)
+
+
+_OF_WHO_STARTS: Final = frozenset({"NotInSync", "NotEnoughReplicas", "NoVolume", "NotBound"})
+
+
+def of_who_starts(seen: Observation, found: list[Verdict]) -> list[str]:
+    """What of that is so of every broker that starts."""
+    return [*(v.message for v in found if v.reason in _OF_WHO_STARTS), *trouble.of_pods(seen)]
+
+
+def broker_permission(seen: Observation, broker: str) -> str:
+    """What it says that it serves; a broker without pod and live node serves nothing."""
+    answer = facts.answer_of(seen, BrokerId(broker))
+    if answer is not None:
+        return answer.permission.name or "NONE"
+    absent = seen.pods is not None and broker not in seen.pods
+    gone = seen.zookeeper is not None and not facts.is_live(seen, broker)
+    return "NONE" if absent and gone else "UNKNOWN"

@@ -1,0 +1,146 @@
+"""What Prometheus is told of each BrokerGroup, of topics and jobs, from their status. Pure.
+
+It says what `kubectl get bg` says: so there is an alert, too, for a group of which no broker is
+there to be scraped. Labels are the brokers' own (`cluster`, `group`): rules join the two. Of
+several resources of one name in a cluster, of which one counts, one sample is told: Prometheus
+takes no two.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
+from typing import Any, Final, NamedTuple
+
+from fmqoperator.api.job import JobPhase, JobType
+from fmqoperator.api.status import Access, Phase
+
+_GROUP: Final = ("cluster", "group")
+_SERVES: Final = {
+    "read": frozenset({Access.FULL.value, Access.READ.value}),
+    "write": frozenset({Access.FULL.value, Access.WRITE.value}),
+}
+_AS_ASKED: Final = frozenset(
+    phase.value for phase in (Phase.PAUSED, Phase.HIBERNATING, Phase.HIBERNATED, Phase.DELETING)
+)
+"""Not ready, and nobody is to be woken for it."""
+
+
+class Gauge(NamedTuple):
+    """One family: its samples are the values of its labels, and a number."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...]
+    samples: list[tuple[tuple[str, ...], float]]
+
+
+def of_groups(bodies: Iterable[Mapping[str, Any]]) -> Iterator[Gauge]:
+    """Of BrokerGroups. What is not known (a condition `Unknown`) has no sample."""
+    wanted = Gauge("brokers", "Brokers that the group shall have", _GROUP, [])
+    ready = Gauge("ready_brokers", "Brokers of the group whose pod is ready", _GROUP, [])
+    serves = Gauge(
+        "serves",
+        "1 if the group serves that, as ACCESS says; once it was opened",
+        (*_GROUP, "what"),
+        [],
+    )
+    met = Gauge("condition", "1 if a condition of its status is True", (*_GROUP, "type"), [])
+    known = set[tuple[str, str]]()
+    for body in sorted(bodies, key=_never_opened):
+        meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
+        of = _labels(body)
+        if of in known:
+            continue  # its name is taken by the one before
+        known.add(of)
+        asleep = bool(spec.get("hibernated"))
+        wanted.samples.append((of, 0.0 if asleep else float(spec.get("replicas", 0))))
+        ready.samples.append((of, float(status.get("readyReplicas", 0))))
+        if status.get("epoch") and not asleep and not meta.get("deletionTimestamp"):
+            access = None if _unheard(status) else status.get("access")
+            serves.samples.extend(((*of, w), float(access in who)) for w, who in _SERVES.items())
+        for condition in status.get("conditions") or ():
+            kind, said = condition["type"], condition["status"]
+            readable = condition.get("reason") != "Invalid"
+            as_asked = kind == "Ready" and readable and status.get("phase") in _AS_ASKED
+            if said in ("True", "False") and not as_asked:
+                met.samples.append(((*of, kind), float(said == "True")))
+    for gauge in (wanted, ready, serves, met):
+        yield gauge._replace(name=f"fmq_operator_group_{gauge.name}")
+
+
+def of_neglect(groups: Iterable[tuple[Mapping[str, Any], float]]) -> Gauge:
+    """How long each has been without a round in which nothing failed; not of one that is paused,
+    and of which nothing is expected, nor of one that goes."""
+    found: dict[tuple[str, ...], float] = {}
+    for body, seconds in groups:
+        paused = (body.get("spec") or {}).get("paused")
+        if not paused and not body["metadata"].get("deletionTimestamp"):
+            found[_labels(body)] = max(seconds, found.get(_labels(body), 0.0))
+    samples = list(found.items())
+    text = "Since a round of the group in which nothing failed"
+    return Gauge("fmq_operator_group_neglected_seconds", text, _GROUP, samples)
+
+
+def _never_opened(body: Mapping[str, Any]) -> bool:
+    return not (body.get("status") or {}).get("epoch")
+
+
+def _labels(body: Mapping[str, Any]) -> tuple[str, str]:
+    """Cluster and group, as its brokers say them."""
+    meta = body["metadata"]
+    return (str((body.get("spec") or {}).get("cluster") or meta["namespace"]), str(meta["name"]))
+
+
+def _unheard(status: Mapping[str, Any]) -> bool:
+    """Nobody could be asked, neither ZooKeeper nor who serves: ACCESS is what was known last."""
+    known = {c["type"]: c["status"] for c in status.get("conditions") or ()}
+    return known.get("ReadAvailable") == "Unknown"
+
+
+def of_jobs(bodies: Iterable[Mapping[str, Any]]) -> Gauge:
+    """How many BrokerJobs of each type there are in each phase; 0 where there is none."""
+    count = Counter(
+        (
+            str((body.get("spec") or {}).get("type", "")),
+            str((body.get("status") or {}).get("phase") or JobPhase.PENDING.value),
+        )
+        for body in bodies
+    )
+    every = [(job.value, phase.value) for job, phase in product(JobType, JobPhase)]
+    samples: list[tuple[tuple[str, ...], float]] = [(of, float(count[of])) for of in every]
+    name, text = "fmq_operator_jobs_in_phase", "BrokerJobs of a type that are in a phase"
+    return Gauge(name, text, ("type", "phase"), samples)
+
+
+def of_failed_jobs(bodies: Iterable[Mapping[str, Any]]) -> Gauge:
+    """Whether each BrokerJob came to no verdict, until its resource is deleted."""
+    samples = [
+        (_job(body), float((body.get("status") or {}).get("phase") == JobPhase.FAILED.value))
+        for body in bodies
+    ]
+    name, text = "fmq_operator_job_failed", "1 if a BrokerJob failed"
+    return Gauge(name, text, ("job_namespace", "group", "broker_job"), samples)
+
+
+def _job(body: Mapping[str, Any]) -> tuple[str, ...]:
+    meta, spec = body["metadata"], body.get("spec") or {}
+    return (str(meta["namespace"]), str(spec.get("group", "")), str(meta["name"]))
+
+
+def of_topics(bodies: Iterable[Mapping[str, Any]]) -> Gauge:
+    """Whether each Topic is as declared, where that is known; no if one of several is not."""
+    found: dict[tuple[str, ...], float] = {}
+    for body in bodies:
+        for condition in (body.get("status") or {}).get("conditions") or ():
+            if condition["type"] == "Ready" and condition["status"] in ("True", "False"):
+                so = float(condition["status"] == "True")
+                found[_topic(body)] = min(so, found.get(_topic(body), 1.0))
+    samples = list(found.items())
+    name, text = "fmq_operator_topic_ready", "1 if a Topic is as declared"
+    return Gauge(name, text, ("cluster", "topic"), samples)
+
+
+def _topic(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """Cluster and topic, as brokers say them."""
+    meta, spec = body["metadata"], body.get("spec") or {}
+    return (str(spec.get("cluster") or meta["namespace"]), str(spec.get("name") or meta["name"]))

@@ -1,0 +1,47 @@
+"""Statuses of resources for which nothing is done, as they are not understood or not seen. Pure.
+
+The rest of the status stays as it was.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from fmqoperator.api.base import Json
+from fmqoperator.core.plan_types import Verdict
+from fmqoperator.core.status.group import timed
+
+
+def unreadable(body: Mapping[str, Any], error: ValidationError, now_ms: int) -> Json:
+    """The status of a resource that an older schema let in: which field, and what is wrong."""
+    said = "; ".join(
+        f"{'.'.join(str(part) for part in e['loc'])}: {e['msg']}" for e in error.errors()[:5]
+    )
+    message = f"this resource cannot be read, nothing is changed: {said}"
+    seen = {"observedGeneration": body["metadata"].get("generation", 0)}
+    return _let_alone(body, "False", "Invalid", message, now_ms) | seen
+
+
+def blind(body: Mapping[str, Any], why: str, now_ms: int) -> Json:
+    """The status of a group while the operator has seen nothing of it: the rest is as it was."""
+    message = f"the operator cannot see what it must, what is told here is old: {why}"
+    return _let_alone(body, "Unknown", "OperatorBlind", message, now_ms)
+
+
+def _let_alone(
+    body: Mapping[str, Any],
+    ready: Literal["False", "Unknown"],
+    reason: str,
+    message: str,
+    now_ms: int,
+) -> Json:
+    old = body.get("status") or {}
+    generation = body["metadata"].get("generation", 0)
+    conditions = [
+        timed(Verdict(kind, said, reason, message[:2048]), old, generation, now_ms)
+        for kind, said in (("Ready", ready), ("ConfigApplied", "False"))
+    ]
+    kept = [c for c in old.get("conditions", ()) if c["type"] not in ("Ready", "ConfigApplied")]
+    told = [*(c.as_json() for c in conditions), *kept]
+    return {**old, "message": message[:1024], "conditions": told}

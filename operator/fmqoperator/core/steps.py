@@ -1,0 +1,267 @@
+"""The one step to take now that stops or moves a broker, if any; and what must wait, and why. Pure.
+
+Every step here takes something away for a moment, so there is at most one at a time, the next only
+after all is settled again, and none on what is not known for certain. Asked in this order:
+
+| asked for by           | step                         | only if                                 |
+|------------------------|------------------------------|-----------------------------------------|
+| a master lost for good | move to the reader           | `promotion.after`; all others there     |
+| pods that run nothing, | restart it                   | its template is outdated                |
+| or do not come up      |                              |                                         |
+| a wish on its way      | wait; or withdraw it         | who was wanted cannot become master     |
+| annotation switchover  | move                         | target in sync, its node stays          |
+| a drained node         | move                         | a slave elsewhere in sync               |
+| fewer replicas         | stop the highest number;     | the others in sync, the policy holds    |
+|                        | move first, if it is master  |                                         |
+| an outdated template   | restart slaves; then move,   | all others in sync and ready, or this   |
+|                        | and restart who was master   | one is a slave that is not; it is this  |
+|                        |                              | group's turn in its cluster             |
+| spec.switchover        | move                         | target in sync and up to date           |
+| spec.hibernated        | stop slaves, then the master | the group is settled, or serves nothing |
+
+Moves and what keeps them from being made are in `core/switchovers.py`, a lost master in
+`promotion.py`. Of brokers that do not know moves a master is restarted, or evicted, in good order
+instead.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from fmqcore.ids import BrokerId
+from fmqcore.policy import can_meet
+from fmqoperator.api.group import RESTART
+from fmqoperator.core import desired_config as wanted
+from fmqoperator.core import facts
+from fmqoperator.core import restart_turns as turns
+from fmqoperator.core import switchovers as moves
+from fmqoperator.core.children import names, volumes
+from fmqoperator.core.observation import Observation, Pod
+from fmqoperator.core.plan_types import Hold, Leave, Move, Outcome, Restart, Run, Step
+from fmqoperator.core.promotion import Wait, promotion
+
+
+def next_step(seen: Observation) -> Outcome:
+    """At most one step, and all that waits."""
+    if seen.zookeeper is None or seen.pods is None or seen.children is None:
+        return Outcome(None, ())
+    if seen.zookeeper.config is None:
+        return Outcome(None, ())
+    holds: list[Hold] = []
+    for choose in _HIBERNATED if seen.group.spec.hibernated else _CHOICES:
+        found = choose(seen)
+        if isinstance(found, Hold):
+            holds.append(found)
+            if found.blocks:
+                break
+        elif found is not None:
+            return Outcome(found, tuple(holds))
+    return Outcome(None, tuple(holds))
+
+
+# ---- the choices, in order
+
+
+def _promotion(seen: Observation) -> Step | Hold | None:
+    found = promotion(seen)
+    if isinstance(found, Wait):
+        return Hold(found.reason, found.message)
+    return found
+
+
+def _hibernate(seen: Observation) -> Step | Hold | None:
+    """Slaves first, so that nobody takes reads over only to be stopped; then the master."""
+    running = facts.running_replicas(seen) or 0
+    if running == 0:
+        return None
+    if _are_stopping(seen, running):
+        who = facts.who_is_leaving(seen)
+        said = f"brokers are being stopped{f': {who}' if who else ''}"
+        return Hold("Hibernating", said, True)
+    if reason := volumes.last_copy_goes(seen, seen.group.brokers):
+        return Hold("HibernateWaits", reason)
+    state = facts.state_of(seen)
+    first = running > 1 and state.master == f"{seen.group.name}-0" and facts.master_serves(seen)
+    return Run(1 if first else 0, "spec.hibernated is set")
+
+
+def _are_stopping(seen: Observation, running: int) -> bool:
+    """Brokers beyond those that are to run are there still. One whose node is down may be for
+    ever, and one that never was made (a quota) keeps nobody waiting."""
+    out = [b for b in seen.pods or {} if names.ordinal(b) >= running]
+    nodes = [facts.node_of(seen, broker) for broker in out]
+    return any(node is None or node.ready for node in nodes)
+
+
+def _idle(seen: Observation) -> Step | Hold | None:
+    """A pod of an outdated template that runs nothing, or a broker that does not come up."""
+    if any(p.deleting for p in (seen.pods or {}).values()):
+        return None
+    for pod in facts.outdated(seen):
+        if facts.runs_nothing(seen, pod) and not facts.is_started_again(pod):
+            why = f"it runs nothing ({pod.waiting})"
+        elif facts.is_stuck(seen, pod, _patience_ms(seen)):
+            why = "it does not come up"
+        else:
+            continue
+        why = f"{why}: {reason_of(seen, pod)}"
+        if reason := volumes.last_copy_goes(seen, [pod.name]):
+            return Hold("UpdateWaits", f"{pod.name} is to be restarted ({why}): {reason}")
+        return Restart(pod.name, pod.uid, why)
+    return None
+
+
+def _leave(seen: Observation) -> Step | Hold | None:
+    """The broker of the highest number, if it is not wanted any more."""
+    out = [b for b in wanted.leaving(seen) if not wanted.has_left(seen, b)]
+    if not out:
+        return None
+    broker, running = out[0], facts.running_replicas(seen)
+    if running is not None and running <= names.ordinal(broker):
+        return Hold("ScaleDownWaits", f"{broker} is on its way out: {_still(seen, broker)}", True)
+    state = facts.state_of(seen)
+    if broker == state.master:
+        able = [b for b in moves.successors(seen) if b in seen.group.brokers]
+        why = f"{broker} is to be taken out and is master"
+        if not able:
+            return Hold("ScaleDownRefused", f"{why}: {moves.why_nobody(seen, seen.group.brokers)}")
+        found = moves.move(seen, able[0], why)
+        return Hold("ScaleDownRefused", found.message) if isinstance(found, Hold) else found
+    if reason := moves.unsettled(seen):
+        return Hold("ScaleDownRefused", f"{broker} is to be taken out: {reason}")
+    if reason := _lost_without(seen, broker):
+        return Hold("ScaleDownRefused", f"{broker} is to be taken out: {reason}")
+    return Leave(BrokerId(broker), f"spec.replicas is {seen.group.spec.replicas}")
+
+
+def _still(seen: Observation, broker: str) -> str:
+    """Why it has not left yet."""
+    if facts.pod_of(seen, broker) is not None:
+        return f"its pod is there still{facts.on_a_node_that_is_down(seen, broker)}"
+    if facts.is_live(seen, broker):
+        return "its session with ZooKeeper has not ended yet"
+    return "it still counts as a copy: only a master that serves takes it out"
+
+
+def _lost_without(seen: Observation, broker: str) -> str:
+    """What the group would lack without it; "" = nothing that it has now."""
+    config, state = facts.config_of(seen), facts.state_of(seen)
+    assert config is not None
+    rest = {m.id: m.zone for m in config.members if m.id not in (broker, state.master)}
+    stay = {b: z for b, z in rest.items() if b in seen.group.brokers}
+    behind = [b for b in sorted(stay) if not facts.is_in_sync(seen, b)]
+    if broker not in state.isr:
+        # It may be out of sync for a moment alone, and have what they have not.
+        held = not stay or len(behind) < len(stay)  # one that is in sync has all that counts
+        known = held or any(facts.has_as_much(seen, b, broker) for b in behind)
+        return "" if known else f"{', '.join(behind)} is not in sync either and may hold less"
+    if behind:
+        return f"{', '.join(behind)} would hold less than it does"
+    master = config.member(state.master)
+    zone = "" if master is None else master.zone
+    return can_meet(wanted.config(seen).policy, stay, zone, frozenset(stay))
+
+
+def _roll(seen: Observation) -> Step | Hold | None:
+    """Outdated pods: slaves first, those that are not in sync before all, the master last."""
+    stale = facts.outdated(seen)
+    if not stale:
+        return None
+    master = facts.state_of(seen).master
+    slaves = [p for p in reversed(stale) if p.name != master]
+    brought = turns.brought(seen)
+    bounded = bool(brought) and seen.defaults.updates_at_once > 0
+    loose = [p for p in slaves if _counts_for_nothing(seen, p)]
+    loose = [p for p in loose if not bounded or _is_off(seen, p)]
+    pod = (loose or slaves or list(stale))[0]
+    why = reason_of(seen, pod)
+    spreads = not loose
+    if spreads and (reason := turns.waits_for(seen)):
+        return Hold("UpdateQueued", f"{pod.name} is to be restarted ({why}): {reason}")
+    if reason := moves.unsettled(seen):
+        return Hold("UpdateWaits", f"{pod.name} is to be restarted ({why}): {reason}")
+    assert seen.zookeeper is not None
+    config = facts.config_of(seen)
+    assert config is not None
+    others = [str(m.id) for m in config.members if m.id not in (pod.name, master)]
+    # Who is not whole takes no turn: it might hold it for ever.
+    has_turn = bool(seen.group.status.memory.updating)
+    begins = spreads and (bounded or not brought) and not has_turn and pod.name != master
+    counted = [*others, pod.name] if begins else others
+    behind = [b for b in counted if not facts.is_in_sync(seen, b)]
+    if behind and not loose:
+        return Hold(
+            "UpdateWaits",
+            f"{pod.name} is to be restarted ({why}): {', '.join(behind)} is not in sync",
+        )
+    if pod.name == master and facts.moves(seen) and moves.could_ever(seen):
+        able = moves.successors(seen)
+        said = f"master {master} is to be restarted ({why})"
+        if not able:
+            reasons = moves.why_nobody(seen)
+            return Hold("UpdateWaits", f"{said}, another must be master first: {reasons}")
+        found = moves.move(seen, able[0], said)
+        return replace(found, spreads=spreads) if isinstance(found, Move) else found
+    if reason := volumes.last_copy_goes(seen, [pod.name]):
+        return Hold("UpdateWaits", f"{pod.name} is to be restarted ({why}): {reason}")
+    return Restart(pod.name, pod.uid, why, spreads)
+
+
+def _declared(seen: Observation) -> Step | Hold | None:
+    queued = bool(facts.outdated(seen)) and bool(turns.waits_for(seen))
+    return moves.declared(seen, updates_wait=queued)
+
+
+def _counts_for_nothing(seen: Observation, pod: Pod) -> bool:
+    """A slave that is not in sync: nobody counts on it, and it may be what is old in it that keeps
+    it so. (On a node that is not well its restart would not end, and hold all else up.)"""
+    node = facts.node_of(seen, pod.name)
+    here = node is not None and node.ready is True
+    return here and BrokerId(pod.name) not in facts.state_of(seen).isr
+
+
+def _is_off(seen: Observation, pod: Pod) -> bool:
+    """It has not been ready, or in sync, for long. Of what the operator brings to all groups, one
+    whose stream broke a second ago is not given before its group has its turn: it would not come
+    back from what does not work, and so group after group would lose a slave. But one that never
+    comes in sync as it is would be kept from what mends it."""
+    if pod.ready:
+        since_ms = facts.alone_behind_since_ms(seen, pod.name)
+        return since_ms is not None and seen.now_ms - since_ms >= facts.BEHIND_MS
+    since_ms = pod.unready_since_ms
+    return since_ms is not None and seen.now_ms - since_ms >= _patience_ms(seen)
+
+
+def _patience_ms(seen: Observation) -> int:
+    """So long a broker that is not well is left what it has. Behind an image that does not work
+    whoever came back with the old one in a moment would not come back with it, and where a node
+    starts anew those are brokers of many groups, masters too."""
+    queues = bool(turns.brought(seen)) and seen.defaults.updates_at_once > 0
+    has_turn = bool(seen.group.status.memory.updating)
+    return facts.BEHIND_MS if queues and not has_turn else facts.STUCK_MS
+
+
+def reason_of(seen: Observation, pod: Pod) -> str:
+    """Why a pod is outdated: one of a short list."""
+    containers = facts.template(seen).get("spec", {}).get("containers", ())
+    image = next((c.get("image") for c in containers), "")
+    if image and pod.image != image:
+        return f"image {pod.image} -> {image}"
+    if facts.template_note(seen, names.SETTINGS_HASH) != pod.settings:
+        return "its settings have changed"
+    if (asked := facts.template_note(seen, RESTART)) != pod.restart:
+        return f"a restart was asked for ({asked})"
+    return "its pod template has changed"
+
+
+_CHOICES: Final[tuple[Callable[[Observation], Step | Hold | None], ...]] = (
+    _promotion,
+    _idle,
+    moves.wish,
+    moves.asked_for,
+    moves.drain,
+    _leave,
+    _roll,
+    _declared,
+)
+_HIBERNATED: Final = (moves.wish_of_a_serving_master, _hibernate, moves.asked_for_asleep)

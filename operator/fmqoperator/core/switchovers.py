@@ -1,0 +1,303 @@
+"""Who could be master, and every reason to give the mastership to another broker. Pure.
+
+A move is a wish in the group's configuration (`GroupConfig.master`), and brokers fulfil it by the
+failover machine (ADR 0022). Nothing is remembered of it but that wish: an operator that starts
+anew goes on from the wish and from who is master. Brokers that do not know such wishes are never
+given one (`facts.moves`); a master of theirs is restarted in good order instead.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from fmqcore.ids import BrokerId, Permission
+from fmqcore.policy import can_meet
+from fmqcore.zk.group_state import Mode
+from fmqoperator.api.group import FENCE, SWITCHOVER
+from fmqoperator.core import facts
+from fmqoperator.core.children import names
+from fmqoperator.core.observation import Observation
+from fmqoperator.core.plan_types import Hold, Move
+
+OFF: Final = (
+    "planned moves are switched off (FMQ_PLANNED_MOVES=false at the operator): the master stays, "
+    "and returns by itself after a restart"
+)
+ANYBODY: Final = ("", "any")
+"""Values of the annotation: whoever is best."""
+
+
+# ---- who could be master
+
+
+def why_not(seen: Observation, broker: str) -> str:
+    """ "" if it can become master now, else the reason in a sentence."""
+    if reason := barred(seen, broker):
+        return reason
+    if broker not in facts.state_of(seen).isr:
+        return f"{broker} is not in sync"
+    if not facts.is_in_sync(seen, broker):
+        return f"{broker} is not there, or not linked to its master"
+    if not facts.may_stay(seen, broker):
+        node = facts.node_of(seen, broker)
+        return f"{broker} is in sync, but its node {node.name if node else ''} takes no pods either"
+    return ""
+
+
+def why_nobody(seen: Observation, among: Iterable[str] | None = None) -> str:
+    """Why no slave can become master now: the reason of each of them."""
+    config, master = facts.config_of(seen), facts.state_of(seen).master
+    slaves = [str(m.id) for m in ([] if config is None else config.members) if m.id != master]
+    able = [b for b in slaves if among is None or b in among]
+    reasons = (why_not(seen, broker) for broker in able)
+    return "; ".join(reason for reason in reasons if reason) or "there is no slave"
+
+
+def barred(seen: Observation, broker: str) -> str:
+    """Why it may not become master, whatever it holds."""
+    config = facts.config_of(seen)
+    if config is None or config.member(BrokerId(broker)) is None:
+        return f"{broker} is no broker of this group"
+    if facts.permissions(seen, broker)[broker] is not Permission.FULL:
+        return f"{broker} may not serve everything (permissions, or {FENCE})"
+    return ""
+
+
+def could_ever(seen: Observation) -> bool:
+    """Some slave may be master as far as people decided, whether or not it can be now."""
+    config, state = facts.config_of(seen), facts.state_of(seen)
+    members = () if config is None else config.members
+    return any(m.id != state.master and not barred(seen, m.id) for m in members)
+
+
+def successors(seen: Observation) -> tuple[str, ...]:
+    """Slaves that could become master now, the best first."""
+    master = facts.answer_of(seen, facts.state_of(seen).master)
+    lag = {} if master is None else {r.broker: r.lag_bytes for r in master.replicas}
+    unheard = {b for b, behind in lag.items() if behind is None}
+    stale = {p.name for p in facts.outdated(seen)}
+    able = [str(b) for b in facts.state_of(seen).isr if not why_not(seen, b)]
+    stay = seen.group.brokers
+    bad = {b for b in able if (a := facts.answer_of(seen, b)) is not None and a.refuses}
+    rank = [
+        (
+            *(b in bad, bool(_would_lack(seen, b)), b not in stay, b in stale),
+            *(b in unheard, lag.get(BrokerId(b)) or 0, names.ordinal(b), b),
+        )
+        for b in able
+    ]
+    return tuple(str(r[-1]) for r in sorted(rank))
+
+
+def _would_lack(seen: Observation, broker: str) -> str:
+    """What the policy would lack with that master; "" = nothing. (Of zones: one that is alone in
+    its own has nobody there to hold what it takes.)"""
+    config, state = facts.config_of(seen), facts.state_of(seen)
+    member = None if config is None else config.member(BrokerId(broker))
+    if config is None or member is None:
+        return ""
+    zones = {m.id: m.zone for m in config.members if m.id != member.id}
+    return can_meet(config.policy, zones, member.zone, state.isr | {state.master})
+
+
+def unable(seen: Observation) -> str:
+    """Why nobody may be wished for as master; "" = it may be done, or that is not known."""
+    if not seen.defaults.planned_moves:
+        return OFF
+    if old := facts.unmoving(seen):
+        return f"{', '.join(old)} runs a version that moves no mastership: update it first"
+    return ""
+
+
+def unsettled(seen: Observation) -> str:
+    """Why nothing that is at work may be stopped now; "" = the master serves, nobody is leaving."""
+    if not facts.nobody_is_leaving(seen):
+        who = facts.who_is_leaving(seen)
+        return "a broker is being stopped or started" + (f": {who}" if who else "")
+    if not facts.master_serves(seen):
+        return "the master does not serve, or does not answer"
+    if not facts.is_ready(seen, facts.state_of(seen).master):
+        return "the master is not ready"
+    return ""
+
+
+def move(seen: Observation, to: str, why: str) -> Move | Hold:
+    """To that one, if it can be done now."""
+    if reason := unable(seen):
+        return Hold("MoveUnsupported", f"{why}: {reason}")
+    if reason := unsettled(seen):
+        return Hold("MoveWaits", f"{why}: {reason}")
+    if reason := why_not(seen, to):
+        return Hold("MoveWaits", f"{why}: {reason}")
+    return Move(BrokerId(to), why)
+
+
+# ---- reasons
+
+
+def wish(seen: Observation) -> Move | Hold | None:
+    """A move that is on its way, whoever wants it. One that cannot come to an end is withdrawn.
+
+    Only while the master serves, that is: who acts is one broker for as long as the mode is MASTER,
+    and a configuration that wants that one changes nothing. A slave that is merely out of sync may
+    come in again; it is waited for, but keeps nobody from wanting another.
+    """
+    config, state = facts.config_of(seen), facts.state_of(seen)
+    if config is None or state.mode is Mode.NEW:
+        return None
+    if config.master == state.master:
+        opening = state.mode is Mode.MASTER and state.base
+        there = facts.is_live(seen, state.master)
+        then = "is about to" if there else "is gone: it must come back to"
+        said = f"{state.master} has taken the mastership over and {then} open its term"
+        return Hold("Switching", said, blocks=True) if opening else None
+    wanted = f"{config.master} is to be master; now it is {state.master}{_when_it_gives_way(seen)}"
+    if state.mode is not Mode.MASTER or state.base or not seen.defaults.planned_moves:
+        return Hold("Switching", wanted, blocks=True)
+    reason = unable(seen) or barred(seen, config.master)
+    if not reason and not facts.is_live(seen, config.master):
+        reason = f"{config.master} is gone"
+    if reason:
+        return Move(state.master, f"{reason}: {state.master} stays master")
+    if config.master not in state.isr:
+        return Hold("MoveWaits", f"{wanted}: {config.master} is not in sync")
+    if back := _taken_back(seen):
+        return back
+    return Hold("Switching", f"{wanted}{_as_it_says(seen, state.master)}", blocks=True)
+
+
+def goes_on(seen: Observation) -> bool:
+    """A move that needs nobody who is away: the next look may find it done."""
+    state = facts.state_of(seen)
+    return bool(state.heir) or facts.is_live(seen, state.master)
+
+
+def _when_it_gives_way(seen: Observation) -> str:
+    """What a wish waits for while the master is gone, for people."""
+    config, state = facts.config_of(seen), facts.state_of(seen)
+    if config is None or goes_on(seen):
+        return ""
+    if config.lost != state.master:
+        return ", which is gone: it gives way once it is back"
+    return f", which is said to be lost{_as_it_says(seen, config.master)}"
+
+
+def _as_it_says(seen: Observation, broker: str) -> str:
+    """A broker's own reason, to follow a sentence; "" if it gives none."""
+    answer = facts.answer_of(seen, broker)
+    return f": {answer.why}" if answer is not None and answer.why else ""
+
+
+def wish_of_a_serving_master(seen: Observation) -> Move | Hold | None:
+    """As `wish`; a group without a serving master is not kept waiting by it."""
+    return wish(seen) if facts.state_of(seen).mode is Mode.MASTER else None
+
+
+def refused(seen: Observation) -> str:
+    """Why the annotation can never be obeyed; "" = it can, or there is none."""
+    asked, declared = seen.group.metadata.annotations.get(SWITCHOVER), seen.group.spec.switchover
+    if asked is None:
+        return ""
+    if not seen.defaults.planned_moves:
+        return OFF
+    if declared is not None:
+        return f"spec.switchover.to says {declared.to}: change that instead"
+    if asked not in (*ANYBODY, *seen.group.brokers):
+        return f"{asked!r} is no broker of this group: {', '.join(seen.group.brokers)} are"
+    if asked in ANYBODY and len(seen.group.brokers) == 1:
+        return f"{seen.group.brokers[0]} is the only broker of this group (spec.replicas)"
+    return ""
+
+
+def chosen(seen: Observation) -> str:
+    """Who it is, if the annotation leaves that to us and it can be told; else "".
+
+    It is written into the annotation before anything is done, or an operator that is killed after
+    the move would make another one.
+    """
+    asked = seen.group.metadata.annotations.get(SWITCHOVER)
+    if asked not in ANYBODY or refused(seen) or unable(seen) or unsettled(seen):
+        return ""
+    return next(iter(successors(seen)), "")
+
+
+def _taken_back(seen: Observation) -> Move | None:
+    """Another's wish waits, or comes to no end, and somebody asks for the acting master: whoever
+    asks now knows better."""
+    asked, state = seen.group.metadata.annotations.get(SWITCHOVER), facts.state_of(seen)
+    config = facts.config_of(seen)
+    if asked != state.master or refused(seen) or config is None:
+        return None
+    waits = config.master != asked and state.mode is Mode.MASTER
+    return Move(state.master, f"{asked} was asked for, and is master") if waits else None
+
+
+def asked_for(seen: Observation) -> Move | Hold | None:
+    """The annotation."""
+    asked, state = seen.group.metadata.annotations.get(SWITCHOVER), facts.state_of(seen)
+    if asked is None or refused(seen):
+        return None
+    if asked == state.master:
+        return _taken_back(seen)
+    if to := chosen(seen):
+        return Hold("Switching", f"a switchover was asked for: {to} is to be master", blocks=True)
+    if asked in ANYBODY:
+        if reason := unable(seen):
+            return Hold("MoveUnsupported", f"a switchover was asked for: {reason}")
+        reason = unsettled(seen) or why_nobody(seen)
+        return Hold("MoveWaits", f"a switchover was asked for: {reason}")
+    return move(seen, asked, f"a switchover to {asked} was asked for")
+
+
+def asked_for_asleep(seen: Observation) -> Hold | None:
+    """The annotation, of a group of which no broker runs."""
+    asked = seen.group.metadata.annotations.get(SWITCHOVER)
+    if asked is None or refused(seen) or asked == facts.state_of(seen).master:
+        return None
+    said = f"a switchover to {asked or 'any'} was asked for: spec.hibernated is set"
+    return Hold("MoveWaits", said)
+
+
+def drain(seen: Observation) -> Move | Hold | None:
+    """The master's node is being drained. (One that is already being stopped gives way itself.)"""
+    state, config = facts.state_of(seen), facts.config_of(seen)
+    master, pod = state.master, facts.pod_of(seen, state.master)
+    if state.mode is not Mode.MASTER or not facts.is_leaving_node(seen, master):
+        return None
+    if config is None or len(config.members) == 1:
+        return None  # nobody to move to: it may be evicted as it is
+    if pod is None or pod.deleting:
+        return None
+    node = facts.node_of(seen, master)
+    why = f"node {node.name if node else ''} takes no pods, and master {master} is on it"
+    able = successors(seen)
+    if not able:
+        return Hold("DrainWaits", f"{why}: {why_nobody(seen)}")
+    if facts.moves(seen):
+        return move(seen, able[0], why)
+    if may_be_evicted(seen):
+        return Hold("DrainOpen", f"{why}: it may be evicted, {able[0]} takes the reads over")
+    return Hold("DrainWaits", f"{why}: {unsettled(seen)}")
+
+
+def may_be_evicted(seen: Observation) -> bool:
+    """A drain may take the master's pod though it is master: a slave takes the reads at once."""
+    master = facts.state_of(seen).master
+    return (
+        bool(master)
+        and not facts.moves(seen)
+        and facts.is_leaving_node(seen, master)
+        and not unsettled(seen)
+        and bool(successors(seen))
+    )
+
+
+def declared(seen: Observation, *, updates_wait: bool = False) -> Move | Hold | None:
+    """spec.switchover, once nothing else is to be done; or it may take long until it is."""
+    asked, state = seen.group.spec.switchover, facts.state_of(seen)
+    if asked is None or state.mode is not Mode.MASTER or asked.to == state.master:
+        return None
+    stale = {p.name for p in facts.outdated(seen)}
+    soon = not updates_wait and asked.to in stale and state.master not in stale
+    if soon:  # the update would take it back at once
+        return Hold("MoveWaits", f"spec.switchover.to is {asked.to}: it is to be restarted first")
+    return move(seen, asked.to, f"spec.switchover.to is {asked.to}")

@@ -1,0 +1,1 @@
+"""Topics: what a Topic resource is to do next in ZooKeeper."""

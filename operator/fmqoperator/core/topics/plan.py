@@ -1,0 +1,298 @@
+"""Topics as declared and as ZooKeeper has them: plan and status. Pure.
+
+The declared groups are brought into ZooKeeper. What holds messages is never taken away: a group
+that is not declared any more keeps its queues at weight 0 (no new messages, still read), and queues
+are never fewer. A topic that somebody else made is taken over as it is; of several resources that
+declare one, in whatever namespaces, the oldest counts, and the others are told so.
+
+Deletion waits for nobody: with `onDelete: Delete` the topic goes if the operator hears of it
+(`farewell`) and no other resource declares the topic; if it was away then, the topic stays, and
+`fmq topic delete` takes it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from fmqcore.ids import GroupName, TopicId
+from fmqcore.names import is_name
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.topic import TopicConfig, TopicGroup
+from fmqoperator.api.base import Condition, Json
+from fmqoperator.api.parts import Reclaim
+from fmqoperator.api.times import as_text
+from fmqoperator.api.topic import Topic, TopicStatus
+from fmqoperator.core.actions import Requeue, Tell
+from fmqoperator.core.event_dedup import has_waited
+from fmqoperator.core.observation import Failure
+from fmqoperator.core.status.conditions import UNREADABLE
+
+CALM_MS = 60_000
+BUSY_MS = 3_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSeen:
+    """All that there is to see of one topic.
+
+    `groups`: those configured in its cluster; None: ZooKeeper could not be asked, `why` says why
+    (`bad`: it answers, and what it holds of the topic cannot be read).
+    `there`: its node; None = there is none (if `groups` is known).
+    `others`: resources that declare the same topic.
+    """
+
+    topic: Topic
+    now_ms: int
+    groups: frozenset[str] | None = None
+    there: Versioned[TopicConfig] | None = None
+    why: str = ""
+    bad: bool = False
+    others: tuple[Topic, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    """Create the node. `config.id`: the number that it had, 0 if none is known: the shell gives it
+    back if ZooKeeper lost it, and else takes the next one, which is never given twice.
+
+    One that is there meanwhile is no error: the next look sees it.
+    """
+
+    config: TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class PutTopic:
+    """Compare-and-set of the node."""
+
+    config: TopicConfig
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """Delete the node, if it is still that very topic; its messages go with retention."""
+
+    name: str
+    id: TopicId
+
+
+_TAKEN: Final = "NameTaken"
+_NO_GROUP: Final = "NoSuchGroup"
+_TELL: Final = frozenset({"Invalid", "QueuesKept", "ZooKeeperUnreachable", UNREADABLE, _TAKEN})
+"""(A group that is not there yet is mostly about to be made: that is told after a while.)"""
+
+TopicAction = CreateTopic | PutTopic | Tell | Requeue
+
+
+def name_of(topic: Topic) -> str:
+    """Its name among topics."""
+    return topic.spec.name or topic.metadata.name
+
+
+def cluster_of(topic: Topic) -> str:
+    """The FMQ cluster that it is of."""
+    return topic.spec.cluster or topic.metadata.namespace
+
+
+def is_same(one: Topic, other: Topic) -> bool:
+    """Whether two resources declare one topic: of one cluster, at one ZooKeeper by its address."""
+    if (name_of(one), cluster_of(one)) != (name_of(other), cluster_of(other)):
+        return False
+    mine, theirs = (_place(topic.spec.zookeeper.connect) for topic in (one, other))
+    return mine[1] == theirs[1] and not mine[0].isdisjoint(theirs[0])
+
+
+def _place(connect: str) -> tuple[frozenset[str], str]:
+    hosts, _, root = connect.partition("/")
+    return frozenset(hosts.split(",")), root.strip("/")
+
+
+def _older(seen: TopicSeen) -> Topic | None:
+    """The resource that counts, if it is another one. (One that goes counts no more.)"""
+    stay = [t for t in seen.others if t.metadata.deletion_timestamp is None]
+    first = min((seen.topic, *stay), key=_age)
+    return None if first is seen.topic else first
+
+
+def _age(topic: Topic) -> tuple[str, bool, str]:
+    """Of those of one second (the API server tells no less) the one that made the topic."""
+    meta = topic.metadata
+    return meta.creation_timestamp, not topic.status.id, meta.uid
+
+
+def plan_topic(seen: TopicSeen) -> list[TopicAction]:
+    """What to do now; only `Requeue`: it is as declared, or has to wait."""
+    if seen.topic.metadata.deletion_timestamp is not None:
+        return []
+    return [*_told(seen), *_to_do(seen)]
+
+
+def _told(seen: TopicSeen) -> Iterator[Tell]:
+    """What a person must look after, if the status does not say it yet."""
+    _, reason, message = _ready(replace(seen, failures=()))
+    before = next((c for c in seen.topic.status.conditions if c.type == "Ready"), None)
+    if reason != _NO_GROUP:
+        news = reason in _TELL and (before is None or message[:2048] != before.message)
+    else:
+        since = "" if before is None or before.reason != reason else before.last_transition_time
+        news = has_waited(since, seen.now_ms)
+    if news:
+        yield Tell("Warning", reason, message)
+
+
+def _to_do(seen: TopicSeen) -> list[TopicAction]:
+    if _older(seen) is not None:
+        return [Requeue(CALM_MS)]
+    if seen.groups is None or _misnamed(seen) or _missing(seen):
+        return [Requeue(BUSY_MS)]
+    name, wanted = name_of(seen.topic), _wanted(seen)
+    if seen.there is None:
+        queues = sum(g.queues for g in wanted)
+        told = Tell("Normal", "TopicCreated", f"{name}: {queues} queues in {len(wanted)} groups")
+        return [
+            CreateTopic(TopicConfig(name, TopicId(seen.topic.status.id), wanted)),
+            told,
+            Requeue(BUSY_MS),
+        ]
+    now = seen.there.value
+    if _by_name(now.groups) == _by_name(wanted):
+        return [Requeue(CALM_MS)]
+    config = TopicConfig(now.name, now.id, wanted)
+    told = Tell("Normal", "TopicChanged", "; ".join(_differences(now.groups, wanted)))
+    return [PutTopic(config, seen.there.version), told, Requeue(BUSY_MS)]
+
+
+def farewell(
+    topic: Topic, there: Versioned[TopicConfig] | None, others: tuple[Topic, ...] = ()
+) -> DeleteTopic | None:
+    """What to do once its resource is gone. What `others` declare stays, and so does what never was
+    this one's to change."""
+    if there is None or topic.spec.on_delete is not Reclaim.DELETE or others:
+        return None
+    if any(c.reason == _TAKEN for c in topic.status.conditions):
+        return None
+    # Another one of that name, made since, is not ours.
+    if topic.status.id not in (0, there.value.id):
+        return None
+    return DeleteTopic(there.value.name, there.value.id)
+
+
+def topic_status(seen: TopicSeen) -> Json:
+    """The whole status, as JSON. Equal in, equal out."""
+    topic, older = seen.topic, _older(seen)
+    now = None if seen.there is None or older is not None else seen.there.value
+    status, reason, message = _ready(seen)
+    generation = topic.metadata.generation
+    before = next((c for c in topic.status.conditions if c.type == "Ready"), None)
+    since = before.last_transition_time if before is not None and before.status == status else ""
+    condition = {
+        "type": "Ready",
+        "status": status,
+        "reason": reason,
+        "message": message[:2048],
+        "observedGeneration": generation,
+        "lastTransitionTime": since or as_text(seen.now_ms),
+    }
+    return TopicStatus(
+        observed_generation=generation,
+        id=now.id if now is not None else topic.status.id,  # if ZooKeeper lost it, it comes back
+        queues=sum(g.queues for g in now.groups) if now is not None else 0,
+        message=message[:1024],
+        conditions=(Condition.model_validate(condition),),
+    ).as_json()
+
+
+def _ready(seen: TopicSeen) -> tuple[str, str, str]:
+    """Status, reason, message."""
+    if seen.failures:
+        first = seen.failures[0]
+        return "False", first.reason, f"{first.what}: {first.message}"
+    if seen.groups is None:
+        where = seen.topic.spec.zookeeper.connect
+        if seen.bad:
+            return (
+                "False",
+                UNREADABLE,
+                f"{where} answers, but {seen.why}: put that node back as it was",
+            )
+        why = seen.why or f"{where} does not answer"
+        return "Unknown", "ZooKeeperUnreachable", f"{why}: look at spec.zookeeper.connect"
+    if why := _misnamed(seen):
+        return "False", "Invalid", why
+    if (older := _older(seen)) is not None:
+        of = f"{older.metadata.namespace}/{older.metadata.name}"
+        said = f"topic {name_of(seen.topic)} of cluster {cluster_of(seen.topic)} is declared by"
+        return "False", _TAKEN, f"{said} Topic {of}: delete one, or give this one another name"
+    if missing := _missing(seen):
+        where = f"cluster {cluster_of(seen.topic)}"
+        said = f"{where} has no group {', '.join(missing)}: make them, or take them out of groups"
+        return "False", _NO_GROUP, said
+    if seen.there is None:
+        return "False", "Creating", "it is being created"
+    now = _by_name(seen.there.value.groups)
+    if now != _by_name(_wanted(seen)):
+        return "False", "Applying", "it is being changed"
+    kept = [
+        f"{g.group} keeps its {_queues_in(now, g.group)} queues, not {g.queues}"
+        for g in seen.topic.spec.groups
+        if _queues_in(now, g.group) > g.queues
+    ]
+    if kept:
+        said = f"{'; '.join(kept)}: queues hold messages; declare as many"
+        return "False", "QueuesKept", said
+    return "True", "AsDeclared", ""
+
+
+def _misnamed(seen: TopicSeen) -> str:
+    name = name_of(seen.topic)
+    return "" if is_name(name) else f"{name!r} is no name for a topic: give one in spec.name"
+
+
+def _missing(seen: TopicSeen) -> list[str]:
+    """Declared groups that the cluster does not have."""
+    there = seen.groups or frozenset()
+    return sorted(g.group for g in seen.topic.spec.groups if g.group not in there)
+
+
+def _wanted(seen: TopicSeen) -> tuple[TopicGroup, ...]:
+    """As declared, but that nothing which holds messages is taken away."""
+    now = {} if seen.there is None else _by_name(seen.there.value.groups)
+    out = dict(now) | {
+        GroupName(g.group): TopicGroup(
+            GroupName(g.group),
+            max(g.queues, _queues_in(now, g.group)),
+            g.weight,
+        )
+        for g in seen.topic.spec.groups
+    }
+    declared = {g.group for g in seen.topic.spec.groups}
+    return tuple(
+        g if g.group in declared else TopicGroup(g.group, g.queues, 0)
+        for _, g in sorted(out.items())
+    )
+
+
+def _queues_in(groups: dict[GroupName, TopicGroup], name: str) -> int:
+    found = groups.get(GroupName(name))
+    return 0 if found is None else found.queues
+
+
+def _by_name(groups: tuple[TopicGroup, ...]) -> dict[GroupName, TopicGroup]:
+    return {g.group: g for g in groups}
+
+
+def _differences(old: tuple[TopicGroup, ...], new: tuple[TopicGroup, ...]) -> list[str]:
+    before = _by_name(old)
+    out = []
+    for group in new:
+        was = before.get(group.group)
+        if was is None:
+            out.append(f"{group.group}: {group.queues} queues, weight {group.weight}")
+        elif was != group:
+            out.append(
+                f"{group.group}: queues {was.queues} -> {group.queues}, "
+                f"weight {was.weight} -> {group.weight}"
+            )
+    return out

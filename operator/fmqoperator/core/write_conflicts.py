@@ -1,0 +1,77 @@
+"""Whether somebody else makes an object another one again and again. Pure: the time is given.
+
+Another operator that watches the same namespaces, a webhook, an autoscaler of the StatefulSet: who
+makes it as it was each time fights for ever, and restarts pods with each turn. So what was changed
+`MOST` times in `AGAIN_S` is left as it is, told, and tried once in `AGAIN_S` from then on.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from fmqoperator.api.base import Json
+from fmqoperator.core.children.drift import drifted
+from fmqoperator.core.observation import HASH
+
+AGAIN_S: Final = 600.0
+MOST: Final = 5
+_KEPT: Final = 20_000
+
+Key = tuple[str, str, str]
+"""The resource's uid, kind and name of the object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What it was made of, since when, and when it had to be made so again."""
+
+    mark: str
+    at_s: float
+    again_s: tuple[float, ...] = ()
+
+
+class Contests:
+    """Of all objects of all resources. Times are of one monotonic clock."""
+
+    def __init__(self) -> None:
+        self._made: dict[Key, Made] = {}
+
+    def is_lost(self, key: Key, manifest: Json, now_s: float) -> bool:
+        """Whether to leave it as it is, though it is not as wanted."""
+        before = self._made.get(key)
+        if before is None or before.mark != mark_of(manifest):
+            return False
+        return len(before.again_s) >= MOST and now_s - before.at_s < AGAIN_S
+
+    def made(self, key: Key, manifest: Json, now_s: float) -> None:
+        """It was made as wanted."""
+        mark, before = mark_of(manifest), self._made.get(key)
+        times: tuple[float, ...] = ()
+        if before is not None and before.mark == mark:
+            times = before.again_s
+            if len(times) < MOST:
+                times = tuple(at for at in times if now_s - at < AGAIN_S)
+            elif now_s - before.at_s >= 2 * AGAIN_S:
+                times = ()  # it stayed as it was made
+            times = (*times, now_s)[-MOST:]
+        self._made[key] = Made(mark, now_s, times)
+        if len(self._made) > _KEPT:
+            self._made = {k: m for k, m in self._made.items() if now_s - m.at_s < AGAIN_S}
+
+
+def mark_of(made: Json) -> str:
+    """Of what it was made, as the operator that made it wrote down; "" = none did."""
+    return str((made["metadata"].get("annotations") or {}).get(HASH, ""))
+
+
+def words(manifest: Json, there: Json) -> str:
+    """What to say of it."""
+    of = f"{manifest['kind']} {manifest['metadata']['name']}"
+    said = f"{of} is made another one again and again, and left as it is for now"
+    if mark_of(there) not in ("", mark_of(manifest)):
+        return (
+            f"{said}: another FMQ operator, of another version or with other options, looks after "
+            "this group: let each watch namespaces of its own (operator.watchNamespaces), or "
+            "uninstall one"
+        )
+    why = drifted(manifest, there)
+    return f"{said}: {why} (a webhook, an autoscaler?): its managedFields say by whom"

@@ -1,0 +1,232 @@
+"""Decode Kubernetes objects into plain values of `fmqoperator.core.observation`. Pure."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from fmqoperator.api.job import BrokerJob, JobPhase, JobType, Verdict
+from fmqoperator.api.times import of_text
+from fmqoperator.core.jobs.results import JobPod
+from fmqoperator.core.observation import Check, Claim, Node, Pod, PodPhase
+
+Body = Mapping[str, Any]
+
+ZONE = "topology.kubernetes.io/zone"
+_BROKER = "broker"
+"""Its container. There may be others in its pod: a mesh puts its proxies in, before or after it."""
+_PHASES = {phase.value: phase for phase in PodPhase}
+_JOB_LABELS = ("batch.kubernetes.io/job-name", "sparkoperator.k8s.io/app-name")
+_LEVELS = ("quick", "standard", "deep")
+_RESIZING = ("ControllerResizeError", "NodeResizeError")
+
+
+def pod_of(body: Body, zone: str = "") -> Pod:
+    """A broker's pod."""
+    meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
+    labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
+    waiting, message = _waiting(status)
+    ended = {} if _well_since(status) else _ended(status)
+    return Pod(
+        name=meta["name"],
+        uid=meta.get("uid", ""),
+        phase=_PHASES.get(status.get("phase", ""), PodPhase.UNKNOWN),
+        ready=_condition(status, "Ready").get("status") == "True",
+        deleting="deletionTimestamp" in meta,
+        revision=labels.get("controller-revision-hash", ""),
+        restart=notes.get("fmq.io/restart", ""),
+        node=spec.get("nodeName") or "",
+        zone=zone,
+        waiting=waiting,
+        message=message,
+        image=next((c.get("image", "") for c in _brokers(spec.get("containers"))), ""),
+        settings=notes.get("fmq.io/settings-hash", ""),
+        exit_code=ended.get("exitCode"),
+        end_reason=ended.get("reason") or "",
+        unready_since_ms=_since_ms(_condition(status, "Ready")),
+        ended_ms=of_text(at) if (at := _ended(status).get("finishedAt")) else None,
+    )
+
+
+def _since_ms(ready: Body) -> int | None:
+    """Since when a condition is False."""
+    at = ready.get("lastTransitionTime")
+    return of_text(at) if at and ready.get("status") == "False" else None
+
+
+def node_of(body: Body) -> Node:
+    """A node. One that is lost never says `False`: its kubelet is silent, and `Unknown` is what the
+    node controller writes after a grace of its own (40 s and more)."""
+    meta, status = body["metadata"], body.get("status") or {}
+    ready = _condition(status, "Ready").get("status")
+    return Node(
+        name=meta["name"],
+        schedulable=not (body.get("spec") or {}).get("unschedulable", False),
+        ready={"True": True, "False": False, "Unknown": False}.get(ready or ""),
+        zone=(meta.get("labels") or {}).get(ZONE, ""),
+    )
+
+
+def last_check(jobs: Iterable[Body], brokers: Iterable[str]) -> Check | None:
+    """Of a group's BrokerJobs, the check that ended last; but damage is told of until a check that
+    looks at those brokers at least as closely finds none: one that could not see it says nothing.
+
+    `brokers`: all of the group. A check that did not run tells nothing, but what it found.
+    """
+    everyone = frozenset(brokers)
+    found = sorted(
+        (one for job in jobs if (one := _check_of(job, everyone)) is not None),
+        key=lambda one: (one.check.finished_at, one.check.job),
+    )
+    for at, one in reversed([*enumerate(found)]):
+        hurt = one.check.verdict is Verdict.INCONSISTENT
+        if hurt and not any(_takes_back(later, one) for later in found[at + 1 :]):
+            return one.check
+    return found[-1].check if found else None
+
+
+class _Looked(NamedTuple):
+    """What a check says, and at which brokers of today's group it looked."""
+
+    check: Check
+    brokers: frozenset[str]
+
+
+def _takes_back(later: _Looked, damage: _Looked) -> bool:
+    """It would have found that damage, and found none."""
+    deep = [_LEVELS.index(one.check.level) for one in (later, damage)]
+    well = later.check.verdict in (Verdict.CLEAN, Verdict.WARNINGS)
+    return well and deep[0] >= deep[1] and later.brokers >= damage.brokers
+
+
+def _check_of(body: Body, everyone: frozenset[str]) -> _Looked | None:
+    try:
+        job = BrokerJob.model_validate(body)
+    except ValidationError:
+        return None
+    spec, status = job.spec, job.status
+    ran = status.phase is JobPhase.SUCCEEDED
+    # Of several nodes' Jobs one may have failed: what another one found is found.
+    found = status.phase is JobPhase.FAILED and status.verdict is Verdict.INCONSISTENT
+    if spec.type is not JobType.CHECK or not (ran or found):
+        return None
+    at = status.finished_at
+    check = Check(job.metadata.name, spec.level, status.verdict, at, status.message)
+    return _Looked(check, everyone & frozenset(spec.brokers) if spec.brokers else everyone)
+
+
+def claim_of(body: Body, expandable: bool | None = None) -> Claim:
+    """A broker's claim of storage."""
+    meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
+    wanted = (spec.get("resources") or {}).get("requests") or {}
+    trouble = (_condition(status, kind) for kind in _RESIZING)
+    waits = _condition(status, "FileSystemResizePending")
+    return Claim(
+        name=meta["name"],
+        requested=wanted.get("storage", ""),
+        capacity=(status.get("capacity") or {}).get("storage", ""),
+        deleting="deletionTimestamp" in meta,
+        lost=status.get("phase") == "Lost",
+        resize=next((c.get("message", "") for c in trouble if c.get("status") == "True"), ""),
+        waits=waits.get("message", "") if waits.get("status") == "True" else "",
+        expandable=expandable,
+        uid=meta.get("uid", ""),
+        owners=frozenset((o["kind"], o["uid"]) for o in meta.get("ownerReferences") or ()),
+    )
+
+
+def job_pod_of(body: Body) -> JobPod:
+    """A pod that does a BrokerJob's work, or drives Spark for it, or one of Spark's executors."""
+    meta, status = body["metadata"], body.get("status") or {}
+    labels = meta.get("labels") or {}
+    ends = labels.get("spark-role") != "executor"
+    ended: Body = next(
+        (
+            (container.get("state") or {})["terminated"]
+            for container in status.get("containerStatuses") or ()
+            if "terminated" in (container.get("state") or {})
+        ),
+        {},
+    )
+    waiting, message = _waiting(status)
+    return JobPod(
+        name=meta["name"],
+        job=next((labels[name] for name in _JOB_LABELS if ends and name in labels), ""),
+        exit_code=ended.get("exitCode"),
+        over=status.get("phase") in ("Succeeded", "Failed"),
+        message=(ended.get("message") or message).strip(),
+        waiting=waiting,
+    )
+
+
+def why_not_made(pod: str, events: Iterable[Body]) -> str:
+    """Why the StatefulSet's controller cannot make that pod, by its Events; "" = it could, last."""
+    about = [e for e in events if re.search(rf"\b{re.escape(pod)}\b", e.get("message") or "")]
+    newest = max(about, key=_told_at, default=None)
+    if newest is None or newest.get("reason") != "FailedCreate":
+        return ""
+    return str(newest["message"]).partition(" failed error: ")[2] or str(newest["message"])
+
+
+def _told_at(event: Body) -> str:
+    """RFC 3339, in UTC; one with a part of a second sorts behind the bare one of that second."""
+    series = event.get("series") or {}
+    at = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    return str(at or "").rstrip("Z")
+
+
+def class_of(body: Body) -> str:
+    """The StorageClass that a claim is of; "" = none is named."""
+    return (body.get("spec") or {}).get("storageClassName") or ""
+
+
+def _condition(status: Body, kind: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = next(
+        (c for c in status.get("conditions") or () if c.get("type") == kind), {}
+    )
+    return found
+
+
+def _waiting(status: Body) -> tuple[str, str]:
+    """Why it does not run: of a container, of the kubelet that evicted it, of the scheduler."""
+    if status.get("phase") == "Failed" and status.get("reason"):
+        return status["reason"], status.get("message", "")
+    at_work = any(
+        container.get("name") == _BROKER and "running" in (container.get("state") or {})
+        for container in status.get("containerStatuses") or ()
+    )
+    found = (status.get("initContainerStatuses") or []) + (status.get("containerStatuses") or [])
+    for container in () if at_work else found:
+        waiting = (container.get("state") or {}).get("waiting")
+        if waiting:
+            return waiting.get("reason", "Waiting"), waiting.get("message", "")
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return scheduled.get("reason", "Unschedulable"), scheduled.get("message", "")
+    return "", ""
+
+
+def _well_since(status: Body) -> bool:
+    """It runs, and was ready since it began: if it is not now, its last end is not why."""
+    began = [
+        (c.get("state") or {}).get("running", {}).get("startedAt") or "~"
+        for c in _brokers(status.get("containerStatuses"))
+    ]
+    ready = _condition(status, "Ready")
+    return bool(began) and (ready.get("lastTransitionTime") or "") > max(began)
+
+
+def _ended(status: Body) -> Mapping[str, Any]:
+    """How and when its container ended last; {} = it never did."""
+    for container in _brokers(status.get("containerStatuses")):
+        for state in (container.get("state") or {}, container.get("lastState") or {}):
+            if "terminated" in state:
+                ended: Mapping[str, Any] = state["terminated"]
+                return ended
+    return {}
+
+
+def _brokers(containers: list[Body] | None) -> list[Body]:
+    """The broker's alone, or all if none is called so."""
+    return [c for c in containers or () if c.get("name") == _BROKER] or list(containers or ())

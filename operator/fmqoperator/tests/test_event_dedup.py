@@ -1,0 +1,140 @@
+"""What is news: what goes on is told once, what comes again is told again, and never too often."""
+
+from typing import Any
+
+import pytest
+
+from fmqoperator.core.event_dedup import AGAIN_S, MOST, Told, counted, lasting, old_definition
+from fmqoperator.core.observation import Failure
+
+KEY = ("uid-1", "ZooKeeperAway", "zk:2181 does not answer")
+
+# Each letter is a second: T = a round that tells it, t = one that tells it and then fails, . = a
+# whole round that does not, ! = one that fails before it could tell it, ~ = nothing happens.
+# Expected: + where it is news.
+
+
+@pytest.mark.parametrize(
+    ("rounds", "news"),
+    [
+        ("T", "+"),
+        ("TTTT", "+---"),
+        ("T.T", "+-+"),  # it was over
+        ("T...T", "+---+"),
+        ("T~T", "+--"),
+        ("T!T", "+--"),  # a round that failed says nothing about it
+        ("t!!t!t", "+-----"),
+        ("T.TT.T", "+-+--+"),
+        ("TTT.T", "+---+"),
+        (".T", "-+"),
+        ("T." * 8, "+-" * MOST + "--" * (8 - MOST)),  # up and down
+    ],
+)
+def test_news(rounds: str, news: str) -> None:
+    told, found = Told(), ""
+    for now_s, what in enumerate(rounds):
+        found += "+" if what in "Tt" and told.is_news(KEY, now_s) else "-"
+        if what in "T.":
+            told.round_ended(KEY[0])
+    assert found == news
+
+
+def test_what_goes_on_is_told_again_after_a_while() -> None:
+    told = Told()
+    times = [now_s for now_s in range(0, 2000, 10) if told.is_news(KEY, now_s)]
+    assert times == [0, AGAIN_S, 2 * AGAIN_S, 3 * AGAIN_S]
+
+
+def test_what_goes_up_and_down_for_ever_is_told_so_often_and_no_more() -> None:
+    told, times = Told(), []
+    for now_s in range(0, 3600, 5):
+        if (now_s // 5) % 2:
+            told.round_ended(KEY[0])
+        elif told.is_news(KEY, now_s):
+            times.append(now_s)
+        told.round_ended(KEY[0])
+    for now_s in times:
+        assert sum(now_s <= other < now_s + AGAIN_S for other in times) <= MOST
+    assert len(times) >= MOST * 3600 / AGAIN_S - MOST
+
+
+@pytest.mark.parametrize("other", [("uid-2", *KEY[1:]), (*KEY[:2], "other words")])
+def test_another_resource_or_other_words_are_news(other: tuple[str, str, str]) -> None:
+    told = Told()
+    assert told.is_news(KEY, 0)
+    assert told.is_news(other, 0)
+    assert not told.is_news(KEY, 1)
+
+
+def test_another_resources_round_ends_nothing() -> None:
+    told = Told()
+    assert told.is_news(KEY, 0)
+    for _ in range(3):
+        told.round_ended("uid-2")
+    assert not told.is_news(KEY, 1)
+
+
+def test_what_could_not_be_told_is_still_news() -> None:
+    told = Told()
+    assert told.is_news(KEY, 0)
+    told.not_told(KEY)
+    assert told.is_news(KEY, 1)
+    assert not told.is_news(KEY, 2)
+
+
+def test_what_is_long_over_is_forgotten() -> None:
+    told = Told()
+    for at in range(25_000):
+        told.is_news((f"uid-{at}", "a", "b"), at)
+        told.round_ended(f"uid-{at}")
+    assert len(told._said) <= 10_001
+    assert len(told._rounds) <= 10_001
+
+
+FORBIDDEN = Failure("StatefulSet g1", "Forbidden", "you may not")
+INVALID = Failure("StatefulSet g1", "Invalid", "it is wrong")
+
+
+@pytest.mark.parametrize(
+    ("rounds", "tells"),
+    [
+        ([[FORBIDDEN]], []),  # a hiccup
+        ([[FORBIDDEN], []], []),
+        ([[FORBIDDEN], [FORBIDDEN]], ["Forbidden"]),
+        ([[FORBIDDEN], [], [FORBIDDEN]], []),
+        ([[FORBIDDEN], [INVALID]], []),
+        ([[FORBIDDEN], [INVALID], [INVALID]], ["Invalid"]),
+        ([[FORBIDDEN, INVALID], [INVALID]], ["Invalid"]),
+    ],
+)
+def test_what_fails_twice_in_a_row_is_told(rounds: list[list[Failure]], tells: list[str]) -> None:
+    failures: tuple[Failure, ...] = ()
+    for now in rounds:
+        failures = counted(failures, now)
+    found = list(lasting(failures))
+    assert [tell.reason for tell in found] == tells
+    for tell in found:
+        assert tell.type == "Warning"
+        assert tell.message.startswith("StatefulSet g1: ")
+
+
+@pytest.mark.parametrize(
+    ("sent", "there", "dropped"),
+    [
+        ({"a": 1}, {"a": 1}, ""),
+        ({"a": 1}, {}, "a"),
+        ({"a": 1, "b": 2, "c": 3}, {"b": 2}, "a, c"),
+        ({"a": None}, {}, ""),  # taken away
+        ({"a": 1}, {"a": 1, "b": 7}, ""),  # not sent: somebody else's, or our older one's
+        ({"memory": {"x": 1}}, {"memory": {"x": 1, "y": 2}}, ""),
+        ({"memory": {"x": 1, "y": None}}, {"memory": {"x": 1}}, ""),
+        ({"memory": {"x": 1}}, {"memory": {}}, "memory"),
+        ({"memory": {"x": 1}}, {}, "memory"),
+        ({"brokers": [{"x": 1, "y": 2}]}, {"brokers": [{"x": 1}]}, "brokers"),
+        ({}, {"a": 1}, ""),
+    ],
+)
+def test_an_older_definition_keeps_less_than_was_sent(sent: Any, there: Any, dropped: str) -> None:
+    found = old_definition("BrokerGroup", sent, there)
+    assert [f" drops {dropped}: " in f.message for f in found] == ([True] if dropped else [])
+    assert len(list(lasting(found))) == len(found), "told at once"

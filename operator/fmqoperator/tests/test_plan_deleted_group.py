@@ -1,0 +1,43 @@
+"""A group that has served, and of which ZooKeeper knows nothing: another one, or it lost all."""
+
+import pytest
+
+from fmqcore.zk.group_state import GroupState
+from fmqoperator.core.children.names import POD_NAME_LABEL
+from fmqoperator.core.status.group import status
+from fmqoperator.tests.plan_kit import budget, masters
+from fmqoperator.tests.world import running
+
+pytestmark = pytest.mark.parametrize("moves", [False, True], ids=["today", "moves"])
+
+
+def test_who_was_master_opens_a_group_that_zookeeper_has_forgotten(moves: bool) -> None:
+    made = running(moves, replicas=3, switchover={"to": "g1-2"})
+    del made.body["spec"]["switchover"]
+    made.config, made.state = None, GroupState()
+    made.round()
+    assert masters(made) == ["g1-2"]
+
+
+def test_who_was_master_is_known_still_when_the_configuration_could_not_be_written(
+    moves: bool,
+) -> None:
+    """A ZooKeeper that has just lost everything may well not answer the next call."""
+    made = running(moves, replicas=3, switchover={"to": "g1-2"})
+    del made.body["spec"]["switchover"]
+    made.config, made.state = None, GroupState()
+    made.body["status"] = status(made.seen())
+    made.round()
+    assert masters(made) == ["g1-2"]
+
+
+def test_who_served_is_found_still_while_zookeeper_knows_nothing_of_the_group(moves: bool) -> None:
+    """A wrong address in the resource, say: its brokers serve on, at the ensemble they look to."""
+    made = running(moves)
+    made.config, made.state = None, GroupState()
+    for _ in range(3):
+        made.round()
+    for service in ("g1-rw", "g1-ro"):
+        selector = made.children["Service", service]["spec"]["selector"]
+        assert selector[POD_NAME_LABEL] == "g1-0"
+    assert budget(made) == 1

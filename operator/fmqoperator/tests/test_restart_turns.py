@@ -1,0 +1,362 @@
+"""A new default image comes to the groups one after another, and stops where it does not work."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fmqoperator.api.group import RESTART
+from fmqoperator.core.actions import PutGroupConfig, Requeue, RestartPod
+from fmqoperator.core.observation import Observation
+from fmqoperator.core.restart_turns import OWN, updating
+from fmqoperator.tests.plan_kit import restarts
+from fmqoperator.tests.world import World, running
+
+NEW = "fmq-broker:new"
+
+
+def fleet(count: int = 3, **spec: Any) -> list[World]:
+    """Groups in which all is as declared, under an operator whose default image is a new one."""
+    made = [running(moves=True, **spec) for _ in range(count)]
+    for world in made:
+        world.image = NEW
+    return made
+
+
+def held(world: World) -> str:
+    memory: dict[str, str] = world.body["status"].get("memory", {})
+    return memory.get("updating", "")
+
+
+def images(world: World) -> set[str]:
+    return {pod.image for pod in world.pods.values()}
+
+
+def go_round(worlds: list[World]) -> None:
+    """A round of each, and what happens by itself."""
+    for at, world in enumerate(worlds):
+        others = [(n, w) for n, w in enumerate(worlds) if n != at]
+        brought = [f"shop/g{n}" for n, other in others if held(other) not in ("", OWN)]
+        world.updating = tuple(brought)
+        world.round()
+        world.turn()
+
+
+def go_on(worlds: list[World], until: Callable[[], bool], most: int = 400) -> None:
+    for _ in range(most):
+        if until():
+            return
+        go_round(worlds)
+    raise AssertionError(f"never: {[w.said() for w in worlds]}")
+
+
+def begun(world: World) -> bool:
+    return any(isinstance(a, RestartPod | PutGroupConfig) for a in world.done)
+
+
+def test_one_group_after_another() -> None:
+    worlds = fleet()
+    order: list[int] = []
+    for _ in range(400):
+        go_round(worlds)
+        assert sum(bool(held(w)) for w in worlds) <= 1
+        order += [n for n, w in enumerate(worlds) if begun(w) and n not in order]
+        for n in order[:-1]:
+            assert images(worlds[n]) == {NEW}, "the next begins when the one before is done"
+            assert not held(worlds[n])
+        if all(images(w) == {NEW} and not held(w) for w in worlds):
+            break
+    assert order == [0, 1, 2]
+
+
+def test_a_bad_image_stops_at_the_first_group_and_the_others_say_why() -> None:
+    worlds = fleet()
+    for world in worlds:
+        world.bad_images.add(NEW)
+    go_on(worlds, lambda: bool(restarts(worlds[0])))
+    for _ in range(60):
+        go_round(worlds)
+    assert restarts(worlds[0]) == ["g1-1"]
+    for world in worlds[1:]:
+        assert images(world) == {"fmq-broker:test"}
+        assert world.body["status"]["phase"] == "Running"
+        assert world.condition("Ready")["status"] == "True", "nobody is to be woken for that"
+        assert world.condition("ConfigApplied")["reason"] == "RestartsDue"
+        assert "shop/g0 first: the operator's new image comes to 1 group" in world.said()
+        assert world.round() == [Requeue(30_000)], "nobody looks more often for that"
+    for world in worlds:
+        world.image = "fmq-broker:mended"
+    go_on(worlds, lambda: all(images(w) == {"fmq-broker:mended"} for w in worlds))
+    go_on(worlds, lambda: not any(held(w) for w in worlds))
+
+
+@pytest.mark.parametrize("own", ["its image", "a restart"])
+def test_what_is_a_groups_own_waits_for_no_other_cluster(own: str) -> None:
+    worlds = fleet(2)
+    worlds[0].bad_images.add(NEW)
+    go_on(worlds, lambda: bool(held(worlds[0])))
+    if own == "its image":
+        worlds[1].spec(image=NEW)
+    else:
+        worlds[1].annotate(RESTART, "now")
+    go_on(worlds, lambda: images(worlds[1]) == {NEW} and not held(worlds[1]))
+    assert held(worlds[0])
+
+
+def test_nobody_waits_for_a_group_whose_own_image_does_not_work() -> None:
+    worlds = fleet(2)
+    worlds[0].bad_images.add("bad")
+    worlds[0].spec(image="bad")
+    go_on(worlds, lambda: images(worlds[1]) == {NEW} and not held(worlds[1]))
+    assert "bad" in images(worlds[0])
+
+
+def test_nobody_waits_for_a_group_that_lacked_a_slave_before() -> None:
+    """Its slave is given what is new at once, and need not come up for that."""
+    worlds = fleet(2)
+    worlds[0].broken.add("g1-1")
+    worlds[0].turn()
+    go_on(worlds, lambda: images(worlds[1]) == {NEW} and not held(worlds[1]))
+    assert not held(worlds[0])
+
+
+@pytest.mark.parametrize("change", [{"paused": True}, {"image": "fmq-broker:bad"}])
+def test_somebody_takes_a_group_out_of_it(change: dict[str, Any]) -> None:
+    worlds = fleet(2)
+    worlds[0].bad_images |= {NEW, "fmq-broker:bad"}
+    go_on(worlds, lambda: bool(restarts(worlds[0])))
+    worlds[0].spec(**change)
+    go_on(worlds, lambda: images(worlds[1]) == {NEW})
+
+
+def test_the_turn_outlives_the_operator() -> None:
+    """Between two brokers of one group nobody else begins, whoever looks first."""
+    worlds = fleet(2)
+    go_on(worlds, lambda: bool(restarts(worlds[0])))
+    for _ in range(3):
+        worlds[1].updating = ("shop/g0",)
+        worlds[1].round()
+    assert not begun(worlds[1])
+
+
+def test_two_that_have_begun_both_go_on() -> None:
+    """An operator died before it could say that it had begun with one of them."""
+    worlds = fleet(2)
+    go_on(worlds, lambda: bool(held(worlds[0])))
+    worlds[1].body["status"]["memory"]["updating"] = NEW
+    go_on(worlds, lambda: all(images(w) == {NEW} and not held(w) for w in worlds))
+
+
+def test_who_has_new_slaves_by_accident_waits_with_its_master() -> None:
+    """Its slave ended by itself, and came back with the new image."""
+    world = fleet(1)[0]
+    go_on([world], lambda: images(world) == {NEW, "fmq-broker:test"})
+    world.turn()
+    world.body["status"]["memory"].pop("updating")
+    world.updating, world.done = ("shop/g9",), []
+    assert not [a for a in world.round() if isinstance(a, PutGroupConfig)]
+    assert "shop/g9 first" in world.said()
+    assert not held(world)
+    world.updating = ()
+    assert [a for a in world.round() if isinstance(a, PutGroupConfig)]
+    assert held(world) == NEW
+
+
+def as_held(world: World) -> Observation:
+    world.body["status"].setdefault("memory", {})["updating"] = NEW
+    return world.seen()
+
+
+def test_a_turn_is_over_when_every_broker_counts() -> None:
+    world = running(moves=True)
+    assert updating(as_held(world), None) == ""
+    world.state = replace(world.state, isr=frozenset())
+    assert updating(as_held(world), None) == NEW
+    stale = fleet(1)[0]
+    stale.round()  # the template is new, the pods are not
+    assert updating(as_held(stale), None) == NEW
+    stale.body["spec"]["hibernated"] = True
+    assert updating(as_held(stale), None) == ""
+
+
+@pytest.mark.parametrize(("most", "begin"), [(0, 3), (2, 2)])
+def test_how_many_at_once(most: int, begin: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fmqoperator.core.observation import Defaults
+
+    monkeypatch.setattr(
+        "fmqoperator.tests.world.Defaults",
+        lambda image: Defaults(image, updates_at_once=most),
+    )
+    worlds = fleet(3)
+    for world in worlds:
+        world.bad_images.add(NEW)
+    for _ in range(60):
+        go_round(worlds)
+    assert sum(bool(held(w)) for w in worlds) == begin
+
+
+@pytest.mark.parametrize("own", [None, "mine:1"])
+def test_a_new_template_of_the_operator_comes_to_one_group_after_another(
+    own: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worlds = [running(moves=True, **({"image": own} if own else {})) for _ in range(3)]
+    monkeypatch.setattr("fmqoperator.core.children.pod.USER", 10002)
+    order: list[int] = []
+    for _ in range(400):
+        go_round(worlds)
+        assert sum(bool(held(w)) for w in worlds) <= 1
+        order += [n for n, w in enumerate(worlds) if begun(w) and n not in order]
+        if order == [0]:
+            assert "first: the operator's new pod template comes to 1" in worlds[1].said()
+        if len(order) == len(worlds) and not any(held(w) for w in worlds):
+            break
+    assert order == [0, 1, 2]
+    assert [len(restarts(w)) for w in worlds] == [2, 2, 2]
+
+
+def test_a_template_of_a_groups_own_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while what the operator brings waits: it was asked for here and now."""
+    worlds = [running(moves=True) for _ in range(2)]
+    monkeypatch.setattr("fmqoperator.core.children.pod.USER", 10002)
+    worlds[0].bad_images.add("fmq-broker:test")
+    go_on(worlds, lambda: bool(held(worlds[0])))
+    for _ in range(5):
+        go_round(worlds)
+    assert restarts(worlds[1]) == []
+    worlds[1].zookeeper_away = True
+    worlds[1].spec(resources={"limits": {"memory": "2Gi"}})
+    go_round(worlds)
+    worlds[1].zookeeper_away = False
+    go_on(worlds, lambda: restarts(worlds[1]) == ["g1-1", "g1-0"] and not held(worlds[1]))
+    assert held(worlds[0])
+
+
+def behind_a_bad_image() -> World:
+    """It has the new template, and waits for its turn behind one that stopped at the image."""
+    worlds = fleet(2)
+    for world in worlds:
+        world.bad_images.add(NEW)
+    go_on(worlds, lambda: bool(restarts(worlds[0])))
+    other = worlds[1]
+    other.updating = ("shop/g0",)
+    other.round()
+    return other
+
+
+@pytest.mark.parametrize(("unready_ms", "given"), [(None, 0), (2_000, 0), (3_600_000, 1)])
+def test_who_is_out_of_sync_for_a_moment_waits_for_the_turn_of_its_group(
+    unready_ms: int | None, given: int
+) -> None:
+    """The image does not work, and stopped at the first group: it takes no slave from another."""
+    other = behind_a_bad_image()
+    other.state = replace(other.state, isr=frozenset())
+    if unready_ms is not None:
+        since_ms = other.now_ms - unready_ms
+        pod = replace(other.pods["g1-1"], ready=False, unready_since_ms=since_ms)
+        other.pods["g1-1"] = pod
+    other.round()
+    assert len(restarts(other)) == given
+    assert not held(other)
+
+
+@pytest.mark.parametrize("broker", ["g1-0", "g1-1"], ids=["master", "slave"])
+@pytest.mark.parametrize(("unready_ms", "given"), [(180_000, 0), (3_600_000, 1)])
+def test_who_comes_back_with_its_node_waits_for_the_turn_of_its_group(
+    broker: str, unready_ms: int, given: int
+) -> None:
+    """Behind an image that does not work a node starts anew: it is full of brokers that read their
+    journals, of many groups, and each of them would not come back."""
+    other = behind_a_bad_image()
+    since_ms = other.now_ms - unready_ms
+    down = replace(other.pods[broker], ready=False, waiting="reads", unready_since_ms=since_ms)
+    other.pods[broker] = down
+    other.round()
+    assert len(restarts(other)) == given
+
+
+def test_who_is_not_whole_takes_no_turn() -> None:
+    """Its slave's disk is full, say: nobody knows when it would give the turn back."""
+    worlds = fleet(2)
+    for _ in range(5):
+        worlds[0].state = replace(worlds[0].state, isr=frozenset())
+        worlds[0].round()
+    assert restarts(worlds[0]) == []
+    assert not held(worlds[0])
+    assert "g1-1 is not in sync" in worlds[0].said()
+    go_on(worlds[1:], lambda: images(worlds[1]) == {NEW} and not held(worlds[1]))
+
+
+@pytest.mark.parametrize(("behind_ms", "given"), [(300_000, 0), (3_600_000, 1)])
+def test_who_never_comes_in_sync_is_given_what_may_mend_it(behind_ms: int, given: int) -> None:
+    """Its pod is ready, and its disk full, say: it would wait for itself for ever."""
+    world = fleet(1)[0]
+    world.state = replace(world.state, isr=frozenset())
+    world.round()
+    world.now_ms += behind_ms
+    for _ in range(3):
+        world.state = replace(world.state, isr=frozenset())
+        world.round()
+    assert len(restarts(world)) == given
+    assert not held(world)
+
+
+def test_a_turn_that_went_wrong_is_mended_by_the_next_image() -> None:
+    """A slave that the old one left out of sync keeps nobody from the new one for ever."""
+    worlds = [running(moves=True, replicas=3), *fleet(1)]
+    worlds[0].image = NEW
+    go_on(worlds, lambda: restarts(worlds[0]) == ["g1-2", "g1-1"])
+    for _ in range(2):
+        worlds[0].turn()
+    for world in worlds:
+        world.image = "fmq-broker:mended"
+    for _ in range(400):
+        if all(images(w) == {"fmq-broker:mended"} and not held(w) for w in worlds):
+            return
+        state = worlds[0].state
+        if worlds[0].pods["g1-1"].image == NEW:  # it runs, is linked, and does not come in sync
+            worlds[0].state = replace(state, isr=state.isr - {"g1-1"})
+        worlds[0].now_ms += 5_000
+        go_round(worlds)
+    raise AssertionError(f"never: {[w.said() for w in worlds]}")
+
+
+def test_who_waits_with_a_change_of_its_own_is_not_ready() -> None:
+    """Whoever waits for Ready after an edit waits until it is so."""
+    worlds = fleet(2)
+    for world in worlds:
+        world.bad_images.add(NEW)
+    go_on(worlds, lambda: bool(restarts(worlds[0])))
+    worlds[1].spec(resources={"limits": {"memory": "2Gi"}})
+    for _ in range(5):
+        go_round(worlds)
+        assert worlds[1].condition("Ready")["status"] == "False"
+    assert "UpdateQueued" in worlds[1].condition("Progressing")["reason"]
+    for world in worlds:
+        world.image = "fmq-broker:mended"
+    go_on(worlds, lambda: all(w.condition("Ready")["status"] == "True" for w in worlds))
+    assert images(worlds[1]) == {"fmq-broker:mended"}
+    worlds[1].image, worlds[1].updating = "fmq-broker:newer", ("shop/g9",)
+    worlds[1].round()
+    worlds[1].round()
+    assert "first: the operator's new image" in worlds[1].said()
+    assert worlds[1].condition("Ready")["status"] == "True", "its own change is long done"
+
+
+def test_a_declared_master_does_not_wait_for_the_queue() -> None:
+    """The master's pod was made anew meanwhile: it runs what the other one is to be given."""
+    world = fleet(1)[0]
+    world.updating = ("shop/g9",)
+    world.round()
+    world.pods["g1-0"] = replace(world.pods["g1-0"], deleting=True, ready=False)
+    for _ in range(10):
+        world.turn()
+        world.round()
+    assert images(world) == {NEW, "fmq-broker:test"}
+    world.spec(switchover={"to": "g1-1"})
+    for _ in range(10):
+        world.turn()
+        world.round()
+    assert world.state.master == "g1-1"
+    world.updating = ()
+    go_on([world], lambda: images(world) == {NEW} and world.state.master == "g1-1")

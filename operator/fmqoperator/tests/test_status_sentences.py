@@ -1,0 +1,318 @@
+"""What a status tells that is not in ZooKeeper: without an ensemble, of moves, of checks."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from fmqcore.ids import BrokerId, Epoch
+from fmqcore.zk.group_state import GroupState, Mode
+from fmqoperator.api.group import FENCE, SWITCHOVER, read_group
+from fmqoperator.api.job import Verdict
+from fmqoperator.api.status import Access, BrokerGroupStatus
+from fmqoperator.api.times import of_text
+from fmqoperator.core.actions import Tell
+from fmqoperator.core.observation import Answer, Check, Failure, InZooKeeper
+from fmqoperator.core.plan import plan
+from fmqoperator.core.status.group import status
+from fmqoperator.core.status.unreconciled import blind
+from fmqoperator.tests.plan_kit import lose_master
+from fmqoperator.tests.world import running
+
+NOON = {"lastTransitionTime": "noon"}
+
+
+def condition(found: Any, kind: str) -> Any:
+    return next(c for c in found["conditions"] if c["type"] == kind)
+
+
+def test_without_zookeeper_brokers_say_themselves_what_they_serve() -> None:
+    """A master serves on by the word of its slaves: nobody is told that it does not."""
+    made = running()
+    made.zookeeper_away = True
+    found = status(made.seen())
+    assert (found["access"], found["phase"], found["mode"]) == ("FULL", "Degraded", "UNKNOWN")
+    assert (found["master"], found["epoch"], found["inSync"]) == ("g1-0", 1, ["g1-1"])
+    roles = {b["broker"]: (b["role"], b["inSync"], b["live"]) for b in found["brokers"]}
+    assert roles == {"g1-0": ("master", False, True), "g1-1": ("slave", True, True)}
+    by_status = {c["type"]: c["status"] for c in found["conditions"]}
+    assert (by_status["WriteAvailable"], by_status["ReadAvailable"]) == ("True", "True")
+    for kind in ("ReplicationHealthy", "FailoverSafe", "OffsetsSynced"):
+        assert by_status[kind] == "Unknown", kind
+    assert "as it says itself" in condition(found, "WriteAvailable")["message"]
+    assert condition(found, "ZooKeeperConnected")["status"] == "False"
+    assert "spec.zookeeper.connect" in condition(found, "ZooKeeperConnected")["message"]
+    assert found["lastTransition"] == made.body["status"]["lastTransition"]
+
+
+def test_without_zookeeper_and_without_answers_the_last_known_is_shown_and_called_so() -> None:
+    made = running()
+    made.zookeeper_away = True
+    made.silent |= {"g1-0", "g1-1"}
+    found = status(made.seen())
+    assert (found["access"], found["phase"]) == ("FULL", "Unknown")
+    assert condition(found, "Ready")["status"] == "Unknown"
+    for kind in ("WriteAvailable", "ReadAvailable"):
+        told = condition(found, kind)
+        assert (told["status"], told["reason"]) == ("Unknown", "LastKnown")
+        assert "last known: FULL" in told["message"]
+
+
+@pytest.mark.parametrize(
+    ("silent", "access"),
+    [(set(), "NONE"), ({"g1-0"}, "FULL"), ({"g1-1"}, "UNKNOWN"), ({"g1-0", "g1-1"}, "FULL")],
+)
+def test_without_zookeeper_nobody_serves_only_if_all_say_so(silent: set[str], access: str) -> None:
+    """What was known last is not so any more once who served says that."""
+    seen = running().seen()
+    answers = {b: Answer(b, why="my lease is over") for b in seen.answers if b not in silent}
+    found = status(replace(seen, zookeeper=None, answers=answers))
+    assert (found["access"], found["phase"]) == (access, "Unknown")
+    if access == "UNKNOWN":
+        said = "g1-0: my lease is over; of g1-1 nothing is known"
+        told = condition(found, "ReadAvailable")
+        assert (told["status"], told["reason"]) == ("Unknown", "NotKnown")
+        assert told["message"].startswith(said)
+        assert found["message"].startswith(said)
+
+
+def test_who_served_the_reads_without_a_master_is_asked_for_them() -> None:
+    made = running()
+    lose_master(made)
+    made.run(lambda w: w.state.mode is Mode.SLAVE_CONSUME)
+    made.round()
+    seen = made.seen()
+    assert seen.group.status.access is Access.READ
+    reader = BrokerId(seen.group.status.reader)
+    found = status(replace(seen, zookeeper=None, answers={reader: Answer(reader)}))
+    assert found["access"] == "UNKNOWN"
+
+
+def test_why_zookeeper_cannot_be_asked_is_said_once_and_where_one_looks_for_it() -> None:
+    made = running()
+    made.zookeeper_away = True
+    found = status(made.seen())
+    said = [c["type"] for c in found["conditions"] if "zk:2181 does not answer" in c["message"]]
+    assert sorted(said) == ["Degraded", "Ready", "ZooKeeperConnected"]
+
+
+def test_a_group_that_nobody_serves_is_not_whole() -> None:
+    made = running()
+    made.annotate(FENCE, "g1-0")
+    for _ in range(3):
+        made.round()
+    found = status(made.seen())
+    assert found["phase"] == "Down"
+    told = condition(found, "Degraded")
+    assert (told["status"], told["reason"]) == ("True", "Down")
+    assert "g1-0 is fenced" in told["message"]
+
+
+def test_a_switchover_asked_of_a_group_that_sleeps_is_said_to_wait() -> None:
+    made = running(hibernated=True)
+    for _ in range(12):
+        made.round()
+    assert status(made.seen())["phase"] == "Hibernated"
+    made.annotate(SWITCHOVER, "g1-1")
+    found = status(made.seen())
+    told = condition(found, "Progressing")
+    assert (found["phase"], told["reason"]) == ("Hibernated", "MoveWaits")
+    assert "switchover to g1-1 was asked for: spec.hibernated is set" in told["message"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        (Verdict.CLEAN, ("True", "Clean")),
+        (Verdict.WARNINGS, ("True", "Warnings")),
+        (Verdict.INCONSISTENT, ("False", "Inconsistent")),
+        (Verdict.INCOMPLETE, ("Unknown", "Incomplete")),
+    ],
+)
+def test_the_index_is_as_the_last_check_found_it(verdict: Verdict, said: tuple[str, str]) -> None:
+    seen = running().seen()
+    assert not [c for c in status(seen)["conditions"] if c["type"] == "IndexConsistent"]
+    check = Check("c1", "deep", verdict, "2026-01-01T00:00:00Z", "3 findings")
+    told = condition(status(replace(seen, check=check)), "IndexConsistent")
+    assert (told["status"], told["reason"]) == said
+    assert told["message"] == "BrokerJob c1 (deep, 2026-01-01T00:00:00Z): 3 findings"
+
+
+def test_a_switchover_is_told_with_who_gave_way_and_why() -> None:
+    made = running(True)
+    made.annotate(SWITCHOVER, "g1-1")
+    made.run()
+    last = made.body["status"]["lastTransition"]
+    assert (last["from"], last["to"]) == ("g1-0 FULL", "g1-1 FULL")
+    assert last["cause"] == ("g1-1 is master in place of g1-0: a switchover to g1-1 was asked for")
+    assert not made.body["status"]["memory"]["move"]
+
+
+def test_a_switchover_that_somebody_else_wished_for_is_told_too() -> None:
+    made = running(True)
+    assert made.config is not None
+    made.config = replace(made.config, value=replace(made.config.value, master=BrokerId("g1-1")))
+    made.run()
+    cause = made.body["status"]["lastTransition"]["cause"]
+    assert cause == "g1-1 is master in place of g1-0"
+
+
+def test_a_promotion_is_told_with_why() -> None:
+    made = running(True, promotion={"policy": "after", "afterSeconds": 30})
+    lose_master(made)
+    made.run(lambda w: w.body["status"].get("lastTransition", {}).get("to") == "g1-1 FULL")
+    assert made.body["status"]["access"] == "READ", "the policy needs a slave, and none is there"
+    last = made.body["status"]["lastTransition"]
+    assert (last["from"], last["to"]) == ("g1-1 READ", "g1-1 FULL")
+    assert last["cause"].startswith("g1-1 is master: master g1-0 is lost")
+    assert not made.state.isr
+    assert "writeOutageMs" not in last, "no message can be acknowledged yet: it lasts"
+    gone_ms = of_text(last["at"]) - of_text(made.body["status"]["noWritesSince"])
+    assert gone_ms >= 30_000
+
+
+FORBIDDEN = "NetworkPolicy g1: networkpolicies is forbidden: you may not"
+
+
+@pytest.mark.parametrize(("rounds", "told"), [(1, []), (2, [FORBIDDEN]), (9, [FORBIDDEN])])
+@pytest.mark.parametrize("paused", [False, True])
+def test_what_keeps_failing_is_told_before_anything_is_tried_again(
+    rounds: int, told: list[str], paused: bool
+) -> None:
+    """A missing permission: it is in the condition at once, and an Event says so too."""
+    made = running(paused=paused)
+    failure = Failure("NetworkPolicy g1", "Forbidden", FORBIDDEN.partition(": ")[2], rounds)
+    actions = plan(replace(made.seen(), failures=(failure,)))
+    assert [a.message for a in actions if isinstance(a, Tell)] == told
+    assert actions[: len(told)] == [Tell("Warning", "Forbidden", said) for said in told]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"phase": "Levitating"},  # a newer operator wrote it
+        {"brokers": [{"broker": "g1-0", "role": "king", "permission": "FULL"}]},
+        {"conditions": [{"type": "Ready", "status": "True", "reason": "x"} | NOON]},
+        {"lastTransition": {"from": "", "to": "", "cause": "", "at": "noon", "epoch": 1}},
+        {},
+    ],
+)
+def test_a_status_that_cannot_be_read_stops_nobody(change: Any) -> None:
+    body = running().body
+    found = read_group(body | {"status": body["status"] | change})
+    assert found.spec.replicas == 2
+    assert (found.status.master == "g1-0") is (change == {})
+
+
+def test_a_condition_that_says_next_to_nothing_stops_nobody() -> None:
+    """The schema asks for no more than its type."""
+    body = running().body | {"status": {"conditions": [{"type": "Ready"}]}}
+    found = blind(body, "no right to list pods", 0)
+    assert condition(found, "Ready")["status"] == "Unknown"
+
+
+def test_a_spec_that_cannot_be_read_is_not_guessed() -> None:
+    body = running().body
+    with pytest.raises(ValidationError):
+        read_group(body | {"spec": {"replicas": 99}, "status": {"phase": "Levitating"}})
+
+
+def test_a_paused_group_is_told_of_all_the_same() -> None:
+    made = running(replicas=3)
+    made.spec(paused=True)
+    made.round()
+    made.pods["g1-2"] = replace(made.pods["g1-2"], ready=False, exit_code=74)
+    made.claims["data-g1-1"] = replace(made.claims["data-g1-1"], deleting=True)
+    made.state = replace(made.state, epoch=Epoch(9))
+    for _ in range(3):
+        made.round()
+    assert sorted(e.reason for e in made.events) == ["BrokerEnded", "EpochOpened", "VolumeGoes"]
+    made.zookeeper_away = True
+    for _ in range(3):
+        made.round()
+    assert [e.reason for e in made.events][3:] == ["ZooKeeperAway"]
+    assert made.done == []
+
+
+def test_what_is_told_does_not_wait_for_what_may_fail() -> None:
+    """A child that may not be applied ends every round; the status is written all the same."""
+    made = running()
+    made.zookeeper_away = True
+    made.pods["g1-1"] = replace(made.pods["g1-1"], ready=False, exit_code=74)
+    made.spec(service={"type": "NodePort"}, storage={"size": "20Gi"})
+    actions = plan(made.seen())
+    tells = [a.reason for a in actions if isinstance(a, Tell)]
+    first = next(at for at, a in enumerate(actions) if not isinstance(a, Tell))
+    assert tells[:first] == ["BrokerEnded", "ZooKeeperAway"]
+
+
+@pytest.mark.parametrize(
+    ("permission", "reads", "said"), [("READ", "True", "READ alone"), ("NONE", "False", "nothing")]
+)
+def test_a_master_that_may_serve_less_is_said_to_be_kept_from_it(
+    permission: str, reads: str, said: str
+) -> None:
+    made = running(permissions=[{"broker": "g1-0", "permission": permission}])
+    found = status(made.seen())
+    why = f"g1-0 may serve {said} (spec.permissions): allow it more, or name another master"
+    assert condition(found, "WriteAvailable")["message"] == why
+    assert condition(found, "ReadAvailable")["status"] == reads
+    assert found["message"] == why
+
+
+def test_a_reader_that_is_fenced_is_said_to_be() -> None:
+    made = running()
+    lose_master(made)
+    made.run(lambda w: w.body["status"]["access"] == "READ")
+    made.annotate(FENCE, "g1-1")
+    made.round()
+    found = status(made.seen())
+    assert (found["phase"], found["access"]) == ("Down", "NONE")
+    why = condition(found, "WriteAvailable")["message"]
+    assert why.startswith("g1-1 may serve nothing (fmq.io/fence)")
+    assert found["message"].startswith("g1-0: ")
+    assert found["message"].endswith(why)
+
+
+def test_a_reader_that_may_read_no_more_is_not_said_to_serve() -> None:
+    made = running()
+    lose_master(made)
+    made.run(lambda w: w.body["status"]["access"] == "READ")
+    made.spec(slaveReads=False)
+    made.round()
+    found = status(made.seen())
+    said = "g1-1 may serve WRITE alone (spec.permissions, or spec.slaveReads): allow it more"
+    for kind in ("ReadAvailable", "WriteAvailable"):
+        assert condition(found, kind)["message"].startswith(said), kind
+
+
+def test_a_group_served_by_what_another_ensemble_says_is_not_told_as_new() -> None:
+    """Somebody names an empty ensemble: brokers serve on by the one that they began with."""
+    made = running()
+    made.round()
+    assert made.state is not None
+    seen = replace(made.seen(), zookeeper=InZooKeeper(None, GroupState(), {}))
+    found = status(seen)
+    assert (found["access"], found["phase"], found["epoch"]) == ("FULL", "Degraded", 1)
+    where = condition(found, "ZooKeeperConnected")
+    assert (where["status"], where["reason"]) == ("False", "OtherEnsemble")
+    assert "knows nothing of this group, and g1-0 serve it" in where["message"]
+    assert found["lastTransition"] == made.body["status"]["lastTransition"]
+    (event,) = [a for a in plan(seen) if isinstance(a, Tell) and a.type == "Warning"]
+    assert (event.reason, event.message) == ("OtherEnsemble", where["message"])
+    made.body["status"] = found
+    again = replace(made.seen(), zookeeper=seen.zookeeper)
+    assert not [a for a in plan(again) if isinstance(a, Tell) and a.reason == "OtherEnsemble"]
+    # A group that was never opened is about to be: its first term is on its way.
+    fresh = made.group.model_copy(update={"status": BrokerGroupStatus()})
+    assert status(replace(seen, group=fresh))["phase"] == "Creating"
+
+
+def test_a_configuration_that_somebody_took_away_is_told_when_it_is_written_again() -> None:
+    made = running()
+    made.config = None
+    made.round()
+    (again,) = [e for e in made.events if e.reason == "GroupConfigured"]
+    assert again.type == "Warning"
+    assert "in ZooKeeper again: somebody had taken that away" in again.message

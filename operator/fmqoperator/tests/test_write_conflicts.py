@@ -1,0 +1,65 @@
+"""What is made another one again and again is left alone, and told; all else is made as wanted."""
+
+from typing import Any
+
+import pytest
+
+from fmqoperator.core.observation import HASH
+from fmqoperator.core.write_conflicts import AGAIN_S, MOST, Contests, words
+
+KEY = ("uid", "StatefulSet", "g1")
+
+
+def made(mark: str, replicas: int = 2) -> dict[str, Any]:
+    meta = {"name": "g1", "annotations": {HASH: mark}}
+    return {"kind": "StatefulSet", "metadata": meta, "spec": {"replicas": replicas}}
+
+
+def tries(contests: Contests, count: int, begin_s: float = 0.0, mark: str = "a") -> list[bool]:
+    """Whether it was made, each second."""
+    return [attempt(contests, mark, begin_s + at) for at in range(count)]
+
+
+def attempt(contests: Contests, mark: str, now_s: float) -> bool:
+    if contests.is_lost(KEY, made(mark), now_s):
+        return False
+    contests.made(KEY, made(mark), now_s)
+    return True
+
+
+def test_whoever_insists_wins_after_some_tries() -> None:
+    contests = Contests()
+    assert tries(contests, 20) == [at <= MOST for at in range(20)]
+    assert tries(contests, 20, AGAIN_S + MOST) == [at == 0 for at in range(20)], "one try more"
+
+
+def test_what_stayed_as_it_was_made_is_made_again() -> None:
+    contests = Contests()
+    tries(contests, 20)
+    assert all(tries(contests, MOST, 3 * AGAIN_S))
+
+
+def test_an_edit_now_and_then_is_taken_back_each_time() -> None:
+    contests = Contests()
+    pause_s = AGAIN_S / (MOST - 1)
+    assert all(attempt(contests, "a", at * pause_s) for at in range(50))
+
+
+def test_what_is_wanted_anew_is_made_at_once() -> None:
+    """A Service follows a master that moves to and fro."""
+    contests = Contests()
+    assert all(attempt(contests, "ab"[at % 2], at) for at in range(50))
+    tries(contests, 20, 100)
+    assert tries(contests, 1, 120, "b") == [True]
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        (made("of another"), "another FMQ operator, of another version or with other options"),
+        (made("a", 7), "spec.replicas was changed by somebody else (a webhook, an autoscaler?)"),
+    ],
+)
+def test_it_is_said_who_it_may_be(there: dict[str, Any], said: str) -> None:
+    assert said in words(made("a"), there)
+    assert words(made("a"), there).startswith("StatefulSet g1 is made another one again and again")

@@ -16,9 +16,9 @@ from functools import partial
 from typing import Final
 
 from e2e.checks.verdict import Outcome
-from fmqsim.fresh import fresh_seed
-from fmqsim.run import Result, forked, simulate
-from fmqsim.scene import Focus
+from fmqsim.report.run import Result, forked, simulate
+from fmqsim.scenario.fresh_seeds import fresh_seed
+from fmqsim.scenario.scene import Focus
 
 UNKNOWN_SHARE: Final = 0.1
 """A run of seeds of which more than this share showed nothing is not green."""

@@ -52,7 +52,7 @@ ADAPTERS: Final[tuple[Mutant, ...]] = (
         "a simulated power cut leaves what was not synced",
         "no seed shows a missing fsync any more",
         (
-            "fmqsim/filesystem.py",
+            "fmqsim/engine/filesystem.py",
             "        self.data[:] = self.disk\n        self.dirty.clear()\n",
             "        self.dirty.clear()\n",
         ),

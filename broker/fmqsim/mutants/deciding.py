@@ -13,7 +13,7 @@ from fmqsim.mutants.mutant import (
     Mutant,
     mutant,
 )
-from fmqsim.scene import Focus
+from fmqsim.scenario.scene import Focus
 
 GUARDS: Final = "fmqcore/failover/guards.py"
 MACHINE: Final = "fmqcore/failover/machine.py"

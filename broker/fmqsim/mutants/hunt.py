@@ -20,7 +20,7 @@ from threading import Lock
 from typing import Final
 
 from fmqsim.mutants.mutant import Mutant
-from fmqsim.scene import Focus
+from fmqsim.scenario.scene import Focus
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 """Of the sources."""

@@ -15,7 +15,7 @@ from fmqsim.mutants.mutant import (
     Mutant,
     mutant,
 )
-from fmqsim.scene import Focus
+from fmqsim.scenario.scene import Focus
 
 FLUSHER: Final = "fmqbroker/journal/flusher.py"
 FILES: Final = "fmqport/files.py"

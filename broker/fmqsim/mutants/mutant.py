@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
-from fmqsim.scene import Focus
+from fmqsim.scenario.scene import Focus
 
 POWER: Final = (
     "cut the power",

@@ -10,7 +10,7 @@ from functools import partial
 
 from e2e.checks.verdict import Outcome
 from fmqsim.mutants.table import MUTANTS
-from fmqsim.run import forked, simulate
+from fmqsim.report.run import forked, simulate
 
 
 def main(name: str, seeds: Iterable[int]) -> None:

@@ -10,7 +10,7 @@ from fmqsim.mutants.mutant import (
     Mutant,
     mutant,
 )
-from fmqsim.scene import Focus
+from fmqsim.scenario.scene import Focus
 
 LINK: Final = "fmqbroker/replication/master_stream.py"
 MASTER: Final = "fmqbroker/replication/master.py"

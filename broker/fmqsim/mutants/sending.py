@@ -3,7 +3,7 @@
 from typing import Final
 
 from fmqsim.mutants.mutant import Mutant, mutant
-from fmqsim.scene import Focus
+from fmqsim.scenario.scene import Focus
 
 TOPIC: Final = "fmqclient/topic.py"
 

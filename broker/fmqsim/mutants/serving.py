@@ -10,7 +10,7 @@ from fmqsim.mutants.mutant import (
     Mutant,
     mutant,
 )
-from fmqsim.scene import Focus
+from fmqsim.scenario.scene import Focus
 
 OFFSETS: Final = "fmqbroker/consume/offsets/store.py"
 ACKS: Final = "fmqbroker/produce/pending_acks.py"

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from fmqsim.loop import SimLoop
-from fmqsim.node import Node, Process
+from fmqsim.engine.loop import SimLoop
+from fmqsim.engine.node import Node, Process
 
 
 def pytest_asyncio_loop_factories(

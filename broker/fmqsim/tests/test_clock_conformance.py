@@ -6,8 +6,8 @@ import pytest
 
 from fmqport.clock import Clock
 from fmqport.tests.test_clock_conformance import *  # noqa: F403
-from fmqsim.clock import SimClock
-from fmqsim.loop import SimLoop
+from fmqsim.adapters.clock import SimClock
+from fmqsim.engine.loop import SimLoop
 from fmqsim.tests.conftest import a_process
 
 

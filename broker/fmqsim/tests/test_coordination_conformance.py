@@ -9,10 +9,10 @@ from fmqport.coordination import Coordination
 from fmqport.tests.coordination_kit import Harness
 from fmqport.tests.test_coordination_conformance import *  # noqa: F403
 from fmqport.tests.test_coordination_ends_conformance import *  # noqa: F403
-from fmqsim.loop import SimLoop
-from fmqsim.node import Node
+from fmqsim.engine.loop import SimLoop
+from fmqsim.engine.node import Node
+from fmqsim.engine.zookeeper import Ensemble, Route
 from fmqsim.tests.conftest import a_process
-from fmqsim.zookeeper import Ensemble, Route
 
 pytestmark: list[pytest.MarkDecorator] = []  # type: ignore[no-redef]  # no process here
 

@@ -6,8 +6,8 @@ import pytest
 
 from fmqport.tests.test_disk_conformance import *  # noqa: F403
 from fmqport.tests.test_disk_conformance import MakeDisk
-from fmqsim.disk import Storage
-from fmqsim.loop import SimLoop
+from fmqsim.adapters.disk import Storage
+from fmqsim.engine.loop import SimLoop
 from fmqsim.tests.conftest import a_process
 
 

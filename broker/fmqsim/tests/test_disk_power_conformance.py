@@ -8,9 +8,9 @@ import pytest
 from fmqport.disk import Disk
 from fmqport.tests.test_disk_power_conformance import *  # noqa: F403
 from fmqport.tests.test_disk_power_conformance import Machine
-from fmqsim.disk import Storage
-from fmqsim.loop import SimLoop
-from fmqsim.node import Node, Process
+from fmqsim.adapters.disk import Storage
+from fmqsim.engine.loop import SimLoop
+from fmqsim.engine.node import Node, Process
 
 SEEDS = range(25)
 

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from fmqsim.filesystem import PAGE, SECTOR, FileSystem, Inode
+from fmqsim.engine.filesystem import PAGE, SECTOR, FileSystem, Inode
 
 SEEDS = range(60)
 OLD, NEW = b"o", b"n"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fmqsim.__main__ import first_seed
-from fmqsim.fresh import BLOCK, FROM, fresh_seed
+from fmqsim.scenario.fresh_seeds import BLOCK, FROM, fresh_seed
 
 SOURCES = ("core/**/*.py", "e2e/*.py")
 

@@ -7,12 +7,12 @@ import pytest
 
 from fmqbroker.journal.journal import Journal
 from fmqbroker.tests.journal_kit import epoch, fill, settings
-from fmqsim.clock import SimClock
-from fmqsim.disk import Storage
-from fmqsim.lifecycle import SimLifecycle
-from fmqsim.loop import SimLoop
-from fmqsim.node import Node, Process
-from fmqsim.run import bury
+from fmqsim.adapters.clock import SimClock
+from fmqsim.adapters.disk import Storage
+from fmqsim.adapters.lifecycle import SimLifecycle
+from fmqsim.engine.loop import SimLoop
+from fmqsim.engine.node import Node, Process
+from fmqsim.report.run import bury
 
 SEEDS = range(20)
 

@@ -16,12 +16,12 @@ from fmqcore.ids import Position
 from fmqcore.journal.findings import Code
 from fmqcore.journal.segments import CHECKPOINT, index_name
 from fmqcore.verify.directory import Verifier
-from fmqsim.clock import SimClock
-from fmqsim.disk import Storage
-from fmqsim.lifecycle import SimLifecycle
-from fmqsim.loop import SimLoop
-from fmqsim.node import Process
-from fmqsim.run import bury
+from fmqsim.adapters.clock import SimClock
+from fmqsim.adapters.disk import Storage
+from fmqsim.adapters.lifecycle import SimLifecycle
+from fmqsim.engine.loop import SimLoop
+from fmqsim.engine.node import Process
+from fmqsim.report.run import bury
 from fmqsim.tests.test_journal import Machine
 
 SEEDS = range(12)

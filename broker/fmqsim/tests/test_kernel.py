@@ -7,10 +7,10 @@ import pytest
 
 from fmqport.disk import DiskFailed
 from fmqport.files import FileDisk
-from fmqsim.disk import SimCalls, Storage
-from fmqsim.filesystem import PAGE, SECTOR
-from fmqsim.loop import SimLoop
-from fmqsim.node import Node, Process
+from fmqsim.adapters.disk import SimCalls, Storage
+from fmqsim.engine.filesystem import PAGE, SECTOR
+from fmqsim.engine.loop import SimLoop
+from fmqsim.engine.node import Node, Process
 
 SEEDS = range(60)
 

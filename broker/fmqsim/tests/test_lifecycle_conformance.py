@@ -6,9 +6,9 @@ import pytest
 
 from fmqport.tests.lifecycle_kit import PROGRAMS, Life
 from fmqport.tests.test_lifecycle_conformance import *  # noqa: F403
-from fmqsim.lifecycle import SimLifecycle
-from fmqsim.loop import SimLoop
-from fmqsim.node import Node, Process
+from fmqsim.adapters.lifecycle import SimLifecycle
+from fmqsim.engine.loop import SimLoop
+from fmqsim.engine.node import Node, Process
 
 
 class SimLife:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fmqsim.loop import SimLoop, Stuck
-from fmqsim.node import Node, Process
+from fmqsim.engine.loop import SimLoop, Stuck
+from fmqsim.engine.node import Node, Process
 
 
 def here() -> SimLoop:

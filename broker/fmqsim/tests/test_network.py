@@ -10,9 +10,9 @@ from fmqport import methods
 from fmqport.tests.transport_kit import answered, asked, echo
 from fmqport.transport import Connection, Stream, TransportError
 from fmqproto.v1 import client_pb2
-from fmqsim.loop import SimLoop
-from fmqsim.network import Network
-from fmqsim.node import Node, Process
+from fmqsim.engine.loop import SimLoop
+from fmqsim.engine.network import Network
+from fmqsim.engine.node import Node, Process
 
 ADDRESS = "server:9000"
 

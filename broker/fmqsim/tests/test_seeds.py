@@ -10,8 +10,8 @@ import pytest
 
 from e2e.checks.verdict import Outcome
 from fmqsim.mutants.mutant import POWER
-from fmqsim.run import Result, forked, simulate
-from fmqsim.scene import Focus
+from fmqsim.report.run import Result, forked, simulate
+from fmqsim.scenario.scene import Focus
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Topics that come and go in a simulation: they do, and each rule of `side.py` can be broken."""
+"""Topics that come and go in a simulation, and each rule of `scenario/side_topic.py` broken."""
 
 import asyncio
 import random
@@ -14,10 +14,10 @@ from e2e.history import History
 from e2e.traffic import Traffic
 from e2e.values import value_of
 from fmqcore.errors import UnknownTopic
-from fmqsim import side
-from fmqsim.run import Result, forked, simulate
-from fmqsim.scene import Focus, draw
-from fmqsim.side import Side, _Life
+from fmqsim.report.run import Result, forked, simulate
+from fmqsim.scenario import side_topic as side
+from fmqsim.scenario.scene import Focus, draw
+from fmqsim.scenario.side_topic import Side, _Life
 
 
 def test_topics_come_change_and_go_in_a_seed() -> None:
@@ -136,7 +136,7 @@ async def test_what_was_acknowledged_must_come_unless_it_may_be_lost(
     async def sleep(seconds: float) -> None:
         life._world.loop.now += seconds
 
-    monkeypatch.setattr("fmqsim.side.asyncio.sleep", sleep)
+    monkeypatch.setattr("fmqsim.scenario.side_topic.asyncio.sleep", sleep)
     life.settle(11, None)
     assert not await life.drain()
     assert bool(traffic.bugs) is not life._may_lose()

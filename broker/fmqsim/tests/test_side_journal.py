@@ -10,7 +10,7 @@ from fmqcore.consume.offsets.side_journal import NAME
 from fmqcore.policy import AckPolicy
 from fmqcore.zk.group_state import Mode
 from fmqport.disk import DiskFailed
-from fmqsim.disk import SimDisk
+from fmqsim.adapters.disk import SimDisk
 from fmqsim.tests.directed import MASTER, SLAVE, THIRD, Stage, play
 
 OTHER = {SLAVE: THIRD, THIRD: SLAVE}

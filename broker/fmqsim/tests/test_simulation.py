@@ -10,9 +10,9 @@ import pytest
 from e2e.checks.verdict import Outcome
 from e2e.events import PhaseName, Sent, Serves, Stored
 from fmqcore.ids import Permission
-from fmqsim.run import Result, forked
-from fmqsim.scene import draw
-from fmqsim.world import World
+from fmqsim.report.run import Result, forked
+from fmqsim.scenario.scene import draw
+from fmqsim.scenario.world import World
 
 ROOT = Path(__file__).resolve().parents[3]
 SEED = 7
@@ -84,8 +84,8 @@ class _Liar(World):
 
 def test_what_is_wrong_is_found_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(seed: int) -> Result:
-        monkeypatch.setattr("fmqsim.run.World", _Liar)
-        from fmqsim.run import simulate
+        monkeypatch.setattr("fmqsim.report.run.World", _Liar)
+        from fmqsim.report.run import simulate
 
         return simulate(seed)
 

@@ -134,7 +134,9 @@ def test_a_dead_link_is_noticed_and_waiting_producers_are_told_at_once() -> None
 def test_a_new_empty_slave_fills_up_under_live_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
     """Throttled, not counted until it has all; the producers' p99 does not double."""
     rate = MIB
-    monkeypatch.setattr("fmqsim.disk._HICCUP", 0.0)  # a wait that is left has a cause of ours
+    monkeypatch.setattr(
+        "fmqsim.adapters.disk._HICCUP", 0.0
+    )  # a wait that is left has a cause of ours
 
     async def trouble(stage: Stage) -> None:
         await stage.comes(lambda: stage.journal(MASTER).end > 2 * MIB, "there is much")

@@ -8,8 +8,8 @@ import pytest
 from fmqport.tests.test_transport_conformance import *  # noqa: F403
 from fmqport.tests.test_transport_ends_conformance import *  # noqa: F403
 from fmqport.tests.transport_kit import Node
-from fmqsim.loop import SimLoop
-from fmqsim.network import Network
+from fmqsim.engine.loop import SimLoop
+from fmqsim.engine.network import Network
 from fmqsim.tests.conftest import a_process
 
 

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from fmqport.coordination import ConnectionLost, Coordination, SessionState
-from fmqsim.loop import SimLoop
-from fmqsim.node import Process
+from fmqsim.engine.loop import SimLoop
+from fmqsim.engine.node import Process
+from fmqsim.engine.zookeeper import Break, Ensemble
 from fmqsim.tests.conftest import a_process
-from fmqsim.zookeeper import Break, Ensemble
 
 SEEDS = range(8)
 

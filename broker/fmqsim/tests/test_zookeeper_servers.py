@@ -12,13 +12,13 @@ import pytest
 from fmqport.coordination import SessionState
 from fmqport.zk.steady import Request, Verb
 from fmqport.zk.watches import Watch, Watches
-from fmqsim.loop import SimLoop
+from fmqsim.adapters.coordination import SimLink
+from fmqsim.engine.loop import SimLoop
+from fmqsim.engine.zookeeper import Break, Ensemble
+from fmqsim.engine.zookeeper_servers import Server, Session
+from fmqsim.engine.zookeeper_tree import Tree, Txn
+from fmqsim.engine.zookeeper_wire import Connection
 from fmqsim.tests.conftest import a_process
-from fmqsim.zookeeper import Break, Ensemble
-from fmqsim.zookeeper_client import SimLink
-from fmqsim.zookeeper_servers import Server, Session
-from fmqsim.zookeeper_tree import Tree, Txn
-from fmqsim.zookeeper_wire import Connection
 
 SOON = 0.02  # a dial, a request: a few hops, and the lag of a follower
 SEEDS = range(8)

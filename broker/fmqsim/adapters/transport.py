@@ -1,0 +1,277 @@
+"""Adapter of the transport port: connections and servers of a simulated process.
+
+What gRPC's adapter promises is kept: a connection dials at its first use and again after a loss, an
+attempt is given up after a second, a call's handler runs to its end though its caller is gone, a
+closing server lets what runs end within its grace. Leaves nothing behind.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from google.protobuf.message import Message
+
+from fmqcore.errors import FmqError
+from fmqport.transport import CallHandler, Method, StreamHandler, TransportError
+from fmqsim.engine.node import Process
+from fmqsim.engine.stream import ClientStream, ServerStream, parse, serialize
+from fmqsim.engine.wire import CLIENT, SERVER, Frame, Kind, Wire
+
+if TYPE_CHECKING:
+    from fmqsim.engine.network import Network
+
+CONNECT_S: Final = 1.0
+"""Of one attempt, as `fmqport.rpc.options` has it."""
+_LAST_WORDS_S: Final = 0.3
+
+
+class SimTransport:
+    """The simulated `Transport` of one process."""
+
+    def __init__(self, network: "Network", process: Process) -> None:
+        self._network = network
+        self._process = process
+        process.on_death(lambda: network.process_died(process))
+
+    def connect(self, address: str) -> "SimConnection":
+        """See `Transport`."""
+        self._process.check()
+        return SimConnection(self._network, self._process, address)
+
+    async def serve(
+        self,
+        address: str,
+        *,
+        calls: Mapping[Method, CallHandler],
+        streams: Mapping[Method, StreamHandler],
+    ) -> "SimServer":
+        """See `Transport`."""
+        self._process.check()
+        return SimServer(self._network, self._process, address, calls, streams)
+
+
+class SimConnection:
+    """The simulated `Connection`."""
+
+    def __init__(self, network: "Network", process: Process, address: str) -> None:
+        self._network = network
+        self._process = process
+        self._address = address
+        self._wire: Wire | None = None
+        self._closed = False
+        self._calls: dict[asyncio.Future[Any], None] = {}
+
+    @property
+    def address(self) -> str:
+        """See `Connection`."""
+        return self._address
+
+    async def call(self, method: Method, request: Message, timeout_s: float) -> Any:
+        """See `Connection`."""
+        self._process.check()
+        raw = serialize(request, self._address)
+        end: CallEnd | None = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                wire = await self._dial(timeout_s)
+                end = CallEnd(wire, method, raw)
+                answer = await self._unless_closed(end.answer)
+        except TimeoutError:
+            raise TransportError(f"{self._address}: {method.path}: no answer in time") from None
+        except TransportError as error:
+            raise TransportError(f"{self._address}: {error}") from None
+        finally:
+            if end is not None:
+                end.forget()
+        return parse(method.reply, answer, self._address)
+
+    async def open(self, method: Method, timeout_s: float) -> ClientStream:
+        """See `Connection`."""
+        self._process.check()
+        try:
+            wire = await self._dial(timeout_s)
+        except TransportError as error:
+            raise TransportError(f"{self._address}: {error}") from None
+        return ClientStream(wire, method, self._address, self._network.window_bytes)
+
+    async def close(self) -> None:
+        """See `Connection`."""
+        self._process.check()
+        self._closed = True
+        for future in list(self._calls):
+            if not future.done():
+                future.set_exception(TransportError("the connection was closed"))
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.close(CLIENT, "the connection was closed")
+
+    async def _dial(self, timeout_s: float) -> Wire:
+        if self._closed:
+            raise TransportError("this connection is closed")
+        wire = self._wire
+        if wire is not None and wire.up[CLIENT] and not wire.draining:
+            return wire
+        dialling = self._network.dial(self._process, self._address)
+        try:
+            async with asyncio.timeout(min(timeout_s, CONNECT_S)):
+                fresh: Wire = await self._unless_closed(dialling)
+        except TimeoutError:
+            raise TransportError("no connection in time") from None
+        finally:
+            dialling.cancel()
+        wire = self._wire
+        if wire is not None and wire is not fresh and wire.up[CLIENT] and not wire.draining:
+            fresh.close(CLIENT, "another one was quicker")
+            return wire
+        self._wire = fresh
+        return fresh
+
+    async def _unless_closed(self, future: "asyncio.Future[Any]") -> Any:
+        self._calls[future] = None
+        try:
+            return await future
+        finally:
+            del self._calls[future]
+
+
+class CallEnd:
+    """A client's call under way."""
+
+    def __init__(self, wire: Wire, method: Method, raw: bytes) -> None:
+        self._wire = wire
+        self._number = wire.number()
+        self.answer: asyncio.Future[bytes] = wire.loop.create_future()
+        wire.ends[CLIENT][self._number] = self
+        wire.push(CLIENT, (Kind.CALL, self._number, (method.path, raw)))
+        if not wire.up[CLIENT]:
+            self.lost("the connection was closed")
+
+    def arrived(self, kind: Kind, body: Any) -> None:
+        """See `End`."""
+        if kind is Kind.REPLY and not self.answer.done():
+            self.answer.set_result(body)
+        else:
+            self.lost(body)
+
+    def lost(self, why: str) -> None:
+        """See `End`."""
+        if not self.answer.done():
+            self.answer.set_exception(TransportError(why))
+
+    def forget(self) -> None:
+        """Nobody waits any more; the handler runs on."""
+        self._wire.ends[CLIENT].pop(self._number, None)
+        self.answer.cancel()
+
+
+class SimServer:
+    """The simulated `Server`."""
+
+    def __init__(
+        self,
+        network: "Network",
+        process: Process,
+        address: str,
+        calls: Mapping[Method, CallHandler],
+        streams: Mapping[Method, StreamHandler],
+    ) -> None:
+        self.process = process
+        self.wires: dict[Wire, None] = {}
+        self._network = network
+        self._calls = {method.path: (method, handler) for method, handler in calls.items()}
+        self._streams = {method.path: (method, handler) for method, handler in streams.items()}
+        self._running: dict[asyncio.Task[None], None] = {}
+        self.address = network.listen(address, self)
+
+    @property
+    def port(self) -> int:
+        """See `Server`."""
+        return int(self.address.rpartition(":")[2])
+
+    async def close(self, grace_s: float) -> None:
+        """See `Server`."""
+        self.process.check()
+        self._network.unlisten(self)
+        for wire in self.wires:
+            wire.draining = True
+        if self._running and grace_s > 0:
+            await asyncio.wait(self._running, timeout=grace_s)
+        for wire in list(self.wires):
+            wire.close(SERVER, "the server is closed")
+        if self._running:
+            await asyncio.wait(self._running, timeout=_LAST_WORDS_S)
+        while self._running:
+            for task in list(self._running):
+                task.cancel()
+            await asyncio.wait(self._running)
+
+    def begin(self, wire: Wire, frame: Frame) -> None:
+        """A stream or a call has come in."""
+        kind, number, body = frame
+        if wire.draining:
+            wire.push(SERVER, (_REFUSAL[kind], number, "the server is closing"))
+        elif kind is Kind.OPEN:
+            self._begin_stream(wire, number, body)
+        else:
+            self._begin_call(wire, number, *body)
+
+    def _begin_stream(self, wire: Wire, number: int, path: str) -> None:
+        found = self._streams.get(path)
+        if found is None:
+            wire.push(SERVER, (Kind.END, number, f"{path}: not implemented"))
+            return
+        method, handler = found
+        stream = ServerStream(wire, number, method, self._network.window_bytes)
+        stream.task = self._run(self._serve(handler, stream))
+
+    async def _serve(self, handler: StreamHandler, stream: ServerStream) -> None:
+        why = "cancelled by the broker"
+        try:
+            await handler(stream)
+            why = ""
+        except FmqError as error:
+            why = str(error) or type(error).__name__
+        except Exception as error:
+            why = f"Unexpected {type(error)}"
+            raise
+        finally:
+            stream.over(why)
+
+    def _begin_call(self, wire: Wire, number: int, path: str, raw: bytes) -> None:
+        found = self._calls.get(path)
+        if found is None:
+            wire.push(SERVER, (Kind.REFUSED, number, f"{path}: not implemented"))
+            return
+        method, handler = found
+        self._run(self._answer(wire, number, method, handler, raw))
+
+    async def _answer(
+        self, wire: Wire, number: int, method: Method, handler: CallHandler, raw: bytes
+    ) -> None:
+        kind, body = Kind.REFUSED, b""
+        try:
+            reply = await handler(parse(method.request, raw, wire.client))
+            kind, body = Kind.REPLY, serialize(reply, wire.client)
+        except FmqError as error:
+            wire.push(SERVER, (kind, number, str(error) or type(error).__name__))
+        except Exception as error:
+            wire.push(SERVER, (kind, number, f"Unexpected {type(error)}"))
+            raise
+        else:
+            wire.push(SERVER, (kind, number, body))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = self._network.loop.spawn(self.process, work)
+        self._running[task] = None
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._running.pop(task, None)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            message = "a handler failed: this is a bug"
+            self._network.loop.call_exception_handler({"message": message, "exception": error})
+
+
+_REFUSAL: Final = {Kind.OPEN: Kind.END, Kind.CALL: Kind.REFUSED}

@@ -1,0 +1,193 @@
+"""Machines and the processes that run on them.
+
+A `Node` is a machine: it has a name, clocks that drift and jump, and it survives the crash of
+what runs on it. A `Process` is one life of the program on it. When a process dies, nothing of it
+ever runs again: its callbacks are dropped, its tasks are kept (so that no `finally`, no `__aexit__`
+runs) until the simulation is over. What it still calls in the same breath (an `except` on the
+way out of `Lifecycle.fatal`) must have no effect: every adapter begins with `Process.check`.
+
+Three ways to stand still: `pause` (SIGSTOP: all threads, nothing of the process answers), `wedge`
+(only the event loop: threads of libraries go on, ZooKeeper's session lives), and neither.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar, copy_context
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from fmqsim.engine.loop import SimLoop
+    from fmqsim.engine.tasks import Handle
+
+WALL_START_MS: Final = 1_790_000_000_000
+"""The wall clock when a simulation begins: some day in 2026."""
+
+
+class Crashed(BaseException):
+    """This process is dead: nothing of it goes on."""
+
+
+class Process:
+    """One life of the program on a node."""
+
+    def __init__(self, node: "Node", incarnation: int) -> None:
+        self.node = node
+        self.incarnation = incarnation
+        self.alive = True
+        self.ended = ""  # how: "" while it lives, "done", or why it died
+        self.error: BaseException | None = None  # what its main coroutine raised
+        self.context: Context = copy_context()
+        self.context.run(current.set, self)
+        self._on_death: list[Callable[[], None]] = []
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._purge_at = 256
+
+    def __repr__(self) -> str:
+        return f"{self.node.name}#{self.incarnation}"
+
+    def check(self) -> None:
+        """The first thing in every adapter: a dead process does nothing."""
+        if not self.alive:
+            raise Crashed(f"{self} is dead")
+
+    def on_death(self, callback: Callable[[], None]) -> None:
+        """Call back, outside any node, when this process ends, whichever way."""
+        self._on_death.append(callback)
+
+    def owns(self, task: "asyncio.Task[Any]") -> None:
+        """Keep a task, so that it is never torn down by being forgotten."""
+        tasks = self._tasks
+        tasks.append(task)
+        if len(tasks) > self._purge_at:
+            tasks[:] = [t for t in tasks if not t.done()]
+            self._purge_at = 2 * len(tasks) + 256
+
+    def die(self, why: str) -> None:
+        """It ends now; use `Node.crash` or `Node.exit`."""
+        self.alive, self.ended = False, why
+        for task in self._tasks:
+            asyncio.tasks._unregister_task(task)  # nobody shall wait for it, or cancel it
+        callbacks, self._on_death = self._on_death, []
+        for callback in callbacks:
+            callback()
+
+
+current: ContextVar[Process | None] = ContextVar("current", default=None)
+"""The process that the running code belongs to; None = the world outside."""
+
+
+class Node:
+    """A machine: what runs on it dies and starts again, its clocks and its name stay."""
+
+    def __init__(self, loop: "SimLoop", name: str, *, drift: float = 1.0) -> None:
+        self.name = name
+        self.process: Process | None = None
+        self.incarnation = 0
+        self.paused = False
+        self.wedged = False
+        self.drift = drift
+        self.held: list[Handle] = []  # what could not run while it stood still
+        self.on_stand: list[Callable[[], None]] = []  # told when `paused` or `wedged` changed
+        self._loop = loop
+        self._wall_ms = WALL_START_MS
+        self._since = (loop.now, loop.random.uniform(10, 10_000))  # (world's, our) seconds
+        loop.nodes[name] = self
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def alive(self) -> bool:
+        """A process runs on it."""
+        return self.process is not None
+
+    @property
+    def frozen(self) -> bool:
+        """Its event loop does not turn."""
+        return self.paused or self.wedged
+
+    # ---- clocks
+
+    def monotonic(self) -> float:
+        """Seconds of its monotonic clock: drifts, does not jump; goes on while it stands still."""
+        world, ours = self._since
+        return ours + (self._loop.now - world) * self.drift
+
+    def in_world(self, ours: float) -> float:
+        """When its monotonic clock will show that, in the world's time."""
+        world, since = self._since
+        return world + (ours - since) / self.drift
+
+    def wall_ms(self) -> float:
+        """Milliseconds since 1970 on its wall clock: drifts and jumps."""
+        return self._wall_ms + self._loop.now * self.drift * 1000
+
+    def jump_wall(self, ms: float) -> None:
+        """Somebody set the clock."""
+        self._wall_ms += int(ms)
+
+    # ---- lives
+
+    def start(self, main: Callable[[Process], Coroutine[Any, Any, Any]]) -> Process:
+        """Start a process whose main coroutine is `main(process)`."""
+        assert self.process is None, f"{self.name} runs already"
+        self.incarnation += 1
+        process = self.process = Process(self, self.incarnation)
+        self.paused = self.wedged = False
+        self.held.clear()
+        self._loop.note(f"{process} starts")
+        task = self._loop.create_task(main(process), context=process.context.copy())
+        task.add_done_callback(lambda task: self._main_ended(process, task), context=copy_context())
+        return process
+
+    def _main_ended(self, process: Process, task: "asyncio.Task[Any]") -> None:
+        if not process.alive:
+            return
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        process.error = error
+        self._end("done" if error is None else f"{type(error).__name__}: {error}")
+
+    def crash(self, why: str) -> None:
+        """The process is dead from now on: kill -9, power cut, `Lifecycle.fatal`."""
+        if self.process is not None:
+            self._end(why)
+
+    def _end(self, why: str) -> None:
+        process = self.process
+        assert process is not None
+        self.process = None
+        self.paused = self.wedged = False
+        self.held.clear()
+        self._loop.note(f"{process} ends: {why}")
+        self._loop.graveyard.append(process)
+        process.die(why)
+
+    def on_crash(self, callback: Callable[[], None]) -> None:
+        """Call back, outside any node, when the running process ends; forgotten after."""
+        assert self.process is not None, f"nothing runs on {self.name}"
+        self.process.on_death(callback)
+
+    # ---- standing still
+
+    def pause(self) -> None:
+        """SIGSTOP: no thread of it runs."""
+        self._stand(paused=True, wedged=self.wedged)
+
+    def wedge(self) -> None:
+        """Its event loop is stuck in something; its libraries' threads are not."""
+        self._stand(paused=self.paused, wedged=True)
+
+    def resume(self) -> None:
+        """It goes on; what came meanwhile comes now, in order."""
+        self._stand(paused=False, wedged=False)
+
+    def _stand(self, *, paused: bool, wedged: bool) -> None:
+        before = (self.paused, self.wedged)
+        self.paused, self.wedged = paused, wedged
+        if before != (paused, wedged):
+            self._loop.note(f"{self.name} paused={paused} wedged={wedged}")
+            for told in self.on_stand:
+                told()
+        if not self.frozen and self.held:
+            held, self.held = self.held, []
+            self._loop.release(held)

@@ -1,0 +1,233 @@
+"""A simulated connection between two processes: two pipes, and the streams and calls on them.
+
+The model is TCP below HTTP/2: what is sent arrives whole and in order, later or not at all. A cut
+link swallows (and delivers later, if it heals before somebody gives up); a stalled one holds back
+data while pings pass; either end may close, and the other learns it when word comes through.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from enum import IntEnum
+from random import Random
+from typing import Any, Final, Protocol
+
+from fmqsim.engine.loop import SimLoop
+from fmqsim.engine.node import Process
+
+CLIENT: Final = 0
+SERVER: Final = 1
+_RETRANSMIT_S: Final = (0.0, 0.3)
+
+
+class Kind(IntEnum):
+    """What a frame is."""
+
+    OPEN = 1  # a stream begins: its method's path
+    CALL = 2  # (path, request)
+    DATA = 3  # a message of a stream
+    HALF = 4  # the client is done sending
+    END = 5  # the server's handler is over: "" or the error's text
+    REPLY = 6  # a call's reply
+    REFUSED = 7  # a call's error
+    RESET = 8  # a stream was cancelled
+    CLOSED = 9  # the connection is closed
+
+
+Frame = tuple[Kind, int, Any]
+
+
+class Link:
+    """One direction between two hosts."""
+
+    def __init__(self, source: str, target: str) -> None:
+        self.source = source
+        self.target = target
+        self.delay_s = 0.0002
+        self.jitter_s = 0.0003
+        self.loss = 0.0  # this share of what is sent needs to be sent again: late
+        self.cut = False
+        self.stalled = False
+        self.lose_next_reply = 0  # so many messages are lost, with their connection
+        self.pipes: dict[Pipe, None] = {}
+
+    def draw(self, random: Random) -> float:
+        """How long the next frame takes."""
+        took = self.delay_s + random.random() * self.jitter_s
+        if self.loss and random.random() < self.loss:
+            took += 0.2 * 2 ** random.randrange(2)
+        return took
+
+
+class Pipe:
+    """One direction of a wire: in order, none twice."""
+
+    __slots__ = ("_arrived", "_held", "_loop", "dead", "last_s", "link")
+
+    def __init__(self, loop: SimLoop, link: Link, arrived: Callable[[Frame], None]) -> None:
+        self._loop = loop
+        self._arrived = arrived
+        self.last_s = 0.0  # when the last of what was sent arrives
+        self._held: deque[Frame] = deque()
+        self.link = link
+        self.dead = False
+        link.pipes[self] = None
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of messages that were sent and cannot arrive now."""
+        return sum(len(body) for kind, _, body in self._held if kind is Kind.DATA)
+
+    def push(self, frame: Frame) -> None:
+        """Send it."""
+        loop = self._loop
+        at = loop.now + self.link.draw(loop.random)
+        if at < self.last_s:
+            at = self.last_s
+        self.last_s = at
+        loop.at_time(at, self._come, frame)
+
+    def _come(self, frame: Frame) -> None:
+        if self.dead:
+            return
+        link = self.link
+        if link.cut or link.stalled or self._held:
+            self._held.append(frame)
+        else:
+            self._arrived(frame)
+
+    def flush(self) -> None:
+        """The link is whole again: what was held is sent once more, in order."""
+        if self._held and not self.dead:
+            loop = self._loop
+            after = loop.now + loop.random.uniform(*_RETRANSMIT_S)
+            loop.at_time(after, self._let_go)
+            self.last_s = max(self.last_s, after)
+
+    def _let_go(self) -> None:
+        link, held = self.link, self._held
+        while held and not (self.dead or link.cut or link.stalled):
+            self._arrived(held.popleft())
+
+    def drop(self) -> None:
+        """Nothing that is under way arrives."""
+        self.dead = True
+        self.link.pipes.pop(self, None)
+
+
+class End(Protocol):
+    """One end of a stream or call on a wire."""
+
+    def arrived(self, kind: Kind, body: Any) -> None:
+        """A frame for it."""
+        ...
+
+    def lost(self, why: str) -> None:
+        """The wire is gone."""
+        ...
+
+
+class Wire:
+    """A connection. Each side's socket closes by itself; see `close`."""
+
+    def __init__(
+        self,
+        loop: SimLoop,
+        links: tuple[Link, Link],
+        processes: tuple[Process, Process],
+        begin: Callable[["Wire", Frame], None],
+        client: str,
+        gone: Callable[["Wire"], None],
+    ) -> None:
+        self.processes = processes
+        self.client = client  # the client's address, as the server sees it
+        self.up = [True, True]
+        self.draining = False  # the server takes nothing new
+        self.blocked_at: float | None = None  # since then pings go unanswered
+        self.ends: tuple[dict[int, End], dict[int, End]] = ({}, {})
+        self.loop = loop
+        self._begin = begin
+        self._gone = gone
+        self._number = 0
+        self._pipes = (
+            Pipe(loop, links[CLIENT], lambda frame: self._arrived(SERVER, frame)),
+            Pipe(loop, links[SERVER], lambda frame: self._arrived(CLIENT, frame)),
+        )
+
+    def number(self) -> int:
+        """For a new stream or call."""
+        self._number += 1
+        return self._number
+
+    def push(self, side: int, frame: Frame) -> None:
+        """That side sends a frame."""
+        if self.up[side]:
+            self._pipes[side].push(frame)
+
+    def delay(self, side: int) -> float:
+        """How long something small from that side takes now."""
+        return self._pipes[side].link.draw(self.loop.random)
+
+    def _arrived(self, side: int, frame: Frame) -> None:
+        if not self.up[side]:
+            return
+        kind, number, body = frame
+        if kind is Kind.CLOSED:
+            self.close(side, body, tell=False)
+            return
+        link = self._pipes[1 - side].link
+        if link.lose_next_reply and kind in (Kind.DATA, Kind.REPLY):
+            link.lose_next_reply -= 1
+            self.loop.note(f"reply lost {link.source}->{link.target}")
+            self.reset("connection reset by peer")
+            return
+        end = self.ends[side].get(number)
+        if end is not None:
+            end.arrived(kind, body)
+        elif side == SERVER and kind in (Kind.OPEN, Kind.CALL):
+            self._begin(self, frame)
+
+    def close(self, side: int, why: str, *, tell: bool = True) -> None:
+        """That side's socket is closed; what is on it fails there; the other side is told."""
+        if not self.up[side]:
+            return
+        if tell:
+            self.push(side, (Kind.CLOSED, 0, "connection closed by peer"))
+        self.up[side] = False
+        ends = list(self.ends[side].values())
+        self.ends[side].clear()
+        for end in ends:
+            end.lost(why)
+        self._forget()
+
+    def died(self, side: int, *, silent: bool) -> None:
+        """That side's process is dead: its kernel closes the socket, unless the power is off."""
+        if not self.up[side]:
+            return
+        self.ends[side].clear()
+        if silent or self.loop.random.random() < 0.5:
+            self._pipes[side].drop()  # what it had sent last goes with it
+            if not silent and self.up[1 - side]:
+                self.loop.at_world(self.delay(side), self._refused, 1 - side)
+        else:
+            self.push(side, (Kind.CLOSED, 0, "connection reset by peer"))
+        self.up[side] = False
+        self._forget()
+
+    def _refused(self, side: int) -> None:
+        """A dead process's kernel answers with a reset, if it gets through."""
+        link = self._pipes[1 - side].link
+        if not link.cut:
+            self.close(side, "connection reset by peer", tell=False)
+
+    def reset(self, why: str) -> None:
+        """Both sockets are closed at once; nothing under way arrives."""
+        for pipe in self._pipes:
+            pipe.drop()
+        for side in (CLIENT, SERVER):
+            self.close(side, why, tell=False)
+
+    def _forget(self) -> None:
+        if not any(self.up):
+            for pipe in self._pipes:
+                pipe.drop()
+            self._gone(self)

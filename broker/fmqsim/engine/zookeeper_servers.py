@@ -1,0 +1,251 @@
+"""A simulated ZooKeeper ensemble: servers that lag, sessions that expire on their clock, faults.
+
+One history, in the order in which the leader took the writes; each server applies it a little
+later, and answers reads from what it has applied: they may be stale, unless synced. A session lives
+as long as the leader hears of it; a follower tells it of its clients up to half a tick later,
+and not at all while it is cut off. Without a quorum nobody serves and no session ends; a new leader
+gives every session its whole time again. Watches live on one server and one connection and fire
+once.
+
+What a client does (dial, ping, notice silence) is in `adapters/coordination.py`. All of this runs
+in the world, outside any node.
+"""
+
+import math
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from fmqport.zk.steady import Request, Verb
+from fmqsim.engine.loop import SimLoop
+from fmqsim.engine.zookeeper_tree import Tree, Txn
+
+if TYPE_CHECKING:
+    from fmqsim.engine.zookeeper_wire import Connection
+
+TICK_S: Final = 0.2
+_LONGEST_MS: Final = 120_000
+_COMMIT_S: Final = (0.0005, 0.003)
+_LAG_S: Final = (0.0002, 0.004)
+_ELECTION_S: Final = (0.2, 1.0)
+
+
+class Session:
+    """What the leader knows of one."""
+
+    def __init__(self, number: int, timeout_ms: int, who: str) -> None:
+        self.number = number
+        self.timeout_ms = timeout_ms
+        self.who = who
+        self.expires_at = 0.0
+        self.over = False
+
+
+class Server:
+    """One member: what it has applied, and who is connected to it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.up = True
+        self.tree = Tree()
+        self.connections: dict[Connection, None] = {}
+        self.applies_at = 0.0  # nothing later in the history is applied before this
+        self.cut_off_until = 0.0  # it does not hear the leader, nor the leader it
+        self.heard: dict[Session, None] = {}  # to be told to the leader
+
+
+class Servers:
+    """All servers, and what befalls them. `truth` is what the leader has committed."""
+
+    def __init__(self, loop: SimLoop, *, servers: int = 3) -> None:
+        self.loop = loop
+        self.random = Random(loop.random.getrandbits(64))
+        self.truth = Tree()
+        self.servers = [Server(number) for number in range(servers)]
+        self.leader: Server | None = self.servers[0]
+        self.sessions: dict[int, Session] = {}
+        self.late_watch_s = (0.0, 0.002)  # kazoo's thread that delivers watches
+        self._made = 0x1000
+        self._elections = 0
+
+    # ---- what the world does and sees
+    def put(self, path: str, data: bytes) -> None:
+        """A node, with all above it, as if some client had made or written it just now."""
+        names = path.strip("/").split("/")
+        for depth in range(1, len(names)):
+            above = "/" + "/".join(names[:depth])
+            if above not in self.truth.nodes:
+                self.commit(Verb.CREATE, (above,))
+        self.commit(Verb.WRITE if path in self.truth.nodes else Verb.CREATE, (path,), data)
+
+    def expire(self, number: int) -> None:
+        """The session's time is over now."""
+        session = self.sessions.get(number)
+        if session is not None:
+            self._end(session)
+
+    def session_of(self, who: str) -> int:
+        """The newest live session of a client; 0 if it has none."""
+        return max((s.number for s in self.sessions.values() if s.who == who), default=0)
+
+    def cut_off(self, number: int, seconds: float) -> None:
+        """A server hears nothing of its leader for a while: its reads are stale."""
+        server = self.servers[number]
+        if server is not self.leader:
+            self.loop.note(f"zookeeper {number} cut off for {seconds:.2f} s")
+            server.cut_off_until = self.loop.now + seconds
+            server.applies_at = max(server.applies_at, server.cut_off_until)
+
+    def stop_server(self, number: int) -> None:
+        """It dies; its clients' connections break."""
+        server = self.servers[number]
+        if not server.up:
+            return
+        self.loop.note(f"zookeeper {number} stops")
+        server.up = False
+        self._drop_all(server)
+        server.heard.clear()
+        if server is self.leader or not self._majority():
+            self._depose()
+
+    def start_server(self, number: int) -> None:
+        """It is back, with all that the others have."""
+        server = self.servers[number]
+        if server.up:
+            return
+        self.loop.note(f"zookeeper {number} starts")
+        server.up = True
+        server.tree = self.truth.copy()
+        server.applies_at = server.cut_off_until = 0.0
+        if self.leader is None and self._majority():
+            self._elect_soon()
+
+    def serving(self, server: Server) -> bool:
+        """Whether clients are answered there."""
+        return server.up and self.leader is not None
+
+    # ---- sessions
+    def new_session(self, timeout_ms: int, who: str) -> Session:
+        """A client without one asks for one."""
+        self._made += 1
+        negotiated = max(int(2 * TICK_S * 1000), min(timeout_ms, _LONGEST_MS))
+        session = self.sessions[self._made] = Session(self._made, negotiated, who)
+        self.touch(session)
+        self._watch_over(session)
+        self.commit(None)
+        return session
+
+    def touch(self, session: Session) -> None:
+        """The leader hears of it."""
+        until = self.loop.now + session.timeout_ms / 1000
+        session.expires_at = max(session.expires_at, math.ceil(until / TICK_S) * TICK_S)
+
+    def hear(self, server: Server, session: Session) -> None:
+        """A server hears of it: the leader at once, a follower tells it with the next half tick."""
+        if server is self.leader:
+            self.touch(session)
+        elif session not in server.heard:
+            if not server.heard:
+                half = TICK_S / 2
+                at = max((self.loop.now // half + 1) * half, server.cut_off_until)
+                self.loop.at_time(at, self._relay, server)
+            server.heard[session] = None
+
+    def close(self, session: Session) -> Txn | None:
+        """It ends in order."""
+        return None if session.over else self._end(session)
+
+    # ---- writing
+    def commit(
+        self, verb: Verb | None, paths: tuple[str, ...] = (), data: bytes = b"", owner: int = 0,
+        ended: int = 0,
+    ) -> Txn:  # fmt: skip
+        """The leader has it; every server will."""
+        txn = Txn(self.truth.zxid + 1, verb, paths, data, owner, ended)
+        self.truth.apply(txn)
+        agreed = self.loop.now + self.random.uniform(*_COMMIT_S)
+        for server in self.servers:
+            if server.up:
+                lag = 0.0 if server is self.leader else self.random.uniform(*_LAG_S)
+                server.applies_at = max(server.applies_at, agreed + lag)
+                self.loop.at_time(server.applies_at, self._apply, server, txn)
+        return txn
+
+    def write(self, session: Session, request: Request) -> tuple[object, Exception | None]:
+        """What the leader says to a write; if it is done, `truth.zxid` is its number."""
+        error = self.truth.refuse(request)
+        if error is not None:
+            return None, error
+        owner = session.number if request.ephemeral else 0
+        self.commit(request.verb, (request.path,), request.data, owner)
+        node = self.truth.nodes.get(request.path)
+        return (None if node is None else node.version), None
+
+    # ---- within
+    def _apply(self, server: Server, txn: Txn) -> None:
+        if not server.up or txn.zxid <= server.tree.zxid:
+            return
+        concerned = server.tree.apply(txn)
+        for connection in list(server.connections):
+            for path, of_children in concerned:
+                connection.fire(path, of_children)
+            if txn.ended and connection.session.number == txn.ended:
+                connection.hang_up()
+
+    def _end(self, session: Session) -> Txn:
+        session.over = True
+        del self.sessions[session.number]
+        self.loop.note(f"zookeeper session {session.number:x} of {session.who} ends")
+        paths = self.truth.owned_by(session.number)
+        return self.commit(Verb.DELETE, paths, ended=session.number)
+
+    def _watch_over(self, session: Session) -> None:
+        self.loop.at_time(session.expires_at, self._look_at, session)
+
+    def _look_at(self, session: Session) -> None:
+        if session.over:
+            return
+        if self.leader is not None and self.loop.now >= session.expires_at:
+            self._end(session)
+        else:
+            again = max(session.expires_at, self.loop.now + TICK_S)
+            self.loop.at_time(again, self._look_at, session)
+
+    def _relay(self, server: Server) -> None:
+        heard, server.heard = server.heard, {}
+        if server.up and self.leader is not None:
+            for session in heard:
+                if not session.over:
+                    self.touch(session)
+
+    def _majority(self) -> bool:
+        return 2 * sum(server.up for server in self.servers) > len(self.servers)
+
+    def _depose(self) -> None:
+        """No leader: nobody serves until there is another."""
+        self.leader = None
+        for server in self.servers:
+            self._drop_all(server)
+            server.heard.clear()
+        if self._majority():
+            self._elect_soon()
+
+    def _elect_soon(self) -> None:
+        self._elections += 1
+        after = self.random.uniform(*_ELECTION_S)
+        self.loop.at_world(after, self._elect, self._elections)
+
+    def _elect(self, election: int) -> None:
+        if self.leader is not None or election != self._elections or not self._majority():
+            return
+        up = [server for server in self.servers if server.up]
+        self.leader = self.random.choice(up)
+        self.loop.note(f"zookeeper {self.leader.number} leads")
+        for server in up:  # they begin with all that was committed
+            server.tree = self.truth.copy()
+            server.applies_at = server.cut_off_until = 0.0
+        for session in self.sessions.values():
+            self.touch(session)
+
+    def _drop_all(self, server: Server) -> None:
+        for connection in list(server.connections):
+            connection.hang_up()

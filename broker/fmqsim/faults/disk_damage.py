@@ -1,0 +1,93 @@
+"""The faults of `table.py` that damage what lies on a disk; then a person has to help.
+
+Done only to a group whose other members are all there and in sync: two damaged disks at once are
+more than a group promises to survive.
+"""
+
+import asyncio
+
+from e2e.events import FaultKind
+from fmqcore.ids import BrokerId
+from fmqsim.faults.schedule import Act
+from fmqsim.scenario.hosts import BrokerHost
+
+REFUSES_S = 3.0
+"""A broker that does not come up with a damaged disk within so long gets an empty one."""
+POLL_S = 0.05
+PATIENCE_S = 60.0
+"""But not for want of the others: so long they are waited for."""
+
+
+def spare(act: Act) -> bool:
+    """The group can do without this broker's disk."""
+    world, group = act.world, act.target.group
+    config, state = world.configs[group], world.state(group)
+    members = {m.id for m in config.members}
+    whole = state.isr | {state.master} == members and len(members) > 1
+    return whole and all(_has_a_copy(act, world.brokers[str(m)]) for m in members)
+
+
+async def flip_a_bit(act: Act) -> None:
+    """It is down, one bit of a file of its changes, it starts; a person empties what is refused."""
+    if not await act.world.until(lambda: spare(act), 10):
+        return
+    host = act.target
+    host.hold()
+    host.kill()
+    files = sorted(name for name in host.storage.files.names if name.endswith(".journal"))
+    newest = max((name for name in files if name[0].isdigit()), default="checkpoint")
+    kind = act.dice.choice((newest, newest, ".index", "checkpoint", "takeover.journal"))
+    act.fired(host.storage.flip_some_bit(kind) or host.storage.flip_some_bit(newest))
+    host.let_go()
+    if await _stuck(act, host):
+        host.hold()
+        host.kill()
+        host.storage.files.wipe()
+        act.also(FaultKind.DISK_EMPTY, "a person empties the disk")
+        host.let_go()
+    await act.world.until(lambda: _serves(act, host), 20)
+    act.healed()
+
+
+async def empty_the_disk(act: Act) -> None:
+    """It is down, its disk is replaced by an empty one, it starts under its old name."""
+    if not await act.world.until(lambda: spare(act), 10):
+        return
+    host = act.target
+    host.hold()
+    host.kill()
+    host.storage.files.wipe()
+    act.fired()
+    await act.last(0.1, 1.0)
+    host.let_go()
+    await act.world.until(lambda: _serves(act, host), 20)
+    act.healed()
+
+
+async def _stuck(act: Act, host: BrokerHost) -> bool:
+    """It does not come up, though all the others have been there all the while."""
+    loop, others = act.world.loop, [act.world.brokers[name] for name in act.peers()]
+    began_s = since_s = loop.now
+    while not _serves(act, host) and loop.now - began_s < PATIENCE_S:
+        if not all(other.node.alive and not other.node.paused for other in others):
+            since_s = loop.now
+        elif loop.now - since_s >= REFUSES_S:
+            return True
+        await asyncio.sleep(POLL_S)
+    return False
+
+
+def _serves(act: Act, host: BrokerHost) -> bool:
+    """It is a part of its group again."""
+    state = act.world.state(host.group)
+    return BrokerId(host.name) in state.isr | {state.master} and _has_a_copy(act, host)
+
+
+def _has_a_copy(act: Act, host: BrokerHost) -> bool:
+    """It is alive, and what its disk holds is more than that of one that was just replaced.
+
+    The state goes on naming an emptied broker, a master above all.
+    """
+    process, opened = host.node.process, act.world.state(host.group).opened
+    journal = act.world.watcher.of(process).journal if process is not None else None
+    return host.node.alive and journal is not None and journal.epoch >= opened

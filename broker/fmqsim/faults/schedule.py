@@ -1,0 +1,226 @@
+"""What goes wrong in a simulation, and when: by seed, following roles.
+
+A run has periods. A quarter of them is calm: all is healed, the cluster is whole, and nothing may
+happen then. In the others one to three faults come, each at its moment and for its time, at
+whoever has the role by then: the reader, the master, a slave in sync. At the end all is healed.
+
+Each fault is a coroutine of `acts.py`; `table.py` says how often it comes, and at whom. A fault is
+written down three times: scheduled, fired (when it is certain that it did something), healed.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from e2e.events import Fault, FaultKind, PhaseName, Step
+from fmqcore.ids import BrokerId
+from fmqsim.scenario.hosts import BrokerHost, ClientHost
+
+if TYPE_CHECKING:
+    from fmqsim.scenario.world import World
+
+CALM_SHARE: Final = 0.25
+CALM_S: Final = (0.8, 1.8)
+TROUBLE_S: Final = (1.5, 3.0)
+PERIODS: Final = (3, 5)
+ENOUGH_BATCHES: Final = 320
+WHOLE_S: Final = 30.0
+LONG_SHARE: Final = 0.6
+"""Of the periods of trouble, so many begin with what makes another broker the reader."""
+TAKEOVER_S: Final = (2.3, 4.0)
+SLOWNESS: Final = 3.0
+"""So much longer producers rest once there is enough."""
+MORE: Final = 12
+"""So many periods may follow until enough has happened to show something."""
+
+
+class Act:
+    """One fault, from its schedule to its healing; what its coroutine works with."""
+
+    def __init__(self, trouble: "Trouble", number: int, kind: FaultKind, name: str) -> None:
+        self.world = trouble.world
+        self.dice = trouble.dice
+        self.kind = kind
+        self.name = name
+        self.on = ""
+        self.long = False  # so long that somebody else takes over
+        self._number = number
+        self._say(Step.SCHEDULED)
+        self._fired = False
+
+    @property
+    def target(self) -> BrokerHost:
+        """The broker that it is done to."""
+        return self.world.brokers[self.on]
+
+    def fired(self, detail: str = "", on: str = "") -> None:
+        """It has had its effect."""
+        self._fired = True
+        self.on = on or self.on
+        self._say(Step.FIRED, detail)
+
+    def also(self, kind: FaultKind, detail: str) -> None:
+        """It has had another effect now."""
+        world, step = self.world, Step.FIRED
+        world.history.add(Fault(world.loop.now_ms, self._number, kind, self.on, step, detail))
+        world.loop.note(f"fault {self._number} {step.value}: {detail} on {self.on}")
+
+    def healed(self, detail: str = "") -> None:
+        """It is over."""
+        if self._fired:
+            self._say(Step.HEALED, detail)
+
+    async def last(self, low_s: float, high_s: float) -> None:
+        """Let it last so long."""
+        if self.long:
+            low_s, high_s = max(low_s, TAKEOVER_S[0]), max(high_s, TAKEOVER_S[1])
+        await asyncio.sleep(self.dice.uniform(low_s, high_s))
+
+    def peers(self) -> list[str]:
+        """The other brokers of its group."""
+        group = self.target.group
+        return [
+            b.name for b in self.world.brokers.values() if b.group == group and b.name != self.on
+        ]
+
+    def _say(self, step: Step, detail: str = "") -> None:
+        world = self.world
+        told = f"{self.name} {detail}".strip()
+        world.history.add(Fault(world.loop.now_ms, self._number, self.kind, self.on, step, told))
+        world.loop.note(f"fault {self._number} {step.value}: {told} on {self.on or '?'}")
+
+
+Doing = Callable[[Act], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A fault of the table. `roles`: at whom, by preference; "" = at nobody in particular."""
+
+    name: str
+    kind: FaultKind
+    weight: float
+    roles: tuple[str, ...]
+    do: Doing
+
+
+class Trouble:
+    """The faults of one run."""
+
+    def __init__(self, world: "World") -> None:
+        from fmqsim.faults.master_moves import MOVES
+        from fmqsim.faults.table import TABLE, TAKEOVERS
+        from fmqsim.scenario.side_topic import TOPICS
+
+        self.world = world
+        self.dice = random.Random(f"{world.scene.seed}/faults")
+        wanted = world.scene.faults
+        known = (*TABLE, *MOVES) if world.scene.moves else TABLE
+        known = (*known, *TOPICS) if world.scene.changing else known
+        self._table = [entry for entry in known if not wanted or entry.name in wanted]
+        takeovers = [entry for entry in self._table if entry.name in TAKEOVERS]
+        self._takeovers = takeovers or self._table
+        self._number = 0
+
+    async def run(self) -> None:
+        """All periods; afterwards nothing is wrong any more."""
+        dice, world = self.dice, self.world
+        periods = dice.randint(*PERIODS)
+        await self._calm()
+        for _ in range(periods):
+            self._take_it_easy()
+            if dice.random() < CALM_SHARE:
+                await self._calm()
+            else:
+                await self._trouble()
+        for _ in range(0 if world.scene.faults else MORE):
+            if world.reader_changes >= 3 and world.traffic.batches >= ENOUGH_BATCHES:
+                break
+            self._take_it_easy()
+            if world.reader_changes < 3:
+                await self._trouble(takeover=True)
+            else:
+                await self._calm()
+        self.heal()
+
+    def _take_it_easy(self) -> None:
+        """Enough is acknowledged: what is still to go wrong needs some traffic, not all of it."""
+        if self.world.traffic.batches >= ENOUGH_BATCHES:
+            self.world.traffic.slowness = SLOWNESS
+
+    async def _calm(self) -> None:
+        world = self.world
+        self.heal()
+        if not await world.until(world.quiet, WHOLE_S):
+            return  # in vain; whether it is whole in the end will be seen
+        began_ms = world.loop.now_ms
+        before = {record for records in world.traffic.open.values() for record in records}
+
+        def answered() -> bool:  # clients have found their ways, too
+            waiting = any(at_ms < began_ms for at_ms in world.traffic.committing.values())
+            return not waiting and not any(before & open_ for open_ in world.traffic.open.values())
+
+        await world.until(answered, WHOLE_S)
+        if not world.quiet():
+            return
+        world.phase(PhaseName.CALM)
+        await asyncio.sleep(self.dice.uniform(*CALM_S))
+        world.phase(PhaseName.TROUBLE)
+
+    async def _trouble(self, *, takeover: bool = False) -> None:
+        dice = self.dice
+        length_s = dice.uniform(*TROUBLE_S)
+        async with asyncio.TaskGroup() as acts:
+            for at in range(dice.choice((1, 1, 2, 3))):
+                long = at == 0 and (takeover or dice.random() < LONG_SHARE)
+                table = self._takeovers if long else self._table
+                entry = dice.choices(table, [entry.weight for entry in table])[0]
+                acts.create_task(self._play(entry, dice.uniform(0, length_s / 2), long=long))
+            await asyncio.sleep(length_s)
+
+    async def _play(self, entry: Entry, after_s: float, *, long: bool) -> None:
+        self._number += 1
+        act = Act(self, self._number, entry.kind, entry.name)
+        act.long = long
+        await asyncio.sleep(after_s)
+        if entry.roles:
+            role = "reader" if long else self.dice.choice(entry.roles)
+            act.on = self._target(role)
+        await entry.do(act)
+
+    def _target(self, role: str) -> str:
+        """A broker that has the role now, or the next best."""
+        world, dice = self.world, self.dice
+        groups = [c for c in world.configs.values() if len(c.members) > 1]
+        group = dice.choice(groups or list(world.configs.values()))
+        state = world.state(str(group.group))
+        members = [str(m.id) for m in group.members]
+        found: list[str] = []
+        match role:
+            case "reader":
+                found = [str(state.reader)]
+            case "master":
+                found = [str(state.master)]
+            case "slave":
+                found = [m for m in members if BrokerId(m) in state.isr]
+            case "learner":
+                found = [m for m in members if m != state.master and BrokerId(m) not in state.isr]
+        found = [m for m in found if m in world.brokers]
+        return dice.choice(found or members)
+
+    def heal(self) -> None:
+        """Nothing is wrong any more, from outside."""
+        world = self.world
+        world.network.heal_all()
+        world.ensemble.heal_all()
+        hosts: list[BrokerHost | ClientHost] = [*world.brokers.values(), *world.clients.values()]
+        for host in hosts:
+            host.node.resume()
+        for broker in world.brokers.values():
+            files = broker.storage.files
+            files.failing_syncs = files.failing_writes = files.failing_reads = 0
+            files.taken = 0
+            broker.storage.speed.stalled_until_s = 0.0
+            broker.storage.speed.write_ms = world.scene.weather.write_ms

@@ -1,0 +1,221 @@
+"""Machines with a purpose: one that runs a broker, one that runs a client.
+
+Both start their program again when it has ended, as a supervisor would, unless they are held.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from e2e.doors import Door
+from e2e.events import Down, Ending, Refusal
+from fmqbroker.app.broker import Broker, Ports
+from fmqbroker.runtime.settings import BrokerSettings
+from fmqcore.errors import FmqError
+from fmqcore.ids import BrokerId
+from fmqport.disk import DiskFailed, DiskFull
+from fmqsim.adapters.clock import SimClock
+from fmqsim.adapters.disk import Storage
+from fmqsim.adapters.lifecycle import SimLifecycle
+from fmqsim.engine.node import Node, Process
+
+if TYPE_CHECKING:
+    from fmqsim.scenario.world import World
+
+_NOTICED_S: Final = 0.3
+"""A master notices after `dead_after_ms` that a slave's power has gone, and a moment later it is
+out of the in-sync set: if it is back by then, it is out of sync for a moment."""
+_RESTART_S: Final = (0.2, 1.0)
+Work = Callable[[Door], Awaitable[None]]
+
+
+class Host:
+    """A node whose program is started again."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        drift = world.scene.weather.drift
+        self.world = world
+        self.name = name
+        self.node = Node(world.loop, name, drift=1 + world.loop.random.uniform(-drift, drift))
+        self.held = 0  # so many want it down
+        self.lives = 0
+
+    @property
+    def wanted(self) -> bool:
+        """It should run."""
+        return self.held == 0
+
+    def start(self) -> None:
+        """Start it, unless it runs or is held."""
+        if not self.node.alive and self.wanted:
+            self.lives += 1
+            process = self.node.start(self.main)
+            process.on_death(lambda: self._died(process))
+
+    def hold(self) -> None:
+        """Somebody wants it down from now on."""
+        self.held += 1
+
+    def let_go(self) -> None:
+        """And not any more."""
+        self.held -= 1
+        self.world.loop.at_world(self.world.loop.random.uniform(*_RESTART_S), self.start)
+
+    def _died(self, process: Process) -> None:
+        self.ended(process)
+        if self.wanted:
+            self.world.loop.at_world(self.world.loop.random.uniform(*_RESTART_S), self.start)
+
+    def main(self, process: Process) -> Coroutine[Any, Any, None]:
+        """What runs."""
+        raise NotImplementedError
+
+    def ended(self, process: Process) -> None:
+        """It has."""
+        raise NotImplementedError
+
+
+class BrokerHost(Host):
+    """A broker's machine, with its disk."""
+
+    def __init__(self, world: "World", name: str, group: str) -> None:
+        super().__init__(world, name)
+        self.group = group
+        self.settings = BrokerSettings(**world.scene.settings, group=group, broker=name)
+        self.storage = Storage(world.loop, f"/{name}")
+        self.lifecycle: SimLifecycle | None = None
+        self.gone = False  # no member any more
+        self.doubted_until_s = 0.0  # in sync by what the state says, maybe of its last life
+        self._how: Ending | None = None
+
+    async def main(self, process: Process) -> None:
+        """A broker on simulated ports."""
+        world, loop = self.world, self.world.loop
+        if BrokerId(self.name) in world.state(self.group).isr:
+            self.doubt()
+        self.lifecycle = SimLifecycle(loop, process)
+        disk = self.storage.disk(process)
+        ports = Ports(
+            clock=SimClock(loop, process),
+            transport=world.network.transport(process),
+            disk=disk,
+            coordination=world.session(process, self.settings.session_timeout_ms),
+            lifecycle=self.lifecycle,
+        )
+        await Broker(self._set_up(), ports).run()
+        await disk.close()
+
+    def _set_up(self) -> BrokerSettings:
+        """The settings of this life: somebody may have changed what need not be as it was."""
+        grant_ms = self.settings.grant_ms
+        dice = Random(f"{self.world.scene.seed}/{self.name}/{self.lives}")
+        shorter = max(grant_ms // 4, 3 * self.settings.heartbeat_ms)
+        changed = dice.choice((grant_ms, grant_ms, shorter))
+        return self.settings.model_copy(update={"grant_ms": changed})
+
+    def doubt(self, longer_s: float = 0.0) -> None:
+        """It may be in the in-sync set only because nobody has noticed yet that it is behind."""
+        noticed_s = self.settings.dead_after_ms / 1000 + _NOTICED_S
+        until_s = self.world.loop.now + longer_s + noticed_s
+        self.doubted_until_s = max(self.doubted_until_s, until_s)
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        if self.node.alive and self.lifecycle is not None:
+            self.lifecycle.ask_to_stop()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._end(Ending.KILLED)
+
+    def cut_power(self) -> None:
+        """The machine goes dark; `power_on` before it starts again."""
+        self.world.network.dark.add(self.name)
+        if not self.node.alive:  # its page cache goes all the same: checks must know
+            now_ms = self.world.loop.now_ms
+            down = Down(now_ms, self.name, self.group, Ending.POWER, Ending.POWER.value, -1)
+            self.world.history.add(down)
+        self._end(Ending.POWER)
+        self.storage.cut_power()
+
+    def power_on(self) -> None:
+        """It may start again."""
+        self.world.network.dark.discard(self.name)
+
+    def _end(self, how: Ending) -> None:
+        self._how = how
+        self.node.crash(how.value)
+        self._how = None
+
+    def ended(self, process: Process) -> None:
+        """Write down how."""
+        world, why = self.world, process.ended
+        how = self._how or _ending(why)
+        journal = world.watcher.of(process).journal
+        # While it is being cut, its disk may be further than it is: then nothing is known.
+        known = journal if journal is not None and not journal.being_cut else None
+        durable_end = int(known.durable_end) if known is not None else -1
+        world.look_at_ends(self, process)
+        event = Down(world.loop.now_ms, self.name, self.group, how, why, durable_end)
+        world.history.add(event)
+        error = process.error
+        if error is not None and _of(error, (DiskFailed, DiskFull)):
+            pass  # it may start again when the disk works
+        elif error is not None and _of(error, FmqError):
+            world.history.add(Refusal(world.loop.now_ms, self.name, str(_first(error))))
+        elif error is not None:
+            world.loop.problems.append(f"{process}: {why}: {_first(error)!r}")
+
+
+class ClientHost(Host):
+    """A client's machine. Its work is over when it ends by itself."""
+
+    def __init__(self, world: "World", name: str, work: Work) -> None:
+        super().__init__(world, name)
+        self._work = work
+        self.done = False
+
+    @property
+    def wanted(self) -> bool:
+        """Until its work is over."""
+        return self.held == 0 and not self.done
+
+    async def main(self, process: Process) -> None:
+        """The work."""
+        await self._work(self.door(process))
+
+    def door(self, process: Process) -> Door:
+        """What a client on this machine is made with."""
+        world = self.world
+        transport = world.network.transport(process)
+        return Door(world.url, transport, SimClock(world.loop, process))
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.node.alive:
+            self.node.crash("killed")
+            self.world.traffic.died(self.name)
+
+    def ended(self, process: Process) -> None:
+        """Only one that ended by itself is done."""
+        if process.ended == "done":
+            self.done = True
+        elif process.error is not None:
+            self.done = True
+            self.world.loop.problems.append(f"{process}: {_first(process.error)!r}")
+
+
+def _ending(why: str) -> Ending:
+    return Ending.STOPPED if why == "done" else Ending.FATAL
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _of(error: BaseException, kind: type[FmqError] | tuple[type[FmqError], ...]) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(_of(each, kind) for each in error.exceptions)
+    return isinstance(error, kind)

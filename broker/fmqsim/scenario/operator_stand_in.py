@@ -1,0 +1,70 @@
+"""A stand-in for the operator: it writes the groups' configuration, now and then another one."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from e2e.doors import Door
+from fmqcore.ids import BrokerId, Permission
+from fmqcore.zk import layout as paths
+from fmqcore.zk.group_config import GroupConfig, config_to_json
+from fmqsim.scenario.scene import CLUSTER
+
+if TYPE_CHECKING:
+    from fmqsim.scenario.world import World
+
+NAME: Final = "operator"
+
+
+class Operator:
+    """Its writes to ZooKeeper always succeed; how brokers take them is the matter here."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+
+    def prepare(self) -> None:
+        """Groups are there before brokers start."""
+        for config in list(self._world.configs.values()):
+            self.put(config)
+
+    async def make_topics(self, door: Door) -> None:
+        """Topics are there before clients come. Run it as a client."""
+        async with door.client(NAME) as client:
+            for topic in self._world.scene.topics:
+                await client.admin().create_topic(topic.name, queues=topic.queues)
+
+    def put(self, config: GroupConfig) -> None:
+        """Write a group's configuration."""
+        world = self._world
+        node = paths.config_node(CLUSTER, config.group)
+        world.ensemble.put(node, config_to_json(config))
+        world.configs[str(config.group)] = config
+        world.told_setup()
+
+    def permit(self, group: str, broker: str, permission: Permission) -> None:
+        """What a broker may serve at most."""
+        config = self._world.configs[group]
+        members = tuple(
+            replace(m, permission=permission) if m.id == broker else m for m in config.members
+        )
+        self.put(replace(config, members=members))
+
+    def want(self, group: str, broker: str, lost: str = "") -> None:
+        """That broker shall be master; `lost`: that one is given up."""
+        config = self._world.configs[group]
+        if lost:
+            self._world.person.gives_up(lost)
+        self.put(replace(config, master=BrokerId(broker), lost=BrokerId(lost)))
+
+    def remove(self, group: str, broker: str) -> None:
+        """A slave is no member any more."""
+        config = self._world.configs[group]
+        members = tuple(m for m in config.members if m.id != broker)
+        self.put(replace(config, members=members))
+
+    def take_back(self, group: str, broker: str, before: GroupConfig) -> None:
+        """A member again, as it was, beside those that are there now: others come and go, too."""
+        config = self._world.configs[group]
+        back = tuple(m for m in before.members if m.id == broker)
+        others = tuple(m for m in config.members if m.id != broker)
+        members = tuple(sorted((*others, *back), key=lambda m: m.id))
+        self.put(replace(config, members=members))

@@ -1,0 +1,55 @@
+"""A person whom an alarm calls: empties the disk of a slave that may not follow.
+
+Only where what that slave has can be more than its master has without a defect: else the refusal
+must stay, and the group is never whole again (I11), which is how a defect is seen.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from e2e.events import Fault, FaultKind, State, Step
+from fmqcore.policy import HowMany, SlaveCounts
+
+if TYPE_CHECKING:
+    from fmqsim.scenario.hosts import BrokerHost
+    from fmqsim.scenario.world import World
+
+_COMES_S: Final = 1.0
+
+
+class Person:
+    """Reads the brokers' logs, and knows who was declared lost."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._given_up: set[str] = set()
+
+    def gives_up(self, broker: str) -> None:
+        """It is declared lost (ADR 0022)."""
+        self._given_up.add(broker)
+
+    def refused(self, slave: str, why: str) -> None:
+        """A master has told in its log that it takes no such slave."""
+        host = self._world.brokers[slave]
+        if "would lose committed bytes" in why and self._may_have_more(host):
+            self._world.loop.at_world(_COMES_S, self._empty, host)
+
+    def _may_have_more(self, host: "BrokerHost") -> bool:
+        """Reads were taken back (ADR 0025), or the policy asks no slave to have anything: NONE, and
+        SENT of a master that was declared lost."""
+        world, policy = self._world, self._world.configs[host.group].policy
+        taken_back = any(
+            isinstance(e, State) and e.group == host.group and e.degraded and e.served_end
+            for e in world.history.events
+        )
+        sent = policy.counts is SlaveCounts.SENT and host.name in self._given_up
+        return taken_back or sent or policy.how_many is HowMany.NONE
+
+    def _empty(self, host: "BrokerHost") -> None:
+        world = self._world
+        host.hold()
+        host.kill()
+        host.storage.files.wipe()
+        world.loop.note(f"a person empties the disk of {host.name}")
+        kind, step = FaultKind.DISK_EMPTY, Step.FIRED
+        world.history.add(Fault(world.loop.now_ms, 0, kind, host.name, step, "by a person"))
+        host.let_go()

@@ -1,0 +1,377 @@
+"""One simulated cluster: machines, network, ZooKeeper, clients, and the history of its run.
+
+`World(scene).run()` is a whole run in virtual time: begin → trouble (`faults/schedule.py`) → heal →
+all is whole again → all sends are answered → all is drained → the end. Nothing here judges.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from e2e.doors import Door
+from e2e.events import (
+    Committed,
+    Delivered,
+    Ends,
+    Event,
+    Phase,
+    PhaseName,
+    Serves,
+    Sought,
+    State,
+    Stored,
+    Up,
+)
+from e2e.history import History
+from e2e.journals import Journal as StoredJournal
+from e2e.journals import load
+from e2e.traffic import Traffic
+from fmqbroker.journal.journal import Journal
+from fmqcore.errors import FmqError
+from fmqcore.ids import GroupName, Permission
+from fmqcore.zk import layout as paths
+from fmqcore.zk.group_config import GroupConfig
+from fmqcore.zk.group_state import GroupState, Mode, state_from_json
+from fmqport.coordination import Coordination
+from fmqport.zk.steady import Verb
+from fmqsim.engine.loop import SimLoop
+from fmqsim.engine.network import Network
+from fmqsim.engine.node import Process, current
+from fmqsim.engine.zookeeper import Ensemble
+from fmqsim.engine.zookeeper_tree import Txn
+from fmqsim.faults.schedule import Trouble
+from fmqsim.report.broker_watch import Watcher, watching
+from fmqsim.scenario import side_topic as side
+from fmqsim.scenario.hosts import BrokerHost, ClientHost
+from fmqsim.scenario.operator_stand_in import NAME, Operator
+from fmqsim.scenario.person import Person
+from fmqsim.scenario.scene import CLUSTER, Scene, setup_at
+
+_POLL_S: Final = 0.05
+START_S: Final = 30.0
+WHOLE_S: Final = 60.0
+ANSWER_S: Final = 60.0
+DRAIN_S: Final = 60.0
+STOP_S: Final = 30.0
+_UNDER_WAY_S: Final = 1.0
+
+
+class World:
+    """A cluster and its clients."""
+
+    def __init__(self, scene: Scene, loop: SimLoop) -> None:
+        self.scene = scene
+        self.loop = loop
+        self.history = History(sink=self._told)
+        weather = scene.weather
+        self.network = Network(loop, window_bytes=weather.window_bytes)
+        self.network.delay_s = weather.delay_ms / 1000
+        self.network.jitter_s = weather.jitter_ms / 1000
+        self.network.loss = weather.loss
+        self.ensemble = _Ensemble(loop)
+        self.ensemble.told = self._wrote
+        self.traffic = Traffic(self.history, lambda: loop.now_ms, scene.seed)
+        self.watcher = Watcher(loop, self._serves, self._opened)
+        self.brokers: dict[str, BrokerHost] = {}
+        self._of_group: defaultdict[str, list[BrokerHost]] = defaultdict(list)
+        self.configs: dict[str, GroupConfig] = {str(g.group): g for g in scene.groups}
+        for group in scene.groups:
+            for member in group.members:
+                self.add_broker(str(member.id), str(group.group))
+        self.url = "fmq://" + ",".join(str(g.members[0].address) for g in scene.groups)
+        self.clients: dict[str, ClientHost] = {}
+        self.operator = Operator(self)
+        self.person = Person(self)
+        self._states: dict[str, State] = {}
+        self._ends: dict[str, tuple[int, ...]] = {}
+        self._looked_ms: dict[str, float] = {}
+        self.reader_changes = 0
+
+    def add_broker(self, name: str, group: str) -> BrokerHost:
+        """A machine for a broker; its disk is empty."""
+        host = self.brokers[name] = BrokerHost(self, name, group)
+        self._of_group[group].append(host)
+        host.storage.speed.write_ms = self.scene.weather.write_ms
+        return host
+
+    def session(self, process: Process, timeout_ms: int) -> Coordination:
+        """A ZooKeeper session of a process."""
+        return self.ensemble.session(process, timeout_ms)
+
+    # ---- the run
+    async def run(self) -> None:
+        """All of it."""
+        with watching(self.watcher), _Logging(self):
+            looking = asyncio.create_task(self._look())
+            try:
+                await self._begin()
+                await self.trouble()
+                await self._end()
+            finally:
+                looking.cancel()
+
+    async def trouble(self) -> None:
+        """What goes wrong, while the traffic runs: drawn from the seed."""
+        await Trouble(self).run()
+
+    def phase(self, name: PhaseName) -> None:
+        """A part of the run begins."""
+        self.history.add(Phase(self.loop.now_ms, name))
+        self.loop.note(f"phase {name.value}")
+
+    def told_setup(self) -> None:
+        """The cluster is configured as `configs` say from now on."""
+        configs, settings = self.configs.values(), self.scene.settings
+        self.history.add(setup_at(self.loop.now_ms, configs, settings))
+
+    async def _begin(self) -> None:
+        self.phase(PhaseName.TROUBLE)
+        self.operator.prepare()
+        for broker in self.brokers.values():
+            broker.start()
+        if not await self.until(self.whole, START_S):
+            raise AssertionError(f"a healthy cluster does not start: {self.why_not_whole()}")
+        making = self._client(NAME, self.operator.make_topics)
+        await self.until(lambda: making.done, START_S)
+        plan = self.scene.plan
+        for sending in plan.sending:
+            self._client(sending.name, partial(self.traffic.produce, sending))
+        for member in plan.members:
+            self._client(member.name, partial(self.traffic.consume, member))
+        for seeks in plan.seeking:
+            self._client(seeks.name, partial(self.traffic.seek, seeks))
+        if self.scene.changing:
+            self._client(side.NAME, side.Side(self).run)
+
+    def _client(self, name: str, work: Callable[[Door], Any]) -> ClientHost:
+        host = self.clients[name] = ClientHost(self, name, work)
+        host.start()
+        return host
+
+    async def _end(self) -> None:
+        self.phase(PhaseName.HEALED)
+        if await self.until(self.whole, WHOLE_S):
+            self.phase(PhaseName.WHOLE)
+        self.traffic.stop_sending()
+        plan = self.scene.plan  # a seek that ended later would move a group that all have left
+        names = {each.name for each in plan.sending} | {each.name for each in plan.seeking}
+        asking = [c for c in self.clients.values() if c.name in names | {side.NAME}]
+        await self.until(lambda: all(client.done for client in asking), ANSWER_S)
+        self.phase(PhaseName.ANSWERED)
+        await asyncio.sleep(_UNDER_WAY_S)  # what nobody answers: sent, and not yet there
+        ends = {group: self._ends_of(group)[0] for group in self.configs}
+        await self.until(lambda: all(self._ends_of(g)[1] >= ends[g] for g in ends), ANSWER_S)
+        readers = sorted({m.readers for m in self.scene.plan.members})
+        draining = self._client("drain", lambda door: self.traffic.drained(door, readers, DRAIN_S))
+        await self.until(lambda: draining.done, DRAIN_S + 1)
+        self.phase(PhaseName.DRAINED)
+        self.traffic.stop_consuming()
+        await self.until(lambda: all(c.done for c in self.clients.values()), STOP_S)
+        self.phase(PhaseName.OVER)
+        await self._stop_all()
+
+    async def _stop_all(self) -> None:
+        hosts = self.brokers.values()
+        for broker in hosts:
+            broker.hold()
+            broker.stop()
+        if not await self.until(lambda: not any(b.node.alive for b in hosts), STOP_S):
+            alive = [b.name for b in hosts if b.node.alive]
+            self.loop.problems.append(f"asked to stop, {', '.join(alive)} did not in {STOP_S} s")
+
+    def journals(self) -> list[StoredJournal]:
+        """What lies on the disks."""
+        found = []
+        for host in self.brokers.values():
+            files = sorted(host.storage.files.names.items())
+            found.append(load(host.name, host.group, ((n, bytes(f.data)) for n, f in files)))
+        return found
+
+    # ---- looking
+    async def until(self, true: Callable[[], object], within_s: float) -> bool:
+        """Wait for it; tell whether it came."""
+        until = self.loop.now + within_s
+        while not true():
+            if self.loop.now >= until:
+                return False
+            await asyncio.sleep(_POLL_S)
+        return True
+
+    def state(self, group: str) -> GroupState:
+        """As ZooKeeper's leader has it."""
+        raw = self.ensemble.peek(paths.state_node(CLUSTER, GroupName(group)))
+        return state_from_json(raw) if raw else GroupState()
+
+    def quiet(self) -> bool:
+        """Whole, and every machine works: a time to be calm."""
+        hosts = [*self.brokers.values(), *self.clients.values()]
+        doubted_s = max(self.network.told_s, *(b.doubted_until_s for b in self.brokers.values()))
+        up = all(h.node.alive or not h.wanted for h in hosts)
+        waits = self.network.silent or self.network.late
+        told = doubted_s <= self.loop.now and not waits
+        return up and told and self.whole()
+
+    def whole(self) -> bool:
+        """Every group is as configured, all in sync, all up."""
+        return not self.why_not_whole()
+
+    def why_not_whole(self) -> str:
+        """What is not as it should be; "" = nothing."""
+        for name, config in self.configs.items():
+            state = self.state(name)
+            if state.mode is not Mode.MASTER or state.master != config.master:
+                return f"{name} is {state.mode.value}, its master {state.master}: {state.why}"
+            missing = {str(m.id) for m in config.slaves} - set(state.isr)
+            if missing:
+                return f"{name}: not in sync: {', '.join(sorted(missing))}"
+            served = self.permission(str(config.master))
+            if served is not Permission.FULL:
+                return f"{config.master} serves {served.name}"
+        return ""
+
+    def permission(self, broker: str) -> Permission:
+        """What a broker serves now."""
+        process = self.brokers[broker].node.process
+        gate = None if process is None else self.watcher.of(process).gate
+        return Permission.NONE if gate is None else gate.permission()
+
+    async def _look(self) -> None:
+        """Write down how far journals go, also while no client is told anything."""
+        while True:
+            await asyncio.sleep(_POLL_S)
+            for host in self.brokers.values():
+                self._look_at_ends(host)
+
+    def _wrote(self, path: str, data: bytes) -> None:
+        """Something was written in ZooKeeper."""
+        if not path.endswith("/state") or not data:
+            return
+        group, s = path.split("/")[-2], state_from_json(data)
+        isr = tuple(sorted(map(str, s.isr)))
+        event = State(
+            self.loop.now_ms, group, s.mode, s.epoch, s.master, s.reader, isr, s.degraded, s.why,
+            s.served_end,
+        )  # fmt: skip
+        seen = event._replace(at_ms=0.0)
+        if seen != self._states.get(group):
+            before = self._states.get(group)
+            self.reader_changes += before is not None and before.reader != s.reader
+            self._states[group] = seen
+            self.history.add(event)
+
+    def _ends_of(self, group: str) -> tuple[int, int]:
+        """(journal's end, commit end) of a group's master."""
+        process = self.brokers[str(self.configs[group].master)].node.process
+        ends = None if process is None else self.watcher.of(process).ends()
+        return (0, 0) if ends is None else (ends[1], ends[3])
+
+    def _told(self, event: Event) -> None:
+        """A client was told something: what is there at this moment?"""
+        if not isinstance(event, Stored | Delivered | Committed | Sought):
+            return
+        now = self.loop.now_ms
+        for group in self.configs if isinstance(event, Committed) else (event.place.group,):
+            if self._looked_ms.get(group) != now:
+                self._looked_ms[group] = now
+                for host in self._of_group[group]:
+                    self._look_at_ends(host)
+
+    def _look_at_ends(self, host: BrokerHost) -> None:
+        if host.node.process is not None:
+            self.look_at_ends(host, host.node.process)
+
+    def look_at_ends(self, host: BrokerHost, process: Process) -> None:
+        """Write down how far its journal goes now."""
+        ends = self.watcher.of(process).ends()
+        if ends is not None and ends != self._ends.get(host.name):
+            self._ends[host.name] = ends
+            now = self.loop.now_ms
+            self.history.add(Ends(now, now, host.name, host.group, *ends))
+
+    # ---- what brokers are seen to do
+    def _serves(self, process: Process, permission: Permission, epoch: int) -> None:
+        host = self.brokers[process.node.name]
+        self.loop.note(f"{host.name} serves {permission.name} in epoch {epoch}")
+        self.history.add(Serves(self.loop.now_ms, host.name, host.group, permission, epoch))
+
+    def _opened(self, process: Process, journal: Journal) -> None:
+        host = self.brokers[process.node.name]
+        ends = (int(journal.log_start), int(journal.end), int(journal.durable_end))
+        self.history.add(Up(self.loop.now_ms, host.name, host.group, *ends, journal.clean))
+
+
+class _Ensemble(Ensemble):
+    """Tells of every write."""
+
+    told: Callable[[str, bytes], None]
+
+    def commit(
+        self, verb: Verb | None, paths: tuple[str, ...] = (), data: bytes = b"", owner: int = 0,
+        ended: int = 0,
+    ) -> Txn:  # fmt: skip
+        """See `Servers`."""
+        txn = super().commit(verb, paths, data, owner, ended)
+        for path in paths:
+            self.told(path, data)
+        return txn
+
+
+_DAMAGE: Final = frozenset(
+    {
+        "journal: the checkpoint is unreadable and does not count",
+        "journal: the resume file is unreadable and does not count",
+        "takeover_journal_unreadable",
+        "takeover_record_unreadable",
+        "node_malformed",
+        "state_vanished",
+        "name_taken",
+    }
+)
+"""What no broker may have to say, unless somebody has damaged its disk."""
+
+
+class _Logging:
+    """What brokers log goes into the trace; to complain of damage that nobody did is wrong."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._loop = world.loop
+        self._before: dict[str, Any] = {}
+
+    def __enter__(self) -> None:
+        self._before = structlog.get_config()
+        structlog.configure(
+            processors=[self._take],
+            wrapper_class=structlog.make_filtering_bound_logger(0),  # all, whoever was quiet before
+            logger_factory=structlog.ReturnLoggerFactory(),
+            cache_logger_on_first_use=False,
+        )
+
+    def __exit__(self, *_: object) -> None:
+        structlog.configure(**self._before)
+
+    def _take(self, _logger: Any, method: str, event: Any) -> Any:
+        process = current.get()
+        if process is None or process.alive:
+            error = event.pop("exc_info", None)
+            said = " ".join(f"{key}={value}" for key, value in event.items() if key != "event")
+            self._loop.note(f"{process} {method} {event['event']} {said}")
+            if isinstance(error, BaseException) and not isinstance(error, FmqError):
+                self._loop.problems.append(f"{process}: {event['event']}: {error!r}")
+            if event["event"] == "slave_refused":
+                self._world.person.refused(str(event["slave"]), str(event["why"]))
+            if process is not None and self._is_damage(event):
+                host = self._world.brokers.get(process.node.name)
+                if host is not None and not host.storage.hurt:
+                    problem = f"{process} complains, and no disk was hurt: {event['event']} {said}"
+                    self._loop.problems.append(problem)
+        raise structlog.DropEvent
+
+    @staticmethod
+    def _is_damage(event: Any) -> bool:
+        rebuilt = event["event"] == "journal: an index is built anew from its segment"
+        return event["event"] in _DAMAGE or (rebuilt and event.get("why") != "it is missing")

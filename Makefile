@@ -78,7 +78,7 @@ e2e-smoke: $(STAMP) ## the chart and a group on a kind cluster, with losses; KEE
 	$(BIN)/python -m pytest -m kind -x -s e2e/kind/test_smoke.py e2e/kind/test_upkeep.py
 
 overview: $(STAMP) ## what Grafana would show of a cluster that loses a master, drawn: build/overview.png
-	$(BIN)/python -m e2e.seeing $(OVERVIEW)
+	$(BIN)/python -m e2e.dashboards $(OVERVIEW)
 
 bench: $(STAMP) ## measure speed; prints a table and writes build/bench.json
 	$(BIN)/python -m bench

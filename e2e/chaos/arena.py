@@ -19,9 +19,9 @@ from e2e.chaos.ground import Ground
 from e2e.chaos.machines import Loopback, Namespaces, Network
 from e2e.chaos.watch import Watch, now_ms, setup_of
 from e2e.checks.verdict import Limits, Verdict, judge
-from e2e.events import Down, Ending, Event, State
-from e2e.history import History, to_line
-from e2e.journals import Journal, load_directory
+from e2e.history.events import Down, Ending, Event, State
+from e2e.history.history import History, to_line
+from e2e.history.journals import Journal, load_directory
 from fmqclient.dev.plan import ClusterOptions
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 

@@ -4,10 +4,10 @@ import asyncio
 from typing import Final
 
 from e2e.chaos.watch import now_ms
-from e2e.doors import Door
-from e2e.events import Phase, PhaseName
-from e2e.history import History
-from e2e.traffic import Member, Sending, Traffic
+from e2e.history.events import Phase, PhaseName
+from e2e.history.history import History
+from e2e.traffic.ports import Door
+from e2e.traffic.traffic import Member, Sending, Traffic
 from fmqcore.errors import FmqError
 
 READERS: Final = "billing"

@@ -19,8 +19,8 @@ from e2e.chaos.judge import ENOUGH, Outcome, Verdict
 from e2e.chaos.stage import BOUND_S, Stage
 from e2e.chaos.verify import verify_all
 from e2e.chaos.watch import now_ms
-from e2e.doors import Door
-from e2e.events import Phase, PhaseName
+from e2e.history.events import Phase, PhaseName
+from e2e.traffic.ports import Door
 from fmqclient.dev.verdict import CLUSTER, outages
 from fmqcore.errors import FmqError
 from fmqport.rpc import GrpcTransport

@@ -14,8 +14,8 @@ from e2e.chaos.soak import Soak
 from e2e.chaos.stage import BOUND_S, Stage
 from e2e.chaos.verify import verify_all
 from e2e.chaos.watch import now_ms
-from e2e.doors import Door
-from e2e.events import FaultKind, Phase, PhaseName
+from e2e.history.events import FaultKind, Phase, PhaseName
+from e2e.traffic.ports import Door
 from fmqcore.errors import FmqError
 from fmqport.rpc import GrpcTransport
 

@@ -16,8 +16,8 @@ from e2e.chaos.cluster import ChaosCluster
 from e2e.chaos.flow import Flow
 from e2e.chaos.machines import Network
 from e2e.chaos.watch import Watch, now_ms
-from e2e.events import Down, Ending, Fault, FaultKind, Step
-from e2e.history import History
+from e2e.history.events import Down, Ending, Fault, FaultKind, Step
+from e2e.history.history import History
 from fmqclient.dev.one_broker import tail
 from fmqcore.errors import FmqError
 from fmqcore.ids import Permission

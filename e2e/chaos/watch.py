@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from e2e.events import Ends, Floor, GroupSetup, Look, Place, Setup, State, Up
-from e2e.history import History
+from e2e.history.events import Ends, Floor, GroupSetup, Look, Place, Setup, State, Up
+from e2e.history.history import History
 from fmqclient.dev.verdict import Seen
 from fmqcore.errors import FmqError
 from fmqcore.ids import Permission

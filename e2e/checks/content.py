@@ -10,9 +10,9 @@ from math import inf
 
 from e2e.checks.facts import LATE_MS, Facts
 from e2e.checks.findings import Check, Finding
-from e2e.checks.promise import may_lose, promise_of
-from e2e.events import Delivered, Failed, Place, Stored
-from e2e.values import NOBODYS
+from e2e.checks.promises import may_lose, promise_of
+from e2e.history.events import Delivered, Failed, Place, Stored
+from e2e.traffic.values import NOBODYS
 
 
 def inconsistent(facts: Facts) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from e2e.checks.facts import Confirmed, Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.progress import Arrival, read_all
 from e2e.checks.takeover import excuse
-from e2e.events import Delivered, FaultKind, Place, Step, Stored
+from e2e.history.events import Delivered, FaultKind, Place, Step, Stored
 
 _WAKES_MS = 1000.0
 """So long after it has woken a client may not know yet that its queue is another's."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from e2e.checks.losses import Losses
-from e2e.checks.promise import Copy
-from e2e.events import (
+from e2e.checks.promises import Copy
+from e2e.history.events import (
     Acked,
     Committed,
     Committing,
@@ -38,7 +38,7 @@ from e2e.events import (
     Unsure,
     Up,
 )
-from e2e.journals import Journal
+from e2e.history.journals import Journal
 from fmqcore.batch.header import BatchType
 from fmqcore.zk.group_state import Mode
 

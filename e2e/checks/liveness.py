@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.progress import Read, read_all
-from e2e.events import Joined, Phase, PhaseName, Sent, Stored
+from e2e.history.events import Joined, Phase, PhaseName, Sent, Stored
 
 
 def not_healed(facts: Facts, whole_ms: float) -> Iterator[Finding]:

@@ -6,8 +6,8 @@ from itertools import takewhile
 from math import inf
 from typing import Final
 
-from e2e.checks.promise import ENDS_TAKE, FAILING, FROZEN, STANDSTILL, TAKES, Copy, Loss
-from e2e.events import Down, Ending, Ends, Fault, FaultKind, Step, Up
+from e2e.checks.promises import ENDS_TAKE, FAILING, FROZEN, STANDSTILL, TAKES, Copy, Loss
+from e2e.history.events import Down, Ending, Ends, Fault, FaultKind, Step, Up
 
 _LATE_MS: Final = 500.0
 """What was stored just before is seen in a sample a moment later."""

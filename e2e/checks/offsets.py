@@ -12,7 +12,7 @@ from e2e.checks.facts import Confirmed, Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.progress import Read, read_all
 from e2e.checks.takeover import excuse
-from e2e.events import Delivered, Floor, Place
+from e2e.history.events import Delivered, Floor, Place
 from fmqcore.zk.group_state import Mode
 
 

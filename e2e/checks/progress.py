@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from e2e.checks.facts import Confirmed, Facts, Progress
-from e2e.events import Acked, Delivered, Nacked, Place, Seeking, Skipped, Sought
+from e2e.history.events import Acked, Delivered, Nacked, Place, Seeking, Skipped, Sought
 
 
 class Arrival(NamedTuple):

@@ -10,8 +10,8 @@ from typing import Final
 from e2e.checks.content import excused
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
-from e2e.events import Down, Ending, Ends, FaultKind, PhaseName
-from e2e.journals import Journal
+from e2e.history.events import Down, Ending, Ends, FaultKind, PhaseName
+from e2e.history.journals import Journal
 
 UNDER_WAY_MS: Final = 1000.0
 """What was committed so shortly before a slave was stopped may not have come to it yet: no policy

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
-from e2e.events import Down, Look, Serves, State
+from e2e.history.events import Down, Look, Serves, State
 from fmqcore.batch.header import BatchType
 from fmqcore.ids import Permission
 

@@ -11,8 +11,8 @@ from math import inf
 from typing import Final
 
 from e2e.checks.facts import Confirmed, Facts
-from e2e.checks.promise import Promise, may_lose, promise_of
-from e2e.events import Down, Fault, FaultKind, GroupSetup, Place, State, Step
+from e2e.checks.promises import Promise, may_lose, promise_of
+from e2e.history.events import Down, Fault, FaultKind, GroupSetup, Place, State, Step
 from fmqcore.zk.group_state import Mode
 
 LEASE_MS: Final = 2000.0

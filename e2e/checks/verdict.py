@@ -5,20 +5,20 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 
-from e2e.checks.calm import not_calm
 from e2e.checks.content import aborted, inconsistent, lost, phantom
 from e2e.checks.duplicates import duplicates, redelivered
-from e2e.checks.early import read_early, told_early
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.liveness import not_healed
 from e2e.checks.offsets import offsets
 from e2e.checks.order import order
+from e2e.checks.premature_visibility import read_early, told_early
+from e2e.checks.quiet_end import not_calm
 from e2e.checks.recovery import recovery
 from e2e.checks.replicas import deleted, divergent
 from e2e.checks.serving import two_at_once
-from e2e.events import Event, Failed, Place, Step, Stored, Unsure
-from e2e.journals import Journal
+from e2e.history.events import Event, Failed, Place, Step, Stored, Unsure
+from e2e.history.journals import Journal
 
 
 class Outcome(Enum):

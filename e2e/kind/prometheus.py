@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from e2e.dashboards.chart import FILES
+from e2e.dashboards.prometheus import Prometheus, Target, prometheus
 from e2e.kind.conftest import SYSTEM
 from e2e.kind.groups import Group
 from e2e.kind.tools import get, until
-from e2e.seeing.chart import FILES
-from e2e.seeing.prometheus import Prometheus, Target, prometheus
 
 _MONITORED: Final = {SYSTEM: {"job": "fmq-operator", "namespace": SYSTEM}}
 """As the chart's ServiceMonitor labels all replicas of the operator."""

@@ -24,9 +24,9 @@ from typing import Final
 import pytest
 
 from e2e.checks.verdict import Limits, Verdict, judge
-from e2e.events import Down, Ending, Event, Fault, FaultKind, Phase, PhaseName, Step, Stored
-from e2e.history import from_line
-from e2e.journals import Journal, load
+from e2e.history.events import Down, Ending, Event, Fault, FaultKind, Phase, PhaseName, Step, Stored
+from e2e.history.history import from_line
+from e2e.history.journals import Journal, load
 from e2e.kind.groups import SECURITY, Group, Json
 from e2e.kind.tools import ROOT, apply, get, kubectl, until
 from fmqclient.dev.verdict import Seen, longest_pause, outages

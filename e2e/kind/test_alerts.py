@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from e2e.dashboards.alert_causes import causes
+from e2e.dashboards.chart import eager_rules
+from e2e.dashboards.prometheus import NEEDED, Prometheus, available
 from e2e.kind.conftest import SYSTEM
 from e2e.kind.groups import Group
 from e2e.kind.jobs import deep_check, fill, job, plant_damage
 from e2e.kind.prometheus import brokers, operators, scraping
 from e2e.kind.story import Report
 from e2e.kind.tools import apply, cordoned, kubectl, until
-from e2e.seeing.causing import causes
-from e2e.seeing.chart import eager_rules
-from e2e.seeing.prometheus import NEEDED, Prometheus, available
 
 pytestmark = [
     pytest.mark.kind,

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from e2e.dashboards.alert_causes import causes
+from e2e.dashboards.chart import eager_rules
+from e2e.dashboards.prometheus import Target, available, prometheus
 from e2e.kind.bare import BROKER_GROUPS, Operator, install, kubeconfig, make_group, operator
 from e2e.kind.tools import until
-from e2e.seeing.causing import causes
-from e2e.seeing.chart import eager_rules
-from e2e.seeing.prometheus import Target, available, prometheus
 from fmqoperator.tests.apiserver import ApiServer, api_server, programs
 
 pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]

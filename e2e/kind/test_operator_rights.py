@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
+from e2e.dashboards.alert_causes import causes
+from e2e.dashboards.chart import eager_rules
+from e2e.dashboards.prometheus import NEEDED, Prometheus, Target, available, prometheus
 from e2e.kind.bare import install, kubeconfig, make_group, operator
 from e2e.kind.tools import ROOT, until
-from e2e.seeing.causing import causes
-from e2e.seeing.chart import eager_rules
-from e2e.seeing.prometheus import NEEDED, Prometheus, Target, available, prometheus
 from fmqoperator.tests.apiserver import OPERATOR, ApiServer, api_server, programs
 
 pytestmark = [

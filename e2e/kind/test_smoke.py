@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from e2e.dashboards.chart import BOARDS, panels, rules
+from e2e.dashboards.prometheus import NEEDED, available
 from e2e.kind import prometheus as watching
 from e2e.kind.conftest import KEEP, SYSTEM
 from e2e.kind.groups import Group, Json
 from e2e.kind.tools import Failed, apply, get, kubectl, run, until
-from e2e.seeing.chart import BOARDS, panels, rules
-from e2e.seeing.prometheus import NEEDED, available
 
 pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]
 

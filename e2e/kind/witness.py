@@ -18,8 +18,8 @@ from typing import Final
 
 from e2e.chaos.flow import READERS, Flow, FlowFailed
 from e2e.chaos.watch import Watch, now_ms, setup_of
-from e2e.doors import Door
-from e2e.history import History, to_line
+from e2e.history.history import History, to_line
+from e2e.traffic.ports import Door
 from fmqclient.dev.groups import Groups
 from fmqport.rpc import GrpcTransport
 

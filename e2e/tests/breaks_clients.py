@@ -1,16 +1,7 @@
 """What clients see and must not: I1 to I6."""
 
 from e2e.checks.findings import Check
-from e2e.events import (
-    Delivered,
-    Ending,
-    Failed,
-    FaultKind,
-    Sent,
-    Setup,
-    Stored,
-    Unsure,
-)
+from e2e.history.events import Delivered, Ending, Failed, FaultKind, Sent, Setup, Stored, Unsure
 from e2e.tests.breaks import breaks
 from e2e.tests.kit import (
     MASTER,

@@ -1,13 +1,7 @@
 """What a cluster does and must not: I7 to I10."""
 
 from e2e.checks.findings import Check
-from e2e.events import (
-    Ending,
-    FaultKind,
-    Look,
-    Refusal,
-    Step,
-)
+from e2e.history.events import Ending, FaultKind, Look, Refusal, Step
 from e2e.tests.breaks import breaks
 from e2e.tests.kit import (
     FULL,

@@ -1,7 +1,7 @@
 """What a cluster does and must not: I11 and I12."""
 
 from e2e.checks.findings import Check
-from e2e.events import (
+from e2e.history.events import (
     Committed,
     Committing,
     Ending,

@@ -10,7 +10,7 @@ from typing import Any
 
 from e2e.checks.findings import Check
 from e2e.checks.verdict import Limits, Verdict, judge
-from e2e.events import (
+from e2e.history.events import (
     Acked,
     Committed,
     Committing,
@@ -35,8 +35,8 @@ from e2e.events import (
     Stored,
     Up,
 )
-from e2e.journals import Journal, load
-from e2e.values import value_of
+from e2e.history.journals import Journal, load
+from e2e.traffic.values import value_of
 from fmqcore.batch.columns import encode
 from fmqcore.batch.header import BatchHeader, BatchType
 from fmqcore.batch.offset_entry import OffsetEntry, OffsetKey

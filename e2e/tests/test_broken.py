@@ -7,12 +7,7 @@ import e2e.tests.breaks_cluster
 import e2e.tests.breaks_liveness  # noqa: F401 - they fill `BREAKS`
 from e2e.checks.findings import Check
 from e2e.checks.verdict import Limits, Outcome
-from e2e.events import (
-    Committed,
-    FaultKind,
-    Seeking,
-    Step,
-)
+from e2e.history.events import Committed, FaultKind, Seeking, Step
 from e2e.tests.breaks import BREAKS, Break
 from e2e.tests.kit import (
     ANY,

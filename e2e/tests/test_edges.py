@@ -6,7 +6,7 @@ import pytest
 
 from e2e.checks.findings import Check
 from e2e.checks.verdict import Outcome
-from e2e.events import (
+from e2e.history.events import (
     Delivered,
     Ending,
     Ends,

@@ -3,9 +3,9 @@
 import pytest
 
 from e2e.checks.findings import Check
-from e2e.checks.promise import Copy, promise_of
+from e2e.checks.promises import Copy, promise_of
 from e2e.checks.verdict import Outcome
-from e2e.events import (
+from e2e.history.events import (
     Acked,
     Committed,
     Committing,

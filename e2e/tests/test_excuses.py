@@ -3,7 +3,7 @@
 import pytest
 
 from e2e.checks.findings import Check
-from e2e.events import (
+from e2e.history.events import (
     Acked,
     Committed,
     Committing,

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2e.events import Delivered, Event, Place, Sent, Setup
-from e2e.history import History, from_line, to_line
-from e2e.journals import load
+from e2e.history.events import Delivered, Event, Place, Sent, Setup
+from e2e.history.history import History, from_line, to_line
+from e2e.history.journals import load
 from e2e.tests.kit import MASTER, READERS, Kit, place, sound
-from e2e.values import NOBODYS, record_of, value_of
+from e2e.traffic.values import NOBODYS, record_of, value_of
 from fmqcore.batch.header import BatchType
 from fmqcore.ids import Position
 from fmqcore.journal.checkpoint import encode_checkpoint

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2e.checks.early import _Ends
 from e2e.checks.losses import Losses
-from e2e.checks.promise import TAKES, Copy, Loss, may_lose, promise_of
-from e2e.events import Down, Ending, Ends, Fault, FaultKind, GroupSetup, Step, Up
+from e2e.checks.premature_visibility import _Ends
+from e2e.checks.promises import TAKES, Copy, Loss, may_lose, promise_of
+from e2e.history.events import Down, Ending, Ends, Fault, FaultKind, GroupSetup, Step, Up
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 
 ALL3 = ("m", "a", "b")

@@ -6,8 +6,7 @@ from collections import Counter
 import pytest
 
 from e2e.checks.verdict import Limits, judge
-from e2e.doors import Door, Severable
-from e2e.events import (
+from e2e.history.events import (
     Acked,
     Committed,
     Delivered,
@@ -20,8 +19,9 @@ from e2e.events import (
     Stored,
     Unsure,
 )
-from e2e.history import History, to_line
-from e2e.traffic import Member, Sending, Traffic, usual
+from e2e.history.history import History, to_line
+from e2e.traffic.ports import Door, Severable
+from e2e.traffic.traffic import Member, Sending, Traffic, usual
 from fmqclient.tests.double import cluster
 from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
 from fmqport.methods import ROUTES

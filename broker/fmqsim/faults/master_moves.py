@@ -7,7 +7,7 @@ would be another run. The wish stays: a group is whole again once who is wanted 
 import asyncio
 from typing import Final
 
-from e2e.events import FaultKind
+from e2e.history.events import FaultKind
 from fmqcore.zk.group_state import Mode
 from fmqsim.faults import disk_damage as damage
 from fmqsim.faults.schedule import Act, Entry

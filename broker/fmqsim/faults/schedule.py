@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from e2e.events import Fault, FaultKind, PhaseName, Step
+from e2e.history.events import Fault, FaultKind, PhaseName, Step
 from fmqcore.ids import BrokerId
 from fmqsim.scenario.hosts import BrokerHost, ClientHost
 

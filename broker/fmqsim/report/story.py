@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from e2e.checks.findings import Finding
 from e2e.checks.verdict import Verdict
-from e2e.events import (
+from e2e.history.events import (
     Acked,
     Delivered,
     Down,

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from e2e.doors import Door
-from e2e.events import Down, Ending, Refusal
+from e2e.history.events import Down, Ending, Refusal
+from e2e.traffic.ports import Door
 from fmqbroker.app.broker import Broker, Ports
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqcore.errors import FmqError

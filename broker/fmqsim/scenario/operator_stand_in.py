@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from e2e.doors import Door
+from e2e.traffic.ports import Door
 from fmqcore.ids import BrokerId, Permission
 from fmqcore.zk import layout as paths
 from fmqcore.zk.group_config import GroupConfig, config_to_json

@@ -6,7 +6,7 @@ must stay, and the group is never whole again (I11), which is how a defect is se
 
 from typing import TYPE_CHECKING, Final
 
-from e2e.events import Fault, FaultKind, State, Step
+from e2e.history.events import Fault, FaultKind, State, Step
 from fmqcore.policy import HowMany, SlaveCounts
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from e2e.events import GroupSetup, Setup
-from e2e.traffic import Member as Reader
-from e2e.traffic import Plan, Seeks, Sending
+from e2e.history.events import GroupSetup, Setup
+from e2e.traffic.traffic import Member as Reader
+from e2e.traffic.traffic import Plan, Seeks, Sending
 from fmqbroker.serving.lease import lease_ms
 from fmqcore.failover.evidence import Params
 from fmqcore.ids import BrokerId, GroupName

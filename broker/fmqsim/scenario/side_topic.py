@@ -18,9 +18,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from e2e.doors import Door
-from e2e.events import Fault, FaultKind, Place, Sent, Step, Stored
-from e2e.values import record_of, value_of
+from e2e.history.events import Fault, FaultKind, Place, Sent, Step, Stored
+from e2e.traffic.ports import Door
+from e2e.traffic.values import record_of, value_of
 from fmqclient.client import Client
 from fmqclient.message import Message
 from fmqclient.producer import Producer

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import structlog
 
-from e2e.doors import Door
-from e2e.events import (
+from e2e.history.events import (
     Committed,
     Delivered,
     Ends,
@@ -26,10 +25,11 @@ from e2e.events import (
     Stored,
     Up,
 )
-from e2e.history import History
-from e2e.journals import Journal as StoredJournal
-from e2e.journals import load
-from e2e.traffic import Traffic
+from e2e.history.history import History
+from e2e.history.journals import Journal as StoredJournal
+from e2e.history.journals import load
+from e2e.traffic.ports import Door
+from e2e.traffic.traffic import Traffic
 from fmqbroker.journal.journal import Journal
 from fmqcore.errors import FmqError
 from fmqcore.ids import GroupName, Permission

@@ -14,21 +14,11 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from e2e.checks.verdict import SIMULATED, Outcome, judge
-from e2e.doors import Door
-from e2e.events import (
-    Event,
-    Failed,
-    Fault,
-    FaultKind,
-    Place,
-    Sent,
-    Step,
-    Stored,
-    Unsure,
-)
-from e2e.traffic import Member as Reader
-from e2e.traffic import Plan, Sending
-from e2e.values import value_of
+from e2e.history.events import Event, Failed, Fault, FaultKind, Place, Sent, Step, Stored, Unsure
+from e2e.traffic.ports import Door
+from e2e.traffic.traffic import Member as Reader
+from e2e.traffic.traffic import Plan, Sending
+from e2e.traffic.values import value_of
 from fmqbroker.journal.journal import Journal
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqcore.batch.columns import encode

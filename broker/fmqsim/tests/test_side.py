@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from e2e.checks.verdict import Outcome
-from e2e.history import History
-from e2e.traffic import Traffic
-from e2e.values import value_of
+from e2e.history.history import History
+from e2e.traffic.traffic import Traffic
+from e2e.traffic.values import value_of
 from fmqcore.errors import UnknownTopic
 from fmqsim.report.run import Result, forked, simulate
 from fmqsim.scenario import side_topic as side

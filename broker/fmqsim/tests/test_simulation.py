@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from e2e.checks.verdict import Outcome
-from e2e.events import PhaseName, Sent, Serves, Stored
+from e2e.history.events import PhaseName, Sent, Serves, Stored
 from fmqcore.ids import Permission
 from fmqsim.report.run import Result, forked
 from fmqsim.scenario.scene import draw

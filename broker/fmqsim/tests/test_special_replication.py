@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import pytest
 
-from e2e.events import Delivered, Failed, Stored, Unsure
-from e2e.traffic import Member as Reader
-from e2e.traffic import Sending
+from e2e.history.events import Delivered, Failed, Stored, Unsure
+from e2e.traffic.traffic import Member as Reader
+from e2e.traffic.traffic import Sending
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
 from fmqcore.zk.group_state import Mode
 from fmqsim.tests.directed import MASTER, QUICK, READER, SLAVE, THIRD, Stage, play

@@ -2,9 +2,9 @@
 
 Each is a plain tuple: cheap to make, one JSON line each (`history.py`). `at_ms` is one clock for
 all of a run (a simulator's world, a harness's own), `who` names a client (a consumer that begins
-anew has a new name), `readers` a consumer group, `record` the number in a value (`values.py`).
-Records, offsets and positions are as in the broker: an offset counts records of a queue, a
-position bytes of a journal.
+anew has a new name), `readers` a consumer group, `record` the number in a value
+(`traffic/values.py`). Records, offsets and positions are as in the broker: an offset counts records
+of a queue, a position bytes of a journal.
 """
 
 from enum import Enum

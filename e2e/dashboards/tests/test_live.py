@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 import fmqclient
-from e2e.seeing.causing import causes
-from e2e.seeing.chart import OF_BROKERS, eager_rules, panels
-from e2e.seeing.drawing import draw, series
-from e2e.seeing.prometheus import NEEDED, Prometheus, Target, available, prometheus
-from e2e.seeing.watched import (
+from e2e.dashboards.alert_causes import causes
+from e2e.dashboards.chart import OF_BROKERS, eager_rules, panels
+from e2e.dashboards.drawing import draw, series
+from e2e.dashboards.prometheus import NEEDED, Prometheus, Target, available, prometheus
+from e2e.dashboards.watched_cluster import (
     READERS,
     TOPIC,
     append_in_the_future,

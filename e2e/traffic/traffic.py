@@ -20,11 +20,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from e2e.consuming import Member, consume
-from e2e.doors import Door
-from e2e.events import Event, Left, Place, Seeking, Sent, Sought, Stored, Unsure
-from e2e.history import History
-from e2e.producing import Sending, produce
+from e2e.history.events import Event, Left, Place, Seeking, Sent, Sought, Stored, Unsure
+from e2e.history.history import History
+from e2e.traffic.consumer import Member, consume
+from e2e.traffic.ports import Door
+from e2e.traffic.producer import Sending, produce
 from fmqclient.client import Client
 from fmqcore.errors import FmqError
 

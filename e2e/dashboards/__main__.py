@@ -1,4 +1,4 @@
-"""`python -m e2e.seeing`: the overview of a cluster under load that loses a master, as a picture.
+"""`python -m e2e.dashboards`: the overview under load and the loss of a master, as a picture.
 
 Two groups of one master and one slave, a producer and a consumer, a Prometheus; half way one master
 is killed (kill -9), and later started again. Exit status: 0 drawn, 1 a panel was empty, 2 there is
@@ -12,10 +12,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from e2e.seeing.chart import BOARDS, FILES, OF_BROKERS, panels
-from e2e.seeing.drawing import draw, series
-from e2e.seeing.prometheus import NEEDED, available, prometheus
-from e2e.seeing.watched import load, watched
+from e2e.dashboards.chart import BOARDS, FILES, OF_BROKERS, panels
+from e2e.dashboards.drawing import draw, series
+from e2e.dashboards.prometheus import NEEDED, available, prometheus
+from e2e.dashboards.watched_cluster import load, watched
 from fmqclient.dev.plan import ClusterOptions
 
 VICTIM = "g1-0"
@@ -23,7 +23,9 @@ VICTIM = "g1-0"
 
 def main() -> int:
     """Run what was asked for."""
-    parser = argparse.ArgumentParser(prog="python -m e2e.seeing", description="Draw dashboards.")
+    parser = argparse.ArgumentParser(
+        prog="python -m e2e.dashboards", description="Draw dashboards."
+    )
     parser.add_argument("--out", type=Path, default=Path("build/overview.png"), metavar="FILE")
     parser.add_argument("--board", choices=OF_BROKERS, default=BOARDS[0])
     parser.add_argument("--seconds", type=int, default=60, help="of traffic (default 60)")

@@ -3,8 +3,8 @@
 from math import isnan
 from pathlib import Path
 
-from e2e.seeing.chart import BOARDS, Panel, eager_rules, panels, rules
-from e2e.seeing.drawing import draw, named, with_gaps
+from e2e.dashboards.chart import BOARDS, Panel, eager_rules, panels, rules
+from e2e.dashboards.drawing import draw, named, with_gaps
 
 PANEL = Panel("FMQ", "Behind", "bytes", "{{slave}}", "max(x)")
 

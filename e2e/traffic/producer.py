@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from e2e.doors import Door
-from e2e.events import Failed, Place, Sent, Stored, Unsure
-from e2e.values import value_of
+from e2e.history.events import Failed, Place, Sent, Stored, Unsure
+from e2e.traffic.ports import Door
+from e2e.traffic.values import value_of
 from fmqclient.producer import Producer
 from fmqclient.records import SendResult
 from fmqcore.errors import DeliveryUnknown, FmqError
 
 if TYPE_CHECKING:
-    from e2e.traffic import Traffic
+    from e2e.traffic.traffic import Traffic
 
 _AGAIN_S: Final = 0.2
 

@@ -15,8 +15,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from e2e.seeing.chart import Panel
-from e2e.seeing.prometheus import Prometheus
+from e2e.dashboards.chart import Panel
+from e2e.dashboards.prometheus import Prometheus
 
 Series = tuple[str, list[float], list[float]]
 """Legend, seconds, values."""

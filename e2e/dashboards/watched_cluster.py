@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 import fmqclient
-from e2e.seeing.prometheus import Target
+from e2e.dashboards.prometheus import Target
 from fmqbroker.journal.journal import BatchDraft, Journal
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqclient.client import Client

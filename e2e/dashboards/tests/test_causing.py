@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from e2e.seeing import causing
-from e2e.seeing.causing import NotCaused, caused, causes
-from e2e.seeing.chart import rules
-from e2e.seeing.prometheus import Prometheus
+from e2e.dashboards import alert_causes as causing
+from e2e.dashboards.alert_causes import NotCaused, caused, causes
+from e2e.dashboards.chart import rules
+from e2e.dashboards.prometheus import Prometheus
 
 LIVE = (
-    "e2e.seeing.tests.test_live",
+    "e2e.dashboards.tests.test_live",
     "e2e.kind.test_alerts",
     "e2e.kind.test_many_groups",
     "e2e.kind.test_operator_rights",

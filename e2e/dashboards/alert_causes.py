@@ -7,7 +7,7 @@ from functools import wraps
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar, cast
 
-from e2e.seeing.prometheus import Prometheus, available
+from e2e.dashboards.prometheus import Prometheus, available
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -8,15 +8,25 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from e2e.doors import Door, Severable
-from e2e.events import Acked, Committed, Committing, Delivered, Joined, Left, Nacked, Place, Skipped
-from e2e.values import record_of
+from e2e.history.events import (
+    Acked,
+    Committed,
+    Committing,
+    Delivered,
+    Joined,
+    Left,
+    Nacked,
+    Place,
+    Skipped,
+)
+from e2e.traffic.ports import Door, Severable
+from e2e.traffic.values import record_of
 from fmqclient.consumer import Consumer
 from fmqclient.message import Message
 from fmqcore.errors import FmqError, StaleAssignment
 
 if TYPE_CHECKING:
-    from e2e.traffic import Traffic
+    from e2e.traffic.traffic import Traffic
 
 _FETCH: Final = 100
 _FETCH_S: Final = 0.1

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from e2e.checks.facts import Facts
 from e2e.checks.findings import Check, Finding
 from e2e.checks.progress import read_all
-from e2e.events import Down, Look, PhaseName, Serves, Stored
+from e2e.history.events import Down, Look, PhaseName, Serves, Stored
 from fmqcore.ids import Permission
 
 

@@ -26,8 +26,8 @@ from fmqcore.journal.state import JournalState
 from fmqcore.scan.headers import ScanRange, scan_headers
 from fmqspark.check.job import Options, run_check
 from fmqspark.check.rows import Level
-from fmqspark.engines import LocalEngine
-from fmqspark.files import Throttle, open_segment
+from fmqspark.engines.engines import LocalEngine
+from fmqspark.source.files import Throttle, open_segment
 
 SEGMENT = 128 * 1024 * 1024
 _QUEUES = 8

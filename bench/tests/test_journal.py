@@ -8,8 +8,8 @@ from fmqcore.journal.segments import MIN_SEGMENT
 from fmqcore.scan.selection import Wanted
 from fmqspark.check.job import Options, run_check
 from fmqspark.check.rows import Level
-from fmqspark.engines import LocalEngine
-from fmqspark.files import Throttle
+from fmqspark.engines.engines import LocalEngine
+from fmqspark.source.files import Throttle
 from fmqspark.source.planning import plan
 from fmqspark.source.splits import SplitReader
 from fmqspark.source.survey import survey

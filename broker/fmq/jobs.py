@@ -1,6 +1,6 @@
 """The data jobs' command line, whole: `fmqspark` and the client do not know each other.
 
-Importing it adds to `fmqspark.cli.app` the one job that sends messages.
+Importing it adds to `fmqspark.cli.main.app` the one job that sends messages.
 """
 
 from fmqclient.cli.job import app

@@ -1,5 +1,11 @@
-"""FMQ's data jobs on a data directory: check, rebuild the indexes, and what Spark reads.
+"""FMQ's data jobs: check, rebuild indexes, archive, replay, and what Spark reads.
 
-Stands on `fmqcore`; knows no broker and no client. pyspark is imported in `fmqspark.spark` only,
-pyarrow only where columns become Arrow, so that one machine needs neither for a check.
+    cli       `fmq job ...`: options, progress, errors in one line
+    check | archive | rebuild     the jobs
+    engines   where tasks run: this process, a pool of processes, Spark
+    spark     the data source and streams for PySpark
+    source    a journal's records as columns; where directories and brokers are
+
+Stands on `fmqcore`; knows no broker and no client. pyspark is imported in `fmqspark.spark` and
+`fmqspark.engines.spark` only, pyarrow only where columns become Arrow, so a check needs neither.
 """

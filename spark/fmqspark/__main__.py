@@ -9,7 +9,7 @@ from fmqcore.extras import what_is_missing
 
 try:
     import fmq.jobs  # noqa: F401
-    from fmqspark.cli import main
+    from fmqspark.cli.main import main
 except ImportError as missing:
     said = what_is_missing(missing, "spark")
     if not said:

@@ -536,8 +536,8 @@ MODULES: Final = (
         5,
         (
             "spark/fmqspark/check/coverage.py",
-            "spark/fmqspark/check/gone.py",
-            "spark/fmqspark/check/torn.py",
+            "spark/fmqspark/check/vanished_files.py",
+            "spark/fmqspark/check/torn_tails.py",
             "spark/fmqspark/source/claims.py",
         ),
         (

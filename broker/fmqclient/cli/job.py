@@ -8,7 +8,7 @@ from fmqclient.cli.common import UNAVAILABLE, talk
 
 try:
     from fmqclient.cli.replay import replay
-    from fmqspark.cli import app
+    from fmqspark.cli.main import app
 
     app.command()(replay)
 except ImportError as missing:

@@ -83,7 +83,7 @@ def test_kubeflows_models_take_the_example_whole() -> None:
 def test_the_examples_options_are_known() -> None:
     from typer.main import get_command
 
-    from fmqspark.cli import app
+    from fmqspark.cli.main import app
 
     given = example("archive-live")
     assert given["apiVersion"] == SPARK_API
@@ -124,7 +124,7 @@ def test_the_examples_accounts_and_claims_are_there() -> None:
 
 
 def test_the_options_are_those_of_the_command_line() -> None:
-    from fmqspark.cli import app
+    from fmqspark.cli.main import app
 
     commands = {command.name or command.callback.__name__ for command in app.registered_commands}  # type: ignore[union-attr]
     assert {"check", "rebuild-index", "archive"} <= commands

@@ -18,8 +18,8 @@ from typing import Any, Final
 from fmqcore.errors import CorruptJournal, FmqError, InvalidArgument, Unavailable
 from fmqcore.ids import Position, TopicId
 from fmqcore.scan.selection import Range, Wanted
-from fmqspark.archive.around import around, part
-from fmqspark.archive.kept import Amiss, look
+from fmqspark.archive.integrity import Amiss, look
+from fmqspark.archive.journal_identity import only_here, same_journal
 from fmqspark.archive.ledger import (
     FOLDER,
     Book,
@@ -30,10 +30,10 @@ from fmqspark.archive.ledger import (
     one_plans,
     open_book,
 )
-from fmqspark.archive.whose import only_here, same_journal
+from fmqspark.archive.skip_damage import around, part
 from fmqspark.archive.write import ArchiveResult, ArchiveTask, archive_unit
-from fmqspark.brokers import is_broker
-from fmqspark.engines import Engine
+from fmqspark.engines.engines import Engine
+from fmqspark.source.brokers import is_broker
 from fmqspark.source.names import learn_names
 from fmqspark.source.planning import SPLIT_BYTES, plan
 from fmqspark.source.survey import Survey, no_file, survey

@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple
 
 from fmqcore.errors import DirectoryLocked, InvalidArgument
 from fmqcore.names import require_name
-from fmqspark.files import make_folder, sync_folder
+from fmqspark.source.files import make_folder, sync_folder
 
 FOLDER: Final = "_fmq"
 _VERSION: Final = 1

@@ -24,9 +24,9 @@ from typing import Any, Final, NamedTuple
 
 from fmqcore.errors import DirectoryLocked, InvalidArgument, Malformed
 from fmqcore.names import MAX_NAME
-from fmqspark.archive.kept import REMEDY, require_whole
+from fmqspark.archive.integrity import REMEDY, require_whole
 from fmqspark.archive.ledger import FOLDER, ArchivedFile, Hole, Ledger, Unit, groups, load
-from fmqspark.files import sync_folder
+from fmqspark.source.files import sync_folder
 
 CHUNK: Final = 5000
 """Records of one chunk: read at a time, and noted together at most."""

@@ -21,12 +21,12 @@ import pyarrow.parquet as pq
 from fmqcore.errors import CorruptJournal, FmqError
 from fmqcore.ids import TopicId
 from fmqcore.scan.payloads import Slab
-from fmqspark.archive.around import Bad, Search
-from fmqspark.archive.kept import checksum
+from fmqspark.archive.integrity import checksum
 from fmqspark.archive.ledger import FOLDER, ArchivedFile, Unit, file_name, scratch_name
-from fmqspark.brokers import connections
-from fmqspark.files import Throttle, sync_folder
+from fmqspark.archive.skip_damage import Bad, Search
 from fmqspark.source.arrow import TYPES, record_batch, schema, stored
+from fmqspark.source.brokers import connections
+from fmqspark.source.files import Throttle, sync_folder
 from fmqspark.source.splits import Split, SplitReader, Tally
 
 COLUMNS: Final = tuple(name for name in TYPES if name != "topic")

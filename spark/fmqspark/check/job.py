@@ -22,8 +22,6 @@ from fmqcore.journal.segments import CHECKPOINT, segment_name
 from fmqcore.verify.directory import Verifier
 from fmqport.directory import in_place_of
 from fmqspark.check import compare
-from fmqspark.check.gone import tell_who_took
-from fmqspark.check.notes import Notes
 from fmqspark.check.progress import Progress
 from fmqspark.check.replicas import compare_all
 from fmqspark.check.rows import (
@@ -39,14 +37,12 @@ from fmqspark.check.rows import (
     is_error,
 )
 from fmqspark.check.segment import SegmentTask, check_segment
-from fmqspark.check.torn import committed, tell_committed
-from fmqspark.engines import Engine
-from fmqspark.files import (
-    DataDirectory,
-    look,
-    look_at_all,
-)
-from fmqspark.places import no_data_directory
+from fmqspark.check.small_files import Notes
+from fmqspark.check.torn_tails import committed, tell_committed
+from fmqspark.check.vanished_files import tell_who_took
+from fmqspark.engines.engines import Engine
+from fmqspark.source.files import DataDirectory, look, look_at_all
+from fmqspark.source.places import no_data_directory
 
 CLEAN: Final = 0
 WARNINGS: Final = 1

@@ -11,10 +11,10 @@ from fmqcore.journal.segments import Segment, segment_name, segment_of_snap
 from fmqcore.scan.digests import Batch, batches
 from fmqcore.scan.headers import ScanRange, scan_headers
 from fmqspark.check import compare
-from fmqspark.check.patchy import PatchyBytes, open_patchy
 from fmqspark.check.rows import Covered, State
-from fmqspark.engines import Engine
-from fmqspark.files import DataDirectory, Throttle
+from fmqspark.check.tolerant_reader import PatchyBytes, open_patchy
+from fmqspark.engines.engines import Engine
+from fmqspark.source.files import DataDirectory, Throttle
 
 
 @dataclass(frozen=True, slots=True)

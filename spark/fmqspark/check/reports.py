@@ -13,7 +13,7 @@ from pathlib import Path
 from fmqspark.check.job import Outcome
 from fmqspark.check.page import page
 from fmqspark.check.tables import write_coverage, write_findings
-from fmqspark.files import sync_folder
+from fmqspark.source.files import sync_folder
 
 SUMMARY = "summary.json"
 

@@ -27,10 +27,10 @@ from fmqcore.verify.progress import OffsetHistory, check_offsets, check_side_jou
 from fmqcore.verify.small_files import note_resume
 from fmqcore.verify.store_times import falls
 from fmqspark.check.coverage import Piece, cover
-from fmqspark.check.few import few
-from fmqspark.check.patchy import PatchyBytes, open_patchy
+from fmqspark.check.finding_limit import few
 from fmqspark.check.rows import Covered, Level, SegmentResult, State, found_on
-from fmqspark.files import Throttle, open_segment, read_small
+from fmqspark.check.tolerant_reader import PatchyBytes, open_patchy
+from fmqspark.source.files import Throttle, open_segment, read_small
 
 _LOOKS: Final = 10
 _LOOK_AGAIN_S: Final = 0.05

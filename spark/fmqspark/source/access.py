@@ -10,8 +10,8 @@ from typing import Protocol, TypeVar
 from fmqcore.errors import FmqError
 from fmqcore.ids import Position
 from fmqcore.journal.segments import index_name, segment_name
-from fmqspark.brokers import Wish, broker_index, is_broker, open_broker_segment
-from fmqspark.files import Throttle, open_segment, read_small
+from fmqspark.source.brokers import Wish, broker_index, is_broker, open_broker_segment
+from fmqspark.source.files import Throttle, open_segment, read_small
 
 T = TypeVar("T")
 

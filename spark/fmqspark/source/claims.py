@@ -19,7 +19,7 @@ from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.segments import CHECKPOINT, Segment, segment_name
 from fmqcore.scan.headers import HeaderScan, ScanRange
 from fmqcore.verify.checkpoint import Claims
-from fmqspark.files import SegmentBytes, Throttle, open_segment
+from fmqspark.source.files import SegmentBytes, Throttle, open_segment
 
 _NEAR: Final = (64 * 1024, 1024 * 1024)  # a batch has less than the latter, but for an EOF
 _CRC_AT: Final = 8

@@ -12,8 +12,8 @@ from fmqcore.ids import Offset, Position, TopicId
 from fmqcore.journal.segments import Segment
 from fmqcore.scan.headers import HeaderScan, ScanRange
 from fmqcore.scan.selection import EVERYTHING, Range
-from fmqspark.files import Throttle
 from fmqspark.source.access import first_of, open_bytes
+from fmqspark.source.files import Throttle
 from fmqspark.source.snaps import names_told
 from fmqspark.source.splits import require_all
 from fmqspark.source.survey import SegmentView, Survey

@@ -27,7 +27,7 @@ from typing import Final
 from fmqcore.address import parse_url
 from fmqcore.errors import InvalidArgument
 from fmqcore.scan.selection import NO_END, Range, Wanted
-from fmqspark.brokers import brokers_of
+from fmqspark.source.brokers import brokers_of
 from fmqspark.source.fields import Field, understand_fields
 from fmqspark.source.names import learn_names
 from fmqspark.source.planning import LARGE_SPLIT_BYTES, SPLIT_BYTES, Task, plan, plan_tasks

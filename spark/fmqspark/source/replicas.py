@@ -24,9 +24,9 @@ from fmqcore.journal.scan import Sealed
 from fmqcore.journal.segments import CHECKPOINT, Segment, segment_base, segment_name
 from fmqcore.scan.headers import ScanRange, scan_headers
 from fmqcore.scan.selection import NO_END
-from fmqspark.brokers import BrokerGone, is_broker, listing
-from fmqspark.files import SegmentBytes, Throttle, look, open_segment
+from fmqspark.source.brokers import BrokerGone, is_broker, listing
 from fmqspark.source.claims import require_own
+from fmqspark.source.files import SegmentBytes, Throttle, look, open_segment
 
 T = TypeVar("T")
 _PIECE: Final = 1024 * 1024

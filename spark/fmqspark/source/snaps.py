@@ -25,8 +25,8 @@ from fmqcore.journal.segments import Segment, segment_of_snap
 from fmqcore.journal.state import snap_tables
 from fmqcore.scan.headers import HeaderBlock, Read, ScanRange, scan_headers
 from fmqcore.scan.payloads import damaged
-from fmqspark.files import Throttle
 from fmqspark.source.access import open_bytes
+from fmqspark.source.files import Throttle
 from fmqspark.source.replicas import Replica
 
 

@@ -34,9 +34,9 @@ from fmqcore.scan.selection import (
     places_in_headers,
     places_in_index,
 )
-from fmqspark.brokers import Patience, gone, is_broker
-from fmqspark.files import Throttle
 from fmqspark.source.access import Bytes, first_of, index_bytes, open_bytes
+from fmqspark.source.brokers import Patience, gone, is_broker
+from fmqspark.source.files import Throttle
 from fmqspark.source.snaps import names_told, read_snap
 
 _TOLD: Final = (

@@ -26,10 +26,10 @@ from fmqcore.ids import Offset, Position, TopicId
 from fmqcore.journal.segments import Segment, segment_name
 from fmqcore.scan.headers import HeaderBlock
 from fmqcore.scan.selection import NO_END, Range
-from fmqspark.brokers import connections, is_broker
-from fmqspark.source.joined import Joined, join, require_alike
+from fmqspark.source.brokers import connections, is_broker
 from fmqspark.source.replicas import Replica, first_good, look_at_replicas
 from fmqspark.source.snaps import Ends, Snap, counted, goes_on, headers_of, same_journal, snap_of
+from fmqspark.source.stitch_replicas import Joined, join, require_alike
 
 _LOOKS: Final = 3
 _UNKNOWN: Final = "no directory has a readable checkpoint, so nobody knows what is committed"

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from fmqcore.scan.selection import Range, Wanted
-from fmqspark.files import Throttle
+from fmqspark.source.files import Throttle
 from fmqspark.source.names import learn_names
 from fmqspark.source.options import Request
 from fmqspark.source.planning import plan

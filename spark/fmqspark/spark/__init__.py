@@ -1,1 +1,1 @@
-"""Where pyspark is imported, and nowhere else."""
+"""Where pyspark is imported: the session, the batch source, the stream."""

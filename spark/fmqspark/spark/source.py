@@ -57,8 +57,8 @@ from pyspark.sql.types import (
 
 from fmqcore.errors import InvalidArgument
 from fmqcore.scan.selection import NO_END, Range, Wanted
-from fmqspark.files import Throttle
 from fmqspark.source.fields import Field
+from fmqspark.source.files import Throttle
 from fmqspark.source.names import learn_names
 from fmqspark.source.options import Request, to_ms, understand
 from fmqspark.source.planning import Task

@@ -18,7 +18,7 @@ from fmqcore.journal.checkpoint import encode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, segment_name
 from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.archive import ledger
-from fmqspark.engines import LocalEngine, open_engine
+from fmqspark.engines.engines import LocalEngine, open_engine
 from fmqspark.tests.kit import flip, write
 
 pytestmark = pytest.mark.spark

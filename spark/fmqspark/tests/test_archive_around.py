@@ -15,7 +15,7 @@ from fmqcore.journal.segments import MIN_SEGMENT, index_name, segment_name
 from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.archive import ledger
 from fmqspark.archive.ledger import Hole, Unit
-from fmqspark.engines import open_engine
+from fmqspark.engines.engines import open_engine
 from fmqspark.tests.kit import flip, lose, write
 from fmqspark.tests.test_archive import Row, archive, everything, killed, small, truth
 from fmqspark.tests.test_archive_gaps import UNITS, _ends, holes, replayed_all
@@ -171,7 +171,7 @@ def test_columns_that_do_not_decode_under_a_right_crc(tmp_path: Path) -> None:
 def test_very_many_damaged_places_are_left_for_later_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fmqspark.archive import around  # needs pyarrow, as all that runs here does
+    from fmqspark.archive import skip_damage as around  # needs pyarrow, as all that runs here does
 
     monkeypatch.setattr(around, "MOST", 1)
     a, out = full(tmp_path / "a"), tmp_path / "out"

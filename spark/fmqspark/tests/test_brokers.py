@@ -26,9 +26,9 @@ from fmqcore.scan.selection import Range, Wanted
 from fmqport.methods import ROUTES
 from fmqproto.v1.client_pb2 import BrokerRoute, GroupRoute, RouteReply, TopicGroup, TopicRoute
 from fmqproto.v1.segments_pb2 import SegmentRead, SegmentsReply, StoredSegment
-from fmqspark import brokers
-from fmqspark.brokers import BrokerGone, Members, brokers_of, listing
-from fmqspark.files import Throttle
+from fmqspark.source import brokers
+from fmqspark.source.brokers import BrokerGone, Members, brokers_of, listing
+from fmqspark.source.files import Throttle
 from fmqspark.source.options import understand
 from fmqspark.source.planning import plan
 from fmqspark.source.splits import SplitReader, Tally

@@ -11,8 +11,8 @@ import pytest
 
 from fmqclient.cli.main import run as run_fmq
 from fmqcore.journal.segments import MIN_SEGMENT
-from fmqspark import cli
 from fmqspark.check import reports
+from fmqspark.cli import main as cli
 from fmqspark.tests.kit import data_batch, flip, journal, write
 
 

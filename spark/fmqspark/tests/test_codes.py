@@ -20,8 +20,8 @@ from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segmen
 from fmqcore.tests.journal.writer import JournalWriter, sample
 from fmqspark.check.replicas import read_block
 from fmqspark.check.rows import Level
-from fmqspark.engines import LocalEngine
-from fmqspark.files import LOCK
+from fmqspark.engines.engines import LocalEngine
+from fmqspark.source.files import LOCK
 from fmqspark.tests.kit import Misfit, check, codes, data_batch, flip, journal, write
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from fmqcore.tests.journal.writer import JournalWriter
 from fmqspark.check import compare
 from fmqspark.check.replicas import read_block
 from fmqspark.check.rows import Level
-from fmqspark.engines import LocalEngine
-from fmqspark.files import LOCK
+from fmqspark.engines.engines import LocalEngine
+from fmqspark.source.files import LOCK
 from fmqspark.tests.kit import alike, check, codes, flip, journal, rows, write
 
 T = TypeVar("T")

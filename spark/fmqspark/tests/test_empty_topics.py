@@ -9,12 +9,12 @@ import pytest
 from fmqcore.errors import InvalidArgument
 from fmqcore.tests.journal.writer import JournalWriter
 from fmqproto.v1.client_pb2 import RouteReply, TopicGroup, TopicRoute
-from fmqspark import brokers
 from fmqspark.archive.job import ArchiveOptions, run_archive
 from fmqspark.archive.replay import Replay
-from fmqspark.cli import app
-from fmqspark.engines import LocalEngine
-from fmqspark.files import Throttle
+from fmqspark.cli.main import app
+from fmqspark.engines.engines import LocalEngine
+from fmqspark.source import brokers
+from fmqspark.source.files import Throttle
 from fmqspark.source.options import understand
 from fmqspark.source.planning import plan
 from fmqspark.source.splits import SplitReader

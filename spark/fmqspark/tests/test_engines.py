@@ -15,7 +15,7 @@ from fmqspark.tests.kit import write
 JOB = """
 import sys
 from pathlib import Path
-from fmqspark.engines import open_engine
+from fmqspark.engines.engines import open_engine
 from fmqspark.tests.test_engines import note_and_stay
 if __name__ == "__main__":
     with open_engine("pool", 2) as engine:
@@ -65,7 +65,7 @@ def test_a_killed_job_leaves_no_worker_and_no_word(tmp_path: Path) -> None:
 INTERRUPTED = """
 import sys, time
 from pathlib import Path
-from fmqspark.engines import open_engine
+from fmqspark.engines.engines import open_engine
 from fmqspark.tests.test_engines import note_and_stay, note_and_end
 here, when = Path(sys.argv[1]), sys.argv[2]
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from fmqcore.ids import Position
 from fmqcore.journal.findings import Code, Finding, error
 from fmqcore.journal.segments import segment_name
 from fmqcore.tests.journal.writer import JournalWriter
-from fmqspark.check.few import FEW, few
+from fmqspark.check.finding_limit import FEW, few
 from fmqspark.tests.kit import check, rows, write
 
 

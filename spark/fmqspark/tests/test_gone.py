@@ -10,8 +10,8 @@ import pytest
 from fmqcore.journal.checkpoint import encode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_name
 from fmqspark.check.rows import Level
-from fmqspark.engines import LocalEngine
-from fmqspark.files import LOCK
+from fmqspark.engines.engines import LocalEngine
+from fmqspark.source.files import LOCK
 from fmqspark.tests.kit import check, codes, journal, rows
 
 T = TypeVar("T")

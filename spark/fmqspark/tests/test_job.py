@@ -22,9 +22,9 @@ from fmqspark.check.job import Options, Outcome, run_check
 from fmqspark.check.page import page
 from fmqspark.check.progress import NAME
 from fmqspark.check.rows import Level, SegmentResult
-from fmqspark.engines import LocalEngine, open_engine
-from fmqspark.files import LOCK, Throttle
-from fmqspark.rebuild import rebuild
+from fmqspark.engines.engines import LocalEngine, open_engine
+from fmqspark.rebuild.job import rebuild
+from fmqspark.source.files import LOCK, Throttle
 from fmqspark.tests.kit import Misfit, check, codes, data_batch, flip, journal, write
 
 T = TypeVar("T")

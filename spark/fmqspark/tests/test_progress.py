@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from fmqspark.progress import EVERY_S, progress
+from fmqspark.cli.progress import EVERY_S, progress
 
 
 def test_plain_lines_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:

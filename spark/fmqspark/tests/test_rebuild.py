@@ -11,10 +11,10 @@ from fmqcore.ids import Position
 from fmqcore.journal.index import SegmentIndex
 from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.segments import MIN_SEGMENT, index_name, segment_name
-from fmqspark import rebuild as subject
-from fmqspark.engines import LocalEngine
-from fmqspark.files import LOCK, look
-from fmqspark.rebuild import Done, rebuild
+from fmqspark.engines.engines import LocalEngine
+from fmqspark.rebuild import job as subject
+from fmqspark.rebuild.job import Done, rebuild
+from fmqspark.source.files import LOCK, look
 from fmqspark.tests.kit import check, codes, data_batch, flip, journal, write
 
 INDEXES = [index_name(base) for base in sorted(journal().segments)[:-1]]

@@ -20,7 +20,7 @@ from fmqcore.scan import payloads
 from fmqcore.scan.payloads import BORN, BYTES_COLUMNS, Slab
 from fmqcore.scan.selection import Range, Wanted
 from fmqcore.tests.journal.writer import JournalWriter, sample
-from fmqspark.files import Throttle
+from fmqspark.source.files import Throttle
 from fmqspark.source.options import Request, understand
 from fmqspark.source.planning import plan
 from fmqspark.source.splits import SplitReader, Tally

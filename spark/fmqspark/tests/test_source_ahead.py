@@ -202,7 +202,7 @@ def test_nobody_is_asked_for_what_it_does_not_know_to_be_committed(
 def test_what_is_archived_of_it(tmp_path: Path) -> None:
     """With the range that nobody gives told, and it comes as soon as somebody gives it."""
     from fmqspark.archive.job import ArchiveOptions, run_archive
-    from fmqspark.engines import LocalEngine
+    from fmqspark.engines.engines import LocalEngine
 
     lost, out = IN_LAST[10].position, tmp_path / "out"
     paths = replicas(tmp_path, [IN_LAST[2], IN_LAST[10]])

@@ -10,8 +10,8 @@ from fmqcore.ids import Offset, TopicId
 from fmqcore.journal.segments import index_name, segment_name
 from fmqcore.scan.selection import Wanted
 from fmqcore.tests.journal.writer import JournalWriter
-from fmqspark.files import Throttle
 from fmqspark.source import planning, splits
+from fmqspark.source.files import Throttle
 from fmqspark.source.planning import plan
 from fmqspark.source.snaps import Ends
 from fmqspark.source.survey import survey

@@ -12,8 +12,8 @@ from fmqcore.ids import Position
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, segment_name
 from fmqcore.scan.selection import Range, Wanted
 from fmqcore.tests.journal.writer import sample
-from fmqspark.files import Throttle, directory_lock
 from fmqspark.source import planning
+from fmqspark.source.files import Throttle, directory_lock
 from fmqspark.source.options import Request
 from fmqspark.source.planning import plan
 from fmqspark.source.splits import SplitReader

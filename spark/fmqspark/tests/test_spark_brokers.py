@@ -14,9 +14,9 @@ from fmqclient.dev.cluster import DevCluster
 from fmqclient.dev.plan import ClusterOptions
 from fmqcore.batch.header import BatchType
 from fmqcore.errors import InvalidArgument, Unavailable
-from fmqspark import brokers
 from fmqspark.archive.ledger import Unit, open_book
-from fmqspark.engines import LocalEngine
+from fmqspark.engines.engines import LocalEngine
+from fmqspark.source import brokers
 from fmqspark.tests.kit import journal, write
 from fmqspark.tests.test_brokers import COUNT, MASTER, SLAVE, Played, produced, same_end
 from fmqspark.tests.test_spark_source import rows

@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from fmqspark.engines import AGAIN
+from fmqspark.cli.errors import Terminated
+from fmqspark.engines.engines import AGAIN
 from fmqspark.tests.kit import write
-from fmqspark.told import Terminated
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -98,7 +98,7 @@ class _Hides:
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), Terminated()], ids=["INT", "TERM"])
 def test_an_interrupt_that_java_hides_is_one(interrupt: KeyboardInterrupt) -> None:
-    from fmqspark.spark.engine import SparkEngine
+    from fmqspark.engines.spark import SparkEngine
 
     session: Any = _Hides(interrupt)
     engine = SparkEngine(session, 1)
@@ -174,6 +174,6 @@ _SET = "Consider setting 'spark.python.worker.faulthandler.enabled' to 'true' fo
     ],
 )
 def test_what_spark_says_of_a_lost_task_in_short(text: str, short: str) -> None:
-    from fmqspark.spark.engine import of_task
+    from fmqspark.engines.spark import of_task
 
     assert of_task(text) == short

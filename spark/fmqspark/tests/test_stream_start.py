@@ -13,7 +13,7 @@ from fmqcore.errors import CorruptJournal, InvalidArgument
 from fmqcore.journal.checkpoint import encode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_name
 from fmqcore.tests.journal.writer import JournalWriter
-from fmqspark.files import Throttle
+from fmqspark.source.files import Throttle
 from fmqspark.source.options import understand
 from fmqspark.source.splits import SplitReader
 from fmqspark.source.stream_offsets import widened

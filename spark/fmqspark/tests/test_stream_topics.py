@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fmqcore.errors import InvalidArgument
-from fmqspark.files import Throttle
+from fmqspark.source.files import Throttle
 from fmqspark.source.options import understand
 from fmqspark.source.splits import SplitReader
 from fmqspark.tests.kit import write

@@ -10,7 +10,7 @@ from fmqcore.ids import Position
 from fmqcore.journal.segments import MIN_SEGMENT, index_name
 from fmqcore.scan.selection import Wanted
 from fmqcore.tests.journal.writer import JournalWriter
-from fmqspark.files import Throttle
+from fmqspark.source.files import Throttle
 from fmqspark.source.options import understand
 from fmqspark.source.planning import plan
 from fmqspark.source.splits import SplitReader

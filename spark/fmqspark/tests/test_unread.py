@@ -13,12 +13,12 @@ from fmqcore.consume.offsets.side_journal import NAME as SIDE_JOURNAL
 from fmqcore.ids import Position
 from fmqcore.journal.resume_file import RESUME, encode_resume
 from fmqcore.journal.segments import MIN_SEGMENT, index_name, segment_name
-from fmqspark.check import patchy
+from fmqspark.check import tolerant_reader as patchy
 from fmqspark.check.job import Options, Outcome, run_check
 from fmqspark.check.page import page
 from fmqspark.check.rows import Level
-from fmqspark.engines import LocalEngine
-from fmqspark.files import LOCK
+from fmqspark.engines.engines import LocalEngine
+from fmqspark.source.files import LOCK
 from fmqspark.tests.kit import alike, check, codes, flip, journal, lose, rows, write
 from fmqspark.tests.test_cli import run
 from fmqspark.tests.test_edges import resume

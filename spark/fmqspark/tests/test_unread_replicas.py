@@ -12,9 +12,9 @@ from fmqcore.ids import Position
 from fmqcore.journal.segments import CHECKPOINT, MIN_SEGMENT, index_name, segment_name
 from fmqspark.check.job import Outcome
 from fmqspark.check.rows import Level
-from fmqspark.engines import LocalEngine
-from fmqspark.files import Throttle, look, open_segment
-from fmqspark.rebuild import Done, rebuild
+from fmqspark.engines.engines import LocalEngine
+from fmqspark.rebuild.job import Done, rebuild
+from fmqspark.source.files import Throttle, look, open_segment
 from fmqspark.tests.kit import check, data_batch, flip, journal, write
 
 SECOND, NEWEST = segment_name(Position(MIN_SEGMENT)), segment_name(journal().last_base)

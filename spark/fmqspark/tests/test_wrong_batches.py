@@ -11,7 +11,7 @@ from fmqcore.batch.header import Attrs, BatchHeader, BatchType
 from fmqcore.ids import TopicId
 from fmqcore.tests.journal.writer import JournalWriter, sample
 from fmqspark.check.rows import Level
-from fmqspark.engines import open_engine
+from fmqspark.engines.engines import open_engine
 from fmqspark.tests.kit import alike, check, codes, flip, write
 
 

@@ -19,11 +19,7 @@ import typer
 from fmqcore.errors import InvalidArgument
 from fmqspark.check.job import INCOMPLETE, INCONSISTENT, Options, Outcome, run_check
 from fmqspark.check.rows import Level
-from fmqspark.engines import open_engine
-from fmqspark.places import each_once, no_data_directory
-from fmqspark.progress import progress
-from fmqspark.rebuild import Done, IndexResult, rebuild
-from fmqspark.told import (
+from fmqspark.cli.errors import (
     INTERRUPTED,
     USAGE,
     ends_in_order,
@@ -34,10 +30,14 @@ from fmqspark.told import (
     told,
     write,
 )
+from fmqspark.cli.progress import progress
+from fmqspark.engines.engines import open_engine
+from fmqspark.rebuild.job import Done, IndexResult, rebuild
+from fmqspark.source.places import each_once, no_data_directory
 
 if TYPE_CHECKING:
     from fmqspark.archive.job import Archived
-    from fmqspark.brokers import Members
+    from fmqspark.source.brokers import Members
 
 _UNITS: Final = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3}
 _SHOWN: Final = 50
@@ -263,7 +263,7 @@ def _members(
         raise InvalidArgument(
             "name data directories, or brokers (--connect fmq://...): one of both"
         )
-    from fmqspark.brokers import Members, brokers_of
+    from fmqspark.source.brokers import Members, brokers_of
 
     if connect:
         return brokers_of([connect], group or "", topics)

@@ -155,7 +155,7 @@ def open_engine(name: str, workers: int = 0, master: str = "") -> Iterator[Engin
 @contextmanager
 def _spark(workers: int, master: str) -> Iterator[Engine]:
     try:
-        from fmqspark.spark.engine import spark_engine
+        from fmqspark.engines.spark import spark_engine
     except ImportError as error:
         raise Unavailable(
             f"Spark is not installed ({error}): {install('spark')}, or use --engine pool"

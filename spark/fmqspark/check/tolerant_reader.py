@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from fmqport.directory import require_file
-from fmqspark.files import SegmentBytes, Throttle
+from fmqspark.source.files import SegmentBytes, Throttle
 
 _BLOCK: Final = 4096
 _MOST: Final = 64  # blocks: a disk may take seconds to say of each that it is lost

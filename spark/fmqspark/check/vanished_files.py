@@ -10,7 +10,7 @@ from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.findings import Code, error
 from fmqcore.journal.segments import CHECKPOINT, segment_name
 from fmqspark.check.rows import NO_FILE, Covered, SegmentResult, State, found_on
-from fmqspark.files import read_small
+from fmqspark.source.files import read_small
 
 _AWAY: Final = "the file was not there when it was to be read, and is now: run it again"
 _TAKEN: Final = "the file went while it was to be read, and the checkpoint knows of it"

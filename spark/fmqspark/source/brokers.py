@@ -30,7 +30,7 @@ from fmqport.rpc import GrpcTransport
 from fmqport.transport import Connection, TransportError
 from fmqproto.v1.client_pb2 import Error, RouteReply, RouteRequest
 from fmqproto.v1.segments_pb2 import SegmentRead, SegmentsReply, SegmentsRequest
-from fmqspark.files import Throttle
+from fmqspark.source.files import Throttle
 
 T = TypeVar("T")
 DIAL_S: Final = 5.0

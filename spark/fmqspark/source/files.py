@@ -19,7 +19,7 @@ from fmqcore.errors import DirectoryLocked, InvalidArgument, Malformed
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_base
 from fmqport.directory import LOCK, is_locked, read_small, see
-from fmqspark.places import each_once
+from fmqspark.source.places import each_once
 
 _WINDOW: Final = 1024 * 1024
 _FAR: Final = 4096  # a jump over more than this: only what is asked for is read

@@ -17,9 +17,9 @@ from fmqcore.journal.scan import Fault
 from fmqcore.journal.segments import Segment, segment_name
 from fmqcore.scan.headers import HeaderBlock, ScanRange, scan_headers
 from fmqcore.scan.payloads import damaged
-from fmqspark.brokers import is_broker
-from fmqspark.files import Throttle
 from fmqspark.source.access import open_bytes
+from fmqspark.source.brokers import is_broker
+from fmqspark.source.files import Throttle
 from fmqspark.source.replicas import Replica
 from fmqspark.source.snaps import names_told
 

@@ -23,7 +23,7 @@ from fmqspark.check.rows import (
     found_on,
     is_error,
 )
-from fmqspark.files import DataDirectory
+from fmqspark.source.files import DataDirectory
 
 _ANOTHER: Final = (
     "leave out the directory that was named by mistake; if none was, stop the broker that refuses "

@@ -13,7 +13,7 @@ from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.findings import Severity
 from fmqspark.check.compare import Replica
 from fmqspark.check.rows import DAMAGE, Covered, Found, State
-from fmqspark.files import DataDirectory
+from fmqspark.source.files import DataDirectory
 
 _TORN: Final = "torn write above the durable end: "
 _REMEDY: Final = (

@@ -18,9 +18,9 @@ from fmqcore.journal.index import SegmentIndex
 from fmqcore.scan.headers import HeaderScan, ScanRange
 from fmqcore.scan.selection import Range, places_in_headers, places_in_index
 from fmqspark.archive.ledger import Unit
-from fmqspark.files import Throttle
 from fmqspark.source.access import index_bytes, open_bytes
 from fmqspark.source.arrow import record_batch, stored
+from fmqspark.source.files import Throttle
 from fmqspark.source.splits import Split, SplitReader, Tally
 
 MOST: Final = 100

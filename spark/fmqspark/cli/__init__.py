@@ -1,0 +1,1 @@
+"""The jobs on the command line, progress on standard error, every failure in one line."""

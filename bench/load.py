@@ -10,7 +10,7 @@ import psutil
 
 import fmqclient
 from bench.cells import OUTSTANDING, Cell, Cpu, Run, run_of
-from fmqclient.producer import Producer
+from fmqclient.producer.producer import Producer
 
 _QUEUES = 8
 _WARM_UP_S = 0.5

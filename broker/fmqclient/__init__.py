@@ -12,12 +12,12 @@ guarantees, `settings.py` every setting. Every error on purpose is an `FmqError`
 """
 
 from fmqclient import sync
+from fmqclient.admin.infos import BrokerStatus, GroupInfo, QueueOffsets, ReplicaStatus, TopicInfo
 from fmqclient.client import Client, connect
-from fmqclient.consumer import Consumer
-from fmqclient.infos import BrokerStatus, GroupInfo, QueueOffsets, ReplicaStatus, TopicInfo
-from fmqclient.message import Message
-from fmqclient.producer import Producer
-from fmqclient.records import SendResult
+from fmqclient.consumer.consumer import Consumer
+from fmqclient.consumer.message import Message
+from fmqclient.producer.batches import SendResult
+from fmqclient.producer.producer import Producer
 from fmqcore.errors import (
     AlreadyExists,
     BadCrc,

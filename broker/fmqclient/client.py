@@ -12,16 +12,16 @@ from typing import TypeVar
 from weakref import WeakSet
 
 from fmqclient.address import DEFAULT_URL, parse_url
-from fmqclient.admin import Admin
+from fmqclient.admin.client import Admin
 from fmqclient.arguments import check_seconds, check_text
-from fmqclient.connections import Backoff, Connections
-from fmqclient.consumer import Consumer
+from fmqclient.consumer.consumer import Consumer
 from fmqclient.forgotten import MustBeClosed
-from fmqclient.loop_turns import LoopWatch
-from fmqclient.producer import Producer
-from fmqclient.routes import Routes
+from fmqclient.net.connections import Backoff, Connections
+from fmqclient.net.loop_turns import LoopWatch
+from fmqclient.net.routes import Routes
+from fmqclient.net.tasks import CANCELLED
+from fmqclient.producer.producer import Producer
 from fmqclient.settings import ConsumerSettings, ProducerSettings, Start
-from fmqclient.tasks import CANCELLED
 from fmqcore.batch.header import MAX_PAYLOAD, MAX_RECORDS
 from fmqcore.errors import Unavailable
 from fmqport.clock import Clock

@@ -21,8 +21,8 @@ from e2e.history.events import (
 )
 from e2e.traffic.ports import Door, Severable
 from e2e.traffic.values import record_of
-from fmqclient.consumer import Consumer
-from fmqclient.message import Message
+from fmqclient.consumer.consumer import Consumer
+from fmqclient.consumer.message import Message
 from fmqcore.errors import FmqError, StaleAssignment
 
 if TYPE_CHECKING:

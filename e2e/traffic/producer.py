@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from e2e.history.events import Failed, Place, Sent, Stored, Unsure
 from e2e.traffic.ports import Door
 from e2e.traffic.values import value_of
-from fmqclient.producer import Producer
-from fmqclient.records import SendResult
+from fmqclient.producer.batches import SendResult
+from fmqclient.producer.producer import Producer
 from fmqcore.errors import DeliveryUnknown, FmqError
 
 if TYPE_CHECKING:

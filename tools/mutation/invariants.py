@@ -196,7 +196,7 @@ BREAKS: Final[dict[str, tuple[str | Own, ...]]] = {
     "L8": ("a producer's sessions are strangers to each other",),
     "L9": (
         (
-            "fmqclient/turns.py",
+            "fmqclient/producer/buffer_waiters.py",
             "        if not self._waiting:\n            try:",
             "        if True:\n            try:",
         ),

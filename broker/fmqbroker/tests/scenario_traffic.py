@@ -7,10 +7,10 @@ from typing import Final
 
 import fmqclient
 from fmqbroker.tests.scenario_watch import READERS, TOPIC, Watch
+from fmqclient.consumer.message import Message
 from fmqclient.dev.cluster import DevCluster
 from fmqclient.dev.verdict import History, Place
-from fmqclient.message import Message
-from fmqclient.records import SendResult
+from fmqclient.producer.batches import SendResult
 from fmqcore.batch.columns import encode
 from fmqcore.batch.crc import crc32c
 from fmqcore.errors import DeliveryUnknown, ErrorCode, FmqError

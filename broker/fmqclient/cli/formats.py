@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from fmqclient.message import Message
+from fmqclient.consumer.message import Message
 from fmqcore.errors import InvalidArgument
 
 DEFAULT: Final = r"%v\n"

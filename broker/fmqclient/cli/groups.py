@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fmqclient.admin.infos import GroupInfo, QueueOffsets
 from fmqclient.cli.common import (
     BROKERS,
     Brokers,
@@ -19,7 +20,6 @@ from fmqclient.cli.common import (
     show,
     talk,
 )
-from fmqclient.infos import GroupInfo, QueueOffsets
 from fmqcore.errors import InvalidArgument, NotFound
 from fmqcore.names import require_name
 

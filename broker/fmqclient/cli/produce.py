@@ -25,7 +25,7 @@ from fmqclient.cli.common import (
 )
 from fmqclient.cli.inputs import STANDARD_INPUT, file_to_read, require_input
 from fmqclient.cli.lines import everything, lines
-from fmqclient.outbox import pinned_group
+from fmqclient.producer.accumulator import pinned_group
 from fmqclient.settings import LEVELS
 from fmqcore.errors import FmqError, InvalidArgument, NotFound
 from fmqcore.ids import GroupName

@@ -17,9 +17,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fmqclient.address import SCHEME
+from fmqclient.admin.infos import QueueOffsets
 from fmqclient.cli.common import client, counted, talk
 from fmqclient.cli.registry import Registry, changed
-from fmqclient.infos import QueueOffsets
 from fmqcore.errors import InvalidArgument, NotFound, Unavailable
 from fmqcore.ids import GroupName, Permission
 from fmqcore.zk.codec import Versioned
@@ -29,7 +29,7 @@ from fmqcore.zk.topic import TopicConfig
 from fmqcore.zk.topic_changes import closed, without
 
 if TYPE_CHECKING:
-    from fmqclient.admin import Admin
+    from fmqclient.admin.client import Admin
 
 _POLL_S: Final = 0.3
 _NAMED: Final = 5

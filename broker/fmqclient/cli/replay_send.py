@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from fmqclient.connections import Backoff, Connections, open_at_first
-from fmqclient.outbox import pinned_group
-from fmqclient.records import Flight, Pile, Record, record_bytes
-from fmqclient.routes import Routes
+from fmqclient.net.connections import Backoff, Connections, open_at_first
+from fmqclient.net.routes import Routes
+from fmqclient.producer.accumulator import pinned_group
+from fmqclient.producer.batches import Flight, Pile, Record, record_bytes
 from fmqclient.settings import LEVELS
 from fmqcore.batch.columns import encode_headers
 from fmqcore.batch.header import MAX_PAYLOAD

@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 
+from fmqclient.admin.infos import BrokerStatus
 from fmqclient.cli.common import (
     BROKERS,
     FAILED,
@@ -22,7 +23,6 @@ from fmqclient.cli.common import (
     show,
     talk,
 )
-from fmqclient.infos import BrokerStatus
 from fmqcore.ids import Permission
 
 

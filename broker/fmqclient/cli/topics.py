@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fmqclient.admin.infos import TopicInfo
 from fmqclient.cli.common import (
     BROKERS,
     Brokers,
@@ -15,7 +16,6 @@ from fmqclient.cli.common import (
     show,
     talk,
 )
-from fmqclient.infos import TopicInfo
 from fmqcore.errors import InvalidArgument
 from fmqcore.ids import MAX_QUEUES
 

@@ -13,11 +13,11 @@ from typing import Final
 
 import fmqclient
 from fmqclient.client import Client
-from fmqclient.consumer import Consumer
+from fmqclient.consumer.consumer import Consumer
+from fmqclient.consumer.message import Message
 from fmqclient.dev.flights import Flight, row_of
 from fmqclient.dev.verdict import History, Place
-from fmqclient.message import Message
-from fmqclient.records import SendResult
+from fmqclient.producer.batches import SendResult
 from fmqcore.errors import DeliveryUnknown, StaleAssignment
 
 WINDOW: Final = 4_000

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 import fmqclient
-from fmqclient.admin import Admin
+from fmqclient.admin.client import Admin
 from fmqclient.tests.double import ClusterDouble, cluster
 from fmqclient.tests.memory import MemoryTransport, SeededClock
 from fmqclient.tests.test_older_topics import run

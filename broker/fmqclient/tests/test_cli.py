@@ -10,9 +10,9 @@ import pytest
 from fmqclient.cli import common, main, produce
 from fmqclient.cli.common import moment
 from fmqclient.cli.formats import as_json, formatter
-from fmqclient.message import Acker, Chunk, Message
+from fmqclient.consumer.ack_tracker import Track
+from fmqclient.consumer.message import Acker, Chunk, Message
 from fmqclient.tests.journal_directory import write
-from fmqclient.track import Track
 from fmqcore.batch.columns import encode, encode_headers
 from fmqcore.batch.crc import crc32c
 from fmqcore.batch.header import BatchType, encode_header, padding

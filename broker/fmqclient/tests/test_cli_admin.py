@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from fmqclient.admin.infos import BrokerStatus, ReplicaStatus
 from fmqclient.cli import common, dev, groups, main, status, topics
 from fmqclient.dev.one_broker import BrokerStatus as DevStatus
 from fmqclient.dev.plan import BrokerPlan
-from fmqclient.infos import BrokerStatus, ReplicaStatus
 from fmqcore.errors import UnknownTopic
 from fmqcore.ids import BrokerId, GroupName, Permission
 

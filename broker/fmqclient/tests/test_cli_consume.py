@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from fmqclient.admin.infos import QueueOffsets
 from fmqclient.cli import common, consume, main
-from fmqclient.infos import QueueOffsets
 from fmqcore.errors import Unavailable
 
 

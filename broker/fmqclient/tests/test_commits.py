@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fmqclient.commits import TOKEN_EVERY_MS, Commits
-from fmqclient.track import Track
+from fmqclient.consumer.ack_tracker import Track
+from fmqclient.consumer.commits import TOKEN_EVERY_MS, Commits
 from fmqcore.errors import StaleAssignment, Unavailable
 
 E = 1

@@ -8,7 +8,7 @@ import pytest
 
 import fmqclient
 from fmqclient.cli.consume import _Printer
-from fmqclient.session import Session
+from fmqclient.consumer.session import Session
 from fmqclient.tests.double import ClusterDouble
 from fmqclient.tests.test_consumer import fill, one, take
 from fmqclient.tests.test_consumer_ends import Routes, consumer

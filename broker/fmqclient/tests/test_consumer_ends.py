@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 import fmqclient
-from fmqclient.consumer import Consumer
+from fmqclient.consumer.consumer import Consumer
 from fmqclient.settings import ConsumerSettings
 from fmqclient.tests.double import ClusterDouble, cluster, until
 from fmqclient.tests.test_consumer import fill, one, take

@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from fmqclient.consumer import Consumer
-from fmqclient.message import Message
-from fmqclient.session import Session
+from fmqclient.consumer.consumer import Consumer
+from fmqclient.consumer.message import Message
+from fmqclient.consumer.session import Session
 from fmqclient.settings import ConsumerSettings
 from fmqclient.tests.test_session_commit import Wire, _Routes, assigned
 from fmqclient.tests.test_session_replies import batch, piece

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fmqclient.lane import MAX_FLIGHTS, Lane
-from fmqclient.records import Flight, Pile
+from fmqclient.producer.batches import Flight, Pile
+from fmqclient.producer.queue_buffer import MAX_FLIGHTS, Lane
 from fmqcore.ids import GroupName, TopicId
 from fmqcore.journal.producers import KEPT_BATCHES
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 import fmqclient
-from fmqclient.connections import ask_whether_alive
-from fmqclient.loop_turns import TURN_EVERY, TURN_MS, LoopTurns, LoopWatch
+from fmqclient.net.connections import ask_whether_alive
+from fmqclient.net.loop_turns import TURN_EVERY, TURN_MS, LoopTurns, LoopWatch
 from fmqclient.tests.double import ClusterDouble, cluster
 from fmqclient.tests.test_consumer import fill
 from fmqport.system import SystemClock

@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 import fmqclient
-from fmqclient.admin import Admin
-from fmqclient.routes import STRANGE_MS
+from fmqclient.admin.client import Admin
+from fmqclient.net.routes import STRANGE_MS
 from fmqclient.tests.double import ClusterDouble
 from fmqclient.tests.memory import MemoryTransport
 from fmqclient.tests.test_stale_routes import client_of, played, run

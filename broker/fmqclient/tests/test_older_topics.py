@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import fmqclient
-from fmqclient.admin import Admin
+from fmqclient.admin.client import Admin
 from fmqclient.tests.double import cluster, until
 from fmqclient.tests.memory import MemoryTransport, SeededClock, VirtualLoop
 from fmqproto.v1 import admin_pb2, client_pb2

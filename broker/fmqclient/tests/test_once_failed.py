@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import fmqclient
-from fmqclient.records import Record, record_bytes
+from fmqclient.producer.batches import Record, record_bytes
 from fmqclient.tests.double import ClusterDouble, cluster, until
 from fmqclient.tests.memory import MemoryTransport, SeededClock
 from fmqclient.tests.test_older_topics import answers_with, run

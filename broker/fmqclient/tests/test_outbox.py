@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from fmqclient.lane import Lane
-from fmqclient.outbox import Outbox
-from fmqclient.records import Record, record_bytes
+from fmqclient.producer.accumulator import Outbox
+from fmqclient.producer.batches import Record, record_bytes
+from fmqclient.producer.queue_buffer import Lane
+from fmqclient.producer.topic_buffers import HOLD_MS, Topic
 from fmqclient.settings import ProducerSettings
-from fmqclient.topic import HOLD_MS, Topic
 from fmqcore.errors import (
     DeliveryUnknown,
     FmqError,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fmqclient
-from fmqclient.producer import Producer
+from fmqclient.producer.producer import Producer
 from fmqclient.tests.double import ClusterDouble, cluster, until
 from fmqcore.errors import ErrorCode
 from fmqcore.ids import Permission

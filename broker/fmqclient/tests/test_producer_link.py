@@ -132,7 +132,7 @@ async def test_sessions_are_numbered_and_then_begin_anew(
     acks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """L8: one producer id, until its numbers are used up."""
-    monkeypatch.setattr("fmqclient.link.MAX_PRODUCER_EPOCH", 1)
+    monkeypatch.setattr("fmqclient.producer.sender.MAX_PRODUCER_EPOCH", 1)
     async with cluster(1) as one, fmqclient.connect(one.url) as c, c.producer(acks=acks) as p:
         seen: list[tuple[int, int]] = []
         broker = one.brokers["g1-0"]
@@ -157,7 +157,7 @@ async def test_a_new_session_begins_before_sequences_run_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They have 32 bits on the wire: a producer that lives for long must not come to their end."""
-    monkeypatch.setattr("fmqclient.link._SEQUENCES", 3)
+    monkeypatch.setattr("fmqclient.producer.sender._SEQUENCES", 3)
     async with cluster(1) as one, fmqclient.connect(one.url) as c, c.producer() as p:
         for number in range(10):
             await p.send("orders", b"%d" % number, key=b"k")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import fmqclient
+from fmqclient.producer.buffer_waiters import Turns
 from fmqclient.tests.double import ClusterDouble, cluster, until
-from fmqclient.turns import Turns
 from fmqcore.errors import InvalidArgument, Overloaded, Unavailable
 
 

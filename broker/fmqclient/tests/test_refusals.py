@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from fmqclient.lane import Lane
-from fmqclient.records import Flight, Pile
-from fmqclient.refusals import Refusals, Verdict, verdict_of
-from fmqclient.routes import STRANGE_MS
+from fmqclient.net.routes import STRANGE_MS
+from fmqclient.producer.batches import Flight, Pile
+from fmqclient.producer.error_policy import Refusals, Verdict, verdict_of
+from fmqclient.producer.queue_buffer import Lane
 from fmqcore.errors import (
     ErrorCode,
     FmqError,

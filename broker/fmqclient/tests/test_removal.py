@@ -2,8 +2,8 @@
 
 import pytest
 
+from fmqclient.admin.infos import QueueOffsets
 from fmqclient.cli.removal import unread_of
-from fmqclient.infos import QueueOffsets
 from fmqcore.errors import Unavailable
 from fmqcore.ids import GroupName, TopicId
 from fmqcore.zk.topic import TopicConfig, TopicGroup

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from fmqclient.session import Session
+from fmqclient.consumer.session import Session
 from fmqclient.settings import ConsumerSettings
 from fmqcore.ids import GroupName
 from fmqcore.routing import RouteTable

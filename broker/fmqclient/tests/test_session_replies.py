@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from fmqclient.message import Chunk, Message
-from fmqclient.session import Session
+from fmqclient.consumer.message import Chunk, Message
+from fmqclient.consumer.session import Session
 from fmqclient.settings import ConsumerSettings
 from fmqclient.tests.test_session_commit import Wire, _Routes, assigned
 from fmqcore.batch.columns import encode

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import fmqclient
-from fmqclient.sync_ahead import Ahead
+from fmqclient.sync.prefetch import Ahead
 from fmqclient.tests.double import ClusterDouble
 from fmqclient.tests.double_parts import ConsumeDouble
 from fmqclient.tests.test_sync import double

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import fmqclient
-from fmqclient.sync_loop import LoopThread
+from fmqclient.sync.loop_thread import LoopThread
 from fmqclient.tests.double import ClusterDouble
 from fmqclient.tests.test_sync import _acked, double
 

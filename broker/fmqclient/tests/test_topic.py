@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from fmqclient.lane import Lane
-from fmqclient.records import Pile
-from fmqclient.topic import HOLD_MS, Topic
+from fmqclient.producer.batches import Pile
+from fmqclient.producer.queue_buffer import Lane
+from fmqclient.producer.topic_buffers import HOLD_MS, Topic
 from fmqcore.ids import GroupName, TopicId
 from fmqcore.zk.topic import TopicConfig, TopicGroup
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import fmqclient
+from fmqclient.admin.topic_changes import alter_request
 from fmqclient.cli import common, main, topics
 from fmqclient.dev.cluster import DevCluster
 from fmqclient.dev.plan import ClusterOptions
-from fmqclient.topic_changes import alter_request
 from fmqcore.errors import InvalidArgument, NotFound, UnknownTopic
 from fmqcore.ids import TopicId
 from fmqcore.policy import AckPolicy, HowMany

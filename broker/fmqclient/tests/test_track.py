@@ -2,7 +2,7 @@
 
 import pytest
 
-from fmqclient.track import Track
+from fmqclient.consumer.ack_tracker import Track
 from fmqcore.batch.offset_entry import next_version
 from fmqcore.ids import Epoch
 

@@ -37,7 +37,7 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
         "a consumer's acks are forgotten with its session",
         "what the program has done, and the lost reader had not stored, is shown to it again",
         (
-            "fmqclient/track.py",
+            "fmqclient/consumer/ack_tracker.py",
             '        """Nobody listens; what is done stays known."""\n',
             "        self.done = RangeSet()\n",
         ),
@@ -47,7 +47,7 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
         "a token counts for acks that were not said",
         "the new reader has stored nothing of a queue that it has not given to this consumer yet",
         (
-            "fmqclient/track.py",
+            "fmqclient/consumer/ack_tracker.py",
             "RangeSet(self.done) if self.held or self.revoked else None",
             "RangeSet(self.done)",
         ),
@@ -60,7 +60,7 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
         "where a queue begins counts as stored",
         "a takeover loses the broker's memory: what was acked comes again, and commit() lied",
         (
-            "fmqclient/track.py",
+            "fmqclient/consumer/ack_tracker.py",
             "        self._keep()\n"
             "        self.held, self.revoked, self.lost_acks = True, False, False\n",
             "        self._keep()\n        self.done = RangeSet()\n"
@@ -75,7 +75,7 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
         "a seek that comes back is a new one",
         "what a member has acked after it comes again, and commit() lied",
         (
-            "fmqclient/track.py",
+            "fmqclient/consumer/ack_tracker.py",
             "            back = version_epoch(sought) < self._read_epoch",
             "            back = False",
         ),
@@ -87,7 +87,11 @@ CONSUMING: Final[tuple[Mutant, ...]] = (
     mutant(
         "an ack does not name its epoch",
         "it counts for whatever message has that offset now",
-        ("fmqclient/message.py", "        self.epoch = header.epoch\n", "        self.epoch = 0\n"),
+        (
+            "fmqclient/consumer/message.py",
+            "        self.epoch = header.epoch\n",
+            "        self.epoch = 0\n",
+        ),
         tests=(
             "broker/fmqclient/tests/test_copies.py::test_an_ack_names_the_epoch_of_the_batch_that_it_is_of",
         ),

@@ -5,14 +5,14 @@ from typing import Final
 from fmqsim.mutants.mutant import Mutant, mutant
 from fmqsim.scenario.scene import Focus
 
-TOPIC: Final = "fmqclient/topic.py"
+TOPIC: Final = "fmqclient/producer/topic_buffers.py"
 
 SENDING: Final[tuple[Mutant, ...]] = (
     mutant(
         "a one-way batch that was given up is answered",
         "its stream took it when nobody waited any more, and the producer ends",
         (
-            "fmqclient/link.py",
+            "fmqclient/producer/sender.py",
             "            if flight not in lane.flights:\n"
             "                continue  # given up while the stream took nothing\n",
             "",
@@ -52,7 +52,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "a producer's sessions are strangers to each other",
         "what was given up comes over its old connection, and is stored after what is newer",
         (
-            "fmqclient/link.py",
+            "fmqclient/producer/sender.py",
             "        if self._producer_id and self._producer_epoch < MAX_PRODUCER_EPOCH:\n",
             "        if self._producer_id < 0:\n",
         ),
@@ -91,7 +91,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "a topic that is back has its sequences from before",
         "its lanes count anew in the same session: what is new is taken for a retry, and is lost",
         (
-            "fmqclient/outbox.py",
+            "fmqclient/producer/accumulator.py",
             "                self.links[lane.group].renew()\n",
             "                pass\n",
         ),
@@ -104,7 +104,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "what is under way of a topic that is gone is forgotten",
         "its stream ends, and whoever waits for it waits for ever",
         (
-            "fmqclient/outbox.py",
+            "fmqclient/producer/accumulator.py",
             "            self._gone.append((topic, error))\n",
             "            pass\n",
         ),
@@ -129,7 +129,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "a one-way producer has one session for all its life",
         "what its lost connection holds still is stored after what is newer",
         (
-            "fmqclient/link.py",
+            "fmqclient/producer/sender.py",
             "            self._renew = True  # what is on its way must not come later\n",
             "",
         ),
@@ -142,7 +142,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "a late ack of what was given up counts",
         "its producer ends, though something else is under way on that stream",
         (
-            "fmqclient/link.py",
+            "fmqclient/producer/sender.py",
             "                if flight not in lane.flights:\n"
             "                    continue  # given up meanwhile\n",
             "",
@@ -178,7 +178,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "more leaves beside an unknown outcome",
         "the client sends what follows while it does not know of what went before: order is lost",
         (
-            "fmqclient/lane.py",
+            "fmqclient/producer/queue_buffer.py",
             "            and not any(f.unknown for f in flights)\n",
             "",
         ),
@@ -191,7 +191,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "what was refused goes last",
         "the client lets later records of a key pass the one that it must send again",
         (
-            "fmqclient/lane.py",
+            "fmqclient/producer/queue_buffer.py",
             "        self.piles.extendleft(reversed(turned_back))\n",
             "        self.piles.extend(turned_back)\n",
         ),
@@ -200,7 +200,11 @@ SENDING: Final[tuple[Mutant, ...]] = (
     mutant(
         "who finds room passes those who wait for it",
         "a full window, and records of one key are stored in another order than they were sent",
-        ("fmqclient/turns.py", "        if not self._waiting:\n", "        if True:\n"),
+        (
+            "fmqclient/producer/buffer_waiters.py",
+            "        if not self._waiting:\n",
+            "        if True:\n",
+        ),
         tests=(
             "broker/fmqclient/tests/test_producer_room.py::test_a_large_record_is_not_passed_by_small_ones_of_its_key",
         ),
@@ -209,7 +213,11 @@ SENDING: Final[tuple[Mutant, ...]] = (
     mutant(
         "many flights before the first is accepted",
         "an unknown producer may begin anywhere: a lost first batch leaves a hole that nobody sees",
-        ("fmqclient/lane.py", "            self.proven\n            and not", "            not"),
+        (
+            "fmqclient/producer/queue_buffer.py",
+            "            self.proven\n            and not",
+            "            not",
+        ),
         tests=(
             "broker/fmqclient/tests/test_lane.py::test_until_one_was_accepted_there_is_one_flight",
         ),
@@ -219,7 +227,7 @@ SENDING: Final[tuple[Mutant, ...]] = (
         "a lane goes on after an abandoned flight",
         "nobody knows whether it is stored, and what follows takes its sequence",
         (
-            "fmqclient/lane.py",
+            "fmqclient/producer/queue_buffer.py",
             "        self._over(flight)\n        self.poisoned = True\n",
             "        self._over(flight)\n",
         ),

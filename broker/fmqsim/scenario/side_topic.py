@@ -22,9 +22,9 @@ from e2e.history.events import Fault, FaultKind, Place, Sent, Step, Stored
 from e2e.traffic.ports import Door
 from e2e.traffic.values import record_of, value_of
 from fmqclient.client import Client
-from fmqclient.message import Message
-from fmqclient.producer import Producer
-from fmqclient.records import SendResult
+from fmqclient.consumer.message import Message
+from fmqclient.producer.batches import SendResult
+from fmqclient.producer.producer import Producer
 from fmqcore.errors import AlreadyExists, DeliveryUnknown, FmqError, NotFound
 from fmqcore.policy import Flush, HowMany, SlaveCounts
 from fmqcore.zk import layout as paths

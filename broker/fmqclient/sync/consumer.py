@@ -1,4 +1,4 @@
-"""The consumer for programs without asyncio (`sync.py`): what is fetched ahead, and acks that wait.
+"""The consumer for programs without asyncio: what is fetched ahead, and acks that wait.
 
 One hop between the threads costs as much as many messages, so a `for` fetches many at once.
 """
@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fmqclient.arguments import as_places, check_fetch
-from fmqclient.consumer import CONSUMER_CLOSED
-from fmqclient.consumer import Consumer as AsyncConsumer
-from fmqclient.message import Message as AsyncMessage
-from fmqclient.message import give_back, hand_over
-from fmqclient.session import Session
+from fmqclient.consumer.ack_tracker import Track
+from fmqclient.consumer.consumer import CONSUMER_CLOSED
+from fmqclient.consumer.consumer import Consumer as AsyncConsumer
+from fmqclient.consumer.message import Message as AsyncMessage
+from fmqclient.consumer.message import give_back, hand_over
+from fmqclient.consumer.session import Session
 from fmqclient.settings import Start
-from fmqclient.sync_ahead import Ahead
-from fmqclient.sync_loop import LoopThread
-from fmqclient.sync_part import Part
-from fmqclient.track import Track
+from fmqclient.sync.base import Part
+from fmqclient.sync.loop_thread import LoopThread
+from fmqclient.sync.prefetch import Ahead
 from fmqcore.errors import Unavailable
 from fmqcore.routing import Place
 
@@ -166,7 +166,7 @@ class Consumer(Part):
 
     @property
     def skipped(self) -> dict[Place, int]:
-        """See `fmqclient.consumer.Consumer`."""
+        """See `fmqclient.consumer.consumer.Consumer`."""
         return self._consumer.skipped
 
     async def _end(self) -> None:

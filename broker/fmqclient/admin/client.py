@@ -7,13 +7,20 @@ the reads of each group, so those questions go to one broker per group and are m
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from fmqclient.admin.infos import (
+    BrokerStatus,
+    GroupInfo,
+    QueueOffsets,
+    TopicInfo,
+    offsets_of,
+    status_of,
+)
+from fmqclient.admin.topic_changes import alter_request
 from fmqclient.arguments import as_places, check_text
-from fmqclient.connections import Backoff, Connections
-from fmqclient.infos import BrokerStatus, GroupInfo, QueueOffsets, TopicInfo, offsets_of, status_of
-from fmqclient.outbox import pinned_group
-from fmqclient.routes import STRANGE_MS, Routes, topic_of
+from fmqclient.net.connections import Backoff, Connections
+from fmqclient.net.routes import STRANGE_MS, Routes, topic_of
+from fmqclient.producer.accumulator import pinned_group
 from fmqclient.settings import Start, start_at
-from fmqclient.topic_changes import alter_request
 from fmqcore.errors import (
     AlreadyExists,
     FmqError,

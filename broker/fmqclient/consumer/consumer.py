@@ -2,7 +2,8 @@
 they deliver is merged into one stream of messages, in order within each queue.
 
 At least once: a message is delivered again if it was not acked before its session was lost, its
-ack timed out, or it was nacked. What was acked is remembered through a failover (`track.py`).
+ack timed out, or it was nacked. What was acked is remembered through a failover
+(`consumer/ack_tracker.py`).
 """
 
 import asyncio
@@ -11,19 +12,19 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final
 
-from fmqclient.admin import Admin
+from fmqclient.admin.client import Admin
 from fmqclient.arguments import as_places, check_fetch, check_seconds
-from fmqclient.commits import Committing, all_leave
-from fmqclient.connections import Connections
+from fmqclient.consumer.ack_tracker import Track
+from fmqclient.consumer.commits import Committing, all_leave
+from fmqclient.consumer.delivery_buffer import Handout
+from fmqclient.consumer.message import Chunk, Message
+from fmqclient.consumer.session import Session
 from fmqclient.forgotten import MustBeClosed
-from fmqclient.handout import Handout
-from fmqclient.loop_turns import LoopTurns, LoopWatch
-from fmqclient.message import Chunk, Message
-from fmqclient.routes import Routes
-from fmqclient.session import Session
+from fmqclient.net.connections import Connections
+from fmqclient.net.loop_turns import LoopTurns, LoopWatch
+from fmqclient.net.routes import Routes
+from fmqclient.net.tasks import CANCELLED
 from fmqclient.settings import ConsumerSettings, Start
-from fmqclient.tasks import CANCELLED
-from fmqclient.track import Track
 from fmqcore.errors import FmqError, InvalidArgument, Unavailable
 from fmqcore.ids import GroupName
 from fmqcore.routing import Place
@@ -199,7 +200,7 @@ class Consumer(MustBeClosed):
             self._beginning = replace(self._settings, start="earliest")
 
     def hands_over_later(self) -> None:
-        """What is fetched is not the program's yet: `hand_over` reports it (`sync_consumer.py`)."""
+        """What is fetched is not the program's yet: `hand_over` reports it (`sync/consumer.py`)."""
         self._handout.reports = False
 
     # ---- taking
@@ -308,7 +309,9 @@ class Consumer(MustBeClosed):
         """The (group, queue) pairs that are ours now."""
         return [
             (session.group, track.queue)
-            for session in list(self._sessions.values())  # as below: `sync.py` asks in its thread
+            for session in list(
+                self._sessions.values()
+            )  # as below: `sync/client.py` asks in its thread
             for track in list(session.tracks.values())
             if track.held
         ]

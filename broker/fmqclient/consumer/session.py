@@ -13,14 +13,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from fmqclient.connections import Backoff, Connections, ask_whether_alive, open_at_first
-from fmqclient.loop_turns import LoopTurns, LoopWatch
-from fmqclient.message import Chunk, nack_of, warn_of_skipped
-from fmqclient.routes import STRANGE_MS, Routes
-from fmqclient.session_speaker import BUSY_LINGER_MS, Speaker
+from fmqclient.consumer.ack_tracker import Track
+from fmqclient.consumer.message import Chunk, nack_of, warn_of_skipped
+from fmqclient.consumer.session_requests import BUSY_LINGER_MS, Speaker
+from fmqclient.net.connections import Backoff, Connections, ask_whether_alive, open_at_first
+from fmqclient.net.loop_turns import LoopTurns, LoopWatch
+from fmqclient.net.routes import STRANGE_MS, Routes
+from fmqclient.net.tasks import until_one_fails
 from fmqclient.settings import ConsumerSettings
-from fmqclient.tasks import until_one_fails
-from fmqclient.track import Track
 from fmqcore.errors import (
     FmqError,
     InvalidArgument,

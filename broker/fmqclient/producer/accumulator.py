@@ -3,18 +3,18 @@
 A record goes to a lane (group, topic, queue) when it is handed in: by its key's hash, else in
 turn, among the groups that are *usable*: their link is up, or has not been tried yet. When a link
 goes down, what was certainly not stored moves to the groups that are left; what may have been
-stored stays (the rules are in `lane.py` and `topic.py`). While no group is usable, records wait
-where they would go. `link.py` carries it all out.
+stored stays (the rules are in `producer/queue_buffer.py` and `producer/topic_buffers.py`). While no
+group is usable, records wait where they would go. `producer/sender.py` carries it all out.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from fmqclient.lane import Lane
-from fmqclient.records import Flight, Pile, Record, record_bytes, reject
+from fmqclient.producer.batches import Flight, Pile, Record, record_bytes, reject
+from fmqclient.producer.queue_buffer import Lane
+from fmqclient.producer.topic_buffers import Topic
 from fmqclient.settings import ProducerSettings
-from fmqclient.topic import Topic
 from fmqcore.batch.header import MAX_PAYLOAD, MAX_RECORDS
 from fmqcore.errors import (
     DeliveryUnknown,

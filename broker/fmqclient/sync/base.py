@@ -1,12 +1,12 @@
-"""What a blocking producer and a blocking consumer have in common (`sync.py`)."""
+"""What a blocking producer and a blocking consumer have in common (`sync/client.py`)."""
 
 import asyncio
 from types import TracebackType
 from typing import Self
 
-from fmqclient.consumer import Consumer as AsyncConsumer
-from fmqclient.producer import Producer as AsyncProducer
-from fmqclient.sync_loop import LoopThread
+from fmqclient.consumer.consumer import Consumer as AsyncConsumer
+from fmqclient.producer.producer import Producer as AsyncProducer
+from fmqclient.sync.loop_thread import LoopThread
 from fmqcore.errors import Unavailable
 
 

@@ -1,14 +1,14 @@
-"""The admin for programs without asyncio (`sync.py`)."""
+"""The admin for programs without asyncio (`sync/client.py`)."""
 
 import asyncio
 from typing import Any
 
-from fmqclient.admin import Admin as AsyncAdmin
-from fmqclient.sync_loop import LoopThread
+from fmqclient.admin.client import Admin as AsyncAdmin
+from fmqclient.sync.loop_thread import LoopThread
 
 
 class Admin:
-    """See `fmqclient.admin.Admin`: every method of it, waiting."""
+    """See `fmqclient.admin.client.Admin`: every method of it, waiting."""
 
     def __init__(self, loop: LoopThread, admin: AsyncAdmin) -> None:
         self._loop = loop

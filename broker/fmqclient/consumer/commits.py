@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Final, Protocol, TypeVar
 
-from fmqclient.track import Track, lost_acks
+from fmqclient.consumer.ack_tracker import Track, lost_acks
 from fmqcore.errors import FmqError, StaleAssignment, Unavailable
 from fmqport.clock import Clock
 

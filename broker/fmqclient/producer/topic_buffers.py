@@ -12,8 +12,8 @@ placed anew, in the order in which it was handed in. A flight that is unknown, o
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from fmqclient.lane import Lane
-from fmqclient.records import Flight, Pile, Record
+from fmqclient.producer.batches import Flight, Pile, Record
+from fmqclient.producer.queue_buffer import Lane
 from fmqcore.ids import GroupName
 from fmqcore.routing import Place, Rotation, pick_by_key
 from fmqcore.zk.topic import TopicConfig

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Self
 from fmqclient import client as asynchronous
 from fmqclient.address import DEFAULT_URL
 from fmqclient.arguments import Headers, as_they_are
-from fmqclient.producer import Producer as AsyncProducer
-from fmqclient.records import SendResult
-from fmqclient.sync_admin import Admin
-from fmqclient.sync_consumer import Consumer, Message
-from fmqclient.sync_loop import LoopThread
-from fmqclient.sync_part import Part
+from fmqclient.producer.batches import SendResult
+from fmqclient.producer.producer import Producer as AsyncProducer
+from fmqclient.sync.admin import Admin
+from fmqclient.sync.base import Part
+from fmqclient.sync.consumer import Consumer, Message
+from fmqclient.sync.loop_thread import LoopThread
 from fmqcore.errors import Unavailable
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, assert_never
 
-from fmqclient.lane import Lane
-from fmqclient.outbox import Outbox
-from fmqclient.records import Flight
-from fmqclient.routes import STRANGE_MS
+from fmqclient.net.routes import STRANGE_MS
+from fmqclient.producer.accumulator import Outbox
+from fmqclient.producer.batches import Flight
+from fmqclient.producer.queue_buffer import Lane
 from fmqcore.errors import DeliveryUnknown, ErrorCode, FmqError
 from fmqport.clock import Clock
 

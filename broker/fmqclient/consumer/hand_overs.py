@@ -4,7 +4,7 @@ The broker counts what the program got (`delivery_count`), and delivers no more 
 messages that it did not get. No I/O.
 """
 
-from fmqclient.message import Chunk
+from fmqclient.consumer.message import Chunk
 from fmqproto.v1 import client_pb2
 
 

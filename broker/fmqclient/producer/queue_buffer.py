@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from fmqclient.records import Flight, Pile, Record, record_bytes
+from fmqclient.producer.batches import Flight, Pile, Record, record_bytes
 from fmqcore.ids import GroupName, TopicId
 
 MAX_FLIGHTS: Final = 5
@@ -33,7 +33,7 @@ MAX_FLIGHTS: Final = 5
 class Held(Protocol):
     """What a lane needs of its topic."""
 
-    held: bool  # nothing new is sent for a moment (`topic.py`)
+    held: bool  # nothing new is sent for a moment (`producer/topic_buffers.py`)
 
 
 class Lane:

@@ -3,8 +3,8 @@
 from collections import deque
 from collections.abc import Iterable
 
-from fmqclient.message import Acker, Chunk, Message
-from fmqclient.track import Track
+from fmqclient.consumer.ack_tracker import Track
+from fmqclient.consumer.message import Acker, Chunk, Message
 from fmqcore.consume.ranges import Range, RangeSet
 from fmqcore.ids import Offset
 

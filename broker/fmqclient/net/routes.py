@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from fmqclient.connections import Connections
+from fmqclient.net.connections import Connections
 from fmqcore.errors import Unavailable, UnknownTopic
 from fmqcore.ids import BrokerId, Epoch, GroupName, Permission, TopicId
 from fmqcore.routing import BrokerRoute, GroupRoute, RouteTable, merge

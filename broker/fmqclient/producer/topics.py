@@ -3,10 +3,10 @@
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from fmqclient.outbox import Outbox
-from fmqclient.routes import Routes
+from fmqclient.net.routes import Routes
+from fmqclient.producer.accumulator import Outbox
+from fmqclient.producer.topic_buffers import Topic
 from fmqclient.settings import ProducerSettings
-from fmqclient.topic import Topic
 from fmqcore.errors import FmqError, Unavailable, UnknownTopic
 from fmqcore.zk.topic import TopicConfig
 from fmqport.clock import Clock

@@ -1,5 +1,7 @@
-"""The producer: what a program calls. Where records go is `outbox.py`'s, how they get there
-`link.py`'s, and the rules of order and of trying again are written in `lane.py`.
+"""The producer: what a program calls.
+
+Where records go is `producer/accumulator.py`'s, how they get there `producer/sender.py`'s;
+`producer/queue_buffer.py` has the rules of order and of retries.
 
     send_nowait → lane of its key → (the loop turns) → one message per group → acks → futures
 
@@ -23,18 +25,18 @@ from fmqclient.arguments import (
     check_all,
     check_place,
 )
-from fmqclient.connections import Connections
 from fmqclient.forgotten import MustBeClosed
-from fmqclient.link import Link
-from fmqclient.loop_turns import LoopWatch
-from fmqclient.outbox import Outbox
-from fmqclient.producer_topics import KnownTopics
-from fmqclient.records import RECORD_OVERHEAD, Record, SendResult
-from fmqclient.routes import Routes
+from fmqclient.net.connections import Connections
+from fmqclient.net.loop_turns import LoopWatch
+from fmqclient.net.routes import Routes
+from fmqclient.net.tasks import CANCELLED, all_done
+from fmqclient.producer.accumulator import Outbox
+from fmqclient.producer.batches import RECORD_OVERHEAD, Record, SendResult
+from fmqclient.producer.buffer_waiters import Turns
+from fmqclient.producer.sender import Link
+from fmqclient.producer.topic_buffers import Topic
+from fmqclient.producer.topics import KnownTopics
 from fmqclient.settings import ProducerSettings
-from fmqclient.tasks import CANCELLED, all_done
-from fmqclient.topic import Topic
-from fmqclient.turns import Turns
 from fmqcore.batch.header import MAX_PAYLOAD
 from fmqcore.errors import (
     InvalidArgument,
@@ -328,7 +330,9 @@ class Producer(MustBeClosed):
         """Per group: "" while it takes messages, else why it does not."""
         return {
             str(group): self._closed or ("" if link.usable else str(link.why or link.error or ""))
-            for group, link in list(self._links.items())  # another thread may ask (`sync.py`)
+            for group, link in list(
+                self._links.items()
+            )  # another thread may ask (`sync/client.py`)
         }
 
     # ---- inside

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from fmqclient.commits import Commits
-from fmqclient.hand_overs import HandOvers
-from fmqclient.loop_turns import LoopTurns
-from fmqclient.message import Acker, Chunk, acks_of, control_of, nack_of
+from fmqclient.consumer.ack_tracker import Track
+from fmqclient.consumer.commits import Commits
+from fmqclient.consumer.hand_overs import HandOvers
+from fmqclient.consumer.message import Acker, Chunk, acks_of, control_of, nack_of
+from fmqclient.net.loop_turns import LoopTurns
 from fmqclient.settings import ConsumerSettings
-from fmqclient.track import Track
 from fmqport.clock import Clock
 from fmqproto.v1 import client_pb2
 

@@ -5,8 +5,8 @@ from array import array
 from collections.abc import Iterable
 from copy import copy
 
-from fmqclient.loop_turns import LoopTurns
-from fmqclient.track import Track
+from fmqclient.consumer.ack_tracker import Track
+from fmqclient.net.loop_turns import LoopTurns
 from fmqcore.batch.columns import BadColumns, decode, decode_headers
 from fmqcore.batch.header import HEADER_LEN, BadBatch, BatchType, check_payload, parse_header
 from fmqcore.consume.ranges import Range

@@ -7,7 +7,7 @@
 Everything that is pending when the sender wakes travels in one message: a pile per lane becomes a
 batch, and at most `pipeline` messages are unanswered at a time, so that while they are, the next
 one fills. Order of effects: a batch is given its sequence and is remembered as a flight, then sent;
-only an ack, a refusal or its deadline ends it (`lane.py` has the rules).
+only an ack, a refusal or its deadline ends it (`producer/queue_buffer.py` has the rules).
 """
 
 import asyncio
@@ -15,15 +15,15 @@ from collections import deque
 from contextlib import suppress
 from typing import Final
 
-from fmqclient.connections import Backoff, Connections, ask_whether_alive, open_at_first
-from fmqclient.lane import Lane
-from fmqclient.loop_turns import LoopWatch
-from fmqclient.outbox import Outbox
-from fmqclient.records import Flight, resolve, resolve_unanswered
-from fmqclient.refusals import Refusals
-from fmqclient.routes import Routes
+from fmqclient.net.connections import Backoff, Connections, ask_whether_alive, open_at_first
+from fmqclient.net.loop_turns import LoopWatch
+from fmqclient.net.routes import Routes
+from fmqclient.net.tasks import until_one_fails
+from fmqclient.producer.accumulator import Outbox
+from fmqclient.producer.batches import Flight, resolve, resolve_unanswered
+from fmqclient.producer.error_policy import Refusals
+from fmqclient.producer.queue_buffer import Lane
 from fmqclient.settings import ProducerSettings
-from fmqclient.tasks import until_one_fails
 from fmqcore.batch.header import MAX_PRODUCER_EPOCH
 from fmqcore.errors import FmqError, Unavailable, error_of
 from fmqcore.ids import Epoch, GroupName, Permission

@@ -10,7 +10,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from fmqclient.loop_turns import LoopWatch
+from fmqclient.net.loop_turns import LoopWatch
 from fmqcore.errors import NoPermission, error_of
 from fmqcore.routing import BrokerRoute
 from fmqport.clock import Clock

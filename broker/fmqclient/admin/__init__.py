@@ -1,0 +1,1 @@
+"""Administration: topics, consumer groups, brokers' status, as typed values."""

@@ -20,8 +20,8 @@ from rich.table import Table
 from bench import raw
 from bench.cells import POLICIES, Cell, all_cells, chosen, median_cpu, median_run, row
 from bench.load import Load
-from fmqclient.dev.cluster import DevCluster
-from fmqclient.dev.plan import ClusterOptions
+from fmqdev.cluster import DevCluster
+from fmqdev.cluster_plan import ClusterOptions
 
 _COLUMNS = {
     "flush": "flush",

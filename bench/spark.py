@@ -27,10 +27,10 @@ import psutil
 import typer
 
 from bench.journal import SEGMENT, JournalFile
-from fmqclient.dev.flights import ALL, flights
 from fmqcore.batch.columns import encode
 from fmqcore.batch.header import batch_len
 from fmqcore.scan.selection import Wanted
+from fmqdev.demo.flights import ALL, flights
 from fmqspark.check.rows import Level
 from fmqspark.engines.engines import Engine, open_engine
 from fmqspark.source.files import Throttle

@@ -25,7 +25,14 @@ from fmqoperator.api.settings import BrokerTuning
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "settings.md"
-SOURCES: Final = ("broker/fmqclient", "broker/fmqbroker", "operator/fmqoperator", "spark")
+SOURCES: Final = (
+    "broker/fmqclient",
+    "broker/fmqcli",
+    "broker/fmqdev",
+    "broker/fmqbroker",
+    "operator/fmqoperator",
+    "spark",
+)
 
 UNITS: Final = (
     ("_bytes_per_s", "bytes/s"),

@@ -3,6 +3,6 @@
 Importing it adds to `fmqspark.cli.main.app` the one job that sends messages.
 """
 
-from fmqclient.cli.job import app
+from fmqcli.commands.job import app
 
 __all__ = ["app"]

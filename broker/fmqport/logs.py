@@ -1,6 +1,6 @@
 """What a server process says of itself: one line an event, on standard error, for collectors.
 
-Not the command line's talk (`fmqclient.cli.common`). Leaves nothing on disk.
+Not the command line's talk (`fmqcli.common`). Leaves nothing on disk.
 """
 
 import sys

@@ -22,8 +22,8 @@ from e2e.checks.verdict import Limits, Verdict, judge
 from e2e.history.events import Down, Ending, Event, State
 from e2e.history.history import History, to_line
 from e2e.history.journals import Journal, load_directory
-from fmqclient.dev.plan import ClusterOptions
 from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqdev.cluster_plan import ClusterOptions
 
 FSYNC_AND_SYNC: Final = AckPolicy(Flush.FSYNC, counts=SlaveCounts.DURABLE, how_many=HowMany.ONE)
 SETTINGS: Final[Mapping[str, str | int]] = {"segment_bytes": 1 << 20}

@@ -1,6 +1,6 @@
 """The cluster that is hurt: brokers on machines and disks of their own, over an ensemble.
 
-What it adds to `fmqclient.dev.cluster`: where each broker runs, what it lies on, and words for who
+What it adds to `fmqdev.cluster`: where each broker runs, what it lies on, and words for who
 plays which part at the moment.
 """
 
@@ -12,10 +12,10 @@ from pathlib import Path
 from e2e.chaos.disks import Disk
 from e2e.chaos.ensemble import Ensemble
 from e2e.chaos.machines import Loopback, Network
-from fmqclient.dev.cluster import DevCluster
-from fmqclient.dev.plan import ClusterOptions
 from fmqcore.ids import BrokerId, GroupName
 from fmqcore.zk import layout as paths
+from fmqdev.cluster import DevCluster
+from fmqdev.cluster_plan import ClusterOptions
 
 
 class ChaosCluster(DevCluster):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from e2e.chaos.machines import Network
-from fmqclient.dev.processes import Child
+from fmqdev.processes import Child
 from fmqport.free_ports import free_ports
 from fmqport.zk.embedded import EmbeddedZooKeeper, Peers, ZooKeeperFailed
 

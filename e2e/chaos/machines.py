@@ -3,7 +3,7 @@
 As root each part has a network namespace of its own, joined to this process's by a pair of virtual
 cables; this process forwards between them and its packet filter (nft) is where links are cut. All
 of it hangs on processes that die with this one, so nothing is left behind, not even by SIGKILL.
-Else every part runs on the loopback address and only the links of `fmqclient.dev.proxy` are cut.
+Else every part runs on the loopback address and only the links of `fmqdev.proxy` are cut.
 """
 
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from e2e.chaos.tools import ToolFailed, run
-from fmqclient.dev.proxy import ANYBODY, Link, Proxies
+from fmqdev.proxy import ANYBODY, Link, Proxies
 from fmqport.spawn import spawn
 
 CLIENTS: Final = "clients"

@@ -21,8 +21,8 @@ from e2e.chaos.verify import verify_all
 from e2e.chaos.watch import now_ms
 from e2e.history.events import Phase, PhaseName
 from e2e.traffic.ports import Door
-from fmqclient.dev.verdict import CLUSTER, outages
 from fmqcore.errors import FmqError
+from fmqdev.demo.verdict import CLUSTER, outages
 from fmqport.rpc import GrpcTransport
 
 _WARM: Final = 100

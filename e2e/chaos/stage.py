@@ -18,10 +18,10 @@ from e2e.chaos.machines import Network
 from e2e.chaos.watch import Watch, now_ms
 from e2e.history.events import Down, Ending, Fault, FaultKind, Step
 from e2e.history.history import History
-from fmqclient.dev.one_broker import tail
 from fmqcore.errors import FmqError
 from fmqcore.ids import Permission
 from fmqcore.zk.group_state import GroupState, Mode
+from fmqdev.broker_process import tail
 from fmqport.coordination import ConnectionLost
 
 BOUND_S: Final = 60.0

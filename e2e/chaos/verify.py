@@ -12,7 +12,7 @@ async def verify_all(cluster: ChaosCluster) -> list[str]:
     for broker, plan in cluster.brokers.items():
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "fmqclient.cli.main", "journal", "verify", str(plan.data)),
+            *("-m", "fmqcli.main", "journal", "verify", str(plan.data)),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )

@@ -16,7 +16,7 @@ from e2e.dashboards.chart import BOARDS, FILES, OF_BROKERS, panels
 from e2e.dashboards.drawing import draw, series
 from e2e.dashboards.prometheus import NEEDED, available, prometheus
 from e2e.dashboards.watched_cluster import load, watched
-from fmqclient.dev.plan import ClusterOptions
+from fmqdev.cluster_plan import ClusterOptions
 
 VICTIM = "g1-0"
 

@@ -12,12 +12,12 @@ from e2e.dashboards.prometheus import Target
 from fmqbroker.journal.journal import BatchDraft, Journal
 from fmqbroker.runtime.settings import BrokerSettings
 from fmqclient.client import Client
-from fmqclient.dev.cluster import DevCluster
-from fmqclient.dev.plan import ClusterOptions
 from fmqcore.batch.control import encode_offsets
 from fmqcore.batch.crc import crc32c
 from fmqcore.batch.header import BatchType
 from fmqcore.errors import FmqError
+from fmqdev.cluster import DevCluster
+from fmqdev.cluster_plan import ClusterOptions
 from fmqport.files import FileDisk
 from fmqport.free_ports import free_ports
 from fmqport.system import SystemClock

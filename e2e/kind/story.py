@@ -29,8 +29,8 @@ from e2e.history.history import from_line
 from e2e.history.journals import Journal, load
 from e2e.kind.groups import SECURITY, Group, Json
 from e2e.kind.tools import ROOT, apply, get, kubectl, until
-from fmqclient.dev.verdict import Seen, longest_pause, outages
 from fmqcore.ids import Permission
+from fmqdev.demo.verdict import Seen, longest_pause, outages
 
 LIMITS: Final = Limits(acked_records=500, reader_changes=0, whole_ms=300_000.0)
 """A pod is scheduled, started and probed before its broker is there again."""

@@ -15,7 +15,7 @@ from e2e.kind.groups import Group
 from e2e.kind.hurting import restarts, signal_to
 from e2e.kind.story import Report, Story, story
 from e2e.kind.tools import kubectl, until
-from fmqclient.dev.verdict import outages
+from fmqdev.demo.verdict import outages
 
 pytestmark = [pytest.mark.kind, pytest.mark.timeout(3600)]
 

@@ -16,7 +16,7 @@ from e2e.kind.groups import Group
 from e2e.kind.hurting import node_of, restarts, signal_to, workers
 from e2e.kind.story import Report, story
 from e2e.kind.tools import get, kubectl, until
-from fmqclient.dev.verdict import longest_pause, outages
+from fmqdev.demo.verdict import longest_pause, outages
 
 pytestmark = [pytest.mark.kind, pytest.mark.timeout(900)]
 

@@ -16,9 +16,9 @@ from typing import Final
 import pytest
 
 import fmqclient
-from fmqclient.dev.cluster import DevCluster
-from fmqclient.dev.plan import ClusterOptions
 from fmqcore.zk.group_state import Mode
+from fmqdev.cluster import DevCluster
+from fmqdev.cluster_plan import ClusterOptions
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
@@ -64,7 +64,7 @@ class Person:
     async def runs(self, line: str, wanted: int = 0) -> str:
         arguments = shlex.split(line)[1:]
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "fmqclient.cli.main", *arguments),
+            *(sys.executable, "-m", "fmqcli.main", *arguments),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

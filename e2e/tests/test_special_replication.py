@@ -14,10 +14,10 @@ import pytest
 
 import fmqclient
 from fmqbroker.tests.scenario_harness import FULL, MASTER, SLAVE, Scenario, scenario
-from fmqclient.dev.replicas import compare_journals
 from fmqcore.errors import ErrorCode
 from fmqcore.policy import AckPolicy, HowMany
 from fmqcore.zk.group_state import Mode
+from fmqdev.demo.replica_comparison import compare_journals
 from fmqport.zk.embedded import EmbeddedZooKeeper
 from fmqproto.v1 import admin_pb2, client_pb2
 

@@ -234,7 +234,7 @@ MODULES: Final = (
         (
             "broker/fmqport/files.py",
             "broker/fmqport/open_file.py",
-            "broker/fmqport/directory.py",
+            "broker/fmqinspect/directory.py",
         ),
         (
             "broker/fmqport/tests/test_files.py",

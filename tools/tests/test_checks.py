@@ -81,7 +81,7 @@ def test_the_shell_may_not_go_past_the_ports(
 
 @pytest.mark.parametrize(
     "where",
-    ["fmqport/a.py", "fmqclient/cli/a.py", "fmqclient/dev/a.py", "fmqbroker/tests/a.py"],
+    ["fmqport/a.py", "fmqcli/a.py", "fmqdev/a.py", "fmqbroker/tests/a.py"],
 )
 def test_adapters_tools_and_tests_may_but_for_wait_for(tmp_path: Path, where: str) -> None:
     check_ports = tool("check_ports", tmp_path)

@@ -1,6 +1,6 @@
 """A broker as a process: real ports, logs on standard error, an exit status that says why.
 
-What it is not: the broker itself (`broker.py`), nor the command line (`fmqclient.cli.broker`).
+What it is not: the broker itself (`broker.py`), nor the command line (`fmqcli.commands.broker`).
 """
 
 import asyncio

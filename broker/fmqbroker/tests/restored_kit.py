@@ -8,11 +8,11 @@ from pathlib import Path
 
 import fmqclient
 from fmqbroker.tests.app.test_broker import Process
-from fmqclient.dev.groups import Groups
 from fmqcore.errors import FmqError
 from fmqcore.ids import BrokerId, GroupName
 from fmqcore.zk.group_config import GroupConfig, Member
 from fmqcore.zk.group_state import GroupState
+from fmqdev.group_nodes import Groups
 from fmqport import methods
 from fmqport.free_ports import free_port
 from fmqport.rpc import GrpcTransport

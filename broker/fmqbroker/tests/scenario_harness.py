@@ -11,13 +11,13 @@ from typing import Any, Final
 import fmqclient
 from fmqbroker.tests.scenario_traffic import BOUND_S, Raw, Traffic
 from fmqbroker.tests.scenario_watch import READERS, TOPIC, Sample, Watch
-from fmqclient.dev.cluster import DevCluster
-from fmqclient.dev.plan import ClusterOptions
-from fmqclient.dev.verdict import judge
 from fmqcore.batch.control import decode_offsets
 from fmqcore.errors import ErrorCode
 from fmqcore.ids import BrokerId, Permission
 from fmqcore.zk.group_state import GroupState, Mode
+from fmqdev.cluster import DevCluster
+from fmqdev.cluster_plan import ClusterOptions
+from fmqdev.demo.verdict import judge
 from fmqport.zk.embedded import EmbeddedZooKeeper
 from fmqproto.v1 import client_pb2
 

@@ -8,13 +8,13 @@ from typing import Final
 import fmqclient
 from fmqbroker.tests.scenario_watch import READERS, TOPIC, Watch
 from fmqclient.consumer.message import Message
-from fmqclient.dev.cluster import DevCluster
-from fmqclient.dev.verdict import History, Place
 from fmqclient.producer.batches import SendResult
 from fmqcore.batch.columns import encode
 from fmqcore.batch.crc import crc32c
 from fmqcore.errors import DeliveryUnknown, ErrorCode, FmqError
 from fmqcore.ids import BrokerId
+from fmqdev.cluster import DevCluster
+from fmqdev.demo.verdict import History, Place
 from fmqport.methods import PRODUCE
 from fmqport.rpc import GrpcTransport
 from fmqport.transport import Connection, Stream, TransportError

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from fmqclient.dev.plan import BrokerPlan
-from fmqclient.dev.verdict import Place
 from fmqcore.ids import BrokerId, Permission
+from fmqdev.cluster_plan import BrokerPlan
+from fmqdev.demo.verdict import Place
 from fmqport.methods import OFFSETS, STATUS
 from fmqport.rpc import GrpcTransport
 from fmqport.transport import Connection, TransportError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fmqclient.cli.journal import app
+from fmqcli.commands.journal import app
 from fmqcore.ids import Position
 from fmqcore.journal.segments import segment_name
 from fmqcore.tests.journal.writer import JournalWriter, sample

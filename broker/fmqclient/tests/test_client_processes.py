@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import fmqclient
-from fmqclient.dev.cluster import DevCluster
-from fmqclient.dev.plan import ClusterOptions
 from fmqclient.tests.double import until
 from fmqcore.ids import BrokerId
+from fmqdev.cluster import DevCluster
+from fmqdev.cluster_plan import ClusterOptions
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 G1_MASTER = BrokerId("g1-0")

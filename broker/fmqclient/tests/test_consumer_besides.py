@@ -7,7 +7,7 @@ from typing import Any, ClassVar, cast
 import pytest
 
 import fmqclient
-from fmqclient.cli.consume import _Printer
+from fmqcli.commands.consume import _Printer
 from fmqclient.consumer.session import Session
 from fmqclient.tests.double import ClusterDouble
 from fmqclient.tests.test_consumer import fill, one, take

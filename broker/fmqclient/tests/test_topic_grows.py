@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 import fmqclient
+from fmqcli import common, main
+from fmqcli.commands import topics
 from fmqclient.admin.topic_changes import alter_request
-from fmqclient.cli import common, main, topics
-from fmqclient.dev.cluster import DevCluster
-from fmqclient.dev.plan import ClusterOptions
 from fmqcore.errors import InvalidArgument, NotFound, UnknownTopic
 from fmqcore.ids import TopicId
 from fmqcore.policy import AckPolicy, HowMany
 from fmqcore.zk.topic import TopicConfig
+from fmqdev.cluster import DevCluster
+from fmqdev.cluster_plan import ClusterOptions
 from fmqproto.v1 import admin_pb2
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fmqclient.dev.proxy import Proxies
 from fmqcore.tests.failover.patience import be_patient
+from fmqdev.proxy import Proxies
 from fmqport.tests.coordination_kit import Harness, ZooKeeperHarness
 from fmqport.tests.transport_kit import ADAPTERS, Node
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from fmqclient.dev.proxy import Link, Proxies
+from fmqdev.proxy import Link, Proxies
 from fmqport.coordination import Coordination
 from fmqport.zk.session import ZooKeeperSession
 

@@ -10,8 +10,8 @@ from fmqcore.ids import Position
 from fmqcore.journal.checkpoint import encode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, index_name, segment_name
 from fmqcore.tests.journal.writer import JournalWriter
-from fmqport import directory
-from fmqport.directory import LOCK, is_locked, read_small, see
+from fmqinspect import directory
+from fmqinspect.directory import LOCK, is_locked, read_small, see
 
 BASES = [Position(base) for base in (0, 1000, 5000)]
 

@@ -11,8 +11,8 @@ import time
 import psutil
 import pytest
 
-from fmqclient.dev.proxy import Proxies
 from fmqcore.errors import Unavailable
+from fmqdev.proxy import Proxies
 from fmqport.coordination import ConnectionLost, SessionState
 from fmqport.free_ports import free_port
 from fmqport.zk.session import ZooKeeperSession

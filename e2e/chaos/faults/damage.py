@@ -12,10 +12,10 @@ from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.stage import Stage
 from e2e.chaos.watch import now_ms
 from e2e.history.events import Ending, FaultKind, Refusal
-from fmqclient.dev.one_broker import tail
 from fmqcore.ids import BrokerId
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_base
+from fmqdev.broker_process import tail
 
 _DATA_ERROR: Final = 65
 _STARTED: Final = b"event=listening "  # its journal was read by then

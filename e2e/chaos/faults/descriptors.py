@@ -8,8 +8,8 @@ from typing import Final
 from e2e.chaos.fault import Fault, NotFired
 from e2e.chaos.stage import Stage
 from e2e.history.events import FaultKind
-from fmqclient.dev.plan import BrokerPlan
 from fmqcore.ids import BrokerId
+from fmqdev.cluster_plan import BrokerPlan
 
 _CALLERS: Final = 200
 _ANSWER_S: Final = 2.0

@@ -29,8 +29,8 @@ from e2e.dashboards.watched_cluster import (
     load,
     watched,
 )
-from fmqclient.dev.plan import ClusterOptions
 from fmqcore.policy import AckPolicy, HowMany
+from fmqdev.cluster_plan import ClusterOptions
 
 pytestmark = [
     pytest.mark.processes,

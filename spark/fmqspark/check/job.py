@@ -20,7 +20,7 @@ from fmqcore.journal.findings import Code, with_what_is_there
 from fmqcore.journal.recovery import SegmentFile
 from fmqcore.journal.segments import CHECKPOINT, segment_name
 from fmqcore.verify.directory import Verifier
-from fmqport.directory import in_place_of
+from fmqinspect.directory import in_place_of
 from fmqspark.check import compare
 from fmqspark.check.progress import Progress
 from fmqspark.check.replicas import compare_all

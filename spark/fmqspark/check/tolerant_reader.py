@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from fmqport.directory import require_file
+from fmqinspect.directory import require_file
 from fmqspark.source.files import SegmentBytes, Throttle
 
 _BLOCK: Final = 4096

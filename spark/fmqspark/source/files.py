@@ -18,7 +18,7 @@ from fmqcore.batch.header import HEADER_LEN
 from fmqcore.errors import DirectoryLocked, InvalidArgument, Malformed
 from fmqcore.journal.checkpoint import decode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, segment_base
-from fmqport.directory import LOCK, is_locked, read_small, see
+from fmqinspect.directory import LOCK, is_locked, read_small, see
 from fmqspark.source.places import each_once
 
 _WINDOW: Final = 1024 * 1024

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from fmqclient import connect
-from fmqclient.dev.cluster import DevCluster
-from fmqclient.dev.plan import ClusterOptions
 from fmqcore.errors import (
     CorruptJournal,
     InvalidArgument,
@@ -23,6 +21,8 @@ from fmqcore.journal.checkpoint import decode_checkpoint, encode_checkpoint
 from fmqcore.journal.segments import CHECKPOINT, index_name, segment_base, segment_name
 from fmqcore.scan import payloads
 from fmqcore.scan.selection import Range, Wanted
+from fmqdev.cluster import DevCluster
+from fmqdev.cluster_plan import ClusterOptions
 from fmqport.methods import ROUTES
 from fmqproto.v1.client_pb2 import BrokerRoute, GroupRoute, RouteReply, TopicGroup, TopicRoute
 from fmqproto.v1.segments_pb2 import SegmentRead, SegmentsReply, StoredSegment

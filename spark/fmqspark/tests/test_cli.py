@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fmqclient.cli.main import run as run_fmq
+from fmqcli.main import run as run_fmq
 from fmqcore.journal.segments import MIN_SEGMENT
 from fmqspark.check import reports
 from fmqspark.cli import main as cli

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fmqclient.cli.journal import app
+from fmqcli.commands.journal import app
 from fmqcore.journal.segments import segment_name
 from fmqspark.tests.kit import check, journal, said
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fmqclient.cli.main import run as run_fmq
+from fmqcli.main import run as run_fmq
 from fmqspark.tests.kit import write
 from fmqspark.tests.test_cli import run
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from fmqclient.dev.cluster import DevCluster
-from fmqclient.dev.plan import ClusterOptions
 from fmqcore.policy import AckPolicy, HowMany
+from fmqdev.cluster import DevCluster
+from fmqdev.cluster_plan import ClusterOptions
 
 pytestmark = [pytest.mark.spark, pytest.mark.processes, pytest.mark.timeout(300)]
-FMQ = [sys.executable, "-m", "fmqclient.cli.main"]
+FMQ = [sys.executable, "-m", "fmqcli.main"]
 COUNT = 12_000
 
 
@@ -108,8 +108,8 @@ def rows_noted(progress: Path) -> int:
 
 async def stored_and_not_noted(archive: Path, url: str) -> None:
     """A sender that dies between the two, twice in the same place: what is sent is sent again."""
+    from fmqcli.commands.replay import _Job
     from fmqclient import connect
-    from fmqclient.cli.replay import _Job
     from fmqspark.archive.replay import Place, Replay
 
     class Died(Exception): ...

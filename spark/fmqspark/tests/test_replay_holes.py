@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from fmqclient.cli import replay as cli
+from fmqcli.commands import replay as cli
 from fmqspark.archive.ledger import ArchivedFile, Book, Hole, Unit, open_book
 from fmqspark.archive.replay import CHUNK, Place, Replay
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from fmqclient.dev.cluster import DevCluster
-from fmqclient.dev.plan import ClusterOptions
 from fmqcore.batch.header import BatchType
 from fmqcore.errors import InvalidArgument, Unavailable
+from fmqdev.cluster import DevCluster
+from fmqdev.cluster_plan import ClusterOptions
 from fmqspark.archive.ledger import Unit, open_book
 from fmqspark.engines.engines import LocalEngine
 from fmqspark.source import brokers

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import fmqclient
-from fmqclient.dev.groups import Groups
 from fmqcore.ids import BrokerId, GroupName
 from fmqcore.policy import AckPolicy, HowMany
 from fmqcore.version import VERSION
 from fmqcore.zk.group_config import GroupConfig, Member
+from fmqdev.group_nodes import Groups
 from fmqport import methods
 from fmqport.free_ports import free_port
 from fmqport.rpc import GrpcTransport
@@ -55,7 +55,7 @@ class Process:
             "zookeeper": self._zookeeper,
             **changes,
         }
-        command = [sys.executable, "-m", "fmqclient.cli.main", "broker", "run"]
+        command = [sys.executable, "-m", "fmqcli.main", "broker", "run"]
         for name, value in options.items():
             command += [f"--{name}", value]
         with self._log.open("ab") as output:

@@ -7,12 +7,12 @@ import pytest
 
 import fmqclient
 from fmqbroker.tests.app.test_broker import ALONE, Process
-from fmqclient.dev.groups import Groups
 from fmqcore.errors import FmqError, UnknownTopic
 from fmqcore.ids import BrokerId, GroupName, TopicId
 from fmqcore.zk import layout as paths
 from fmqcore.zk.group_config import GroupConfig, Member
 from fmqcore.zk.topic import TopicConfig, TopicGroup, topic_to_json
+from fmqdev.group_nodes import Groups
 from fmqport.zk.session import ZooKeeperSession
 
 pytestmark = pytest.mark.processes

@@ -27,7 +27,7 @@ async def fmq(cluster: Restorable, *arguments: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "fmqclient.cli.main",
+        "fmqcli.main",
         *arguments,
         env=os.environ | names,
         stdout=asyncio.subprocess.PIPE,

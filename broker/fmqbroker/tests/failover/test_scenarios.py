@@ -19,9 +19,9 @@ from fmqbroker.tests.scenario_harness import (
     scenario,
     switched,
 )
-from fmqclient.dev.replicas import compare_journals
 from fmqcore.policy import AckPolicy, HowMany
 from fmqcore.zk.group_state import Mode
+from fmqdev.demo.replica_comparison import compare_journals
 from fmqport.zk.embedded import EmbeddedZooKeeper
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]

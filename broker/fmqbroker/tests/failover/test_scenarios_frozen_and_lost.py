@@ -19,10 +19,10 @@ from fmqbroker.tests.scenario_harness import (
 )
 from fmqbroker.tests.scenario_traffic import BOUND_S
 from fmqbroker.tests.scenario_watch import READERS, TOPIC
-from fmqclient.dev.cluster import ZOOKEEPER
-from fmqclient.dev.one_broker import broker_command, tail
 from fmqcore.errors import ErrorCode
 from fmqcore.zk.group_state import Mode
+from fmqdev.broker_process import broker_command, tail
+from fmqdev.cluster import ZOOKEEPER
 from fmqport.methods import OFFSETS, STATUS
 from fmqport.zk.embedded import EmbeddedZooKeeper
 from fmqproto.v1 import admin_pb2, client_pb2
@@ -62,7 +62,7 @@ async def test_master_frozen_and_woken(tmp_path: Path, zookeeper_server: Embedde
 
 WEDGEABLE = """
 import signal, sys, time
-from fmqclient.cli.main import main
+from fmqcli.main import main
 
 wedged = False
 
@@ -91,7 +91,7 @@ async def test_master_wedged(
         python, *_, broker, run = (command := broker_command(*arguments))[:5]
         return [python, "-c", WEDGEABLE, broker, run, *command[5:]]
 
-    monkeypatch.setattr("fmqclient.dev.cluster.broker_command", wedgeable)
+    monkeypatch.setattr("fmqdev.cluster.broker_command", wedgeable)
     async with scenario(tmp_path, zookeeper_server) as stage:
         epoch = (await stage.state()).epoch
         await stage.gather_backlog()

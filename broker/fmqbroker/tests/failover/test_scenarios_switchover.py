@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 
 async def _fmq_failover(stage: Scenario, to: str) -> str:
     """The command, as a person gives it; what it says."""
-    command = (sys.executable, "-m", "fmqclient.cli.main", "failover", "g1", "--to", to)
+    command = (sys.executable, "-m", "fmqcli.main", "failover", "g1", "--to", to)
     where = ("-z", stage.cluster.zookeeper_address, "-c", stage.cluster.options.cluster)
     process = await asyncio.create_subprocess_exec(
         *command, *where, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT

@@ -18,10 +18,10 @@ from fmqbroker.produce.intake import Cause, Intake
 from fmqbroker.replication.commit_frontier import CommitFrontier
 from fmqbroker.serving.gate import Gate
 from fmqbroker.tests.app.test_broker import Process
-from fmqclient.dev.groups import Groups
 from fmqcore.ids import BrokerId, GroupName, Permission, Position
 from fmqcore.policy import AckPolicy, HowMany
 from fmqcore.zk.group_config import GroupConfig, Member
+from fmqdev.group_nodes import Groups
 from fmqport.free_ports import free_port
 from fmqport.system import SystemClock
 

@@ -12,10 +12,10 @@ from fmqbroker.runtime.peer_clocks import PeerClocks
 from fmqbroker.runtime.steady_clock import HOLD_MS, SteadyClock, clock_doubt
 from fmqbroker.tests.replication_harness import Cluster, Node, cluster, until
 from fmqbroker.tests.runtime.test_steady_clock import DAY_MS, Wall
-from fmqclient.dev.cluster import DevCluster
-from fmqclient.dev.one_broker import broker_command
-from fmqclient.dev.plan import BrokerPlan, ClusterOptions
 from fmqcore.ids import BrokerId
+from fmqdev.broker_process import broker_command
+from fmqdev.cluster import DevCluster
+from fmqdev.cluster_plan import BrokerPlan, ClusterOptions
 from fmqport.system import SystemClock
 from fmqproto.v1 import replication_pb2 as wire
 
@@ -140,7 +140,7 @@ async def test_an_older_version_is_not_compared(tmp_path: Path) -> None:
 
 AHEAD = """
 import sys
-from fmqclient.cli.main import main
+from fmqcli.main import main
 from fmqport.system import SystemClock
 
 right = SystemClock.wall_ms
@@ -162,7 +162,7 @@ async def test_a_slave_a_day_ahead_deletes_nothing(
         wrong = [python, "-c", AHEAD, broker, run, *right[5:]]
         return wrong if ahead and plan.id == "g1-1" else right
 
-    monkeypatch.setattr("fmqclient.dev.cluster.broker_command", command)
+    monkeypatch.setattr("fmqdev.cluster.broker_command", command)
     settings = {"segment_bytes": 1 << 20, "retention_ms": 3_600_000}
     options = ClusterOptions(groups=1, settings=settings, zookeeper=zookeeper)
     async with DevCluster(tmp_path / "c", options) as dev:

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from fmqbroker.runtime.settings import BrokerSettings
-from fmqclient.cli import broker as cli
-from fmqclient.cli import main
+from fmqcli import main
+from fmqcli.commands import broker as cli
 
 NAMED = {
     "cluster": "c",

@@ -1,0 +1,173 @@
+"""`fmq broker`: run a broker, change what one may serve.
+
+The one place where the client's command line starts a broker.
+"""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from fmqcli.cluster_file import differences, permission_of
+from fmqcli.cluster_registry import registry
+from fmqcli.commands.cluster import Cluster, ZooKeeper, cluster_name, quietly
+from fmqcli.common import talk
+from fmqcli.stdio.input_paths import file_to_read, read_table
+from fmqcore.errors import InvalidArgument
+from fmqcore.ids import BrokerId
+from fmqcore.names import NAME_RULE
+from fmqcore.zk.group_config import GroupConfig
+
+app = typer.Typer(no_args_is_help=True, help="Run a broker; change what one may serve.")
+
+USAGE = 64
+"""Exit status for settings that cannot be (sysexits' EX_USAGE)."""
+
+
+_PROBLEMS = {
+    "missing": "must be given",
+    "extra_forbidden": "there is no setting of that name",
+    "string_pattern_mismatch": f"must be a name: {NAME_RULE}",
+}
+
+
+@app.callback()
+def _app() -> None:
+    """Run a broker."""
+
+
+@app.command()
+def run(
+    cluster: Annotated[str, typer.Option(help="the cluster's name")] = "",
+    group: Annotated[str, typer.Option(help="the broker group's name")] = "",
+    broker: Annotated[
+        str, typer.Option("--id", "--broker", help="this broker's name in its group")
+    ] = "",
+    data_dir: Annotated[
+        str, typer.Option("--data", "--data-dir", help="where the journal lies")
+    ] = "",
+    zookeeper: Annotated[
+        str, typer.Option(help="host:port, or several separated by commas; /root after the last")
+    ] = "",
+    listen: Annotated[
+        str, typer.Option(help="host:port; left out: the address in the group's configuration")
+    ] = "",
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            parser=file_to_read,
+            help="a .toml or .json file with any of the settings; -: standard input",
+        ),
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="any setting; `fmq broker settings`"),
+    ] = None,
+) -> None:
+    """Run one broker until SIGTERM. Options win over --set, --set over --config.
+
+    FMQ_CLUSTER and FMQ_ZOOKEEPER are taken where nothing else says cluster or zookeeper.
+
+    Exit status: 0 stopped in order, 64 settings that cannot be, 65 the journal is damaged, 69 the
+    address to listen on is taken, 70 it cannot go on (its log says why), 74 the disk fails or is
+    full, 75 another broker works on the data directory or lives under this id, 78 the group's
+    configuration in ZooKeeper does not fit.
+    """
+    from fmqbroker.app.main import run_broker
+
+    given = read_table(config, "settings") if config is not None else {}
+    given |= dict(_pair(change) for change in changes or [])
+    named = {
+        "cluster": cluster,
+        "group": group,
+        "broker": broker,
+        "data_dir": data_dir,
+        "zookeeper": zookeeper,
+        "listen": listen,
+    }
+    given |= {name: value for name, value in named.items() if value}
+    _take_environment(given, named)
+    raise typer.Exit(run_broker(_settings(given)))
+
+
+def _take_environment(given: dict[str, Any], named: dict[str, str]) -> None:
+    """FMQ_CLUSTER and FMQ_ZOOKEEPER, for what nothing else says. Raises `InvalidArgument`.
+
+    A file that says another cluster than the environment is no broker to start: one of both is a
+    mistake. An option on the command line is meant.
+    """
+    for setting, variable in (("cluster", "FMQ_CLUSTER"), ("zookeeper", "FMQ_ZOOKEEPER")):
+        value = os.environ.get(variable, "")
+        if value and setting not in given:
+            given[setting] = value
+        elif value and not named[setting] and given[setting] != value:
+            raise InvalidArgument(
+                f"{setting} is {given[setting]!r} in the settings and {value!r} in {variable}: "
+                f"take one away, or say which with --{setting}"
+            )
+
+
+@app.command()
+def settings() -> None:
+    """List every setting with its default."""
+    from fmqbroker.runtime.settings import BrokerSettings
+
+    for name, field in BrokerSettings.model_fields.items():
+        default = "(required)" if field.is_required() else field.default
+        typer.echo(f"{name} = {default}")
+
+
+@app.command()
+def permit(
+    broker: Annotated[str, typer.Argument(help="its id")],
+    permission: Annotated[str, typer.Argument(help="the most it may serve: FULL, READ, ...")],
+    zookeeper: ZooKeeper = "",
+    cluster: Cluster = "",
+) -> None:
+    """Change what a broker may serve at most: FULL, WRITE, READ or NONE."""
+    wanted, name = permission_of(permission, "the permission"), cluster_name(cluster)
+
+    def change(config: GroupConfig) -> GroupConfig:
+        members = [replace(m, permission=wanted) if m.id == broker else m for m in config.members]
+        return replace(config, members=tuple(members))
+
+    async def work() -> tuple[GroupConfig, GroupConfig]:
+        async with registry(zookeeper, name) as groups:
+            return await groups.edit(BrokerId(broker), change)
+
+    before, after = quietly(work)
+    for said in differences(before, after) or [f"{broker}: permission {wanted.name} already"]:
+        talk(said)
+
+
+def _settings(given: dict[str, Any]) -> Any:
+    from fmqbroker.runtime.settings import BrokerSettings
+
+    try:
+        return BrokerSettings(**given)
+    except ValidationError as error:
+        for found in error.errors():
+            problem = _PROBLEMS.get(found["type"], found["msg"].removeprefix("Value error, "))
+            name = ".".join(str(part) for part in found["loc"])
+            if name in ("listen", "http_listen"):
+                problem = "must be host:port"
+            given_text = f"setting {name}: {problem} (given: {given.get(name, 'nothing')})"
+            _say(given_text if name else problem)
+        _say("`fmq broker settings` lists them all")
+        raise typer.Exit(USAGE) from None
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        _say(f"--set {text}: must be NAME=VALUE")
+        raise typer.Exit(USAGE)
+    return name, value
+
+
+def _say(text: str) -> None:
+    typer.echo(f"fmq broker: {text}", err=True)

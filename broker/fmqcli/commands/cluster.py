@@ -1,0 +1,271 @@
+"""`fmq cluster`: what the broker groups consist of, in your own ZooKeeper.
+
+The only commands, with `fmq broker permit`, that talk to ZooKeeper and not to a broker: they work
+before there is one. Data on standard output, talk on standard error.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import structlog
+import typer
+
+from fmqcli.cluster_file import ClusterSpec, as_data, differences, is_current, version_of
+from fmqcli.cluster_registry import Registry, changed, registry
+from fmqcli.common import Output, OutputOption, confirm, run, show, talk
+from fmqcli.group_removal import GroupRemoval
+from fmqcli.stdio.input_paths import file_to_read, name_of
+from fmqcore.errors import InvalidArgument
+from fmqcore.ids import GroupName
+from fmqcore.names import require_name
+from fmqcore.policy import AckPolicy
+from fmqcore.zk.codec import Versioned
+from fmqcore.zk.group_config import GroupConfig, Removal
+
+app = typer.Typer(no_args_is_help=True, help="What the broker groups consist of, in ZooKeeper.")
+
+ZooKeeper = Annotated[
+    str,
+    typer.Option(
+        "--zookeeper",
+        "-z",
+        envvar="FMQ_ZOOKEEPER",
+        metavar="HOSTS",
+        help="host:port, or several separated by commas; /root after the last",
+    ),
+]
+Cluster = Annotated[
+    str, typer.Option("--cluster", "-c", envvar="FMQ_CLUSTER", help="the cluster's name")
+]
+
+
+@app.command()
+def apply(
+    file: Annotated[
+        Path,
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="FILE",
+            parser=file_to_read,
+            help="a .toml or .json file; -: standard input",
+        ),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would change")] = False,
+    zookeeper: ZooKeeper = "",
+    cluster: Cluster = "",
+) -> None:
+    """Bring the groups in ZooKeeper to what a file says. Groups that it does not name stay.
+
+    A file looks like what `fmq cluster show -o json` prints, or like the one in README.md.
+
+    Members, policy and strict_takeover are wishes: the group becomes what the file says. The
+    master is a wish until the group is in service for the first time; from then on it is a fact
+    that only `fmq failover` changes, and apply keeps it.
+    """
+    spec = ClusterSpec(file)
+    if cluster and spec.cluster and cluster != spec.cluster:
+        raise InvalidArgument(
+            f"{file} is of cluster {spec.cluster}, and --cluster or FMQ_CLUSTER says {cluster}: "
+            "which one is meant?"
+        )
+    name = cluster_name(cluster or spec.cluster)
+
+    async def work() -> None:
+        async with registry(zookeeper or spec.zookeeper, name) as groups:
+            await _apply(groups, spec, dry_run=dry_run)
+
+    quietly(work)
+    talk(f"cluster {name}: {'would be' if dry_run else 'is'} as {name_of(file)} says")
+
+
+@app.command("show")
+def show_cluster(
+    output: OutputOption = Output.TABLE, zookeeper: ZooKeeper = "", cluster: Cluster = ""
+) -> None:
+    """Show the groups as they are configured (`fmq status`: how they are)."""
+    name = cluster_name(cluster)
+
+    async def work() -> dict[GroupName, Versioned[GroupConfig]]:
+        async with registry(zookeeper, name) as groups:
+            return await groups.groups()
+
+    found = quietly(work)
+    columns = ("GROUP", "BROKER", "ADDRESS", "ZONE", "PERMISSION", "MASTER", "POLICY")
+    rows = [
+        (g, m.id, m.address, m.zone, m.permission.name, "yes" if m.id == c.value.master else "",
+         _policy(c.value.policy))
+        for g, c in found.items()
+        for m in c.value.members
+    ]  # fmt: skip
+    groups = {g: {"version": version_of(c.value), **as_data(c.value)} for g, c in found.items()}
+    data = {"cluster": name, "groups": groups}
+    show(output, columns, rows, data)
+    for group, config in found.items():
+        if config.value.removal is not Removal.NONE:
+            talk(f"group {group} is being removed ({config.value.removal.value})")
+    if not found:
+        talk(
+            f"{zookeeper} has no group of cluster {name}: are that name and the root behind the "
+            "last port right? To make one: fmq cluster apply -f FILE"
+        )
+
+
+@app.command("begin-again")
+def begin_again(
+    group: Annotated[str, typer.Argument(help="the group")],
+    epoch: Annotated[
+        int, typer.Option("--epoch", min=0, help="the epoch it is in; 0: only say what would be")
+    ] = 0,
+    zookeeper: ZooKeeper = "",
+    cluster: Cluster = "",
+) -> None:
+    """Let a group go on without journals that are lost, or above a state that is too old.
+
+    Its master opens a new term with what the journals of its members hold now: run all that are
+    left. What only lost journals held is given up by that, and so is progress that a slave keeps
+    for a master which is away.
+    """
+    name = cluster_name(cluster)
+    require_name("group", group)
+
+    async def work() -> None:
+        async with registry(zookeeper, name) as groups:
+            state = await groups.state(GroupName(group))
+            if not epoch:
+                talk(f"group {group} is in epoch {state.epoch}, {state.mode.value}: {state.why}")
+                raise InvalidArgument(f"if its journals are lost for good: --epoch {state.epoch}")
+            after = await groups.begin_again(GroupName(group), at=epoch)
+            talk(f"group {group}: {after.why}; fmq status says when it serves")
+
+    quietly(work)
+
+
+@app.command("remove-group")
+def remove_group(
+    group: Annotated[str, typer.Argument(help="the broker group")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    lost: Annotated[
+        bool,
+        typer.Option("--lost", help="its journals are lost for good: what it held is given up"),
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0, help="seconds to wait in each step")
+    ] = 60.0,
+    zookeeper: ZooKeeper = "",
+    cluster: Cluster = "",
+) -> None:
+    """Remove a broker group once everything in it is consumed.
+
+    Refused while a topic has no other group, or holds what a consumer group has not read. Else the
+    group gets no new messages (weight 0, then READ only) and is read to its end; it leaves its
+    topics, you stop its brokers, and its nodes in ZooKeeper are deleted. The command may be
+    interrupted at any point: run again, it goes on. Data directories stay as they are.
+    """
+    name, group_name = cluster_name(cluster), GroupName(group)
+    require_name("group", group)
+
+    async def drain() -> bool:
+        async with registry(zookeeper, name) as groups:
+            return await GroupRemoval(groups, group_name, timeout, lost=lost).drain()
+
+    async def finish() -> None:
+        async with registry(zookeeper, name) as groups:
+            await GroupRemoval(groups, group_name, timeout, lost=lost).finish()
+
+    if not quietly(drain):
+        return
+    if not yes:
+        given_up = ", and what is in it is given up" if lost else ""
+        confirm(
+            f"Remove group {group} from cluster {name}{given_up}?",
+            "the group is not removed; if its topics' weights were set to 0, they stay so "
+            f"(fmq topic alter TOPIC --group {group}:1)",
+        )
+    quietly(finish)
+
+
+async def _apply(groups: Registry, spec: ClusterSpec, *, dry_run: bool) -> None:
+    now = await groups.groups()
+    states = {group: await groups.state(group) for group in now}
+    in_service = {group for group, state in states.items() if state.epoch > 0}
+    for group, version in spec.versions.items():
+        # In an ensemble without any group it is no change since: ZooKeeper is new, or was lost.
+        known = group in now and is_current(version, now[group], in_service=group in in_service)
+        if now and not known:
+            raise changed(group)
+    _check_apart(spec, now)
+    for said in spec.groups:
+        config, before = said, now.get(said.group)
+        if before is not None and said.group in in_service:
+            config = _with_facts(spec, before.value, said)
+        changes = ["new"] if before is None else differences(before.value, config)
+        await groups.check(config)
+        if changes and not dry_run:
+            await groups.write(config, -1 if before is None else before.version)
+        for change in changes or ["no change"]:
+            talk(f"group {config.group}: {change}")
+    for other in now.keys() - {config.group for config in spec.groups}:
+        talk(
+            f"group {other} is not in the file and stays as it is; to remove it: "
+            f"fmq cluster remove-group {other}"
+        )
+
+
+def _with_facts(spec: ClusterSpec, now: GroupConfig, said: GroupConfig) -> GroupConfig:
+    """The wishes of the file with the facts of a group in service: who is wanted as master, and
+    who is lost for good. Only `fmq failover` changes these. Raises `InvalidArgument`."""
+    group = now.group
+    if said.member(now.master) is None:
+        raise InvalidArgument(
+            f"group {group} is in service and {now.master}, which the file does not have, is "
+            f"wanted as its master: fmq failover {group} --to another one first, or put "
+            f"{now.master} into the file"
+        )
+    config = replace(said, master=now.master, lost=now.lost)
+    spec.check_policy(config)
+    if spec.masters.get(group, now.master) != now.master:
+        talk(
+            f"group {group} is in service and keeps {now.master} as its master, not the file's "
+            f"{said.master}: to change it, fmq failover {group} --to {said.master}"
+        )
+    return config
+
+
+def _check_apart(spec: ClusterSpec, now: dict[GroupName, Versioned[GroupConfig]]) -> None:
+    """No broker of the file has the name or the address of one in a group that stays."""
+    ours = {config.group for config in spec.groups}
+    others = [m for g, c in now.items() if g not in ours for m in c.value.members]
+    there: set[str] = {m.id for m in others} | {m.address for m in others}
+    for config in spec.groups:
+        for member in config.members:
+            if twice := there & {member.id, member.address}:
+                raise InvalidArgument(
+                    f"group {config.group}: {', '.join(twice)} belongs to another group of the "
+                    "cluster already: fmq cluster show"
+                )
+
+
+def _policy(policy: AckPolicy) -> str:
+    """`fsync, durable on one`."""
+    if policy.how_many.value == "none":
+        return f"{policy.flush.value}, no slave"
+    strict = " strict" if policy.strict else ""
+    return f"{policy.flush.value}, {policy.counts.value} on {policy.how_many.value}{strict}"
+
+
+def cluster_name(text: str) -> str:
+    """As given. Raises `InvalidArgument`."""
+    if not text:
+        raise InvalidArgument("say which cluster: --cluster NAME, or FMQ_CLUSTER")
+    require_name("cluster", text)
+    return text
+
+
+def quietly(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """Run it without the log of the ZooKeeper session: what fails is said in one line."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    return run(work)

@@ -1,0 +1,213 @@
+"""`fmq consume`: print messages, and acknowledge those that were printed."""
+
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import typer
+
+from fmqcli.common import (
+    BROKERS,
+    FAILED,
+    Brokers,
+    NobodyReads,
+    Output,
+    OutputOption,
+    client,
+    counted,
+    moment,
+    run,
+    talk,
+)
+from fmqcli.output.formats import DEFAULT, as_json, formatter
+from fmqcli.stdio.writer import Writer
+from fmqcore.errors import FmqError, InvalidArgument, Unavailable
+from fmqcore.names import require_name
+
+_FETCH = 1000
+_LOOK_S = 0.2
+_LOOK_AGAIN_S = 1.0
+_QUIET_S = 3.0
+"""With nothing to print for so long it is said which groups are not reached, and why."""
+_PATIENCE_S = 30.0
+"""So long a group may have nobody who tells how far we are: a failover takes a few seconds."""
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(help="the topic")],
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-g", help="the consumer group; left out: one of our own"),
+    ] = None,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from", help="earliest, latest, a time: where the group has no offset stored yet"
+        ),
+    ] = "earliest",
+    format: Annotated[
+        str, typer.Option("--format", help="%t %g %q %o %k %v %T %I %h %a %c %K %V, see above")
+    ] = DEFAULT,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=0, help="stop after so many; 0 = all")
+    ] = 0,
+    timeout: Annotated[
+        float, typer.Option(min=0, help="stop when nothing came for so many seconds; 0 = never")
+    ] = 0,
+    exit_at_end: Annotated[
+        bool, typer.Option("--exit-at-end", "-e", help="stop at what is the end when we start")
+    ] = False,
+    ack: Annotated[
+        bool, typer.Option(help="for --group: acknowledge what was printed; else it comes again")
+    ] = True,
+    output: OutputOption = Output.TABLE,
+    brokers: Brokers = BROKERS,
+) -> None:
+    r"""Print messages as they come, and acknowledge them once they are printed.
+
+    --format knows %t topic, %g broker group, %q queue, %o offset, %k key, %v value, %T %I stored
+    at (ms, ISO), %h headers, %a tag, %c delivery count, %K %V lengths, %% and \n \t \xHH.
+    Without --group, a consumer group of our own is made, and deleted at the end.
+    """
+    _check_options(group, format, output, ack=ack)
+    name = group if group is not None else f"fmq-{random.getrandbits(48):012x}"
+    require_name("consumer group", name)
+    to_bytes = as_json if output is Output.JSON else formatter(format)
+    acks = ack or group is None  # nobody goes on where ours was; and what is not acked comes again
+    printer = _Printer(to_bytes, count=count, timeout_s=timeout, at_end=exit_at_end, ack=acks)
+    begin = moment(start)
+
+    async def work() -> None:
+        async with client(brokers) as connected:
+            writer = Writer(sys.stdout.fileno())
+            try:
+                async with connected.consumer(
+                    topic, group=name, start=begin, temporary=group is None
+                ) as sub:
+                    await printer.run(writer, connected, sub, name, topic)
+            finally:
+                writer.close()
+                if group is None:
+                    with suppress(FmqError):
+                        await connected.admin().delete_group(name)
+
+    try:
+        run(work, while_read=True)
+    except NobodyReads:
+        raise  # quietly: who read has seen enough
+    except BaseException:
+        if printer.printed:
+            printer.say()
+        raise
+    printer.say()
+    if count and printer.printed < count:
+        raise typer.Exit(FAILED)
+
+
+def _check_options(group: str | None, format: str, output: Output, *, ack: bool) -> None:
+    """Raise what says which of them do not go together."""
+    if sys.__stdout__ is None:  # `>&-`
+        raise typer.BadParameter(
+            "standard output is closed: messages would be acknowledged that nobody can see"
+        )
+    if output is Output.JSON and format != DEFAULT:
+        raise InvalidArgument("--format and -o json: one of both")
+    if not ack and group is None:
+        raise InvalidArgument("--no-ack is for --group: a group of our own is deleted anyway")
+
+
+@dataclass(slots=True)
+class _Printer:
+    """Prints what comes, acknowledges what is printed, and knows when to stop."""
+
+    to_bytes: Callable[[Any], bytes]
+    count: int
+    timeout_s: float
+    at_end: bool
+    ack: bool
+    printed: int = 0
+    _told: dict[str, str] = field(default_factory=dict)
+    _unknown_since: float | None = None  # whether the end is reached
+
+    def say(self) -> None:
+        """How many there were."""
+        again = "" if self.ack or not self.printed else ", not acknowledged: they come again"
+        talk(f"{counted(self.printed, 'message')}{again}")
+
+    async def run(self, writer: Writer, connected: Any, sub: Any, group: str, topic: str) -> None:
+        """Until enough was printed, nothing comes any more, or the end is reached."""
+        end = await _end(connected, topic) if self.at_end else None
+        wait_s = _LOOK_S if end is not None or self.timeout_s else _QUIET_S
+        quiet_s, looked_s = 0.0, time.monotonic()
+        while not self.count or self.printed < self.count:
+            most = min(_FETCH, self.count - self.printed) if self.count else _FETCH
+            if messages := await sub.fetch(most, wait_s):
+                quiet_s = 0.0
+                await self._print(writer, messages)
+                if end is None:
+                    continue
+                for m in messages:  # in order in each queue, so all before it was printed
+                    if m.offset + 1 >= end.get((m.group, m.queue), m.offset + 2):
+                        del end[m.group, m.queue]
+                if not end:
+                    break
+                if time.monotonic() - looked_s < _LOOK_AGAIN_S:
+                    continue
+                looked_s = time.monotonic()
+                if await self._is_there(connected, sub, group, topic, end):
+                    break
+                continue
+            quiet_s += wait_s
+            if quiet_s >= _QUIET_S:
+                self._tell(sub.connected)
+            if self.timeout_s and quiet_s >= self.timeout_s:
+                break
+            if end is not None and await self._is_there(connected, sub, group, topic, end):
+                break
+        if self.printed:
+            await sub.commit()
+
+    async def _is_there(self, connected: Any, *of: Any) -> bool:
+        """See `_is_there`; not while nobody can tell, unless that lasts."""
+        try:
+            there = await _is_there(connected, *of)
+        except Unavailable:
+            now = time.monotonic()
+            self._unknown_since = now if self._unknown_since is None else self._unknown_since
+            if now - self._unknown_since > _PATIENCE_S:
+                raise
+            return False
+        self._unknown_since = None
+        return there
+
+    def _tell(self, connected: dict[str, str]) -> None:
+        """Why nothing comes from a group, once for each reason."""
+        for group, why in connected.items():
+            if why and self._told.get(group) != why:
+                self._told[group] = why
+                talk(f"nothing comes from group {group}: {why}")
+
+    async def _print(self, writer: Writer, messages: Sequence[Any]) -> None:
+        await writer.write(b"".join(map(self.to_bytes, messages)))
+        self.printed += len(messages)
+        for message in messages if self.ack else ():
+            message.ack_now()
+
+
+async def _end(connected: Any, topic: str) -> dict[tuple[str, int], int]:
+    rows = await connected.admin().offsets(topic=topic)
+    return {(row.broker_group, row.queue): row.end for row in rows}
+
+
+async def _is_there(
+    connected: Any, sub: Any, group: str, topic: str, end: dict[tuple[str, int], int]
+) -> bool:
+    """Tell whether the group is done with all that was there, whoever of its members did it."""
+    await sub.commit()
+    rows = await connected.admin().offsets(group, topic)
+    done = {(row.broker_group, row.queue): row.committed for row in rows}
+    return all(done.get(place, 0) >= offset for place, offset in end.items())

@@ -1,0 +1,262 @@
+"""`fmq dev`: a cluster on this machine to write programs against, and its brokers one by one.
+
+`up` leaves it running on purpose. The cluster's address goes to standard output, talk to standard
+error. Exit status 69: it could not be started, or there is none. (This module is imported only
+when it is asked for.)
+"""
+
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import structlog
+import typer
+
+from fmqcli.common import Output, OutputOption, counted, run, show, talk
+from fmqcli.stdio.input_paths import folder
+from fmqcore.errors import InvalidArgument
+from fmqcore.ids import Permission
+from fmqcore.policy import AckPolicy, Flush, HowMany, SlaveCounts
+from fmqdev.broker_process import BrokerStatus
+from fmqdev.cluster import ZOOKEEPER, ClusterFailed, DevCluster
+from fmqdev.cluster_plan import ClusterOptions, broker_names, state_folder
+
+PORT: Final = 9876
+"""The first broker's, so that `fmq://127.0.0.1:9876` works."""
+
+app = typer.Typer(no_args_is_help=True, help="A cluster on this machine to program against.")
+
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir", metavar="FOLDER", parser=folder, help="the cluster's folder: logs, data, what runs"
+    ),
+]
+
+
+@app.command()
+def up(
+    groups: Annotated[int, typer.Option(min=1, max=50, help="broker groups")] = 2,
+    slaves: Annotated[int, typer.Option(min=0, max=9, help="slaves in each group")] = 1,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="of the first broker, if it is free")
+    ] = PORT,
+    flush: Annotated[Flush, typer.Option(help="when the master counts a batch")] = Flush.FSYNC,
+    counts: Annotated[
+        SlaveCounts, typer.Option(help="when a slave counts a batch")
+    ] = SlaveCounts.DURABLE,
+    how_many: Annotated[HowMany | None, typer.Option(help="slaves that must count")] = None,
+    zookeeper: Annotated[
+        str, typer.Option(help="use this ensemble (host:port,...) instead of an own server")
+    ] = "",
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="a broker setting")
+    ] = None,
+    directory: Folder = None,
+) -> None:
+    """Start a cluster and leave it running. What is in its folder from before is used again."""
+    needed = how_many or (HowMany.ONE if slaves else HowMany.NONE)
+    if not slaves and needed is not HowMany.NONE:
+        raise InvalidArgument(f"--how-many {needed.value} can never be met with --slaves 0")
+    options = ClusterOptions(
+        groups=groups,
+        slaves=slaves,
+        first_port=port,
+        policy=AckPolicy(flush, counts=counts, how_many=needed),
+        settings=dict(_pair(change) for change in changes or []),
+        zookeeper=zookeeper,
+    )
+    _run(lambda: _up(directory or state_folder("dev"), options))
+
+
+@app.command()
+def down(
+    wipe: Annotated[bool, typer.Option("--wipe", help="remove it, data and all")] = False,
+    directory: Folder = None,
+) -> None:
+    """Stop the cluster. Its data stay, for the next `up`, unless wiped."""
+    _run(lambda: _down(directory or state_folder("dev"), wipe=wipe))
+
+
+@app.command()
+def status(output: OutputOption = Output.TABLE, directory: Folder = None) -> None:
+    """Show its brokers and where their logs are."""
+    _run(lambda: _status(directory or state_folder("dev"), output))
+
+
+Broker = Annotated[str, typer.Argument(help="its id, as in `fmq dev status`")]
+
+
+@app.command()
+def kill(broker: Broker, directory: Folder = None) -> None:
+    """Kill a broker's process, as a crash would (SIGKILL)."""
+    _run(lambda: _end(directory or state_folder("dev"), broker, in_order=False))
+
+
+@app.command()
+def stop(broker: Broker, directory: Folder = None) -> None:
+    """Stop a broker in order (SIGTERM)."""
+    _run(lambda: _end(directory or state_folder("dev"), broker, in_order=True))
+
+
+@app.command()
+def start(broker: Broker, directory: Folder = None) -> None:
+    """Start a broker that was stopped or killed, however that was."""
+    _run(lambda: _start(directory or state_folder("dev"), broker, running=False))
+
+
+@app.command()
+def restart(broker: Broker, directory: Folder = None) -> None:
+    """Stop a broker in order, if it runs, and start it again."""
+    _run(lambda: _start(directory or state_folder("dev"), broker, running=True))
+
+
+async def _end(folder: Path, broker: str, *, in_order: bool) -> None:
+    cluster = _with(folder, broker)
+    if not cluster.alive(broker):
+        raise ClusterFailed(f"{broker} is not running; start it: fmq dev start {broker}")
+    if in_order:
+        await cluster.stop_broker(broker)
+    else:
+        cluster.kill(broker)
+        await cluster.ended(broker)
+    talk(f"{broker} (process {cluster.pid(broker)}) is {'stopped' if in_order else 'killed'}")
+
+
+async def _start(folder: Path, broker: str, *, running: bool) -> None:
+    cluster = _with(folder, broker)
+    if cluster.alive(broker) and not running:
+        raise ClusterFailed(f"{broker} runs already, process {cluster.pid(broker)}")
+    if not (cluster.options.zookeeper or cluster.alive(ZOOKEEPER)):
+        raise ClusterFailed("its ZooKeeper is not running: fmq dev down, then fmq dev up")
+    _refuse_foreign(cluster)
+    await cluster.restart(broker)
+    await cluster.wait_answers(broker)
+    talk(f"{broker} runs, process {cluster.pid(broker)}")
+
+
+def _with(folder: Path, broker: str) -> DevCluster:
+    cluster = _attached(folder)
+    if broker not in cluster.brokers:
+        known = ", ".join(cluster.brokers)
+        raise InvalidArgument(f"there is no broker {broker!r} in {folder}; there are: {known}")
+    return cluster
+
+
+def _refuse_foreign(cluster: DevCluster) -> None:
+    for plan in cluster.in_use:
+        raise ClusterFailed(
+            f"a process that is not this cluster's works on {plan.data}, and may not be looked at "
+            "from here (another user's?): end it where it was started"
+        )
+
+
+async def _up(folder: Path, options: ClusterOptions) -> None:
+    if (there := _there(folder, options)) is not None:
+        talk(f"it is up already, in {folder}; another one beside it: fmq dev up --dir FOLDER")
+        if (there.options.policy, there.options.settings) != (options.policy, options.settings):
+            talk("its policy or settings are as it was started, not as asked for now")
+        typer.echo(there.url)
+        return
+    talk(f"starting ZooKeeper and {counted(options.groups, 'group')} in {folder}")
+    cluster = DevCluster(folder, options, detach=True)
+    await cluster.start()
+    await cluster.leave()
+    first = next(iter(cluster.brokers.values()))
+    if options.first_port not in (0, first.port):
+        talk(f"port {options.first_port} is taken: the first broker listens on {first.port}")
+    talk(f"logs and data are in {folder}; it runs until: fmq dev down{_where(folder)}")
+    typer.echo(cluster.url)
+
+
+def _there(folder: Path, options: ClusterOptions) -> DevCluster | None:
+    """The cluster in this folder, if all of it runs and it has the groups and slaves asked for."""
+    there = DevCluster.attach(folder)
+    if there is None or broker_names(there.options) != broker_names(options):
+        return None
+    runs = (*there.brokers, *(() if there.options.zookeeper else (ZOOKEEPER,)))
+    return there if all(map(there.alive, runs)) else None
+
+
+async def _down(folder: Path, *, wipe: bool) -> None:
+    cluster = _attached(folder)
+    was_running = cluster.running
+    await cluster.stop()
+    _refuse_foreign(cluster)
+    what = "stopped" if was_running else "was not running"
+    if not wipe:
+        talk(f"{what}; its data stay in {folder}")
+    elif others := await cluster.wipe():
+        some = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
+        talk(f"{what}; it is removed; {folder} stays, as more is in it: {some}")
+    else:
+        talk(f"{what}; {folder} is removed")
+
+
+async def _status(folder: Path, output: Output) -> None:
+    cluster = _attached(folder)
+    if not cluster.running:
+        shape = f"--groups {cluster.options.groups} --slaves {cluster.options.slaves}"
+        raise ClusterFailed(
+            f"not running; its data are in {folder}; start it: fmq dev up {shape}{_where(folder)}"
+        )
+    _show(output, await cluster.status())
+    talk(f"logs and data are in {folder}; ZooKeeper is at {cluster.zookeeper_address}")
+
+
+def _where(folder: Path) -> str:
+    """What a command needs to find it again."""
+    with suppress(InvalidArgument):  # we have no home
+        if folder == state_folder("dev"):
+            return ""
+    return f" --dir {folder}"
+
+
+def _attached(folder: Path) -> DevCluster:
+    cluster = DevCluster.attach(folder)
+    if cluster is None:
+        raise ClusterFailed(f"no cluster in {folder}; start one: fmq dev up{_where(folder)}")
+    return cluster
+
+
+def _show(output: Output, brokers: list[BrokerStatus]) -> None:
+    columns = ("GROUP", "BROKER", "ADDRESS", "PID", "ROLE", "SERVES", "EPOCH", "WHY")
+    rows = [_row(broker) for broker in brokers]
+    data = [
+        {name.lower(): cell for name, cell in zip(columns, row, strict=True)}
+        | {"permission": _permission(broker).name}
+        | {"log": str(broker.plan.log), "data": str(broker.plan.data)}
+        for row, broker in zip(rows, brokers, strict=True)
+    ]
+    show(output, columns, rows, data)
+
+
+def _row(broker: BrokerStatus) -> tuple[Any, ...]:
+    plan, reply = broker.plan, broker.reply
+    if reply is None:
+        said: tuple[Any, ...] = ("", "NONE", "", "does not answer" if broker.alive else "ended")
+    else:
+        serves = _permission(broker)
+        if reply.refusal or reply.refuses:
+            serves &= ~Permission.WRITE
+        said = (reply.role, serves.name, reply.epoch, reply.why)
+    return plan.group, plan.id, plan.listen, broker.pid if broker.alive else None, *said
+
+
+def _permission(broker: BrokerStatus) -> Permission:
+    """What it may serve."""
+    return Permission((broker.reply.permission if broker.reply else 0) & Permission.FULL)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"{text}: must be NAME=VALUE", param_hint="--set")
+    return name, value
+
+
+def _run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    run(work)

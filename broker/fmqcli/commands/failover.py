@@ -1,0 +1,92 @@
+"""`fmq failover`: another broker becomes a group's master (ADR 0022).
+
+The command writes one wish into the group's configuration: who is wanted as master. The brokers
+do the rest by themselves, at once or when they can; the command only watches, and whoever ends it
+withdraws nothing. To withdraw a wish, want the present master.
+"""
+
+import asyncio
+import time
+from typing import Annotated
+
+import typer
+
+from fmqcli.cluster_registry import Registry, registry
+from fmqcli.commands.cluster import Cluster, ZooKeeper, cluster_name, quietly
+from fmqcli.common import talk
+from fmqcore.errors import InvalidArgument, Unavailable
+from fmqcore.ids import BrokerId, GroupName
+from fmqcore.names import require_name
+from fmqcore.zk.group_state import GroupState, Mode
+
+app = typer.Typer(help="Give a group's mastership to another of its brokers.")
+
+_LOOK_S = 0.05
+
+
+@app.command()
+def failover(
+    group: Annotated[str, typer.Argument(help="the group")],
+    to: Annotated[str, typer.Option("--to", help="who shall be master")],
+    lost: Annotated[
+        str,
+        typer.Option(
+            "--lost", help="this master is lost for good: what it alone acknowledged is given up"
+        ),
+    ] = "",
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0, help="seconds to watch; 0: only say what is wanted")
+    ] = 60.0,
+    zookeeper: ZooKeeper = "",
+    cluster: Cluster = "",
+) -> None:
+    """Give a group's mastership to another of its brokers, in good order.
+
+    A master that lives gives way once the other has all that it has: nothing is lost, and for a
+    moment nobody serves. If the master is lost for good, say so with --lost, and name the slave
+    that serves the reads (`fmq status`): it becomes master when it has heard every other member.
+    """
+    name = cluster_name(cluster)
+    require_name("group", group)
+
+    async def work() -> None:
+        async with registry(zookeeper, name) as groups:
+            await _move(groups, GroupName(group), BrokerId(to), BrokerId(lost), timeout)
+
+    quietly(work)
+
+
+async def _move(
+    groups: Registry, group: GroupName, to: BrokerId, lost: BrokerId, timeout_s: float
+) -> None:
+    if lost:
+        master = (await groups.state(group)).master
+        if lost != master and await groups.group(group) is not None:  # else `want` tells
+            raise InvalidArgument(f"{lost} is not the master of group {group}: that is {master}")
+    state = await groups.want(group, to, lost)
+    if state.mode is Mode.SLAVE_CONSUME and to not in (state.reader, state.master):
+        talk(
+            f"master {state.master} is gone and {state.reader} serves the reads: only it can be "
+            f"promoted, {to} has to wait until {state.master} is back"
+        )
+    began, told = time.monotonic(), ""
+    while not _done(state, to):
+        if time.monotonic() - began >= timeout_s:
+            if not timeout_s:
+                return
+            raise Unavailable(
+                f"{to} is not master of {group} yet ({state.why or 'fmq status says why'}); it "
+                f"stays wanted: to withdraw that, fmq failover {group} --to {state.master}"
+            )
+        if state.why != told:
+            told = state.why
+            talk(f"{group}, epoch {state.epoch}: {told}")
+        await asyncio.sleep(_LOOK_S)
+        state = await groups.state(group)
+    talk(f"{to} is master of {group} in epoch {state.epoch}")
+
+
+def _done(state: GroupState, to: BrokerId) -> bool:
+    """Its term is open, or nothing was ever to be done."""
+    opened = state.mode is Mode.MASTER and state.master == to and not state.base
+    return opened or state.mode is Mode.NEW

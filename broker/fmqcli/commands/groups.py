@@ -1,0 +1,152 @@
+"""`fmq group`: consumer groups: list, lag, seek, delete."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from fmqcli.common import (
+    BROKERS,
+    Brokers,
+    Output,
+    OutputOption,
+    client,
+    confirm,
+    counted,
+    moment,
+    run,
+    show,
+    talk,
+)
+from fmqclient.admin.infos import GroupInfo, QueueOffsets
+from fmqcore.errors import InvalidArgument, NotFound
+from fmqcore.names import require_name
+
+app = typer.Typer(help="Consumer groups: list, lag, seek, delete.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="the consumer group")]
+
+
+@app.command("list")
+def list_groups(output: OutputOption = Output.TABLE, brokers: Brokers = BROKERS) -> None:
+    """List the consumer groups."""
+
+    async def work() -> list[GroupInfo]:
+        async with client(brokers) as connected:
+            groups: list[GroupInfo] = await connected.admin().groups()
+            return groups
+
+    groups = run(work)
+    rows = [(g.group, g.topic, g.queues, g.lag, len(g.sessions)) for g in groups]
+    data = [asdict(g) | {"sessions": sorted(g.sessions)} for g in groups]
+    show(output, ("GROUP", "TOPIC", "QUEUES", "LAG", "MEMBERS"), rows, data)
+
+
+@app.command()
+def lag(name: Name, output: OutputOption = Output.TABLE, brokers: Brokers = BROKERS) -> None:
+    """Show how far a consumer group is behind, queue by queue."""
+
+    async def work() -> list[QueueOffsets]:
+        async with client(brokers) as connected:
+            rows: list[QueueOffsets] = await connected.admin().lag(name)
+            return rows
+
+    rows = run(work)
+    _show(output, rows)
+    behind = counted(sum(row.lag for row in rows), "message")
+    talk(f"{behind} behind in {counted(len(rows), 'queue')}")
+
+
+@app.command()
+def seek(
+    name: Name,
+    topic: Annotated[str, typer.Argument(help="the topic")],
+    to: Annotated[str | None, typer.Option(help="earliest, latest, or a time")] = None,
+    offset: Annotated[
+        int | None, typer.Option(min=0, max=2**63 - 1, help="an offset; beyond the end: the end")
+    ] = None,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option("--queue", "-q", metavar="GROUP/QUEUE", help="only there; left out: all"),
+    ] = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="a group that is not there yet: make it, there")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+    brokers: Brokers = BROKERS,
+) -> None:
+    """Move a consumer group to a moment or an offset; its members go on from there."""
+    require_name("consumer group", name)
+    if (to is None) == (offset is None):
+        raise InvalidArgument("give either --to or --offset")
+    start = None if to is None else moment(to)
+    queues = [_place(text) for text in queue] if queue else None
+
+    async def work() -> list[QueueOffsets]:
+        async with client(brokers) as connected:
+            admin = connected.admin()
+            if not create and not await admin.offsets(name, topic):
+                raise NotFound(
+                    f"there is no consumer group {name!r} on topic {topic}; to make it: --create"
+                )
+            rows: list[QueueOffsets] = await admin.seek(
+                name, topic, start, offset=offset, queues=queues
+            )
+            return rows
+
+    _show(output, run(work))
+
+
+@app.command()
+def delete(
+    name: Name,
+    topic: Annotated[str, typer.Option(help="on this topic only")] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    brokers: Brokers = BROKERS,
+) -> None:
+    """Forget a consumer group's progress."""
+    require_name("consumer group", name)
+
+    async def look() -> None:
+        async with client(brokers) as connected:
+            if not await connected.admin().offsets(name, topic):
+                where = f" on topic {topic}" if topic else ""
+                raise NotFound(f"there is no consumer group {name!r}{where}")
+
+    if not yes:
+        run(look)
+        confirm(f"Forget the progress of consumer group {name}?")
+
+    async def work() -> int:
+        async with client(brokers) as connected:
+            deleted: int = await connected.admin().delete_group(name, topic)
+            return deleted
+
+    talk(f"forgot {name} in {counted(run(work), 'queue')}")
+
+
+def _show(output: Output, rows: Sequence[QueueOffsets]) -> None:
+    columns = ("TOPIC", "GROUP", "QUEUE", "COMMITTED", "END", "LAG", "FLIGHT", "MEMBER")
+    cells = [
+        (
+            r.topic,
+            r.broker_group,
+            r.queue,
+            r.committed,
+            r.end,
+            r.lag,
+            r.in_flight,
+            r.client or r.session,
+        )
+        for r in rows
+    ]
+    data: list[dict[str, Any]] = [asdict(r) | {"lag": r.lag} for r in rows]
+    show(output, columns, cells, data)
+
+
+def _place(text: str) -> tuple[str, int]:
+    group, _, queue = text.rpartition("/")
+    if not group or not (queue.isascii() and queue.isdigit()):
+        raise InvalidArgument(f"--queue {text!r} must be GROUP/QUEUE, e.g. g1/3")
+    return group, int(queue)

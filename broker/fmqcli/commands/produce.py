@@ -1,0 +1,288 @@
+"""`fmq produce`: send lines of a file or of standard input, one message each."""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fmqcli.common import BROKERS, FAILED, Brokers, Output, OutputOption, client, run, talk, write
+from fmqcli.stdio.input_paths import STANDARD_INPUT, file_to_read, require_input
+from fmqcli.stdio.lines import everything, lines
+from fmqclient.producer.accumulator import pinned_group
+from fmqclient.settings import LEVELS
+from fmqcore.errors import FmqError, InvalidArgument, NotFound
+from fmqcore.ids import GroupName
+
+_AT_ONCE = 10_000  # messages outstanding
+_LONGEST_NAME = 65_535  # bytes of a header's name
+_FILE_HELP = "read this file; - or left out: standard input"
+_STALLED_S = 3.0  # after so long without any answer, say why
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(help="the topic")],
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", metavar="FILE", parser=file_to_read, help=_FILE_HELP),
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="one key for all")] = None,
+    key_separator: Annotated[
+        str | None,
+        typer.Option("--key-separator", "-K", metavar="TEXT", help="a line is KEY TEXT VALUE"),
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="for all")
+    ] = None,
+    tag: Annotated[str | None, typer.Option(help="one tag for all")] = None,
+    acks: Annotated[str, typer.Option(help=f"one of {', '.join(LEVELS)}")] = "replicated",
+    rate: Annotated[float, typer.Option(min=0, help="messages a second at most; 0 = no limit")] = 0,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=0, help="stop after so many; 0 = all")
+    ] = 0,
+    whole: Annotated[bool, typer.Option("--whole", help="the input is one message")] = False,
+    group: Annotated[str | None, typer.Option(help="to this broker group only")] = None,
+    queue: Annotated[int | None, typer.Option(min=0, help="to this queue only")] = None,
+    linger_ms: Annotated[
+        float, typer.Option(min=0, max=1_000_000, help="gather messages for so long")
+    ] = 0,
+    results: Annotated[
+        bool, typer.Option("--print", "-p", help="print where each one was stored")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+    brokers: Brokers = BROKERS,
+) -> None:
+    """Send each line as a message, and wait until all are stored.
+
+    Exit code 0 only if every message is. Where --print says so, standard output gets a line per
+    message, in order: group, queue, offset.
+    """
+    if acks not in LEVELS:
+        raise InvalidArgument(f"--acks {acks!r} is none of {', '.join(LEVELS)}")
+    if output is Output.JSON and not results:
+        raise InvalidArgument("-o json is how --print prints: give that, too")
+    fixed = _fixed(header or [], tag, group, queue)
+    fixed["unanswered"] = acks == "one_way"
+    separator = None if key_separator is None else _separator(key_separator)
+    file = None if file == STANDARD_INPUT else file
+    if file is None:
+        require_input()
+    job = _Job(topic, key, separator, fixed, rate, count, output, results)
+
+    async def work(fd: int) -> int:
+        async with client(brokers) as connected:
+            known = await connected.admin().topic(topic)  # before the first line is typed
+            _check_place(known, group, queue)
+            try:
+                async with connected.producer(acks=acks, linger_ms=linger_ms) as producer:
+                    watching = asyncio.create_task(job.watch(producer))
+                    try:
+                        await job.send(producer, _whole(fd) if whole else lines(fd))
+                    finally:
+                        watching.cancel()
+            except BaseException:  # an interrupt, a line that is no message
+                job.say_cut_short()
+                raise
+        return job.failed
+
+    with ExitStack() as files:  # not in the loop: to open a pipe waits for who writes it
+        fd = files.enter_context(file.open("rb")).fileno() if file else sys.stdin.fileno()
+        failed = run(partial(work, fd))
+    raise typer.Exit(FAILED if failed else 0)
+
+
+def _fixed(
+    headers: list[str], tag: str | None, group: str | None, queue: int | None
+) -> dict[str, Any]:
+    """What is the same for all messages."""
+    return {
+        "headers": dict(map(_header, headers)) or None,
+        "group": group,
+        "queue": queue,
+        "tag": None if tag is None else tag.encode(),
+    }
+
+
+def _check_place(topic: Any, group: str | None, queue: int | None) -> None:
+    """There is such a queue. Raises `InvalidArgument`, `NotFound`, `UnknownQueue`."""
+    if group is None and queue is None:
+        return
+    if group is None and len(topic.groups) != 1:
+        names = ", ".join(sorted(g.group for g in topic.groups))
+        raise InvalidArgument(f"--queue {queue} needs --group, too: {topic.name} is in {names}")
+    if group is not None and not topic.queues_in(group):
+        names = ", ".join(sorted(g.group for g in topic.groups))
+        raise NotFound(f"topic {topic.name} has no queue in group {group!r}; it is in: {names}")
+    pinned_group(topic, None if group is None else GroupName(group), queue)
+
+
+class _Job:
+    """One run of the command."""
+
+    def __init__(
+        self,
+        topic: str,
+        key: str | None,
+        separator: bytes | None,
+        fixed: dict[str, Any],
+        rate: float,
+        count: int,
+        output: Output,
+        results: bool,
+    ) -> None:
+        self._topic = topic
+        self._key = None if key is None else key.encode()
+        self._separator = separator
+        self._fixed = fixed
+        self._rate = rate
+        self._count = count
+        self._output = output
+        self._results = results
+        self._unanswered = fixed.pop("unanswered", False)
+        self._sent = 0
+        self._stored = 0
+        self._told = False
+        self._waiting: list[asyncio.Future[Any]] = []
+        self.failed = 0
+
+    async def send(self, producer: Any, source: AsyncIterator[list[bytes]]) -> None:
+        """Send everything and see what became of it."""
+        started = time.monotonic()
+        try:
+            await self._send_all(producer, source)
+        except BaseException:
+            for future in self._waiting:  # what becomes of them now is told by how this ends
+                future.add_done_callback(lambda f: f.cancelled() or f.exception())
+            raise
+        self._say(time.monotonic() - started)
+
+    async def _send_all(self, producer: Any, source: AsyncIterator[list[bytes]]) -> None:
+        started = time.monotonic()
+        async for values in source:
+            for value in values:
+                if self._count and self._sent >= self._count:
+                    break
+                if self._rate:
+                    due = started + self._sent / self._rate
+                    await asyncio.sleep(max(0.0, due - time.monotonic()))
+                self._waiting.append(await self._send(producer, value))
+                if len(self._waiting) >= _AT_ONCE:
+                    await self._settle()
+            if self._count and self._sent >= self._count:
+                break
+            if self._results or len(values) < 2:
+                await self._settle()
+        await self._settle()
+
+    async def watch(self, producer: Any) -> None:
+        """Say why nothing moves; and what has failed, though more may come for hours."""
+        while True:
+            before, sent = producer.outstanding, self._sent
+            await asyncio.sleep(_STALLED_S)
+            self._look()
+            if before and (before, sent) == (producer.outstanding, self._sent):
+                said = [f"{group}: {why}" for group, why in producer.connected.items() if why]
+                talk(f"waiting, {before:,} not stored yet; {'; '.join(said) or 'no answer'}")
+
+    async def _send(self, producer: Any, value: bytes) -> "asyncio.Future[Any]":
+        key = self._key
+        if self._separator is not None:
+            before, found, after = value.partition(self._separator)
+            if found:
+                key, value = before, after
+        self._sent += 1
+        while True:
+            try:
+                future: asyncio.Future[Any] = producer.send_nowait(
+                    self._topic, value, key=key, **self._fixed
+                )
+            except FmqError as error:
+                if error.code.name != "OVERLOADED":
+                    raise
+                await asyncio.sleep(0.005)
+            else:
+                return future
+
+    def _look(self) -> None:
+        for future in self._waiting:
+            if future.done() and not future.cancelled() and (error := future.exception()):
+                self._tell(error)
+                return
+
+    def _tell(self, error: BaseException) -> None:
+        """The first failure: the others are most often for the same reason."""
+        if not self._told:
+            self._told = True
+            talk(str(error))
+
+    async def _settle(self) -> None:
+        """Wait for what was sent, in order; say the first failure."""
+        for future in self._waiting:
+            if not future.done():
+                await asyncio.wait([future])
+            if (error := future.exception()) is not None:
+                self._tell(error)
+        self._count_up()
+
+    def _count_up(self) -> None:
+        """What became of those that were sent, as far as it is known."""
+        waiting, self._waiting = self._waiting, []
+        printed = []
+        for future in waiting:
+            if not future.done() or future.cancelled() or future.exception() is not None:
+                self.failed += 1
+                continue
+            self._stored += 1
+            if self._results:
+                printed.append(self._line(future.result()))
+        if printed:
+            write(b"".join(printed))
+
+    def say_cut_short(self) -> None:
+        """The command ends before its input, and its producer is closed."""
+        if self._sent:
+            self._count_up()
+            talk(f"cut short: of {self._sent:,} sent {self._stored:,} are stored")
+
+    def _line(self, result: Any) -> bytes:
+        if self._output is Output.JSON:
+            return json.dumps(result._asdict()).encode() + b"\n"
+        return f"{result.group} {result.queue} {result.offset}\n".encode()
+
+    def _say(self, seconds: float) -> None:
+        rate = f", {self._sent / seconds:,.0f} a second" if seconds > 0.1 else ""
+        lost = f", {self.failed:,} not" if self.failed else ""
+        done = "sent, nobody says whether it is stored" if self._unanswered else "stored"
+        talk(f"{self._stored:,} {done}{lost} in {seconds:.2f} s{rate}")
+
+
+def _separator(text: str) -> bytes:
+    """As given, with escapes like those of Python's strings."""
+    try:
+        if read := text.encode().decode("unicode_escape"):
+            # What is not ASCII came through as single bytes of its UTF-8.
+            return read.encode("latin-1") if not text.isascii() else read.encode()
+    except (UnicodeDecodeError, UnicodeEncodeError):
+        pass
+    raise InvalidArgument(f"--key-separator {text!r} is no text: one like ':' or '\\t'")
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InvalidArgument(f"--header {text[:99]!r} must be NAME=VALUE")
+    if len(name.encode()) > _LONGEST_NAME:
+        raise InvalidArgument(
+            f"--header: a name has at most {_LONGEST_NAME:,} bytes, this one {len(name.encode()):,}"
+        )
+    return name, value
+
+
+async def _whole(fd: int) -> AsyncIterator[list[bytes]]:
+    yield [await everything(fd)]

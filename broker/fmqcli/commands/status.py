@@ -1,0 +1,95 @@
+"""`fmq status`: the cluster on one screen, and whether it is healthy by the exit status.
+
+Healthy: every group serves reads and takes messages, as its brokers say of themselves (the same
+definition as `/readyz` and the metric `fmq_serves`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import typer
+
+from fmqcli.common import (
+    BROKERS,
+    FAILED,
+    Brokers,
+    Output,
+    OutputOption,
+    client,
+    counted,
+    run,
+    show,
+    talk,
+)
+from fmqclient.admin.infos import BrokerStatus
+from fmqcore.ids import Permission
+
+
+def status(output: OutputOption = Output.TABLE, brokers: Brokers = BROKERS) -> None:
+    """Show every group and broker: who is master, who serves what, how far behind, and why.
+
+    Exit status 0: every group serves reads and takes messages. 1: one does not (it is named on
+    standard error). 69: no broker answers.
+    """
+
+    async def work() -> tuple[list[BrokerStatus], int]:
+        async with client(brokers) as connected:
+            admin = connected.admin()
+            return await admin.status(), len(await admin.topics())
+
+    rows, topics = run(work)
+    lags = {r.broker: r for row in rows for r in row.replicas}
+    cells = [_cells(row, lags.get(row.broker)) for row in rows]
+    columns = ("GROUP", "BROKER", "ROLE", "SERVES", "MODE", "EPOCH", "END", "LAG", "ISR", "WHY")
+    show(output, columns, cells, [_json(row) for row in rows])
+    groups = sorted({row.group for row in rows})
+    names = ", ".join(sorted({row.cluster for row in rows if row.cluster})) or "the cluster"
+    found = (counted(len(groups), "group"), counted(len(rows), "broker"), counted(topics, "topic"))
+    talk(f"{names}: {', '.join(found)}")
+    troubles = [said for group in groups for said in troubles_of(rows, group)]
+    for said in troubles or ([] if groups else ["there is no group"]):
+        talk(said)
+    raise typer.Exit(FAILED if troubles or not groups else 0)
+
+
+def troubles_of(rows: Sequence[BrokerStatus], group: str) -> list[str]:
+    """What a group does not do, one sentence each; nothing: it is healthy."""
+    there = [row for row in rows if row.group == group and not row.error]
+    found = []
+    if not any(row.serves & Permission.READ for row in there):
+        found.append(f"group {group}: nobody serves READ")
+    if not any(row.takes_messages for row in there):
+        why = next((row.refusal for row in there if row.permission & Permission.WRITE), "")
+        found.append(f"group {group}: takes no messages: {why or 'nobody serves WRITE'}")
+    return found
+
+
+def _cells(row: BrokerStatus, replica: Any) -> tuple[Any, ...]:
+    if row.error:
+        where = f"does not answer at {row.address}"
+        return row.group, row.broker, "?", "?", row.mode, row.epoch, "", "", "", where
+    # Of a slave that has said nothing yet in this term nobody knows how far it is.
+    unknown = replica is not None and not replica.durable_end and replica.lag_bytes
+    lag = "" if replica is None else "?" if unknown else f"{replica.lag_bytes:,} B"
+    in_sync = "" if replica is None else ("yes" if replica.in_sync else "no")
+    return (
+        row.group,
+        row.broker,
+        row.role,
+        row.serves.name,
+        row.mode,
+        row.epoch,
+        f"{row.end:,}",
+        lag,
+        in_sync,
+        row.why,
+    )
+
+
+def _json(row: BrokerStatus) -> dict[str, Any]:
+    return asdict(row) | {
+        "permission": row.permission.name,
+        "serves": row.serves.name,
+        "takes_messages": row.takes_messages,
+    }

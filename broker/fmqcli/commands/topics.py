@@ -1,0 +1,185 @@
+"""`fmq topic`: create, list, describe, alter, delete."""
+
+from typing import Annotated, Any
+
+import typer
+
+from fmqcli.common import BROKERS, Brokers, Output, OutputOption, client, confirm, run, show, talk
+from fmqclient.admin.infos import TopicInfo
+from fmqcore.errors import InvalidArgument
+from fmqcore.ids import MAX_QUEUES
+
+app = typer.Typer(help="Topics: create, list, describe, alter, delete.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="the topic")]
+
+
+@app.command()
+def create(
+    name: Name,
+    queues: Annotated[
+        int, typer.Option("--queues", "-q", min=1, max=MAX_QUEUES, help="in each broker group")
+    ] = 8,
+    group: Annotated[
+        list[str] | None,
+        typer.Option("--group", "-g", metavar="GROUP[:WEIGHT]", help="left out: every group"),
+    ] = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists")] = False,
+    output: OutputOption = Output.TABLE,
+    brokers: Brokers = BROKERS,
+) -> None:
+    """Create a topic."""
+    groups = _groups(group or []) or None
+
+    async def work() -> TopicInfo:
+        async with client(brokers) as connected:
+            topic: TopicInfo = await connected.admin().create_topic(
+                name, queues=queues, groups=groups, if_not_exists=if_not_exists
+            )
+            return topic
+
+    _show(output, [run(work)])
+
+
+@app.command("list")
+def list_topics(output: OutputOption = Output.TABLE, brokers: Brokers = BROKERS) -> None:
+    """List all topics."""
+    _show(output, run(lambda: _topics(brokers)))
+
+
+@app.command()
+def describe(name: Name, output: OutputOption = Output.TABLE, brokers: Brokers = BROKERS) -> None:
+    """Show a topic's queues: where they are, and their offsets."""
+
+    async def work() -> tuple[TopicInfo, dict[tuple[str, int], tuple[int, int]]]:
+        async with client(brokers) as connected:
+            admin = connected.admin()
+            topic = await admin.topic(name)
+            rows = await admin.offsets(topic=name)
+            return topic, {(r.broker_group, r.queue): (r.begin, r.end) for r in rows}
+
+    topic, ends = run(work)
+    weights = {str(g.group): g.weight for g in topic.groups}
+    rows = [
+        (group, queue, weights.get(group, 0), begin, end)
+        for (group, queue), (begin, end) in sorted(ends.items())
+    ]
+    names = ("group", "queue", "weight", "begin", "end")
+    data = _json(topic) | {"offsets": [dict(zip(names, row, strict=True)) for row in rows]}
+    show(output, [n.upper() for n in names], rows, data)
+
+
+@app.command()
+def alter(
+    name: Name,
+    queues: Annotated[
+        int | None,
+        typer.Option("--queues", "-q", min=1, max=MAX_QUEUES, help="in each group; never fewer"),
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="GROUP[:WEIGHT]",
+            help="it comes to this group, or gets this weight there; 0: no new messages",
+        ),
+    ] = None,
+    all_groups: Annotated[
+        bool, typer.Option("--all-groups", help="it comes to every group that lacks it")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+    brokers: Brokers = BROKERS,
+) -> None:
+    """Give a topic more queues, more groups, other weights. Nothing that holds messages goes.
+
+    With more queues a key may have another one from now on: what was sent before stays where it
+    is, and between two queues there is no order. (How long messages are kept is not a topic's but
+    the brokers' matter: their settings retention_ms and retention_bytes.)
+    """
+    given = [_weighted(text) for text in group or []]
+    groups = {each: weight if ":" in text else None for text, (each, weight) in
+              zip(group or [], given, strict=True)}  # fmt: skip
+    if len(groups) < len(given):
+        raise InvalidArgument("--group: a group is given twice")
+
+    async def work() -> TopicInfo:
+        async with client(brokers) as connected:
+            topic: TopicInfo = await connected.admin().alter_topic(
+                name, queues=queues, groups=groups or None, all_groups=all_groups
+            )
+            return topic
+
+    _show(output, [run(work)])
+
+
+@app.command()
+def delete(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    brokers: Brokers = BROKERS,
+) -> None:
+    """Delete a topic; its messages go with retention."""
+
+    async def look() -> None:
+        async with client(brokers) as connected:
+            await connected.admin().topic(name)
+
+    if not yes:
+        run(look)
+        confirm(f"Delete topic {name} and all its messages?")
+
+    async def work() -> None:
+        async with client(brokers) as connected:
+            await connected.admin().delete_topic(name)
+
+    run(work)
+    talk(f"topic {name} is deleted")
+
+
+async def _topics(brokers: str) -> list[TopicInfo]:
+    async with client(brokers) as connected:
+        topics: list[TopicInfo] = await connected.admin().topics()
+        return topics
+
+
+def _show(output: Output, topics: list[TopicInfo]) -> None:
+    rows = [
+        (t.name, t.id, sum(g.queues for g in t.groups), ", ".join(_group(g) for g in t.groups))
+        for t in topics
+    ]
+    show(output, ("TOPIC", "ID", "QUEUES", "GROUPS"), rows, [_json(t) for t in topics])
+
+
+def _group(group: Any) -> str:
+    weight = "" if group.weight == 1 else f", weight {group.weight}"
+    return f"{group.group} ({group.queues} queues{weight})"
+
+
+def _json(topic: TopicInfo) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "id": topic.id,
+        "groups": [
+            {"group": g.group, "queues": g.queues, "weight": g.weight} for g in topic.groups
+        ],
+    }
+
+
+def _groups(texts: list[str]) -> dict[str, int]:
+    groups: dict[str, int] = {}
+    for name, weight in map(_weighted, texts):
+        if name in groups:
+            raise InvalidArgument(f"--group {name!r} is given twice")
+        groups[name] = weight
+    return groups
+
+
+def _weighted(text: str) -> tuple[str, int]:
+    name, colon, weight = text.partition(":")
+    plain = weight.isascii() and weight.isdigit() and len(weight) < 10
+    if not name or (colon and not plain):
+        raise InvalidArgument(
+            f"--group {text!r} must be GROUP or GROUP:WEIGHT, e.g. g1:3, the weight below 10**9"
+        )
+    return name, int(weight) if colon else 1

@@ -1,0 +1,241 @@
+"""What the commands of `fmq` share: options, the client, the loop, results, exit codes.
+
+Data goes to standard output, talk to standard error. A user never sees a stack trace but with
+`--debug` (or FMQ_DEBUG=1): every failure is one line, and an exit code:
+
+    0 done   1 it did not work, or its output could not be written   64 wrong usage
+    69 no broker answers   129 its terminal closed   130 interrupted   141 nobody reads our output
+    143 terminated
+"""
+
+import asyncio
+import errno
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from enum import Enum
+from functools import partial
+from typing import Annotated, Any, Final, TypeVar
+
+import typer
+
+from fmqcli.stdio.reader_watch import ReaderWatch
+from fmqclient.address import DEFAULT_PORT, DEFAULT_URL
+from fmqclient.settings import Start
+from fmqcore.errors import FmqError, InvalidArgument, Unavailable
+from fmqport.transport import TransportError
+
+T = TypeVar("T")
+
+FAILED: Final = 1
+USAGE: Final = 64
+UNAVAILABLE: Final = 69
+INTERRUPTED: Final = 130
+NO_READER: Final = 141
+TERMINATED: Final = 143
+HUNG_UP: Final = 129
+
+
+class NotWritten(OSError):
+    """Standard output could not be written: a full disk, a closed descriptor."""
+
+    def __init__(self, error: OSError) -> None:
+        why = "it is closed" if error.errno == errno.EBADF else error.strerror or str(error)
+        super().__init__(f"standard output could not be written: {why}; what is there is not all")
+
+
+_EXITS: Final[tuple[tuple[type[BaseException], int], ...]] = (
+    (Unavailable, UNAVAILABLE),
+    (TransportError, UNAVAILABLE),
+    (InvalidArgument, USAGE),
+    (FmqError, FAILED),
+    (OSError, FAILED),
+)
+
+
+class Output(Enum):
+    """How results are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+Brokers = Annotated[
+    str,
+    typer.Option(
+        "--brokers",
+        "-b",
+        envvar="FMQ_BROKERS",
+        metavar="URL",
+        help="fmq://host:port[,host:port...]",
+    ),
+]
+BROKERS: Final = DEFAULT_URL
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="how to print results")]
+
+
+class Terminated(BaseException):
+    """SIGTERM came, or SIGHUP: the terminal was closed."""
+
+    def __init__(self, code: int = TERMINATED) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class NobodyReads(Exception):
+    """Nobody reads standard output any more: `fmq ... | head` has seen enough."""
+
+
+def talk(text: str) -> None:
+    """Say something to the person at the terminal."""
+    sys.stderr.write(f"fmq: {text}\n")
+    sys.stderr.flush()
+
+
+def counted(number: int, what: str) -> str:
+    """`1 message`, `2,000 messages`."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def exit_code(error: BaseException) -> int | None:
+    """The exit code of an error that has a place in the table; None: a bug of ours."""
+    return next((code for kind, code in _EXITS if isinstance(error, kind)), None)
+
+
+def run(work: Callable[[], Coroutine[Any, Any, T]], *, while_read: bool = False) -> T:
+    """Run a command's coroutine. Ctrl-C, SIGTERM and SIGHUP cancel it, so that it ends in order.
+
+    SIGHUP is left alone if it was ignored when we started: `nohup` does that.
+
+    `while_read`: so does the end of the last reader of our output; then `NobodyReads` is raised.
+    """
+    return asyncio.run(_terminable(work, while_read=while_read))
+
+
+async def _terminable(work: Callable[[], Coroutine[Any, Any, T]], *, while_read: bool) -> T:
+    task = asyncio.ensure_future(work())
+    why: list[BaseException] = []
+
+    def end(reason: BaseException) -> None:
+        why.append(reason)
+        task.cancel()
+
+    def hang_up() -> None:
+        if not why:  # the kernel and the shell both send it: the second must not end the clean-up
+            end(Terminated(HUNG_UP))
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, end, Terminated())
+    hears_hangup = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    if hears_hangup:
+        loop.add_signal_handler(signal.SIGHUP, hang_up)
+    reader = ReaderWatch(sys.stdout.fileno(), partial(end, NobodyReads())) if while_read else None
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if why:
+            raise why[0] from None
+        task.cancel()
+        await asyncio.wait([task])
+        raise
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+        if hears_hangup:
+            loop.remove_signal_handler(signal.SIGHUP)
+        if reader is not None:
+            reader.stop()
+
+
+def confirm(question: str, refused: str = "nothing was done") -> None:
+    """Ask the person at the terminal; says `refused` and ends unless the answer is yes."""
+    sys.stderr.write(f"{question} [y/N]: ")
+    sys.stderr.flush()
+    try:
+        answer = sys.stdin.readline() if sys.stdin is not None else ""
+    except UnicodeDecodeError:
+        answer = "no text at all"
+    if not answer:
+        sys.stderr.write("\n")
+        raise InvalidArgument("nobody answers on standard input; to do it without asking: --yes")
+    if answer.strip().lower() not in ("y", "yes"):
+        talk(refused)
+        raise typer.Exit(FAILED)
+
+
+@asynccontextmanager
+async def client(url: str) -> "AsyncIterator[Any]":
+    """A connected client, called `fmq` in the brokers' lists."""
+    import fmqclient  # only now: `fmq --help` needs no gRPC
+
+    async with fmqclient.connect(_known(url), timeout_s=3, name="fmq") as connected:
+        yield connected
+
+
+def _known(url: str) -> str:
+    """Nobody said which brokers: besides the usual one, those of a `fmq dev` cluster that has it.
+
+    The usual one may be the very broker that was killed to see what happens.
+    """
+    if url != DEFAULT_URL:
+        return url
+    from fmqdev.cluster_plan import broker_ports, state_folder
+
+    try:
+        ports = broker_ports(state_folder("dev"))
+    except InvalidArgument:  # we have no home
+        return url
+    others = "".join(f",127.0.0.1:{p}" for p in ports if p != DEFAULT_PORT)
+    return url + others if DEFAULT_PORT in ports else url
+
+
+def write(data: bytes) -> None:
+    """Put data on standard output, at once. Raises `NobodyReads`, `NotWritten`."""
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise NobodyReads from None
+    except NotWritten:
+        raise
+    except OSError as error:
+        raise NotWritten(error) from None
+
+
+def nobody_reads() -> None:
+    """Standard output is closed: make sure that nothing tries to write to it at the exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def show(output: Output, columns: Sequence[str], rows: Iterable[Sequence[Any]], data: Any) -> None:
+    """Print rows as a table, or `data` as JSON."""
+    if output is Output.JSON:
+        write(json.dumps(data, indent=2, default=str).encode() + b"\n")
+        return
+    from fmqcli.output.tables import table
+
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if terminal else None
+    header, *lines = table(columns, rows, width)
+    if terminal and os.environ.get("TERM", "dumb") != "dumb":
+        header = f"\x1b[1m{header}\x1b[0m"
+    write("".join(f"{line}\n" for line in (header, *lines)).encode())
+
+
+def moment(text: str) -> Start:
+    """`earliest`, `latest`, an ISO 8601 time (local if it names no zone), or milliseconds."""
+    if text in ("earliest", "latest"):
+        return text
+    if text.isascii() and text.isdigit() and len(text) < 20:
+        return int(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidArgument(
+            f"{text!r} is neither 'earliest' nor 'latest', nor a time like 2026-01-31T12:00, "
+            "nor milliseconds since 1970 UTC"
+        ) from None

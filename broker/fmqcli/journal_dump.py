@@ -1,0 +1,161 @@
+"""The walk behind `fmq journal dump`: one row a batch, filtered, also behind damage."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from fmqcli.output import journal as show
+from fmqcore.batch.columns import BadColumns
+from fmqcore.batch.control import decode_topic
+from fmqcore.batch.crc import Buffer
+from fmqcore.batch.header import BatchHeader, BatchType
+from fmqcore.errors import Malformed
+from fmqcore.ids import Position, TopicId
+from fmqcore.journal.checkpoint import Checkpoint, decode_checkpoint
+from fmqcore.journal.findings import FAULT_CODES, error
+from fmqcore.journal.recovery import Cut, Refuse, SegmentFile, judge, judge_sealed, survey
+from fmqcore.journal.scan import Cursor, Fault, Scan, Stop, begin_next
+from fmqcore.journal.segments import CHECKPOINT, Segment
+from fmqcore.journal.state import JournalState
+from fmqcore.scan.skip_damage import resync
+from fmqinspect.files import DataDirectory, SegmentBytes
+
+_INCOMPLETE: Final = 3
+_BY_WEIGHT: Final = (0, 1, _INCOMPLETE, 2)
+"""Exit codes: what is wrong comes before what is missing."""
+
+
+class Filter(NamedTuple):
+    """What to show."""
+
+    topic: str  # name or number; "" = all
+    queue: int | None
+    start: Position
+    limit: int  # 0 = all
+
+
+class Dump:
+    """Iterate `rows`; afterwards `stopped` says why it ended early ("" = it did not)."""
+
+    def __init__(self, opened: DataDirectory, wanted: Filter, *, values: bool) -> None:
+        self.stopped = ""
+        self.exit_code = 0
+        self._opened = opened
+        self._wanted = wanted
+        self._values = values
+        self._topics: dict[TopicId, str] = {}
+        if opened.unread:
+            self._stop(_INCOMPLETE, f"not read: {CHECKPOINT}: {opened.unread}")
+        self._checkpoint = _checkpoint(opened)
+        self._survey = survey(opened.listing, self._checkpoint)
+
+    def rows(self) -> Iterator[show.Row]:
+        """One row a batch, as wanted."""
+        if self._survey.refusal:
+            self._stop(2, str(self._survey.refusal))
+        cursor, shown = Cursor(self._survey.log_start), 0
+        for file in self._survey.segments:
+            if file.end <= self._wanted.start:
+                continue
+            begin_next(cursor)
+            if cursor.position != file.base or cursor.segment is not None:
+                cursor = Cursor(file.base)
+            with self._opened.segment(file.name) as data:
+                for row in self._segment(file, data, cursor):
+                    yield row
+                    shown += 1
+                    if shown == self._wanted.limit:
+                        return
+
+    def _segment(self, file: SegmentFile, data: SegmentBytes, cursor: Cursor) -> Iterator[show.Row]:
+        while True:
+            scan = Scan(data, file.base, cursor)
+            for header in scan:
+                row = self._row(header, scan.payload(header))
+                if row is not None:
+                    yield row
+            if not (isinstance(scan.stop, Fault) and self._go_on(scan.stop, file, data, cursor)):
+                break
+        if scan.stop is not None:
+            self._judge(scan.stop, file)
+
+    def _go_on(self, fault: Fault, file: SegmentFile, data: SegmentBytes, cursor: Cursor) -> bool:
+        """Behind damage that is not the end: where the next batch begins for sure."""
+        last = file == self._survey.segments[-1]
+        if last and fault.position >= self._survey.durable_end:
+            return False
+        skipped = resync(fault, data, Segment(file.base, file.end), cursor)
+        if skipped is None:
+            return False
+        sentence = f"{fault.sentence}; {skipped} bytes are not shown, up to {cursor.position}"
+        self._stop(2, str(error(FAULT_CODES[fault.fault], file.name, fault.position, sentence)))
+        return True
+
+    def _row(self, header: BatchHeader, payload: Buffer) -> show.Row | None:
+        self._learn(header, payload)
+        wanted = self._wanted
+        if header.position < wanted.start:
+            return None
+        topic = self._topics.get(header.topic_id, f"#{header.topic_id}")
+        if wanted.topic and (
+            header.type != BatchType.DATA or wanted.topic not in (topic, str(header.topic_id))
+        ):
+            return None
+        if wanted.queue is not None and (
+            header.type != BatchType.DATA or wanted.queue != header.queue_id
+        ):
+            return None
+        row = show.batch_row(header, topic)
+        try:
+            if header.type != BatchType.DATA:
+                row["content"] = show.control_content(header, payload)
+            elif self._values:
+                row["values"] = show.record_rows(header, payload)
+        except (Malformed, BadColumns) as bad:
+            row["content"] = {"undecodable": str(bad)}
+        return row
+
+    def _learn(self, header: BatchHeader, payload: Buffer) -> None:
+        """Topic names, as the journal tells them."""
+        try:
+            if header.type == BatchType.SNAP:
+                topics = JournalState.from_snap(payload).topics
+                self._topics |= {topic_id: name for topic_id, (name, _) in topics.items()}
+            elif header.type == BatchType.CONFIG:
+                setting = decode_topic(payload)
+                self._topics[setting.topic_id] = setting.name
+        except Malformed:
+            pass  # told in the batch's own row
+
+    def _judge(self, stop: Stop, file: SegmentFile) -> None:
+        """Say it if the segment does not end as it should."""
+        if file == self._survey.segments[-1]:
+            if self._opened.live:
+                if isinstance(stop, Fault):
+                    self._stop(0, f"the end moves: not read from position {stop.position} on")
+                return
+            verdict = judge(
+                stop,
+                file.name,
+                durable_end=self._survey.durable_end,
+                clean=self._checkpoint is not None and self._checkpoint.clean,
+            )
+            if isinstance(verdict, Cut | Refuse):
+                self._stop(2 if isinstance(verdict, Refuse) else 1, str(verdict.finding))
+            return
+        refusal = judge_sealed(stop, file)
+        if refusal:
+            self._stop(2, str(refusal.finding))
+
+    def _stop(self, code: int, why: str) -> None:
+        self.exit_code = max(self.exit_code, code, key=_BY_WEIGHT.index)
+        self.stopped += f"{why}\n"
+
+
+def _checkpoint(opened: DataDirectory) -> Checkpoint | None:
+    raw = opened.checkpoint
+    if raw is None:
+        return None
+    try:
+        return decode_checkpoint(raw)
+    except Malformed:
+        return None  # `verify` tells it

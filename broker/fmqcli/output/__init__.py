@@ -1,0 +1,1 @@
+"""How results look: tables and messages for people, plain data for JSON."""

@@ -1,0 +1,1 @@
+"""Standard input and output, piece by piece, without blocking the loop."""

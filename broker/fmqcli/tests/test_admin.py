@@ -1,0 +1,189 @@
+"""`fmq topic|group delete`: look first, then ask, then do it; `fmq status`, `fmq dev status`."""
+
+import io
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fmqcli import common, main
+from fmqcli.commands import dev, groups, status, topics
+from fmqclient.admin.infos import BrokerStatus, ReplicaStatus
+from fmqcore.errors import UnknownTopic
+from fmqcore.ids import BrokerId, GroupName, Permission
+from fmqdev.broker_process import BrokerStatus as DevStatus
+from fmqdev.cluster_plan import BrokerPlan
+
+
+class Admin:
+    """Knows the topic `orders`, read by the group `orders`."""
+
+    def __init__(self) -> None:
+        self.deleted: list[str] = []
+        self.rows = [BrokerStatus("g1", "g1-0", "h:1", permission=Permission.FULL)]
+
+    def admin(self) -> "Admin":
+        return self
+
+    async def topic(self, name: str) -> str:
+        if name != "orders":
+            raise UnknownTopic(f"there is no topic {name!r}")
+        return name
+
+    async def offsets(self, group: str, topic: str) -> list[str]:
+        return ["a queue"] if group == "orders" and topic in ("", "orders") else []
+
+    async def status(self) -> list[BrokerStatus]:
+        return self.rows
+
+    async def topics(self) -> list[str]:
+        return []
+
+    async def delete_topic(self, name: str) -> None:
+        self.deleted.append(name)
+
+    async def delete_group(self, group: str, topic: str) -> int:
+        self.deleted.append(group)
+        return 1
+
+
+@pytest.fixture(autouse=True)
+def admin(monkeypatch: pytest.MonkeyPatch) -> Admin:
+    admin = Admin()
+
+    @asynccontextmanager
+    async def client(_: str) -> AsyncIterator[Any]:
+        yield admin
+
+    for module in (topics, groups, status):
+        monkeypatch.setattr(module, "client", client)
+    return admin
+
+
+@pytest.mark.parametrize("command", ["topic", "group"])
+@pytest.mark.parametrize(
+    ("answer", "code", "said"),
+    [
+        ("", common.USAGE, "without asking: --yes"),
+        ("n\n", common.FAILED, "nothing was done"),
+        ("y\n", 0, "orders"),
+    ],
+)
+def test_what_cannot_be_undone_is_asked_and_says_what_it_needs(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    admin: Admin,
+    command: str,
+    answer: str,
+    code: int,
+    said: str,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+    assert main.run([command, "delete", "orders"]) == code
+    assert said in capsys.readouterr().err
+    assert admin.deleted == ([] if code else ["orders"])
+
+
+def test_an_answer_that_is_no_text_is_no_yes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, admin: Admin
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\n"), "utf-8"))
+    assert main.run(["topic", "delete", "orders"]) == common.FAILED
+    assert "nothing was done" in capsys.readouterr().err
+    assert not admin.deleted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["topic", "delete", "nosuch"], "there is no topic 'nosuch'"),
+        (["group", "delete", "nosuch"], "there is no consumer group 'nosuch'"),
+        (["group", "delete", "orders", "--topic", "t"], "group 'orders' on topic t"),
+    ],
+)
+def test_nothing_is_asked_about_what_is_not_there(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    said: str,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    assert main.run(arguments) == common.FAILED
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.count("\n") == 1, "and no question"
+
+
+def test_a_broker_group_that_is_named_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of two weights one was taken, and nobody said which."""
+    assert main.run(["topic", "create", "t", "-g", "g1:1", "-g", "g1:5"]) == common.USAGE
+    assert "'g1' is given twice" in capsys.readouterr().err
+
+
+def test_what_a_broker_serves_has_one_name(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """In both commands, as table and as JSON."""
+    assert main.run(["status"]) == main.run(["status", "-o", "json"]) == 0
+    table, data = capsysbinary.readouterr().out.split(b"\n[", 1)
+    assert b" SERVES " in table
+    assert json.loads(b"[" + data)[0]["serves"] == "FULL"
+    plan = BrokerPlan(BrokerId("g1-0"), GroupName("g1"), "", 1, "h:1", "z:1", Path("x"))
+    for output in common.Output:
+        dev._show(output, [DevStatus(plan, True, 1, None)])
+    table, data = capsysbinary.readouterr().out.split(b"\n[", 1)
+    assert b" SERVES " in table
+    assert json.loads(b"[" + data)[0]["serves"] == "NONE"
+
+
+TAKES = BrokerStatus("g1", "g1-0", "h:1", permission=Permission.FULL)
+
+
+@pytest.mark.parametrize(
+    ("row", "code", "said"),
+    [
+        (TAKES, 0, ""),
+        (replace(TAKES, refusal="needs 1 slave"), 1, "g1: takes no messages: needs 1 slave"),
+        (replace(TAKES, permission=Permission.READ), 1, "g1: takes no messages: nobody serves"),
+        (replace(TAKES, permission=Permission.WRITE), 1, "g1: nobody serves READ"),
+        (replace(TAKES, error="no answer"), 1, "g1: nobody serves READ"),
+        (None, 1, "there is no group"),
+    ],
+)
+def test_status_ends_with_whether_the_cluster_is_healthy(
+    admin: Admin, capsys: pytest.CaptureFixture[str], row: BrokerStatus | None, code: int, said: str
+) -> None:
+    admin.rows = [] if row is None else [row]
+    assert main.run(["status"]) == code
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert " FULL " not in printed.out or not code or row is None or bool(row.error)
+
+
+def test_a_slave_that_does_not_answer_leaves_a_group_healthy(admin: Admin) -> None:
+    admin.rows = [TAKES, BrokerStatus("g1", "g1-1", "h:2", error="no answer")]
+    assert main.run(["status"]) == 0
+    admin.rows.append(BrokerStatus("g2", "g2-0", "h:3", error="no answer"))
+    assert main.run(["status"]) == common.FAILED, "each group counts"
+
+
+def test_a_table_shows_what_is_there(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """An IPv6 address has no pictures in it, and nobody's name moves the cursor."""
+    rows = [("[fd00:abc::1]:9876", "me\x1b[2J\nyou"), ("[fd00:100:ab:1::2]:9876", "café")]
+    common.show(common.Output.TABLE, ("ADDRESS", "MEMBER"), rows, None)
+    _, first, second = capsysbinary.readouterr().out.decode().splitlines()
+    assert first.split() == ["[fd00:abc::1]:9876", r"me\x1b[2J\nyou"]
+    assert second.split() == ["[fd00:100:ab:1::2]:9876", "café"]
+
+
+def test_how_far_a_slave_is_that_has_said_nothing_yet_is_not_told() -> None:
+    row = BrokerStatus("g1", "g1-1", "h:1")
+    silent = ReplicaStatus(
+        "g1-1", connected=True, in_sync=False, received_end=0, durable_end=0, lag_bytes=50_000_000
+    )
+    assert "?" in status._cells(row, silent)
+    assert "5 B" in status._cells(row, replace(silent, durable_end=7, lag_bytes=5))
+    assert "0 B" in status._cells(row, replace(silent, lag_bytes=0))

@@ -1,0 +1,100 @@
+"""`fmq consume`: what it acknowledges."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from fmqcli import common, main
+from fmqcli.commands import consume
+from fmqclient.admin.infos import QueueOffsets
+from fmqcore.errors import Unavailable
+
+
+class Sub:
+    """A client, its consumer and the one message that this has, all in one."""
+
+    value = b"v"
+    connected: dict[str, str] = {}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.acks = 0
+
+    def consumer(self, *_: object, **__: object) -> "Sub":
+        return self
+
+    def admin(self) -> "Sub":
+        return self
+
+    async def __aenter__(self) -> "Sub":
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def fetch(self, *_: object) -> list[Any]:
+        return [self]
+
+    def ack_now(self) -> None:
+        self.acks += 1
+
+    async def commit(self) -> None: ...
+
+    async def delete_group(self, _: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("options", "acks"),
+    [(["-g", "g"], 1), (["-g", "g", "--no-ack"], 0), ([], 1)],
+)
+def test_only_the_progress_of_a_named_group_may_be_left_as_it_was(
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    acks: int,
+) -> None:
+    """What is not acked comes again and again, and bars the way to what is behind it."""
+    sub = Sub()
+
+    @asynccontextmanager
+    async def client(_: str) -> AsyncIterator[Sub]:
+        yield sub
+
+    monkeypatch.setattr(consume, "client", client)
+    assert main.run(["consume", "t", "-n", "1", *options]) == 0
+    assert (capfd.readouterr().out, sub.acks) == ("v\n", acks)
+
+
+class Failing(Sub):
+    """Its reader is lost as soon as all is printed: so often nobody tells how far the group is."""
+
+    group, queue, offset = "g1", 0, 0
+
+    def __init__(self, silent: int) -> None:
+        super().__init__()
+        self.silent = silent
+
+    async def fetch(self, *_: object) -> list[Any]:
+        return []
+
+    async def offsets(self, group: str = "", topic: str = "") -> list[QueueOffsets]:
+        if group and self.silent:
+            self.silent -= 1
+            raise Unavailable("nobody serves the reads of group g1")
+        return [QueueOffsets(group, topic, "g1", 0, committed=1, begin=0, end=1)]
+
+
+@pytest.mark.parametrize(("patience_s", "code"), [(30.0, 0), (-1.0, common.UNAVAILABLE)])
+def test_a_failover_does_not_end_who_consumes_up_to_the_end(
+    monkeypatch: pytest.MonkeyPatch, patience_s: float, code: int
+) -> None:
+    sub = Failing(silent=3)
+
+    @asynccontextmanager
+    async def client(_: str) -> AsyncIterator[Sub]:
+        yield sub
+
+    monkeypatch.setattr(consume, "client", client)
+    monkeypatch.setattr(consume, "_PATIENCE_S", patience_s, raising=False)
+    assert main.run(["consume", "t", "-g", "g", "-e"]) == code
+    assert sub.silent == (0 if code == 0 else 2)

@@ -1,0 +1,81 @@
+"""`fmq produce` while it waits for more input."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fmqcli import common, main
+from fmqcli.commands import produce
+from fmqcore.errors import StorageFull, TooLarge
+
+
+async def test_a_failure_is_told_though_no_more_lines_come(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tail -f log | fmq produce t`: it was told when the next 10,000 lines were there."""
+    monkeypatch.setattr(produce, "_STALLED_S", 0.01)
+    told = asyncio.Event()
+
+    def talk(text: str) -> None:
+        common.talk(text)
+        told.set()
+
+    monkeypatch.setattr(produce, "talk", talk)
+
+    def send_nowait(*_: object, **__: object) -> "asyncio.Future[Any]":
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future.set_exception(StorageFull("the disk is full"))
+        return future
+
+    async def two_lines() -> AsyncIterator[list[bytes]]:
+        yield [b"a", b"b"]
+        await told.wait()
+
+    producer = SimpleNamespace(outstanding=0, connected={}, send_nowait=send_nowait)
+    job = produce._Job("t", None, None, {}, 0, 0, common.Output.TABLE, False)
+    watching = asyncio.create_task(job.watch(producer))
+    async with asyncio.timeout(30):
+        await job.send(producer, two_lines())
+    watching.cancel()
+    first, last = capsys.readouterr().err.splitlines()
+    assert (first, job.failed) == ("fmq: the disk is full", 2)
+    assert last.startswith("fmq: 0 stored, 2 not in ")
+
+
+async def test_who_is_interrupted_is_told_how_much_is_stored(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    loop = asyncio.get_running_loop()
+    futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in range(3)]
+    left = list(futures)
+    producer = SimpleNamespace(send_nowait=lambda *_, **__: left.pop(0))
+
+    async def three_lines() -> AsyncIterator[list[bytes]]:
+        yield [b"a", b"b", b"c"]
+
+    job = produce._Job("t", None, None, {}, 0, 0, common.Output.TABLE, True)
+    sending = asyncio.create_task(job.send(producer, three_lines()))
+    while left:
+        await asyncio.sleep(0)
+    futures[0].set_result(SimpleNamespace(group="g1", queue=0, offset=7))
+    await asyncio.sleep(0)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    futures[1].set_exception(TooLarge("too large"))
+    job.say_cut_short()
+    told = capsys.readouterr()
+    assert told.out == "g1 0 7\n"
+    assert told.err == "fmq: cut short: of 3 sent 1 are stored\n"
+
+
+def test_a_file_is_opened_where_signals_end_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To open a pipe waits for its writer: in the loop neither SIGTERM nor Ctrl-C ended that."""
+    monkeypatch.setattr(produce, "run", lambda _: pytest.fail("the loop is there already"))
+    assert main.run(["produce", "t", "-f", "/nope"]) == common.FAILED
+    assert "/nope: No such file" in capsys.readouterr().err

@@ -1,0 +1,59 @@
+"""A command whose output nobody reads any more ends by itself, although it has nothing to write."""
+
+import asyncio
+import os
+import socket
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from fmqcli import common
+from fmqcli.stdio.reader_watch import ReaderWatch
+
+
+async def for_ever() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+def test_a_command_that_waits_ends_when_its_reader_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+
+    async def work() -> None:
+        asyncio.get_running_loop().call_soon(os.close, reading)
+        await for_ever()
+
+    with open(writing, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        with pytest.raises(common.NobodyReads):
+            common.run(work, while_read=True)
+
+
+async def test_a_socket_with_something_to_read_is_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the other end sends is not ours to read, and no sign that it has gone."""
+    monkeypatch.setattr("fmqcli.stdio.reader_watch._LOOK_S", 0.01)
+    gone = asyncio.Event()
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            watch = ReaderWatch(ours.fileno(), gone.set)
+            theirs.send(b"hello")
+            while watch._later is None:
+                await asyncio.sleep(0)
+            assert not gone.is_set()
+        async with asyncio.timeout(30):
+            await gone.wait()
+
+
+async def test_files_are_not_watched_and_a_stopped_watch_is_silent(tmp_path: Path) -> None:
+    with tempfile.TemporaryFile(dir=tmp_path) as file:
+        ReaderWatch(file.fileno(), pytest.fail).stop()
+    reading, writing = os.pipe()
+    watch = ReaderWatch(writing, pytest.fail)
+    watch.stop()
+    os.close(reading)
+    await asyncio.sleep(0)
+    os.close(writing)

@@ -1,0 +1,66 @@
+"""One broker of a development cluster: its command line, its answer, the end of its log."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fmqdev.cluster_plan import BrokerPlan, ClusterOptions
+from fmqdev.processes import Child
+from fmqport.methods import STATUS
+from fmqport.transport import TransportError
+from fmqproto.v1 import admin_pb2
+
+
+def broker_command(options: ClusterOptions, plan: BrokerPlan) -> list[str]:
+    """How a broker is started."""
+    fields: dict[str, Any] = {
+        "cluster": options.cluster,
+        "group": plan.group,
+        "broker": plan.id,
+        "data-dir": plan.data,
+        "zookeeper": plan.zookeeper,
+        "listen": plan.listen,
+    }
+    command = [sys.executable, "-m", "fmqcli.main", "broker", "run"]
+    for name, value in fields.items():
+        command += [f"--{name}", str(value)]
+    for name, value in options.settings.items():
+        command += ["--set", f"{name}={value}"]
+    return command
+
+
+@dataclass(slots=True)
+class BrokerStatus:
+    """One broker as seen from outside; `reply` is None if it does not answer."""
+
+    plan: BrokerPlan
+    alive: bool
+    pid: int
+    reply: admin_pb2.StatusReply | None
+
+
+async def ask(plan: BrokerPlan, child: Child | None) -> BrokerStatus:
+    """Ask it at its own port, past any link; `child` is its process, if it was ever started."""
+    from fmqport.rpc import GrpcTransport
+
+    status = BrokerStatus(
+        plan, child is not None and child.alive(), child.pid if child else 0, None
+    )
+    if status.alive:
+        connection = GrpcTransport().connect(plan.listen)
+        try:
+            status.reply = await connection.call(STATUS, admin_pb2.StatusRequest(), 2.0)
+        except TransportError:
+            pass  # starting, stopped by SIGSTOP, or busy dying
+        finally:
+            await connection.close()
+    return status
+
+
+def tail(log: Path, lines: int = 5) -> str:
+    """The last lines of a log, for an error message."""
+    try:
+        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+    except FileNotFoundError:
+        return "(no log)"

@@ -1,0 +1,385 @@
+"""A whole cluster of real processes on this machine: ZooKeeper, groups of brokers, faults.
+
+For `fmq dev`, the demo, tests and the benchmark. `DevCluster` is used as an async context manager,
+from the main thread: its processes end with this one whatever happens (`fmqport.spawn`), unless
+`detach`. Leaves in its folder: `zookeeper/`, a folder a broker with `data/` and `broker.log`, and
+`cluster.json`.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from fmqcore.errors import Unavailable
+from fmqcore.zk.group_state import Mode
+from fmqdev.broker_process import BrokerStatus, ask, broker_command, tail
+from fmqdev.cluster_plan import ZOOKEEPER as ZOOKEEPER
+from fmqdev.cluster_plan import (
+    BrokerPlan,
+    ClusterFile,
+    ClusterOptions,
+    Running,
+    broker_names,
+    group_configs,
+    read_file,
+    remove_cluster,
+    write_file,
+)
+from fmqdev.group_nodes import Groups
+from fmqdev.processes import Child, holders, is_locked, owner_of
+from fmqdev.proxy import Link, Proxies
+from fmqport.free_ports import free_ports
+from fmqport.spawn import spawn
+from fmqport.zk.embedded import EmbeddedZooKeeper
+from fmqproto.v1 import admin_pb2
+
+_START_S: Final = 60.0
+_LAST_PORT: Final = 65_535
+_POLL_S: Final = 0.05
+
+
+class ClusterFailed(Unavailable):
+    """The cluster is not as it should be in time; the message says who and where its log is."""
+
+
+class DevCluster:
+    """One cluster. Broker ids are `g1-0` (a master), `g1-1` (its slave), ..., `g2-0`, ..."""
+
+    def __init__(
+        self, directory: Path, options: ClusterOptions | None = None, *, detach: bool = False
+    ) -> None:
+        self.directory = directory.absolute()
+        self.options = options or ClusterOptions()
+        self.brokers: dict[str, BrokerPlan] = {}
+        self.zookeeper_links: dict[str, Link] = {}  # if proxied: broker → a ZooKeeper server
+        self.broker_links: dict[str, Link] = {}  # if proxied: anybody → broker, by caller
+        self._detach = detach
+        self._children: dict[str, Child] = {}
+        self._zookeeper: EmbeddedZooKeeper | None = None
+        self._groups: Groups | None = None
+        self._stack = ExitStack()
+
+    @classmethod
+    def attach(cls, directory: Path) -> "DevCluster | None":
+        """What an earlier command left in this folder, running or not; None if nothing."""
+        known = read_file(directory)
+        if known is None:
+            return None
+        cluster = cls(directory, replace(known.options, proxied=False), detach=True)
+        if not known.options.zookeeper:
+            folder = cluster.directory / ZOOKEEPER
+            cluster._zookeeper = EmbeddedZooKeeper(folder, known.port_of(ZOOKEEPER), detach=True)
+        cluster._plan([known.port_of(broker) for _, broker, _ in broker_names(known.options)])
+        cluster._children = {p.name: _child(p) for p in known.processes}
+        cluster._adopt()
+        return cluster
+
+    def _adopt(self) -> None:
+        """A broker that was started by hand on one of our data directories is ours too."""
+        away = {b.lock: b.id for b in self.brokers.values() if not self.alive(b.id)}
+        for lock, child in holders(away).items():
+            self._children[away[lock]] = child
+
+    # ---- where it is
+    @property
+    def url(self) -> str:
+        """What `fmqclient.connect` takes: all brokers, masters first."""
+        masters_first = sorted(self.brokers.values(), key=lambda b: b.id.rpartition("-")[2])
+        return "fmq://" + ",".join(b.address for b in masters_first)
+
+    @property
+    def zookeeper_address(self) -> str:
+        """Of the ZooKeeper itself, not of a link to it."""
+        own = self._zookeeper
+        return self.options.zookeeper if own is None else own.address
+
+    @property
+    def groups(self) -> Groups:
+        """What ZooKeeper holds of the groups; once started."""
+        assert self._groups is not None, "not started"
+        return self._groups
+
+    def group(self, name: str) -> list[BrokerPlan]:
+        """The group's brokers, the configured master first."""
+        return [b for b in self.brokers.values() if b.group == name]
+
+    # ---- life
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start everything and wait until all groups are whole. Raises `ClusterFailed`.
+
+        What was started is stopped again if it fails.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        known = read_file(self.directory)
+        if known is not None:
+            refuse_if_running(self.directory)
+            if broker_names(known.options) != broker_names(self.options):
+                shape = f"--groups {known.options.groups} --slaves {known.options.slaves}"
+                raise ClusterFailed(
+                    f"{self.directory} holds a cluster of another shape: start it with {shape}, "
+                    f"or remove it and its data: fmq dev down --wipe --dir {self.directory}"
+                )
+        ports = self._ports(known)
+        await self._start_zookeeper(ports.pop(0))
+        self._plan(ports)
+        self._groups = Groups(self.zookeeper_address, self.options.cluster)
+        for config in group_configs(self.options, self.brokers.values()):
+            await self._groups.put_config(config)
+        for broker in self.brokers:
+            self.start_broker(broker)
+        await self.wait_healthy()
+
+    def _ports(self, known: ClusterFile | None) -> list[int]:
+        """ZooKeeper's and the brokers'; as they were in this folder, where those are free."""
+        names = [ZOOKEEPER, *(broker for _, broker, _ in broker_names(self.options))]
+        before = [known.port_of(name) if known else 0 for name in names]
+        if first := self.options.first_port:
+            wanted = [before[0], *(old or first + n for n, old in enumerate(before[1:]))]
+            before = [p if p <= _LAST_PORT else 0 for p in (wanted[0], first, *wanted[2:])]
+        return free_ports(len(names), before)
+
+    async def _start_zookeeper(self, port: int) -> None:
+        if self.options.zookeeper:
+            return
+        folder = self.directory / ZOOKEEPER
+        self._zookeeper = server = EmbeddedZooKeeper(folder, port, detach=self._detach)
+        server.start()
+        assert server.process is not None
+        self._children[ZOOKEEPER] = Child.of(server.process)
+        self._write_file()
+        async with self._in_time(f"ZooKeeper on {server.address}", server.log):
+            while not await asyncio.to_thread(server.ready):  # noqa: ASYNC110
+                await asyncio.sleep(_POLL_S / 2)
+
+    def _plan(self, ports: Sequence[int]) -> None:
+        proxies = self._stack.enter_context(Proxies()) if self.options.proxied else None
+        for (group, broker, zone), port in zip(broker_names(self.options), ports, strict=True):
+            folder = self.directory / broker
+            folder.mkdir(exist_ok=True)
+            plan = BrokerPlan(
+                broker, group, zone, port, f"127.0.0.1:{port}", self.zookeeper_address, folder
+            )
+            if proxies is not None:
+                self.broker_links[broker] = proxies.link(plan.listen, who=self._who_calls)
+                servers, slash, root = self.zookeeper_address.partition("/")
+                self.zookeeper_links[broker] = proxies.link(servers.split(",")[0])
+                plan.address = self.broker_links[broker].address
+                plan.zookeeper = self.zookeeper_links[broker].address + slash + root
+            self.brokers[broker] = plan
+
+    def _who_calls(self, port: int) -> str:
+        """The broker whose process has this port; "" if it is none of ours (a client)."""
+        alive = (broker for broker in self.brokers if self.alive(broker))
+        return owner_of(port, {str(broker): self.pid(broker) for broker in alive})
+
+    async def stop(self) -> None:
+        """Stop all in order: masters, slaves, ZooKeeper. Nothing of it is left running."""
+        try:
+            await self.leave()
+            masters = [b.id for b in self.brokers.values() if b is self.group(b.group)[0]]
+            for some in (masters, [b for b in self.brokers if b not in masters], [ZOOKEEPER]):
+                await asyncio.gather(
+                    *(self._children[b].stop() for b in some if b in self._children)
+                )
+        finally:
+            for child in self._children.values():
+                child.kill()
+            await asyncio.gather(*(child.ended(5) for child in self._children.values()))
+
+    async def leave(self) -> None:
+        """Let it run on (if `detach`): only what belongs to this process ends."""
+        if self._groups is not None:
+            await self._groups.close()
+            self._groups = None
+        self._stack.close()
+
+    async def wipe(self) -> list[str]:
+        """Remove all of it, also what an ensemble of somebody else holds. Stop it first.
+
+        Returns what else is in its folder, which then stays.
+        """
+        if self.options.zookeeper:
+            groups = Groups(self.options.zookeeper, self.options.cluster)
+            try:
+                await groups.forget_cluster()
+            finally:
+                await groups.close()
+        return await asyncio.to_thread(remove_cluster, self.directory, self.options)
+
+    @property
+    def running(self) -> bool:
+        """Whether any of its processes lives."""
+        return any(child.alive() for child in self._children.values())
+
+    @property
+    def in_use(self) -> list[BrokerPlan]:
+        """Whose data directory a process works on that is not known here."""
+        return [b for b in self.brokers.values() if not self.alive(b.id) and is_locked(b.lock)]
+
+    # ---- one broker
+    def start_broker(self, broker: str) -> None:
+        """Start its process; it must not be running."""
+        plan = self.brokers[broker]
+        assert broker not in self._children or not self._children[broker].alive()
+        command = [*plan.under, *broker_command(self.options, plan)]
+        process = spawn(
+            command,
+            plan.log,
+            detach=self._detach,
+            environment={**os.environ, **plan.environment},
+        )
+        self._children[broker] = Child.of(process)
+        self._write_file()
+
+    def kill(self, broker: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to its process."""
+        self._children[broker].send(number)
+
+    async def ended(self, broker: str, within_s: float = 30) -> bool:
+        """Wait until its process has ended; False if it lives on."""
+        return await self._children[broker].ended(within_s)
+
+    async def stop_broker(self, broker: str) -> bool:
+        """SIGTERM and wait; whether it ended in order."""
+        return await self._children[broker].stop()
+
+    async def restart(self, broker: str) -> None:
+        """Stop it in order if it runs, and start it again."""
+        await self.stop_broker(broker)
+        self.start_broker(broker)
+
+    def pause(self, broker: str) -> None:
+        """SIGSTOP: there, but doing nothing."""
+        self.kill(broker, signal.SIGSTOP)
+
+    def resume(self, broker: str) -> None:
+        """SIGCONT."""
+        self.kill(broker, signal.SIGCONT)
+
+    def alive(self, broker: str) -> bool:
+        """Whether its process is there."""
+        return broker in self._children and self._children[broker].alive()
+
+    def pid(self, broker: str) -> int:
+        """Of its last process."""
+        return self._children[broker].pid
+
+    # ---- looking
+    async def status(self) -> list[BrokerStatus]:
+        """Every broker, asked at its own port, past any link."""
+        return list(await asyncio.gather(*map(self._status, self.brokers.values())))
+
+    async def broker_status(self, broker: str) -> admin_pb2.StatusReply | None:
+        """One broker about itself; None if it does not answer."""
+        return (await self._status(self.brokers[broker])).reply
+
+    async def _status(self, plan: BrokerPlan) -> BrokerStatus:
+        return await ask(plan, self._children.get(plan.id))
+
+    async def wait_healthy(
+        self, groups: Sequence[str] | None = None, *, within_s: float = _START_S
+    ) -> None:
+        """Until each group has its master serving and all its slaves in sync.
+
+        Raises `ClusterFailed` saying what is missing; at once when a broker has ended.
+        """
+        names = groups or list(dict.fromkeys(b.group for b in self.brokers.values()))
+        missing = ""
+        try:
+            async with asyncio.timeout(within_s):
+                for name in names:
+                    while missing := await self._missing(name):  # noqa: ASYNC110
+                        await asyncio.sleep(_POLL_S)
+        except TimeoutError:
+            raise ClusterFailed(f"not healthy after {within_s:g} s: {missing}") from None
+
+    async def wait_answers(self, broker: str) -> None:
+        """Until it answers at its port. Raises `ClusterFailed`, at once if it has ended."""
+        plan = self.brokers[broker]
+        async with self._in_time(f"broker {broker}", plan.log):
+            while await self.broker_status(broker) is None:
+                self._check_alive(plan)
+                await asyncio.sleep(_POLL_S)
+
+    def _check_alive(self, plan: BrokerPlan) -> None:
+        if not self.alive(plan.id):
+            raise ClusterFailed(
+                f"broker {plan.id} has ended{self._how(plan.id)}; its log is {plan.log}:\n"
+                f"{tail(plan.log)}"
+            )
+
+    def _how(self, broker: str) -> str:
+        child = self._children.get(broker)
+        popen = child.popen if child else None
+        return f" with status {popen.returncode}" if popen else ""
+
+    async def _missing(self, group: str) -> str:
+        """What the group lacks to be whole; "" if nothing."""
+        brokers = self.group(group)
+        for plan in brokers:
+            self._check_alive(plan)
+        state, config = await self.groups.state(group), await self.groups.config(group)
+        if state.mode is not Mode.MASTER:
+            return f"{group} is in mode {state.mode.value} ({state.why or 'nothing decided yet'})"
+        if away := sorted({b.id for b in brokers} - state.isr - {state.master}):
+            return f"{group}: {', '.join(away)} not in sync"
+        reply = await self.broker_status(state.master)
+        member = config.member(state.master)
+        if reply is None or member is None or reply.permission != member.permission:
+            why = reply.why if reply else "it does not answer"
+            return f"{group}: master {state.master} does not serve all that it may: {why}"
+        return ""
+
+    @asynccontextmanager
+    async def _in_time(self, what: str, log: Path) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(_START_S):
+                yield
+        except TimeoutError:
+            raise ClusterFailed(f"{what} is not up after {_START_S:g} s; see {log}") from None
+
+    def _write_file(self) -> None:
+        ports: dict[str, int] = {b.id: b.port for b in self.brokers.values()}
+        if self._zookeeper is not None:
+            ports[ZOOKEEPER] = self._zookeeper.port
+        running = [Running(n, ports[n], c.pid, c.born) for n, c in self._children.items()]
+        write_file(self.directory, ClusterFile(self.options, running))
+
+
+def refuse_if_running(directory: Path) -> None:
+    """Raise `ClusterFailed` if a cluster runs in this folder, or a broker of it."""
+    known = DevCluster.attach(directory)
+    if known is not None and (known.running or known.in_use):
+        raise ClusterFailed(
+            f"a cluster runs in {directory} already: name another folder with --dir, or end that "
+            f"one: fmq dev down --dir {directory}"
+        )
+
+
+def _child(known: Running) -> Child:
+    return Child(known.pid, known.born)

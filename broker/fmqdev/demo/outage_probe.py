@@ -1,0 +1,56 @@
+"""Asks every broker, many times a second, what it serves at that moment: for times of outage."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from fmqcore.ids import Permission
+from fmqdev.cluster_plan import BrokerPlan
+from fmqdev.demo.traffic import now_ms
+from fmqdev.demo.verdict import Seen
+from fmqport.methods import STATUS
+from fmqport.rpc import GrpcTransport
+from fmqport.transport import TransportError
+from fmqproto.v1 import admin_pb2
+
+INTERVAL_S: Final = 0.05
+_ANSWER_S: Final = 1.0
+"""A broker that takes longer counts as serving nothing."""
+
+
+class Probe:
+    """`run` until cancelled; `looks` has what was seen."""
+
+    def __init__(self, brokers: Iterable[BrokerPlan]) -> None:
+        self.looks: list[Seen] = []
+        self._brokers = list(brokers)
+
+    async def run(self) -> None:
+        """Ask all brokers side by side."""
+        async with asyncio.TaskGroup() as all_brokers:
+            for broker in self._brokers:
+                all_brokers.create_task(self._ask(broker))
+
+    async def _ask(self, broker: BrokerPlan) -> None:
+        connection = GrpcTransport().connect(broker.listen)
+        try:
+            while True:
+                asked_ms = now_ms()
+                try:
+                    reply = await connection.call(STATUS, admin_pb2.StatusRequest(), _ANSWER_S)
+                    permission = Permission(reply.permission)
+                except TransportError:
+                    permission = Permission.NONE
+                # What it does not serve, it may have stopped serving when it was asked.
+                at_ms = now_ms() if permission else asked_ms
+                self.looks.append(Seen(at_ms, broker.group, broker.id, permission))
+                await asyncio.sleep(INTERVAL_S)
+        finally:
+            await connection.close()
+
+    def serves(self, broker: str, need: Permission) -> bool:
+        """Whether the newest look at it says so."""
+        for look in reversed(self.looks):
+            if look.broker == broker:
+                return need in look.permission
+        return False

@@ -1,0 +1,5 @@
+"""A broker's data directory from outside: read-only, offline, also beside the broker at work.
+
+`directory` and `files` find what there is, `small_files` reads the notes.
+Used by `fmq journal` and by the jobs.
+"""
